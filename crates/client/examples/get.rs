@@ -1,4 +1,4 @@
-//! Gets pages by the agent of this machine, one after the other:
+//! Fetches pages through the agent of this machine, one after the other:
 //!
 //! ```sh
 //! headstart agent --socket $XDG_RUNTIME_DIR/headstart.sock &
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// The agent's own words, and its hint.
+/// Returns the agent's own message and hint.
 fn explained(error: hyper_util::client::legacy::Error) -> Box<dyn Error + Send + Sync> {
     let source = error.source().and_then(|source| source.downcast_ref::<headstart_client::Error>());
     match source.map(|error| (error.to_string(), error.hint().unwrap_or("none").to_owned())) {

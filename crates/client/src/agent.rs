@@ -1,4 +1,4 @@
-//! The agent of this machine, and connections by it.
+//! The agent of this machine, and connections through it.
 
 use std::env;
 use std::fmt;
@@ -19,15 +19,15 @@ use crate::options::Options;
 use crate::request::{EARLY_DATA_MAX, Request};
 use crate::stream::{Io, Stream};
 
-/// Longer than the agent takes by itself: 10 s for connecting, and as long again for the handshake.
+/// Longer than the agent's own limits: 10 s for connecting, and as long again for the handshake.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The socket in `XDG_RUNTIME_DIR`, if none is named.
+/// File name of the socket in `XDG_RUNTIME_DIR`, the default.
 const NAME: &str = "headstart.sock";
 
 /// The agent of this machine, as `headstart agent --socket` or `--managed-listen` runs it.
 ///
-/// Making one connects to nothing.
+/// Creating an `Agent` connects to nothing.
 #[derive(Clone)]
 pub struct Agent {
     at: At,
@@ -41,17 +41,17 @@ enum At {
 }
 
 impl Agent {
-    /// The one that listens on this socket.
+    /// Returns the agent that listens on this socket.
     pub fn socket(path: impl Into<PathBuf>) -> Self {
         Self { at: At::Socket(path.into()), timeout: TIMEOUT }
     }
 
-    /// The one that listens on this port of loopback, with the token that it wants to see.
+    /// Returns the agent that listens on this loopback port, with the token that it requires.
     pub fn port(address: SocketAddr, token: impl Into<String>) -> Self {
         Self { at: At::Port { address, token: token.into() }, timeout: TIMEOUT }
     }
 
-    /// The one of `HEADSTART_SOCKET`, else of `$XDG_RUNTIME_DIR/headstart.sock`.
+    /// Returns the agent at `HEADSTART_SOCKET`, else at `$XDG_RUNTIME_DIR/headstart.sock`.
     ///
     /// # Errors
     /// [`Error::Unnamed`].
@@ -71,14 +71,14 @@ impl Agent {
         Self { timeout, ..self }
     }
 
-    /// A connection to a server on which the agent speaks TLS.
+    /// Connects to a server; the agent speaks TLS with it.
     ///
-    /// `early_data` (at most 16 KiB, mostly empty) may be sent before the handshake is done: if the facts say
-    /// [`Accepted`](crate::EarlyData::Accepted) the server has it, else it is for the caller to send, first thing. **Anybody
-    /// on the way can have it arrive more than once** (RFC 8446 section 8).
+    /// `early_data` (at most 16 KiB, usually empty) may be sent before the handshake completes. If
+    /// the facts say [`Accepted`](crate::EarlyData::Accepted), the server has it; otherwise the
+    /// caller must send it first. **Anyone on the path can replay it** (RFC 8446 section 8).
     ///
     /// # Errors
-    /// No agent, or what it refuses.
+    /// The agent cannot be reached, or refuses.
     pub async fn connect(
         &self,
         host: &str,
@@ -96,10 +96,10 @@ impl Agent {
         Ok(Stream { io, behind, facts })
     }
 
-    /// A connection to a server on which bytes pass unchanged.
+    /// Connects to a server; the agent passes bytes unchanged.
     ///
     /// # Errors
-    /// No agent, or what it refuses.
+    /// The agent cannot be reached, or refuses.
     pub async fn connect_bare(
         &self,
         host: &str,
@@ -125,7 +125,7 @@ impl Agent {
     async fn exchange(&self, request: String) -> Result<(Io, Head, Bytes), Error> {
         let unavailable = |source| Error::Unavailable { agent: self.to_string(), source };
         let mut io = self.dial().await.map_err(unavailable)?;
-        // An agent that has too many connections answers without reading, and closes: its answer is still there.
+        // An overloaded agent answers without reading and closes: its answer is still there.
         let written = io.write_all(request.as_bytes()).await;
         let (head, behind) = match (Head::read(&mut io).await, written) {
             (Ok(read), _) => read,
@@ -163,7 +163,7 @@ impl fmt::Display for Agent {
     }
 }
 
-/// Without the token.
+/// Omits the token.
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Agent({self})")

@@ -13,10 +13,12 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::stream::Stream;
 
-/// Opens a connection for the URI of a request: by the agent with TLS for `https`, by the agent without for `http`.
+/// Opens a connection for the URI of a request through the agent, which speaks TLS for `https` and
+/// none for `http`.
 ///
-/// For `hyper_util::client::legacy::Client`, whose pool uses connections again, with HTTP/2 where that was agreed on. The
-/// [`Facts`](crate::Facts) of a response's connection are in the response's extensions.
+/// For `hyper_util::client::legacy::Client`, whose pool reuses connections, with HTTP/2 where it
+/// was negotiated. The [`Facts`](crate::Facts) of a response's connection are in the response's
+/// extensions.
 #[derive(Clone, Debug)]
 pub struct Connector {
     agent: Agent,
@@ -24,7 +26,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// HTTP/1.1 by this agent, as the policy of the user says.
+    /// Returns a connector for HTTP/1.1 through this agent, under the user's policy.
     #[must_use]
     pub fn new(agent: Agent) -> Self {
         Self { agent, options: Arc::default() }
@@ -36,7 +38,7 @@ impl Connector {
         Self { options: Arc::new(options), ..self }
     }
 
-    /// HTTP/2 where the server speaks it, else HTTP/1.1. hyper-util has to have its feature `http2`.
+    /// Uses HTTP/2 where the server speaks it, else HTTP/1.1. hyper-util needs its feature `http2`.
     #[must_use]
     pub fn http2(mut self) -> Self {
         Arc::make_mut(&mut self.options).alpn = vec!["h2".into(), "http/1.1".into()];

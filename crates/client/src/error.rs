@@ -9,20 +9,21 @@ use std::io;
 pub enum Error {
     /// No socket is named, and `XDG_RUNTIME_DIR` is not set.
     Unnamed,
-    /// Nobody answers there, or the agent broke off before it answered. At most early data has left this machine.
+    /// Nothing answers there, or the agent closed before it answered. At most early data has left
+    /// this machine.
     Unavailable {
         /// The path or address.
         agent: String,
         /// Error of the system.
         source: io::Error,
     },
-    /// Something answers that is no agent, or one of another version.
+    /// The answer does not come from an agent, or from one of another version.
     NotUnderstood(&'static str),
-    /// Something is asked for that no request can hold.
+    /// The request would need something that no request can hold.
     Unsupported(&'static str),
     /// The agent did not answer in time.
     TimedOut,
-    /// The agent says no.
+    /// The agent refused.
     Refused(Box<Refusal>),
 }
 
@@ -30,12 +31,12 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// The status of HTTP.
+    /// HTTP status.
     pub status: u16,
     /// Subject of the refusal (`Headstart-Error`), such as `certificate_expired`; empty if the
     /// agent names none.
     pub name: String,
-    /// In words.
+    /// Message.
     pub text: String,
     /// Advice on what to do about it.
     pub hint: Option<String>,
@@ -47,13 +48,13 @@ pub struct Refusal {
 pub enum Kind {
     /// The request is malformed, or asks for something unknown.
     Request,
-    /// This user may not, or has shown no token.
+    /// This user is not allowed, or did not show the token.
     NotAllowed,
     /// This user has too many connections.
     Overloaded,
-    /// The server has no address, refuses, or cannot be reached.
+    /// The server has no address, refuses connections, or cannot be reached.
     Connect,
-    /// The server's certificate is not to be believed.
+    /// The server's certificate is not trusted.
     Certificate,
     /// The handshake failed in another way.
     Tls,
@@ -75,7 +76,7 @@ impl Error {
                 }
                 _ => "start one: headstart agent --socket PATH",
             }),
-            Self::NotUnderstood(_) => Some("is that headstart agent, and of this version?"),
+            Self::NotUnderstood(_) => Some("is that a headstart agent of this version?"),
             Self::Unsupported(_) => None,
             Self::TimedOut => Some("is the server reachable? the agent's log says more"),
             Self::Refused(refusal) => refusal.hint.as_deref(),
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_has_the_agents_words() {
+    fn a_refusal_quotes_the_agent() {
         let refusal = Refusal::new(502, "certificate_expired", "it has expired\nhint: renew it\n");
         assert_eq!(
             (refusal.text.as_str(), refusal.hint.as_deref()),
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn refusals_are_classified() {
         let kind = |status, name| Refusal::new(status, name, "").kind();
         assert_eq!(kind(400, "roots"), Kind::Request);
         assert_eq!(kind(403, "certificate_not_allowed"), Kind::NotAllowed);

@@ -22,13 +22,14 @@ pub struct Facts {
     pub early_data: EarlyData,
     /// Version of TLS, such as `TLS 1.3`.
     pub version: Option<String>,
-    /// The cipher suite, by its name in the RFCs.
+    /// Cipher suite, by its name in the RFCs.
     pub cipher: Option<String>,
     /// Group of the key exchange, such as `X25519MLKEM768`.
     pub group: Option<String>,
-    /// The application protocol, if one was agreed on.
+    /// Application protocol, if one was negotiated.
     pub alpn: Option<String>,
-    /// The server's own certificate (DER). Of a resumed connection that of the full handshake before.
+    /// The server's own certificate (DER). For a resumed connection, that of the original full
+    /// handshake.
     pub certificate: Option<Bytes>,
     /// Costs of the connection.
     pub ledger: Ledger,
@@ -41,27 +42,27 @@ pub enum EarlyData {
     None,
     /// The server has it.
     Accepted,
-    /// It was sent, and the server has not taken it.
+    /// It was sent, and the server did not take it.
     Refused,
 }
 
-/// When things were done, since the agent has read the request. What is not known is none.
+/// Times from the moment the agent read the request; `None` where not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ledger {
-    /// The addresses of the server were known.
+    /// The server's addresses were known.
     pub lookup: Option<Duration>,
     /// TCP was connected.
     pub tcp: Option<Duration>,
     /// The handshake was done.
     pub tls: Option<Duration>,
-    /// The round-trip time of the network: no moment.
+    /// Round-trip time of the network, a duration and not a moment.
     pub rtt: Option<Duration>,
 }
 
 impl Facts {
     /// # Errors
-    /// The answer is none of an agent.
+    /// The answer is not an agent's.
     pub(crate) fn read(head: &Head) -> Result<Self, Error> {
         let text = |name| head.field(name).map(str::to_owned);
         let opening = text("Headstart-Opening").ok_or(NO_AGENT)?;
@@ -86,24 +87,24 @@ impl Facts {
     }
 }
 
-const NO_AGENT: Error = Error::NotUnderstood("it says nothing of the connection");
+const NO_AGENT: Error = Error::NotUnderstood("it says nothing about the connection");
 
 fn early_data(text: &str) -> Result<EarlyData, Error> {
     match text {
         "none" => Ok(EarlyData::None),
         "accepted" => Ok(EarlyData::Accepted),
         "refused" => Ok(EarlyData::Refused),
-        _ => Err(Error::NotUnderstood("its early data became something unknown")),
+        _ => Err(Error::NotUnderstood("its early data has an unknown state")),
     }
 }
 
 fn certificate(text: &str) -> Result<Bytes, Error> {
     let der = STANDARD.decode(text);
-    der.map(Bytes::from).map_err(|_| Error::NotUnderstood("its certificate is no base64"))
+    der.map(Bytes::from).map_err(|_| Error::NotUnderstood("its certificate is not base64"))
 }
 
 impl Ledger {
-    /// Whoever knows more moments than we do is understood all the same.
+    /// Ignores moments that this version does not know.
     fn read(text: &str) -> Result<Self, Error> {
         let mut ledger = Self::default();
         for item in text.split(',') {
@@ -138,12 +139,13 @@ mod tests {
     const LEAST: &str = "headstart-opening: plain\r\nheadstart-resumed: 0\r\n";
 
     #[test]
-    fn all_that_an_agent_says_is_understood() {
+    fn every_field_of_an_agent_is_read() {
         let facts = read(
             "Headstart-Opening: turbo\r\nHeadstart-Version: TLS 1.3\r\n\
              Headstart-Cipher: TLS_AES_256_GCM_SHA384\r\nHeadstart-Group: X25519MLKEM768\r\n\
              Headstart-ALPN: h2\r\nHeadstart-Resumed: 1\r\nHeadstart-Early-Data: accepted\r\n\
-             Headstart-Certificate: AAEC\r\nHeadstart-Ledger: lookup=0.5, tls=31.0, new=x, rtt=29.5\r\n",
+             Headstart-Certificate: AAEC\r\n\
+             Headstart-Ledger: lookup=0.5, tls=31.0, new=x, rtt=29.5\r\n",
         );
         let facts = facts.unwrap();
         assert_eq!((facts.opening.as_str(), facts.resumed), ("turbo", true));
@@ -160,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_not_known() {
+    fn omitted_fields_are_unknown() {
         let facts = read(LEAST).unwrap();
         assert_eq!((facts.early_data, &facts.alpn), (EarlyData::None, &None));
         assert_eq!((facts.certificate, facts.ledger), (None, Ledger::default()));
     }
 
     #[test]
-    fn what_is_garbled_is_no_answer() {
+    fn malformed_fields_are_rejected() {
         for field in [
             "headstart-early-data: yes",
             "headstart-certificate: *",

@@ -1,4 +1,4 @@
-//! The head of an answer, and what comes behind it.
+//! The head of an answer, and the bytes behind it.
 
 use std::io;
 
@@ -7,13 +7,14 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::error::Error;
 
-/// Bytes of a head: a certificate of 7 to 17 kB (with ML-DSA) in base64, and what is beside it. More is no agent's.
+/// Largest head in bytes: a certificate of 7 to 17 kB (with ML-DSA) in base64, and the other
+/// fields. An agent sends no more.
 pub(crate) const HEAD_MAX: usize = 64 * 1024;
 
-/// Fields of a head: the agent sends a dozen.
+/// Most fields of a head: the agent sends a dozen.
 const FIELDS_MAX: usize = 64;
 
-/// Bytes of a refusal in words: two lines.
+/// Largest text of a refusal in bytes: it has two lines.
 const TEXT_MAX: usize = 16 * 1024;
 
 /// Bytes read at a time.
@@ -40,10 +41,10 @@ pub(crate) enum NoHead {
 const TOO_LARGE: NoHead = NoHead::Malformed(Error::NotUnderstood("its head is too large"));
 
 impl Head {
-    /// Reads a head, and gives what was read behind it.
+    /// Reads a head; returns it with the bytes that were read behind it.
     ///
     /// # Errors
-    /// None comes.
+    /// [`NoHead`] if none comes.
     pub(crate) async fn read<R: AsyncRead + Unpin>(from: &mut R) -> Result<(Self, Bytes), NoHead> {
         let mut bytes = BytesMut::new();
         loop {
@@ -69,13 +70,13 @@ impl Head {
     }
 
     /// # Errors
-    /// It is none of HTTP/1.
+    /// The bytes are not an HTTP/1 head.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
         let mut response = httparse::Response::new(&mut fields);
         let parsed = response.parse(bytes).map_err(|error| match error {
             httparse::Error::TooManyHeaders => Error::NotUnderstood("it has too many fields"),
-            _ => Error::NotUnderstood("it is no HTTP"),
+            _ => Error::NotUnderstood("it is not HTTP"),
         })?;
         match response.code {
             Some(status) if parsed.is_complete() => {
@@ -85,17 +86,17 @@ impl Head {
                 });
                 Ok(Self { status, fields: fields.collect() })
             }
-            _ => Err(Error::NotUnderstood("it is no HTTP")),
+            _ => Err(Error::NotUnderstood("it is not HTTP")),
         }
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
         fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The words of a refusal, as many as come.
+    /// Reads the text of a refusal, as much of it as comes.
     pub(crate) async fn read_text<R: AsyncRead + Unpin>(
         &self,
         from: &mut R,
@@ -105,7 +106,7 @@ impl Head {
         let length = length.unwrap_or(TEXT_MAX).min(TEXT_MAX);
         let mut text = behind.to_vec();
         let left = length.saturating_sub(text.len());
-        // The status says most of it, if the rest does not come.
+        // If the rest does not come, the status says most of it.
         let _ = from.take(left as u64).read_to_end(&mut text).await;
         text.truncate(length);
         String::from_utf8_lossy(&text).into_owned()
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_head() {
+    async fn malformed_heads_are_rejected() {
         for garbage in
             [&b"SSH-2.0-OpenSSH_9.2\r\n\r\n"[..], b"HTTP/1.1 2000 OK\r\n\r\n", b"\r\n\r\n"]
         {
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn words_of_a_refusal_are_bounded() {
+    async fn the_text_of_a_refusal_is_bounded() {
         let head = |length: &str| {
             Head::parse(format!("HTTP/1.1 502 x\r\n{length}\r\n").as_bytes()).unwrap()
         };

@@ -1,11 +1,13 @@
-//! Connections by the agent of this machine: `headstart agent --socket PATH`.
+//! Connections through the agent of this machine: `headstart agent --socket PATH`.
 //!
-//! The agent speaks TLS for programs: it opens connections as fast as it can, resumes sessions that other programs
-//! have left, checks certificates, and hands on plain bytes and the public [`Facts`]. No secret ever comes into the
-//! program, and no TLS library either. What is said on the socket is in docs/managed.md.
+//! The agent speaks TLS for programs. It opens connections as fast as it can, resumes sessions that
+//! other programs left, verifies certificates, and passes on plain bytes and the public [`Facts`].
+//! No secret enters the program, and it needs no TLS library. docs/managed.md describes the
+//! protocol on the socket.
 //!
-//! * [`Connector`] is for hyper's client, or anything else that takes a `tower_service::Service<Uri>`.
-//! * [`Agent::connect`] gives a [`Stream`] for any protocol.
+//! * [`Connector`] is for hyper's client, or anything else that takes a
+//!   `tower_service::Service<Uri>`.
+//! * [`Agent::connect`] returns a [`Stream`] for any protocol.
 //!
 //! ```no_run
 //! use http_body_util::{BodyExt, Empty};
@@ -28,7 +30,7 @@
 //! # }
 //! ```
 //!
-//! With hyper-util's feature `http2`; without it, leave [`Connector::http2`] out.
+//! The example needs hyper-util's feature `http2`; without it, leave [`Connector::http2`] out.
 #![forbid(unsafe_code)]
 
 mod agent;

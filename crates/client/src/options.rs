@@ -5,23 +5,25 @@ use std::path::PathBuf;
 /// Options of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// A label within this user: connections of different contexts have nothing in common that a server could see.
+    /// A label within this user: connections of different contexts share nothing that a server
+    /// could see.
     pub context: Option<String>,
-    /// For this connection: stricter than that of the context, and never laxer.
+    /// Policy for this connection: may be stricter than that of the context, never laxer.
     pub policy: Option<Policy>,
     /// Trust anchors for the server's name.
     pub verify: Verify,
-    /// The name to ask for and to check the certificate for, if it is not the host.
+    /// Name to send and to verify the certificate for, if it is not the host.
     pub server_name: Option<String>,
     /// The agent's name of a certificate to be shown (`headstart agent --client-certificate
     /// NAME=FILE`).
     pub client_certificate: Option<String>,
-    /// Application protocols, the best first. Connections that differ in them share no session.
+    /// Application protocols in order of preference. Connections that differ in them share no
+    /// session.
     pub alpn: Vec<String>,
 }
 
 impl Default for Options {
-    /// HTTP/1.1, the roots of the system, and what the policy of the user says.
+    /// HTTP/1.1, the system's roots and the user's policy.
     fn default() -> Self {
         Self {
             context: None,
@@ -37,11 +39,11 @@ impl Default for Options {
 /// Sharing of sessions with other connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Sessions, with others of its context.
+    /// Shares sessions with others of its context.
     Share,
-    /// Nothing.
+    /// Shares nothing.
     Isolate,
-    /// No sessions.
+    /// Uses no sessions.
     Off,
 }
 
@@ -63,6 +65,6 @@ pub enum Verify {
     System,
     /// The roots in a PEM file, which the agent reads.
     Roots(PathBuf),
-    /// Anybody's.
+    /// No verification: any certificate is accepted.
     Nobody,
 }

@@ -8,20 +8,20 @@ use base64::engine::general_purpose::STANDARD;
 use crate::error::Error;
 use crate::options::{Options, Verify};
 
-/// Bytes that the agent takes as early data.
+/// Largest early data in bytes that the agent accepts.
 pub(crate) const EARLY_DATA_MAX: usize = 16 * 1024;
 
 /// The head of a request.
 pub(crate) struct Request(String);
 
 impl Request {
-    /// For a connection to `host`, without TLS so far.
+    /// Starts a request for a connection to `host`, without TLS so far.
     ///
     /// # Errors
-    /// That is no host name.
+    /// `host` is not a host name.
     pub(crate) fn to(host: &str, port: u16) -> Result<Self, Error> {
         if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::Unsupported("a host name is ASCII, without spaces"));
+            return Err(Error::Unsupported("a host name must be ASCII, without spaces"));
         }
         let host = match host {
             bare if bare.contains(':') && !bare.starts_with('[') => format!("[{bare}]"),
@@ -30,10 +30,10 @@ impl Request {
         Ok(Self(format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n")))
     }
 
-    /// Asks for TLS.
+    /// Requests TLS.
     ///
     /// # Errors
-    /// Something that no field can hold.
+    /// An option has a value that no field can hold.
     pub(crate) fn managed(&mut self, options: &Options, early_data: &[u8]) -> Result<(), Error> {
         self.field("Headstart-TLS", "managed")?;
         if !options.alpn.is_empty() {
@@ -60,18 +60,19 @@ impl Request {
     /// Adds a field.
     ///
     /// # Errors
-    /// A line break would be another field, and spaces at the ends do not arrive.
+    /// `value` has a line break, which would start another field, or spaces at its ends, which do
+    /// not arrive.
     pub(crate) fn field(&mut self, name: &str, value: &str) -> Result<(), Error> {
         if value.is_empty() || value.trim() != value || value.chars().any(char::is_control) {
             return Err(Error::Unsupported(
-                "options are not empty, and have no control characters and no spaces at their ends",
+                "an option must not be empty, nor have control characters or outer spaces",
             ));
         }
         self.0.extend([name, ": ", value, "\r\n"]);
         Ok(())
     }
 
-    /// All of it.
+    /// Returns the complete request.
     pub(crate) fn finish(mut self) -> String {
         self.0.push_str("\r\n");
         self.0
@@ -86,11 +87,12 @@ fn verify(verify: &Verify) -> Result<Option<String>, Error> {
     }
 }
 
-/// The agent has another working directory.
+/// Makes a path absolute, because the agent has another working directory.
 fn absolute(path: &Path) -> Result<String, Error> {
     let path = std::path::absolute(path).ok();
     let path = path.as_deref().and_then(Path::to_str);
-    path.map(str::to_owned).ok_or(Error::Unsupported("a path of roots is UTF-8, and not empty"))
+    path.map(str::to_owned)
+        .ok_or(Error::Unsupported("the path of the roots must be UTF-8, and not empty"))
 }
 
 #[cfg(test)]
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_left_out() {
+    fn unset_options_are_left_out() {
         assert_eq!(
             managed(&Options::default(), b"").unwrap(),
             "CONNECT www.example.com:443 HTTP/1.1\r\nHost: www.example.com:443\r\n\
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn every_option_has_a_field() {
         let options = Options {
             context: Some("work".into()),
             policy: Some(Policy::Isolate),
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_smuggled_into_a_request() {
+    fn values_cannot_inject_fields() {
         for host in ["", "a b", "a\r\nx: y", "b\u{fc}cher.example"] {
             assert!(matches!(Request::to(host, 1), Err(Error::Unsupported(_))), "{host:?}");
         }

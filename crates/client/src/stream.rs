@@ -1,4 +1,4 @@
-//! A connection as programs have it.
+//! A connection as a program sees it.
 
 use std::io;
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::facts::Facts;
 
-/// Plain bytes both ways, and the facts of the connection.
+/// A stream of plain bytes in both directions, and the facts of its connection.
 ///
-/// Each direction ends by itself. An end that the protocol above does not announce (lengths, chunks) may have been cut
-/// by anybody: docs/managed.md, "How it ends".
+/// Each direction ends by itself. Anyone may have caused an end that the protocol above does not
+/// announce (by lengths or chunks): docs/managed.md, "How it ends".
 #[derive(Debug)]
 pub struct Stream {
     pub(crate) io: Io,

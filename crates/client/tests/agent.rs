@@ -1,5 +1,5 @@
-//! Agents that answer as they are told to. That the real one is understood is shown by the tests of headstart-cli.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+//! Scripted agents. The tests of headstart-cli show that the client understands the real one.
+#![allow(clippy::unwrap_used)] // tests and their helpers may panic
 
 use std::error::Error as _;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use tower_service::Service;
 
 const GRANTED: &str = "HTTP/1.1 200 OK\r\nheadstart-opening: plain\r\nheadstart-resumed: 0\r\n\r\n";
 
-/// Where an agent would listen.
+/// Returns a path where an agent would listen, and the directory that holds it.
 fn place() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     (dir, path)
 }
 
-/// Reads one request, and answers; gives the request, and the connection.
+/// Reads one request and answers it; returns the request and the connection.
 fn play(path: &PathBuf, answer: String) -> JoinHandle<(String, UnixStream)> {
     let listener = UnixListener::bind(path).unwrap();
     tokio::spawn(async move {
@@ -47,7 +47,7 @@ async fn answered(answer: &str) -> Error {
 }
 
 #[tokio::test]
-async fn bytes_behind_the_head_are_the_servers() {
+async fn bytes_behind_the_head_belong_to_the_server() {
     let (_dir, path) = place();
     let playing = play(&path, format!("{GRANTED}first words"));
     let agent = Agent::socket(path);
@@ -69,7 +69,7 @@ async fn bytes_behind_the_head_are_the_servers() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_in_the_agents_words() {
+async fn a_refusal_quotes_the_agent() {
     let text = "the certificate has expired\nhint: have it renewed\n";
     let head = "HTTP/1.1 502 Bad Gateway\r\nheadstart-error: certificate_expired\r\n";
     let error = answered(&format!("{head}content-length: {}\r\n\r\n{text}", text.len())).await;
@@ -80,7 +80,7 @@ async fn a_refusal_is_in_the_agents_words() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer() {
+async fn malformed_answers_are_rejected() {
     for answer in ["SSH-2.0-OpenSSH_9.2\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
         let error = answered(answer).await;
         assert!(matches!(error, Error::NotUnderstood(_)), "{error:?}");
@@ -104,7 +104,7 @@ async fn without_an_agent_there_is_a_hint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_says_nothing() {
+async fn a_silent_agent_times_out() {
     let (_dir, path) = place();
     let _listener = UnixListener::bind(&path).unwrap();
     let agent = Agent::socket(path).timeout(Duration::from_secs(5));
@@ -113,7 +113,7 @@ async fn an_agent_that_says_nothing() {
 }
 
 #[tokio::test]
-async fn too_much_early_data_is_not_even_asked_for() {
+async fn too_much_early_data_is_refused_before_connecting() {
     let (_dir, path) = place();
     let early = vec![0; 16 * 1024 + 1];
     let (agent, options) = (Agent::socket(&path), Options::default());
@@ -124,7 +124,7 @@ async fn too_much_early_data_is_not_even_asked_for() {
 }
 
 #[tokio::test]
-async fn a_port_is_shown_its_token_and_nobody_else_is() {
+async fn only_a_port_gets_its_token() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let agent = Agent::port(listener.local_addr().unwrap(), "0123456789abcdef");
     assert!(!format!("{agent:?}").contains("0123456789abcdef"));
@@ -142,7 +142,7 @@ async fn a_port_is_shown_its_token_and_nobody_else_is() {
 }
 
 #[tokio::test]
-async fn a_connector_wants_a_web_address() {
+async fn a_connector_requires_an_http_uri() {
     let mut connector = Connector::new(Agent::socket("/nonexistent"));
     for uri in ["/path", "ftp://a.example/", "a.example:443"] {
         let refused = connector.call(uri.parse().unwrap()).await;

@@ -1,4 +1,5 @@
-//! What the server's program of Fast Open costs a packet: `BPF_PROG_TEST_RUN`, without a network; bench/README.md.
+//! Cost of the server's Fast Open program per packet, by `BPF_PROG_TEST_RUN` without a network; see
+//! bench/README.md.
 //!
 //! `cargo bench -p headstart-net --bench fastopen -- [--rounds N] [--out DIR]` as root.
 
@@ -30,17 +31,17 @@ use program::{LIFE, Loaded, NOW, Runs};
 use stats::Median;
 use support::{key, mint};
 
-/// Runs of one packet in a round, where it leaves the program as it came.
+/// Runs of one packet in a round, where it leaves the program unchanged.
 const REPEATED: u32 = 100_000;
 
-/// Runs in a round where each needs a packet of its own: the program takes the cookie out.
+/// Runs in a round where each needs a packet of its own, because the program takes the cookie out.
 const SINGLE: usize = 500;
 
-/// Rounds without `--rounds`, in each of which every case has its turn.
+/// Rounds without `--rounds`; each runs every case once.
 const ROUNDS: usize = 21;
 
 fn main() -> ExitCode {
-    // `cargo test --all-targets` runs it, too.
+    // `cargo test --all-targets` runs it too.
     if !std::env::args().any(|argument| argument == "--bench") {
         return ExitCode::SUCCESS;
     }
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// What the command line asks for.
+/// Options of the command line.
 struct Plan {
     rounds: usize,
     out: Option<PathBuf>,
@@ -67,18 +68,18 @@ impl Plan {
     }
 }
 
-/// A kind of packet, and how its cost is found.
+/// A kind of packet, and how its cost is measured.
 struct Case {
     what: &'static str,
     how: How,
 }
 
 enum How {
-    /// Mean of many runs, one behind the other.
+    /// Mean of many runs in a row.
     Repeated(Frame),
-    /// Median of single runs, of a packet each.
+    /// Median of single runs, each with a new packet.
     Single(fn() -> Frame),
-    /// The same; a first run of each is not counted.
+    /// Median of second runs, each with a new packet; the first run is not counted.
     Second(fn() -> Frame),
 }
 
@@ -86,7 +87,7 @@ fn client() -> IpAddr {
     [198, 51, 100, 7].into()
 }
 
-/// As Linux sends it: MSS, SACK, timestamps, window scale.
+/// Returns a SYN with Linux's options: MSS, SACK, timestamps, window scale.
 fn plain_syn() -> Frame {
     let options = [2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 10];
     Frame { options: options.into(), ..Frame::syn(client()) }
@@ -100,7 +101,7 @@ fn valid() -> Frame {
     plain_syn().fast_open(mint(&key(1), NOW + LIFE, client()).as_bytes())
 }
 
-/// Tried with all three keys.
+/// Returns a SYN with a forged cookie, which the program tries with all three keys.
 fn forged() -> Frame {
     plain_syn().fast_open(&rand::random::<[u8; 16]>())
 }
@@ -148,7 +149,7 @@ fn measure(plan: &Plan) {
     }
 }
 
-/// Nanoseconds a packet, in one round.
+/// Returns nanoseconds per packet in one round.
 fn cost(runs: &Runs<'_>, how: &How) -> f64 {
     let one = |frame: &Frame, times| {
         let run = runs.run_bytes(Link::Ethernet, &frame.bytes(), times);

@@ -1,4 +1,4 @@
-//! A TLS client that opens in one round trip where the server can, and plain where not.
+//! A TLS client that opens in one round trip where the server supports it, and plain elsewhere.
 //!
 //! `cargo run -p headstart-net --example turbo_client -- localhost 127.0.0.1:4433 cert.pem`
 
@@ -22,7 +22,7 @@ async fn main() -> Result<(), Failure> {
     };
     let edge: SocketAddr = edge.parse()?;
     let mut config = ConnectorConfig::new(Resolver::new(&DnsConfig::default())?);
-    // Without this, the name's HTTPS record in DNS would be asked for an advertisement.
+    // Without this, the client would query the name's HTTPS record for an advertisement.
     let edge = Edge { host: edge.ip().to_string(), port: edge.port(), advert: Advert::default() };
     config.edges = Arc::new(move |_name| Some(edge.clone()));
     let stream = Connector::new(config).connect(&Target::new(name.as_str(), 443))?;

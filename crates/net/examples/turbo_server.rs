@@ -1,4 +1,4 @@
-//! A TLS server that opens in one round trip, beside plain TLS on the same port.
+//! A TLS server that opens in one round trip, and accepts plain TLS on the same port.
 //!
 //! `cargo run -p headstart-net --example turbo_server -- 127.0.0.1:4433 cert.pem key.pem`
 
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Failure> {
 }
 
 async fn serve(arrival: Arrival, ssl: Ssl) -> Result<(), Failure> {
-    // `None` is the TCP part of a connection that another task serves already.
+    // `None`: the TCP part of a connection that another task serves already.
     let Some(stream) = arrival.establish().await? else { return Ok(()) };
     println!("{:?} from {}", stream.opened_by(), stream.peer_addr());
     let mut stream = tokio_openssl::SslStream::new(ssl, stream)?;

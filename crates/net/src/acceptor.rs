@@ -30,37 +30,39 @@ pub use stream::{ProvenAddr, ServerStream};
 use shared::Shared;
 use worker::{Receivers, Worker};
 
-/// Connections the kernel completes before they are accepted: what nginx and HAProxy ask for under
+/// Connections the kernel completes before they are accepted: the value nginx and HAProxy use under
 /// load; the kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 4096;
 
-/// TCP connections at one time that have not said yet what they are, or wait for a place.
+/// TCP connections at one time that have not yet sent enough to classify them, or wait for a
+/// permit.
 ///
-/// As many as [`BACKLOG`] holds behind them. They are apart from the places of those that are served,
-/// or sessions that hold all places would wait for joins that wait for a place.
+/// As many as [`BACKLOG`] holds behind them. They count apart from the permits of served streams:
+/// otherwise sessions that hold all permits would wait for joins that wait for a permit.
 const ESTABLISHING: usize = 4096;
 
-/// How often another port is tried where any will do, and UDP has none of the number that TCP was given.
+/// Number of other ports tried when any port will do and UDP lacks the one that TCP got.
 const PORTS_TRIED: usize = 16;
 
-/// How an [`Acceptor`] listens and what it allows.
+/// Configuration of an [`Acceptor`].
 #[derive(Clone, Debug)]
 pub struct AcceptorConfig {
-    /// What unproven sessions may take, and what is done with early data.
+    /// Limits of unproven sessions, and treatment of early data.
     pub server: ServerConfig,
-    /// Threads that read datagrams, each with a socket of its own (SO_REUSEPORT); 0 for no UDP at all.
+    /// Threads that read datagrams, each with a socket of its own (SO_REUSEPORT); 0 turns UDP off.
     pub udp_workers: usize,
-    /// How long a client may take for its ClientHello or join once TCP is connected.
+    /// Time that a client may take for its ClientHello or join once TCP is connected.
     pub hello_timeout: Duration,
-    /// One place for each stream that is served; several acceptors may share them. Without a free one
-    /// no session starts over UDP, so that its client comes over TCP, and TCP connections wait.
+    /// One permit for each stream served; several acceptors may share them. Without a free one no
+    /// session starts over UDP, so that its client comes over TCP, and TCP connections wait.
     pub places: Arc<Semaphore>,
-    /// TCP connections at one time without a place: in their first bytes, or waiting for one.
+    /// TCP connections at one time without a permit: in their first bytes, or waiting for one.
     pub establishing: usize,
-    /// A second listener, of the same family, to which SYNs with valid cookies are steered: its streams
-    /// were opened by Fast Open.
+    /// A second listener, of the same family, to which SYNs with valid cookies are steered: its
+    /// streams were opened by Fast Open.
     pub hidden: Option<Arc<HiddenListener>>,
-    /// The fleet that this edge belongs to: its tags name it, and joins with others' tags are forwarded.
+    /// The fleet that this edge belongs to: its tags name the edge, and the acceptor forwards joins
+    /// with another edge's tag.
     pub fleet: Option<Arc<Fleet>>,
 }
 
@@ -69,8 +71,8 @@ impl Default for AcceptorConfig {
         Self {
             server: ServerConfig::default(),
             udp_workers: 1,
-            // So that a join may come as late as its session lives. HAProxy's usual 10 s cut off one
-            // client in 150 where 20 % are lost each way.
+            // So that a join may arrive as late as its session lives. HAProxy's usual 10 s cut off
+            // one client in 150 where 20 % of packets are lost each way.
             hello_timeout: SESSION_LIFE_SPARE,
             places: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             establishing: ESTABLISHING,
@@ -82,7 +84,7 @@ impl Default for AcceptorConfig {
 
 /// Accepts connections on one address, on TCP and on the UDP port of the same number.
 ///
-/// Sessions that are not joined when it is dropped end with it.
+/// Dropping it ends the sessions that have not joined.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: TcpListener,
@@ -101,7 +103,7 @@ impl Acceptor {
     /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// What the system says about binding either socket.
+    /// The system's error for binding either socket.
     pub fn bind(address: SocketAddr, config: AcceptorConfig) -> io::Result<Self> {
         let (listener, workers) = listen_on_both(address, config.udp_workers)?;
         let local = listener.local_addr()?;
@@ -116,39 +118,40 @@ impl Acceptor {
         Ok(Self { listener, hidden, local, shared, establishing, sessions, receivers })
     }
 
-    /// The address that connections are accepted on.
+    /// Returns the address on which connections are accepted.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Replaces what is allowed; running connections go on. The number of workers stays.
+    /// Replaces the server's limits; running connections go on. The number of workers stays.
     pub fn configure(&self, server: ServerConfig) {
         self.shared.configure(server);
     }
 
-    /// Takes no more datagrams; what was answered can still be joined in its time.
+    /// Stops taking datagrams; sessions answered before can still be joined in time.
     pub fn stop_udp(&mut self) {
         self.receivers = None;
     }
 
-    /// Sessions that were answered over UDP, or are about to be, and have not joined.
+    /// Returns the number of sessions answered over UDP, or about to be, that have not joined.
     #[must_use]
     pub fn unproven(&self) -> usize {
         self.shared.unproven()
     }
 
-    /// The next connection, in its earliest state: [`Arrival::establish`] it in a task of its own.
+    /// Returns the next connection in its earliest state: run [`Arrival::establish`] in a task of
+    /// its own.
     ///
     /// # Errors
-    /// Those of `accept(2)`; `EMFILE` and the like pass, so retry after a pause.
+    /// Errors of `accept(2)`; `EMFILE` and the like pass, so retry after a pause.
     pub async fn accept(&mut self) -> io::Result<Arrival> {
         let (listener, establishing) = (&self.listener, &self.establishing);
         let hidden = self.hidden.as_deref();
         let tcp = async {
             let room = Arc::clone(establishing).acquire_owned().await.map_err(io::Error::other)?;
             let (tcp, peer, opened_by) = next(listener, hidden).await?;
-            // A client that is gone already is met again at the first read.
+            // If the client is gone already, the first read reports it.
             let _ = tcp.set_nodelay(true);
             Ok(Arrival::tcp(Arc::clone(&self.shared), room, tcp, peer, opened_by))
         };
@@ -159,7 +162,7 @@ impl Acceptor {
     }
 }
 
-/// The listener on TCP.
+/// The TCP listener.
 impl AsFd for Acceptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
@@ -172,7 +175,7 @@ impl Drop for Acceptor {
     }
 }
 
-/// The next connection of either listener, and how it was opened.
+/// Returns the next connection of either listener, and how it was opened.
 async fn next(
     public: &TcpListener,
     hidden: Option<&HiddenListener>,
@@ -194,13 +197,13 @@ async fn next(
     }
 }
 
-/// A tag for this start of the edge; zero stands for none.
+/// Draws a tag for this start of the edge; zero means no tag.
 fn with_tag(config: ServerConfig) -> ServerConfig {
     let tag = RouteTag(rand::random_range(1..=u32::MAX).to_be_bytes());
     ServerConfig { tag, ..config }
 }
 
-/// Port 0 becomes one that is free for both, as far as there is one.
+/// Turns port 0 into one that is free for TCP and UDP, if there is one.
 fn listen_on_both(
     address: SocketAddr,
     udp_workers: usize,

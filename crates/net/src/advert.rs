@@ -1,17 +1,18 @@
 //! The advertisement of TurboTLS in a DNS HTTPS record (RFC 9460), read and written.
 //!
-//! No datagram goes to a host that does not advertise: whoever answers for the name says with the
-//! private SvcParamKey [`KEY`] that UDP packets on the record's port are welcome.
+//! No datagram goes to a host that does not advertise: with the private SvcParamKey [`KEY`], the
+//! owner of the name states that UDP packets on the record's port are welcome.
 
 use std::{fmt, str::FromStr};
 
-/// SvcParamKey of the advertisement, from the private-use range 65280-65534 (RFC 9460 section 14.3).
+/// SvcParamKey of the advertisement, from the private-use range 65280-65534 (RFC 9460 section
+/// 14.3).
 pub const KEY: u16 = 65480;
 
 /// Version of the transport that this build speaks.
 pub const VERSION: u8 = 1;
 
-/// Slots that an advertisement may ask for at most: TCP's initial window (RFC 6928).
+/// Most slots that an advertisement may ask for: TCP's initial window (RFC 6928).
 ///
 /// A larger number is read as this one: a client owes the edge no more datagrams.
 pub const SLOTS_MAX: u8 = 10;
@@ -19,23 +20,23 @@ pub const SLOTS_MAX: u8 = 10;
 /// Slots of an advertisement that names no number: 4.8 kB, a flight with a usual ECDSA chain.
 pub const SLOTS_DEFAULT: u8 = 4;
 
-/// Bytes in an advertisement at most: what one character-string of a zone file holds (RFC 1035).
+/// Longest advertisement in bytes: the capacity of one character-string of a zone file (RFC 1035).
 pub const VALUE_MAX: usize = 255;
 
-/// What an edge offers to those who look up its name.
+/// Offer of an edge to clients that look up its name.
 ///
-/// The text form is a comma-separated list of `key=value`, such as `v=1,slots=6,fop=1,ed=1`:
-/// `v` is mandatory, unknown keys are ignored so that later versions can add some, and no key
-/// may come twice.
+/// The text form is a comma-separated list of `key=value`, such as `v=1,slots=6,fop=1,ed=1`. `v` is
+/// mandatory, unknown keys are ignored so that later versions can add some, and no key may occur
+/// twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Advert {
     /// Version of the transport, [`VERSION`].
     pub version: u8,
     /// Server datagrams that a first flight needs, in 1..=[`SLOTS_MAX`].
     pub slots: u8,
-    /// Whether Fast Open cookies are handed out.
+    /// True if the edge hands out Fast Open cookies.
     pub fop: bool,
-    /// Whether early data may go over UDP.
+    /// True if early data may go over UDP.
     pub early_data: bool,
 }
 
@@ -90,20 +91,20 @@ impl fmt::Display for Advert {
     }
 }
 
-/// Why an advertisement is not used.
+/// Reason why an advertisement is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdvertError {
     /// Longer than [`VALUE_MAX`].
     TooLong,
     /// Not a list of `key=value` in printable ASCII.
     Syntax,
-    /// A key comes twice.
+    /// A key occurs twice.
     Duplicate,
     /// No `v`.
     NoVersion,
     /// A version that this build does not speak.
     Unsupported,
-    /// A known key with a value that it cannot have.
+    /// A known key has an invalid value.
     Value,
 }
 
@@ -152,7 +153,8 @@ fn is_key(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
-/// Printable ASCII that needs no escape in a zone file: servers disagree about escapes.
+/// Returns true for printable ASCII that needs no escape in a zone file: servers disagree about
+/// escapes.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && !b"\"\\,;()".contains(&b))
 }
@@ -187,20 +189,20 @@ pub struct HttpsRecord {
     pub target: String,
     /// Port of both TCP and UDP.
     pub port: u16,
-    /// Protocols of the service besides HTTP/1.1, such as `h2`; none writes no `alpn`.
+    /// Protocols of the service besides HTTP/1.1, such as `h2`; if empty, no `alpn` is written.
     pub alpn: Vec<String>,
-    /// What the edge offers.
+    /// Offer of the edge.
     pub advert: Advert,
 }
 
 impl HttpsRecord {
-    /// The record as one line of a zone file, without a line end.
+    /// Formats the record as one line of a zone file, without a line end.
     ///
-    /// Uses only the presentation format of RFC 9460 section 2.1 and no escapes: not every name
-    /// server reads the generic form of RFC 3597 for this type, nor escapes inside values.
+    /// Uses only the presentation format of RFC 9460 section 2.1 and no escapes: some name servers
+    /// cannot read the generic form of RFC 3597 for this type, or escapes inside values.
     ///
     /// # Errors
-    /// [`RecordError`] names the field that cannot be written so.
+    /// [`RecordError`] names the field that cannot be written this way.
     pub fn zone_line(&self) -> Result<String, RecordError> {
         let owner = absolute(&self.owner).ok_or(RecordError::Owner)?;
         let target = match self.target.as_str() {
@@ -260,7 +262,7 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// `name` in lower case with a final dot, if it is a host name.
+/// Returns `name` in lower case with a final dot, if it is a host name.
 fn absolute(name: &str) -> Option<String> {
     crate::name::host_name(name).map(|name| name.to_ascii())
 }
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn zone_line_refuses_what_it_cannot_say() {
+    fn zone_line_refuses_values_it_cannot_write() {
         let wrong = |record: HttpsRecord| record.zone_line().unwrap_err();
         assert_eq!(wrong(HttpsRecord { owner: "a b".into(), ..record() }), RecordError::Owner);
         assert_eq!(wrong(HttpsRecord { owner: "1.2.3.4".into(), ..record() }), RecordError::Owner);
@@ -371,7 +373,7 @@ mod tests {
         assert_eq!(wrong(HttpsRecord { alpn: vec!["a,b".into()], ..record() }), RecordError::Alpn);
     }
 
-    /// What a name server makes of the line: text to record to wire to record.
+    /// Parses the line as a name server does: text to record to wire to record.
     fn through_hickory(line: &str) -> HTTPS {
         let origin = hickory_proto::rr::Name::from_ascii("example.com.").unwrap();
         let soa = "@ 60 IN SOA ns.example.com. root.example.com. 1 2 3 4 5\n";
@@ -396,12 +398,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(advert in advert()) {
+        fn written_adverts_are_read_back(advert in advert()) {
             prop_assert_eq!(read(&advert.to_string()), Ok(advert));
         }
 
         #[test]
-        fn any_bytes_are_survived_and_canonical(value in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_survived_and_canonical(
+            value in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
             if let Ok(advert) = Advert::from_value(&value) {
                 prop_assert_eq!(read(&advert.to_string()), Ok(advert));
             }
@@ -415,7 +419,11 @@ mod tests {
         }
 
         #[test]
-        fn a_name_server_reads_the_line_back(advert in advert(), priority in 1u16.., port in 1u16..) {
+        fn a_name_server_reads_the_line_back(
+            advert in advert(),
+            priority in 1u16..,
+            port in 1u16..,
+        ) {
             let record = HttpsRecord { priority, port, advert, ..record() };
             let read = through_hickory(&record.zone_line().unwrap());
             let service = crate::dns::service::Service::read(&read).unwrap();

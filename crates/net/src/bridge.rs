@@ -1,4 +1,4 @@
-//! Joins a connection that is still opening with an ordinary one, until splicing can take over.
+//! Joins a connection that is still opening to an ordinary one, until splicing can take over.
 
 mod flow;
 #[cfg(test)]
@@ -15,17 +15,17 @@ use flow::Flow;
 
 /// A stream that becomes a plain TCP connection after its opening.
 pub trait Handoff: AsyncRead + AsyncWrite + Unpin {
-    /// Whether nothing is left but what TCP carries.
+    /// Returns true once TCP alone carries the stream.
     fn is_transparent(&self) -> bool;
 
-    /// The TCP connection of a transparent stream; `None` if it has none yet.
+    /// Returns the TCP connection of a transparent stream; `None` if it has none yet.
     fn into_tcp(self) -> Option<TcpStream>;
 
-    /// Ends the connection so that the peer sees a reset, not an end in order.
+    /// Closes the connection with a reset, not in order.
     fn reset(self);
 }
 
-/// One that has nothing to open.
+/// A stream that has nothing to open.
 impl Handoff for TcpStream {
     fn is_transparent(&self) -> bool {
         true
@@ -36,7 +36,7 @@ impl Handoff for TcpStream {
     }
 
     fn reset(self) {
-        // An error here leaves an ordinary close, which is all that remains to be done.
+        // On error an ordinary close remains, and there is nothing more to do.
         let _ = self.set_zero_linger();
     }
 }
@@ -45,8 +45,8 @@ impl Handoff for TcpStream {
 /// with `opening` as its side A.
 ///
 /// `head` was read from `other` before, and goes first. `opened` is called once, when the opening
-/// is over, however it went. Half-closes and resets are passed on: an error of one side resets the
-/// other. The limits hold from the start, and opening bytes are counted like all others.
+/// is over, whatever its outcome. Half-closes and resets are passed on: an error of one side resets
+/// the other. The limits hold from the start, and bytes of the opening are counted like all others.
 pub async fn bridge<H: Handoff>(
     opening: H,
     other: TcpStream,
@@ -58,16 +58,16 @@ pub async fn bridge<H: Handoff>(
     Start::new(opening, other, head, limits).run(counts, opened).await
 }
 
-/// How an opening went.
+/// Outcome of an opening.
 enum Outcome {
     /// Only TCP is left, to be relayed.
     Transparent,
-    /// Both directions have ended in order before.
+    /// Both directions ended in order before that.
     Ended,
     Failed(RelayReason),
 }
 
-/// The time until `opening` is transparent.
+/// State until `opening` is transparent.
 struct Start<H: Handoff> {
     ends: Ends<H>,
     /// From `opening` to `other`.
@@ -87,7 +87,7 @@ impl<H: Handoff> Start<H> {
         }
     }
 
-    /// Opens, and goes on as a relay.
+    /// Drives the opening, then continues as a relay.
     async fn run(mut self, counts: &RelayCounts, opened: impl FnOnce(&H)) -> RelayEnd {
         let outcome = poll_fn(|cx| self.poll(cx, counts)).await;
         if let Some((opening, _)) = &self.ends.0 {
@@ -118,7 +118,7 @@ impl<H: Handoff> Start<H> {
         if let Poll::Ready(Err(fault)) = up {
             return Poll::Ready(Outcome::Failed(fault.reason(Side::B, Side::A)));
         }
-        // Either direction may find the opening over. Whatever it holds then is relayed first.
+        // Either direction may find the opening over. The bytes it still holds are relayed first.
         if opening.is_transparent() {
             return Poll::Ready(Outcome::Transparent);
         }
@@ -142,7 +142,7 @@ impl<H: Handoff> Start<H> {
 struct Ends<H: Handoff>(Option<(H, TcpStream)>);
 
 impl<H: Handoff> Ends<H> {
-    /// Both as TCP connections.
+    /// Returns both as TCP connections.
     fn into_tcp(mut self) -> Option<(TcpStream, TcpStream)> {
         let (opening, other) = self.0.take()?;
         match opening.into_tcp() {
@@ -164,7 +164,7 @@ impl<H: Handoff> Drop for Ends<H> {
     fn drop(&mut self) {
         if let Some((opening, other)) = self.0.take() {
             opening.reset();
-            // An error here leaves an ordinary close, which is all that remains to be done.
+            // On error an ordinary close remains, and there is nothing more to do.
             let _ = other.set_zero_linger();
         }
     }

@@ -5,7 +5,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Translates between the runtime's clock and that of the core, which has none of its own.
 ///
-/// tokio's clock rather than the system's, so that tests can pause it.
+/// Uses tokio's clock rather than the system's, so that tests can pause it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     epoch: tokio::time::Instant,
@@ -25,9 +25,8 @@ impl Clock {
     }
 }
 
-/// A clock that goes on while the machine sleeps, as the server's does; [`std::time::Instant`] stands still.
-///
-/// For whatever has to end in time at the other side too, such as sessions.
+/// A clock that runs on while the machine sleeps, as the server's does; [`std::time::Instant`]
+/// stands still. For anything that has to end in time at the other side too, such as sessions.
 #[derive(Clone, Debug)]
 pub struct Sleepless {
     start: std::time::Instant,
@@ -35,13 +34,14 @@ pub struct Sleepless {
 }
 
 impl Sleepless {
-    /// From now on.
+    /// Starts a clock now.
     #[must_use]
     pub fn start() -> Self {
         Self { start: std::time::Instant::now(), boot: since_boot() }
     }
 
-    /// The time, as far ahead of an [`Instant`](std::time::Instant) as the machine slept.
+    /// Returns the time, ahead of an [`Instant`](std::time::Instant) by the time that the machine
+    /// slept.
     #[must_use]
     pub fn now(&self) -> std::time::Instant {
         self.at(since_boot())
@@ -52,7 +52,7 @@ impl Sleepless {
     }
 }
 
-/// With the time that the machine slept (clock_gettime(2), CLOCK_BOOTTIME).
+/// Returns the time since boot, including sleep (clock_gettime(2), CLOCK_BOOTTIME).
 fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
@@ -64,16 +64,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_night_asleep_is_a_night() {
+    fn time_asleep_counts() {
         let clock = Sleepless::start();
         let night = Duration::from_secs(8 * 3600);
         let (before, after) = (clock.at(clock.boot), clock.at(clock.boot + night));
         assert_eq!(after - before, night);
-        assert_eq!(clock.at(Duration::ZERO), before, "never before its start");
+        assert_eq!(clock.at(Duration::ZERO), before, "time ran backwards");
     }
 
     #[test]
-    fn awake_it_goes_with_the_other_one() {
+    fn while_awake_it_agrees_with_instant() {
         let (clock, begin) = (Sleepless::start(), std::time::Instant::now());
         let first = clock.now();
         std::thread::sleep(Duration::from_millis(20));

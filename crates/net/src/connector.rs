@@ -32,18 +32,18 @@ use crate::netlink::{Change, Changes};
 use crate::path::PathMemory;
 use crate::upstream::{self, Standings, Upstream};
 
-/// Which openings may be used.
+/// Openings that may be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OpeningPolicy {
-    /// The best that the server offers and the path is known to bear.
+    /// The best opening that the server offers and the path supports as far as known.
     #[default]
     Auto,
     /// TLS over TCP, and nothing else.
     Plain,
-    /// TurboTLS where it is offered, whatever is remembered of the path; no data in the SYN.
+    /// TurboTLS where it is offered, regardless of the path's record; no data in the SYN.
     Turbo,
-    /// As `Auto`, but data in the SYN whatever is remembered of the path, and at configured edges as if
-    /// they offered it.
+    /// Like `Auto`, but sends data in the SYN regardless of the path's record, and at configured
+    /// edges as if they offered it.
     Fop,
 }
 
@@ -104,38 +104,37 @@ pub struct Edge {
     pub host: String,
     /// Its TCP and UDP port.
     pub port: u16,
-    /// What it offers.
+    /// Its offer.
     pub advert: Advert,
 }
 
-/// The edge configured for a host name, which is in lower case and without final dot.
+/// Returns the edge configured for a host name, which is in lower case and without final dot.
 pub type EdgeLookup = Arc<dyn Fn(&str) -> Option<Edge> + Send + Sync>;
 
-/// How a [`Connector`] finds and opens connections.
+/// Configuration of a [`Connector`].
 #[derive(Clone)]
 pub struct ConnectorConfig {
     /// Edges by the name that applications connect to, on the HTTPS port.
     pub edges: EdgeLookup,
-    /// Looks up names and what they advertise.
+    /// Resolves names and their advertisements.
     pub resolver: Resolver,
-    /// Which openings may be used.
+    /// Openings that may be used.
     pub opening: OpeningPolicy,
-    /// Whether server bytes are withheld until the edge has accepted the join.
+    /// True if server bytes are withheld until the edge has accepted the join.
     pub hold: bool,
-    /// Slots in one flight at most, that for the acknowledgement not counted.
+    /// Most slots in one flight, not counting the one for the acknowledgement.
     pub slots_max: u8,
-    /// How long silence is waited for once TCP is connected, instead of what was learnt of the path and
-    /// its bound: for experiments.
+    /// Grace once TCP is connected, in place of the learnt value and its bound; for experiments.
     pub grace: Option<Duration>,
-    /// How long all attempts to connect may take together.
+    /// Time limit for all attempts to connect together.
     pub connect_timeout: Duration,
-    /// The proxy that all connections go through. No name but its own is looked up then, and nothing leaves but TCP
-    /// to it.
+    /// The proxy that all connections go through. The connector then resolves no name but the
+    /// proxy's, and sends nothing but TCP to it.
     pub upstream: Option<Arc<Upstream>>,
 }
 
 impl ConnectorConfig {
-    /// Everything as offered, with names looked up by `resolver`.
+    /// Uses everything as offered, with names resolved by `resolver`.
     #[must_use]
     pub fn new(resolver: Resolver) -> Self {
         Self {
@@ -158,23 +157,23 @@ impl fmt::Debug for ConnectorConfig {
     }
 }
 
-/// Where to connect.
+/// Destination of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Name or address.
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// The name that `host` is known to serve, where that is an address: from the ClientHello.
+    /// The name that `host` is known to serve if it is an address: from the ClientHello.
     pub server_name: Option<String>,
-    /// Whose connection it is: what is kept for the next one is shared in this context only.
+    /// Owner of the connection: state kept for the next one is shared within this context only.
     pub context: Context,
-    /// Whether the application writes before TCP is connected. If not, no SYN waits for its data.
+    /// True if the application writes before TCP is connected. If not, no SYN waits for its data.
     pub speaks_first: bool,
 }
 
 impl Target {
-    /// `host`, a name or an address, at `port`.
+    /// Creates a target: `host`, a name or an address, at `port`.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16) -> Self {
         let host = host.into();
@@ -186,7 +185,7 @@ impl Target {
     }
 }
 
-/// Opens connections; cheap to clone, clones share what was learnt of paths, and cookies.
+/// Opens connections. Cheap to clone; clones share what was learnt about paths, and cookies.
 #[derive(Clone, Debug)]
 pub struct Connector {
     inner: Arc<Inner>,
@@ -201,7 +200,7 @@ struct Inner {
 }
 
 impl Connector {
-    /// A connector that knows nothing of any path.
+    /// Creates a connector that knows nothing about any path.
     #[must_use]
     pub fn new(config: ConnectorConfig) -> Self {
         Self::with_kernel(config, Box::new(Linux))
@@ -213,7 +212,8 @@ impl Connector {
         Self { inner: Arc::new(Inner { config, paths, cookies, standings }) }
     }
 
-    /// The same memory under another configuration, for connections from now on.
+    /// Returns a connector that shares this one's memory under another configuration, for future
+    /// connections.
     #[must_use]
     pub fn reconfigured(&self, config: ConnectorConfig) -> Self {
         let (paths, cookies) = (Arc::clone(&self.inner.paths), Arc::clone(&self.inner.cookies));
@@ -221,7 +221,7 @@ impl Connector {
         Self { inner: Arc::new(Inner { config, paths, cookies, standings }) }
     }
 
-    /// Whether it matters whose a connection is: only then has [`Target::context`] to be found out.
+    /// Returns true if contexts matter: only then does [`Target::context`] have to be determined.
     #[must_use]
     pub fn uses_contexts(&self) -> bool {
         let Inner { config, cookies, .. } = &*self.inner;
@@ -231,9 +231,9 @@ impl Connector {
         }
     }
 
-    /// Whether cookies are to be asked for inside TLS on a connection to `target`, for
-    /// [`keep_cookies`](Self::keep_cookies): the server hands them out, as far as that is known before a
-    /// connection, and this machine can spend them.
+    /// Returns true if a connection to `target` should ask for cookies inside TLS, for
+    /// [`keep_cookies`](Self::keep_cookies): the server hands them out, as far as that is known
+    /// before connecting, and this machine can spend them.
     #[must_use]
     pub fn asks_for_cookies(&self, target: &Target) -> bool {
         if self.inner.config.upstream.is_some() {
@@ -249,11 +249,11 @@ impl Connector {
         offered && target.context.is_shared() && self.uses_contexts()
     }
 
-    /// Keeps Fast Open cookies, with their lifetimes, that came inside TLS over a connection to `target`, of
-    /// which `report` tells. Those that cannot be used are dropped.
+    /// Keeps Fast Open cookies, with their lifetimes, that arrived inside TLS over a connection to
+    /// `target` that `report` describes. Drops those that cannot be used.
     ///
-    /// For programs that do TLS by themselves with an engine that knows the extension (docs/fop.md, section 4).
-    /// Of others the cookie is found in the ticket, when they resume.
+    /// For programs that do TLS themselves with an engine that knows the extension (docs/fop.md,
+    /// section 4). For others, the connector finds the cookie in the ticket when they resume.
     pub fn keep_cookies(
         &self,
         target: &Target,
@@ -270,22 +270,22 @@ impl Connector {
         }
     }
 
-    /// Forgets what is kept for `context`, such as when it ends.
+    /// Drops the state kept for `context`, for example when it ends.
     pub fn forget_context(&self, context: &Context) {
         self.inner.cookies.jar().forget_context(context);
     }
 
-    /// Forgets what is kept for any of these contexts.
+    /// Drops the state kept for any of these contexts.
     pub fn forget(&self, whose: Whose<'_>) {
         self.inner.cookies.jar().forget(whose);
     }
 
-    /// Watches the machine's addresses and interfaces, and forgets what was got on networks that it leaves;
-    /// for as long as it is awaited.
+    /// Watches the machine's addresses and interfaces for as long as it is awaited, and drops what
+    /// came from networks that the machine leaves.
     ///
     /// # Errors
-    /// The kernel does not tell, or does not tell any more. What was got elsewhere is then still not used
-    /// for the next connection: every one looks which way it goes.
+    /// The kernel does not report changes, or stopped doing so. State from other networks still
+    /// stays unused: every connection checks its route.
     pub async fn follow_networks(&self) -> io::Result<Infallible> {
         let mut changes = Changes::listen()?;
         loop {
@@ -304,10 +304,10 @@ impl Connector {
         }
     }
 
-    /// Begins to connect to `target`. Must be called within a tokio runtime.
+    /// Starts to connect to `target`. Must be called within a tokio runtime.
     ///
-    /// Nothing is awaited: TLS can be started at once, and the first bytes it writes become the UDP
-    /// flight where an edge is known. Failures to connect appear when the stream is used, or by
+    /// Awaits nothing: TLS can start at once, and the first bytes it writes become the UDP flight
+    /// where an edge is known. Failures to connect appear when the stream is used, or through
     /// [`ClientStream::connected`].
     ///
     /// # Errors
@@ -322,7 +322,7 @@ impl Connector {
             Some(edge) => (edge.host.as_str(), edge.port),
             None => (target.host.as_str(), target.port),
         };
-        // A configured edge needs no HTTPS record, so its name is asked for addresses alone.
+        // A configured edge needs no HTTPS record, so only addresses are looked up.
         let lookup_port =
             if edge.is_some() || config.opening == OpeningPolicy::Plain { 0 } else { port };
         let lookup = config.resolver.resolve(host, lookup_port)?;
@@ -335,7 +335,7 @@ impl Connector {
         Ok(ClientStream::new(Box::new(opening)))
     }
 
-    /// Whether all connections go through a proxy.
+    /// Returns true if all connections go through a proxy.
     #[must_use]
     pub fn has_upstream(&self) -> bool {
         self.inner.config.upstream.is_some()
@@ -358,19 +358,19 @@ impl Connector {
         Ok(ClientStream::new(Box::new(opening)))
     }
 
-    /// What is configured for the name. An edge serves the HTTPS port of its name.
+    /// Returns the edge configured for the name. An edge serves the HTTPS port of its name.
     fn edge_for(&self, target: &Target) -> Option<Edge> {
         let name = Some(target.name()).filter(|_| target.port == HTTPS_PORT)?;
         (self.inner.config.edges)(&normal(name))
     }
 
-    /// What a configured edge offers, or is believed to.
+    /// Returns what a configured edge offers, or is assumed to offer.
     fn advert_of(&self, edge: &Edge) -> Advert {
         let fop = edge.advert.fop || self.inner.config.opening == OpeningPolicy::Fop;
         Advert { fop, ..edge.advert }
     }
 
-    /// Where nothing is configured, DNS may know an edge.
+    /// Starts discovery by DNS where no edge is configured.
     fn discovery(&self, target: &Target) -> Offer {
         let literal = target.host.trim_matches(['[', ']']).parse::<IpAddr>();
         match (literal, &target.server_name) {
@@ -386,7 +386,7 @@ impl Connector {
     }
 }
 
-/// Names are compared without case and final dot (RFC 4343).
+/// Lower-cases a name and removes its final dot: names are compared that way (RFC 4343).
 fn normal(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }

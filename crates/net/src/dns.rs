@@ -1,8 +1,8 @@
 //! Discovery: a name's addresses, and whether an edge that speaks TurboTLS stands behind it.
 //!
-//! A, AAAA and HTTPS are asked in parallel. Addresses are handed over as soon as Happy Eyeballs
-//! (RFC 8305 section 3) allows; what the HTTPS record says comes later or not at all, and delays
-//! nothing. Names are always taken as absolute: no search domain is ever appended.
+//! The A, AAAA and HTTPS queries run in parallel. Addresses are handed over as soon as Happy
+//! Eyeballs (RFC 8305 section 3) allows; the HTTPS record may come later or not at all, and delays
+//! nothing. Names are always treated as absolute: no search domain is ever appended.
 
 mod assembly;
 mod error;
@@ -40,47 +40,50 @@ use tokio::{
 use crate::advert::Advert;
 use crate::name;
 
-/// Port for which the HTTPS record is asked (RFC 9460 section 9); others are by configuration.
+/// Port for which HTTPS records are queried (RFC 9460 section 9); edges on other ports must be
+/// configured.
 pub const HTTPS_PORT: u16 = 443;
 
-/// How long IPv4 addresses wait for IPv6 ones: the Resolution Delay of RFC 8305 section 3.
+/// Time that IPv4 addresses wait for IPv6 ones: the Resolution Delay of RFC 8305 section 3.
 pub const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// How long an advertisement is waited for once addresses were handed over.
+/// Time to wait for an advertisement after addresses were handed over.
 ///
-/// TCP connects meanwhile, so this costs nothing; later than that a first flight over UDP would
-/// seldom still win.
+/// TCP connects meanwhile, so this costs nothing; any later, a first flight over UDP would seldom
+/// still win.
 pub const ADVERT_DELAY: Duration = Duration::from_millis(50);
 
-/// How long a name without any address waits for its HTTPS record, whose alias may lead to some.
+/// Time that a name without any address waits for its HTTPS record, whose alias may lead to some.
 pub const ALIAS_ONLY_DELAY: Duration = Duration::from_secs(1);
 
-/// Addresses of one family that are used; more would never be tried at 250 ms an attempt.
+/// Most addresses used per family; more would never be tried at 250 ms an attempt.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// Responses kept until their TTL ends, three to a name; the least used give way.
+/// Responses kept until their TTL ends, three for each name; the least used are evicted.
 ///
-/// Usual responses have less than 1 kB; if every one were of the largest size, 64 MB.
+/// Usual responses are smaller than 1 kB; if every one had the largest size, they would take 64 MB.
 pub const CACHED_RESPONSES: u64 = 1024;
 
-/// HTTPS questions open at once. Above it names resolve without one, that is without TurboTLS.
+/// HTTPS queries open at one time. Beyond them, names resolve without one, that is, without
+/// TurboTLS.
 ///
-/// They go on after their connection was opened without them, so that the cache knows next time.
+/// A query runs on after its connection opened without it, so that the cache has the answer next
+/// time.
 pub const SERVICE_QUERIES: usize = 256;
 
 /// Negative answers are kept as long as their SOA says (RFC 2308), within these bounds.
 const NEGATIVE_TTL_MIN: Duration = Duration::from_secs(5);
 const NEGATIVE_TTL_MAX: Duration = Duration::from_secs(900);
 
-/// Attempts after the first, of each query.
+/// Attempts after the first, for each query.
 const RETRIES: u32 = 2;
 
-/// Where and how to ask.
+/// Name servers, and the timeout for queries.
 #[derive(Clone, Debug)]
 pub struct DnsConfig {
-    /// Name servers, each asked over UDP and for long answers TCP; none: those of the system.
+    /// Name servers, queried over UDP and for long answers over TCP; if empty, those of the system.
     pub name_servers: Vec<SocketAddr>,
-    /// How long one attempt of a query lasts; there are three.
+    /// Timeout of one attempt of a query; there are three attempts.
     pub timeout: Duration,
 }
 
@@ -92,8 +95,8 @@ impl Default for DnsConfig {
 
 /// Resolves names; cheap to clone, clones share the cache.
 ///
-/// Keeps answers as long as their TTL says. With the system's name servers the hosts file, read
-/// once, goes first; what is said there is final and never has an advertisement.
+/// Keeps answers as long as their TTL says. With the system's name servers, the hosts file (read
+/// once) takes precedence; its entries are final and never have an advertisement.
 #[derive(Clone)]
 pub struct Resolver {
     inner: Arc<Inner>,
@@ -107,10 +110,10 @@ struct Inner {
 }
 
 impl Resolver {
-    /// A resolver with an empty cache.
+    /// Creates a resolver with an empty cache.
     ///
     /// # Errors
-    /// [`DnsError::Unavailable`] if the system names no name server.
+    /// [`DnsError::Unavailable`] if the system configures no name server.
     pub fn new(config: &DnsConfig) -> Result<Self, DnsError> {
         let (servers, options, hosts) = if config.name_servers.is_empty() {
             let (servers, options) = read_system_conf().map_err(|_| DnsError::Unavailable)?;
@@ -133,7 +136,7 @@ impl Resolver {
 
     /// Starts to look up `host`, a name or an address, for a connection to `port`.
     ///
-    /// An address (IPv6 also in brackets) is its own answer. The HTTPS record is asked only for
+    /// An address (IPv6 also in brackets) resolves to itself. The HTTPS record is queried only for
     /// [`HTTPS_PORT`]. Must be called within a tokio runtime.
     ///
     /// # Errors
@@ -154,10 +157,10 @@ impl Resolver {
         Ok(lookup)
     }
 
-    /// What `name` advertises for `literal`, if that is among the name's addresses.
+    /// Returns what `name` advertises for `literal`, if that is among the name's addresses.
     ///
-    /// For connections of which only the address and, from the ClientHello, the name is known.
-    /// Answers within [`ADVERT_DELAY`]; the connection to `literal` can be started before.
+    /// For connections known only by their address and the name in the ClientHello. Answers within
+    /// [`ADVERT_DELAY`]; the connection to `literal` can start before.
     pub async fn advert_for(&self, name: &str, literal: SocketAddr) -> Option<EdgeAdvert> {
         let name = host_name(name).ok()?;
         if literal.port() != HTTPS_PORT || !self.inner.listed(&name).is_empty() {
@@ -167,7 +170,7 @@ impl Resolver {
         timeout(ADVERT_DELAY, lookup.advert_covering(literal.ip())).await.ok().flatten()
     }
 
-    /// A lookup of the literal's own family only: the other one's addresses are of no use.
+    /// Looks up the literal's own family only: addresses of the other one are of no use.
     fn lookup_for(&self, name: Name, literal: SocketAddr) -> Option<Lookup> {
         let service = self.ask_service(name.clone())?;
         let mut lookup = Lookup::new(Assembly::new(literal.port(), true), Some(service));
@@ -206,11 +209,11 @@ impl fmt::Debug for Resolver {
     }
 }
 
-/// A lookup under way; take its events with [`next`](Self::next), dropped it ends.
+/// A running lookup; [`next`](Self::next) returns its events, and dropping it ends it.
 ///
-/// The order is: [`Event::Addresses`] once or twice (a slow address family comes second), after
-/// the first of them [`Event::Advert`], again whenever further addresses widen it. Or else one
-/// [`Event::Failed`].
+/// The events come in this order: [`Event::Addresses`] once or twice (a slow address family comes
+/// second), after the first of them [`Event::Advert`], repeated whenever further addresses widen
+/// it. If there is no address, the only event is [`Event::Failed`].
 #[derive(Debug)]
 pub struct Lookup {
     assembly: Assembly,
@@ -224,12 +227,12 @@ impl Lookup {
         Self { assembly, v4: None, v6: None, service }
     }
 
-    /// For addresses that need no question.
+    /// Creates a lookup of addresses that need no query.
     pub(crate) fn known(addresses: Vec<IpAddr>) -> Self {
         Self::new(Assembly::known(addresses), None)
     }
 
-    /// The next event, or none when all is said.
+    /// Returns the next event, or `None` after the last one.
     ///
     /// Cancel safe: an event is lost only if it was returned.
     pub async fn next(&mut self) -> Option<Event> {
@@ -270,7 +273,7 @@ impl Lookup {
 }
 
 impl Drop for Lookup {
-    /// Ends the address questions; the HTTPS question goes on, so that its answer is cached.
+    /// Ends the address queries; the HTTPS query runs on, so that its answer is cached.
     fn drop(&mut self) {
         for handle in [&self.v4, &self.v6].into_iter().flatten() {
             handle.abort();
@@ -278,12 +281,12 @@ impl Drop for Lookup {
     }
 }
 
-/// What a [`Lookup`] has found.
+/// Result of a [`Lookup`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Addresses that were not known before, IPv6 first; never empty.
+    /// Addresses not reported before, IPv6 first; never empty.
     Addresses(Vec<IpAddr>),
-    /// What the name advertises; replaces any earlier one. None: nothing, or not in time.
+    /// The name's advertisement; replaces any earlier one. `None` if there is none, or not in time.
     Advert(Option<EdgeAdvert>),
     /// There is no address and there will be none.
     Failed(DnsError),
@@ -292,23 +295,23 @@ pub enum Event {
 /// An edge behind a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeAdvert {
-    /// What it offers.
+    /// Offer of the edge.
     pub advert: Advert,
     /// The TCP and UDP addresses for which the offer holds, and no others.
     pub addresses: Vec<SocketAddr>,
     /// The name that these are addresses of, without final dot.
     pub target: String,
-    /// When the first of the records behind this expires.
+    /// Time when the first of the underlying records expires.
     pub valid_until: Instant,
 }
 
 impl EdgeAdvert {
-    /// Whether the offer holds for connections to `address`.
+    /// Returns true if the offer holds for connections to `address`.
     pub fn covers(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|known| known.ip() == address.to_canonical())
     }
 
-    /// The same offer for `address` alone, if it holds for it.
+    /// Returns the offer for `address` alone, if it holds for it.
     pub fn only(mut self, address: IpAddr) -> Option<Self> {
         self.addresses.retain(|known| known.ip() == address.to_canonical());
         (!self.addresses.is_empty()).then_some(self)
@@ -319,19 +322,19 @@ fn host_name(text: &str) -> Result<Name, DnsError> {
     name::host_name(text).ok_or(DnsError::InvalidName)
 }
 
-/// Addresses of one family, or why there are none.
+/// Addresses of one family, or the reason why there are none.
 type Answer = Result<Found, DnsError>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
-    /// The name at which they stand: the end of the CNAME chain, which may differ by family.
+    /// Name that owns them: the end of the CNAME chain, which may differ by family.
     owner: Name,
     addresses: Vec<IpAddr>,
     valid_until: Instant,
 }
 
 impl Inner {
-    /// The addresses of `name` and of one family that the DNS knows; never empty.
+    /// Looks up the addresses of `name` in one family; never empty.
     async fn addresses(&self, name: &Name, kind: RecordType) -> Answer {
         let lookup = self.dns.lookup(name.clone(), kind).await?;
         let owner = canonical(name, lookup.answers());
@@ -348,7 +351,7 @@ impl Inner {
         Ok(Found { owner, addresses, valid_until: lookup.valid_until() })
     }
 
-    /// The addresses of `name` in the hosts file, IPv6 first.
+    /// Returns the addresses of `name` in the hosts file, IPv6 first.
     fn listed(&self, name: &Name) -> Vec<IpAddr> {
         [RecordType::AAAA, RecordType::A]
             .into_iter()
@@ -361,10 +364,10 @@ impl Inner {
     }
 }
 
-/// The name at the end of the chain of CNAME records that starts at `name`.
+/// Returns the name at the end of the chain of CNAME records that starts at `name`.
 fn canonical(name: &Name, answers: &[Record]) -> Name {
     let mut owner = name.clone();
-    // One round a record at most: a loop of aliases ends there too.
+    // At most one round for each record, so a loop of aliases ends too.
     for _ in answers {
         let alias = answers.iter().find_map(|record| match &record.data {
             RData::CNAME(target) if record.name == owner => Some(&target.0),
@@ -399,7 +402,7 @@ fn tuned(mut options: ResolverOpts, timeout: Duration) -> ResolverOpts {
     options
 }
 
-/// `host` as an address, IPv6 also in the brackets of a URL.
+/// Parses `host` as an address, IPv6 also in the brackets of a URL.
 fn literal(host: &str) -> Option<IpAddr> {
     let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match inner {
@@ -408,7 +411,7 @@ fn literal(host: &str) -> Option<IpAddr> {
     }
 }
 
-/// The result of a task, which is then gone; waits for ever if there is none.
+/// Waits for the result of a task, and clears the slot; waits forever if the slot is empty.
 async fn joined<T>(slot: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
     let Some(handle) = slot else {
         return std::future::pending().await;

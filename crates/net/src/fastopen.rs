@@ -1,17 +1,19 @@
 //! TCP Fast Open with private cookies (Sy et al. 2019), on an unpatched Linux.
 //!
-//! A server mints [cookies](headstart_proto::cookie) and hands them out inside TLS; a client spends each in
-//! one SYN, together with its first bytes, which the server reads one round trip sooner.
+//! A server mints [cookies](headstart_proto::cookie) and hands them out inside TLS; a client spends
+//! each in one SYN, together with its first bytes, which the server reads one round trip sooner.
 //!
-//! BPF programs put the cookie into the SYN and check it there. They are attached by a privileged helper
-//! ([`attach_client`], [`attach_server`], `headstart fastopen attach`); everything else here runs without
-//! privilege, and says why where it cannot:
+//! BPF programs put the cookie into the SYN and check it there. A privileged helper attaches them
+//! ([`attach_client`], [`attach_server`], `headstart fastopen attach`). Everything else here runs
+//! without privilege, and reports the reason where it cannot:
 //!
-//! * the client: [`probe`], then [`connect`] for each cookie, [`was_accepted`] for what it saved;
+//! * the client: [`probe`], then [`connect`] for each cookie, and [`was_accepted`] for what it
+//!   saved;
 //! * the server: a [`HiddenListener`] beside the public one, given to the
-//!   [`Acceptor`](crate::AcceptorConfig::hidden), and [`ServerMaps`] for both listeners, keys and the clock.
+//!   [`Acceptor`](crate::AcceptorConfig::hidden), and [`ServerMaps`] for both listeners, keys and
+//!   the clock.
 //!
-//! Whatever goes wrong is an ordinary handshake, and the data of the SYN arrive once.
+//! Whatever fails falls back to an ordinary handshake, and the data of the SYN arrive once.
 
 mod attach;
 mod client;

@@ -1,14 +1,15 @@
 //! TurboTLS on tokio: byte streams that open in one round trip, under any TLS library.
 //!
-//! * [`Connector`] opens a [`ClientStream`]: lookup, Happy Eyeballs, the UDP flight, the join.
-//! * [`Acceptor`] gives a [`ServerStream`] for each connection, over UDP and TCP or TCP alone; several are a [`Fleet`].
-//! * [`TlsStream`] is TLS on either, or on any other stream, aware of early data.
-//! * [`bridge`] joins either with a TCP connection; once open, bytes are spliced ([`relay`]).
-//! * [`dns`] finds out who speaks TurboTLS, [`path`] remembers which network bears it.
-//! * [`upstream`] is the way through a SOCKS5 proxy, without waiting for its replies.
+//! * [`Connector`] opens a [`ClientStream`]: DNS lookup, Happy Eyeballs, the UDP flight, the join.
+//! * [`Acceptor`] yields a [`ServerStream`] for each connection, over UDP and TCP or TCP alone;
+//!   several acceptors form a [`Fleet`].
+//! * [`TlsStream`] runs TLS over either, or over any other stream, and knows early data.
+//! * [`bridge`] joins either to a TCP connection; once open, bytes are spliced ([`relay`]).
+//! * [`dns`] finds out which names advertise TurboTLS; [`path`] remembers which networks carry it.
+//! * [`upstream`] connects through a SOCKS5 proxy without waiting for its replies.
 //! * [`fastopen`] puts the first flight into the SYN, for clients that hold a cookie.
 //!
-//! What the protocol demands is decided in `headstart-proto`; this crate moves bytes.
+//! `headstart-proto` makes the protocol's decisions; this crate moves bytes.
 
 mod acceptor;
 mod bridge;

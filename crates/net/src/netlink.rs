@@ -1,7 +1,7 @@
-//! Questions to the kernel over netlink(7): by which way an address is reached, and whose a socket of
-//! this machine is. No privilege is needed; where netlink is forbidden, the answer is an error.
+//! Queries to the kernel over netlink(7): the route to an address, and the owner of a socket of
+//! this machine. No privilege is needed; where netlink is forbidden, the result is an error.
 //!
-//! All numbers are in the machine's byte order but for ports and addresses.
+//! All numbers are in the machine's byte order except ports and addresses.
 
 mod changes;
 mod owner;
@@ -30,14 +30,14 @@ const HEADER: usize = 16;
 /// Bytes of `struct rtattr`, before the attribute's value.
 const ATTRIBUTE_HEADER: usize = 4;
 
-/// Message that says no, or yes with the number 0.
+/// Message type of an error, or of success with the number 0.
 const NLMSG_ERROR: u16 = 2;
 
-/// Flag of a message that asks.
+/// Flag of a request.
 const NLM_F_REQUEST: u16 = 1;
 
-/// Bytes read at a time: an answer about one route or socket has some hundred, and the kernel sends none
-/// above a page but for lists.
+/// Bytes read at a time: an answer about one route or socket has a few hundred, and the kernel
+/// sends more than a page only for lists.
 const RECEIVE: usize = 8192;
 
 /// `AF_INET` and `AF_INET6` as they stand in messages.
@@ -52,7 +52,7 @@ struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The body, if this is an answer of `kind`.
+    /// Returns the body, if this is an answer of `kind`.
     fn answer(self, kind: u16) -> io::Result<&'a [u8]> {
         match self.kind {
             NLMSG_ERROR => Err(refusal(self.body)),
@@ -62,7 +62,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The error that the kernel answers with; its numbers are negative.
+/// Decodes the kernel's error; its numbers are negative.
 fn refusal(body: &[u8]) -> io::Error {
     let number = body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
     match number.and_then(i32::checked_neg) {
@@ -71,9 +71,9 @@ fn refusal(body: &[u8]) -> io::Error {
     }
 }
 
-/// Asks one question on a socket of its own, and returns the datagram with the answer.
+/// Sends one query on a socket of its own, and returns the datagram with the answer.
 ///
-/// The kernel answers while it is asked (it has no queue for questions), so nothing is waited for.
+/// The kernel answers within the call (it has no queue for queries), so there is no wait.
 fn ask(protocol: Option<Protocol>, kind: u16, question: &[u8]) -> io::Result<Vec<u8>> {
     let socket = open(protocol)?;
     let length = u32::try_from(HEADER + question.len()).map_err(io::Error::other)?;
@@ -81,7 +81,7 @@ fn ask(protocol: Option<Protocol>, kind: u16, question: &[u8]) -> io::Result<Vec
     message.extend(length.to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(NLM_F_REQUEST.to_ne_bytes());
-    // Sequence number and port: there is one question, and the kernel knows whose.
+    // Sequence number and port are 0: there is only one query, and the kernel knows its sender.
     message.extend([0; 8]);
     message.extend(question);
     sendto(&socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
@@ -93,7 +93,8 @@ fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?)
 }
 
-/// One datagram, if there is one. Of one that is too long nobody knows what it says.
+/// Receives one datagram, if there is one. Rejects one that is too long: its content would be cut
+/// off.
 fn receive(socket: &OwnedFd) -> io::Result<Vec<u8>> {
     let mut datagram = vec![0; RECEIVE];
     let (length, whole) = recv(socket, datagram.as_mut_slice(), RecvFlags::TRUNC)?;
@@ -104,7 +105,7 @@ fn receive(socket: &OwnedFd) -> io::Result<Vec<u8>> {
     Ok(datagram)
 }
 
-/// The messages of a datagram; ends at the first whose length is wrong.
+/// Yields the messages of a datagram; ends at the first whose length is wrong.
 fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -115,7 +116,7 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// The attributes of a message, with their numbers; ends at the first whose length is wrong.
+/// Yields the attributes of a message, with their numbers; ends at the first whose length is wrong.
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -126,7 +127,7 @@ fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Messages and attributes start at multiples of four bytes.
+/// Rounds up: messages and attributes start at multiples of four bytes.
 const fn aligned(length: usize) -> usize {
     length.next_multiple_of(4)
 }
@@ -139,7 +140,7 @@ fn number32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// An address as long as `bytes`.
+/// Parses an address from `bytes`; their number tells the family.
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => Some(IpAddr::from(*bytes.first_chunk::<4>()?)),

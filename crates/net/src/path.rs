@@ -1,9 +1,10 @@
-//! What is known about a way to an edge: how late its datagrams come, whether they come at all,
-//! and how many are in flight; and whether it bears data in the SYN.
+//! Knowledge about the path to an edge: how late its datagrams come, whether they come at all, how
+//! many are in flight, and whether the path supports data in the SYN.
 //!
-//! Pure: the time is an argument. In memory only: what a network does to UDP is forgotten with the
-//! process. Every table is bounded; when one is full, the entry not used for longest gives way,
-//! and then the path is simply new again. Where users share a table, it is one of the user that has most.
+//! Pure: the time is an argument. In memory only: observations of a network's treatment of UDP end
+//! with the process. Every table is bounded; a full table evicts the entry not used for longest,
+//! and that path is then simply new again. Where users share a table, the entry comes from the user
+//! that has most.
 
 mod bounded;
 mod grace;
@@ -35,19 +36,19 @@ pub const NAMES: usize = 1024;
 /// Edges remembered for a committed refusal; about 100 bytes each, 100 kB.
 pub const REFUSALS: usize = 1024;
 
-/// Bytes in a name that is remembered at most: a host name has no more (RFC 1035).
+/// Longest name that is remembered, in bytes: a host name has no more (RFC 1035).
 const NAME_MAX: usize = 253;
 
-/// How long an edge that refused a committed join is not asked again.
+/// Time during which an edge that refused a committed join is not tried again.
 ///
 /// The application saw a reset: the one harm that TurboTLS can do, so not twice a day.
 pub const RESET_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// Bytes of slots, whatever they carry, in flight on one path at most: seven connections with
-/// eleven slots of 411 bytes each.
+/// Most bytes of slots, whatever they carry, in flight on one path: seven connections with eleven
+/// slots of 411 bytes each.
 pub const SLOT_BUDGET: usize = 32_768;
 
-/// A way through one network to one edge.
+/// A path through one network to one edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathKey {
     /// Local address, which stands for the network.
@@ -56,53 +57,53 @@ pub struct PathKey {
     pub edge: SocketAddr,
 }
 
-/// How an opening over TurboTLS went, as far as the path is concerned.
+/// Result of an opening over TurboTLS, as far as the path is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A datagram came in time.
     Opened {
-        /// How long TCP took to connect.
+        /// Time that TCP took to connect.
         rtt: Duration,
-        /// First datagram after TCP connected; zero if before.
+        /// Time of the first datagram after TCP connected; zero if before.
         lag: Duration,
     },
-    /// No datagram came within the grace: fallen back.
+    /// No datagram came within the grace: the connection fell back to TCP.
     Silent,
-    /// After [`Silent`](Self::Silent) for the same connection, a datagram came all the same.
+    /// After [`Silent`](Self::Silent) for the same connection, a datagram still came.
     Late {
-        /// How long TCP took to connect.
+        /// Time that TCP took to connect.
         rtt: Duration,
-        /// First datagram after TCP connected.
+        /// Time of the first datagram after TCP connected.
         lag: Duration,
     },
-    /// ICMP said that the edge's UDP port cannot be reached.
+    /// ICMP reported that the edge's UDP port cannot be reached.
     Unreachable,
-    /// The edge refused a join that harmed nobody: nothing had been delivered.
+    /// The edge refused a join without harm: nothing had been delivered.
     Refused,
     /// The edge refused a join to which the application was committed: it saw a reset.
     Reset,
 }
 
-/// Whether to open over TurboTLS.
+/// Advice on opening over TurboTLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Yes, and wait for the first datagram so long.
+    /// Use it, and wait this long for the first datagram.
     Turbo {
-        /// Gives the grace once TCP is connected.
+        /// Computes the grace once TCP is connected.
         grace: GraceEstimator,
-        /// Whether this is the one attempt after a back-off: report its outcome soon.
+        /// True if this is the one attempt after a back-off: report its outcome soon.
         probe: bool,
     },
-    /// No.
+    /// Do not use it.
     Plain {
-        /// What happened.
+        /// Reason.
         reason: PathReason,
-        /// When to ask again.
+        /// Time to ask again.
         until: Instant,
     },
 }
 
-/// What is known about all paths; shared by all connections.
+/// Knowledge about all paths; shared by all connections.
 #[derive(Debug, Default)]
 pub struct PathMemory {
     tables: Mutex<Tables>,
@@ -113,7 +114,7 @@ struct Tables {
     paths: Bounded<PathKey, Path>,
     resets: Bounded<SocketAddr, Instant>,
     flights: Bounded<Box<str>, u8>,
-    /// Bounded by the reservations that exist; an entry goes with the last of them.
+    /// Bounded by the existing reservations; an entry goes with the last of them.
     in_flight: HashMap<PathKey, usize>,
     syn: SynTables,
 }
@@ -137,14 +138,14 @@ impl Default for Tables {
 }
 
 impl PathMemory {
-    /// A memory that knows nothing.
+    /// Creates an empty memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether to use TurboTLS on `key` now.
+    /// Advises whether to use TurboTLS on `key` now.
     ///
-    /// After a back-off the first to ask is told to probe; the others go on without until it
+    /// After a back-off, only the first caller is advised to probe; the others do without until it
     /// reports, or for [`PROBE_LIFE`].
     pub fn advise(&self, key: PathKey, now: Instant) -> Advice {
         let mut tables = self.lock();
@@ -181,27 +182,27 @@ impl PathMemory {
         }
     }
 
-    /// Forgets what depended on the network of `local`, such as when the machine left it.
+    /// Forgets what depended on the network of `local`, for example when the machine left it.
     ///
-    /// Refusals by an edge stay: they are not the network's.
+    /// Refusals by an edge stay: they do not depend on the network.
     pub fn forget_network(&self, local: IpAddr) {
         let mut tables = self.lock();
         tables.paths.retain(|key| key.local != local);
         tables.syn.forget_network(local);
     }
 
-    /// Server datagrams that the last flight from `name` took, if known.
+    /// Returns how many server datagrams the last flight from `name` took, if known.
     pub fn slots_for(&self, name: &str) -> Option<u8> {
         self.lock().flights.get(&flight_key(name)?).copied()
     }
 
-    /// Remembers that a whole first flight from `name` took `datagrams`, counted up to
-    /// [`SLOTS_MAX`]; zero says nothing.
+    /// Records that a complete first flight from `name` took `datagrams`, counted up to
+    /// [`SLOTS_MAX`]; zero is ignored.
     pub fn record_flight(&self, name: &str, datagrams: usize) {
         self.record_slots(name, datagrams, |_, new| new);
     }
 
-    /// Remembers that a first flight from `name` took `datagrams` or more: its end was not seen.
+    /// Records that a first flight from `name` took `datagrams` or more: its end was not seen.
     pub fn record_long_flight(&self, name: &str, datagrams: usize) {
         self.record_slots(name, datagrams, u8::max);
     }
@@ -215,9 +216,9 @@ impl PathMemory {
         }
     }
 
-    /// Takes as many of `slots` slots of `slot_bytes` as fit the path's [`SLOT_BUDGET`].
+    /// Reserves as many of `slots` slots of `slot_bytes` as fit the path's [`SLOT_BUDGET`].
     ///
-    /// None if not even one does. They are in flight until the reservation is dropped.
+    /// Returns `None` if not even one fits. They are in flight until the reservation is dropped.
     pub fn reserve_slots(
         self: &Arc<Self>,
         key: PathKey,
@@ -246,14 +247,15 @@ impl PathMemory {
         }
     }
 
-    /// The tables hold no invariant across a panic: what a panicking thread left is as good.
+    /// Locks the tables, poisoned or not: they hold no invariant across a panic.
     fn lock(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Path {
-    /// A lag that some grace could have covered corrects the grace; a longer one stays a failure.
+    /// Corrects the grace by a lag that some grace could have covered; a longer one stays a
+    /// failure.
     fn late(&mut self, rtt: Duration, lag: Duration, now: Instant) {
         self.grace.sample(lag);
         if lag <= GraceEstimator::largest(rtt) {
@@ -269,7 +271,7 @@ fn flight_key(name: &str) -> Option<Box<str>> {
     (name.len() <= NAME_MAX).then(|| name.to_ascii_lowercase().into_boxed_str())
 }
 
-/// Slots that may be in flight; dropping it gives them back.
+/// Slots that may be in flight; dropping it returns them.
 #[derive(Debug)]
 pub struct SlotReservation {
     memory: Arc<PathMemory>,
@@ -279,7 +281,7 @@ pub struct SlotReservation {
 }
 
 impl SlotReservation {
-    /// Slots that were granted, at least one.
+    /// Returns the number of slots granted, at least one.
     pub fn slots(&self) -> usize {
         self.slots
     }

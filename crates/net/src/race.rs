@@ -14,24 +14,27 @@ use tokio::time::{Instant, Sleep};
 #[cfg(test)]
 mod tests;
 
-/// Time that an attempt is given before the next one starts beside it: RFC 8305 section 5, the recommended value.
+/// Delay before the next attempt starts beside a running one: the value recommended by RFC 8305
+/// section 5.
 pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Least delay between attempts that still run: RFC 8305 section 5, "MUST NOT be less than 10 milliseconds".
+/// Least delay between attempts that still run: RFC 8305 section 5, "MUST NOT be less than 10
+/// milliseconds".
 const LEAST_DELAY: Duration = Duration::from_millis(10);
 
-/// Most addresses that one race takes; further ones are ignored.
+/// Most addresses in one race; further ones are ignored.
 ///
-/// A resolver's answer may hold hundreds, each of which would cost a socket; at the recommended delay the 32nd
-/// starts after 8 s, when any caller has given up.
+/// A resolver's answer may hold hundreds, each of which would cost a socket; at the recommended
+/// delay the 32nd starts after 8 s, when any caller has given up.
 pub const MAX_ADDRESSES: usize = 32;
 
-/// Attempts to connect to one of several addresses, of which the first to succeed wins.
+/// Attempts to connect to one of several addresses; the first to succeed wins.
 ///
-/// Order: an address of the family that was given first, then alternately of the other family and this one, within a
-/// family as given (RFC 8305 section 4, which also wants the list sorted by RFC 6724: that is the resolver's part).
-/// The first attempt starts with the first poll; the next one after the delay, or at once when one has failed.
-/// When one connects, the others are closed before the winner is returned. Dropping the race closes all.
+/// Addresses alternate between the families, starting with the family given first, and keep their
+/// order within a family (RFC 8305 section 4, which also wants the list sorted by RFC 6724: that is
+/// the resolver's part). The first attempt starts with the first poll; the next one after the
+/// delay, or at once when one has failed. When one connects, the others are closed before the
+/// winner is returned. Dropping the race closes all.
 pub struct Race {
     held: bool,
     delay: Duration,
@@ -52,32 +55,33 @@ pub struct Race {
 pub struct Won {
     /// The connection; TCP_NODELAY is set.
     pub stream: TcpStream,
-    /// The address it goes to.
+    /// Remote address.
     pub addr: SocketAddr,
-    /// When this attempt started.
+    /// Time when this attempt started.
     pub started: Instant,
-    /// When it was seen to be connected: one round trip after `started`, if no segment was lost.
+    /// Time when it was seen to be connected: one round trip after `started`, if no segment was
+    /// lost.
     pub connected: Instant,
-    /// How many attempts had been started, this one included.
+    /// Number of attempts started, including this one.
     pub attempts: usize,
-    /// Which of [`Race::attempts`] it is.
+    /// Index of this attempt in [`Race::attempts`].
     pub number: usize,
 }
 
 /// One attempt of a race, for the record.
 #[derive(Debug)]
 pub struct Attempt {
-    /// The address tried.
+    /// Address tried.
     pub addr: SocketAddr,
-    /// When it started.
+    /// Time when it started.
     pub started: Instant,
-    /// When it ended.
+    /// Time when it ended.
     pub ended: Option<Instant>,
-    /// How it ended.
+    /// Result.
     pub outcome: Outcome,
 }
 
-/// What became of an attempt.
+/// Result of an attempt.
 #[derive(Debug)]
 pub enum Outcome {
     /// Not decided yet.
@@ -86,34 +90,34 @@ pub enum Outcome {
     Connected,
     /// It failed by itself.
     Failed(io::Error),
-    /// Another one won first.
+    /// Another attempt won first.
     Lost,
-    /// The time of the whole race was over.
+    /// The time limit of the whole race was reached.
     OutOfTime,
 }
 
-/// Why nobody won.
+/// Failure of a whole race.
 #[derive(Debug)]
 pub struct RaceError {
-    /// What ended the race.
+    /// Reason.
     pub cause: RaceFailure,
-    /// Each attempt, in the order of starting.
+    /// Attempts, in the order of starting.
     pub attempts: Vec<Attempt>,
 }
 
-/// What ended a race without a winner.
+/// Reason why a race had no winner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RaceFailure {
     /// There was no address to try.
     NoAddress,
     /// Every address failed.
     AllFailed,
-    /// The limit of time was reached.
+    /// The time limit was reached.
     OutOfTime,
 }
 
 impl Race {
-    /// A race to these addresses, in the resolver's order; it starts when first polled.
+    /// Creates a race to these addresses, in the resolver's order; it starts when first polled.
     pub fn new(addresses: impl IntoIterator<Item = SocketAddr>, delay: Duration) -> Self {
         let mut race = Self {
             held: false,
@@ -140,26 +144,28 @@ impl Race {
         self
     }
 
-    /// Connects from this local address; addresses of the other family fail with `AddrNotAvailable`.
+    /// Connects from this local address; addresses of the other family fail with
+    /// `AddrNotAvailable`.
     #[must_use]
     pub fn with_local_address(mut self, local: IpAddr) -> Self {
         self.local = Some(local);
         self
     }
 
-    /// Says whether [`Self::add`] may still be called: until it is not, a race without addresses waits.
+    /// Sets whether [`Self::add`] may still be called: as long as it may, a race without addresses
+    /// waits.
     pub fn expect_more(&mut self, expected: bool) {
         self.more_expected = expected;
     }
 
-    /// Starts no attempts of its own for now, or goes on with them; poll again afterwards.
+    /// Pauses or resumes starting attempts; poll again afterwards.
     pub fn hold(&mut self, held: bool) {
         self.held = held;
     }
 
-    /// Takes part with an attempt at `addr` that was begun elsewhere, for instance with data in the SYN;
-    /// its number among the attempts. `connect` gives the connection once it is established. Should it
-    /// fail, `addr` is tried again at once.
+    /// Adds a running attempt at `addr` that was started elsewhere, for instance with data in the
+    /// SYN; returns its number among the attempts. `connect` resolves to the connection once it is
+    /// established. If it fails, the race tries `addr` again at once.
     pub fn start(
         &mut self,
         addr: SocketAddr,
@@ -169,9 +175,9 @@ impl Race {
         self.run(addr, Box::pin(connect), true, Instant::now())
     }
 
-    /// Tries `addr` at once, beside whatever runs, even if it is tried already; poll again afterwards.
+    /// Tries `addr` at once, beside any running attempt, even one at `addr`; poll again afterwards.
     ///
-    /// An attempt at `addr` that was begun elsewhere is then followed by no other.
+    /// If an attempt at `addr` that was started elsewhere fails, it is then not repeated.
     pub fn again(&mut self, addr: SocketAddr) {
         for running in &mut self.running {
             let here = self.attempts.get(running.number).is_some_and(|tried| tried.addr == addr);
@@ -186,8 +192,8 @@ impl Race {
         self.waiting.move_last(addr);
     }
 
-    /// Adds addresses, also while the race runs; poll again afterwards. Known ones and those beyond
-    /// [`MAX_ADDRESSES`] are ignored.
+    /// Adds addresses, also while the race runs; poll again afterwards. Ignores known ones and
+    /// those beyond [`MAX_ADDRESSES`].
     pub fn add(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
         for addr in addresses {
             if self.known.len() < MAX_ADDRESSES && !self.known.contains(&addr) {
@@ -197,15 +203,15 @@ impl Race {
         }
     }
 
-    /// The address that was or will be tried first, of those that have not failed: where a UDP
-    /// flight should go.
+    /// Returns the address tried first, past or future, among those that have not failed: the
+    /// destination for a UDP flight.
     pub fn first(&self) -> Option<SocketAddr> {
         let alive = |attempt: &&Attempt| !matches!(attempt.outcome, Outcome::Failed(_));
         let tried = self.attempts.iter().find(alive).map(|attempt| attempt.addr);
         tried.or_else(|| self.waiting.peek())
     }
 
-    /// The attempts so far, in the order of starting.
+    /// Returns the attempts so far, in the order of starting.
     pub fn attempts(&self) -> &[Attempt] {
         &self.attempts
     }
@@ -213,12 +219,12 @@ impl Race {
     /// Waits for the winner.
     ///
     /// # Errors
-    /// [`RaceError`] when all have failed, when the time is over, or when there was no address.
+    /// [`RaceError`] when all have failed, at the time limit, or if there was no address.
     pub async fn winner(&mut self) -> Result<Won, RaceError> {
         poll_fn(|cx| self.poll_winner(cx)).await
     }
 
-    /// Drives the race; not to be polled again after it was ready.
+    /// Drives the race; must not be polled again after it was ready.
     pub fn poll_winner(&mut self, cx: &mut Context<'_>) -> Poll<Result<Won, RaceError>> {
         loop {
             if let Some(won) = self.poll_running(cx) {
@@ -242,7 +248,7 @@ impl Race {
         }
     }
 
-    /// Polls all attempts; notes those that failed.
+    /// Polls all attempts; records those that failed.
     fn poll_running(&mut self, cx: &mut Context<'_>) -> Option<Won> {
         let mut index = 0;
         while let Some(running) = self.running.get_mut(index) {
@@ -276,7 +282,7 @@ impl Race {
         true
     }
 
-    /// `again`: whether `addr` is to be tried again should this fail.
+    /// Runs an attempt; if it fails and `again` is true, `addr` is tried again.
     fn run(&mut self, addr: SocketAddr, connect: Connect, again: bool, now: Instant) -> usize {
         let number = self.attempts.len();
         self.running.push(Running { number, connect, again });
@@ -292,7 +298,8 @@ impl Race {
         self.deadline
     }
 
-    /// Waits for the next start or the end of time, whichever is first; pending without any.
+    /// Waits for the next start or the time limit, whichever is first; stays pending without
+    /// either.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let start = self.next_start.filter(|_| !self.held && self.waiting.peek().is_some());
         let Some(at) = start.into_iter().chain(self.deadline).min() else {
@@ -324,7 +331,7 @@ impl Race {
         RaceError { cause, attempts: std::mem::take(&mut self.attempts) }
     }
 
-    /// Closes what still runs.
+    /// Closes all running attempts.
     fn stop(&mut self, outcome: impl Fn() -> Outcome) {
         for running in std::mem::take(&mut self.running) {
             self.note(running.number, outcome());
@@ -341,7 +348,8 @@ impl Race {
 }
 
 impl RaceError {
-    /// The kind that tells most: that of the first attempt which failed by itself, as its address was preferred.
+    /// Returns the error kind of the first attempt that failed by itself, since its address was
+    /// preferred.
     pub fn kind(&self) -> io::ErrorKind {
         let failed = self.attempts.iter().find_map(|attempt| match &attempt.outcome {
             Outcome::Failed(error) => Some(error.kind()),
@@ -390,7 +398,7 @@ impl fmt::Debug for Race {
 struct Running {
     number: usize,
     connect: Connect,
-    /// Whether the address is to be tried again should this fail.
+    /// True if the address is to be tried again should this fail.
     again: bool,
 }
 
@@ -413,7 +421,8 @@ async fn connect(addr: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStrea
 struct Waiting {
     ipv4: VecDeque<SocketAddr>,
     ipv6: VecDeque<SocketAddr>,
-    /// Whether the next one should be of IPv6; decided by the first address given, then by the one handed out.
+    /// True if the next one should be IPv6; set by the first address given, then by the one handed
+    /// out last.
     next_is_ipv6: Option<bool>,
 }
 
@@ -424,14 +433,15 @@ impl Waiting {
         family.push_back(addr);
     }
 
-    /// In front of all others.
+    /// Adds an address in front of all others.
     fn push_first(&mut self, addr: SocketAddr) {
         self.next_is_ipv6 = Some(addr.is_ipv6());
         let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };
         family.push_front(addr);
     }
 
-    /// Behind all others of its family, which then has its turn after the other one.
+    /// Moves an address behind all others of its family, which then has its turn after the other
+    /// one.
     fn move_last(&mut self, addr: SocketAddr) {
         let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };
         if let Some(at) = family.iter().position(|waiting| *waiting == addr) {
@@ -441,7 +451,7 @@ impl Waiting {
         }
     }
 
-    /// As if it had been handed out.
+    /// Removes an address as if it had been handed out.
     fn remove(&mut self, addr: SocketAddr) {
         self.next_is_ipv6 = Some(!addr.is_ipv6());
         let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };

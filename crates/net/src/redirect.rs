@@ -1,4 +1,4 @@
-//! Where a transparently redirected connection was going.
+//! Original destination of a transparently redirected connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,11 +10,12 @@ use tokio::net::TcpStream;
 #[cfg(test)]
 mod tests;
 
-/// The address that the client connected to, before a REDIRECT or DNAT rule of this machine changed it
-/// (SO_ORIGINAL_DST); `None` if no rule did.
+/// Returns the address that the client connected to, before a REDIRECT or DNAT rule of this machine
+/// changed it (SO_ORIGINAL_DST); `None` if no rule did.
 ///
 /// # Errors
-/// Those of getsockname(2) and getsockopt(2), except those that only say that nothing was translated.
+/// Errors of getsockname(2) and getsockopt(2), except those that only say that nothing was
+/// translated.
 pub fn original_destination(stream: &TcpStream) -> io::Result<Option<SocketAddr>> {
     let local = canonical(stream.local_addr()?);
     let original = if local.is_ipv4() {
@@ -26,13 +27,14 @@ pub fn original_destination(stream: &TcpStream) -> io::Result<Option<SocketAddr>
         // An IPv6 address may come with other flow or scope numbers than the socket's.
         Ok(original) if (original.ip(), original.port()) == (local.ip(), local.port()) => Ok(None),
         Ok(original) => Ok(Some(original)),
-        // No entry in the table of connections, or no such table in this kernel.
+        // No entry in the connection tracking table, or no such table in this kernel.
         Err(Errno::NOENT | Errno::NOPROTOOPT | Errno::OPNOTSUPP) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// An IPv4 connection to an IPv6 socket is IPv4 to the translation table.
+/// Converts the address of an IPv4 connection to an IPv6 socket: the translation table has it as
+/// IPv4.
 fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }

@@ -1,11 +1,13 @@
-//! Relaying between two TCP connections until both have ended.
+//! Relays bytes between two TCP connections until both have ended.
 //!
-//! Small pieces are copied through one buffer of the thread; where a connection delivers faster than that buffer
-//! drains, bytes move by splice(2) through a pipe and are not copied at all (`SPLICE_AFTER`).
+//! Small pieces are copied through one buffer of the thread; where a connection delivers faster
+//! than that buffer drains, bytes move by splice(2) through a pipe and are not copied at all
+//! (`SPLICE_AFTER`).
 //!
-//! Memory: nothing is held for a relay that has nothing in flight. In flight are, for each direction, at most
-//! either [`COPY_BUFFER`] bytes or one pipe of [`PIPE_CAPACITY`] bytes; beyond [`PIPES_IN_USE`] pipes in the process
-//! relays copy only. The rest is the kernel's socket buffers: a reader that is slow stops the sender by TCP.
+//! Memory: a relay with nothing in flight holds none. In each direction, at most [`COPY_BUFFER`]
+//! bytes or one pipe of [`PIPE_CAPACITY`] bytes are in flight; beyond [`PIPES_IN_USE`] pipes in the
+//! process, relays only copy. The rest is the kernel's socket buffers: a slow reader stops the
+//! sender through TCP.
 
 use std::io;
 use std::pin::pin;
@@ -27,14 +29,15 @@ pub use direction::{COPY_BUFFER, SPLICE_AFTER};
 pub(crate) use direction::{Direction, Fault, Stage};
 pub use pipe::{PIPE_CAPACITY, PIPES_IN_USE};
 
-/// How long a relay may last; `None` means without limit.
+/// Time limits of a relay; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RelayLimits {
     /// Longest time without a byte in either direction.
     pub idle: Option<Duration>,
-    /// Longest time without a byte once one direction has ended; the shorter of this and `idle` counts then.
+    /// Longest time without a byte once one direction has ended; the shorter of this and `idle`
+    /// counts then.
     pub half_closed_idle: Option<Duration>,
-    /// Longest time altogether.
+    /// Longest total time.
     pub total: Option<Duration>,
 }
 
@@ -46,12 +49,12 @@ pub struct RelayCounts {
 }
 
 impl RelayCounts {
-    /// Bytes taken from `a` and given to the kernel for `b`.
+    /// Returns the bytes taken from `a` and given to the kernel for `b`.
     pub fn a_to_b(&self) -> u64 {
         self.a_to_b.load(Ordering::Relaxed)
     }
 
-    /// Bytes taken from `b` and given to the kernel for `a`.
+    /// Returns the bytes taken from `b` and given to the kernel for `a`.
     pub fn b_to_a(&self) -> u64 {
         self.b_to_a.load(Ordering::Relaxed)
     }
@@ -66,25 +69,26 @@ pub enum Side {
     B,
 }
 
-/// Why a relay ended.
+/// Reason why a relay ended.
 #[derive(Debug)]
 pub enum RelayReason {
     /// Both directions ended in order, and every byte was passed on.
     Closed,
-    /// That side reset its connection; the other side was reset too.
+    /// This side reset its connection; the other side was reset too.
     Reset(Side),
-    /// No byte moved for the idle limit; both sides were reset, so that it is not taken for an end in order.
+    /// No byte moved for the idle limit; both sides were reset, so that it does not look like an
+    /// orderly end.
     IdleLimit,
     /// The relay reached its total time; both sides were reset.
     TotalLimit,
-    /// That side failed otherwise (for example timed out); both sides were reset.
+    /// This side failed otherwise (for example timed out); both sides were reset.
     Error(Side, io::Error),
 }
 
-/// What became of a relay.
+/// Result of a relay.
 #[derive(Debug)]
 pub struct RelayEnd {
-    /// Why it ended.
+    /// Reason.
     pub reason: RelayReason,
     /// Bytes from `a` that the kernel took for `b`.
     pub bytes_a_to_b: u64,
@@ -92,11 +96,12 @@ pub struct RelayEnd {
     pub bytes_b_to_a: u64,
 }
 
-/// Passes bytes between two connections, both ways, until both ways have ended.
+/// Passes bytes between two connections in both directions until both have ended.
 ///
-/// The end of one direction is passed on by shutdown and leaves the other direction open; a reset is passed on as a
-/// reset (close with a linger time of zero) and never becomes an end in order. Both connections are closed on return.
-/// Dropping the future before resets both: whoever stops a relay half-way must not feign its regular end.
+/// The end of one direction is passed on by shutdown and leaves the other direction open. A reset
+/// is passed on as a reset (close with a linger time of zero) and never becomes an orderly end.
+/// Both connections are closed on return. Dropping the future earlier resets both: a relay stopped
+/// half-way must not look like a regular end.
 pub async fn relay(
     a: TcpStream,
     b: TcpStream,
@@ -106,7 +111,7 @@ pub async fn relay(
     Relay::new(a, b, Ways::default(), Clock::new(limits)).run(counts).await
 }
 
-/// A relay that others may have begun.
+/// A relay, possibly one that was started elsewhere.
 pub(crate) struct Relay {
     ends: Ends,
     ways: Ways,
@@ -114,12 +119,13 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// `ways` holds what was read before and not written; `clock` runs since the relay began.
+    /// Creates a relay. `ways` holds bytes read before and not written; `clock` runs since the
+    /// relay started.
     pub(crate) fn new(a: TcpStream, b: TcpStream, ways: Ways, clock: Clock) -> Self {
         Self { ends: Ends { a, b, orderly: false }, ways, clock }
     }
 
-    /// Runs to the end, which says all bytes, also those from before.
+    /// Runs to the end; the result counts all bytes, also earlier ones.
     pub(crate) async fn run(&mut self, counts: &RelayCounts) -> RelayEnd {
         let reason = match self.ends.set_no_delay() {
             Ok(()) => self.pass(counts).await,
@@ -140,8 +146,8 @@ impl Relay {
                 Poll::Ready(reason) => return Poll::Ready(reason),
                 Poll::Pending => ways.ab.bytes().wrapping_add(ways.ba.bytes()),
             };
-            // Whoever is being read shows its reset there, after the bytes before it. The watch is for a side that is
-            // not.
+            // A side that is being read shows its reset there, after the bytes before it. The watch
+            // is for a side that is not.
             if !ways.ab.is_reading()
                 && let Poll::Ready(error) = fault_a.as_mut().poll(cx)
             {
@@ -166,7 +172,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Whatever was written at once was meant to leave at once.
+    /// Disables Nagle's algorithm: bytes written at once were meant to leave at once.
     fn set_no_delay(&self) -> Result<(), RelayReason> {
         self.a.set_nodelay(true).map_err(|error| reason(Side::A, error))?;
         self.b.set_nodelay(true).map_err(|error| reason(Side::B, error))
@@ -176,7 +182,7 @@ impl Ends {
 impl Drop for Ends {
     fn drop(&mut self) {
         if !self.orderly {
-            // An error here leaves an ordinary close, which is all that remains to be done.
+            // On error an ordinary close remains, and there is nothing more to do.
             let _ = self.a.set_zero_linger();
             let _ = self.b.set_zero_linger();
         }
@@ -206,7 +212,7 @@ impl Ways {
             return Poll::Ready(fault.reason(Side::B, Side::A));
         }
         if ab.is_ready() && ba.is_ready() {
-            // Closing says the same as shutting down the way that ended last.
+            // Closing does the same as shutting down the direction that ended last.
             return Poll::Ready(RelayReason::Closed);
         }
         if ab.is_ready()
@@ -234,8 +240,8 @@ impl Fault {
 
 fn reason(side: Side, error: io::Error) -> RelayReason {
     match error.kind() {
-        // EPIPE is how Linux reports a reset that follows a FIN (tcp_reset in CLOSE_WAIT), ENOTCONN one that was
-        // already reported.
+        // EPIPE is how Linux reports a reset that follows a FIN (tcp_reset in CLOSE_WAIT), ENOTCONN
+        // one that was already reported.
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::BrokenPipe
         | io::ErrorKind::NotConnected => RelayReason::Reset(side),
@@ -251,7 +257,8 @@ async fn fault(stream: &TcpStream) -> io::Error {
         }
         match stream.take_error() {
             Ok(Some(error)) | Err(error) => return error,
-            // The error was taken by a read or a write, which has reported it by now: nothing is left to watch for.
+            // A read or a write took the error, and has reported it by now: nothing is left to
+            // watch for.
             Ok(None) => std::future::pending().await,
         }
     }

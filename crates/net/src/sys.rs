@@ -1,5 +1,5 @@
-//! What no library here has safely: bpf(2) on what is pinned, socket options of Fast Open, and descriptors
-//! that tokio waits on.
+//! System calls that no library here offers safely: bpf(2) on pinned objects, socket options of
+//! Fast Open, and descriptors that tokio waits on.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int, c_long};
@@ -36,8 +36,8 @@ const READ_ONLY: u32 = 1 << 3;
 /// `BPF_MAP_TYPE_HASH`.
 const HASH: u32 = 1;
 
-/// Map types that have a value for each processor: `BPF_MAP_TYPE_PERCPU_HASH`, `_ARRAY`, `_LRU_PERCPU_HASH`,
-/// `_CGROUP_STORAGE`.
+/// Map types that have a value for each processor: `BPF_MAP_TYPE_PERCPU_HASH`, `_ARRAY`,
+/// `_LRU_PERCPU_HASH`, `_CGROUP_STORAGE`.
 const PER_PROCESSOR: [u32; 4] = [5, 6, 10, 21];
 
 /// Largest key or value of a map that is opened here; ours have at most 144 bytes.
@@ -46,12 +46,14 @@ const SIZE_MAX: u32 = 4096;
 /// Entries read from a map by one system call: 64 kB of the largest map here.
 const BATCH: u32 = 4096;
 
-/// Room that a packet may grow by in a test run; ours keep their length.
+/// Bytes that a packet may grow by in a test run; ours keep their length.
 const HEADROOM: usize = 256;
 
+/// Calls bpf(2).
+///
 /// # Safety
-/// `attributes` is the kernel's structure for `command`, without padding, and what it points to is live
-/// and as large as it says.
+/// `attributes` must be the kernel's structure for `command`, without padding, and the memory that
+/// it points to must be live and as large as it says.
 unsafe fn bpf<T>(command: c_long, attributes: &mut T) -> io::Result<c_int> {
     let attributes: *mut T = attributes;
     // SAFETY: the caller's duty, stated above; the size is that of the structure.
@@ -62,12 +64,14 @@ unsafe fn bpf<T>(command: c_long, attributes: &mut T) -> io::Result<c_int> {
     }
 }
 
+/// Calls bpf(2) for a command that returns a new file descriptor.
+///
 /// # Safety
-/// As [`bpf`], and the command answers with a new file descriptor.
+/// As for [`bpf`], and the command must return a new file descriptor.
 unsafe fn bpf_fd<T>(command: c_long, attributes: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's duty.
     let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: the kernel has just made it, for us alone.
+    // SAFETY: the kernel has just made it, and no other owner has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -75,7 +79,7 @@ fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// A pointer as the kernel takes it.
+/// Converts a pointer for the kernel.
 fn address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
 }
@@ -95,14 +99,14 @@ struct ObjectAttributes {
     flags: u32,
 }
 
-/// How a pin is opened; the kernel asks the file's mode for it.
+/// Access to a pin; the kernel checks the file's mode for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     ReadWrite,
 }
 
-/// Opens what is pinned at `path`.
+/// Opens the object pinned at `path`.
 pub(crate) fn open_pin(path: &Path, access: Access) -> io::Result<OwnedFd> {
     let path = path_text(path)?;
     let flags = if access == Access::Read { READ_ONLY } else { 0 };
@@ -127,7 +131,7 @@ struct InfoAttributes {
     info: u64,
 }
 
-/// The first words of what the kernel tells of an object; those it does not know are zero.
+/// Returns the first words of the kernel's information on an object; unknown ones are zero.
 fn info<const WORDS: usize>(object: BorrowedFd<'_>) -> io::Result<[u32; WORDS]> {
     let mut words = [0; WORDS];
     let mut attributes = InfoAttributes {
@@ -140,14 +144,14 @@ fn info<const WORDS: usize>(object: BorrowedFd<'_>) -> io::Result<[u32; WORDS]> 
     Ok(words)
 }
 
-/// A map of the kernel's, opened by its pin.
+/// A map in the kernel, opened by its pin.
 #[derive(Debug)]
 pub(crate) struct Map {
     fd: OwnedFd,
     kind: u32,
     id: u32,
     key: usize,
-    /// Of all processors together, where each has one.
+    /// Bytes of a value, for all processors together if each has one.
     value: usize,
 }
 
@@ -179,7 +183,7 @@ pub(crate) struct Batch {
     pub(crate) keys: Vec<u8>,
     /// Values, in the same order.
     pub(crate) values: Vec<u8>,
-    /// Where the next batch begins; none at the end.
+    /// Position of the next batch; `None` at the end.
     pub(crate) next: Option<u32>,
 }
 
@@ -201,12 +205,12 @@ impl Map {
         Ok(Self { fd, kind, id, key: key as usize, value })
     }
 
-    /// Whether both are the same map.
+    /// Returns true if both are the same map.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.id == other.id
     }
 
-    /// The value of a key; none if there is none.
+    /// Returns the value of a key; `None` if there is none.
     pub(crate) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut value = vec![0; self.value];
         let mut attributes = self.element(key, value.as_mut_ptr().cast_const())?;
@@ -228,7 +232,7 @@ impl Map {
         unsafe { bpf(command::MAP_UPDATE, &mut attributes) }.map(drop)
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key; returns true if it was there.
     pub(crate) fn remove(&self, key: &[u8]) -> io::Result<bool> {
         let mut attributes = self.element(key, ptr::null())?;
         // SAFETY: the key is as long as this map's.
@@ -239,11 +243,11 @@ impl Map {
         }
     }
 
-    /// Entries of a hash map from a place on, some thousands of them.
+    /// Returns some thousands of entries of a hash map from a position on.
     ///
-    /// What is added or removed meanwhile may be seen or not.
+    /// Entries added or removed meanwhile may be seen or not.
     pub(crate) fn batch(&self, from: Option<u32>) -> io::Result<Batch> {
-        // Of other kinds a place is as long as a key.
+        // In other kinds of map, a position is as long as a key.
         if self.kind != HASH {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -264,7 +268,7 @@ impl Map {
         let read = unsafe { bpf(command::MAP_LOOKUP_BATCH, &mut attributes) };
         let is_last = match read {
             Ok(_) => false,
-            // The last batch comes with this error.
+            // The kernel returns the last batch with this error.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
             Err(error) => return Err(error),
         };
@@ -288,7 +292,8 @@ impl Map {
     }
 }
 
-/// Processors that this kernel may ever have: so many values has an entry of a map that has one for each.
+/// Returns how many processors this kernel may ever have: an entry of a per-processor map has as
+/// many values.
 fn processors() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     // Ranges such as 0-3,8; the highest number is the last.
@@ -296,14 +301,14 @@ fn processors() -> io::Result<usize> {
     last.map(|last| last + 1).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// What a program made of a packet.
+/// Result of running a program on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestRun {
-    /// What it returned: `TC_ACT_UNSPEC` is -1, `TC_ACT_SHOT` 2 (linux/pkt_cls.h).
+    /// Return value: `TC_ACT_UNSPEC` is -1, `TC_ACT_SHOT` 2 (linux/pkt_cls.h).
     pub verdict: i32,
-    /// The packet as it left it.
+    /// The packet as the program left it.
     pub packet: Vec<u8>,
-    /// What one run took on average.
+    /// Average time of one run.
     pub time: Duration,
 }
 
@@ -338,17 +343,19 @@ impl Program {
     /// Opens the program that is pinned at `path`.
     ///
     /// # Errors
-    /// Those of bpf(2): `EPERM` without CAP_BPF, `ENOENT` if there is none.
+    /// Errors of bpf(2): `EPERM` without CAP_BPF, `ENOENT` if there is none.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { fd: open_pin(path, Access::ReadWrite)? })
     }
 
-    /// Runs it on a frame without sending any (`BPF_PROG_TEST_RUN`), `repeat` times on the same frame.
+    /// Runs the program on a frame without sending any (`BPF_PROG_TEST_RUN`), `repeat` times on the
+    /// same frame.
     ///
     /// The frame begins with an Ethernet header as the kernel sees it, of at least 14 bytes.
     ///
     /// # Errors
-    /// Those of bpf(2): `EPERM` without CAP_BPF and CAP_NET_ADMIN, `EINVAL` for frames that are too short.
+    /// Errors of bpf(2): `EPERM` without CAP_BPF and CAP_NET_ADMIN, `EINVAL` for frames that are
+    /// too short.
     pub fn test_run(&self, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
         let mut packet = vec![0; frame.len() + HEADROOM];
         let mut attributes = TestAttributes {
@@ -374,7 +381,7 @@ impl AsFd for Program {
     }
 }
 
-/// Where a program is attached: `enum bpf_attach_type` of linux/bpf.h.
+/// Attachment point of a program: `enum bpf_attach_type` of linux/bpf.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Hook {
@@ -395,7 +402,7 @@ struct LinkAttributes {
     revision: u64,
 }
 
-/// Attaches a program to a cgroup, beside those that others attached. It ends with the last handle or pin.
+/// Attaches a program to a cgroup, beside other programs. It ends with the last handle or pin.
 pub(crate) fn link_to_cgroup(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,
@@ -404,7 +411,8 @@ pub(crate) fn link_to_cgroup(
     link(program, number(cgroup), hook)
 }
 
-/// Attaches a program to the ingress of an interface behind those that are there. Linux 6.6; else `EINVAL`.
+/// Attaches a program to the ingress of an interface behind existing ones. Needs Linux 6.6; else
+/// `EINVAL`.
 pub(crate) fn link_to_interface(program: BorrowedFd<'_>, index: u32) -> io::Result<OwnedFd> {
     link(program, index, Hook::TcxIngress)
 }
@@ -428,17 +436,17 @@ struct DetachAttributes {
     link: u32,
 }
 
-/// Detaches the link that is pinned at `path` at once; without its pin alone it ends some time later.
+/// Detaches the link pinned at `path` at once; removing only its pin would end it some time later.
 ///
-/// Linux 5.9, and 6.6 for interfaces; `EINVAL` if the pin is none of a link.
+/// Needs Linux 5.9, and 6.6 for interfaces; `EINVAL` if the pin is not a link.
 pub(crate) fn detach_link(path: &Path) -> io::Result<()> {
     let link = open_pin(path, Access::ReadWrite)?;
     let mut attributes = DetachAttributes { link: number(link.as_fd()) };
-    // SAFETY: the structure has no pointers, and that it ends early the kernel takes for zeros.
+    // SAFETY: the structure has no pointers; the kernel reads zeros beyond its end.
     unsafe { bpf(command::LINK_DETACH, &mut attributes) }.map(drop)
 }
 
-/// What a link is attached to.
+/// Object that a link is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The cgroup whose directory has this inode number.
@@ -449,12 +457,12 @@ pub(crate) enum Target {
     Other,
 }
 
-/// Looks at the link that is pinned at `path`.
+/// Returns the target of the link pinned at `path`.
 pub(crate) fn link_target(path: &Path) -> io::Result<Target> {
     const CGROUP: u32 = 3;
     const TCX: u32 = 11;
     let fd = open_pin(path, Access::ReadWrite)?;
-    // struct bpf_link_info: type, id, prog_id, and at byte 16 what depends on the type.
+    // struct bpf_link_info: type, id, prog_id, and at byte 16 data that depend on the type.
     let [kind, _, _, _, low, high] = info(fd.as_fd())?;
     Ok(match kind {
         CGROUP => Target::Cgroup(u64::from(high) << 32 | u64::from(low)),
@@ -465,7 +473,7 @@ pub(crate) fn link_target(path: &Path) -> io::Result<Target> {
 
 /// Lets tokio wait until `socket` can be read. Must be called within a tokio runtime.
 pub(crate) fn readable(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` is open until it is dropped, and always the same.
+    // SAFETY: an `OwnedFd` is open until it is dropped, and always the same descriptor.
     Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
 }
 
@@ -493,7 +501,7 @@ pub(crate) fn set_option(
     })
 }
 
-/// Reads a socket option of any level; how many bytes it has.
+/// Reads a socket option of any level; returns its length in bytes.
 pub(crate) fn option(
     socket: BorrowedFd<'_>,
     level: c_int,
@@ -508,7 +516,7 @@ pub(crate) fn option(
     Ok(length as usize)
 }
 
-/// The hardware type of an interface (ARPHRD_ in linux/if_arp.h), asked through any socket.
+/// Returns the hardware type of an interface (ARPHRD_ in linux/if_arp.h), using any socket.
 pub(crate) fn hardware_type(socket: BorrowedFd<'_>, interface: &str) -> io::Result<u16> {
     // SAFETY: all zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };

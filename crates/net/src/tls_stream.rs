@@ -1,18 +1,20 @@
 //! TLS as a byte stream: [`headstart_tls::Conn`] over any stream of tokio, on either side.
 //!
 //! ```text
-//! handle_bytes / handle_end   <- transport          what comes in, the end once and never bytes after it
-//! poll_bytes                  -> transport          after every other call, until it gives nothing
-//! handshake                                         before each read and write until it says Done
-//! read, write                                       from EarlyData (server) or Done on
+//! handle_bytes / handle_end  <- transport   input; the end only once, and no bytes after it
+//! poll_bytes                 -> transport   after every other call, until it returns nothing
+//! handshake                                 before each read and write until it returns Done
+//! read, write                               from EarlyData (server) or Done on
 //! ```
 //!
-//! What is relied on of the engine, beyond its signatures:
-//! * When `handshake` says `EarlyData` at a server, its flight is there for `poll_bytes` already, and `write` gives
-//!   what is sent before the client's Finished.
-//! * `handshake` says `EarlyData` as long as `read` may give early data, and goes on once that has ended.
-//! * `read` after `handle_end` gives `End` only behind a close_notify; a stream that was cut off is an error.
-//! * After an error `poll_bytes` has the alert.
+//! The engine is relied on, beyond its signatures, for the following:
+//! * When `handshake` returns `EarlyData` at a server, its flight is already available from
+//!   `poll_bytes`, and `write` sends data before the client's Finished.
+//! * `handshake` returns `EarlyData` as long as `read` may return early data, and continues once
+//!   that has ended.
+//! * `read` after `handle_end` returns `End` only behind a close_notify; a truncated stream is an
+//!   error.
+//! * After an error `poll_bytes` returns the alert.
 
 #[cfg(test)]
 mod tests;
@@ -36,22 +38,24 @@ use crate::bridge::Handoff;
 use crate::wakers::Wakers;
 use engine::{Engine, Stage};
 
-/// A stream on which TLS is spoken: what is read and written here is plain text.
+/// A stream on which TLS is spoken: reads and writes carry plain text.
 ///
-/// The handshake goes on with whatever is polled: a read, a write, or [`TlsHandle::done`]. A server's stream
-/// gives early data as soon as it is there, and takes what answers it ([`TlsHandle::opened`]); whether the
-/// client has finished the handshake, and so proven that nothing was replayed, [`TlsHandle::is_done`] says.
+/// Any poll drives the handshake: a read, a write, or [`TlsHandle::done`]. A server's stream
+/// returns early data as soon as it is there, and accepts the answer to it ([`TlsHandle::opened`]).
+/// [`TlsHandle::is_done`] tells whether the client has finished the handshake, and so proven that
+/// nothing was replayed.
 ///
-/// Written bytes leave as soon as the transport takes them; [`poll_flush`](AsyncWrite::poll_flush) waits for that, as
-/// for any buffered stream. A shutdown waits for the handshake and sends close_notify before the end of the
-/// transport. A transport that ends without close_notify is an error (`UnexpectedEof`), since
-/// anybody could have cut it; one that is dropped shows the peer the same.
+/// Written bytes leave as soon as the transport accepts them;
+/// [`poll_flush`](AsyncWrite::poll_flush) waits for that, as for any buffered stream. A shutdown
+/// waits for the handshake and sends close_notify before the end of the transport. A transport that
+/// ends without close_notify is an error (`UnexpectedEof`), since anyone could have cut it;
+/// dropping the stream looks the same to the peer.
 pub struct TlsStream<S> {
     shared: Arc<Shared<S>>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
-    /// TLS of `conn`, of which nothing was said yet, over `transport`.
+    /// Starts TLS over `transport` with `conn`, which must be new.
     #[must_use]
     pub fn new(conn: Conn, transport: S) -> Self {
         Self::from_engine(Engine::new(conn, transport, None))
@@ -62,19 +66,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         Self { shared: Arc::new(Shared { engine: Mutex::new(engine), wakers, done }) }
     }
 
-    /// For whoever wants to know how the stream is, after it was given away.
+    /// Returns a handle for observing the stream after it was given away.
     #[must_use]
     pub fn handle(&self) -> TlsHandle<S> {
         TlsHandle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Client: sends `bytes` with the ClientHello, as far as the session allows; how many were taken.
+    /// Client: sends `bytes` with the ClientHello, as far as the session allows; returns how many
+    /// were taken.
     ///
-    /// Once [`TlsHandle::done`] is, [`Facts::early_data`] says whether the server took them; else they must
-    /// be written again.
+    /// After [`TlsHandle::done`], [`Facts::early_data`] tells whether the server accepted them;
+    /// otherwise they must be written again.
     ///
     /// # Errors
-    /// Those of the transport, and misuse of the session.
+    /// Errors of the transport, and misuse of the session.
     pub async fn write_early(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let shared = &self.shared;
         poll_fn(|cx| {
@@ -86,10 +91,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
 }
 
 impl TlsStream<ServerStream> {
-    /// TLS of a server's `conn` with a client that may not have proven its address yet.
+    /// Starts TLS with a server's `conn` and a client that may not have proven its address yet.
     ///
-    /// With TurboTLS its TCP may come from elsewhere than its datagrams, for which `conn` was made: Fast Open
-    /// cookies are for the address of TCP.
+    /// With TurboTLS the client's TCP connection may have another address than its datagrams, for
+    /// which `conn` was made: Fast Open cookies are for the address of TCP.
     #[must_use]
     pub fn accepted(conn: Conn, client: ServerStream) -> Self {
         let proven = client.proven_addr();
@@ -97,26 +102,26 @@ impl TlsStream<ServerStream> {
     }
 }
 
-/// How a [`TlsStream`] is that others read and write.
+/// Observes and controls a [`TlsStream`] that other tasks read and write.
 ///
 /// The transport lives until the stream and all handles are dropped, or one of them closes it.
 pub struct TlsHandle<S> {
     shared: Arc<Shared<S>>,
 }
 
-/// Bytes of a [`TlsStream`] so far.
+/// Byte counts of a [`TlsStream`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Plain text that was read from it.
+    /// Plain text read from it.
     pub read: u64,
-    /// Plain text that was written to it.
+    /// Plain text written to it.
     pub written: u64,
-    /// Everything on the transport, both ways.
+    /// All bytes on the transport, in both directions.
     pub transport: u64,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsHandle<S> {
-    /// Waits until the peer may be written to: a server has taken early data, or the handshake is done.
+    /// Waits until the peer may be written to: a server has early data, or the handshake is done.
     ///
     /// # Errors
     /// The handshake failed, or the transport did.
@@ -124,58 +129,61 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsHandle<S> {
         poll_fn(|cx| self.poll_other(cx, Engine::poll_opened)).await
     }
 
-    /// Waits until the handshake is done, and brings it on.
+    /// Waits until the handshake is done, and drives it.
     ///
     /// # Errors
-    /// As [`opened`](Self::opened).
+    /// See [`opened`](Self::opened).
     pub async fn done(&self) -> io::Result<()> {
         poll_fn(|cx| self.poll_other(cx, Engine::poll_open)).await
     }
 
-    /// Whether the handshake is done: both sides have proven that they take part in it now.
+    /// Returns true once the handshake is done: both sides have proven that they take part in it
+    /// now.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.shared.done.load(Ordering::Acquire)
     }
 
-    /// What is public of the connection; complete once the handshake is done.
+    /// Returns the public facts of the connection; complete once the handshake is done.
     #[must_use]
     pub fn facts(&self) -> Facts {
         self.shared.lock().conn().facts()
     }
 
-    /// Client: a session to resume later; servers send some after the handshake, and they come with reads.
+    /// Client: takes a session to resume later. Servers send some after the handshake; reads
+    /// receive them.
     #[must_use]
     pub fn take_session(&self) -> Option<NewSession> {
         self.shared.lock().conn_mut().poll_session()
     }
 
-    /// The bytes so far.
+    /// Returns the byte counts so far.
     #[must_use]
     pub fn moved(&self) -> Moved {
         self.shared.lock().moved()
     }
 
-    /// Looks at the transport, unless it was closed.
+    /// Calls `look` with the transport, unless it was closed.
     pub fn with_transport<T>(&self, look: impl FnOnce(&S) -> T) -> Option<T> {
         self.shared.lock().transport().map(look)
     }
 
-    /// As a shutdown of the stream, whoever holds that; once more does nothing.
+    /// Shuts the stream down, like the stream's own shutdown; does nothing when repeated.
     ///
     /// # Errors
-    /// As for the stream.
+    /// See the stream.
     pub async fn shutdown(&self) -> io::Result<()> {
         poll_fn(|cx| self.poll_other(cx, Engine::poll_shutdown)).await
     }
 
-    /// Reads and drops what the peer still sends until it ends: a connection that is closed before resets, and
-    /// the peer may lose what it has not read yet. To be called after a shutdown.
+    /// Reads and drops what the peer still sends until its end: a connection closed earlier is
+    /// reset, and the peer may lose bytes that it has not read yet. Call it after a shutdown.
     pub async fn drain(&self) {
         poll_fn(|cx| self.poll_other(cx, Engine::poll_drain)).await;
     }
 
-    /// Drops the transport, whoever holds the stream. Without a shutdown before, the peer sees that it was cut.
+    /// Drops the transport, even if another task holds the stream. Without a shutdown before, the
+    /// peer sees a truncated stream.
     pub fn close(&self) {
         drop(self.shared.take_transport());
     }
@@ -191,7 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsHandle<S> {
 }
 
 impl<S: Handoff> TlsHandle<S> {
-    /// Ends the transport so that the peer sees a reset.
+    /// Closes the transport with a reset, which the peer sees.
     pub fn reset(&self) {
         if let Some(transport) = self.shared.take_transport() {
             transport.reset();
@@ -205,28 +213,30 @@ impl<S> Clone for TlsHandle<S> {
     }
 }
 
-/// What a stream and its handles share.
+/// State shared by a stream and its handles.
 struct Shared<S> {
     engine: Mutex<Engine<S>>,
-    /// All that wait, since the handshake goes on with whichever of them polls.
+    /// All waiting tasks, since any of them may drive the handshake.
     wakers: Wakers,
-    /// As the engine's stage, to be looked at without its lock.
+    /// Mirrors the engine's stage, readable without its lock.
     done: AtomicBool,
 }
 
 impl<S> Shared<S> {
-    /// A panic elsewhere while the lock was held is a connection that fails, not a process.
+    /// Locks the engine. A panic elsewhere with the lock held fails this connection, not the
+    /// process.
     fn lock(&self) -> MutexGuard<'_, Engine<S>> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Shared<S> {
-    /// Does `work`, for which the caller has noted itself in the wakers.
+    /// Does `work`, for which the caller has registered itself with the wakers.
     ///
-    /// The transport only ever sees the common waker: it keeps one for each direction, and reader, writer and
-    /// others would push each other out. So each of its events wakes them all; and where one of them gets
-    /// what another waits for (early data, the end of the handshake), it wakes the others too.
+    /// The transport only ever sees the common waker: it keeps one for each direction, so reader,
+    /// writer and others would displace each other. Each of its events therefore wakes them all;
+    /// and when one of them gets what another waits for (early data, the end of the handshake), it
+    /// wakes the others too.
     fn poll<T>(&self, work: impl FnOnce(&mut Engine<S>, &mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let waker = self.wakers.waker();
         let mut engine = self.lock();
@@ -244,7 +254,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Shared<S> {
 
     fn take_transport(&self) -> Option<S> {
         let transport = self.lock().take_transport();
-        // Whoever reads or writes finds it gone.
+        // Readers and writers find it gone.
         self.wakers.waker().wake();
         transport
     }
@@ -282,8 +292,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
     }
 }
 
-/// So that [`bridge`](crate::bridge()) passes the plain text on. It never becomes transparent: the kernel
-/// would have to do the cryptography.
+/// Lets [`bridge`](crate::bridge()) pass the plain text on. It never becomes transparent: the
+/// kernel would have to do the cryptography.
 impl<S: Handoff> Handoff for TlsStream<S> {
     fn is_transparent(&self) -> bool {
         false

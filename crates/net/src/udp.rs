@@ -1,7 +1,8 @@
 //! Datagram sockets: batches, the local address of each datagram, no fragmentation, no ECN.
 //!
-//! The system calls are quinn-udp's: recvmmsg with GRO, sendmsg with the source address chosen. It sets
-//! don't-fragment (IP_PMTUDISC_PROBE, IPV6_DONTFRAG) and marks datagrams Not-ECT when not told otherwise.
+//! The system calls are quinn-udp's: recvmmsg with GRO, sendmsg with the source address chosen. It
+//! sets don't-fragment (IP_PMTUDISC_PROBE, IPV6_DONTFRAG) and marks datagrams Not-ECT unless told
+//! otherwise.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -20,13 +21,13 @@ use tokio::net::UdpSocket;
 #[cfg(test)]
 mod tests;
 
-/// Bytes asked for the receive buffer of a listening port, granted up to net.core.rmem_max.
+/// Receive buffer requested for a listening port, in bytes, granted up to net.core.rmem_max.
 ///
-/// At 1232 bytes of payload (about 2.3 kB as the kernel counts) some 900 datagrams: a burst of 100 first flights of
-/// 9 datagrams while the worker is busy.
+/// At 1232 bytes of payload (about 2.3 kB as the kernel counts) some 900 datagrams: a burst of 100
+/// first flights of 9 datagrams while the worker is busy.
 pub const LISTEN_BUFFER: usize = 2 << 20;
 
-/// Bytes of one receive buffer: what GRO joins at most, and the longest datagram.
+/// Bytes of one receive buffer: the most that GRO joins, and the longest datagram.
 const MESSAGE: usize = 1 << 16;
 
 /// Buffers of [`with_thread_buffers`]: a server flight is at most 11 datagrams, joined or not.
@@ -37,7 +38,8 @@ pub struct UdpPort {
     socket: Arc<UdpSocket>,
     state: UdpSocketState,
     local: SocketAddr,
-    /// Of a connected port: waits for ICMP errors, which epoll does not announce as something to read.
+    /// For a connected port, waits for ICMP errors, which epoll does not announce as something to
+    /// read.
     fault: Option<Mutex<Fault>>,
 }
 
@@ -46,9 +48,9 @@ type Fault = Pin<Box<dyn Future<Output = io::Result<Ready>> + Send>>;
 /// One datagram to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Where it goes; on a connected port the peer.
+    /// Destination; on a connected port the peer.
     pub to: SocketAddr,
-    /// The local address it leaves from; `None` leaves the choice to the kernel.
+    /// Local source address; `None` leaves the choice to the kernel.
     pub from: Option<IpAddr>,
     /// The payload.
     pub bytes: &'a [u8],
@@ -57,28 +59,31 @@ pub struct Datagram<'a> {
 /// One datagram received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<'a> {
-    /// Who sent it.
+    /// Sender.
     pub from: SocketAddr,
-    /// The local address it was sent to, from which an answer has to leave.
+    /// Local address it was sent to, from which an answer must leave.
     pub to: IpAddr,
     /// The payload; may be empty.
     pub bytes: &'a [u8],
 }
 
-/// Why nothing was received.
+/// Reason why nothing was received.
 #[derive(Debug)]
 pub enum RecvError {
-    /// The peer of a connected port, or a router before it, said by ICMP that datagrams do not arrive.
+    /// The peer of a connected port, or a router before it, reported by ICMP that datagrams do not
+    /// arrive.
     Unreachable(io::Error),
     /// The socket failed.
     Socket(io::Error),
 }
 
 impl UdpPort {
-    /// A port connected to `peer`: only the peer's datagrams arrive, and ICMP errors are reported.
+    /// Opens a port connected to `peer`: only the peer's datagrams arrive, and ICMP errors are
+    /// reported.
     ///
     /// # Errors
-    /// Those of socket(2), bind(2) and connect(2); of the other family than `peer`, `local` is `AddrNotAvailable`.
+    /// Errors of socket(2), bind(2) and connect(2); `AddrNotAvailable` if `local` has another
+    /// family than `peer`.
     pub fn connect(peer: SocketAddr, local: Option<IpAddr>) -> io::Result<Self> {
         let any = if peer.is_ipv4() {
             Ipv4Addr::UNSPECIFIED.into()
@@ -97,18 +102,19 @@ impl UdpPort {
         Ok(port)
     }
 
-    /// A port that takes datagrams from anybody at `addr`.
+    /// Opens a port that accepts datagrams from any peer at `addr`.
     ///
-    /// `shared` lets several ports have the same address (SO_REUSEPORT); the kernel spreads peers over them.
-    /// An IPv6 address never takes IPv4 datagrams (IPV6_V6ONLY): whoever wants both listens twice.
+    /// `shared` lets several ports have the same address (SO_REUSEPORT); the kernel distributes
+    /// peers over them. An IPv6 address never accepts IPv4 datagrams (IPV6_V6ONLY): listen twice
+    /// for both.
     ///
     /// # Errors
-    /// Those of socket(2) and bind(2).
+    /// Errors of socket(2) and bind(2).
     pub fn listen(addr: SocketAddr, shared: bool) -> io::Result<Self> {
         let socket = open(addr)?;
         socket.set_reuse_port(shared)?;
         if let Err(error) = socket.set_recv_buffer_size(LISTEN_BUFFER) {
-            tracing::debug!(%error, "receive buffer of {addr} stays as it is");
+            tracing::debug!(%error, "keeping the default receive buffer of {addr}");
         }
         socket.bind(&addr.into())?;
         Self::new(socket)
@@ -126,15 +132,17 @@ impl UdpPort {
         Ok(Self { socket, state, local, fault: None })
     }
 
-    /// The address the socket is bound to.
+    /// Returns the address the socket is bound to.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Receives one batch into `buffers`, replacing what they held; says how many datagrams it has.
+    /// Receives one batch into `buffers`, replacing their contents; returns how many datagrams it
+    /// has.
     ///
-    /// One call is one system call of at most as many messages as there are buffers: handle a batch, then give other
-    /// tasks their turn after a few of them (tokio does so after 128 polls). For one task at a time.
+    /// One call is one system call for at most as many messages as there are buffers: handle a
+    /// batch, then yield to other tasks after a few batches (tokio does so after 128 polls). For
+    /// one task at a time.
     ///
     /// # Errors
     /// [`RecvError`]. A connected port stays usable after `Unreachable`.
@@ -164,7 +172,8 @@ impl UdpPort {
         loop {
             let ready = ready!(waiting.as_mut().poll(cx));
             *waiting = fault(&self.socket);
-            // Once the error is taken the second look finds none, and makes tokio wait for the next one.
+            // After taking the error, the second call finds none, which makes tokio wait for the
+            // next one.
             let taken =
                 ready.and_then(|_| self.socket.try_io(Interest::ERROR, || self.take_error()));
             match taken {
@@ -181,7 +190,7 @@ impl UdpPort {
     /// Receives one batch; see [`Self::poll_recv`].
     ///
     /// # Errors
-    /// As [`Self::poll_recv`].
+    /// See [`Self::poll_recv`].
     pub async fn recv(&self, buffers: &mut RecvBuffers) -> Result<usize, RecvError> {
         poll_fn(|cx| self.poll_recv(cx, buffers)).await
     }
@@ -189,8 +198,9 @@ impl UdpPort {
     /// Sends one datagram now.
     ///
     /// # Errors
-    /// `WouldBlock` if the socket is full; `EMSGSIZE` if the datagram is larger than the interface allows. On a
-    /// connected port also a waiting ICMP error ([`is_unreachable`]), in which case nothing was sent.
+    /// `WouldBlock` if the socket is full; `EMSGSIZE` if the datagram is larger than the interface
+    /// allows. On a connected port also a pending ICMP error ([`is_unreachable`]), in which case
+    /// nothing was sent.
     pub fn try_send(&self, datagram: &Datagram<'_>) -> io::Result<()> {
         self.try_transmit(&transmit(datagram))
     }
@@ -198,7 +208,7 @@ impl UdpPort {
     /// Sends one datagram, waiting while the socket is full.
     ///
     /// # Errors
-    /// As [`Self::try_send`] without `WouldBlock`.
+    /// See [`Self::try_send`], except `WouldBlock`.
     pub async fn send(&self, datagram: &Datagram<'_>) -> io::Result<()> {
         let transmit = transmit(datagram);
         match self.try_transmit(&transmit) {
@@ -217,15 +227,17 @@ impl UdpPort {
         UdpSockRef::from(&*self.socket)
     }
 
-    /// Sends without asking tokio first, which does not know a new socket as writable until the loop has turned.
+    /// Sends without asking tokio first, which does not know a new socket as writable until the
+    /// event loop has run.
     fn try_transmit(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        // EINVAL to quinn-udp means that the system lacks an option; a peer that claims port 0 must not cause that.
+        // To quinn-udp, EINVAL means that the system lacks an option; a peer that claims port 0
+        // must not cause that.
         if transmit.destination.port() == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let send = || self.state.try_send(self.sock_ref(), transmit);
         match send() {
-            // Again under tokio's eyes, so that it waits for the socket if it is still full.
+            // Again through tokio, so that it waits for the socket if it is still full.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.socket.try_io(Interest::WRITABLE, send)
             }
@@ -240,7 +252,7 @@ impl fmt::Debug for UdpPort {
     }
 }
 
-/// Whether an error is an ICMP message about a connected port's peer.
+/// Returns true for an ICMP message about a connected port's peer.
 pub fn is_unreachable(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
     matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
@@ -248,7 +260,7 @@ pub fn is_unreachable(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(rustix::io::Errno::NOPROTOOPT.raw_os_error())
 }
 
-/// Room for one batch of datagrams, owned by the receiver: 64 kB a message.
+/// Buffers for one batch of datagrams, owned by the receiver: 64 kB a message.
 pub struct RecvBuffers {
     bytes: Box<[u8]>,
     metas: [RecvMeta; BATCH_SIZE],
@@ -257,8 +269,8 @@ pub struct RecvBuffers {
 }
 
 impl RecvBuffers {
-    /// Room for `messages` messages, 1 to 32. A message is a datagram, or several equally long ones of one peer that
-    /// the kernel has joined (GRO).
+    /// Creates buffers for `messages` messages, 1 to 32. A message is a datagram, or several of one
+    /// peer and equal length that the kernel has joined (GRO).
     pub fn new(messages: usize) -> Self {
         Self {
             bytes: vec![0; MESSAGE * messages.clamp(1, BATCH_SIZE)].into_boxed_slice(),
@@ -268,7 +280,7 @@ impl RecvBuffers {
         }
     }
 
-    /// The datagrams of the last batch, in the order of arrival.
+    /// Yields the datagrams of the last batch, in the order of arrival.
     pub fn datagrams(&self) -> impl Iterator<Item = Received<'_>> {
         let messages = self.metas.iter().zip(self.bytes.chunks(MESSAGE)).take(self.filled);
         messages.flat_map(|(meta, bytes)| {
@@ -302,8 +314,9 @@ impl fmt::Debug for RecvBuffers {
     }
 }
 
-/// Lends this thread's buffers, for ports that receive seldom and handle what they get at once: a connecting client
-/// then needs no 64 kB of its own. Within `use_buffers` they are not lent again (a nested call gets fresh ones).
+/// Lends this thread's buffers to ports that rarely receive and handle datagrams at once: a
+/// connecting client then needs no 64 kB of its own. Within `use_buffers` they are not lent again
+/// (a nested call gets fresh ones).
 pub fn with_thread_buffers<R>(use_buffers: impl FnOnce(&mut RecvBuffers) -> R) -> R {
     thread_local! {
         static BUFFERS: RefCell<RecvBuffers> = RefCell::new(RecvBuffers::new(THREAD_MESSAGES));
@@ -315,7 +328,7 @@ pub fn with_thread_buffers<R>(use_buffers: impl FnOnce(&mut RecvBuffers) -> R) -
 }
 
 impl RecvError {
-    /// The system's error.
+    /// Returns the system's error.
     pub fn io(&self) -> &io::Error {
         let (Self::Unreachable(error) | Self::Socket(error)) = self;
         error
@@ -343,7 +356,7 @@ impl error::Error for RecvError {
     }
 }
 
-/// Ready when an error waits at the socket.
+/// Becomes ready when an error is pending on the socket.
 fn fault(socket: &Arc<UdpSocket>) -> Fault {
     let socket = socket.clone();
     Box::pin(async move { socket.ready(Interest::ERROR).await })
@@ -354,8 +367,8 @@ fn transmit<'a>(datagram: &Datagram<'a>) -> Transmit<'a> {
         destination: datagram.to,
         ecn: None,
         contents: datagram.bytes,
-        // Segments of one call (GSO) leave with wrong checksums where this machine translates addresses (SNAT) and
-        // the interface computes none: Linux 6.18, veth.
+        // Segments of one call (GSO) leave with wrong checksums where this machine translates
+        // addresses (SNAT) and the interface computes none: Linux 6.18, veth.
         segment_size: None,
         src_ip: datagram.from,
     }

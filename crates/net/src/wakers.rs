@@ -1,11 +1,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
-/// The tasks that wait on one stream: reader and writer may be two, and others wait for its opening.
+/// Tasks that wait on one stream: reader and writer may be two, and others wait for its opening.
 ///
-/// What all wait for (a join, the end of the opening) is polled with the [common waker](Self::waker),
-/// so that whichever task polled last, the event wakes all of them. A task is woken once, and has to be
-/// noted again at its next poll, as everywhere.
+/// Events that matter to all (a join, the end of the opening) are polled with the [common
+/// waker](Self::waker), so that whichever task polled last, the event wakes all of them. A task is
+/// woken once, and must register again at its next poll, as usual.
 #[derive(Debug, Default)]
 pub(crate) struct Wakers(Arc<Noted>);
 
@@ -16,22 +16,22 @@ struct Noted(Mutex<Waiting>);
 struct Waiting {
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// Bounded by the tasks that wait: each is there once, and all leave when they are woken.
+    /// Bounded by the waiting tasks: each occurs once, and all are removed when they are woken.
     others: Vec<Waker>,
 }
 
 impl Wakers {
-    /// Notes the task that reads.
+    /// Registers the task that reads.
     pub(crate) fn reader(&self, waker: &Waker) {
         self.0.change(|waiting| note(&mut waiting.reader, waker));
     }
 
-    /// Notes the task that writes.
+    /// Registers the task that writes.
     pub(crate) fn writer(&self, waker: &Waker) {
         self.0.change(|waiting| note(&mut waiting.writer, waker));
     }
 
-    /// Notes a task that neither reads nor writes.
+    /// Registers a task that neither reads nor writes.
     pub(crate) fn other(&self, waker: &Waker) {
         self.0.change(|waiting| {
             if !waiting.others.iter().any(|noted| noted.will_wake(waker)) {
@@ -40,7 +40,7 @@ impl Wakers {
         });
     }
 
-    /// Wakes whichever tasks are noted by then.
+    /// Returns a waker for all tasks registered when it wakes.
     pub(crate) fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.0))
     }
@@ -58,7 +58,7 @@ impl Wake for Noted {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Woken after the lock is given back: a waker is foreign code, and may poll at once.
+        // Woken after the lock is released: a waker is foreign code, and may poll at once.
         let waiting = self.change(std::mem::take);
         let both = [waiting.reader, waiting.writer].into_iter().flatten();
         both.chain(waiting.others).for_each(Waker::wake);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_others_is_woken_each_once() {
+    fn all_other_tasks_are_woken_once() {
         let wakers = Wakers::default();
         let ((ones, one), (twos, two)) = (counter(), counter());
         wakers.other(&one);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_waker_of_a_side_counts_and_is_woken_once() {
+    fn only_the_last_waker_of_a_side_is_woken() {
         let wakers = Wakers::default();
         let ((before, earlier), (after, later)) = (counter(), counter());
         wakers.reader(&earlier);

@@ -1,4 +1,4 @@
-//! One request to the agent, in a few milliseconds or not at all.
+//! One request to the agent, answered in a few milliseconds or not at all.
 
 use std::time::Duration;
 
@@ -15,24 +15,25 @@ pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(10);
 /// connections something.
 pub(crate) const REST: Duration = Duration::from_secs(1);
 
-/// Bytes of an answer at most: a session has 16 KiB at most.
+/// Largest answer in bytes: a session has at most 16 KiB.
 pub(crate) const ANSWER_MAX: usize = 20 * 1024;
 
-/// A connection to the agent that lasts for the patience at most.
+/// A connection to the agent, with a deadline.
 pub(crate) trait Line {
-    /// Sends all, or fails.
+    /// Sends all bytes, or fails.
     fn send(&mut self, bytes: &[u8]) -> Option<()>;
     /// Receives bytes; 0 at the end. None when the time is over.
     fn receive(&mut self, room: &mut [u8]) -> Option<usize>;
 }
 
-/// Takes a session out, or learns that there is none.
+/// Takes a session from the agent, or learns that there is none.
 pub(crate) fn take(line: &mut impl Line, query: &Query) -> Option<Said> {
     line.send(&request("GET", &query.path(""), &[]))?;
     answer(line)
 }
 
-/// Leaves a session. Whether it may have got there: what the agent may have, the program has not.
+/// Leaves a session with the agent. Returns true if the agent may have got it: then the program
+/// must not use it.
 pub(crate) fn put(line: &mut impl Line, query: &Query, more: &str, session: &[u8]) -> bool {
     let sent = line.send(&request("PUT", &query.path(more), session)).is_some();
     sent && answer(line).is_none_or(|said| said.status == 204)
@@ -96,11 +97,11 @@ mod tests {
         let endless = "x".repeat(4096);
         let mut line = says(&[&*endless; 100]);
         assert!(take(&mut line, &query).is_none());
-        assert!(line.0.len() > 90, "no more is read than an answer has");
+        assert!(line.0.len() > 90, "more than one answer was read");
     }
 
     #[test]
-    fn what_the_agent_may_have_is_not_the_programs_any_more() {
+    fn a_session_that_the_agent_may_have_is_gone_for_the_program() {
         let put = |mut line: Script| put(&mut line, &Query::default(), "", b"x");
         assert!(put(says(&["HTTP/1.1 204 No Content\r\n\r\n"])));
         assert!(!put(says(&["HTTP/1.1 409 Conflict\r\ncontent-length: 0\r\n\r\n"])));

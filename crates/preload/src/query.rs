@@ -4,14 +4,14 @@ use std::fmt::Write;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) server: String,
-    /// As it is on the wire.
+    /// In wire format.
     pub(crate) alpn: Vec<u8>,
     pub(crate) settings: String,
     pub(crate) context: Option<String>,
 }
 
 impl Query {
-    /// The path of a request, with `more` parameters.
+    /// Returns the path of a request, with `more` parameters.
     pub(crate) fn path(&self, more: &str) -> String {
         let mut path = String::from("/ticket?server=");
         encode(&mut path, self.server.as_bytes());
@@ -30,7 +30,7 @@ impl Query {
 
 fn encode(path: &mut String, bytes: &[u8]) {
     for byte in bytes {
-        let _ = write!(path, "%{byte:02X}"); // a string takes all
+        let _ = write!(path, "%{byte:02X}"); // writing to a string never fails
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_a_name_is_syntax() {
+    fn names_are_escaped() {
         let query = Query {
             server: "a&b".into(),
             alpn: vec![2, b'h', b'2'],
@@ -86,8 +86,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_whole_or_none() {
-        let text = b"HTTP/1.1 200 OK\r\nheadstart-age: 7\r\nHeadstart-Opened: a-1\r\ncontent-length: 3\r\n\r\nabc";
+    fn incomplete_answers_are_rejected() {
+        let text = b"HTTP/1.1 200 OK\r\nheadstart-age: 7\r\nHeadstart-Opened: a-1\r\n\
+                     content-length: 3\r\n\r\nabc";
         let said = Said::read(text).unwrap();
         assert_eq!(
             (said.status, said.age, said.opened.as_str(), &said.body[..]),

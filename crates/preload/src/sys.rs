@@ -1,7 +1,7 @@
-//! All that is unsafe: what programs call, what OpenSSL calls, and what is called of both.
+//! All unsafe code: functions that programs and OpenSSL call, and calls to both.
 //!
-//! No panic gets into C: whatever comes in goes through [`guard`]. `errno` and OpenSSL's queue of errors are as they
-//! would have been.
+//! No panic reaches C: every entry goes through [`guard`]. `errno` and OpenSSL's error queue stay
+//! as they would have been.
 #![allow(unsafe_code)]
 #![allow(non_snake_case)]
 
@@ -28,15 +28,21 @@ use settle::after_handshake;
 use state::{connection, context, go_blind};
 use surroundings::surroundings;
 
-/// Defines functions of OpenSSL's names that pass the address that they will return to, as one more argument, to ours.
+/// Defines functions with OpenSSL's names that call ours with their return address as an additional
+/// argument.
 macro_rules! interpose {
-    ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?, $x86:literal, $arm:literal, $ours:path;)*) => { $(
-        /// Goes on in our own function.
+    ($(
+        $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?,
+            $x86:literal, $arm:literal, $ours:path;
+    )*) => { $(
+        /// Jumps to our own function.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
-            core::arch::naked_asm!(concat!("mov ", $x86, ", qword ptr [rsp]"), "jmp {ours}", ours = sym $ours);
+            core::arch::naked_asm!(
+                concat!("mov ", $x86, ", qword ptr [rsp]"), "jmp {ours}", ours = sym $ours
+            );
             #[cfg(target_arch = "aarch64")]
             core::arch::naked_asm!(concat!("mov ", $arm, ", x30"), "b {ours}", ours = sym $ours);
         }
@@ -47,44 +53,64 @@ type Callback = *mut c_void;
 
 interpose! {
     SSL_CTX_new(method: *const Object) -> *mut Object, "rsi", "x1", ctx_new;
-    SSL_CTX_new_ex(library: *mut Object, properties: *const c_char, method: *const Object) -> *mut Object, "rcx", "x3", ctx_new_ex;
+    SSL_CTX_new_ex(
+        library: *mut Object,
+        properties: *const c_char,
+        method: *const Object
+    ) -> *mut Object, "rcx", "x3", ctx_new_ex;
     SSL_connect(ssl: *mut Object) -> c_int, "rsi", "x1", connect;
     SSL_do_handshake(ssl: *mut Object) -> c_int, "rsi", "x1", do_handshake;
     SSL_set_connect_state(ssl: *mut Object), "rsi", "x1", set_connect_state;
     SSL_set_session(ssl: *mut Object, session: *mut Object) -> c_int, "rdx", "x2", set_session;
-    SSL_CTX_sess_set_new_cb(ctx: *mut Object, callback: Option<NewSession>), "rdx", "x2", set_new_cb;
+    SSL_CTX_sess_set_new_cb(ctx: *mut Object, callback: Option<NewSession>),
+        "rdx", "x2", set_new_cb;
     SSL_CTX_sess_get_new_cb(ctx: *mut Object) -> Option<NewSession>, "rsi", "x1", get_new_cb;
     SSL_set_info_callback(ssl: *mut Object, callback: Option<Info>), "rdx", "x2", set_info;
     SSL_get_info_callback(ssl: *const Object) -> Option<Info>, "rsi", "x1", get_info;
-    SSL_CTX_set_cert_verify_callback(ctx: *mut Object, callback: Callback, arg: *mut c_void), "rcx", "x3", ctx_verification;
-    SSL_CTX_set_cert_cb(ctx: *mut Object, callback: Callback, arg: *mut c_void), "rcx", "x3", ctx_cert_cb;
-    SSL_set_cert_cb(ssl: *mut Object, callback: Callback, arg: *mut c_void), "rcx", "x3", ssl_cert_cb;
-    SSL_CTX_set_client_cert_engine(ctx: *mut Object, engine: *mut Object) -> c_int, "rdx", "x2", ctx_engine;
-    SSL_CTX_set_psk_use_session_callback(ctx: *mut Object, callback: Callback), "rdx", "x2", ctx_psk;
+    SSL_CTX_set_cert_verify_callback(ctx: *mut Object, callback: Callback, arg: *mut c_void),
+        "rcx", "x3", ctx_verification;
+    SSL_CTX_set_cert_cb(ctx: *mut Object, callback: Callback, arg: *mut c_void),
+        "rcx", "x3", ctx_cert_cb;
+    SSL_set_cert_cb(ssl: *mut Object, callback: Callback, arg: *mut c_void),
+        "rcx", "x3", ssl_cert_cb;
+    SSL_CTX_set_client_cert_engine(ctx: *mut Object, engine: *mut Object) -> c_int,
+        "rdx", "x2", ctx_engine;
+    SSL_CTX_set_psk_use_session_callback(ctx: *mut Object, callback: Callback),
+        "rdx", "x2", ctx_psk;
     SSL_set_psk_use_session_callback(ssl: *mut Object, callback: Callback), "rdx", "x2", ssl_psk;
-    SSL_CTX_set_psk_client_callback(ctx: *mut Object, callback: Callback), "rdx", "x2", ctx_psk_client;
+    SSL_CTX_set_psk_client_callback(ctx: *mut Object, callback: Callback),
+        "rdx", "x2", ctx_psk_client;
     SSL_set_psk_client_callback(ssl: *mut Object, callback: Callback), "rdx", "x2", ssl_psk_client;
-    SSL_CTX_set_alpn_protos(ctx: *mut Object, list: *const c_uchar, length: c_uint) -> c_int, "rcx", "x3", ctx_alpn;
-    SSL_set_alpn_protos(ssl: *mut Object, list: *const c_uchar, length: c_uint) -> c_int, "rcx", "x3", ssl_alpn;
-    SSL_CTX_set_session_id_context(ctx: *mut Object, id: *const c_uchar, length: c_uint) -> c_int, "rcx", "x3", ctx_id;
-    SSL_set_session_id_context(ssl: *mut Object, id: *const c_uchar, length: c_uint) -> c_int, "rcx", "x3", ssl_id;
+    SSL_CTX_set_alpn_protos(ctx: *mut Object, list: *const c_uchar, length: c_uint) -> c_int,
+        "rcx", "x3", ctx_alpn;
+    SSL_set_alpn_protos(ssl: *mut Object, list: *const c_uchar, length: c_uint) -> c_int,
+        "rcx", "x3", ssl_alpn;
+    SSL_CTX_set_session_id_context(ctx: *mut Object, id: *const c_uchar, length: c_uint) -> c_int,
+        "rcx", "x3", ctx_id;
+    SSL_set_session_id_context(ssl: *mut Object, id: *const c_uchar, length: c_uint) -> c_int,
+        "rcx", "x3", ssl_id;
 }
 
-/// Calls the function that was found for a caller with its arguments, or answers with a failure where there is none
-/// (then nobody can have made the object that it is about).
+/// Calls the function found for a caller with its arguments, or returns a failure if there is none
+/// (then the object in question cannot exist).
 macro_rules! call {
     ($next:expr, fn($($type:ty),*) -> $result:ty, ($($arg:expr),*), $none:expr) => {
         if $next.function.is_null() {
             $none
         } else {
-            // SAFETY: OpenSSL's function of this name has this signature, in every version that has it, and
-            // the arguments are the caller's own.
-            unsafe { transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>($next.function)($($arg),*) }
+            // SAFETY: OpenSSL's function of this name has this signature in every version that has
+            // it, and the arguments are the caller's own.
+            unsafe {
+                transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(
+                    $next.function
+                )($($arg),*)
+            }
         }
     };
 }
 
-/// Does what is ours, where there is an agent; a panic ends it, and nothing is said. `errno` and errors are restored.
+/// Runs our part if there is an agent; a panic ends it silently. Restores `errno` and the error
+/// queue.
 fn guard<R>(ours: impl FnOnce(&'static Api) -> Option<R>) -> Option<R> {
     surroundings()?;
     let api = api()?;
@@ -99,7 +125,7 @@ fn guard<R>(ours: impl FnOnce(&'static Api) -> Option<R>) -> Option<R> {
     }
 }
 
-/// Notes what has no getter. If it cannot be noted, nothing is shared from now on.
+/// Records a setting that has no getter. If that fails, nothing is shared from now on.
 fn note(is_served: bool, ours: impl FnOnce(&'static Api) -> Option<()>) {
     if is_served && guard(ours).is_none() {
         go_blind();
@@ -125,7 +151,8 @@ extern "C" fn ctx_new_ex(
         (library, properties, method),
         ptr::null_mut()
     );
-    // Who asks for implementations of its own (FIPS) gets sessions and certificates by them, too.
+    // A program that selects its own implementations (FIPS) uses them for sessions and certificates
+    // too.
     is_made(ctx, next.is_served && library.is_null() && properties.is_null())
 }
 
@@ -162,7 +189,8 @@ extern "C" fn set_connect_state(ssl: *mut Object, caller: *const c_void) {
     }
 }
 
-/// A session that has gone to the agent, or came from there, is the program's no more: it is as if it had none.
+/// A session that has gone to the agent, or came from it, is no longer the program's: the call has
+/// no effect.
 extern "C" fn set_session(ssl: *mut Object, session: *mut Object, caller: *const c_void) -> c_int {
     let next = next(c"SSL_set_session", caller);
     let is_spent = next.is_served
@@ -179,7 +207,7 @@ extern "C" fn set_session(ssl: *mut Object, session: *mut Object, caller: *const
     done
 }
 
-/// Ours stays in front, where it is there already.
+/// If our callback is set, it stays in front.
 extern "C" fn set_new_cb(ctx: *mut Object, callback: Option<NewSession>, caller: *const c_void) {
     let next = next(c"SSL_CTX_sess_set_new_cb", caller);
     let kept = next.is_served
@@ -195,7 +223,7 @@ extern "C" fn set_new_cb(ctx: *mut Object, callback: Option<NewSession>, caller:
     }
 }
 
-/// The program's own: it may set it again later.
+/// Returns the program's own callback, which it may set again later.
 extern "C" fn get_new_cb(ctx: *mut Object, caller: *const c_void) -> Option<NewSession> {
     let next = next(c"SSL_CTX_sess_get_new_cb", caller);
     let set = call!(next, fn(*mut Object) -> Option<NewSession>, (ctx), None);
@@ -206,7 +234,7 @@ extern "C" fn get_new_cb(ctx: *mut Object, caller: *const c_void) -> Option<NewS
     }
 }
 
-/// Ours stays in front, where it is there already: it may have to verify the session that was offered.
+/// If our callback is set, it stays in front: it may have to verify the offered session.
 extern "C" fn set_info(ssl: *mut Object, callback: Option<Info>, caller: *const c_void) {
     let next = next(c"SSL_set_info_callback", caller);
     let kept = next.is_served
@@ -222,7 +250,7 @@ extern "C" fn set_info(ssl: *mut Object, callback: Option<Info>, caller: *const 
     }
 }
 
-/// The program's own.
+/// Returns the program's own callback.
 extern "C" fn get_info(ssl: *const Object, caller: *const c_void) -> Option<Info> {
     let next = next(c"SSL_get_info_callback", caller);
     let set = call!(next, fn(*const Object) -> Option<Info>, (ssl), None);
@@ -297,7 +325,7 @@ extern "C" fn ssl_psk_client(ssl: *mut Object, callback: Callback, caller: *cons
     leave_alone(ssl, next.is_served && !callback.is_null());
 }
 
-/// For good: a connection may have been made of it meanwhile.
+/// Permanent: a connection may have been made from it meanwhile.
 fn leave_context_alone(ctx: *mut Object, does: bool) {
     note(does, |api| state::change(api, ctx, |settings| settings.left_alone = true));
 }

@@ -16,13 +16,13 @@ use super::shared::Shared;
 use super::stream::ServerStream;
 use super::way::Way;
 
-/// First read of a connection: holds the ClientHello of today's browsers.
+/// Bytes of the first read of a connection: enough for the ClientHello of today's browsers.
 const FIRST_READ: usize = 2048;
 
-/// For a session that is not here, of whatever kind.
+/// Answer for a session that is not here, for whatever reason.
 const REFUSED: JoinAnswer = JoinAnswer { status: Status::Refused, server_offset: 0 };
 
-/// A connection of which nothing was read yet, or a session whose ClientHello came over UDP.
+/// A connection from which nothing was read yet, or a session whose ClientHello came over UDP.
 #[derive(Debug)]
 pub struct Arrival {
     peer: SocketAddr,
@@ -56,26 +56,27 @@ impl Arrival {
         Self { peer, kind: Kind::Session(session, place, hello) }
     }
 
-    /// The client's address; not proven if [`is_unproven`](Self::is_unproven).
+    /// Returns the client's address; not proven if [`is_unproven`](Self::is_unproven).
     #[must_use]
     pub const fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Whether anybody could have sent this: it came over UDP.
+    /// Returns true if anyone could have sent this, because it came over UDP.
     #[must_use]
     pub const fn is_unproven(&self) -> bool {
         matches!(self.kind, Kind::Session(..))
     }
 
-    /// Reads as far as needed to know what the connection is, and waits for a place to serve it.
+    /// Reads as far as needed to classify the connection, and waits for a permit to serve it.
     ///
-    /// `None`: it was the TCP part of a session, whose stream has it now; or that of a session at another edge of
-    /// the [`Fleet`](super::Fleet), and was passed on until it ended.
+    /// Returns `None` if it was the TCP part of a session here, whose stream has it now, or the TCP
+    /// part of a session at another edge of the [`Fleet`](super::Fleet), to which it was forwarded
+    /// until it ended.
     ///
     /// # Errors
-    /// `TimedOut` if the client says nothing or its session ended already, `InvalidData` if its join
-    /// is malformed or refused, and whatever TCP reports.
+    /// `TimedOut` if the client sends nothing or its session has already ended, `InvalidData` if
+    /// its join is malformed or refused, and any error of TCP.
     pub async fn establish(self) -> io::Result<Option<ServerStream>> {
         match self.kind {
             Kind::Session(session, place, hello) => {
@@ -94,7 +95,8 @@ impl Arrival {
                 if matches!(established, Established::Joined) {
                     return Ok(None);
                 }
-                // Those that wait leave their room to others: joins have to be read.
+                // Connections that wait give up their permit of `establishing`: joins have to be
+                // read.
                 drop(room);
                 let place = shared.place().await?;
                 match established {
@@ -110,13 +112,13 @@ impl Arrival {
     }
 }
 
-/// What a TCP connection turned out to be.
+/// Classification of a TCP connection.
 enum Established {
     /// A stream of its own.
     Stream(Box<ServerStream>),
-    /// The TCP part of a session here, which has it.
+    /// The TCP part of a session here, whose stream has it.
     Joined,
-    /// That of a session at another edge.
+    /// The TCP part of a session at another edge.
     Elsewhere(Box<Forwarded>, TcpStream),
 }
 
@@ -139,7 +141,7 @@ impl First {
         Self { shared, peer, way, opened_by, read: Vec::new() }
     }
 
-    /// A join that another edge has read, and passes on with what follows.
+    /// Handles a join that another edge has read and forwards with the bytes behind it.
     pub(super) async fn join_forwarded(self, join: &Join) -> io::Result<()> {
         let (outcome, link) = self.shared.handle_join_here(self.peer, join);
         match outcome {
@@ -147,7 +149,7 @@ impl First {
                 count_join("joined");
                 self.hand_over(answer.emit().to_vec(), handover, link).await
             }
-            // Whether it may be a new stream is for the edge to say to which the client came.
+            // The edge to which the client came decides whether it may be a new stream.
             JoinOutcome::Fresh(_) | JoinOutcome::Elsewhere(_) => self.refuse(REFUSED).await,
             JoinOutcome::Refused(answer) => self.refuse(answer).await,
         }
@@ -187,7 +189,7 @@ impl First {
         }
     }
 
-    /// The owner of the session is asked; where that comes to nothing, this edge decides as if it were alone.
+    /// Asks the session's owner; if that fails, this edge decides as if it were alone.
     async fn elsewhere(self, owner: EdgeNumber, join: Join) -> io::Result<Established> {
         let forward = Forward { client: self.peer, join };
         let asked = match &self.shared.fleet {
@@ -227,17 +229,17 @@ impl First {
                 self.plain(to_write).await
             }
             JoinOutcome::Refused(answer) => self.refuse(answer).await.map(|()| Established::Joined),
-            // Nobody is asked twice.
+            // The join is forwarded only once.
             JoinOutcome::Elsewhere(_) => self.refuse(REFUSED).await.map(|()| Established::Joined),
         }
     }
 
-    /// The stream starts here; `to_write` goes out before it.
+    /// Starts a stream here; `to_write` goes out before it.
     async fn plain(mut self, to_write: Vec<u8>) -> io::Result<Established> {
         let hello = loop {
             match hello::read(&self.read) {
                 Ok(Progress::Complete(hello)) => break Some(hello),
-                // Not TLS, or cut off: for the origin to judge.
+                // Not TLS, or cut off: the origin decides.
                 Err(_) => break None,
                 Ok(Progress::Incomplete) => {
                     if !self.read_more().await? {
@@ -262,7 +264,8 @@ impl First {
         Ok(Established::Stream(Box::new(stream)))
     }
 
-    /// Gives the connection to the session's task, or ends it as the origin ended; `to_write` goes out first.
+    /// Hands the connection to the session's task, or ends it as the origin ended; `to_write` goes
+    /// out first.
     async fn hand_over(
         mut self,
         mut to_write: Vec<u8>,
@@ -288,13 +291,13 @@ impl First {
         end_orphan(orphan, handover.end).await
     }
 
-    /// Whether there was more.
+    /// Reads on; returns false at the end.
     async fn read_more(&mut self) -> io::Result<bool> {
         Ok(self.way.read_buf(&mut self.read).await? > 0)
     }
 }
 
-/// The origin is gone; what it said is still owed to the client.
+/// Delivers what the origin, which is gone, still owes the client.
 async fn end_orphan(mut orphan: Tcp, end: OriginEnd) -> io::Result<()> {
     orphan.way.write_all(&orphan.to_write).await?;
     orphan.way.flush().await?;

@@ -1,4 +1,4 @@
-//! The other edges of a site: joins that came to the wrong one are passed on to the one that answered.
+//! The other edges of a site: forwards joins that came to the wrong edge to the one that answered.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -24,27 +24,30 @@ use crate::bridge::bridge;
 use crate::relay::{RelayCounts, RelayLimits};
 use crate::tls_stream::TlsStream;
 
-/// How long another edge may take for a connection, its handshake and its answer together.
+/// Time that another edge may take for a connection, its handshake and its answer together.
 ///
-/// Edges behind one address are milliseconds apart. The client waits so long at most before this edge decides alone.
+/// Edges behind one address are milliseconds apart. The client waits at most this long before this
+/// edge decides alone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a forwarded join may take here, with the little that is written to the link before its stream has it.
+/// Time that a forwarded join may take here, including the few bytes written to the link before its
+/// stream takes over.
 const TAKING: Duration = Duration::from_secs(2);
 
-/// How long an edge that did not answer is not asked again: each join would wait for [`PATIENCE`].
+/// Pause after an edge did not answer: otherwise each join would wait for [`PATIENCE`].
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Joins at one time that wait for another edge. Anybody can write a tag on a join; those beyond are decided here.
+/// Joins at one time that wait for another edge. Anyone can write a tag on a join; this edge
+/// decides any beyond the limit itself.
 const ASKING: usize = 256;
 
-/// Links of other edges at one time of which the join was not read yet; more wait in the kernel's queue.
+/// Links of other edges at one time whose join was not read yet; more wait in the kernel's queue.
 const ARRIVING: usize = 1024;
 
-/// How long a failed accept is waited for, such as for want of file descriptors.
+/// Pause after a failed accept, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The fleet that an edge belongs to, as all its acceptors share it.
+/// The fleet that an edge belongs to; all its acceptors share it.
 pub struct Fleet {
     own: EdgeNumber,
     ring: Arc<SharedRing>,
@@ -52,17 +55,17 @@ pub struct Fleet {
     limits: RelayLimits,
     counts: &'static RelayCounts,
     edges: RwLock<BTreeMap<EdgeNumber, SocketAddr>>,
-    /// Until when an edge is left alone.
+    /// End of each edge's pause.
     paused: Mutex<HashMap<EdgeNumber, Instant>>,
     asking: Semaphore,
     arriving: Arc<Semaphore>,
-    /// Whose sessions others may ask for.
+    /// Acceptors whose sessions other edges may ask for.
     acceptors: Mutex<Vec<Weak<Shared>>>,
 }
 
 impl Fleet {
-    /// The fleet with these `edges`, of which this is the one called `own`. Tags are masked with `ring`, which all have;
-    /// what is forwarded is bounded by `limits` and counted in `counts`.
+    /// Creates the fleet with these `edges`, of which this is `own`. All edges have `ring`, which
+    /// masks their tags. `limits` bounds forwarded streams and `counts` counts them.
     #[must_use]
     pub fn new(
         own: EdgeNumber,
@@ -91,7 +94,7 @@ impl Fleet {
         *self.edges.write().unwrap_or_else(PoisonError::into_inner) = edges;
     }
 
-    /// Takes joins that other edges forward to `listener`, until it is dropped.
+    /// Accepts the joins that other edges forward to `listener`, until the future is dropped.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         loop {
             let Ok(room) = Arc::clone(&self.arriving).acquire_owned().await else { return };
@@ -102,7 +105,7 @@ impl Fleet {
                         let taken = timeout(TAKING, fleet.take(tcp)).await;
                         drop(room);
                         if let Err(error) = taken.unwrap_or_else(|late| Err(late.into())) {
-                            tracing::debug!(%error, "a forwarded join came to nothing");
+                            tracing::debug!(%error, "a forwarded join failed");
                         }
                     });
                 }
@@ -133,23 +136,23 @@ impl Fleet {
         First::new(shared, client, way, Carrier::Tcp).join_forwarded(&join).await
     }
 
-    /// What acceptors with sessions are there.
+    /// Returns the acceptors that have sessions.
     fn acceptors(&self) -> Vec<Arc<Shared>> {
         let mut acceptors = self.acceptors.lock().unwrap_or_else(PoisonError::into_inner);
         acceptors.retain(|shared| shared.strong_count() > 0);
         acceptors.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// From now on others may ask for the sessions of `shared`.
+    /// Lets other edges ask for the sessions of `shared` from now on.
     pub(super) fn enter(&self, shared: &Arc<Shared>) {
         let mut acceptors = self.acceptors.lock().unwrap_or_else(PoisonError::into_inner);
         acceptors.push(Arc::downgrade(shared));
     }
 
-    /// The keys of this moment if they are others than `before`, and what the core is to be told.
+    /// Returns the current keys if they are not those of `before`, and the routes for the core.
     pub(super) fn routes(&self, before: &Weak<KeyRing>) -> Option<(Weak<KeyRing>, Routes)> {
         let ring = self.ring.current();
-        // As long as it is known its place is not used again, although the keys are wiped.
+        // The weak reference keeps the address from being reused, although the keys are wiped.
         if before.as_ptr() == Arc::as_ptr(&ring) {
             return None;
         }
@@ -157,10 +160,11 @@ impl Fleet {
         Some((Arc::downgrade(&ring), routes))
     }
 
-    /// Asks the edge called `owner` for the session of a join, behind which the client has sent `head`.
+    /// Asks the edge `owner` for the session of a join, behind which the client has sent `head`.
     ///
     /// # Errors
-    /// Why this edge has to decide alone: the owner is not known, does not answer, or does not have the session.
+    /// The reason why this edge has to decide alone: the owner is not known, does not answer, or
+    /// does not have the session.
     pub(super) async fn forward(
         &self,
         owner: EdgeNumber,
@@ -226,23 +230,23 @@ impl fmt::Debug for Fleet {
     }
 }
 
-/// Why a join is decided where it came, and not by the edge that answered.
+/// Reason why a join is decided where it arrived, and not by the edge that answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotForwarded {
     /// No edge has that number.
     Unknown,
-    /// It did not answer just now.
+    /// The edge did not answer recently.
     Paused,
-    /// Too many others wait.
+    /// Too many other joins wait.
     TooMany,
-    /// It does not answer, or is none of the fleet.
+    /// The edge does not answer, or does not belong to the fleet.
     Away,
-    /// It does not have the session.
+    /// The edge does not have the session.
     Refused,
 }
 
 impl NotForwarded {
-    /// A word for metrics.
+    /// Returns a word for metrics.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -267,7 +271,7 @@ impl Forwarded {
     pub(super) async fn run(self, mut client: TcpStream) {
         count_join("forwarded");
         if client.write_all(&self.answer.emit()).await.is_err() {
-            // Dropped without an end, the link tells the owner that the client is gone.
+            // Dropped without a close, the link tells the owner that the client is gone.
             return;
         }
         bridge(self.link, client, &[], self.limits, self.counts, |_| {}).await;

@@ -6,18 +6,18 @@ use tokio::sync::mpsc;
 use super::shared::Shared;
 use super::way::Way;
 
-/// To the task that serves a session.
+/// Sender to the task that serves a session.
 pub(super) type Link = mpsc::UnboundedSender<ToSession>;
 
-/// What happens to a session while its task talks to the origin. Unbounded in number, but the bytes
-/// of a session are bounded by the core.
+/// Event of a session while its task talks to the origin. Their number is not bounded, but the core
+/// bounds the bytes of a session.
 #[derive(Debug)]
 pub(super) enum ToSession {
     /// Early data.
     ClientBytes(Vec<u8>),
-    /// TCP takes over. What the session owed was written, but for `to_write`.
+    /// TCP takes over. Everything the session owed was written, except `to_write`.
     Joined(Box<Tcp>),
-    /// Nobody joined in time.
+    /// The session was not joined in time.
     Expired,
 }
 
@@ -29,13 +29,13 @@ pub(super) struct Tcp {
     pub(super) to_write: Vec<u8>,
     /// Client bytes to be read before those of TCP.
     pub(super) to_read: Vec<u8>,
-    /// Bytes at the start of TCP that are known already.
+    /// Bytes at the start of TCP that are already known.
     pub(super) skip: usize,
-    /// Whether the server finished its stream before TCP was there: shut down behind `to_write`.
+    /// True if the server finished its stream before TCP was there: shut down behind `to_write`.
     pub(super) finish: bool,
 }
 
-/// A session that is not joined, from the side of the task that serves it.
+/// A session that has not joined, as seen by the task that serves it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
@@ -48,7 +48,7 @@ pub(super) struct Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // After a join or expiry the core does not know the session any more, and nothing happens.
+        // After a join or expiry the core no longer knows the session, and this does nothing.
         if !self.finished {
             self.shared.handle_origin_lost(self.id);
         }

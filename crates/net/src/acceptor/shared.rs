@@ -19,10 +19,11 @@ use super::session::{Link, Session, ToSession};
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
-/// How long a stream waits for a place; then its client has lost patience, too.
+/// Time that a stream waits for a permit; by then its client has given up too.
 const PLACE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the UDP tasks, the accepted connections and the running sessions of one acceptor share.
+/// State shared by the UDP tasks, the accepted connections and the running sessions of one
+/// acceptor.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) hello_timeout: Duration,
@@ -30,7 +31,7 @@ pub(super) struct Shared {
     clock: Clock,
     arrivals: mpsc::Sender<Arrival>,
     places: Arc<Semaphore>,
-    /// For connections that wait for a place, as many as may be establishing.
+    /// Bounds the connections that wait for a permit to as many as may be establishing.
     waiting: Semaphore,
     pub(super) fleet: Option<Arc<Fleet>>,
     state: Mutex<State>,
@@ -39,14 +40,14 @@ pub(super) struct Shared {
 #[derive(Debug)]
 struct State {
     server: Server,
-    /// The keys that the core makes tags with, in a fleet. Nothing may come here for days, in which they are not to be
-    /// kept from being wiped.
+    /// In a fleet, the keys that the core makes tags with. Weak, because no datagram may arrive for
+    /// days, and that must not keep the keys from being wiped.
     keys: Weak<KeyRing>,
-    /// Where the messages of each running session go.
+    /// Sender to the task of each running session.
     links: HashMap<SessionId, Link>,
-    /// Nobody accepts any more.
+    /// True once nothing accepts any more.
     closed: bool,
-    /// Sessions that the gauge shows for this acceptor: all acceptors of a process add up in it.
+    /// Sessions that the gauge shows for this acceptor; all acceptors of a process add up in it.
     shown: usize,
 }
 
@@ -90,7 +91,7 @@ impl Shared {
         self.lock().server.unproven()
     }
 
-    /// A place to serve a stream in, once there is one.
+    /// Waits for a permit to serve a stream.
     pub(super) async fn place(self: &Arc<Self>) -> io::Result<OwnedSemaphorePermit> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
@@ -103,14 +104,14 @@ impl Shared {
         tokio::time::timeout(PLACE_PATIENCE, place).await?.map_err(io::Error::other)
     }
 
-    /// Ends a session that outlived its promised time, for the place that it has.
+    /// Ends a session that outlived its promised time, to free its permit.
     fn give_way(self: &Arc<Self>) {
         let mut state = self.lock();
         state.server.give_way(self.clock.now());
         self.settle(state);
     }
 
-    /// Ends all sessions, and starts no other.
+    /// Ends all sessions, and starts no more.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -119,7 +120,7 @@ impl Shared {
         state.show();
     }
 
-    /// Takes a batch of datagrams under one lock.
+    /// Handles a batch of datagrams under one lock.
     pub(super) fn handle_datagrams<'a>(
         self: &Arc<Self>,
         datagrams: impl Iterator<Item = Received<'a>>,
@@ -134,12 +135,12 @@ impl Shared {
         for Received { from, to, bytes } in datagrams {
             state.server.pause(self.places.available_permits() == 0);
             outcomes.add(state.server.handle_datagram(now, from, Some(to), bytes).err());
-            // Each session takes its place before the next datagram is looked at.
+            // Each session takes its permit before the next datagram is handled.
             started |= self.dispatch_all(&mut state);
         }
         if started {
-            // Whoever waits for this processor to serve the session goes first: an answer that is there
-            // makes the acknowledgement needless. Where nobody waits, this is nothing.
+            // The tasks that wait for this processor to serve the session go first: an answer that
+            // is ready makes the acknowledgement needless. Without such tasks this does nothing.
             drop(state);
             thread::yield_now();
             state = self.lock();
@@ -148,7 +149,7 @@ impl Shared {
         outcomes.count();
     }
 
-    /// Ends what has to end; answers when to call again.
+    /// Ends whatever is due; returns when to call again.
     pub(super) fn handle_timeout(self: &Arc<Self>) -> Option<tokio::time::Instant> {
         let mut state = self.lock();
         state.server.handle_timeout(self.clock.now());
@@ -176,12 +177,12 @@ impl Shared {
         state.server.handle_origin_lost(now, id);
     }
 
-    /// Whether the session of a join runs here.
+    /// Returns true if the session of a join runs here.
     pub(super) fn has(&self, join: &Join) -> bool {
         self.lock().links.contains_key(&join.key.session_id())
     }
 
-    /// The outcome, and where the session's task is to be found if it still runs.
+    /// Returns the outcome, and the link to the session's task if it still runs.
     pub(super) fn handle_join(
         self: &Arc<Self>,
         peer: SocketAddr,
@@ -193,7 +194,7 @@ impl Shared {
         self.joined(state, outcome)
     }
 
-    /// The same of a join that no other edge decides.
+    /// Does the same for a join that no other edge decides.
     pub(super) fn handle_join_here(
         self: &Arc<Self>,
         peer: SocketAddr,
@@ -209,7 +210,7 @@ impl Shared {
         mut state: MutexGuard<'_, State>,
         outcome: JoinOutcome,
     ) -> (JoinOutcome, Option<Link>) {
-        // A session that the join ended is told by settle; one that was refused bad offsets stays.
+        // `settle` notifies a session that the join ended; one refused for bad offsets stays.
         let link = match &outcome {
             JoinOutcome::Joined(_, handover) => state.links.remove(&handover.id),
             JoinOutcome::Fresh(_) | JoinOutcome::Refused(_) | JoinOutcome::Elsewhere(_) => None,
@@ -235,7 +236,7 @@ impl Shared {
         (attachment, link)
     }
 
-    /// Does what the core asks for; datagrams are sent after the lock is given back.
+    /// Does what the core asks for; sends datagrams after releasing the lock.
     fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         self.dispatch_all(&mut state);
         let transmits: Vec<Transmit> =
@@ -244,7 +245,7 @@ impl Shared {
         transmits.iter().for_each(|transmit| self.send(transmit));
     }
 
-    /// Whether a session began.
+    /// Returns true if a session began.
     fn dispatch_all(self: &Arc<Self>, state: &mut State) -> bool {
         let mut started = false;
         while let Some(event) = state.server.poll_event() {
@@ -265,7 +266,8 @@ impl Shared {
                 let shared = Arc::clone(self);
                 let session = Session { shared, id, messages, to_read: bytes, finished: false };
                 state.links.insert(id, link);
-                // There was one just now; if somebody was faster, the session waits for the next.
+                // There was a permit just now; if another stream took it, the session waits for the
+                // next.
                 let place = Arc::clone(&self.places).try_acquire_owned().ok();
                 room.send(Arrival::session(session, place, peer, hello));
             }
@@ -282,7 +284,7 @@ impl Shared {
         }
     }
 
-    /// A datagram that cannot be sent now is lost, as the network may lose it: TCP has the bytes.
+    /// Sends a datagram; one that cannot be sent now is lost, as on the network: TCP has the bytes.
     fn send(&self, transmit: &Transmit) {
         let sent = self.ports.first().map_or_else(
             || Err(io::ErrorKind::NotConnected.into()),
@@ -292,20 +294,23 @@ impl Shared {
             },
         );
         let outcome = if sent.is_ok() { "sent" } else { "failed" };
-        metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_client", "outcome" => outcome)
-            .increment(1);
+        metrics::counter!(
+            "headstart_udp_datagrams_total",
+            "direction" => "to_client", "outcome" => outcome,
+        )
+        .increment(1);
     }
 
-    /// A panic elsewhere while the lock was held leaves the core consistent: it does not panic
-    /// half-way through a change.
+    /// Locks the state. A panic elsewhere with the lock held leaves the core consistent: it does
+    /// not panic half-way through a change.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Tells the core of the ring's keys if they have changed. Sessions begin with datagrams, so it is enough to look
-    /// when some come.
+    /// Gives the core the ring's keys if they have changed. Sessions begin with datagrams, so
+    /// checking when some arrive is enough.
     fn renew_keys(&mut self, fleet: Option<&Fleet>) {
         if let Some((keys, routes)) = fleet.and_then(|fleet| fleet.routes(&self.keys)) {
             self.server.set_routes(Some(routes));
@@ -321,8 +326,8 @@ impl State {
     }
 }
 
-/// What became of a batch. Counted once for each kind and without the lock: to look a counter up
-/// costs as much as to drop a datagram.
+/// Outcomes of a batch. Counted once for each kind and without the lock: looking a counter up costs
+/// as much as dropping a datagram.
 #[derive(Default)]
 struct Outcomes(Vec<(Option<Discard>, u64)>);
 
@@ -337,8 +342,11 @@ impl Outcomes {
     fn count(self) {
         for (discard, count) in self.0 {
             let outcome = discard.map_or("accepted", Discard::name);
-            metrics::counter!("headstart_udp_datagrams_total", "direction" => "to_server", "outcome" => outcome)
-                .increment(count);
+            metrics::counter!(
+                "headstart_udp_datagrams_total",
+                "direction" => "to_server", "outcome" => outcome,
+            )
+            .increment(count);
             if discard.is_some_and(Discard::is_limit) {
                 metrics::counter!("headstart_limits_hit_total", "limit" => outcome)
                     .increment(count);
@@ -347,7 +355,7 @@ impl Outcomes {
     }
 }
 
-/// A count that fits a float exactly.
+/// Converts a count that fits a float exactly.
 fn small(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }

@@ -16,8 +16,8 @@ use crate::wakers::Wakers;
 
 /// A client's connection: a byte stream like any other, on which TLS may be spoken.
 ///
-/// Until the client has joined on TCP, what is written goes out over UDP as far as the client asked
-/// for it; beyond [`SERVER_BYTES`](headstart_proto::limits::SERVER_BYTES) writes wait.
+/// Until the client has joined on TCP, written bytes go out over UDP as far as the client provided
+/// slots; beyond [`SERVER_BYTES`](headstart_proto::limits::SERVER_BYTES) writes wait.
 #[derive(Debug)]
 pub struct ServerStream {
     peer: SocketAddr,
@@ -27,26 +27,26 @@ pub struct ServerStream {
     proven: ProvenAddr,
     place: Option<OwnedSemaphorePermit>,
     wakers: Wakers,
-    /// Why it failed while it opened: what it is told only once, it says again whenever asked.
+    /// Reason why it failed while it opened: reported to it once, repeated on every call.
     failed: Option<io::ErrorKind>,
 }
 
-/// The address that TCP has proven to be the client's, as soon as there is one.
+/// The client's address as proven by TCP, once there is one.
 ///
-/// Shared with the stream, for whoever has given that away: what is said to an origin of a client
-/// that has not joined must not name the address of its datagrams, which anybody can write there.
+/// Shared with the stream, for callers that have given the stream away: before the join, an origin
+/// must not be told the address of the client's datagrams, because anyone can forge it.
 #[derive(Clone, Debug, Default)]
 pub struct ProvenAddr(Arc<OnceLock<SocketAddr>>);
 
 impl ProvenAddr {
-    /// The client's address on TCP; with TurboTLS none before the join.
+    /// Returns the client's address on TCP; with TurboTLS, `None` before the join.
     #[must_use]
     pub fn get(&self) -> Option<SocketAddr> {
         self.0.get().copied()
     }
 
     pub(crate) fn set(&self, address: SocketAddr) {
-        // A stream is carried by one TCP connection at most, so the first one is the only one.
+        // At most one TCP connection carries a stream, so the first address is the only one.
         let _ = self.0.set(address);
     }
 }
@@ -95,13 +95,14 @@ impl ServerStream {
         Self { place: Some(place), ..self }
     }
 
-    /// The place among [`AcceptorConfig::places`](super::AcceptorConfig::places) that it takes, for
-    /// whoever serves it beyond its own life: it is free again when the stream or this is dropped.
+    /// Takes the stream's permit of [`AcceptorConfig::places`](super::AcceptorConfig::places), for
+    /// work that outlives the stream: the permit is free again when the stream or the returned
+    /// value is dropped.
     pub const fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
         self.place.take()
     }
 
-    /// Not if the session ended while nobody had time for it; whatever else it was told is kept.
+    /// Fails if the session ended before a task served it; keeps its other events.
     pub(super) fn if_alive(mut self) -> io::Result<Self> {
         match self.poll_joined() {
             Poll::Ready(Err(error)) => Err(error),
@@ -109,39 +110,41 @@ impl ServerStream {
         }
     }
 
-    /// The client's address. With TurboTLS that of its datagrams, proven once it has joined.
+    /// Returns the client's address. With TurboTLS it is that of its datagrams, proven once it has
+    /// joined.
     #[must_use]
     pub const fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The client's address on TCP, known once it has joined; it may differ from
-    /// [`peer_addr`](Self::peer_addr) unless [`ServerConfig::same_address`](crate::ServerConfig::same_address)
-    /// is demanded.
+    /// Returns the client's address on TCP, known once it has joined; it may differ from
+    /// [`peer_addr`](Self::peer_addr) unless
+    /// [`ServerConfig::same_address`](crate::ServerConfig::same_address) is set.
     #[must_use]
     pub fn proven_addr(&self) -> ProvenAddr {
         self.proven.clone()
     }
 
-    /// How the connection was opened.
+    /// Returns how the connection was opened.
     #[must_use]
     pub const fn opened_by(&self) -> Carrier {
         self.opened_by
     }
 
-    /// What is public of the ClientHello, whose bytes are still to be read; none if it is not TLS.
+    /// Returns the public part of the ClientHello, whose bytes are still to be read; `None` if it
+    /// is not TLS.
     #[must_use]
     pub const fn client_hello(&self) -> Option<&ClientHello> {
         self.hello.as_ref()
     }
 
-    /// Whether the client's address is proven and TCP carries the stream.
+    /// Returns true once the client's address is proven and TCP carries the stream.
     #[must_use]
     pub const fn is_joined(&self) -> bool {
         matches!(self.medium, Medium::Tcp(_))
     }
 
-    /// The connection, once it carries the stream and nothing else.
+    /// Returns the connection, once it carries the stream and nothing else.
     fn transparent(&mut self) -> Option<Pin<&mut TcpStream>> {
         match &mut self.medium {
             Medium::Tcp(tcp) if tcp.is_transparent() => tcp.way.as_tcp(),
@@ -149,7 +152,7 @@ impl ServerStream {
         }
     }
 
-    /// Takes what the session was told; the connection, once TCP carries the stream.
+    /// Handles the session's events; ready with the connection once TCP carries the stream.
     fn poll_joined(&mut self) -> Poll<io::Result<&mut Tcp>> {
         if let Some(kind) = self.failed {
             return Poll::Ready(Err(kind.into()));
@@ -159,7 +162,8 @@ impl ServerStream {
             let waker = self.wakers.waker();
             let joined = ready!(session.poll_joined(&mut Context::from_waker(&waker)));
             let tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
-            // A connection that is gone already has no address any more, and carries nothing either.
+            // A connection that is gone already no longer has an address, and carries nothing
+            // either.
             if let Some(address) = tcp.way.client() {
                 self.proven.set(address);
             }
@@ -171,7 +175,8 @@ impl ServerStream {
         }
     }
 
-    /// As [`poll_joined`](Self::poll_joined), and what the session owed the client is written.
+    /// Does what [`poll_joined`](Self::poll_joined) does, and also writes what the session owes the
+    /// client.
     fn poll_settled(&mut self) -> Poll<io::Result<&mut Tcp>> {
         let waker = self.wakers.waker();
         let tcp = ready!(self.poll_joined())?;
@@ -180,7 +185,7 @@ impl ServerStream {
         self.poll_joined()
     }
 
-    /// Gives the reader what is here already.
+    /// Gives the reader the bytes that are here already.
     fn give(&mut self, buf: &mut ReadBuf<'_>) -> bool {
         let to_read = match &mut self.medium {
             Medium::Session(session) => &mut session.to_read,
@@ -190,7 +195,7 @@ impl ServerStream {
         buf.put_slice(to_read.get(..count).unwrap_or_default());
         to_read.drain(..count);
         if to_read.is_empty() {
-            // Not only empty: its memory is given back, which is up to 16 KiB for each session.
+            // Not only cleared: this frees the memory, up to 16 KiB for each session.
             *to_read = Vec::new();
         }
         count > 0
@@ -267,7 +272,7 @@ impl AsyncRead for ServerStream {
             return Poll::Ready(Ok(()));
         }
         ready!(joined)?;
-        // Whoever reads need not write any more; but what is owed does not have to go first.
+        // A pure reader need not wait for the owed bytes to be written.
         if let Poll::Ready(Err(error)) = this.poll_settled() {
             return Poll::Ready(Err(error));
         }

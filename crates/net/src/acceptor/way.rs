@@ -11,16 +11,16 @@ use super::fleet::PATIENCE;
 use crate::bridge::Handoff;
 use crate::tls_stream::TlsStream;
 
-/// What carries a client's stream: its own TCP connection, or that of another edge that it came to.
+/// Carrier of a client's stream: its own TCP connection, or a link from the edge where it arrived.
 #[derive(Debug)]
 pub(super) enum Way {
     Tcp(TcpStream),
-    /// With the client's address, for which the other edge vouches.
+    /// Holds the client's address, for which the other edge vouches.
     Link(Box<TlsStream<TcpStream>>, SocketAddr),
 }
 
 impl Way {
-    /// The client's address; none of a connection that is gone already.
+    /// Returns the client's address; `None` if the connection is gone already.
     pub(super) fn client(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(tcp) => tcp.peer_addr().ok(),
@@ -28,10 +28,11 @@ impl Way {
         }
     }
 
-    /// Writes what is taken at once, and leaves the rest. A link takes all, since the other edge waits for it.
+    /// Writes what the transport accepts at once, and leaves the rest. A link accepts everything,
+    /// because the other edge is waiting for it.
     ///
     /// # Errors
-    /// The other edge does not take it.
+    /// The other edge does not accept the bytes.
     pub(super) async fn write_at_once(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let written = match self {
             Self::Tcp(tcp) => tcp.try_write(bytes).unwrap_or(0),
@@ -48,7 +49,7 @@ impl Way {
         Ok(())
     }
 
-    /// Lets the peer see a reset when this is dropped, as far as that is known to go.
+    /// Makes the peer see a reset when this is dropped, as far as the transport can signal one.
     pub(super) fn reset(self) {
         match self {
             Self::Tcp(tcp) => tcp.reset(),
@@ -56,7 +57,7 @@ impl Way {
         }
     }
 
-    /// The client's own connection, if it is that.
+    /// Returns the client's own connection, if this is one.
     pub(super) fn as_tcp(&mut self) -> Option<Pin<&mut TcpStream>> {
         match self {
             Self::Tcp(tcp) => Some(Pin::new(tcp)),

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::shared::Shared;
 use crate::udp::{RecvBuffers, UdpPort};
 
-/// Deadlines of the core are looked at least this often; they are seconds long.
+/// Interval at which the core's deadlines are checked at least; they are seconds long.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Messages read in one system call, 64 kB of memory each.
@@ -22,7 +22,7 @@ pub(super) struct Worker {
     pub(super) port: Arc<UdpPort>,
 }
 
-/// A runtime that may be dropped within another one, as when a socket cannot be opened.
+/// A runtime that may be dropped within another one, for example when a socket cannot be opened.
 struct Quiet(Option<Runtime>);
 
 impl Drop for Quiet {
@@ -46,18 +46,18 @@ impl Worker {
     }
 }
 
-/// Threads that read datagrams; they end when it is dropped.
+/// Threads that read datagrams; they end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Receivers {
-    /// Never sent on: the threads see that it is gone.
+    /// Nothing is ever sent on it: the threads notice when it is dropped.
     _running: watch::Sender<()>,
 }
 
-/// One thread for each socket. A task keeps the deadlines, which hold for sessions that outlive the
-/// sockets too: it ends when nobody can have one any more.
+/// Starts one thread for each socket. A task keeps the deadlines, also of sessions that outlive the
+/// sockets; it ends once there can be no more sessions.
 ///
-/// Threads, as in the TurboTLS paper: a datagram that wakes a thread of the common runtime makes it
-/// wake another to take its place, which under a flood costs TCP clients more than the datagram
+/// Threads, as in the TurboTLS paper: a datagram that wakes a thread of the shared runtime makes it
+/// wake another in its stead, which under a flood costs TCP clients more than the datagram
 /// (`bench/README.md`).
 pub(super) fn spawn(shared: &Arc<Shared>, workers: Vec<Worker>) -> io::Result<Receivers> {
     if !workers.is_empty() {
@@ -86,7 +86,7 @@ async fn receive(shared: Arc<Shared>, port: Arc<UdpPort>) {
         match port.recv(&mut buffers).await {
             Ok(_) => shared.handle_datagrams(buffers.datagrams()),
             Err(error) => {
-                // Not tied to a peer (that would be ICMP): out of memory, interface gone.
+                // Not about one peer (that would be ICMP): out of memory, interface gone.
                 tracing::warn!(%error, "cannot receive datagrams");
                 tokio::time::sleep(TICK).await;
             }

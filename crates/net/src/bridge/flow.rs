@@ -1,4 +1,4 @@
-//! One direction while a connection opens: bytes are copied, through whatever the stream still is.
+//! One direction while a connection opens: copies bytes through whatever the stream currently is.
 
 use std::io;
 use std::pin::Pin;
@@ -12,22 +12,22 @@ use crate::relay::{Direction, Fault, Stage};
 /// Bytes copied at a time while a connection opens; a TLS flight rarely has more.
 pub(super) const BUFFER: usize = 8 * 1024;
 
-/// Turns of one direction before the task gives way to others.
+/// Rounds of one direction before the task yields.
 const BUDGET: usize = 32;
 
-/// A buffer, and how far its source has come.
+/// A buffer, and the progress of its source.
 pub(super) struct Flow {
     buffer: Vec<u8>,
     filled: usize,
     written: usize,
     stage: Stage,
     bytes: u64,
-    /// Whether something was written since the receiver was last flushed.
+    /// True if something was written since the receiver was last flushed.
     unflushed: bool,
 }
 
 impl Flow {
-    /// Begins with `head`, which was read before.
+    /// Starts with `head`, which was read before.
     pub(super) fn new(head: &[u8]) -> Self {
         let mut buffer = head.to_vec();
         buffer.resize(BUFFER.max(head.len()), 0);
@@ -41,17 +41,17 @@ impl Flow {
         }
     }
 
-    /// Bytes that the receiver took.
+    /// Returns the number of bytes that the receiver took.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the source has ended.
+    /// Returns true once the source has ended.
     pub(super) fn is_ended(&self) -> bool {
         self.stage != Stage::Reading
     }
 
-    /// Moves bytes; ready when the end of the source was passed on.
+    /// Moves bytes; ready once the end of the source was passed on.
     pub(super) fn poll<R, W>(
         &mut self,
         cx: &mut Context<'_>,
@@ -83,7 +83,8 @@ impl Flow {
             let turn = match self.stage {
                 _ if self.written < self.filled => self.poll_write(cx, to).map_err(Fault::To),
                 Stage::Reading => match self.poll_read(cx, from).map_err(Fault::From) {
-                    // Nobody would ask for what a receiver such as TLS still holds.
+                    // A receiver such as TLS may still hold bytes, and nothing else would flush
+                    // them.
                     Poll::Pending => {
                         ready!(self.poll_flush(cx, to).map_err(Fault::To))?;
                         Poll::Pending

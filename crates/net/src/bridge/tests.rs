@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_millis(40);
 const IDLE: Duration = Duration::from_secs(1);
 const NEVER: usize = usize::MAX;
 
-/// A TCP connection whose opening lasts until so many bytes went through it.
+/// A TCP connection whose opening lasts until this many bytes went through it.
 struct Slow {
     tcp: TcpStream,
     opening: usize,
@@ -82,7 +82,7 @@ impl Handoff for Slow {
     }
 }
 
-/// Both peers of a bridge that runs: `a` behind the opening connection, `b` behind the other.
+/// Both peers of a running bridge: `a` behind the opening connection, `b` behind the other.
 struct Running {
     a: TcpStream,
     b: TcpStream,
@@ -92,11 +92,11 @@ struct Running {
 }
 
 impl Running {
-    /// A bridge whose opening lasts for so many bytes.
+    /// Starts a bridge whose opening lasts for `opening` bytes.
     async fn start(opening: usize, head: &'static [u8], limits: RelayLimits) -> Self {
         let ((a, tcp), (b, other)) = (pair().await, pair().await);
         for stream in [&b, &other] {
-            // Small, so that a slow reader is soon felt; the source stays well ahead.
+            // Small, so that a slow reader soon has an effect; the source stays well ahead.
             SockRef::from(stream).set_send_buffer_size(64 * 1024).unwrap();
             SockRef::from(stream).set_recv_buffer_size(64 * 1024).unwrap();
         }
@@ -111,7 +111,7 @@ impl Running {
         Self { a, b, counts, opened, bridge }
     }
 
-    /// The end of the bridge, which has counted what it says and told of its opening once.
+    /// Waits for the end of the bridge, and checks its counts and that `opened` was called once.
     async fn end(self) -> RelayEnd {
         let end = tokio::time::timeout(PATIENCE, self.bridge).await.expect("it ends").unwrap();
         assert_eq!(self.opened.load(Ordering::Relaxed), 1);
@@ -120,7 +120,7 @@ impl Running {
         end
     }
 
-    /// Sends a byte each way until it was seen there.
+    /// Sends a byte each way, and waits until it has arrived.
     async fn ping(&mut self) {
         self.b.write_all(b"?").await.unwrap();
         self.a.read_exact(&mut [0; 1]).await.unwrap();
@@ -149,7 +149,7 @@ async fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of which no two stretches are alike.
+/// Returns bytes in which no two stretches are alike.
 fn numbered(length: usize) -> Vec<u8> {
     (0u32..).flat_map(u32::to_be_bytes).take(length).collect()
 }
@@ -202,7 +202,7 @@ async fn a_slow_reader_of_a_fast_source_gets_everything() {
 }
 
 #[tokio::test]
-async fn what_is_held_at_the_hand_over_goes_first() {
+async fn bytes_held_at_the_handover_go_first() {
     // The opening ends amid a stream whose reader has not begun: buffer and sockets are full.
     let (up, down) = (numbered(3_000_000), numbered(2_000_001));
     for opening in [1, flow::BUFFER, 100_000, 1_000_000] {
@@ -263,7 +263,7 @@ async fn a_connection_that_ends_while_it_opens_is_counted() {
 }
 
 #[tokio::test]
-async fn the_end_of_one_direction_outlasts_the_opening() {
+async fn a_half_close_outlasts_the_opening() {
     for (opening, head) in [(12, &b"x"[..]), (NEVER, b""), (1, b"x")] {
         let mut running = Running::start(opening, head, RelayLimits::default()).await;
         running.b.shutdown().await.unwrap();
@@ -282,7 +282,7 @@ async fn the_end_of_one_direction_outlasts_the_opening() {
 }
 
 #[tokio::test]
-async fn bytes_put_the_idle_limit_off_while_it_opens() {
+async fn bytes_extend_the_idle_limit_while_opening() {
     let mut running = Running::start(NEVER, b"", idle()).await;
     let started = Instant::now();
     while started.elapsed() < 3 * IDLE {
@@ -309,11 +309,11 @@ async fn the_total_limit_counts_from_the_start() {
 }
 
 #[tokio::test]
-async fn the_time_of_the_opening_is_part_of_the_total() {
+async fn the_total_limit_includes_the_opening() {
     let ((_a, tcp), (_b, other)) = (pair().await, pair().await);
     let total = 2 * PATIENCE;
     let limits = RelayLimits { total: Some(total), ..RelayLimits::default() };
-    // The head ends the opening at once, so that only the relay can find that it took so long.
+    // The head ends the opening at once, so that only the relay can notice the elapsed time.
     let mut start = Start::new(Slow { tcp, opening: 1 }, other, b"x", limits);
     start.clock = Clock::since(limits, tokio::time::Instant::now() - total);
     let counts = RelayCounts::default();

@@ -12,7 +12,7 @@ use super::report::FastOpenNotUsed;
 use crate::clock::Sleepless;
 use crate::netlink::Change;
 
-/// How long the kernel's answer is believed: programs are attached and detached while this one runs.
+/// Lifetime of the kernel's answer: programs are attached and detached while this one runs.
 const PROBE_LIFE: Duration = Duration::from_secs(60);
 
 /// The cookies of all connections of a connector, and whether this machine can spend them.
@@ -20,7 +20,7 @@ pub(super) struct Cookies {
     jar: Mutex<CookieJar>,
     kernel: Box<dyn Kernel>,
     probed: Mutex<Option<Probed>>,
-    /// A laptop that slept through a cookie's life is not to show it.
+    /// Runs on during sleep: a laptop that slept through a cookie's life must not show it.
     clock: Sleepless,
 }
 
@@ -36,7 +36,7 @@ impl Cookies {
         Self { jar: Mutex::default(), kernel, probed: Mutex::default(), clock }
     }
 
-    /// The time by which cookies live.
+    /// Returns the time by which cookies expire.
     pub(super) fn now(&self) -> Instant {
         self.clock.now()
     }
@@ -49,7 +49,7 @@ impl Cookies {
         lock(&self.jar)
     }
 
-    /// Whether a SYN of this machine can carry a cookie at all.
+    /// Returns true if a SYN of this machine can carry a cookie at all.
     pub(super) fn is_available(&self, now: Instant) -> bool {
         let mut probed = lock(&self.probed);
         let last = *probed;
@@ -69,8 +69,8 @@ impl Cookies {
         available
     }
 
-    /// The kernel refused: if the reason is that programs were detached, or Fast Open switched off, that
-    /// is news.
+    /// Handles a refusal by the kernel: if programs were detached or Fast Open was switched off,
+    /// the probe's result changes.
     pub(super) fn on_error(&self, error: &io::Error, now: Instant) {
         let says = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
         if says(Errno::NOPROTOOPT) || says(Errno::OPNOTSUPP) {
@@ -78,8 +78,8 @@ impl Cookies {
         }
     }
 
-    /// The cookie to open with: that of the client's own ticket, if it fits the last visit, or one that was
-    /// kept. It is spent with this.
+    /// Returns the cookie to open with and spends it: that of the client's own ticket, if it fits
+    /// the last visit, or a stored one.
     pub(super) fn spend(
         &self,
         visit: &Visit<'_>,
@@ -90,8 +90,8 @@ impl Cookies {
         let reason = match (ticket, last) {
             (None, _) => FastOpenNotUsed::NoCookie,
             (Some(_), Visited::Elsewhere) => FastOpenNotUsed::OtherNetwork,
-            // Tickets live for longer than their cookies, which say nothing of their end to anybody but
-            // servers. One that is refused costs the round trip that TurboTLS would have saved.
+            // Tickets outlive their cookies, whose expiry only servers can read. A refused cookie
+            // costs the round trip that TurboTLS would have saved.
             (Some(_), Visited::Here { ago }) if ago >= COOKIE_LIFE => FastOpenNotUsed::TicketOld,
             (Some(cookie), _) => match jar.spend(cookie, visit.context.uid, now) {
                 Ok(()) => return Ok(cookie),
@@ -101,7 +101,7 @@ impl Cookies {
         jar.take(visit, now).ok_or(reason)
     }
 
-    /// The machine has moved, or may have.
+    /// Drops cookies when the machine has moved, or may have.
     pub(super) fn leave(&self, change: Change) {
         self.jar().leave(|network| match change {
             Change::Address(address) => network.local == address,
@@ -117,7 +117,7 @@ impl fmt::Debug for Cookies {
     }
 }
 
-/// What a panicking thread left in them is as good: no invariant spans two calls.
+/// Locks a mutex, poisoned or not: no invariant spans two calls.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,17 +9,18 @@ use crate::{fastopen, netlink};
 
 pub(super) use crate::fastopen::SYN_DATA_MAX;
 
-/// What the kernel does for data in the SYN. A trait so that tests need no eBPF program.
+/// The kernel's part in sending data in the SYN. A trait so that tests need no eBPF program.
 pub(super) trait Kernel: Send + Sync {
-    /// Whether it can do anything, or in words why not.
+    /// Checks that the kernel supports it; otherwise explains why not.
     fn probe(&self) -> Result<(), String>;
 
-    /// The network by which a connection to `destination` would leave now; an error if there is no way.
+    /// Returns the network through which a connection to `destination` would leave now; an error if
+    /// there is no route.
     fn network_to(&self, destination: IpAddr) -> io::Result<Network>;
 
-    /// Sends a SYN with a cookie and as much of `data` as fits, and returns the connection that is now
-    /// under way, and how many bytes it took: none if the kernel let it go bare. It is writable once it is
-    /// established, and has TCP_NODELAY.
+    /// Sends a SYN with a cookie and as much of `data` as fits. Returns the connection that is now
+    /// under way, and how many bytes it took: 0 if the kernel sent the SYN without data. The
+    /// connection becomes writable once it is established, and has TCP_NODELAY.
     fn connect(
         &self,
         to: SocketAddr,
@@ -27,7 +28,7 @@ pub(super) trait Kernel: Send + Sync {
         data: &[u8],
     ) -> io::Result<(TcpStream, usize)>;
 
-    /// Whether the SYN-ACK acknowledged data.
+    /// Returns true if the SYN-ACK acknowledged data.
     fn was_accepted(&self, stream: &TcpStream) -> io::Result<bool>;
 }
 

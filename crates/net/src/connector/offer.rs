@@ -9,15 +9,15 @@ use super::NotUsed;
 use crate::advert::Advert;
 use crate::dns::EdgeAdvert;
 
-/// What is known of the server's side: whether datagrams are welcome.
+/// Knowledge about the server's side: whether datagrams are welcome.
 pub(super) enum Offer {
-    /// Not welcome, and why.
+    /// Not welcome, and the reason.
     Never(NotUsed),
-    /// Configured: welcome at every address.
+    /// Welcome at every address, by configuration.
     Known(Advert),
-    /// The lookup of the host may still say.
+    /// Not known until the host's lookup reports.
     Awaited,
-    /// A question of its own may still say.
+    /// Not known until a separate lookup reports.
     Asked(Pin<Box<dyn Future<Output = Option<EdgeAdvert>> + Send>>),
     /// Advertised, for some addresses.
     Advertised(EdgeAdvert),
@@ -30,14 +30,14 @@ impl Offer {
         Self::Asked(Box::pin(question))
     }
 
-    /// Takes what the lookup of the host says, where that was waited for.
+    /// Takes the result of the host's lookup, if that was awaited.
     pub(super) fn learn(&mut self, edge: Option<EdgeAdvert>) {
         if matches!(self, Self::Awaited | Self::Advertised(_)) {
             self.set(edge);
         }
     }
 
-    /// Drives a question of its own.
+    /// Drives a separate lookup.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
         if let Self::Asked(question) = self
             && let Poll::Ready(answer) = question.as_mut().poll(cx)
@@ -50,7 +50,7 @@ impl Offer {
         *self = edge.map_or(Self::Never(NotUsed::NotAdvertised), Self::Advertised);
     }
 
-    /// What is offered at `address`, as far as known.
+    /// Returns the offer at `address`, as far as known.
     pub(super) fn at(&self, address: SocketAddr) -> Option<Advert> {
         match self {
             Self::Known(advert) => Some(*advert),
@@ -59,7 +59,7 @@ impl Offer {
         }
     }
 
-    /// Why nothing was offered before TCP was connected to `address`.
+    /// Returns the reason why nothing was offered before TCP connected to `address`.
     pub(super) fn why_not(&self, address: Option<SocketAddr>) -> NotUsed {
         match self {
             Self::Never(reason) => *reason,
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_of_its_own_is_not_answered_by_the_lookup_of_the_address() {
+    fn a_separate_lookup_ignores_the_lookup_of_the_address() {
         let mut offer = Offer::asked(std::future::pending());
         offer.learn(None);
         assert_eq!(offer.why_not(None), NotUsed::AdvertLate);

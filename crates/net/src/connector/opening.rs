@@ -27,7 +27,7 @@ use crate::race::{ATTEMPT_DELAY, Race, Won};
 use crate::udp::{Datagram, RecvBuffers, RecvError, UdpPort, is_unreachable, with_thread_buffers};
 use syn::SynData;
 
-/// Rounds over all sources before the task gives way to others.
+/// Rounds over all sources before the task yields.
 const BUDGET: usize = 64;
 
 /// Bytes read from TCP at a time.
@@ -35,11 +35,11 @@ const TCP_READ: usize = 16 * 1024;
 
 type Asking = Pin<Box<dyn Future<Output = (Lookup, Option<Event>)> + Send>>;
 
-/// A connection until TCP alone carries it: lookup, race, datagrams and the core that decides.
+/// A connection until TCP alone carries it: DNS lookup, race, datagrams and the core that decides.
 pub(super) struct Opening {
     shared: Arc<Inner>,
     clock: Clock,
-    /// Under which the size of the server's flight is remembered.
+    /// Name under which the size of the server's flight is remembered.
     name: String,
     port: u16,
     lookup: Option<Asking>,
@@ -47,7 +47,7 @@ pub(super) struct Opening {
     race: Option<Race>,
     syn: SynData,
     udp: Option<Udp>,
-    /// Where no UDP socket could be connected to.
+    /// Address for which the UDP socket could not be connected.
     unreachable: Option<SocketAddr>,
     tcp: Option<TcpStream>,
     tcp_queue: Vec<u8>,
@@ -58,11 +58,11 @@ pub(super) struct Opening {
     connected: Option<Instant>,
     /// Server bytes before the application's second flight.
     flight_bytes: Option<usize>,
-    /// When the ClientHello went out over UDP, and how long after the SYN that was.
+    /// When the ClientHello left over UDP, and how long that was after the SYN.
     flight_sent: Option<Instant>,
     behind: Duration,
-    /// Whether the flight left so late after the SYN that no answer could be there in time: silence then says nothing
-    /// of the path.
+    /// True if the flight left so late after the SYN that no answer could arrive in time: silence
+    /// then says nothing about the path.
     cut_short: bool,
     first_lag: Option<Duration>,
     pub(super) report: Report,
@@ -114,10 +114,10 @@ impl Opening {
         }
     }
 
-    /// Does everything that can be done now; call again when woken. Says whether anything was.
+    /// Does everything that can be done now; call again when woken. Returns true on progress.
     ///
     /// # Errors
-    /// Why there is no connection, or no longer.
+    /// The reason why there is no connection, or no longer one.
     pub(super) fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for round in 0..BUDGET {
             let mut progress = self.poll_lookup(cx)?;
@@ -137,7 +137,7 @@ impl Opening {
         Ok(true)
     }
 
-    /// Takes bytes of the application; how many.
+    /// Accepts bytes from the application; returns how many.
     pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.client.app_room());
         if taken > 0 {
@@ -149,12 +149,12 @@ impl Opening {
         taken
     }
 
-    /// The application writes no more.
+    /// Notes that the application writes no more.
     pub(super) fn finish(&mut self) {
         self.client.handle_app_finished(self.clock.now());
     }
 
-    /// Bytes for the application.
+    /// Returns bytes for the application.
     pub(super) fn read(&mut self) -> Option<Vec<u8>> {
         let bytes = self.client.poll_app()?;
         if let Some(flight) = &mut self.flight_bytes {
@@ -167,7 +167,7 @@ impl Opening {
         self.client.is_app_finished()
     }
 
-    /// Whether all that was written has been given to TCP.
+    /// Returns true once everything written has been given to TCP.
     pub(super) fn is_flushed(&self) -> bool {
         let written = self.client.is_decided() && self.tcp_queue.is_empty();
         written && (!self.client.wants_tcp_finish() || self.tcp_finished)
@@ -184,8 +184,8 @@ impl Opening {
             && (!self.client.wants_tcp_finish() || self.tcp_finished)
     }
 
-    /// The connection of a transparent opening. If the fallback was silence, datagrams that still
-    /// come are waited for in the background, since they tell how long the grace should be.
+    /// Returns the connection of a transparent opening. If silence caused the fallback, a
+    /// background task waits for late datagrams, since they tell how long the grace should be.
     pub(super) fn into_tcp(mut self) -> Option<(TcpStream, Report)> {
         let tcp = self.tcp.take()?;
         self.record_long_flight();
@@ -204,8 +204,8 @@ impl Opening {
         Some((tcp, self.report))
     }
 
-    /// The application has not said its second word, so the server's flight goes on over TCP: the
-    /// slots were too few, by one at least.
+    /// Records that the slots were too few, by one at least: the client has not sent its second
+    /// flight yet, and the server's flight goes on over TCP.
     fn record_long_flight(&self) {
         let over_udp = self.report.opened_by == Carrier::TurboTls;
         if let Some(flight) = self.flight_bytes.filter(|flight| over_udp && *flight > 0) {
@@ -214,7 +214,7 @@ impl Opening {
         }
     }
 
-    /// Ends the connection so that the server sees a reset.
+    /// Closes the connection with a reset, which the server sees.
     pub(super) fn reset(self) {
         if let Some(tcp) = self.tcp {
             let _ = tcp.set_zero_linger();
@@ -274,7 +274,7 @@ impl Opening {
         if let Some(sent) = self.flight_sent {
             self.behind = sent.saturating_duration_since(won.started);
         }
-        // An answer comes as much later than the SYN-ACK as the flight left later than the SYN.
+        // The answer lags the SYN-ACK by as much as the flight lagged the SYN.
         let grace = self.grace(rtt);
         let same_address = self.udp.as_ref().is_none_or(|udp| udp.key.edge == won.addr);
         self.report.rtt = Some(rtt);
@@ -283,7 +283,7 @@ impl Opening {
         self.tcp = Some(won.stream);
         self.race = None;
         self.lookup = None;
-        // A datagram that is there already came in time, whichever socket is looked at first.
+        // A datagram already in the socket came in time, whichever socket is polled first.
         self.receive_now();
         self.client.handle_tcp_connected(self.clock.now(), same_address, grace);
     }
@@ -299,7 +299,8 @@ impl Opening {
 
     /// Opens the datagram side as soon as there is an offer for the address that TCP tries first.
     fn offer_udp(&mut self) {
-        // What may leave with the SYN does not leave over UDP; a ClientHello that comes goes one way.
+        // A flight that may leave with the SYN does not leave over UDP: a ClientHello is sent only
+        // one way.
         if self.udp.is_some() || self.report.not_used.is_some() || self.syn.is_waiting() {
             return;
         }
@@ -310,7 +311,7 @@ impl Opening {
         let Some(advert) = self.offer.at(first) else { return };
         match self.open_udp(first, advert) {
             Ok(()) => self.note(What::Offered),
-            // No route to this family: the race finds out too, and goes on to another address.
+            // No route to this family: the race notices it too, and goes on to another address.
             Err(NotUsed::Socket) => self.unreachable = Some(first),
             Err(reason) => self.set_not_used(reason),
         }
@@ -373,7 +374,7 @@ impl Opening {
         received || unreachable
     }
 
-    /// Looks at the socket without waiting.
+    /// Receives datagrams that are there already, without waiting.
     fn receive_now(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
         while self.poll_udp(&mut cx) {}
@@ -387,7 +388,7 @@ impl Opening {
         let passed = written.and_then(|written| Ok(written | self.poll_tcp_read(cx)?));
         passed.inspect_err(|_| {
             self.client.handle_tcp_failed();
-            // It says that the stream is reset, as the caller does.
+            // The event reports the reset, as the caller does.
             let _ = self.take_events();
         })
     }
@@ -459,7 +460,7 @@ impl Opening {
         Ok(())
     }
 
-    /// What an event means for the report, the path's memory and the counters.
+    /// Applies an event to the report, the path's memory and the counters.
     fn learn(&mut self, event: ClientEvent) -> io::Result<()> {
         match event {
             ClientEvent::FlightSent { .. } | ClientEvent::SlotSent { .. } => {
@@ -534,7 +535,7 @@ impl Opening {
         self.report.rtt.unwrap_or_default()
     }
 
-    /// How late a datagram is that arrives now, compared with TCP's own round trip.
+    /// Returns how late a datagram is that arrives now, compared with TCP's own round trip.
     fn lag(&self) -> Duration {
         let since = self.connected.map_or(Duration::ZERO, |connected| connected.elapsed());
         since.saturating_sub(self.behind)
@@ -570,11 +571,14 @@ const TO_SERVER: &str = "to_server";
 const TO_CLIENT: &str = "to_client";
 
 fn count(direction: &'static str, outcome: &'static str) {
-    metrics::counter!("headstart_udp_datagrams_total", "direction" => direction, "outcome" => outcome)
-        .increment(1);
+    metrics::counter!(
+        "headstart_udp_datagrams_total",
+        "direction" => direction, "outcome" => outcome,
+    )
+    .increment(1);
 }
 
-/// The path's memory lives longer than the clock of one connection.
+/// Returns the time for the path's memory, which outlives the clock of one connection.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }

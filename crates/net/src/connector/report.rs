@@ -18,32 +18,32 @@ const MOMENTS_MAX: usize = 96;
 pub enum NotUsed {
     /// Switched off.
     Policy,
-    /// Only the HTTPS port can be advertised; others have to be configured.
+    /// Only the HTTPS port can be advertised; other ports must be configured.
     Port,
-    /// An address was given, and no name.
+    /// The target was an address, without a name.
     Literal,
     /// The name does not advertise.
     NotAdvertised,
     /// The advertisement was not there in time.
     AdvertLate,
-    /// The offer does not hold for the address that TCP tries first.
+    /// The offer does not cover the address that TCP tries first.
     OtherAddress,
-    /// The path is known not to bear it.
+    /// The path is known not to support it.
     Path(PathReason),
     /// Too many openings on this path at the same time.
     PathBusy,
     /// The system refused the UDP socket.
     Socket,
-    /// It was tried, and fell back.
+    /// It was tried, and fell back to TCP.
     Fallback(PlainReason),
-    /// The first flight left with the SYN instead.
+    /// The first flight left in the SYN instead.
     FastOpen,
     /// Through a proxy there are no datagrams, and no SYN of ours.
     Upstream,
 }
 
 impl NotUsed {
-    /// A short stable name, for counters and scripts.
+    /// Returns a short stable name, for counters and scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,11 +70,11 @@ impl fmt::Display for NotUsed {
             Self::Port => "only port 443 can be advertised; configure an edge for other ports",
             Self::Literal => "the target is an address, and no name is known for it",
             Self::NotAdvertised => "the name's HTTPS record does not advertise it",
-            Self::AdvertLate => "the HTTPS record was not there before TCP connected",
+            Self::AdvertLate => "the HTTPS record did not arrive before TCP connected",
             Self::OtherAddress => "not offered at the address that TCP tried first",
-            Self::Path(reason) => return write!(f, "remembered of this path: {reason}"),
+            Self::Path(reason) => return write!(f, "known about this path: {reason}"),
             Self::PathBusy => "too many openings on this path at the same time",
-            Self::Socket => "no UDP socket to that address could be had",
+            Self::Socket => "no UDP socket to that address could be opened",
             Self::Fallback(reason) => return reason.fmt(f),
             Self::FastOpen => "the first flight left with the SYN instead",
             Self::Upstream => "through a proxy there are no datagrams, and no SYN of ours",
@@ -83,22 +83,24 @@ impl fmt::Display for NotUsed {
     }
 }
 
-/// Why no data in the SYN opened the connection, where the server takes cookies or it was asked for.
+/// Reason why data in the SYN did not open the connection, if the server accepts cookies or the
+/// caller asked for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastOpenNotUsed {
-    /// The server does not say that it takes cookies.
+    /// The server does not advertise that it accepts cookies.
     NotOffered,
-    /// It was said too late: the SYN had left.
+    /// The offer came too late: the SYN had left.
     OfferLate,
-    /// TCP has to be connected before the application speaks.
+    /// TCP has to be connected before the application writes.
     ConnectFirst,
     /// This machine cannot send cookies.
     Unavailable,
-    /// The way to the server could not be found out, so nobody knows what was got on it.
+    /// The route to the server could not be determined, so cookies cannot be matched to the
+    /// network.
     NoRoute,
-    /// The path is known not to bear it.
+    /// The path is known not to support it.
     Path(PathReason),
-    /// The first flight does not leave with the SYN.
+    /// The first flight does not fit the SYN.
     Flight(NotFast),
     /// There is no cookie for this host and context.
     NoCookie,
@@ -110,16 +112,16 @@ pub enum FastOpenNotUsed {
     Unspendable(Unspendable),
     /// The kernel refused.
     System,
-    /// The SYN was answered, but its data were not taken.
+    /// The SYN was answered, but its data were not accepted.
     Refused,
-    /// The SYN was not answered in time, or its connection failed; a bare one was.
+    /// The SYN was not answered in time, or its connection failed; a bare SYN was answered.
     Lost,
-    /// Another connection was established first, and says nothing of this one.
+    /// Another connection was established first, which says nothing about this one.
     Overtaken,
 }
 
 impl FastOpenNotUsed {
-    /// A short stable name, for counters and scripts.
+    /// Returns a short stable name, for counters and scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -147,73 +149,74 @@ impl fmt::Display for FastOpenNotUsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::NotOffered => "the server does not offer it",
-            Self::OfferLate => "the HTTPS record was not there before the SYN left",
+            Self::OfferLate => "the HTTPS record did not arrive before the SYN left",
             Self::ConnectFirst => "TCP had to be connected before the application spoke",
-            Self::Unavailable => "this machine cannot (see headstart fastopen status)",
-            Self::NoRoute => "the way to the server could not be found out",
-            Self::Path(reason) => return write!(f, "remembered of this path: {reason}"),
+            Self::Unavailable => "this machine cannot send cookies (see headstart fastopen status)",
+            Self::NoRoute => "the route to the server could not be determined",
+            Self::Path(reason) => return write!(f, "known about this path: {reason}"),
             Self::Flight(reason) => return reason.fmt(f),
             Self::NoCookie => "there is no cookie for this host and context",
             Self::OtherNetwork => "the ticket and its cookie are from another network",
             Self::TicketOld => "the ticket is older than the cookie in it lives",
             Self::Unspendable(reason) => return reason.fmt(f),
             Self::System => "the kernel refused",
-            Self::Refused => "the SYN was answered, but its data were not taken",
-            Self::Lost => "the SYN with data was not answered, and a bare one was",
+            Self::Refused => "the SYN was answered, but its data were not accepted",
+            Self::Lost => "the SYN with data was not answered, but a bare one was",
             Self::Overtaken => "a connection to another address was established first",
         };
         f.write_str(text)
     }
 }
 
-/// What happened at one moment.
+/// Event of an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// So many addresses were found.
+    /// This many addresses were found.
     Resolved(usize),
     /// An offer of TurboTLS became known.
     Offered,
     /// A SYN went to this address.
     Syn(SocketAddr),
-    /// TurboTLS is out of the question.
+    /// TurboTLS is ruled out.
     NotUsed(NotUsed),
-    /// A SYN and its data.
+    /// Event of a SYN and its data.
     FastOpen(FastOpenEvent),
-    /// Data in the SYN are out of the question, or were of no use.
+    /// Data in the SYN are ruled out, or did not help.
     FastOpenNotUsed(FastOpenNotUsed),
-    /// The transport's own account.
+    /// Event of the transport.
     Transport(ClientEvent),
-    /// On the way through a proxy.
+    /// Event of a connection through a proxy.
     Upstream(UpstreamEvent),
 }
 
 /// An entry of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Since the connection was asked for.
+    /// Time since the connection was requested.
     pub at: Duration,
-    /// What happened.
+    /// The event.
     pub what: What,
 }
 
-/// An account of one opening: what it took, and why not less.
+/// Report on one opening: its times, and why it was not faster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// How the connection was opened; plain until it is known better.
     pub opened_by: Carrier,
     /// Why TurboTLS was not used, where that is so and known.
     pub not_used: Option<NotUsed>,
-    /// Why data in the SYN did not open it, where the server takes cookies or it was asked for.
+    /// Reason why data in the SYN did not open it, if the server accepts cookies or the caller
+    /// asked for them.
     pub fast_open_not_used: Option<FastOpenNotUsed>,
-    /// Why the application saw a reset, if it was the opening's doing.
+    /// Reason why the application saw a reset, if the opening caused it.
     pub reset: Option<ResetReason>,
-    /// The server's address, once connected; that of the proxy, through one.
+    /// The server's address once connected; with an upstream, the proxy's.
     pub address: Option<SocketAddr>,
-    /// What TCP took to connect.
+    /// Time that TCP took to connect.
     pub rtt: Option<Duration>,
-    /// The way to the server, where it takes cookies.
+    /// Network through which the server is reached, if it accepts cookies.
     pub network: Option<Network>,
-    /// Everything in order; the first 96 entries.
+    /// Events in order; the first 96.
     pub timeline: Vec<Moment>,
 }
 

@@ -14,7 +14,7 @@ use crate::wakers::Wakers;
 
 /// A connection to a server, on which TLS is to be spoken: a byte stream like any other.
 ///
-/// It is opened while it is used. What is written before TCP is connected is kept, at most 16 KiB.
+/// It opens while it is used. Bytes written before TCP is connected are kept, at most 16 KiB.
 #[derive(Debug)]
 pub struct ClientStream {
     state: State,
@@ -30,30 +30,30 @@ enum State {
     Failed(Failure),
 }
 
-/// What a connection is until TCP alone carries it.
+/// A connection until TCP alone carries it.
 pub(super) trait Opens: fmt::Debug + Send {
-    /// How it went so far.
+    /// Returns the report so far.
     fn report(&self) -> &Report;
-    /// Does everything that can be done now; says whether anything was.
+    /// Does everything that can be done now; returns true on progress.
     fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool>;
-    /// Takes bytes of the application; how many.
+    /// Accepts bytes from the application; returns how many.
     fn write(&mut self, bytes: &[u8]) -> usize;
-    /// The application writes no more.
+    /// Notes that the application writes no more.
     fn finish(&mut self);
-    /// Bytes for the application that TCP will not bring.
+    /// Returns bytes for the application that TCP will not bring.
     fn poll_bytes(&mut self) -> Option<Vec<u8>>;
-    /// Whether the server's stream has ended before TCP alone carries it.
+    /// Returns true if the server's stream ended before TCP alone carried it.
     fn is_read_finished(&self) -> bool;
-    /// Whether there is a connection to the server.
+    /// Returns true once there is a connection to the server.
     fn is_connected(&self) -> bool;
-    /// Whether all that was written has been given to TCP.
+    /// Returns true once everything written has been given to TCP.
     fn is_flushed(&self) -> bool;
-    /// Whether nothing is left but what TCP carries.
+    /// Returns true once TCP alone carries the stream.
     fn is_transparent(&self) -> bool;
-    /// The connection, if it is transparent.
+    /// Returns the connection, if it is transparent.
     fn into_tcp(self: Box<Self>) -> Option<(TcpStream, Report)>;
     fn into_report(self: Box<Self>) -> Report;
-    /// Ends it so that the peer sees a reset.
+    /// Closes the connection with a reset, which the peer sees.
     fn reset(self: Box<Self>);
 }
 
@@ -107,7 +107,7 @@ impl Opens for Opening {
     }
 }
 
-/// Whatever comes through a proxy comes on TCP.
+/// Everything that comes through a proxy comes on TCP.
 impl Opens for upstream::Opening {
     fn report(&self) -> &Report {
         &self.report
@@ -158,7 +158,7 @@ impl Opens for upstream::Opening {
     }
 }
 
-/// An error is given as it was once, then by its kind.
+/// An error, reported in full once and then by its kind.
 #[derive(Debug)]
 struct Failure {
     kind: io::ErrorKind,
@@ -172,7 +172,7 @@ impl ClientStream {
         Self { state, to_read: Vec::new(), wakers: Wakers::default() }
     }
 
-    /// How the opening went so far.
+    /// Returns the report on the opening so far.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
         match &self.state {
@@ -182,9 +182,10 @@ impl ClientStream {
         }
     }
 
-    /// Asks DNS, and for an address sends the SYN, now instead of at the first use of the stream.
+    /// Queries DNS, and for an address sends the SYN, now instead of at the first use of the
+    /// stream.
     ///
-    /// An error shows at the first use.
+    /// Errors appear at the first use.
     pub fn start(&mut self) {
         self.drive();
     }
@@ -192,7 +193,7 @@ impl ClientStream {
     /// Waits until TCP is connected.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The reason why it cannot be.
     pub async fn connected(&mut self) -> io::Result<()> {
         std::future::poll_fn(|cx| {
             self.wakers.reader(cx.waker());
@@ -205,7 +206,7 @@ impl ClientStream {
         .await
     }
 
-    /// Drives the opening for the tasks that are noted; says why there is no connection.
+    /// Drives the opening for the registered tasks; returns the error if there is no connection.
     fn poll_state(&mut self) -> io::Result<()> {
         self.drive();
         match &mut self.state {
@@ -216,7 +217,8 @@ impl ClientStream {
         }
     }
 
-    /// Does what can be done, and leaves the opening as soon as TCP alone carries the stream.
+    /// Does everything that can be done now, and leaves the opening once TCP alone carries the
+    /// stream.
     fn drive(&mut self) {
         let State::Opening(opening) = &mut self.state else { return };
         let waker = self.wakers.waker();
@@ -229,7 +231,7 @@ impl ClientStream {
             self.leave_opening(driven.err());
         }
         if over || changed {
-            // What one task set in motion, the other has to hear of.
+            // Progress made by one task has to reach the other.
             waker.wake();
         }
     }
@@ -294,7 +296,7 @@ impl AsyncWrite for ClientStream {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.wakers.writer(cx.waker());
-        // The second time, what was driven may have made room.
+        // The second time, driving may have made room.
         for _ in 0..2 {
             let taken = match &mut this.state {
                 State::Opening(opening) => opening.write(bytes),
@@ -314,7 +316,7 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Bytes on their way need no flush: whoever waits for their answer drives the opening.
+        // Bytes under way need no flush: a task that awaits their answer drives the opening.
         let this = self.get_mut();
         this.wakers.writer(cx.waker());
         Poll::Ready(this.poll_state())

@@ -1,4 +1,5 @@
-//! Data in the SYN on real sockets, with a stand-in for what the kernel does only with a program attached.
+//! Data in the SYN on real sockets, with a stand-in for what the kernel does only with a program
+//! attached.
 
 use std::net::{IpAddr, SocketAddr, TcpStream as StdStream};
 use std::sync::Mutex;
@@ -19,12 +20,12 @@ use crate::{Carrier, ClientEvent, FastOpenEvent, NotFast};
 const PATIENCE: Duration = Duration::from_secs(120);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How the stand-in behaves.
+/// Behaviour of the stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// The server takes the data.
+    /// The server accepts the data.
     Accepts,
-    /// The server answers the SYN, and gets the data only then.
+    /// The server answers the SYN, and gets the data only afterwards.
     Refuses,
     /// The SYN goes to this address, which does not answer.
     Silent(SocketAddr),
@@ -44,7 +45,7 @@ type Sent = (Cookie, Vec<u8>);
 #[derive(Clone)]
 struct Fake {
     mode: Mode,
-    /// An address to which there is no way.
+    /// An address without a route.
     unreachable: Option<IpAddr>,
     sent: Arc<Mutex<Vec<Sent>>>,
 }
@@ -90,7 +91,7 @@ impl Kernel for Fake {
                 let socket = begin(to);
                 let (mut writer, data) = (under_way(&socket), data.to_vec());
                 let length = data.len();
-                // In the kernel they are in the socket's queue already.
+                // In the kernel they would be in the socket's queue already.
                 tokio::spawn(async move { writer.write_all(&data).await });
                 Ok((under_way(&socket), length))
             }
@@ -130,7 +131,8 @@ fn black_hole() -> BlackHole {
     BlackHole { address, _listener: listener, _filler: StdStream::connect(address).unwrap() }
 }
 
-/// An address that answers SYNs with resets: as long as this runs, the kernel gives its port to nobody else.
+/// Returns an address that answers SYNs with resets: while this runs, the kernel gives its port to
+/// no other socket.
 fn refusing() -> SocketAddr {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -139,7 +141,7 @@ fn refusing() -> SocketAddr {
     address
 }
 
-/// A server that sends everything back.
+/// Starts a server that echoes everything.
 async fn echo() -> SocketAddr {
     echo_at("127.0.0.1:0").await
 }
@@ -170,7 +172,7 @@ fn connector(server: SocketAddr, opening: OpeningPolicy, fop: bool, kernel: &Fak
     Connector::with_kernel(config, Box::new(kernel.clone()))
 }
 
-/// One that takes cookies where they are offered, as they are here.
+/// Returns a connector to a server that offers and accepts cookies.
 fn usual(server: SocketAddr, kernel: &Fake) -> Connector {
     connector(server, OpeningPolicy::Auto, true, kernel)
 }
@@ -184,7 +186,8 @@ fn vector16(body: &[u8]) -> Vec<u8> {
     [&length[..], body].concat()
 }
 
-/// A ClientHello of TLS 1.3 that begins with 100 bytes of padding and ends with these extensions.
+/// Returns a ClientHello of TLS 1.3 that begins with 100 bytes of padding and ends with
+/// `extensions`.
 fn hello_with(extensions: &[u8]) -> Vec<u8> {
     let usual = [&[0, 43, 0, 3, 2, 3, 4, 0, 21, 0, 100][..], &[0; 100]].concat();
     let body = [
@@ -200,7 +203,7 @@ fn hello_with(extensions: &[u8]) -> Vec<u8> {
     [&[22, 3, 1][..], &vector16(&[&[1][..], &length, &body].concat())].concat()
 }
 
-/// A ClientHello that resumes with a ticket of 200 bytes, all of them `fill`.
+/// Returns a ClientHello that resumes with a ticket of 200 bytes, all of them `fill`.
 fn resuming(fill: u8) -> Vec<u8> {
     let identity = [vector16(&[fill; 200]), vec![0; 4]].concat();
     let binder = [&[32][..], &[0; 32]].concat();
@@ -212,12 +215,13 @@ fn cookie(fill: u8) -> Cookie {
     Cookie::new([fill; 16])
 }
 
-/// Says `hello` and more on a new connection: every byte comes back once. What it took.
+/// Sends `hello` and more on a new connection, checks that every byte comes back once and returns
+/// the report.
 async fn exchange(connector: &Connector, target: &Target, hello: &[u8]) -> Report {
     talk(connector.connect(target).unwrap(), hello).await
 }
 
-/// The same where the name has these addresses, at all of which an edge takes cookies.
+/// Does the same where the name has these addresses, all with an edge that accepts cookies.
 async fn exchange_at(
     addresses: &[IpAddr],
     port: u16,
@@ -247,7 +251,7 @@ async fn talk(mut stream: ClientStream, hello: &[u8]) -> Report {
     stream.report().unwrap().clone()
 }
 
-/// The reason of one exchange in which nothing leaves with the SYN.
+/// Returns the reason from one exchange in which nothing leaves with the SYN.
 async fn reason(connector: &Connector, target: &Target, hello: &[u8]) -> Option<FastOpenNotUsed> {
     let report = exchange(connector, target, hello).await;
     assert_eq!(report.opened_by, Carrier::Tcp);
@@ -272,13 +276,13 @@ async fn a_ticket_opens_with_its_cookie_and_once() {
 
     let again = reason(&connector, &target(), &hello).await;
     assert_eq!(again, Some(FastOpenNotUsed::Unspendable(Unspendable::Spent)));
-    assert_eq!(kernel.sent().len(), 1, "a cookie is on the wire once");
+    assert_eq!(kernel.sent().len(), 1, "the cookie was sent more than once");
     exchange(&connector, &target(), &resuming(8)).await;
     assert_eq!(kernel.sent().len(), 2);
 }
 
 #[tokio::test]
-async fn cookies_that_were_kept_open_in_their_context_only() {
+async fn stored_cookies_open_only_in_their_context() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
     let connector = usual(server, &kernel);
     let (mine, hello) = (target(), hello_with(&[]));
@@ -306,7 +310,7 @@ async fn cookies_that_were_kept_open_in_their_context_only() {
 }
 
 #[tokio::test]
-async fn a_reload_keeps_cookies_and_what_was_spent() {
+async fn a_reload_keeps_cookies_and_remembers_spent_ones() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
     let connector = usual(server, &kernel);
     let first = exchange(&connector, &target(), &resuming(7)).await;
@@ -319,7 +323,7 @@ async fn a_reload_keeps_cookies_and_what_was_spent() {
 }
 
 #[tokio::test]
-async fn what_was_got_before_the_machine_moved_is_not_shown() {
+async fn cookies_from_before_a_move_are_not_shown() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
     let connector = usual(server, &kernel);
     let first = exchange(&connector, &target(), &resuming(1)).await;
@@ -336,7 +340,7 @@ async fn what_was_got_before_the_machine_moved_is_not_shown() {
 }
 
 #[tokio::test]
-async fn data_that_are_refused_arrive_once_all_the_same() {
+async fn refused_data_still_arrive_once() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Refuses));
     let connector = usual(server, &kernel);
     for fill in 1..=3 {
@@ -348,9 +352,9 @@ async fn data_that_are_refused_arrive_once_all_the_same() {
     assert_eq!(kernel.sent().len(), 3);
 }
 
-/// Anybody can show cookies that no server takes.
+/// Any user can show cookies that no server accepts.
 #[tokio::test]
-async fn what_one_user_was_refused_keeps_nobody_else_from_opening_fast() {
+async fn refusals_of_one_user_do_not_affect_others() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Refuses));
     let connector = usual(server, &kernel);
     let blocked = FastOpenNotUsed::Path(PathReason::SynDataRefused);
@@ -366,14 +370,14 @@ async fn what_one_user_was_refused_keeps_nobody_else_from_opening_fast() {
         }
         assert_eq!(reasons, expected, "{uid}");
     }
-    // Whatever a user calls itself.
+    // The label of a user makes no difference.
     let labelled = Context { label: Some("x".into()), ..Context::user(1000) };
     let labelled = Target { context: labelled, ..target() };
     assert_eq!(reason(&connector, &labelled, &resuming(9)).await, Some(blocked));
 }
 
 #[tokio::test]
-async fn a_silent_syn_gets_company_and_the_path_is_left_alone_after_two() {
+async fn a_silent_syn_is_followed_by_a_bare_one_and_two_disable_the_path() {
     let (server, hole) = (echo().await, black_hole());
     let kernel = Fake::new(Mode::Silent(hole.address));
     let connector = usual(server, &kernel);
@@ -400,11 +404,11 @@ async fn a_silent_syn_gets_company_and_the_path_is_left_alone_after_two() {
         ..connector.inner.config.clone()
     });
     let lost = reason(&asked, &target(), &resuming(4)).await;
-    assert_eq!(lost, Some(FastOpenNotUsed::Lost), "whatever is remembered");
+    assert_eq!(lost, Some(FastOpenNotUsed::Lost), "the path's record was heeded");
 }
 
 #[tokio::test]
-async fn a_syn_that_is_reset_is_followed_by_a_bare_one_and_the_path_is_left_alone_after_two() {
+async fn a_reset_syn_is_followed_by_a_bare_one_and_two_disable_the_path() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Reset(refusing())));
     let connector = usual(server, &kernel);
     for fill in 1..=2 {
@@ -418,9 +422,10 @@ async fn a_syn_that_is_reset_is_followed_by_a_bare_one_and_the_path_is_left_alon
     assert_eq!(blocked, Some(FastOpenNotUsed::Path(PathReason::SynLost)));
 }
 
-/// The next address is tried before the SYN counts as silent, so it wins as long as the first is tried so.
+/// The next address is tried before the SYN counts as silent, so it wins as long as the first is
+/// tried with data.
 #[tokio::test]
-async fn a_path_that_swallows_data_is_learnt_even_if_another_address_always_wins() {
+async fn a_path_that_drops_data_is_learnt_even_if_another_address_wins() {
     let (server, hole) = (echo_at("0.0.0.0:0").await, black_hole());
     let kernel = Fake::new(Mode::Silent(hole.address));
     let connector = usual(server, &kernel);
@@ -436,9 +441,9 @@ async fn a_path_that_swallows_data_is_learnt_even_if_another_address_always_wins
     assert_eq!(kernel.sent().len(), 2);
 }
 
-/// As IPv6 addresses are, which come first, on a machine without IPv6.
+/// On a machine without IPv6 this is the case for IPv6 addresses, which come first.
 #[tokio::test]
-async fn an_address_to_which_there_is_no_way_is_tried_last() {
+async fn an_address_without_a_route_is_tried_last() {
     let server = echo().await;
     let unreachable = IpAddr::from([127, 0, 0, 9]);
     let kernel = Fake { unreachable: Some(unreachable), ..Fake::new(Mode::Accepts) };
@@ -448,7 +453,7 @@ async fn an_address_to_which_there_is_no_way_is_tried_last() {
     assert_eq!(report.opened_by, Carrier::Fop, "{report:?}");
     assert_eq!(report.address, Some(server));
 
-    // The last one is tried all the same, as without Fast Open.
+    // The last one is tried anyway, as without Fast Open.
     let kernel = Fake { unreachable: Some(server.ip()), ..Fake::new(Mode::Accepts) };
     let connector = usual(server, &kernel);
     let report = exchange_at(&[server.ip()], server.port(), &connector, &resuming(1)).await;
@@ -457,7 +462,7 @@ async fn an_address_to_which_there_is_no_way_is_tried_last() {
 }
 
 #[tokio::test]
-async fn where_the_kernel_does_nothing_the_connection_is_an_ordinary_one() {
+async fn without_kernel_support_the_connection_is_ordinary() {
     let server = echo().await;
     for (mode, expected, sent) in [
         (Mode::Absent, FastOpenNotUsed::Unavailable, 0),
@@ -472,9 +477,9 @@ async fn where_the_kernel_does_nothing_the_connection_is_an_ordinary_one() {
     }
 }
 
-/// Detached, or switched off by its sysctl, since it was found to work.
+/// The program was detached, or the sysctl switched off, since the probe succeeded.
 #[tokio::test]
-async fn a_kernel_that_says_no_for_good_is_not_asked_with_every_connection() {
+async fn a_permanent_refusal_by_the_kernel_is_remembered() {
     let server = echo().await;
     for errno in [Errno::NOPROTOOPT, Errno::OPNOTSUPP] {
         let kernel = Fake::new(Mode::Fails(errno));
@@ -483,13 +488,13 @@ async fn a_kernel_that_says_no_for_good_is_not_asked_with_every_connection() {
         for (fill, expected) in [(0, FastOpenNotUsed::System)].into_iter().chain(reasons) {
             assert_eq!(reason(&connector, &target(), &resuming(fill)).await, Some(expected));
         }
-        assert_eq!(kernel.sent().len(), 1, "one cookie is lost by it");
+        assert_eq!(kernel.sent().len(), 1, "more than one cookie was lost");
         assert!(!connector.uses_contexts());
     }
 }
 
 #[tokio::test]
-async fn a_ticket_that_outlived_its_cookie_does_not_cost_a_round_trip() {
+async fn a_ticket_older_than_its_cookie_costs_no_round_trip() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
     let connector = usual(server, &kernel);
     let (context, network) = (Context::user(1000), network_to(server.ip()).unwrap());
@@ -500,11 +505,11 @@ async fn a_ticket_that_outlived_its_cookie_does_not_cost_a_round_trip() {
     assert_eq!(spend(1, COOKIE_LIFE - Duration::from_secs(1)), Ok(cookie(1)));
     assert_eq!(spend(2, COOKIE_LIFE), Err(FastOpenNotUsed::TicketOld));
     let never = connector.inner.cookies.spend(&visit, Some(cookie(2)), Visited::Never);
-    assert_eq!(never, Ok(cookie(2)), "nobody knows how old it is");
+    assert_eq!(never, Ok(cookie(2)), "a ticket of unknown age was refused");
 }
 
 #[tokio::test]
-async fn what_does_not_fit_goes_over_udp_and_what_is_no_tls_leaves_the_syn_bare() {
+async fn oversized_flights_go_over_udp_and_other_protocols_leave_the_syn_bare() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
     let connector = usual(server, &kernel);
     let padding = [&[0, 99][..], &vector16(&[0; 1200])].concat();
@@ -555,7 +560,7 @@ async fn a_syn_does_not_wait_for_a_silent_application() {
     let waited = report.timeline.iter().find(|moment| moment.what == What::Syn(server)).unwrap();
     assert!(waited.at >= headstart_proto::limits::SYN_DATA_WAIT);
 
-    // And not at all for one that is not going to speak first.
+    // A SYN does not wait at all for an application that is not going to write first.
     let listens = Target { speaks_first: false, ..target() };
     let mut stream = connector.connect(&listens).unwrap();
     tokio::time::timeout(PATIENCE, stream.connected()).await.expect("hangs").unwrap();
@@ -567,7 +572,7 @@ async fn a_syn_does_not_wait_for_a_silent_application() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_where_nothing_is_offered_unless_asked() {
+async fn without_an_offer_there_is_no_reason_unless_requested() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
     for (policy, fop) in
         [(OpeningPolicy::Auto, false), (OpeningPolicy::Turbo, true), (OpeningPolicy::Plain, true)]
@@ -578,7 +583,7 @@ async fn nothing_is_said_where_nothing_is_offered_unless_asked() {
     assert!(kernel.sent().is_empty());
     assert!(!connector(server, OpeningPolicy::Auto, false, &kernel).asks_for_cookies(&target()));
     let asked = connector(server, OpeningPolicy::Fop, false, &kernel);
-    assert!(asked.asks_for_cookies(&target()), "it is believed to");
+    assert!(asked.asks_for_cookies(&target()), "no cookies assumed at a configured edge");
     let report = exchange(&asked, &target(), &resuming(1)).await;
     assert_eq!(report.opened_by, Carrier::Fop, "a configured edge is believed to take them");
 }

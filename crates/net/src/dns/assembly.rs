@@ -1,4 +1,4 @@
-//! Puts the three answers of a lookup into one order of events; no clock, no IO.
+//! Merges the three answers of a lookup into one sequence of events; no clock, no IO.
 
 use hickory_resolver::proto::rr::Name;
 use std::{
@@ -11,23 +11,23 @@ use super::{
     RESOLUTION_DELAY, follow::Offer,
 };
 
-/// What to do next.
+/// Next step of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Event(Event),
-    /// Nothing before an answer comes or this instant is reached.
+    /// Wait until an answer comes or this instant is reached.
     Wait(Option<Instant>),
     Done,
 }
 
-/// The answers so far. Feed it with `on_*`, then take steps until it waits.
+/// Answers so far. Feed it with `on_*`, then take steps until it waits.
 #[derive(Debug)]
 pub(super) struct Assembly {
     port: u16,
     v4: Family,
     v6: Family,
     service: Option<Discovered>,
-    /// What was handed over.
+    /// Addresses handed over.
     given: Vec<Found>,
     deadline: Option<Instant>,
     advert: AdvertState,
@@ -38,25 +38,26 @@ pub(super) struct Assembly {
 #[derive(Debug)]
 enum Family {
     Asked,
-    /// Addresses that are not yet handed over.
+    /// Addresses not yet handed over.
     Ready(Found),
-    /// Answered, and handed over what there was.
+    /// Answered, and its addresses, if any, handed over.
     Settled,
     Failed(DnsError),
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum AdvertState {
-    /// Nothing said about it yet.
+    /// Not reported yet.
     Open,
-    /// Said for the first n addresses; further ones widen it.
+    /// Reported for the first n addresses; further ones widen it.
     Said { addresses: usize },
-    /// Said for good.
+    /// Reported for good.
     Final,
 }
 
 impl Assembly {
-    /// For a connection to `port`, with answers to come; `service`: the HTTPS record's too.
+    /// Starts without answers, for a connection to `port`; `service` is true if an HTTPS answer
+    /// will come too.
     pub(super) fn new(port: u16, service: bool) -> Self {
         Self {
             port,
@@ -70,7 +71,7 @@ impl Assembly {
         }
     }
 
-    /// For addresses that need no question; they have no advertisement.
+    /// Creates an assembly of addresses that need no query; they have no advertisement.
     pub(super) fn known(addresses: Vec<IpAddr>) -> Self {
         let found = Found { owner: Name::root(), addresses, valid_until: Instant::now() };
         Self { v4: Family::Ready(found), v6: Family::Settled, ..Self::new(0, false) }
@@ -102,7 +103,8 @@ impl Assembly {
         if self.given.is_empty() { self.step_without_addresses(now) } else { self.step_advert(now) }
     }
 
-    /// Addresses due now: IPv6 at once, IPv4 with it or when the Resolution Delay is over.
+    /// Takes the addresses due now: IPv6 at once, IPv4 with it or when the Resolution Delay is
+    /// over.
     fn take_addresses(&mut self, now: Instant) -> Option<Vec<IpAddr>> {
         let late = !self.given.is_empty() || self.deadline.is_some_and(|deadline| now >= deadline);
         if !self.v6.is_answered() && !late {
@@ -144,7 +146,7 @@ impl Assembly {
         }
     }
 
-    /// The offer holds for no address so far: a slow family can still bring one, while there is time.
+    /// Waits on if the offer holds for no address so far: a slow family can still add one in time.
     fn step_elsewhere(&mut self, now: Instant) -> Step {
         let late = self.deadline.is_some_and(|deadline| now >= deadline);
         if late || self.rest() == Step::Done {
@@ -153,8 +155,8 @@ impl Assembly {
         Step::Wait(self.deadline)
     }
 
-    /// The offer at those addresses given so far for which it holds, if it was not yet said for all
-    /// of them.
+    /// Returns the offer for those handed-over addresses that it covers, unless it was already
+    /// reported for all of them.
     fn widened(&self, offer: &Offer) -> Option<EdgeAdvert> {
         let edge = offer.at(self.given.iter().filter(|found| offer.holds_for(found)));
         let said = match self.advert {
@@ -169,7 +171,7 @@ impl Assembly {
         Step::Event(Event::Advert(edge))
     }
 
-    /// After the advertisement: only a slow family can still come.
+    /// Returns the step after the advertisement: only a slow family can still come.
     fn rest(&self) -> Step {
         if self.v4.is_answered() && self.v6.is_answered() { Step::Done } else { Step::Wait(None) }
     }
@@ -195,7 +197,7 @@ impl Assembly {
         Step::Event(Event::Failed(error))
     }
 
-    /// Addresses that only the HTTPS records lead to, at the port that was asked for.
+    /// Returns addresses that only the HTTPS records lead to, at the requested port.
     fn behind_alias(&self) -> Vec<IpAddr> {
         match &self.service {
             Some(Discovered::Alias(addresses)) => addresses.clone(),
@@ -233,7 +235,8 @@ impl From<Answer> for Family {
     }
 }
 
-/// The error that says more: that the name does not exist, else why one family is not known.
+/// Returns the error that says more: that the name does not exist, else the reason why one family
+/// is not known.
 fn graver(one: DnsError, other: DnsError) -> DnsError {
     if one == DnsError::NoSuchName || other == DnsError::NoSuchName {
         DnsError::NoSuchName
@@ -270,7 +273,7 @@ mod tests {
         Ok(Found { owner: www(), addresses: vec![address], valid_until: now + LIFE })
     }
 
-    /// An address that the CNAME chain of another answer led to.
+    /// Returns an address to which the CNAME chain of another answer led.
     fn strange(address: IpAddr, now: Instant) -> Answer {
         let owner = Name::from_ascii("cdn.example.").unwrap();
         Ok(Found { owner, addresses: vec![address], valid_until: now })
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_waits_for_ipv6_as_long_as_the_delay_and_no_longer() {
+    fn ipv4_waits_for_ipv6_during_the_delay() {
         let now = Instant::now();
         let end = now + RESOLUTION_DELAY;
         let mut assembly = Assembly::new(443, true);
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_advertisement_is_waited_for_from_the_first_address_on() {
+    fn the_wait_for_an_advertisement_starts_at_the_first_address() {
         let now = Instant::now();
         let end = now + ADVERT_DELAY;
         let mut assembly = Assembly::new(443, true);
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_advertisement_in_time_is_told_and_widened() {
+    fn a_timely_advertisement_is_reported_and_widened() {
         let now = Instant::now();
         let mut assembly = Assembly::new(443, true);
         assembly.on_service(own(now));
@@ -367,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offer_is_for_addresses_of_its_own_name_only() {
+    fn the_offer_covers_only_addresses_of_its_own_name() {
         let now = Instant::now();
         let mut assembly = Assembly::new(443, true);
         assembly.on_service(own(now));
@@ -376,13 +379,13 @@ mod tests {
         assert_eq!(assembly.step(now), given(&[v6(), v4()]));
         let Step::Event(Event::Advert(Some(edge))) = assembly.step(now) else { panic!() };
         assert!(edge.covers(v4()) && !edge.covers(v6()));
-        // What the other name's records say of their life is no matter here.
+        // The TTL of the other name's records is irrelevant here.
         assert_eq!(edge.valid_until, now + LIFE);
         assert_eq!(assembly.step(now), Step::Done);
     }
 
     #[test]
-    fn an_offer_for_no_address_waits_for_the_other_family_and_no_longer() {
+    fn an_offer_for_no_address_waits_for_the_other_family() {
         let now = Instant::now();
         let end = now + ADVERT_DELAY;
         let waiting = || {
@@ -412,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn without_addresses_the_alias_is_waited_for() {
+    fn without_addresses_the_lookup_waits_for_the_alias() {
         let now = Instant::now();
         let mut assembly = Assembly::new(443, true);
         assembly.on_v4(Err(DnsError::NoAddress), now);
@@ -426,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_does_not_exist_has_no_alias_either() {
+    fn a_nonexistent_name_has_no_alias() {
         let now = Instant::now();
         let mut assembly = Assembly::new(443, true);
         assembly.on_v4(Err(DnsError::NoSuchName), now);
@@ -435,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_on_another_port_is_no_address_for_this_one() {
+    fn an_edge_on_another_port_adds_no_address() {
         let now = Instant::now();
         for (port, expected) in
             [(443, given(&[v4()])), (8443, Step::Event(Event::Failed(DnsError::NoAddress)))]
@@ -454,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_that_says_more() {
+    fn the_more_specific_error_wins() {
         use DnsError::{NoAddress, NoSuchName, Refused, Timeout};
         assert_eq!(graver(NoAddress, Timeout), Timeout);
         assert_eq!(graver(Refused, NoAddress), Refused);
@@ -463,8 +466,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever answers in whatever order: time moves on at every wait, addresses come before
-        /// the offer, each once, and it ends.
+        /// For any answers in any order: time advances at every wait, addresses come before the
+        /// offer, each once, and the lookup ends.
         #[test]
         fn every_order_ends(
             order in Just(vec![0u8, 1, 2]).prop_shuffle(),
@@ -485,7 +488,8 @@ mod tests {
                     }
                     Step::Event(Event::Advert(edge)) => {
                         prop_assert!(!told.is_empty());
-                        prop_assert!(edge.is_none_or(|edge| edge.addresses.iter().all(|a| told.contains(&a.ip()))));
+                        let mut offered = edge.iter().flat_map(|edge| &edge.addresses);
+                        prop_assert!(offered.all(|a| told.contains(&a.ip())));
                         offers += 1;
                     }
                     Step::Event(Event::Failed(_)) => failures += 1,
@@ -497,7 +501,8 @@ mod tests {
                         };
                         now += Duration::from_millis(gap);
                         match which {
-                            0 => assembly.on_v4(if v4_ok { found(v4(), now) } else { Err(DnsError::NoAddress) }, now),
+                            0 if v4_ok => assembly.on_v4(found(v4(), now), now),
+                            0 => assembly.on_v4(Err(DnsError::NoAddress), now),
                             1 => assembly.on_v6(match (v6_ok, v6_own) {
                                 (false, _) => Err(DnsError::Timeout),
                                 (true, true) => found(v6(), now),

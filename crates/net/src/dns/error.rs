@@ -1,4 +1,4 @@
-//! Why a name has no address.
+//! Reasons why a name has no address.
 
 use hickory_resolver::{
     net::{DnsError as ServerError, NetError},
@@ -6,7 +6,7 @@ use hickory_resolver::{
 };
 use std::{fmt, io};
 
-/// Why a name has no address.
+/// Reason why a name has no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DnsError {
     /// Not a host name: empty, too long, or with other characters than letters, digits, `-`, `_`.

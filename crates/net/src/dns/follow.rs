@@ -1,4 +1,4 @@
-//! From a name along its HTTPS aliases to the edge behind it, if there is one.
+//! Follows a name's HTTPS aliases to the edge behind it, if there is one.
 
 use hickory_resolver::proto::rr::{Name, RData, RecordType, rdata::svcb::SVCB};
 use std::{
@@ -12,26 +12,26 @@ use super::{
 };
 use crate::advert::Advert;
 
-/// Names in a chain of AliasMode records (RFC 9460 section 2.4.2 asks for a limit).
+/// Most names in a chain of AliasMode records (RFC 9460 section 2.4.2 asks for a limit).
 ///
-/// Each costs a question, and the first answer is awaited for 50 ms only.
+/// Each costs a query, and the first answer is awaited for 50 ms only.
 pub(super) const ALIASES_MAX: usize = 4;
 
-/// What the HTTPS records of a name lead to.
+/// Result of following a name's HTTPS records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Discovered {
-    /// No record, none to be used, or no answer.
+    /// No record, no usable one, or no answer.
     #[default]
     Nothing,
     /// An alias without advertisement: the service has these addresses.
     Alias(Vec<IpAddr>),
-    /// An edge at those of the name's own addresses that stand where its record stands.
+    /// An edge at the name's own addresses, as far as they have the same owner as its record.
     Own(Offer),
     /// An edge at addresses of its own.
     Elsewhere(EdgeAdvert),
 }
 
-/// An advertisement whose addresses are not yet known.
+/// An advertisement whose addresses are not known yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) advert: Advert,
@@ -50,15 +50,15 @@ impl Offer {
         }
     }
 
-    /// Whether `found` are addresses of the target itself.
+    /// Returns true if `found` are addresses of the target itself.
     ///
-    /// A CNAME record may change from answer to answer, and then the addresses are those of a host
-    /// that advertises nothing.
+    /// A CNAME record may differ between answers, and then the addresses are those of a host that
+    /// advertises nothing.
     pub(super) fn holds_for(&self, found: &Found) -> bool {
         found.owner == self.target
     }
 
-    /// The offer for `found`.
+    /// Returns the offer for `found`.
     pub(super) fn at<'a>(&self, found: impl IntoIterator<Item = &'a Found>) -> EdgeAdvert {
         let mut edge = self.for_addresses(&[]);
         for found in found {
@@ -68,7 +68,7 @@ impl Offer {
         edge
     }
 
-    /// The offer for addresses that its own record gives.
+    /// Returns the offer for the addresses in its own record.
     fn for_addresses(&self, addresses: &[IpAddr]) -> EdgeAdvert {
         EdgeAdvert {
             advert: self.advert,
@@ -83,7 +83,7 @@ impl Offer {
     }
 }
 
-/// Follows the HTTPS records of `name`; failures of any kind come out as nothing.
+/// Follows the HTTPS records of `name`; any failure yields [`Discovered::Nothing`].
 pub(super) async fn discover(dns: &Inner, name: Name) -> Discovered {
     match dns.services(&name).await {
         Ok(set) => follow(dns, name, set).await,
@@ -94,7 +94,7 @@ pub(super) async fn discover(dns: &Inner, name: Name) -> Discovered {
     }
 }
 
-/// A set of HTTPS records and the end of the CNAME chain at which it stands.
+/// A set of HTTPS records, and the end of the CNAME chain where it was found.
 pub(super) struct ServiceSet {
     owner: Name,
     choice: Choice,
@@ -118,7 +118,7 @@ async fn follow(dns: &Inner, name: Name, set: ServiceSet) -> Discovered {
     }
 }
 
-/// Asks each name of a chain of aliases for its HTTPS record and its addresses at once.
+/// Queries each name of an alias chain for its HTTPS record and its addresses at once.
 async fn follow_alias(
     dns: &Inner,
     name: Name,
@@ -126,7 +126,7 @@ async fn follow_alias(
     mut valid_until: Instant,
 ) -> Discovered {
     let mut seen = vec![name];
-    // The root as target of an alias says that there is no service (RFC 9460 section 2.5.1).
+    // The root as the target of an alias says that there is no service (RFC 9460 section 2.5.1).
     while !target.is_root() && !seen.contains(&target) && seen.len() <= ALIASES_MAX {
         let (set, found) = tokio::join!(dns.services(&target), dns.both_families(&target));
         let Ok(set) = set else {
@@ -158,7 +158,7 @@ async fn follow_alias(
             found => behind_alias(found),
         };
     }
-    tracing::debug!(aliases = seen.len(), "alias chain of HTTPS records ends nowhere");
+    tracing::debug!(aliases = seen.len(), "alias chain of HTTPS records leads to no service");
     Discovered::Nothing
 }
 
@@ -168,7 +168,7 @@ fn behind_alias(found: Result<Vec<Found>, DnsError>) -> Discovered {
     })
 }
 
-/// The offer at the hinted addresses of its target, or else at those that the DNS gives.
+/// Returns the offer at the hinted addresses of its target, or else at those from the DNS.
 async fn elsewhere(dns: &Inner, service: &Service, offer: Offer) -> Discovered {
     if !service.hints.is_empty() {
         return Discovered::Elsewhere(offer.for_addresses(&service.hints));
@@ -196,7 +196,7 @@ impl Inner {
         Ok(ServiceSet { owner, choice, valid_until: lookup.valid_until() })
     }
 
-    /// What each family has, IPv6 first; never empty.
+    /// Looks up both families, IPv6 first; never empty.
     async fn both_families(&self, name: &Name) -> Result<Vec<Found>, DnsError> {
         let (v6, v4) = tokio::join!(
             self.addresses(name, RecordType::AAAA),

@@ -1,4 +1,4 @@
-//! Which HTTPS record of a set is used, and what it says (RFC 9460).
+//! Chooses an HTTPS record of a set, and reads it (RFC 9460).
 
 use hickory_resolver::proto::rr::{
     Name,
@@ -9,19 +9,19 @@ use std::net::IpAddr;
 use super::ADDRESSES_MAX;
 use crate::advert::{self, Advert};
 
-/// Mandatory keys that a record may name and still be used: mandatory, alpn, no-default-alpn,
+/// Keys that a record may declare mandatory and still be used: mandatory, alpn, no-default-alpn,
 /// port, ipv4hint, ipv6hint.
 ///
-/// Not `ech` (5), which is up to the TLS client behind us, and not our own key: an advertisement
-/// that others have to understand would lock them out.
+/// Not `ech` (5), which is up to the TLS client behind us, and not our own key: a mandatory
+/// advertisement would lock out all other clients.
 const UNDERSTOOD: [u16; 6] = [0, 1, 2, 3, 4, 6];
 
-/// What a set of HTTPS records asks us to do.
+/// Instruction that a set of HTTPS records gives to us.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// Nothing: no record, or none that we may use.
+    /// No record, or none that we may use.
     Nothing,
-    /// Ask again for this name (AliasMode).
+    /// Query this name instead (AliasMode).
     Alias(Name),
     /// Connect to this service.
     Service(Service),
@@ -30,9 +30,9 @@ pub(super) enum Choice {
 impl Choice {
     /// Chooses among the records of one set, as received.
     ///
-    /// One malformed record spoils the set (RFC 9460 section 2.2), one in AliasMode rules out the
-    /// others (section 2.4.1). The lowest priority wins even if only a later record advertises:
-    /// that is its owner's will. Of equals `pick(n)` takes one below n.
+    /// One malformed record spoils the set (RFC 9460 section 2.2), and one in AliasMode rules out
+    /// the others (section 2.4.1). The lowest priority wins even if only a later record advertises:
+    /// its owner decided so. Among equals `pick(n)` selects an index below n.
     pub(super) fn among(records: &[&SVCB], pick: impl Fn(usize) -> usize) -> Self {
         if !records.iter().all(|record| is_well_formed(record)) {
             return Self::Nothing;
@@ -65,12 +65,12 @@ pub(crate) struct Service {
     pub(crate) port: Option<u16>,
     /// Addresses that the record gives for its target.
     pub(crate) hints: Vec<IpAddr>,
-    /// The advertisement, if there is one that we understand.
+    /// The advertisement, if we understand it.
     pub(crate) advert: Option<Advert>,
 }
 
 impl Service {
-    /// What `record` says, or none if it is not compatible with us (RFC 9460 section 8).
+    /// Reads `record`; `None` if it is not compatible with us (RFC 9460 section 8).
     pub(crate) fn read(record: &SVCB) -> Option<Self> {
         if !mandatory_is_met(record) || !offers_tcp(record) {
             return None;
@@ -106,7 +106,7 @@ impl Service {
     }
 }
 
-/// What the decoder leaves unchecked of RFC 9460 sections 2.2, 7 and 8.
+/// Checks what the decoder leaves unchecked of RFC 9460 sections 2.2, 7 and 8.
 fn is_well_formed(record: &SVCB) -> bool {
     record.svc_params.iter().all(|(_, value)| match value {
         SvcParamValue::Mandatory(list) => is_increasing(&list.0),
@@ -117,7 +117,7 @@ fn is_well_formed(record: &SVCB) -> bool {
     })
 }
 
-/// Strictly increasing and without `mandatory` itself (section 8).
+/// Returns true if the keys strictly increase and `mandatory` is not among them (section 8).
 fn is_increasing(keys: &[SvcParamKey]) -> bool {
     let mut last = 0;
     keys.iter().all(|key| {
@@ -126,7 +126,7 @@ fn is_increasing(keys: &[SvcParamKey]) -> bool {
     })
 }
 
-/// Whether every mandatory key is understood and present (sections 2.4.3 and 8).
+/// Returns true if every mandatory key is understood and present (sections 2.4.3 and 8).
 fn mandatory_is_met(record: &SVCB) -> bool {
     let present = |key| record.svc_params.iter().any(|(known, _)| u16::from(*known) == key);
     record.svc_params.iter().all(|(_, value)| match value {
@@ -138,8 +138,8 @@ fn mandatory_is_met(record: &SVCB) -> bool {
     })
 }
 
-/// Whether the service can be had over TCP: by default, or by a protocol that is not HTTP/3
-/// (section 7.1). `no-default-alpn` without `alpn` contradicts itself.
+/// Returns true if the service is available over TCP: by default, or by a protocol other than
+/// HTTP/3 (section 7.1). `no-default-alpn` without `alpn` contradicts itself.
 fn offers_tcp(record: &SVCB) -> bool {
     let without_default =
         record.svc_params.iter().any(|(_, v)| matches!(v, SvcParamValue::NoDefaultAlpn));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn mandatory_keys_that_we_do_not_know_rule_a_record_out() {
+    fn unknown_mandatory_keys_rule_a_record_out() {
         let usable = record(2, ".", vec![SvcParamValue::Port(2)]);
         for keys in [&[5][..], &[7], &[advert::KEY], &[4]] {
             let mut params = vec![mandatory(keys)];
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn mandatory_keys_that_we_know_are_fine() {
+    fn known_mandatory_keys_are_accepted() {
         let port = SvcParamValue::Port(8443);
         let set = record(1, ".", vec![mandatory(&[1, 3]), alpn(&["h2"]), port, advertise("v=1")]);
         assert_eq!(Service::read(&set).unwrap().advert, Some(Advert::default()));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn only_services_over_tcp() {
+    fn only_services_over_tcp_are_used() {
         let none = SvcParamValue::NoDefaultAlpn;
         assert!(Service::read(&record(1, ".", vec![alpn(&["h3"])])).is_some());
         assert!(Service::read(&record(1, ".", vec![alpn(&["h3"]), none.clone()])).is_none());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_advertisement_is_none() {
+    fn a_malformed_advertisement_is_ignored() {
         for text in ["v=2", "", "v=1,v=1"] {
             assert_eq!(Service::read(&record(1, ".", vec![advertise(text)])).unwrap().advert, None);
         }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_nothing_out() {
+    fn an_empty_set_gives_nothing() {
         assert_eq!(chosen(&[]), Choice::Nothing);
     }
 }

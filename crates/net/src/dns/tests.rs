@@ -13,13 +13,13 @@ use hickory_proto::{
 };
 use server::{Reply, Zone, advertised, at, hint, ip, mandatory, name, port};
 
-/// Bounds a test that hangs; far above what any lookup here takes.
+/// Bounds a test that hangs; far above the duration of any lookup here.
 const TEST_LIMIT: Duration = Duration::from_secs(120);
 
 const EDGE4: &str = "192.0.2.1";
 const EDGE6: &str = "2001:db8::1";
 
-/// All events of a lookup; `None` stands for an advertisement of nothing.
+/// All events of a lookup; `None` stands for an empty advertisement.
 #[derive(Debug, Default, PartialEq)]
 struct Outcome {
     addresses: Vec<IpAddr>,
@@ -44,7 +44,7 @@ async fn next(lookup: &mut Lookup) -> Option<Event> {
     timeout(TEST_LIMIT, lookup.next()).await.expect("the lookup hangs")
 }
 
-/// The outcome when every answer is cached already, so that none can be too late.
+/// Returns the outcome when every answer is cached already, so that none can be too late.
 async fn warm_outcome(resolver: &Resolver, host: &str) -> Outcome {
     outcome(resolver, host).await;
     no_question_open(resolver).await;
@@ -61,7 +61,7 @@ async fn eventually(what: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(TEST_LIMIT, poll).await.expect("it never comes true");
+    timeout(TEST_LIMIT, poll).await.expect("the condition never became true");
 }
 
 fn host() -> Zone {
@@ -90,13 +90,13 @@ async fn addresses_and_advertisement() {
 }
 
 #[tokio::test]
-async fn https_after_the_addresses() {
+async fn https_may_arrive_after_the_addresses() {
     let zone = host().edge("www.example.").reply("www.example.", RecordType::HTTPS, Reply::Gated);
     let (zone, resolver) = zone.serve().await;
     let mut lookup = resolver.resolve("www.example", 443).unwrap();
     let first = next(&mut lookup).await;
     assert!(matches!(first, Some(Event::Addresses(_))), "{first:?}");
-    // Let go only after the addresses are here, so that they did not wait for it.
+    // Released only after the addresses are here, so they did not wait for it.
     zone.gate.notify_one();
     let mut edges = Vec::new();
     while let Some(event) = next(&mut lookup).await {
@@ -104,12 +104,12 @@ async fn https_after_the_addresses() {
             edges.push(edge);
         }
     }
-    // On a machine so busy that 50 ms went by it is none, which is right as well.
+    // On a busy machine where 50 ms have passed the list is empty, which is right as well.
     assert!(!edges.is_empty());
 }
 
 #[tokio::test]
-async fn https_never_answered_delays_nothing_and_is_given_up() {
+async fn an_unanswered_https_query_delays_nothing_and_times_out() {
     let zone = host().edge("www.example.").reply("www.example.", RecordType::HTTPS, Reply::Silence);
     let (_zone, resolver) = zone.serve().await;
     let started = Instant::now();
@@ -125,7 +125,7 @@ async fn https_never_answered_delays_nothing_and_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_late_https_answer_is_there_for_the_next_connection() {
+async fn a_late_https_answer_serves_the_next_connection() {
     let zone = host().edge("www.example.").reply("www.example.", RecordType::HTTPS, Reply::Gated);
     let (zone, resolver) = zone.serve().await;
     assert_eq!(outcome(&resolver, "www.example").await.edge, None);
@@ -136,7 +136,7 @@ async fn a_late_https_answer_is_there_for_the_next_connection() {
 }
 
 #[tokio::test]
-async fn malformed_https_answer_is_none() {
+async fn a_malformed_https_answer_is_ignored() {
     let zone =
         host().edge("www.example.").reply("www.example.", RecordType::HTTPS, Reply::Truncated);
     let (_zone, resolver) = zone.serve().await;
@@ -145,7 +145,7 @@ async fn malformed_https_answer_is_none() {
 }
 
 #[tokio::test]
-async fn https_refused_is_none() {
+async fn a_refused_https_query_is_ignored() {
     let zone = host().edge("www.example.").reply(
         "www.example.",
         RecordType::HTTPS,
@@ -157,7 +157,7 @@ async fn https_refused_is_none() {
 }
 
 #[tokio::test]
-async fn https_is_asked_for_its_port_only() {
+async fn https_is_queried_for_its_port_only() {
     let (zone, resolver) = host().edge("www.example.").serve().await;
     let mut lookup = resolver.resolve("www.example", 8443).unwrap();
     let mut events = Vec::new();
@@ -170,7 +170,7 @@ async fn https_is_asked_for_its_port_only() {
 }
 
 #[tokio::test]
-async fn the_port_of_the_record_is_the_port_of_the_edge() {
+async fn the_edge_has_the_port_of_the_record() {
     let zone = Zone::default().host("www.example.", EDGE4).https(
         "www.example.",
         1,
@@ -183,7 +183,7 @@ async fn the_port_of_the_record_is_the_port_of_the_edge() {
 }
 
 #[tokio::test]
-async fn a_target_has_addresses_of_its_own() {
+async fn a_target_has_its_own_addresses() {
     let zone = Zone::default()
         .host("www.example.", "192.0.2.9")
         .https("www.example.", 1, "edge.example.", vec![advertised()])
@@ -196,7 +196,7 @@ async fn a_target_has_addresses_of_its_own() {
 }
 
 #[tokio::test]
-async fn hints_save_the_question_for_the_target() {
+async fn hints_save_the_query_for_the_target() {
     let zone = Zone::default().host("www.example.", "192.0.2.9").https(
         "www.example.",
         1,
@@ -223,7 +223,7 @@ async fn aliases_are_followed() {
 }
 
 #[tokio::test]
-async fn an_alias_may_be_all_that_a_name_has() {
+async fn a_name_may_have_only_an_alias() {
     let zone = Zone::default()
         .https("plain.example.", 0, "host.example.", vec![])
         .host("host.example.", "192.0.2.9")
@@ -308,7 +308,7 @@ async fn cname_loops_fail() {
 }
 
 #[tokio::test]
-async fn records_of_other_names_are_not_taken() {
+async fn records_of_other_names_are_ignored() {
     let evil = Zone::default().host("evil.example.", "192.0.2.66").edge("evil.example.");
     let mut zone =
         Zone::default().host("www.example.", EDGE4).https("www.example.", 2, ".", vec![port(443)]);
@@ -319,14 +319,14 @@ async fn records_of_other_names_are_not_taken() {
 }
 
 #[tokio::test]
-async fn one_family_is_enough() {
+async fn one_family_suffices() {
     let only6 = Zone::default().host("six.example.", EDGE6);
     let (_zone, resolver) = only6.serve().await;
     assert_eq!(outcome(&resolver, "six.example").await, found(&[EDGE6], None));
 }
 
 #[tokio::test]
-async fn ipv4_does_not_wait_for_ever_for_ipv6() {
+async fn ipv4_does_not_wait_forever_for_ipv6() {
     let zone = host().reply("www.example.", RecordType::AAAA, Reply::Silence);
     let (_zone, resolver) = zone.serve().await;
     let mut lookup = resolver.resolve("www.example", 443).unwrap();
@@ -384,7 +384,7 @@ async fn names_are_absolute() {
 }
 
 #[tokio::test]
-async fn answers_are_kept_while_they_live_and_asked_again_after() {
+async fn answers_are_cached_until_their_ttl_ends() {
     let zone = Zone::default()
         .with("long.example.", 300, RData::A(A(EDGE4.parse().unwrap())))
         .with("short.example.", 1, RData::A(A(EDGE4.parse().unwrap())))
@@ -429,7 +429,7 @@ async fn the_shortest_ttl_bounds_an_offer() {
 }
 
 #[tokio::test]
-async fn literals_answer_themselves() {
+async fn literals_resolve_to_themselves() {
     let (zone, resolver) = Zone::default().serve().await;
     for (text, address) in [("192.0.2.7", "192.0.2.7"), ("[::1]", "::1"), ("::1", "::1")] {
         assert_eq!(outcome(&resolver, text).await, found(&[address], None));
@@ -448,14 +448,14 @@ async fn the_hosts_file_is_final_and_advertises_nothing() {
 }
 
 #[tokio::test]
-async fn localhost_is_never_asked_for() {
+async fn localhost_is_never_queried() {
     let (zone, resolver) = Zone::default().serve().await;
     assert_eq!(outcome(&resolver, "localhost").await, found(&["::1", "127.0.0.1"], None));
     assert!(zone.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_dropped_lookup_ends_but_its_https_question() {
+async fn a_dropped_lookup_ends_except_its_https_query() {
     let zone = host()
         .edge("www.example.")
         .reply("www.example.", RecordType::A, Reply::Silence)
@@ -465,7 +465,7 @@ async fn a_dropped_lookup_ends_but_its_https_question() {
     let lookup = resolver.resolve("www.example", 443).unwrap();
     eventually(|| zone.count("www.example.", RecordType::HTTPS) > 0).await;
     drop(lookup);
-    // The resolver itself and the HTTPS question are left.
+    // The resolver itself and the HTTPS query are left.
     eventually(|| Arc::strong_count(&resolver.inner) == 2).await;
     assert_eq!(resolver.inner.service_queries.available_permits(), SERVICE_QUERIES - 1);
     zone.gate.notify_one();
@@ -476,7 +476,7 @@ async fn a_dropped_lookup_ends_but_its_https_question() {
 }
 
 #[tokio::test]
-async fn a_literal_has_an_offer_if_the_name_has_its_address() {
+async fn a_literal_gets_the_offer_of_a_name_with_its_address() {
     let (_zone, resolver) = host().edge("www.example.").serve().await;
     assert!(warm_outcome(&resolver, "www.example").await.edge.is_some());
     for own in [EDGE4, EDGE6] {
@@ -491,7 +491,7 @@ async fn a_literal_has_an_offer_if_the_name_has_its_address() {
 }
 
 #[tokio::test]
-async fn without_a_free_question_names_still_resolve() {
+async fn names_still_resolve_without_a_free_https_query() {
     let (zone, resolver) = host().edge("www.example.").serve().await;
     let all = u32::try_from(SERVICE_QUERIES).unwrap();
     let held = resolver.inner.service_queries.clone().try_acquire_many_owned(all).unwrap();

@@ -1,4 +1,5 @@
-//! Attaching, by a privileged helper: everything here needs CAP_BPF and CAP_NET_ADMIN, and nothing else does.
+//! Attaching by a privileged helper: everything here needs CAP_BPF and CAP_NET_ADMIN, and nothing
+//! else does.
 
 mod client;
 mod error;
@@ -19,14 +20,15 @@ pub use server::{
     server_status,
 };
 
-/// Where pins are, unless another directory is named.
+/// Default directory of the pins.
 pub const PIN_DIR: &str = "/sys/fs/bpf/headstart";
 
-/// Modes of pins: for their owner, and readable by all (in a BPF file system reading a map is what counts).
+/// Modes of pins: private to the owner, or readable by all (in a BPF file system, reading a map is
+/// what the mode protects).
 const PRIVATE: u32 = 0o600;
 const SHARED: u32 = 0o644;
 
-/// An error about a pin: who may not open it may be another user than who attached.
+/// Builds the error about a pin: a denied open may mean that another user attached it.
 fn at_path(what: &str, path: &Path) -> impl FnOnce(io::Error) -> AttachError + use<> {
     AttachError::system(format!("{what} {}", path.display()))
 }

@@ -12,53 +12,56 @@ use super::layout::{SO_COOKIE, SO_STATE, SOL_FOP, STATE_READY, STATE_SENT};
 use super::unavailable::{CLIENT_BIT, Unavailable, check_sysctl};
 use crate::sys;
 
-/// Bytes of data that a SYN carries at most, so that its packet has at most 1280 bytes, which every IPv6
-/// path takes whole: less 40 of IPv6 and 60 of TCP with all options.
+/// Most data bytes in a SYN, so that its packet has at most 1280 bytes, which every IPv6 path
+/// carries whole: less 40 of IPv6 and 60 of TCP with all options.
 ///
-/// A longer packet may be lost without a word, and its retransmission comes a second later, without data.
+/// A longer packet may be dropped silently, and its retransmission comes a second later, without
+/// data.
 pub const SYN_DATA_MAX: usize = 1280 - 40 - 60;
 
-/// What became of a socket's cookie.
+/// State of a socket's cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CookieState {
-    /// None was set.
+    /// No cookie was set.
     None,
-    /// It was not on the wire: the SYN had no room, or no data.
+    /// It was not sent: the SYN had no room, or no data.
     Unspent,
-    /// It was on the wire, in this connection's first SYN. It must not be there again.
+    /// It was sent in this connection's first SYN, and must not be sent again.
     Spent,
 }
 
-/// Finds out whether [`connect`] works here: sends nothing, needs no privilege.
+/// Checks that [`connect`] works here; sends nothing and needs no privilege.
 ///
-/// It may change while a process runs, when programs are attached or detached.
+/// The result may change while a process runs, when programs are attached or detached.
 ///
 /// # Errors
-/// Why it does not.
+/// The reason why it does not work.
 pub fn probe() -> Result<(), Unavailable> {
     check_sysctl(CLIENT_BIT)?;
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))
         .or_else(|_| Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)))
         .map_err(Unavailable::system("opening a socket"))?;
-    // The socket ends unconnected, and the cookie with it.
+    // The socket is dropped unconnected, and the cookie with it.
     set_cookie(&socket, &Cookie::new([0; COOKIE_LEN])).map_err(|error| match error.raw_os_error() {
         Some(libc::ENOPROTOOPT) => Unavailable::NotAttached,
         _ => Unavailable::System { what: "setting a cookie", source: error },
     })
 }
 
-/// Opens a connection with `cookie` and as much of `data` as goes into the SYN, and says how much that is.
+/// Opens a connection with `cookie` and as much of `data` as fits the SYN; returns how much that
+/// is.
 ///
-/// Returns at once, like a connect(2) that does not block: the stream becomes writable when it is connected,
-/// or fails. The bytes in the SYN count as written. Where the server or the network does not take them, the
-/// kernel sends them again behind an ordinary handshake: they arrive once. At most [`SYN_DATA_MAX`] bytes
-/// are taken; the rest is for the caller to write.
+/// Returns at once, like a non-blocking connect(2): the stream becomes writable when it is
+/// connected, or fails. The bytes in the SYN count as written. If the server or the network does
+/// not accept them, the kernel sends them again behind an ordinary handshake: they arrive once. At
+/// most [`SYN_DATA_MAX`] bytes are sent; the caller writes the rest.
 ///
 /// Must be called within a tokio runtime. The stream has TCP_NODELAY.
 ///
 /// # Errors
-/// `InvalidInput` without data, `ENOPROTOOPT` where no program is attached (see [`probe`]), and those of
-/// connect(2) that are known at once. After others than the first two, count the cookie as spent.
+/// `InvalidInput` without data, `ENOPROTOOPT` where no program is attached (see [`probe`]), and the
+/// immediate errors of connect(2). After errors other than the first two, count the cookie as
+/// spent.
 pub fn connect(
     addr: SocketAddr,
     local: Option<IpAddr>,
@@ -80,19 +83,20 @@ pub fn connect(
     let first = data.get(..SYN_DATA_MAX).unwrap_or(data);
     let taken = match socket.send_to_with_flags(first, &addr.into(), libc::MSG_FASTOPEN) {
         Ok(taken) => taken,
-        // The kernel had reason to send the SYN without data, as after a network was seen to drop them.
+        // The kernel chose to send the SYN without data, for example after seeing a network drop
+        // them.
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => 0,
         Err(error) => return Err(error),
     };
     Ok((TcpStream::from_std(StdStream::from(socket))?, taken))
 }
 
-/// Whether the server took the data of the SYN, which saved a round trip.
+/// Returns true if the server accepted the data of the SYN, which saved a round trip.
 ///
-/// Of the client's end or the server's; known once the connection is established, false before.
+/// Works at the client's end and the server's; false until the connection is established.
 ///
 /// # Errors
-/// Those of getsockopt(2).
+/// Errors of getsockopt(2).
 pub fn was_accepted(stream: &TcpStream) -> io::Result<bool> {
     /// `TCPI_OPT_SYN_DATA` of linux/tcp.h.
     const SYN_DATA: u8 = 32;
@@ -103,10 +107,10 @@ pub fn was_accepted(stream: &TcpStream) -> io::Result<bool> {
     Ok(options & SYN_DATA != 0)
 }
 
-/// What became of the cookie of a stream that [`connect`] made, or of a socket with [`set_cookie`].
+/// Returns the cookie state of a stream from [`connect`], or of a socket after [`set_cookie`].
 ///
 /// # Errors
-/// Those of getsockopt(2): `ENOPROTOOPT` if the program was detached since.
+/// Errors of getsockopt(2): `ENOPROTOOPT` if the program was detached since.
 pub fn cookie_state(socket: impl AsFd) -> io::Result<CookieState> {
     let mut state = [0; 4];
     sys::option(socket.as_fd(), SOL_FOP, SO_STATE, &mut state)?;
@@ -117,8 +121,8 @@ pub fn cookie_state(socket: impl AsFd) -> io::Result<CookieState> {
     })
 }
 
-/// Sets the cookie of a TCP socket that is not connected yet, for callers who do by themselves what
-/// [`connect`] does. It goes out in the SYN if that has data, once.
+/// Sets the cookie of a TCP socket that is not connected yet, for callers that do themselves what
+/// [`connect`] does. It goes out once, in the SYN, if that has data.
 ///
 /// # Errors
 /// `ENOPROTOOPT` where no program is attached, and for sockets that are not plain TCP.
@@ -131,14 +135,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn without_data_there_is_nothing_to_open_with() {
+    async fn connecting_without_data_fails() {
         let cookie = Cookie::new([0; COOKIE_LEN]);
         let error = connect(([127, 0, 0, 1], 9).into(), None, &cookie, b"").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[tokio::test]
-    async fn an_ordinary_connection_says_that_nothing_was_accepted() {
+    async fn an_ordinary_connection_reports_no_accepted_data() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         assert!(!was_accepted(&stream).unwrap());

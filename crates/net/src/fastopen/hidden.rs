@@ -1,4 +1,5 @@
-//! The listener that no client can name: the server's program steers SYNs with valid cookies to it.
+//! A listener that no client can address: the server's program steers SYNs with valid cookies to
+//! it.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,19 +10,19 @@ use tokio::net::{TcpListener, TcpStream};
 use super::unavailable::{SERVER_BIT, Unavailable, check_syn_cookies, check_sysctl};
 use crate::sys;
 
-/// Connections opened by their SYN and not acknowledged yet, at one time; beyond it a SYN's data are
-/// ignored and come again.
+/// Connections opened by their SYN and not acknowledged yet, at one time; beyond this number, the
+/// data of a SYN are ignored and come again.
 ///
-/// Also the backlog, so that the queue of SYNs never overflows into SYN cookies, which a steered connection
-/// does not survive. The kernel caps it at net.core.somaxconn, 4096 by default.
+/// Also the backlog, so that the SYN queue never overflows into SYN cookies, which a steered
+/// connection does not survive. The kernel caps it at net.core.somaxconn, 4096 by default.
 pub const PENDING: i32 = 4096;
 
-/// A listener on loopback, on a port of the system's choice, that takes the data of SYNs without asking for
-/// a cookie: whoever gives it SYNs has checked them.
+/// A listener on loopback, on a port chosen by the system, that accepts data in SYNs without asking
+/// for a cookie: the program that steers SYNs to it has checked them.
 ///
-/// Its connections have the addresses that the client used. It is given those of the listeners that were named by
-/// [`ServerMaps::set_public`](super::ServerMaps::set_public), once it was named itself by
-/// [`set_hidden`](super::ServerMaps::set_hidden).
+/// Its connections have the addresses that the client used. The program steers to it the SYNs for
+/// listeners named by [`ServerMaps::set_public`](super::ServerMaps::set_public), once
+/// [`set_hidden`](super::ServerMaps::set_hidden) has named it.
 #[derive(Debug)]
 pub struct HiddenListener {
     pub(super) listener: TcpListener,
@@ -29,44 +30,45 @@ pub struct HiddenListener {
 }
 
 impl HiddenListener {
-    /// Listens for connections of the family of the public address, for an [`Acceptor`](crate::Acceptor)
-    /// of the same family.
+    /// Listens for connections of the family of the public address, for an
+    /// [`Acceptor`](crate::Acceptor) of the same family.
     ///
     /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`Unavailable::TurnedOff`] or [`Unavailable::SynCookies`] by the settings of this network namespace,
-    /// and what the system says about listening.
+    /// [`Unavailable::TurnedOff`] or [`Unavailable::SynCookies`] because of the settings of this
+    /// network namespace, and errors of the system for listening.
     pub fn bind(public: SocketAddr) -> Result<Self, Unavailable> {
         Self::with_pending(public, PENDING)
     }
 
-    /// The same with another [`PENDING`].
+    /// Does the same with another value than [`PENDING`].
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// See [`bind`](Self::bind).
     pub fn with_pending(public: SocketAddr, pending: i32) -> Result<Self, Unavailable> {
         check_sysctl(SERVER_BIT)?;
         check_syn_cookies()?;
         listen(public, pending).map_err(Unavailable::system("opening the hidden listener"))
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// The next connection; an [`Acceptor`](crate::Acceptor) that was given the listener takes them.
+    /// Returns the next connection; an [`Acceptor`](crate::Acceptor) that was given the listener
+    /// calls this.
     ///
     /// # Errors
-    /// Those of accept(2).
+    /// Errors of accept(2).
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         self.listener.accept().await
     }
 
-    /// Whether a connection of its was steered to it. A local program can connect to the port, too; then the
-    /// connection has the listener's own address, and nobody checked a cookie.
+    /// Returns true if its connection was steered to it. A local program can connect to the port
+    /// too; such a connection has the listener's own address, and its cookie was not checked.
     #[must_use]
     pub fn was_steered(&self, tcp: &TcpStream) -> bool {
         tcp.local_addr().is_ok_and(|local| local != self.local)
@@ -81,8 +83,8 @@ fn listen(public: SocketAddr, pending: i32) -> io::Result<HiddenListener> {
     };
     let socket = Socket::new(Domain::for_address(loopback), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
-    // Its connections have the public port and this setting; without it they would keep a server that
-    // starts again from that port as long as they linger.
+    // Its connections have the public port and this option; without it, lingering ones would keep a
+    // restarted server from that port.
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(loopback))?;
     sys::set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, pending)?;

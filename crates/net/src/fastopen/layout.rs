@@ -4,7 +4,7 @@ use headstart_proto::cookie::COOKIE_LEN;
 
 use super::stats::Stats;
 
-/// Counts up with every change; programs and maps of another layout are refused.
+/// Version, incremented with every change; programs and maps of another layout are refused.
 pub(super) const LAYOUT: u32 = 2;
 
 /// Socket option level and names of the client's program.
@@ -24,10 +24,10 @@ pub(super) const SPENT: [&str; 2] = ["spent_even", "spent_odd"];
 pub(super) const SERVER_STATS: &str = "server_stats";
 pub(super) const CLIENT_STATS: &str = "client_stats";
 
-/// The one key of an array of one.
+/// The single key of an array with one element.
 pub(super) const FIRST: [u8; 4] = [0; 4];
 
-/// The values that mark the edge's listeners: `enum listener`.
+/// Values that mark the edge's listeners: `enum listener`.
 pub(super) const HIDDEN: [u8; 4] = 1_u32.to_le_bytes();
 pub(super) const PUBLIC: [u8; 4] = 2_u32.to_le_bytes();
 
@@ -38,12 +38,12 @@ const KEY_LEN: usize = 40;
 const SETUP_LEN: usize = 16;
 const CONFIG_LEN: usize = 24 + KEYS * KEY_LEN;
 
-/// `struct setup`: what the loader says.
+/// `struct setup`, written by the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setup {
     pub(super) layout: u32,
     pub(super) port: u16,
-    /// Nanoseconds since boot; wraps below zero for maps that are to count as older than that.
+    /// Nanoseconds since boot; wraps below zero for maps that should count as older than that.
     pub(super) created: u64,
 }
 
@@ -68,14 +68,14 @@ impl Setup {
     }
 }
 
-/// `struct config`, without its keys: what the edge says.
+/// `struct config` without its keys, written by the edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Config {
-    /// Nanoseconds of unix time less those since boot; wraps as the kernel's sum does.
+    /// Unix time minus time since boot, in nanoseconds; wraps as the kernel's sum does.
     pub(super) unix_minus_boot: u64,
-    /// Seconds of unix time: cookies that expire until then are forgotten.
+    /// Unix time in seconds; cookies that expire before it are forgotten.
     pub(super) swept: u64,
-    /// Seconds that cookies are minted for.
+    /// Lifetime for which cookies are minted, in seconds.
     pub(super) life: u32,
     /// Port of the hidden listener on 127.0.0.1.
     pub(super) hidden4: u16,
@@ -83,11 +83,11 @@ pub(super) struct Config {
     pub(super) hidden6: u16,
 }
 
-/// The secrets of one epoch: that of the tag, that of the mask.
+/// The secrets of one epoch: of the tag and of the mask.
 pub(super) type KeyBytes = ([u8; 16], [u8; 16]);
 
 impl Config {
-    /// The value of the map; the caller wipes it.
+    /// Encodes the value of the map; the caller wipes it.
     pub(super) fn to_bytes(self, keys: &[Option<KeyBytes>; KEYS]) -> [u8; CONFIG_LEN] {
         let mut bytes = [0; CONFIG_LEN];
         let numbers = self.unix_minus_boot.to_le_bytes().into_iter();
@@ -97,7 +97,7 @@ impl Config {
         bytes
     }
 
-    /// All but the keys, and how many of these are valid.
+    /// Parses all but the keys, and counts the valid keys.
     pub(super) fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
         let (unix_minus_boot, rest) = bytes.split_first_chunk()?;
         let (swept, rest) = rest.split_first_chunk()?;
@@ -162,14 +162,14 @@ fn fill(bytes: &mut [u8], with: impl IntoIterator<Item = u8>) {
     }
 }
 
-/// A cookie goes to the kernel as it is.
+/// A cookie goes to the kernel unchanged.
 const _: () = assert!(COOKIE_LEN == 16);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The numbers of the header, read from its text.
+    /// Reads a number from the text of the header.
     fn defined(name: &str) -> u64 {
         let header = include_str!("../../../../bpf/layout.h");
         let line = format!("#define {name} ");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_the_header() {
+    fn numbers_match_the_header() {
         assert_eq!(defined("LAYOUT"), LAYOUT.into());
         assert_eq!(defined("COOKIE_LEN"), COOKIE_LEN as u64);
         assert_eq!(defined("KEYS"), KEYS as u64);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_in_the_order_of_the_header() {
+    fn counters_have_the_order_of_the_header() {
         let header = include_str!("../../../../bpf/layout.h");
         let names = |prefix: &str| -> Vec<String> {
             let words = header.split(|c: char| !c.is_ascii_uppercase() && c != '_');
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_all_processors_count() {
+    fn counters_of_all_processors_are_summed() {
         let values = [1_u64, 2, 3].map(u64::to_le_bytes).concat();
         assert_eq!(sums([values, Vec::new()]), [6, 0]);
     }

@@ -1,4 +1,5 @@
-//! Who could exchange what is pinned in a directory, and be given the keys: whoever owns it or may write to it.
+//! Finds users who could replace what is pinned in a directory, and so obtain the keys: its owner,
+//! and anyone who may write to it.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -7,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-/// Bits of a mode: others may write; entries belong to who made them all the same.
+/// Mode bits that let others write; even so, entries belong to the user who made them.
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Which of two directories another user could change, that of all pins or that of one side in it; none if it is
-/// as it should be. Root is no other user.
+/// Returns the directory that another user could change, of all pins or of one side's; `None` if
+/// both are safe. Root does not count as another user.
 pub(super) fn foreign(dir: &Path, side: &str) -> io::Result<Option<PathBuf>> {
     let above = fs::symlink_metadata(dir)?;
     let closed = above.mode() & OTHERS_WRITE == 0 || above.mode() & STICKY != 0;
@@ -25,7 +26,7 @@ pub(super) fn foreign(dir: &Path, side: &str) -> io::Result<Option<PathBuf>> {
     Ok((!(is_ours(&own) && closed)).then_some(pins))
 }
 
-/// A directory, and not a link to one, of root or of this user.
+/// Returns true for a directory of root or of this user that is not a symbolic link.
 fn is_ours(metadata: &Metadata) -> bool {
     metadata.is_dir() && [0, geteuid().as_raw()].contains(&metadata.uid())
 }
@@ -50,7 +51,7 @@ mod tests {
         for (above, own, expected) in [
             (0o711, 0o711, None),
             (0o700, 0o755, None),
-            // As a file system of BPF is, unless mounted otherwise.
+            // The default mode of a BPF file system.
             (0o1777, 0o711, None),
             (0o777, 0o711, Some(dir)),
             (0o770, 0o711, Some(dir)),

@@ -1,4 +1,4 @@
-//! The edge's view of the server's program: maps that it may write without any privilege.
+//! The edge's view of the server's program: maps that it may write without privilege.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -21,20 +21,22 @@ use super::stats::Stats;
 use super::unavailable::{Unavailable, check_syn_cookies};
 use crate::sys::{self, Access, Map};
 
-/// The directory of the server's pins, in that of all.
+/// Subdirectory of the server's pins.
 pub(super) const SIDE: &str = "server";
 
-/// How often to call [`ServerMaps::refresh`]: for so long a step of the clock goes unnoticed, and memory of
-/// cookies that expired is kept.
+/// Interval for calling [`ServerMaps::refresh`]: during it a step of the clock goes unnoticed, and
+/// expired cookies still use memory.
 pub const REFRESH: Duration = Duration::from_secs(60);
 
 /// The maps of the attached program, for the process whose hidden listener it feeds.
 ///
-/// Order: [`open`](Self::open), [`set_keys`](Self::set_keys), [`set_hidden`](Self::set_hidden) and
-/// [`set_public`](Self::set_public), then [`refresh`](Self::refresh) every [`REFRESH`]. Until then, and once this
-/// is dropped, no cookie is taken. The listeners and their connections do not need this value.
+/// Call in this order: [`open`](Self::open), [`set_keys`](Self::set_keys),
+/// [`set_hidden`](Self::set_hidden) and [`set_public`](Self::set_public), then
+/// [`refresh`](Self::refresh) every [`REFRESH`]. Until then, and once this is dropped, the program
+/// accepts no cookie. The listeners and their connections do not need this value.
 ///
-/// Of several that are open, as while an edge takes over from another, the last to write is heeded.
+/// If several processes have the maps open, as when one edge takes over from another, the last
+/// write counts.
 #[derive(Debug)]
 pub struct ServerMaps {
     dir: PathBuf,
@@ -44,7 +46,7 @@ pub struct ServerMaps {
     spent: [Map; 2],
     stats: Map,
     now: Config,
-    /// Whether the kernel answers every SYN by a SYN cookie: then the hidden listener is given none.
+    /// True if the kernel answers every SYN with a SYN cookie: then the hidden listener gets none.
     syn_cookies: bool,
     keys: Keys,
     published: Stats,
@@ -86,8 +88,9 @@ impl ServerMaps {
     /// [`PIN_DIR`](super::PIN_DIR).
     ///
     /// # Errors
-    /// [`Unavailable::NoMaps`] if it did not, [`Unavailable::Denied`] if not for this user,
-    /// [`Unavailable::Foreign`] if another user could have, [`Unavailable::Layout`] if another version did.
+    /// [`Unavailable::NoMaps`] if nothing is pinned there, [`Unavailable::Denied`] if this user may
+    /// not open it, [`Unavailable::Foreign`] if another user could have pinned it,
+    /// [`Unavailable::Layout`] if another version did.
     pub fn open(dir: &Path) -> Result<Self, Unavailable> {
         check_owner(dir, SIDE)?;
         let dir = dir.join(SIDE);
@@ -105,7 +108,7 @@ impl ServerMaps {
             listeners: map(LISTENERS, Access::ReadWrite)?,
             spent: [map(even, Access::ReadWrite)?, map(odd, Access::ReadWrite)?],
             stats: map(SERVER_STATS, Access::Read)?,
-            // Another edge's ports and keys are not ours; what was swept stays so.
+            // Another edge's ports and keys are not ours; the swept time stays.
             now: Config { swept: now.swept, ..Config::default() },
             syn_cookies: false,
             keys: Keys::default(),
@@ -116,17 +119,17 @@ impl ServerMaps {
         Ok(maps)
     }
 
-    /// The port whose SYNs the program looks at: that of the public listener.
+    /// Returns the port whose SYNs the program inspects: that of the public listener.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.setup.port
     }
 
-    /// Takes cookies of these keys, which are minted to live for `life`, at most
-    /// [`COOKIE_LIFE_MAX`]; also tells the program the time.
+    /// Accepts cookies of these keys, minted to live for `life`, at most [`COOKIE_LIFE_MAX`]; also
+    /// sets the program's clock.
     ///
     /// # Errors
-    /// Those of bpf(2).
+    /// Errors of bpf(2).
     pub fn set_keys(&mut self, ring: &CookieRing, life: Duration) -> io::Result<()> {
         self.keys = Keys::from_ring(ring);
         self.now.life = u32::try_from(life.min(COOKIE_LIFE_MAX).as_secs()).unwrap_or(0);
@@ -134,18 +137,18 @@ impl ServerMaps {
         self.write()
     }
 
-    /// Whether the program that these belong to is the one that is attached: not once it was detached, or attached
-    /// anew.
+    /// Returns true if these maps belong to the program now attached: false after it was detached
+    /// or attached again.
     #[must_use]
     pub fn is_attached(&self) -> bool {
         let pinned = Map::open(&self.dir.join(CONFIG), Access::Read);
         pinned.is_ok_and(|pinned| pinned.is_same(&self.config))
     }
 
-    /// Has valid SYNs of the listener's family given to it, instead of one that was set before.
+    /// Sends valid SYNs of the listener's family to it, instead of one that was set before.
     ///
     /// # Errors
-    /// Those of bpf(2).
+    /// Errors of bpf(2).
     pub fn set_hidden(&mut self, listener: &HiddenListener) -> io::Result<()> {
         self.mark(listener.listener.as_fd(), HIDDEN)?;
         let local = listener.local_addr();
@@ -154,28 +157,28 @@ impl ServerMaps {
         self.write()
     }
 
-    /// Has valid SYNs that this listener would get, on the protected port, given to the hidden one. May be called
-    /// for several.
+    /// Sends valid SYNs for this listener, on the protected port, to the hidden one. May be called
+    /// for several listeners.
     ///
-    /// Turns the kernel's own Fast Open off on it: `net.ipv4.tcp_fastopen` can turn it on for all listeners
-    /// (0x400), even without cookies (0x200), and then data would come in that nobody checked.
+    /// Turns the kernel's own Fast Open off for it: `net.ipv4.tcp_fastopen` can turn it on for all
+    /// listeners (0x400), even without cookies (0x200), and then unchecked data would come in.
     ///
     /// # Errors
-    /// Those of setsockopt(2) and bpf(2).
+    /// Errors of setsockopt(2) and bpf(2).
     pub fn set_public(&self, listener: impl AsFd) -> io::Result<()> {
         let (listener, off) = (listener.as_fd(), 0_i32.to_ne_bytes());
         sys::set_option(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &off)?;
         self.mark(listener, PUBLIC)
     }
 
-    /// Tells the program the time, forgets cookies that have expired, and does what [`publish`](Self::publish)
-    /// does.
+    /// Sets the program's clock, forgets expired cookies, and does what [`publish`](Self::publish)
+    /// does. Returns how many cookies were forgotten.
     ///
-    /// Takes some milliseconds for each ten thousand cookies remembered, so call it from a thread that may
-    /// block, in the network namespace of the listeners. How many were forgotten.
+    /// Takes some milliseconds for every ten thousand cookies remembered, so call it from a thread
+    /// that may block, in the network namespace of the listeners.
     ///
     /// # Errors
-    /// Those of bpf(2).
+    /// Errors of bpf(2).
     pub fn refresh(&mut self) -> io::Result<usize> {
         self.publish()?;
         self.heed_syn_cookies();
@@ -183,30 +186,31 @@ impl ServerMaps {
         self.sweep()
     }
 
-    /// Tells the program the time: unix time less the time since boot, in nanoseconds.
+    /// Sets the program's clock: unix time minus the time since boot, in nanoseconds.
     ///
     /// # Errors
-    /// Those of bpf(2).
+    /// Errors of bpf(2).
     pub fn set_clock(&mut self, unix_minus_boot: u64) -> io::Result<()> {
         self.now.unix_minus_boot = unix_minus_boot;
         self.write()
     }
 
-    /// Forgets cookies that have expired by the clock that was set; how many.
+    /// Forgets cookies that have expired by the program's clock; returns how many.
     ///
     /// # Errors
-    /// Those of bpf(2).
+    /// Errors of bpf(2).
     pub fn sweep(&mut self) -> io::Result<usize> {
         let now = self.now.unix_minus_boot.wrapping_add(since_boot()) / 1_000_000_000;
         if now < self.now.swept {
             let seconds = self.now.swept - now;
             tracing::warn!(
                 seconds,
-                hint = "if that is long: `headstart fastopen detach server`, attach it, and start the edge again",
-                "the clock was set back: cookies that expire in the time between are refused"
+                hint = "if that is long: `headstart fastopen detach server`, attach it, \
+                        and start the edge again",
+                "the clock was set back: cookies that expire in between are refused"
             );
         }
-        // Before anything is forgotten: a clock that is set back must not bring these to life again.
+        // Before anything is forgotten: a clock set back must not make these valid again.
         self.now.swept = self.now.swept.max(now.saturating_sub(1));
         self.write()?;
         let mut forgotten = 0;
@@ -216,31 +220,32 @@ impl ServerMaps {
         Ok(forgotten)
     }
 
-    /// What the program did since it was attached.
+    /// Returns the program's counters since it was attached.
     ///
     /// # Errors
-    /// Those of bpf(2).
+    /// Errors of bpf(2).
     pub fn stats(&self) -> io::Result<Stats> {
         Ok(server_stats(&read_counts(&self.stats, SERVER_COUNTS)?))
     }
 
-    /// How many cookies are remembered as taken.
+    /// Returns the number of used cookies remembered.
     ///
     /// # Errors
-    /// Those of bpf(2).
+    /// Errors of bpf(2).
     pub fn spent(&self) -> io::Result<usize> {
         let [even, odd] = &self.spent;
         Ok(count(even)? + count(odd)?)
     }
 
-    /// Adds to the metrics what the program counted since the last time (`headstart_fastopen_syns_total`).
+    /// Adds the program's counts since the last call to the metrics
+    /// (`headstart_fastopen_syns_total`).
     ///
     /// # Errors
-    /// Those of bpf(2).
+    /// Errors of bpf(2).
     pub fn publish(&mut self) -> io::Result<()> {
         let stats = self.stats()?;
         for ((outcome, now), (_, before)) in stats.iter().zip(self.published.iter()) {
-            // `syns` is the sum, and more.
+            // `syns` is the sum of the others, and more.
             if outcome != "syns" {
                 metrics::counter!("headstart_fastopen_syns_total", "outcome" => outcome)
                     .increment(now.saturating_sub(before));
@@ -254,7 +259,7 @@ impl ServerMaps {
         self.listeners.set(&listener.as_raw_fd().to_ne_bytes(), &mark)
     }
 
-    /// They may be forced after the start, which refuses them.
+    /// Handles SYN cookies forced after the start; at the start they are refused.
     fn heed_syn_cookies(&mut self) {
         let forced = check_syn_cookies();
         if let (Err(why), false) = (&forced, self.syn_cookies) {
@@ -269,7 +274,7 @@ impl ServerMaps {
         self.config.set(&FIRST, value.as_slice())
     }
 
-    /// What the program is told.
+    /// Returns the configuration for the program.
     fn told(&self) -> Config {
         match self.syn_cookies {
             true => Config { hidden4: 0, hidden6: 0, ..self.now },
@@ -277,7 +282,7 @@ impl ServerMaps {
         }
     }
 
-    /// Another edge may have swept later than this one.
+    /// Keeps the later swept time, since another edge may have swept after this one.
     fn keep_swept(&mut self) {
         if let Ok((there, _)) = read_config(&self.config) {
             self.now.swept = self.now.swept.max(there.swept);
@@ -285,7 +290,7 @@ impl ServerMaps {
     }
 }
 
-/// No cookie is taken for a listener that is about to go, and no key stays behind.
+/// Accepts no cookie for a listener that is about to close, and leaves no key behind.
 impl Drop for ServerMaps {
     fn drop(&mut self) {
         // Unless another process has taken over, whose ports are there now.
@@ -296,18 +301,18 @@ impl Drop for ServerMaps {
         });
         if is_ours {
             let swept = Config { swept: self.now.swept, ..Config::default() };
-            // Where even that fails, the listener's end alone keeps the program from steering.
+            // If even that fails, closing the listener alone keeps the program from steering.
             let _ = self.config.set(&FIRST, &swept.to_bytes(&[None; KEYS]));
         }
     }
 }
 
-/// Opens a pinned map, with the reason if that fails.
+/// Opens a pinned map; explains why if that fails.
 pub(super) fn open(path: PathBuf, access: Access) -> Result<Map, Unavailable> {
     Map::open(&path, access).map_err(no_pin(path))
 }
 
-/// Whether nobody but root and this user could have pinned what is there.
+/// Checks that only root and this user could have pinned what is there.
 pub(super) fn check_owner(dir: &Path, side: &str) -> Result<(), Unavailable> {
     match owner::foreign(dir, side).map_err(no_pin(dir.join(side)))? {
         None => Ok(()),
@@ -328,14 +333,14 @@ pub(super) fn read_setup(map: &Map) -> Result<Setup, Unavailable> {
     value.and_then(|value| Setup::parse(&value)).ok_or(Unavailable::Layout)
 }
 
-/// What an edge has said, and how many keys it has given.
+/// Returns the edge's configuration, and how many keys it has.
 pub(super) fn read_config(map: &Map) -> Result<(Config, usize), Unavailable> {
     let value = map.get(&FIRST).map_err(Unavailable::system("reading a pinned map"))?;
     let value = value.map(Zeroizing::new);
     value.and_then(|value| Config::parse(&value)).ok_or(Unavailable::Layout)
 }
 
-/// The counters of an array that has each for every processor.
+/// Returns the counters of a per-processor array.
 pub(super) fn read_counts(map: &Map, counters: u32) -> io::Result<Vec<u64>> {
     let values: io::Result<Vec<_>> = (0..counters)
         .map(|counter| Ok(map.get(&counter.to_ne_bytes())?.unwrap_or_default()))
@@ -343,14 +348,14 @@ pub(super) fn read_counts(map: &Map, counters: u32) -> io::Result<Vec<u64>> {
     Ok(sums(values?))
 }
 
-/// Entries of a hash map.
+/// Returns the number of entries of a hash map.
 pub(super) fn count(map: &Map) -> io::Result<usize> {
     let mut entries = 0;
     for_each(map, |_, _| entries += 1)?;
     Ok(entries)
 }
 
-/// Removes what has expired until `swept`; how many.
+/// Removes cookies that expired until `swept`; returns how many.
 fn sweep(map: &Map, swept: u64) -> io::Result<usize> {
     let mut expired = Vec::new();
     for_each(map, |tag, expiry| {
@@ -365,7 +370,7 @@ fn sweep(map: &Map, swept: u64) -> io::Result<usize> {
     Ok(removed)
 }
 
-/// Shows each tag, as it is in the map, with its expiry.
+/// Calls `show` with each tag, as it is in the map, and its expiry.
 fn for_each(map: &Map, mut show: impl FnMut([u8; 8], u64)) -> io::Result<()> {
     let mut from = None;
     loop {
@@ -382,21 +387,21 @@ fn for_each(map: &Map, mut show: impl FnMut([u8; 8], u64)) -> io::Result<()> {
     }
 }
 
-/// Nanoseconds of unix time less those since boot, by the clocks of this moment.
+/// Returns unix time minus time since boot in nanoseconds, by the current clocks.
 #[must_use]
 pub fn unix_minus_boot() -> u64 {
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     nanos(unix).wrapping_sub(since_boot())
 }
 
-/// When it was `boot` nanoseconds since boot, by the clocks of this moment; as the program reckons.
+/// Converts `boot` nanoseconds since boot to unix time by the current clocks, as the program does.
 pub(super) fn unix_at(boot: u64) -> UnixSeconds {
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let age = since_boot().wrapping_sub(boot);
     UnixSeconds(nanos(unix).saturating_sub(age) / 1_000_000_000)
 }
 
-/// What `bpf_ktime_get_boot_ns` says; the time asleep counts.
+/// Returns the value of `bpf_ktime_get_boot_ns`, which includes time asleep.
 pub(super) fn since_boot() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -404,7 +409,7 @@ pub(super) fn since_boot() -> u64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(rest)
 }
 
-/// Until the year 2554.
+/// Converts a time to nanoseconds; enough until the year 2554.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

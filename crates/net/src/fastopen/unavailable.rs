@@ -5,28 +5,29 @@ use std::{error, fmt, fs, io};
 pub(super) const CLIENT_BIT: u32 = 1;
 pub(super) const SERVER_BIT: u32 = 2;
 
-/// Why Fast Open with private cookies cannot be used here and now. An ordinary connection can.
+/// Reason why Fast Open with private cookies is unavailable here and now. Ordinary connections
+/// still work.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// No program is attached that writes cookies, or not to this process's cgroup.
+    /// No program that writes cookies is attached, or none to this process's cgroup.
     NotAttached,
-    /// `net.ipv4.tcp_fastopen` has not this bit: 1 for clients, 2 for servers.
+    /// `net.ipv4.tcp_fastopen` lacks this bit: 1 for clients, 2 for servers.
     TurnedOff(u32),
-    /// `net.ipv4.tcp_syncookies` is 2: every SYN is answered by a SYN cookie, which the hidden listener's
-    /// connections do not survive.
+    /// `net.ipv4.tcp_syncookies` is 2: the kernel answers every SYN with a SYN cookie, which the
+    /// hidden listener's connections do not survive.
     SynCookies,
     /// Nothing is pinned there: the server's program is not attached.
     NoMaps(PathBuf),
     /// This user may not open a pin.
     Denied(PathBuf),
-    /// Another user could exchange what is pinned in this directory.
+    /// Another user could replace what is pinned in this directory.
     Foreign(PathBuf),
-    /// The attached program is of another version of headstart.
+    /// The attached program belongs to another version of headstart.
     Layout,
     /// The system refused something else.
     System {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
         /// The error.
         source: io::Error,
@@ -38,7 +39,7 @@ impl Unavailable {
         move |source| Self::System { what, source }
     }
 
-    /// A short stable name, for counters and scripts.
+    /// Returns a short stable name, for counters and scripts.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -53,12 +54,14 @@ impl Unavailable {
         }
     }
 
-    /// What the user can do about it.
+    /// Returns advice on how to fix it.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::NotAttached => {
-                "let root run `headstart fastopen attach client`, for this process's cgroup or one above it".into()
+                "let root run `headstart fastopen attach client`, for this process's cgroup \
+                 or one above it"
+                    .into()
             }
             Self::TurnedOff(bit) => {
                 let value = tcp_fastopen().map_or(*bit, |value| value | bit);
@@ -69,20 +72,20 @@ impl Unavailable {
                 "let root run `headstart fastopen attach server --interface IF --port PORT`".into()
             }
             Self::Denied(_) => {
-                "attach with `--owner UID` for the user of the edge, and let others pass through the \
-                 directories above (chmod 711 /sys/fs/bpf); before Linux 5.19 \
-                 kernel.unprivileged_bpf_disabled must be 0 besides"
+                "attach with `--owner UID` for the user of the edge, and let other users pass \
+                 through the directories above (chmod 711 /sys/fs/bpf); before Linux 5.19 \
+                 kernel.unprivileged_bpf_disabled must also be 0"
                     .into()
             }
             Self::Foreign(_) => {
-                "it must be a directory of root's or of this user's, not a link, and nobody else may write to it: \
-                 remove it, or name another one"
+                "it must be a directory of root or of this user, not a link, and nobody else \
+                 may write to it: remove it, or name another one"
                     .into()
             }
-            Self::Layout => {
-                "as root, with the installed version: headstart fastopen detach, then attach again".into()
-            }
-            Self::System { .. } => "`headstart doctor` tells what this machine supports".into(),
+            Self::Layout => "as root, with the installed version: headstart fastopen detach, \
+                 then attach again"
+                .into(),
+            Self::System { .. } => "`headstart doctor` shows what this machine supports".into(),
         }
     }
 }
@@ -99,9 +102,9 @@ impl fmt::Display for Unavailable {
             Self::NoMaps(path) => write!(f, "nothing is pinned at {}", path.display()),
             Self::Denied(path) => write!(f, "this user may not open {}", path.display()),
             Self::Foreign(path) => {
-                write!(f, "others could exchange what is pinned in {}", path.display())
+                write!(f, "other users could replace what is pinned in {}", path.display())
             }
-            Self::Layout => f.write_str("the attached program is of another version"),
+            Self::Layout => f.write_str("the attached program belongs to another version"),
             Self::System { what, source } => write!(f, "{what}: {source}"),
         }
     }
@@ -116,16 +119,16 @@ impl error::Error for Unavailable {
     }
 }
 
-/// Whether the kernel lets clients, or servers, use Fast Open at all in this network namespace.
+/// Checks that the kernel lets clients, or servers, use Fast Open at all in this network namespace.
 pub(super) fn check_sysctl(bit: u32) -> Result<(), Unavailable> {
     match tcp_fastopen() {
         Some(value) if value & bit == 0 => Err(Unavailable::TurnedOff(bit)),
-        // Where it cannot be read, the attempt shows.
+        // If it cannot be read, the attempt will show.
         _ => Ok(()),
     }
 }
 
-/// Whether connections of a hidden listener survive in this network namespace.
+/// Checks that connections of a hidden listener survive in this network namespace.
 pub(super) fn check_syn_cookies() -> Result<(), Unavailable> {
     match sysctl("tcp_syncookies") {
         Some(2) => Err(Unavailable::SynCookies),

@@ -1,4 +1,4 @@
-//! News of addresses and interfaces that are gone (rtnetlink(7)).
+//! Notifications of addresses and interfaces that are gone (rtnetlink(7)).
 
 use std::io;
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_DELADDR: u16 = 21;
 
-/// The groups that tell of interfaces and of the addresses of both families. Routes are looked at when
-/// one is used: news of them would wake a router's daemon all the time.
+/// Groups that report interfaces and the addresses of both families. Routes are checked when they
+/// are used: notifications about them would keep waking a router's daemon.
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
 
 /// Bytes of `struct ifaddrmsg` and of `struct ifinfomsg`.
@@ -28,41 +28,41 @@ const LINK: usize = 16;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 
-/// The interface works: it is up, and connected.
+/// Flag of an interface that is up and connected.
 const IFF_RUNNING: u32 = 0x40;
 
-/// What is gone.
+/// A thing that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// A local address.
     Address(IpAddr),
     /// An interface, or its connection.
     Interface(u32),
-    /// Nobody knows: news were lost.
+    /// Unknown: notifications were lost.
     Anything,
 }
 
-/// Tells of changes from its start on.
+/// Listens for changes from its start on.
 #[derive(Debug)]
 pub(crate) struct Changes {
     socket: AsyncFd<OwnedFd>,
 }
 
 impl Changes {
-    /// Must be called within a tokio runtime.
+    /// Starts to listen. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// The kernel cannot be listened to.
+    /// The kernel does not allow listening.
     pub(crate) fn listen() -> io::Result<Self> {
         let socket = open(None)?;
         bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
         Ok(Self { socket: readable(socket)? })
     }
 
-    /// Waits for news; may be none of interest.
+    /// Waits for notifications; may return an empty list if none matters.
     ///
     /// # Errors
-    /// There will be no more.
+    /// There will be no more notifications.
     pub(crate) async fn next(&mut self) -> io::Result<Vec<Change>> {
         loop {
             let mut ready = self.socket.readable().await?;
@@ -94,7 +94,8 @@ pub(super) fn gone(message: Message<'_>) -> Option<Change> {
     }
 }
 
-/// Where the two differ, as at the ends of a tunnel, IFA_ADDRESS is the other end's.
+/// Returns the removed address. If the two differ, as at the ends of a tunnel, IFA_ADDRESS is the
+/// other end's.
 fn removed(body: &[u8]) -> Option<IpAddr> {
     let find = |wanted: u16| {
         let mut all = attributes(body.get(ADDRESS..)?);

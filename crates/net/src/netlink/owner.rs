@@ -1,4 +1,4 @@
-//! Whose the other end of a connection is, if it is on this machine (sock_diag(7)).
+//! Finds the owner of a connection's other end, if it is on this machine (sock_diag(7)).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,19 +18,19 @@ const ESTABLISHED: u8 = 1;
 /// Bytes of `struct inet_diag_msg`.
 const ANSWER: usize = 72;
 
-/// A user that does not exist in this user namespace is shown as this one (user_namespaces(7)): it may
-/// be anybody.
+/// The kernel shows a user that does not exist in this user namespace as this one
+/// (user_namespaces(7)): it may be anyone.
 const OVERFLOW_UID: u32 = 65534;
 
-/// The user who owns the socket that is connected from `client` to `server`, if that socket is on this
-/// machine and in this network namespace.
+/// Returns the user who owns the socket connected from `client` to `server`, if that socket is on
+/// this machine and in this network namespace.
 ///
-/// None as well if the socket is just closing, since then the kernel does not know any more whose it was,
-/// and if its user is one that this process cannot tell from others. Ask while the connection is in use,
-/// and look afterwards whether it still is: a pair of addresses that was given up can come back.
+/// Also returns `None` if the socket is just closing, since the kernel then no longer knows its
+/// owner, and if this process cannot tell its user from others. Ask while the connection is in use,
+/// and check afterwards that it still is: a pair of addresses that was given up can be reused.
 ///
 /// # Errors
-/// The kernel cannot be asked.
+/// The kernel cannot be queried.
 pub fn tcp_owner(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
     let (client, server) = (canonical(client), canonical(server));
     if client.is_ipv4() != server.is_ipv4() {
@@ -45,7 +45,7 @@ pub fn tcp_owner(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u3
     }
 }
 
-/// An IPv4 connection of an IPv6 socket is an IPv4 connection.
+/// Converts an IPv4 connection of an IPv6 socket to IPv4.
 fn canonical(at: SocketAddr) -> SocketAddr {
     match at.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, at.port()),
@@ -54,7 +54,7 @@ fn canonical(at: SocketAddr) -> SocketAddr {
     }
 }
 
-/// `struct inet_diag_req_v2`.
+/// Builds a `struct inet_diag_req_v2`.
 fn question(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
     let interface = match client {
         SocketAddr::V6(v6) => v6.scope_id(),
@@ -71,15 +71,15 @@ fn question(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
     question
 }
 
-/// An address in front of as many zeros as make sixteen bytes.
+/// Returns an address padded with zeros to sixteen bytes.
 fn sixteen(address: IpAddr) -> Vec<u8> {
     let mut bytes = octets(address);
     bytes.resize(16, 0);
     bytes
 }
 
-/// `struct inet_diag_msg`. The kernel's answer may be about another socket: if there is none between these
-/// addresses, a listening one of the port is found.
+/// Parses a `struct inet_diag_msg`. The kernel's answer may be about another socket: if there is
+/// none between these addresses, it returns a listening one of the port.
 pub(super) fn parse(body: &[u8], client: SocketAddr, server: SocketAddr) -> Option<u32> {
     let body = body.get(..ANSWER)?;
     let [family, state, ..] = *body else { return None };

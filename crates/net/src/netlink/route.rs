@@ -1,4 +1,4 @@
-//! The way to an address, as `ip route get` shows it (rtnetlink(7)).
+//! The route to an address, as `ip route get` shows it (rtnetlink(7)).
 
 use std::io;
 use std::net::IpAddr;
@@ -17,15 +17,15 @@ const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
-/// A gateway of the other family: its family in two bytes, and its address.
+/// Attribute of a gateway of the other family: its family in two bytes, and its address.
 const RTA_VIA: u16 = 18;
 
-/// The network by which a connection to `destination` would leave now.
+/// Returns the network through which a connection to `destination` would leave now.
 ///
-/// Rules by user, mark or port are not asked for: what they change, they change for all connections.
+/// Ignores rules by user, mark or port: their changes affect all connections alike.
 ///
 /// # Errors
-/// There is no way there, or the kernel cannot be asked.
+/// There is no route there, or the kernel cannot be queried.
 pub(crate) fn network_to(destination: IpAddr) -> io::Result<Network> {
     let destination = destination.to_canonical();
     let answer = ask(None, RTM_GETROUTE, &question(destination))?;
@@ -45,7 +45,7 @@ fn question(destination: IpAddr) -> Vec<u8> {
     question
 }
 
-/// None if the answer leaves out the local address or the interface.
+/// Returns `None` if the answer lacks the local address or the interface.
 pub(super) fn parse(body: &[u8]) -> Option<Network> {
     let (mut local, mut interface, mut gateway) = (None, None, None);
     for (number, value) in attributes(body.get(ROUTE..)?) {

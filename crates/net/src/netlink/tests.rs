@@ -1,4 +1,4 @@
-//! Messages as the kernel writes them, cut and bent, and what this machine's kernel answers.
+//! Messages as the kernel writes them, truncated and altered, and answers of this machine's kernel.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -48,7 +48,7 @@ fn a_wrong_length_ends_the_list() {
 }
 
 #[test]
-fn the_kernel_says_no_with_a_negative_number() {
+fn the_kernel_refuses_with_a_negative_number() {
     let no = |number: i32| {
         let body = [&number.to_ne_bytes()[..], &[0; 16]].concat();
         Message { kind: NLMSG_ERROR, body: &body }.answer(1).unwrap_err()
@@ -62,7 +62,7 @@ fn the_kernel_says_no_with_a_negative_number() {
 }
 
 #[test]
-fn a_route_by_way_of_a_router() {
+fn a_route_through_a_router() {
     let body = [
         vec![0; 12],
         attribute(1, &[192, 0, 2, 1]),
@@ -93,7 +93,7 @@ fn a_router_may_be_of_the_other_family() {
 }
 
 #[test]
-fn the_way_to_this_machine_is_the_loopback_interface() {
+fn the_route_to_this_machine_is_the_loopback_interface() {
     for local in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
         let network = match network_to(local) {
             Ok(network) => network,
@@ -116,7 +116,7 @@ fn an_address_that_is_gone_and_an_interface_that_is_down() {
     assert_eq!(parsed(21, &local), Some(Change::Address([10, 0, 0, 1].into())));
     let v6 = [vec![0; 8], attribute(1, &Ipv6Addr::LOCALHOST.octets())].concat();
     assert_eq!(parsed(21, &v6), Some(Change::Address(Ipv6Addr::LOCALHOST.into())));
-    assert_eq!(parsed(20, &local), None, "a new address harms nothing");
+    assert_eq!(parsed(20, &local), None, "a new address counted as removed");
 
     let link =
         |flags: u32| [&[0; 4][..], &3_u32.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 4]].concat();
@@ -175,12 +175,12 @@ impl Diag {
 fn a_socket_in_use_has_an_owner() {
     assert_eq!(Diag::new().owner(), Some(1000));
     assert_eq!(Diag { uid: 0, ..Diag::new() }.owner(), Some(0));
-    assert_eq!(Diag { family: AF_INET6, ..Diag::new() }.owner(), Some(1000), "IPv4 all the same");
+    assert_eq!(Diag { family: AF_INET6, ..Diag::new() }.owner(), Some(1000), "mapped IPv4");
     assert_eq!(owner::parse(&Diag::new().bytes()[..71], CLIENT, SERVER), None);
 }
 
 #[test]
-fn every_answer_that_says_less_is_no_owner() {
+fn incomplete_answers_name_no_owner() {
     let other = SocketAddr::new([127, 0, 0, 2].into(), 4000);
     for (why, diag) in [
         ("in TIME-WAIT the user is always 0", Diag { state: 6, ..Diag::new() }),
@@ -195,7 +195,7 @@ fn every_answer_that_says_less_is_no_owner() {
     }
 }
 
-/// A client and this side of its connection.
+/// Returns a client and this side of its connection.
 async fn pair(at: SocketAddr) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(at).await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap());
@@ -208,17 +208,17 @@ fn owner_of(server: &TcpStream) -> Option<u32> {
 }
 
 #[tokio::test]
-async fn a_client_on_this_machine_is_this_user() {
+async fn a_client_on_this_machine_belongs_to_this_user() {
     let me = rustix::process::getuid().as_raw();
     let (client, server) = pair("127.0.0.1:0".parse().unwrap()).await;
     assert_eq!(owner_of(&server), Some(me));
     assert_eq!(owner_of(&client), Some(me), "the server's end is this user's too");
     drop(client);
-    assert_eq!(owner_of(&server), None, "it is closed, whoever's it was");
+    assert_eq!(owner_of(&server), None, "a closed socket has an owner");
 }
 
 #[tokio::test]
-async fn a_client_over_ipv6_and_one_over_ipv4_in_disguise() {
+async fn clients_over_ipv6_and_over_mapped_ipv4() {
     let me = rustix::process::getuid().as_raw();
     let Ok(listener) = TcpListener::bind("[::]:0").await else {
         eprintln!("skipped: no IPv6 here");
@@ -239,16 +239,16 @@ fn addresses_without_a_socket_have_no_owner() {
 }
 
 #[tokio::test]
-async fn the_kernel_lets_anybody_listen_for_changes() {
+async fn listening_for_changes_needs_no_privilege() {
     let mut changes = Changes::listen().unwrap();
     let waits = tokio::time::timeout(std::time::Duration::from_millis(1), changes.next()).await;
-    // Whatever this machine is doing meanwhile.
+    // Either result is fine: this machine may change meanwhile.
     assert!(waits.is_err() || waits.unwrap().is_ok());
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_the_readers_panic(bytes: Vec<u8>) {
+    fn parsers_never_panic(bytes: Vec<u8>) {
         for message in messages(&bytes) {
             let _ = changes::gone(message);
             let _ = message.answer(20);

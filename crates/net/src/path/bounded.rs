@@ -1,14 +1,15 @@
-//! A map of bounded size that forgets what was not used for longest.
+//! A map of bounded size that evicts the entry not used for longest.
 
 use std::{collections::HashMap, hash::Hash};
 
-/// A user of this machine; those of whom the kernel says nothing count as one.
+/// A user of this machine; users that the kernel does not identify count as one.
 pub(super) type User = Option<u32>;
 
-/// At most `capacity` entries; inserting one more drops the least recently used, of the user that has most.
+/// At most `capacity` entries; inserting one more evicts the least recently used entry of the user
+/// that has most.
 ///
-/// Finding that one takes two walks over all: with a thousand entries some ten microseconds, and only
-/// for a key that is new.
+/// Finding that entry takes two passes over all: with a thousand entries some ten microseconds, and
+/// only for a new key.
 #[derive(Debug)]
 pub(super) struct Bounded<K, V> {
     entries: HashMap<K, Entry<V>>,
@@ -24,12 +25,12 @@ struct Entry<V> {
 }
 
 impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
-    /// For what belongs to nobody.
+    /// Creates a map whose entries belong to no user.
     pub(super) fn new(capacity: usize) -> Self {
         Self::shared(capacity, |_| None)
     }
 
-    /// For what users share: who has many entries displaces those first.
+    /// Creates a map that users share: a user with many entries displaces its own first.
     pub(super) fn shared(capacity: usize, owner: fn(&K) -> User) -> Self {
         Self { entries: HashMap::new(), capacity, clock: 0, owner }
     }
@@ -87,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn least_recently_used_gives_way() {
+    fn the_least_recently_used_entry_is_evicted() {
         let mut map = Bounded::new(2);
         map.insert(1, 'a');
         map.insert(2, 'b');
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_user_with_most_the_least_recently_used_gives_way() {
+    fn the_user_with_most_entries_loses_its_least_recently_used() {
         let mut map = Bounded::shared(4, |(user, _): &(User, u8)| *user);
         let (many, few) = (Some(666), Some(1000));
         map.insert((few, 1), ());
@@ -120,12 +121,13 @@ mod tests {
             (1..=9).filter(|number| map.get(&(user, *number)).is_some()).collect()
         };
         assert_eq!((kept(&mut map, many), kept(&mut map, few)), (vec![7, 8, 9], vec![1]));
-        // Who is new to a full map gets a place, and so does who has no more, by what was not used for longest.
+        // A new user gets an entry in a full map, and so does one that has no more than others, by
+        // evicting the least recently used.
         map.insert((None, 1), ());
         map.insert((few, 2), ());
         assert_eq!((kept(&mut map, few), kept(&mut map, None)), (vec![1, 2], vec![1]));
         assert_eq!(kept(&mut map, many), [9]);
-        // Who has most by the new one, too, gives way.
+        // The user that has most, counting the new entry, loses one.
         map.insert((few, 3), ());
         assert_eq!(kept(&mut map, few), [2, 3]);
         assert_eq!((kept(&mut map, None), kept(&mut map, many)), (vec![1], vec![9]));
@@ -133,7 +135,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_above_its_capacity(keys in prop::collection::vec(0u8..20, 0..100), cap in 1usize..8) {
+        fn never_above_its_capacity(
+            keys in prop::collection::vec(0u8..20, 0..100),
+            cap in 1usize..8,
+        ) {
             let mut map = Bounded::new(cap);
             for key in keys {
                 *map.get_or_default(key) = key;

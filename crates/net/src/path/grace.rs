@@ -1,4 +1,4 @@
-//! How long to wait for the first datagram once TCP is connected.
+//! Time to wait for the first datagram once TCP is connected.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ pub const GRACE_MIN: Duration = Duration::from_millis(2);
 /// The longest grace is half a round trip, but at least this: on short paths it costs little.
 pub const GRACE_MAX_FLOOR: Duration = Duration::from_millis(10);
 
-/// Longest grace on a path that is new, where nothing says that datagrams pass at all.
+/// Longest grace on a new path, where nothing shows that datagrams pass at all.
 pub const GRACE_MAX_FIRST: Duration = Duration::from_millis(25);
 
-/// Largest lag that is a sample; a datagram later than this tells nothing about the next one.
+/// Largest lag that is a sample; a later datagram says nothing about the next one.
 pub const LAG_MAX: Duration = Duration::from_secs(2);
 
-/// Smoothed lag of the first datagram behind TCP's connection, and the grace drawn from it.
+/// Smoothed lag of the first datagram after TCP's connection, and the grace derived from it.
 ///
 /// The gains are those of RFC 6298 section 2: an eighth for the mean, a quarter for the
 /// deviation, and the grace is the mean and four deviations.
@@ -30,9 +30,9 @@ struct Smoothed {
 }
 
 impl GraceEstimator {
-    /// Learns that the first datagram came `lag` after TCP had connected; zero if before.
+    /// Records that the first datagram came `lag` after TCP had connected; zero if before.
     ///
-    /// Above [`LAG_MAX`] it is not a sample.
+    /// A lag above [`LAG_MAX`] is not a sample.
     pub fn sample(&mut self, lag: Duration) {
         if lag > LAG_MAX {
             return;
@@ -46,7 +46,7 @@ impl GraceEstimator {
         });
     }
 
-    /// How long to wait for a datagram after TCP took `rtt` to connect.
+    /// Returns how long to wait for a datagram after TCP took `rtt` to connect.
     pub fn grace(&self, rtt: Duration) -> Duration {
         match self.smoothed {
             None => (rtt / 4).clamp(GRACE_MIN, GRACE_MAX_FIRST),
@@ -56,7 +56,7 @@ impl GraceEstimator {
         }
     }
 
-    /// The largest grace on a path where TCP took `rtt` to connect.
+    /// Returns the largest grace on a path where TCP took `rtt` to connect.
     pub fn largest(rtt: Duration) -> Duration {
         GRACE_MAX_FLOOR.max(rtt / 2)
     }
@@ -111,10 +111,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn always_within_its_bounds(lags in prop::collection::vec(0u64..5000, 0..50), rtt in 0u64..5000) {
+        fn always_within_its_bounds(
+            lags in prop::collection::vec(0u64..5000, 0..50),
+            rtt in 0u64..5000,
+        ) {
             let rtt = ms(rtt);
             let grace = after(&lags).grace(rtt);
-            prop_assert!(grace >= GRACE_MIN && grace <= GraceEstimator::largest(rtt).max(GRACE_MIN));
+            let largest = GraceEstimator::largest(rtt).max(GRACE_MIN);
+            prop_assert!((GRACE_MIN..=largest).contains(&grace));
         }
 
         #[test]

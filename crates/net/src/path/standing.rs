@@ -1,9 +1,9 @@
-//! Whether a path is trusted with datagrams, and when it is tried again after it was not.
+//! Tracks whether a path is trusted with datagrams, and when to try it again otherwise.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Openings in silence, one after the other, that block a path.
+/// Silent openings in a row that block a path.
 ///
 /// One lost ClientHello is one silence. If it takes two datagrams and 5 % are lost, that is one
 /// opening in ten, and four in a row are one in 10,000; two were one in a hundred, and kept most
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 /// grace of at most 25 ms before the first back-off.
 pub const SILENCES_TO_BLOCK: u8 = 4;
 
-/// First back-off: short enough for a network that was just joined (a captive portal), long
-/// enough that the grace is paid once a minute at most.
+/// First back-off: short enough for a network that was just joined (a captive portal), long enough
+/// that the grace is paid at most once a minute.
 pub const BACKOFF_FIRST: Duration = Duration::from_secs(60);
 
 /// Longest back-off: a network that blocks UDP for good costs one grace an hour.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(3600);
 
-/// How long the one connection that probes is waited for, before another may.
+/// Time to wait for the one connection that probes before another may.
 ///
-/// TCP's connection, the grace and a datagram 2 s late all fit.
+/// Covers TCP's connection, the grace and a datagram 2 s late.
 pub const PROBE_LIFE: Duration = Duration::from_secs(10);
 
-/// Why a path is not used for TurboTLS, or for data in the SYN.
+/// Reason why a path is not used for TurboTLS, or for data in the SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PathReason {
     /// Datagrams do not come back.
@@ -32,13 +32,13 @@ pub enum PathReason {
     Late,
     /// ICMP: the edge's UDP port cannot be reached.
     Unreachable,
-    /// The edge does not take joins, though it advertises.
+    /// The edge refuses joins, though it advertises.
     Refused,
     /// The edge refused a join to which an application was committed.
     Reset,
-    /// Another connection is just trying whether the path works again.
+    /// Another connection is probing whether the path works again.
     Probing,
-    /// SYNs are answered, but their data are not taken.
+    /// SYNs are answered, but their data are not accepted.
     SynDataRefused,
     /// SYNs with data are not answered.
     SynLost,
@@ -50,29 +50,30 @@ impl fmt::Display for PathReason {
             Self::Silent => "datagrams do not come back",
             Self::Late => "datagrams come too late to help",
             Self::Unreachable => "the edge's UDP port cannot be reached",
-            Self::Refused => "the edge refused to join the two parts",
+            Self::Refused => "the edge refused the join",
             Self::Reset => "the edge lost a connection half-way",
-            Self::Probing => "another connection is just trying it again",
-            Self::SynDataRefused => "data in the SYN are not taken",
+            Self::Probing => "another connection is probing it",
+            Self::SynDataRefused => "data in the SYN are not accepted",
             Self::SynLost => "SYNs with data are not answered",
         })
     }
 }
 
-/// What recent openings say about one path.
+/// State of one path after recent openings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nothing against it.
+    /// No failures.
     #[default]
     Good,
-    /// So many failures in a row, not yet enough.
+    /// This many failures in a row, not yet enough.
     Noted(u8),
     /// Not used until then, nor while a probe runs; `times` back-offs in a row.
     Blocked { reason: PathReason, until: Instant, times: u32, probe_until: Option<Instant> },
 }
 
 impl Standing {
-    /// Whether the path may be used, and if so whether as a probe; else why not and until when.
+    /// Returns whether this use of the path is a probe; an error with reason and end if the path is
+    /// blocked.
     pub(super) fn ask(&mut self, now: Instant) -> Result<bool, (PathReason, Instant)> {
         self.permits(now)?;
         let Self::Blocked { probe_until, .. } = self else {
@@ -82,7 +83,7 @@ impl Standing {
         Ok(true)
     }
 
-    /// Whether the path may be used, asked without using it.
+    /// Checks that the path may be used, without using it.
     pub(super) fn permits(&self, now: Instant) -> Result<(), (PathReason, Instant)> {
         match self {
             Self::Good | Self::Noted(_) => Ok(()),
@@ -94,17 +95,17 @@ impl Standing {
         }
     }
 
-    /// A datagram came, in time or nearly.
+    /// Records that a datagram came, in time or nearly.
     pub(super) fn good(&mut self) {
         *self = Self::Good;
     }
 
-    /// No datagram came in time.
+    /// Records that no datagram came in time.
     pub(super) fn silent(&mut self, now: Instant) {
         self.failed(PathReason::Silent, SILENCES_TO_BLOCK, now);
     }
 
-    /// One failure more, of which so many in a row block.
+    /// Records one more failure; `to_block` in a row block the path.
     pub(super) fn failed(&mut self, reason: PathReason, to_block: u8, now: Instant) {
         let before = match self {
             Self::Good => 0,
@@ -119,7 +120,8 @@ impl Standing {
         }
     }
 
-    /// The silence reported before was a datagram later than any grace: the same failure.
+    /// Corrects a silence reported before: a datagram came later than any grace, which is the same
+    /// failure.
     pub(super) fn late(&mut self, now: Instant) {
         match self {
             Self::Blocked { reason, until, .. } if now < *until => {
@@ -132,13 +134,13 @@ impl Standing {
         }
     }
 
-    /// The path or the edge said no; no second opinion is needed.
+    /// Blocks at once after an explicit refusal by the path or the edge.
     pub(super) fn refused(&mut self, reason: PathReason, now: Instant) {
         self.block(reason, now);
     }
 
-    /// Backs off, twice as long as the last time in a row. While it is backed off already,
-    /// further failures are of connections that started before, and say nothing new.
+    /// Backs off, twice as long as the last time in a row. Failures during a back-off are ignored:
+    /// their connections started before it.
     fn block(&mut self, reason: PathReason, now: Instant) {
         let before = match self {
             Self::Blocked { until, .. } if now < *until => return,
@@ -151,7 +153,7 @@ impl Standing {
     }
 }
 
-/// The back-off after `before` others in a row.
+/// Returns the back-off after `before` others in a row.
 fn backoff(before: u32) -> Duration {
     let factor = 1u32.checked_shl(before).unwrap_or(u32::MAX);
     BACKOFF_FIRST.saturating_mul(factor).min(BACKOFF_MAX)

@@ -1,8 +1,10 @@
-//! Whether a path bears data in the SYN: networks that strip them, or drop such SYNs altogether.
+//! Tracks whether a path supports data in the SYN: some networks strip them, or drop such SYNs
+//! altogether.
 //!
-//! From outside, a network that strips is like a server that does not take a cookie, and a network that drops is like a
-//! server that does: both are in the hands of whoever chooses cookie and server. So failures are remembered for each
-//! user apart, and nobody's keep another one from opening fast.
+//! From outside, a network that strips data looks like a server that rejects a cookie, and a
+//! network that drops the SYN looks like a server that does: whoever chooses cookie and server
+//! controls both. So failures are recorded for each user separately, and cannot keep another user
+//! from opening fast.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -13,53 +15,53 @@ use super::bounded::{Bounded, User};
 use super::standing::Standing;
 use super::{NAMES, PATHS, PathKey, PathMemory, PathReason, flight_key};
 
-/// SYNs with data without an answer, one after the other, that block a path.
+/// SYNs with data in a row without an answer that block a path.
 ///
-/// Each costs 300 ms. A SYN or its answer is lost on a link with 5 % loss once in ten times, and twice
-/// in a row once in a hundred.
+/// Each costs 300 ms. On a link with 5 % loss, a SYN or its answer is lost once in ten times, and
+/// twice in a row once in a hundred.
 pub const LOSSES_TO_BLOCK: u8 = 2;
 
-/// SYNs whose data were not taken, one after the other, that block a path.
+/// SYNs in a row whose data were not accepted that block a path.
 ///
-/// Each costs the round trip that TurboTLS would have saved. One may be a cookie that a server does not
-/// take any more, two the same of a server with two stale ones.
+/// Each costs the round trip that TurboTLS would have saved. One may be a stale cookie that a
+/// server no longer accepts; two may be two stale ones of the same server.
 pub const REFUSALS_TO_BLOCK: u8 = 3;
 
-/// Failures of either kind, one after the other, that block a network for all edges.
+/// Failures in a row of either kind that block a network for all edges.
 ///
-/// More than two edges in a row are hardly all at fault by themselves.
+/// It is unlikely that more than two edges in a row are each at fault.
 pub const FAILURES_TO_BLOCK_NETWORK: u8 = 5;
 
-/// Networks remembered, for each user apart; about 100 bytes each, 25 kB.
+/// Networks remembered, for each user separately; about 100 bytes each, 25 kB.
 pub const NETWORKS: usize = 256;
 
-/// Whether to open with data in the SYN.
+/// Advice on opening with data in the SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SynAdvice {
-    /// Yes.
+    /// Use it.
     Use {
-        /// What TCP last took to connect there.
+        /// Time that TCP last took to connect there.
         rtt: Option<Duration>,
     },
-    /// No.
+    /// Send the SYN bare.
     Bare {
-        /// What happened.
+        /// Reason.
         reason: PathReason,
-        /// When to ask again.
+        /// Time to ask again.
         until: Instant,
-        /// What TCP last took to connect there.
+        /// Time that TCP last took to connect there.
         rtt: Option<Duration>,
     },
 }
 
 #[derive(Debug)]
 pub(super) struct SynTables {
-    /// What TCP last took to connect: true for everybody.
+    /// Time that TCP last took to connect; shared by all users.
     rtts: Bounded<PathKey, Duration>,
     paths: Bounded<(User, PathKey), Standing>,
-    /// By local address.
+    /// Keyed by local address.
     networks: Bounded<(User, IpAddr), Standing>,
-    /// Names, and whether they said that their servers take cookies when they were last asked.
+    /// Names, and whether they last advertised that their servers accept cookies.
     names: Bounded<Box<str>, bool>,
 }
 
@@ -90,7 +92,7 @@ impl SynTables {
         }
     }
 
-    /// Both have to agree before either counts this as its probe.
+    /// Starts an opening. Both have to agree before either counts this as its probe.
     fn begin(&mut self, user: User, key: PathKey, now: Instant) -> Result<(), PathReason> {
         if let SynAdvice::Bare { reason, .. } = self.advise(user, key, now) {
             return Err(reason);
@@ -101,7 +103,7 @@ impl SynTables {
         Ok(())
     }
 
-    /// Of the network and of the path, as far as anything is held against them.
+    /// Returns the standings of the network and of the path, as far as they have any.
     fn standings(&mut self, user: User, key: PathKey) -> [Option<&mut Standing>; 2] {
         [self.networks.get(&(user, key.local)), self.paths.get(&(user, key))]
     }
@@ -122,17 +124,18 @@ impl SynTables {
 }
 
 impl PathMemory {
-    /// Whether opening with data in the SYN on `key` is worth a try now, by what `user` has met; those of
-    /// whom the kernel says nothing count as one user.
+    /// Advises whether to open with data in the SYN on `key` now, based on the experience of
+    /// `user`; users that the kernel does not identify count as one.
     pub fn advise_syn(&self, user: Option<u32>, key: PathKey, now: Instant) -> SynAdvice {
         self.lock().syn.advise(user, key, now)
     }
 
-    /// To be asked once more right before a SYN with data leaves: after a back-off the first one of `user` may, and
-    /// that user's others go on without until it reports, or for [`PROBE_LIFE`](super::PROBE_LIFE).
+    /// Checks again right before a SYN with data leaves: after a back-off only the first one of
+    /// `user` may leave, and that user's others do without until it reports, or for
+    /// [`PROBE_LIFE`](super::PROBE_LIFE).
     ///
     /// # Errors
-    /// Why this one may not.
+    /// The reason why this one may not leave.
     pub fn begin_syn(
         &self,
         user: Option<u32>,
@@ -147,22 +150,22 @@ impl PathMemory {
         self.lock().syn.record(user, key, verdict, now);
     }
 
-    /// Remembers what TCP took to connect on `key`.
+    /// Records how long TCP took to connect on `key`.
     pub fn record_rtt(&self, key: PathKey, rtt: Duration) {
         self.lock().syn.rtts.insert(key, rtt);
     }
 
-    /// Remembers whether `name` says that its servers take cookies.
+    /// Records whether `name` advertises that its servers accept cookies.
     pub fn record_syn_offer(&self, name: &str, offered: bool) {
         let Some(key) = flight_key(name) else { return };
         let names = &mut self.lock().syn.names;
-        // Most names never say so; they need no place.
+        // Most names never advertise it; they need no entry.
         if offered || names.get(&key).is_some() {
             names.insert(key, offered);
         }
     }
 
-    /// Whether `name` said so when it was last asked.
+    /// Returns true if `name` advertised it when last asked.
     pub fn expects_syn_offer(&self, name: &str) -> bool {
         let key = flight_key(name);
         key.is_some_and(|key| self.lock().syn.names.get(&key).copied().unwrap_or(false))
@@ -182,7 +185,7 @@ mod tests {
         PathKey { local: [10, 0, 0, 1].into(), edge: ([192, 0, high, low], 443).into() }
     }
 
-    /// A memory, a clock, and who it is that opens.
+    /// A memory, a clock, and the user who opens.
     struct Bench {
         memory: PathMemory,
         now: Instant,
@@ -204,14 +207,14 @@ mod tests {
             self.memory.advise_syn(self.user, key(edge), self.now)
         }
 
-        /// None if a SYN with data may leave, as one then does.
+        /// Returns `None` if a SYN with data may leave, and counts one as sent.
         fn reason(&self, edge: u16) -> Option<PathReason> {
             self.memory.begin_syn(self.user, key(edge), self.now).err()
         }
     }
 
     #[test]
-    fn a_new_path_is_used_and_nothing_is_known_of_it() {
+    fn a_new_path_is_used_without_a_known_round_trip() {
         assert_eq!(Bench::new().advice(1), SynAdvice::Use { rtt: None });
     }
 
@@ -226,12 +229,12 @@ mod tests {
         let expected = SynAdvice::Bare { reason: PathReason::SynLost, until, rtt: Some(RTT) };
         assert_eq!(bench.advice(1), expected);
         let other = Bench { user: None, ..bench };
-        assert_eq!(other.advice(1), SynAdvice::Use { rtt: Some(RTT) }, "true for everybody");
+        assert_eq!(other.advice(1), SynAdvice::Use { rtt: Some(RTT) }, "shared by all users");
     }
 
-    /// Whoever likes can show cookies that no server takes, and have names of servers that take nothing.
+    /// Any user can show cookies that no server accepts, and connect to servers that accept none.
     #[test]
-    fn what_one_user_met_is_held_against_nobody_else() {
+    fn failures_of_one_user_do_not_count_against_others() {
         let (count, per_edge) = (u16::from(FAILURES_TO_BLOCK_NETWORK), REFUSALS_TO_BLOCK);
         for verdict in [Verdict::Refused, Verdict::Lost] {
             let mut bench = Bench::new();
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_probes_or_succeeds_for_another() {
+    fn users_probe_and_succeed_separately() {
         let mut bench = Bench::new();
         bench.record(1, &[Verdict::Lost; 2]);
         bench.user = Some(1001);
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fills_the_memory_makes_nobody_else_forget() {
+    fn a_user_who_fills_the_memory_evicts_only_its_own() {
         let mut bench = Bench::new();
         bench.record(1, &[Verdict::Lost; 2]);
         bench.user = Some(666);
@@ -273,7 +276,7 @@ mod tests {
             bench.record(edge, &[Verdict::Lost; 2]);
         }
         let tables = &mut bench.memory.lock().syn;
-        assert!(tables.paths.get(&(Some(666), key(first))).is_none(), "its own gave way");
+        assert!(tables.paths.get(&(Some(666), key(first))).is_none(), "another's was evicted");
         assert!(tables.paths.get(&(Some(666), key(last))).is_some());
         assert!(tables.paths.get(&(ME, key(1))).is_some());
     }
@@ -290,7 +293,7 @@ mod tests {
             assert_eq!(bench.reason(1), None);
             bench.record(1, &[Verdict::Accepted]);
             bench.record(1, &most);
-            assert_eq!(bench.reason(1), None, "not in a row");
+            assert_eq!(bench.reason(1), None, "failures not in a row blocked the path");
             bench.record(1, &[verdict]);
             assert_eq!(bench.reason(1), Some(reason));
             assert_eq!(bench.reason(2), None, "another edge");
@@ -316,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn to_be_advised_is_not_to_begin() {
+    fn advice_does_not_start_a_probe() {
         let mut bench = Bench::new();
         bench.record(1, &[Verdict::Lost; 2]);
         bench.now += BACKOFF_FIRST;
@@ -350,7 +353,8 @@ mod tests {
         let mut bench = Bench::new();
         bench.record(1, &[Verdict::Lost; 2]);
         bench.now += BACKOFF_FIRST;
-        // The path for two minutes now, and the network, whose first failures these are, for one.
+        // The path is now blocked for two minutes, and the network, whose first failures these are,
+        // for one.
         bench.record(1, &[Verdict::Lost]);
         bench.record(2, &[Verdict::Lost]);
         bench.record(3, &[Verdict::Lost]);
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_and_syns_are_remembered_apart() {
+    fn datagrams_and_syns_have_separate_records() {
         let bench = Bench::new();
         bench.record(1, &[Verdict::Lost; 9]);
         let advice = bench.memory.advise(key(1), bench.now);
@@ -382,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_expected_to_offer_what_it_offered_last() {
+    fn a_name_is_expected_to_repeat_its_last_offer() {
         let memory = PathMemory::new();
         assert!(!memory.expects_syn_offer("www.example"));
         memory.record_syn_offer("www.example", false);

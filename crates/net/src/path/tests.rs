@@ -83,7 +83,7 @@ fn silences_of_parallel_openings_do_not_double_the_back_off() {
 }
 
 #[test]
-fn one_at_a_time_probes_after_the_back_off() {
+fn one_connection_at_a_time_probes_after_the_back_off() {
     let mut bench = Bench::new();
     bench.record(&[Outcome::Silent; BLOCKING]);
     bench.pass(BACKOFF_FIRST - MILLISECOND);
@@ -130,7 +130,7 @@ fn a_late_datagram_corrects_the_grace_instead_of_blocking() {
 }
 
 #[test]
-fn later_than_any_grace_is_a_failure_but_one_only() {
+fn a_datagram_later_than_any_grace_is_one_failure() {
     let bench = Bench::new();
     (1..BLOCKING).for_each(|_| bench.record(&[Outcome::Silent, late(51)]));
     bench.assert_turbo(false);
@@ -147,7 +147,7 @@ fn a_datagram_that_some_grace_covers_lifts_the_block() {
 }
 
 #[test]
-fn a_refusal_needs_no_second_one() {
+fn one_refusal_blocks() {
     for (outcome, reason) in
         [(Outcome::Unreachable, PathReason::Unreachable), (Outcome::Refused, PathReason::Refused)]
     {
@@ -158,7 +158,7 @@ fn a_refusal_needs_no_second_one() {
 }
 
 #[test]
-fn a_reset_holds_a_day_on_every_network_and_whatever_follows() {
+fn a_reset_blocks_every_network_for_a_day() {
     let mut bench = Bench::new();
     bench.record(&[Outcome::Reset, opened(1)]);
     bench.assert_plain(PathReason::Reset, RESET_LIFE);
@@ -172,7 +172,7 @@ fn a_reset_holds_a_day_on_every_network_and_whatever_follows() {
 }
 
 #[test]
-fn paths_do_not_know_of_each_other() {
+fn paths_are_independent() {
     let bench = Bench::new();
     bench.record(&[Outcome::Unreachable]);
     let other_network = PathKey { local: [10, 9, 9, 9].into(), ..key(1) };
@@ -199,7 +199,7 @@ fn paths_at_the_limit_and_one_over() {
         bench.memory.record(key(n), Outcome::Unreachable, bench.now);
     }
     bench.assert_plain(PathReason::Unreachable, BACKOFF_FIRST);
-    // Path 1 was just used, so that path 2 gives way.
+    // Path 1 was just used, so path 2 is evicted.
     bench.memory.record(key(count + 1), Outcome::Unreachable, bench.now);
     bench.assert_plain(PathReason::Unreachable, BACKOFF_FIRST);
     assert!(matches!(bench.memory.advise(key(2), bench.now), Advice::Turbo { .. }));
@@ -207,7 +207,7 @@ fn paths_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn flights_are_counted_up_to_the_slots_of_a_client() {
+fn flights_are_counted_up_to_the_largest_slot_number() {
     let memory = PathMemory::new();
     assert_eq!(memory.slots_for("www.example"), None);
     memory.record_flight("www.example", 0);
@@ -249,7 +249,7 @@ fn slots_at_the_budget_and_one_over() {
 }
 
 #[test]
-fn reservations_share_a_path_and_not_others() {
+fn reservations_on_other_paths_do_not_count() {
     let bench = Bench::new();
     let mut held = Vec::new();
     let granted: usize = std::iter::from_fn(|| {
@@ -275,9 +275,10 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 proptest! {
-    /// Whatever happened: a plain advice ends within the longest back-off, one probe at a time.
+    /// For any outcomes: plain advice ends within the longest back-off, and one probe runs at a
+    /// time.
     #[test]
-    fn no_path_is_lost_for_ever(steps in prop::collection::vec((outcome(), 0u64..5000), 0..60)) {
+    fn no_path_is_blocked_forever(steps in prop::collection::vec((outcome(), 0u64..5000), 0..60)) {
         let mut bench = Bench::new();
         for (outcome, seconds) in steps {
             bench.record(&[outcome]);
@@ -298,7 +299,9 @@ proptest! {
     }
 
     #[test]
-    fn never_above_the_budget(steps in prop::collection::vec((1usize..20, 1usize..5000, any::<bool>()), 0..60)) {
+    fn never_above_the_budget(
+        steps in prop::collection::vec((1usize..20, 1usize..5000, any::<bool>()), 0..60),
+    ) {
         let bench = Bench::new();
         let mut held: Vec<SlotReservation> = Vec::new();
         for (slots, bytes, release) in steps {
@@ -308,13 +311,14 @@ proptest! {
             held.extend(bench.memory.reserve_slots(key(1), slots, bytes));
             let total: usize = held.iter().map(|reservation| reservation.bytes).sum();
             prop_assert!(total <= SLOT_BUDGET);
-            prop_assert_eq!(bench.memory.lock().in_flight.get(&key(1)).copied().unwrap_or(0), total);
+            let in_flight = bench.memory.lock().in_flight.get(&key(1)).copied();
+            prop_assert_eq!(in_flight.unwrap_or(0), total);
         }
     }
 }
 
 #[test]
-fn a_flight_whose_end_was_not_seen_only_raises_what_is_known() {
+fn an_incomplete_flight_only_raises_the_known_size() {
     let memory = PathMemory::new();
     memory.record_long_flight("a.example", 5);
     assert_eq!(memory.slots_for("a.example"), Some(5));

@@ -4,7 +4,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::*;
 
-/// Longer than any test may take: what waits for it would hang.
+/// Longer than any test may take: a test that waits for it would hang.
 const NEVER: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(30);
 
@@ -14,7 +14,8 @@ fn listener() -> (StdListener, SocketAddr) {
     (listener, addr)
 }
 
-/// An address at which nobody listens: as long as this runs, the kernel gives its port to nobody else.
+/// Returns an address without a listener: while this runs, the kernel gives its port to no other
+/// socket.
 fn refusing() -> SocketAddr {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
@@ -38,7 +39,8 @@ fn black_hole() -> BlackHole {
     BlackHole { addr, _listener: listener, _filler: StdStream::connect(addr).unwrap() }
 }
 
-/// Sockets of this host that wait for a SYN-ACK from this address (state 02 in /proc/net/tcp).
+/// Counts sockets of this host that wait for a SYN-ACK from this address (state 02 in
+/// /proc/net/tcp).
 fn waiting_for(addr: SocketAddr) -> usize {
     let port = format!("0100007F:{:04X} 02", addr.port());
     std::fs::read_to_string("/proc/net/tcp")
@@ -52,7 +54,7 @@ fn addresses(list: &[&str]) -> Vec<SocketAddr> {
     list.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// The order in which a race would try what it knows.
+/// Returns the order in which a race would try its addresses.
 fn order(race: &mut Race) -> Vec<SocketAddr> {
     std::iter::from_fn(|| race.waiting.pop()).collect()
 }
@@ -93,11 +95,10 @@ async fn a_refusal_starts_the_next_at_once() {
     let won = race.winner().await.unwrap();
     assert_eq!((won.addr, won.attempts), (good, 2));
     assert!(won.stream.nodelay().unwrap() && won.connected >= won.started);
-    assert_eq!(race.first(), Some(good), "the first that has not failed");
+    assert_eq!(race.first(), Some(good), "not the first that has not failed");
     let [first, second] = race.attempts() else { panic!("two attempts: {race:?}") };
-    assert!(
-        matches!(&first.outcome, Outcome::Failed(error) if error.kind() == io::ErrorKind::ConnectionRefused)
-    );
+    let Outcome::Failed(error) = &first.outcome else { panic!("no failure: {first:?}") };
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     assert!(matches!(second.outcome, Outcome::Connected) && second.started >= first.ended.unwrap());
 }
 
@@ -117,7 +118,7 @@ async fn silence_starts_the_next_after_the_delay_and_the_loser_is_closed() {
 }
 
 #[tokio::test]
-async fn each_delay_starts_one_attempt_more() {
+async fn each_delay_starts_one_more_attempt() {
     let (_listener, good) = listener();
     let (hole_a, hole_b) = (black_hole(), black_hole());
     let mut race = Race::new([hole_a.addr, hole_b.addr, good], SHORT);
@@ -125,7 +126,7 @@ async fn each_delay_starts_one_attempt_more() {
 }
 
 #[tokio::test]
-async fn the_first_failure_names_the_error_of_the_race() {
+async fn the_race_reports_the_error_of_the_first_failure() {
     let (one, two) = (refusing(), refusing());
     let error = Race::new([one, two], NEVER).winner().await.unwrap_err();
     assert_eq!((error.cause, error.attempts.len()), (RaceFailure::AllFailed, 2));
@@ -182,7 +183,7 @@ async fn the_local_address_is_used() {
 }
 
 #[tokio::test]
-async fn an_address_that_failed_is_not_the_first_any_more() {
+async fn an_address_that_failed_is_no_longer_the_first() {
     let (refused, hole) = (refusing(), black_hole());
     let mut race = Race::new([refused, hole.addr], NEVER);
     assert_eq!(race.first(), Some(refused));
@@ -194,13 +195,13 @@ async fn an_address_that_failed_is_not_the_first_any_more() {
     assert_eq!(race.first(), Some(hole.addr));
 }
 
-/// An attempt that was begun elsewhere, as with data in the SYN.
+/// An attempt that was started elsewhere, as with data in the SYN.
 async fn begun(addr: SocketAddr) -> io::Result<TcpStream> {
     TcpStream::connect(addr).await
 }
 
 #[tokio::test]
-async fn a_race_that_is_held_starts_nothing_and_does_not_fail() {
+async fn a_paused_race_starts_nothing_and_does_not_fail() {
     let (_listener, good) = listener();
     let mut race = Race::new([good], NEVER);
     race.hold(true);
@@ -212,11 +213,11 @@ async fn a_race_that_is_held_starts_nothing_and_does_not_fail() {
     let mut race = Race::new([], NEVER).with_limit(SHORT);
     race.hold(true);
     let error = race.winner().await.unwrap_err();
-    assert_eq!(error.cause, RaceFailure::OutOfTime, "the limit holds all the same");
+    assert_eq!(error.cause, RaceFailure::OutOfTime, "the limit did not hold");
 }
 
 #[tokio::test]
-async fn an_attempt_begun_elsewhere_takes_its_addresss_turn() {
+async fn an_attempt_started_elsewhere_takes_its_addresss_turn() {
     let (_listener, good) = listener();
     let hole = black_hole();
     let mut race = Race::new([good, hole.addr], NEVER);
@@ -229,7 +230,7 @@ async fn an_attempt_begun_elsewhere_takes_its_addresss_turn() {
 }
 
 #[tokio::test]
-async fn an_attempt_begun_elsewhere_that_fails_is_followed_by_a_usual_one_there() {
+async fn a_failed_attempt_started_elsewhere_is_repeated_normally() {
     let (_listener, good) = listener();
     let hole = black_hole();
     let mut race = Race::new([good, hole.addr], NEVER);
@@ -239,7 +240,7 @@ async fn an_attempt_begun_elsewhere_that_fails_is_followed_by_a_usual_one_there(
     assert_eq!((won.addr, won.number, won.attempts), (good, 1, 2));
     assert!(matches!(race.attempts()[number].outcome, Outcome::Failed(_)));
 
-    // Once: the usual one fails for good.
+    // Only once: the normal attempt fails for good.
     let refused = refusing();
     let mut race = Race::new([refused], NEVER);
     race.start(refused, begun(refused));
@@ -248,7 +249,7 @@ async fn an_attempt_begun_elsewhere_that_fails_is_followed_by_a_usual_one_there(
 }
 
 #[tokio::test]
-async fn an_address_can_be_tried_beside_itself_and_the_loser_is_closed() {
+async fn two_attempts_at_one_address_can_run_and_the_loser_is_closed() {
     let (_listener, good) = listener();
     let hole = black_hole();
     let mut race = Race::new([good], NEVER);
@@ -263,7 +264,7 @@ async fn an_address_can_be_tried_beside_itself_and_the_loser_is_closed() {
 }
 
 #[tokio::test]
-async fn one_beside_is_enough_if_the_first_then_fails() {
+async fn a_second_attempt_at_an_address_replaces_the_repetition() {
     let hole = black_hole();
     let mut race = Race::new([hole.addr], NEVER).with_limit(SHORT);
     let late = async {
@@ -277,7 +278,7 @@ async fn one_beside_is_enough_if_the_first_then_fails() {
 }
 
 #[tokio::test]
-async fn an_address_can_be_put_off() {
+async fn an_address_can_be_deferred() {
     let (_listener, good) = listener();
     let (hole, other) = (black_hole(), black_hole());
     let mut race = Race::new([hole.addr, other.addr, good], NEVER);

@@ -5,7 +5,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// Set by a test that runs itself again in a network namespace of its own.
+/// Environment variable set by a test that runs itself again in its own network namespace.
 const INSIDE: &str = "HEADSTART_TEST_INSIDE";
 
 async fn accepted(
@@ -34,7 +34,7 @@ async fn a_direct_connection_was_not_redirected() {
 
 /// Needs root, nft and unshare: HEADSTART_TEST_NET=1.
 #[test]
-fn a_redirected_connection_tells_where_it_was_going() {
+fn a_redirected_connection_reports_its_original_destination() {
     if std::env::var_os(INSIDE).is_some() {
         return inside_namespace();
     }
@@ -60,7 +60,7 @@ fn a_redirected_connection_tells_where_it_was_going() {
 
 fn inside_namespace() {
     run("ip", &["link", "set", "lo", "up"]);
-    // Addresses that exist nowhere but in the rules: all of 192.0.2.0/24 and 2001:db8::/32 is local here.
+    // Addresses that exist only in the rules: all of 192.0.2.0/24 and 2001:db8::/32 is local here.
     run("ip", &["route", "add", "local", "192.0.2.0/24", "dev", "lo"]);
     run("ip", &["route", "add", "local", "2001:db8::/32", "dev", "lo"]);
     run("nft", &["add table inet lab"]);

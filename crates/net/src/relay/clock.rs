@@ -1,4 +1,4 @@
-//! The limits of time.
+//! The time limits of a relay.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::{RelayLimits, RelayReason};
 
-/// The limits of a relay on one timer, which is set again only when it fires.
+/// The limits of a relay on one timer, which is reset only when it fires.
 pub(crate) struct Clock {
     limits: RelayLimits,
     started: Instant,
@@ -22,13 +22,13 @@ impl Clock {
         Self::since(limits, Instant::now())
     }
 
-    /// A clock that was started then.
+    /// Creates a clock that started at `started`.
     pub(crate) fn since(limits: RelayLimits, started: Instant) -> Self {
         let last_moved = started;
         Self { limits, started, last_moved, moved: 0, half_closed: false, sleep: None }
     }
 
-    /// Notes progress (`moved` differs from last time) and says when a limit is reached.
+    /// Notes progress (`moved` differs from last time); ready when a limit is reached.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -74,14 +74,14 @@ impl Clock {
         }
     }
 
-    /// The limit that is reached first.
+    /// Returns the limit that is reached first.
     fn next(&self) -> Option<(Instant, RelayReason)> {
         let idle = match (self.limits.idle, self.limits.half_closed_idle) {
             (Some(idle), Some(half_closed)) if self.half_closed => Some(idle.min(half_closed)),
             (None, half_closed) if self.half_closed => half_closed,
             (idle, _) => idle,
         };
-        // A limit beyond the end of the clock is none.
+        // A limit beyond the range of the clock counts as none.
         let idle = idle.and_then(|idle| self.last_moved.checked_add(idle));
         let total = self.limits.total.and_then(|total| self.started.checked_add(total));
         match (idle, total) {

@@ -1,4 +1,4 @@
-//! One direction of a relay: bytes from one connection, held at most briefly, to the other.
+//! One direction of a relay: bytes from one connection to the other, held briefly at most.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,33 +16,34 @@ use super::pipe::Pipe;
 /// Bytes copied at a time; also the most that one direction holds while it copies.
 pub const COPY_BUFFER: usize = 64 * 1024;
 
-/// Bytes read in one piece from which on a direction splices, until a piece is smaller again.
+/// Piece size in bytes from which a direction splices, until a piece is smaller again.
 ///
-/// A piece that fills the buffer says that more is waiting. On loopback splicing took 50 to 80 % of the processor time of
-/// copying from there on, and saved nothing for pieces of up to 32 kB, which arrive one at a time.
+/// A piece that fills the buffer shows that more is waiting. On loopback, splicing took 50 to 80 %
+/// of the processor time of copying from there on, and saved nothing for pieces of up to 32 kB,
+/// which arrive one at a time.
 pub const SPLICE_AFTER: usize = COPY_BUFFER;
 
-/// Pieces moved before other tasks get their turn: 16 pieces of a full pipe are about 2 ms at 10 GB/s.
+/// Pieces moved before the task yields: 16 pieces of a full pipe are about 2 ms at 10 GB/s.
 const PIECES_PER_POLL: usize = 16;
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; COPY_BUFFER].into_boxed_slice());
 }
 
-/// Which connection failed.
+/// A failed connection.
 pub(crate) enum Fault {
-    /// The one that is read.
+    /// The connection being read.
     From(io::Error),
-    /// The one that is written.
+    /// The connection being written.
     To(io::Error),
 }
 
-/// Bytes on their way in one direction.
+/// Bytes under way in one direction.
 #[derive(Default)]
 pub(crate) struct Direction {
     held: Held,
     stage: Stage,
-    /// The last piece was so large that the next is worth a pipe.
+    /// True if the last piece was so large that the next is worth a pipe.
     bulk: bool,
     bytes: u64,
 }
@@ -59,19 +60,19 @@ enum Held {
     Piped(Pipe),
 }
 
-/// How far a direction has come.
+/// Progress of a direction.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
     #[default]
     Reading,
-    /// The sender has ended; what is held goes out first, then the end.
+    /// The sender has ended; the held bytes go out first, then the end.
     Ended,
     /// The end was passed on.
     Done,
 }
 
 impl Direction {
-    /// Goes on at `stage`: `held` was read and not yet written, `bytes` were written before.
+    /// Resumes at `stage`: `held` was read and not yet written, `bytes` were written before.
     pub(crate) fn resumed(held: Vec<u8>, stage: Stage, bytes: u64) -> Self {
         let held = match held.len() {
             0 => Held::Nothing,
@@ -80,23 +81,23 @@ impl Direction {
         Self { held, stage, bulk: false, bytes }
     }
 
-    /// Bytes that the receiving connection took.
+    /// Returns the number of bytes that the receiving connection took.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether a failure of the sender would be seen by reading from it.
+    /// Returns true if reading from the sender would show its failure.
     pub(super) fn is_reading(&self) -> bool {
         self.stage == Stage::Reading && matches!(self.held, Held::Nothing)
     }
 
-    /// Whether the sender has ended.
+    /// Returns true once the sender has ended.
     pub(super) fn is_done(&self) -> bool {
         self.stage != Stage::Reading
     }
 
-    /// Moves bytes; ready when the sender has ended and everything was written. The end itself is passed on by
-    /// [`Self::pass_end_on`].
+    /// Moves bytes; ready when the sender has ended and everything was written.
+    /// [`Self::pass_end_on`] passes on the end itself.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -112,14 +113,15 @@ impl Direction {
         result
     }
 
-    /// Tells the receiver that no more will come.
+    /// Signals the receiver that no more will come.
     pub(super) fn pass_end_on(&mut self, to: &TcpStream) -> Result<(), Fault> {
         if self.stage == Stage::Done {
             return Ok(());
         }
         self.stage = Stage::Done;
         match SockRef::from(to).shutdown(Shutdown::Write) {
-            // It was shut down before the relay began, and has since ended the other way too.
+            // It was shut down before the relay started, and has since ended in the other direction
+            // too.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             result => result.map_err(Fault::To),
         }
@@ -185,7 +187,7 @@ impl Direction {
         Ok(())
     }
 
-    /// Reads one piece and writes it at once; what the receiver does not take is kept.
+    /// Reads one piece and writes it at once; keeps what the receiver does not accept.
     fn copy(&mut self, from: &TcpStream, to: &TcpStream) -> Result<(), Fault> {
         BUFFER.with_borrow_mut(|buffer| {
             let read = match read(from, buffer) {
@@ -226,8 +228,8 @@ impl Held {
     }
 }
 
-/// Reads what there is; a piece shorter than the buffer marks the connection as empty, which spares the call that
-/// would say so (epoll is edge-triggered: what comes later is announced again).
+/// Reads what is there. A piece shorter than the buffer marks the connection as empty, which saves
+/// the call that would report it (epoll is edge-triggered: later bytes are announced again).
 fn read(from: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     let mut read = 0;
     let result = from.try_io(Interest::READABLE, || {

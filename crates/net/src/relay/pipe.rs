@@ -1,4 +1,4 @@
-//! Pipes for splice(2), kept for reuse by the thread and limited for the process.
+//! Pipes for splice(2), kept for reuse by the thread and limited in number for the process.
 
 use std::cell::RefCell;
 use std::io;
@@ -8,17 +8,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use tokio::net::TcpStream;
 
-/// Capacity asked for a pipe, bytes: the most that an unprivileged process may ask for by default (pipe-max-size in
-/// proc_sys_fs(5)). Where it is refused a pipe keeps the kernel's size.
+/// Capacity requested for a pipe, in bytes: the most that an unprivileged process may request by
+/// default (pipe-max-size in proc_sys_fs(5)). If the kernel refuses, the pipe keeps its default
+/// size.
 pub const PIPE_CAPACITY: usize = 1 << 20;
 
 /// Most pipes in use in the process at one time.
 ///
-/// 512 pipes are 1024 descriptors and, all full, 512 MB of pages that would otherwise lie in socket buffers. A pipe is
-/// in use only while a burst goes through it.
+/// 512 pipes are 1024 descriptors and, all full, 512 MB of pages that would otherwise lie in socket
+/// buffers. A pipe is in use only while a burst passes through it.
 pub const PIPES_IN_USE: usize = 512;
 
-/// Empty pipes kept by a thread: as many as bursts overlap in one thread when receivers stall now and then.
+/// Empty pipes kept by a thread: as many as bursts overlap in one thread when receivers
+/// occasionally stall.
 const PIPES_KEPT: usize = 16;
 
 static QUOTA: Quota = Quota::new(PIPES_IN_USE);
@@ -32,7 +34,7 @@ struct Ends {
     write: OwnedFd,
 }
 
-/// How many pipes may be in use, and are.
+/// Limit on the pipes in use, and their current number.
 pub(super) struct Quota {
     most: usize,
     used: AtomicUsize,
@@ -56,7 +58,7 @@ impl Quota {
     }
 }
 
-/// A pipe in use; goes back to its thread's store when dropped empty.
+/// A pipe in use; returns to its thread's store when dropped empty.
 pub(super) struct Pipe {
     ends: Option<Ends>,
     held: usize,
@@ -81,13 +83,13 @@ impl Pipe {
         ends.map(|ends| Self { ends: Some(ends), held: 0, quota })
     }
 
-    /// Bytes in the pipe.
+    /// Returns the number of bytes in the pipe.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Moves what the connection has into the pipe, which must be empty: then `WouldBlock` can only mean that the
-    /// connection has nothing. `Ok(0)` is the end of the stream.
+    /// Moves bytes from the connection into the pipe, which must be empty: then `WouldBlock` can
+    /// only mean that the connection has none. `Ok(0)` is the end of the stream.
     pub(super) fn fill(&mut self, from: &TcpStream) -> io::Result<usize> {
         debug_assert_eq!(self.held, 0, "a full pipe and an empty connection look alike");
         let Some(ends) = &self.ends else { return Ok(0) };
@@ -96,7 +98,7 @@ impl Pipe {
         Ok(moved)
     }
 
-    /// Moves what the pipe holds into the connection.
+    /// Moves bytes from the pipe into the connection.
     pub(super) fn drain(&mut self, to: &TcpStream) -> io::Result<usize> {
         let Some(ends) = &self.ends else { return Ok(0) };
         let moved = splice(&ends.read, None, to, None, self.held, FLAGS)?;
@@ -105,7 +107,8 @@ impl Pipe {
     }
 }
 
-/// MOVE is a hint; NONBLOCK is for the pipe's end, the connection is non-blocking by itself.
+/// MOVE is a hint; NONBLOCK applies to the pipe's end, since the connection is already
+/// non-blocking.
 const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
 impl Drop for Pipe {
@@ -113,7 +116,7 @@ impl Drop for Pipe {
         self.quota.give_back();
         let Some(ends) = self.ends.take() else { return };
         if self.held == 0 {
-            // At the end of the thread there is no store any more, and the pipe is closed.
+            // When the thread ends its store is gone, and the pipe is closed.
             let _ = KEPT.try_with(|kept| {
                 let mut kept = kept.borrow_mut();
                 if kept.len() < PIPES_KEPT {
@@ -126,7 +129,7 @@ impl Drop for Pipe {
 
 fn open() -> io::Result<Ends> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    // Refused beyond the user's share of pipe memory (pipe(7)): the smaller pipe serves too.
+    // Fails beyond the user's share of pipe memory (pipe(7)): the smaller pipe works too.
     let _ = fcntl_setpipe_size(&write, PIPE_CAPACITY);
     Ok(Ends { read, write })
 }

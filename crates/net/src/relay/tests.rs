@@ -13,7 +13,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(40);
 
-/// Both peers of a relay that runs.
+/// Both peers of a running relay.
 struct Running {
     a: TcpStream,
     b: TcpStream,
@@ -104,7 +104,7 @@ async fn bytes_are_exact_both_ways_at_once() {
         let mut numbers = Numbers(seed << 40 | 0x9e37_79b9);
         let (up, down) = (numbers.bytes(5_000_001), numbers.bytes(3_000_003));
         let mut running = Running::start_with(RelayLimits::default(), |stream| {
-            // Small enough, the last time, that a receiver takes a piece only in part.
+            // Small enough, in the last run, that a receiver accepts a piece only in part.
             SockRef::from(stream).set_send_buffer_size(1_000_000 >> (2 * seed)).unwrap();
         })
         .await;
@@ -192,7 +192,8 @@ async fn a_reset_of_a_side_that_has_ended_is_passed_on() {
         let end = tokio::time::timeout(PATIENCE, relay).await.unwrap().unwrap();
         let side = if swap { Side::B } else { Side::A };
         assert!(matches!(end.reason, RelayReason::Reset(at) if at == side), "{end:?}");
-        // `b` has read its end already; the reset after it shows as EPIPE (tcp_reset in CLOSE_WAIT).
+        // `b` has read its end already; the reset after it shows as EPIPE (tcp_reset in
+        // CLOSE_WAIT).
         b.ready(Interest::ERROR).await.unwrap();
         let error = b.take_error().unwrap().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
@@ -219,7 +220,7 @@ async fn the_idle_limit_resets_both() {
 }
 
 #[tokio::test]
-async fn bytes_put_the_idle_limit_off() {
+async fn bytes_extend_the_idle_limit() {
     // Long enough that a busy machine does not reach it between two bytes.
     let idle = Duration::from_secs(1);
     let limits = RelayLimits { idle: Some(idle), ..RelayLimits::default() };
@@ -256,7 +257,7 @@ async fn the_total_limit_holds_for_a_busy_relay() {
 
 #[tokio::test]
 async fn a_slow_reader_stops_the_sender() {
-    // The kernel doubles what is asked, and counts its own overhead; 8 x is beyond both.
+    // The kernel doubles the requested size, and counts its own overhead; 8 x is beyond both.
     let socket_buffer = 64 * 1024;
     let running = Running::start_with(RelayLimits::default(), |stream| {
         SockRef::from(stream).set_send_buffer_size(socket_buffer).unwrap();
@@ -274,7 +275,7 @@ async fn a_slow_reader_stops_the_sender() {
     assert_eq!(counts.a_to_b(), sent as u64);
 }
 
-/// Writes until nothing is taken for a while; says how much was taken.
+/// Writes until nothing is accepted for a while; returns how much was accepted.
 async fn write_until_stalled(stream: &mut TcpStream) -> usize {
     let piece = vec![7; 100_000];
     let mut sent = 0;
@@ -306,7 +307,7 @@ async fn dropping_the_future_resets_both() {
 }
 
 #[tokio::test]
-async fn a_pipe_with_bytes_in_it_is_not_used_again() {
+async fn a_pipe_with_bytes_in_it_is_not_reused() {
     let ((mut a, relay_a), (mut b, relay_b)) = (pair().await, pair().await);
     a.write_all(b"secret of another connection").await.unwrap();
     relay_a.readable().await.unwrap();

@@ -11,22 +11,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Moved;
 use crate::acceptor::ProvenAddr;
 
-/// Bytes read from the transport at a time, on the stack: two records of the largest size, which have some bytes more
-/// than their plain text.
+/// Bytes read from the transport at a time, on the stack: two records of the largest size, which
+/// are slightly longer than their plain text.
 const READ: usize = 33 * 1024;
 
-/// Plain text taken in one write: four records, whose bytes then leave in one system call. It bounds what a
-/// connection holds, since nothing more is taken before they have left.
+/// Plain text accepted in one write: four records, whose bytes then leave in one system call. It
+/// bounds the memory of a connection, since no more is accepted before they have left.
 const WRITE: usize = 64 * 1024;
 
-/// Bytes on their way to the transport with which a reader still goes on: more than any write leaves. Only a peer
-/// that asks for new keys again and again, and takes none of the answers, makes so many.
+/// Bytes under way to the transport up to which a reader still goes on: more than any write leaves.
+/// Only a peer that keeps requesting new keys and reads none of the answers causes so many.
 pub(super) const BACKLOG: usize = 2 * WRITE;
 
-/// A record's plain text (RFC 8446 section 5.1): what one call of OpenSSL gives at most.
+/// Plain text of a record (RFC 8446 section 5.1): the most that one call of OpenSSL returns.
 const RECORD: usize = 16 * 1024;
 
-/// How far a connection has come.
+/// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Nothing can be read or written.
@@ -35,33 +35,34 @@ pub(super) enum Stage {
     Early,
     /// The handshake is done.
     Open,
-    /// It failed; whoever asks is told so.
+    /// It failed; every later call reports the error.
     Failed(io::ErrorKind),
 }
 
 pub(super) struct Engine<S> {
     conn: Conn,
-    /// None once it was closed from elsewhere.
+    /// `None` once it was closed from elsewhere.
     transport: Option<S>,
-    /// A server's client may yet turn out to be at another address.
+    /// Set for a server, whose client may still turn out to have another address.
     proven: Option<ProvenAddr>,
-    /// Records on their way to the transport.
+    /// Records under way to the transport.
     outgoing: Vec<u8>,
-    /// How many bytes of them are there.
+    /// Number of their bytes already there.
     sent: usize,
-    /// Whether the transport was written to since it was flushed.
+    /// True if the transport was written to since it was flushed.
     unflushed: bool,
-    /// Early data nobody has read yet: it has to be taken for the handshake to go on. As much as the
-    /// session allows, at most.
+    /// Early data not read yet: it must be taken for the handshake to go on. Bounded by the
+    /// session's limit.
     early: Vec<u8>,
     stage: Stage,
     /// The transport has ended.
     ended: bool,
     /// close_notify is written, or about to be.
     closing: bool,
-    /// A client that has written early data: nothing of the server's can be read or answered meanwhile.
+    /// True for a client that has written early data: it cannot read or answer anything of the
+    /// server's meanwhile.
     sends_early: bool,
-    /// Something came that another task may wait for.
+    /// True if something came that another task may wait for.
     changed: bool,
     moved: Moved,
 }
@@ -105,12 +106,12 @@ impl<S> Engine<S> {
         self.transport.as_ref()
     }
 
-    /// Whether others may have got something to do since it was asked last.
+    /// Returns true if other tasks may have something to do since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::replace(&mut self.changed, false)
     }
 
-    /// Whatever is polled later fails.
+    /// Takes the transport; all later polls fail.
     pub(super) fn take_transport(&mut self) -> Option<S> {
         self.fail_as(io::ErrorKind::NotConnected);
         self.transport.take()
@@ -121,7 +122,7 @@ impl<S> Engine<S> {
         self.changed = true;
     }
 
-    /// The first failure is the one that is told.
+    /// Records a failure; the first one is the one reported.
     fn fail_as(&mut self, kind: io::ErrorKind) {
         if !matches!(self.stage, Stage::Failed(_)) {
             self.enter(Stage::Failed(kind));
@@ -134,7 +135,8 @@ impl<S> Engine<S> {
         error
     }
 
-    /// A client proves its address by what it says on TCP: TLS has to know that before it hears what was said.
+    /// Passes on the client's address, which its bytes on TCP prove: TLS must know it before it
+    /// handles those bytes.
     fn learn_peer(&mut self) {
         if let Some(address) = self.proven.as_ref().and_then(ProvenAddr::get) {
             self.conn.set_peer(address.ip().to_canonical());
@@ -142,7 +144,7 @@ impl<S> Engine<S> {
         }
     }
 
-    /// Bytes that the transport has yet to take.
+    /// Returns the number of bytes that the transport has yet to accept.
     fn backlog(&self) -> usize {
         self.outgoing.len().saturating_sub(self.sent) + self.conn.leaving()
     }
@@ -153,14 +155,14 @@ impl<S> Engine<S> {
         buf.put_slice(self.early.get(..count).unwrap_or_default());
         self.early.drain(..count);
         if self.early.is_empty() {
-            // Not only empty: its memory is given back.
+            // Not only cleared: this frees the memory.
             self.early = Vec::new();
         }
         self.moved.read += count as u64;
         count > 0
     }
 
-    /// Goes on with the handshake; whether it is done.
+    /// Continues the handshake; returns true once it is done.
     fn advance(&mut self) -> Result<bool, TlsError> {
         match self.conn.handshake()? {
             Progress::Done => return Ok(true),
@@ -172,12 +174,12 @@ impl<S> Engine<S> {
             self.enter(Stage::Early);
         }
         self.take_early()?;
-        // The end of early data may have been among it, and the client's Finished behind that.
+        // The input may have held the end of early data, and the client's Finished behind it.
         Ok(matches!(self.conn.handshake()?, Progress::Done))
     }
 
-    /// Gives the reader all records that are there, as far as they fit, or the end; whether there was either. An end
-    /// or a failure behind a record comes again with the next read.
+    /// Gives the reader all records that are there, as far as they fit, or the end; returns true if
+    /// there was either. An end or a failure behind a record comes again with the next read.
     fn read_records(&mut self, buf: &mut ReadBuf<'_>) -> Result<bool, TlsError> {
         let before = self.moved.read;
         while buf.remaining() > 0 {
@@ -218,7 +220,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
                 Ok(done) => done,
                 Err(error) => return Poll::Ready(Err(self.fail(cx, error))),
             };
-            // Only input brings the handshake on: what cannot leave now leaves with a later poll.
+            // Only input drives the handshake: output that cannot leave now leaves with a later
+            // poll.
             if let Poll::Ready(sent) = self.poll_outgoing(cx) {
                 sent?;
             }
@@ -243,7 +246,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         }
     }
 
-    /// Every turn takes something from the transport, whose share of the task's time is bounded by tokio.
+    /// Reads plain text. Every round takes bytes from the transport, and tokio bounds the
+    /// transport's share of the task's time.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -265,8 +269,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
                 Ok(false) => {}
                 Err(error) => return Poll::Ready(Err(self.fail(cx, error))),
             }
-            // Records of the protocol itself may want an answer. Whether it leaves is the writer's concern, as
-            // long as it is little.
+            // Records of the protocol itself may need an answer. Sending it is the writer's
+            // concern, as long as it is small.
             if self.poll_outgoing(cx).is_pending() && self.backlog() > BACKLOG {
                 return Poll::Pending;
             }
@@ -289,13 +293,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
                 Ok(0) => {}
                 Ok(count) => {
                     self.moved.written += count as u64;
-                    // They are taken. A failure is told to the next write.
+                    // The bytes are accepted. The next write reports a failure.
                     let _ = self.poll_outgoing(cx);
                     return Poll::Ready(Ok(count));
                 }
                 Err(error) => return Poll::Ready(Err(self.fail(cx, error))),
             }
-            // TLS has to hear from the peer first.
+            // TLS must receive from the peer first.
             match self.stage {
                 Stage::Open => {
                     ready!(self.poll_incoming(cx))?;
@@ -306,7 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         }
     }
 
-    /// Ready when TLS may be given plain text, and all that it made before has left.
+    /// Ready when TLS may be given plain text, and all its earlier output has left.
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.closing {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -340,8 +344,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         self.poll_outgoing(cx)
     }
 
-    /// An answer to early data may be finished before the handshake is; a connection that is closed then would
-    /// reset when the client's Finished comes, and take the answer with it.
+    /// Shuts the stream down. An answer to early data may be complete before the handshake is;
+    /// closing the connection then would reset it when the client's Finished comes, and lose the
+    /// answer.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_open(cx))?;
         if !self.closing {
@@ -355,7 +360,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         }
     }
 
-    /// Ready when the peer has ended, or broken.
+    /// Ready when the peer has ended, or the connection failed.
     pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut room = [MaybeUninit::uninit(); READ];
         while let Some(transport) = &mut self.transport {
@@ -368,7 +373,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         Poll::Ready(())
     }
 
-    /// Ready when TLS has no byte left that the transport has not taken.
+    /// Ready when TLS has no byte left that the transport has not accepted.
     fn poll_outgoing(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match ready!(self.poll_send(cx)) {
             Ok(()) => Poll::Ready(Ok(())),
@@ -406,9 +411,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives TLS what the transport has; ready when that was something, or the end.
+    /// Gives TLS input from the transport; ready if there were bytes, or the end.
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // TLS was told, and still waits: for bytes that cannot come.
+        // TLS knows of the end, and still waits: for bytes that cannot come.
         let gone =
             if self.ended { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::NotConnected };
         let transport = match &mut self.transport {
@@ -433,8 +438,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Fails because of what the peer said, and tells it as far as that goes at once. The alert is the end: a
-    /// reset would overtake it.
+    /// Fails because of the peer's input, and sends the alert as far as that is possible at once.
+    /// The alert is the last thing sent: a reset would overtake it.
     fn fail(&mut self, cx: &mut Context<'_>, error: TlsError) -> io::Error {
         let kind = match error {
             TlsError::Truncated => io::ErrorKind::UnexpectedEof,

@@ -30,10 +30,10 @@ const NAME: &str = "www.example.com";
 
 type Stream = TlsStream<DuplexStream>;
 
-/// Where clients are that were accepted.
+/// Address of accepted clients.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A server and a client of it.
+/// A server and its client.
 struct Site {
     server: ServerContext,
     client: ClientContext,
@@ -43,7 +43,7 @@ struct Site {
 impl Site {
     fn new() -> Self {
         let ring = Arc::new(SharedRing::new(KeyRing::generate(now(), PERIOD).unwrap()));
-        // A filter that has run for an hour takes early data.
+        // A replay filter that has run for an hour accepts early data.
         let replay = MemoryFilter::with_clock(100, || Duration::from_secs(3600)).unwrap();
         let config = ServerConfig {
             early_data_max: 16 * 1024,
@@ -58,7 +58,7 @@ impl Site {
         }
     }
 
-    /// Both ends over a transport that holds `room` bytes each way.
+    /// Returns both ends over a transport that holds `room` bytes in each direction.
     fn connect(&self, session: Option<Session>, room: usize) -> (Stream, Stream) {
         let (near, far) = duplex(room);
         let client = self.client.connect(NAME, session, false).unwrap();
@@ -69,7 +69,7 @@ impl Site {
         TlsStream::new(self.server.accept(PEER, now()).unwrap(), far)
     }
 
-    /// A session, got by a connection that ends in order.
+    /// Returns a session from a connection that ended in order.
     async fn session(&self) -> Session {
         let (mut client, mut server) = self.connect(None, 1 << 16);
         let serve = tokio::spawn(async move {
@@ -90,7 +90,7 @@ fn now() -> UnixSeconds {
     UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs())
 }
 
-/// One for all tests.
+/// Returns one certificate for all tests.
 fn certificate() -> CertifiedKey {
     static CERTIFICATE: OnceLock<CertifiedKey> = OnceLock::new();
     CERTIFICATE.get_or_init(issue).clone()
@@ -112,7 +112,7 @@ fn issue() -> CertifiedKey {
     CertifiedKey::from_pem(&chain, &key.private_key_to_pem_pkcs8().unwrap()).unwrap()
 }
 
-/// Some bytes that are not all the same.
+/// Returns bytes that are not all the same.
 fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect()
 }
@@ -124,7 +124,7 @@ async fn others_wait() {
     }
 }
 
-/// Sends `sent` on one half and gives back what comes on the other.
+/// Sends `sent` on one half and returns what comes on the other.
 async fn exchange(stream: Stream, sent: Vec<u8>) -> (Vec<u8>, Stream) {
     let (mut reader, mut writer) = split(stream);
     let write = tokio::spawn(async move {
@@ -163,22 +163,22 @@ async fn early_data_is_answered_before_the_client_is_proven() {
     let (mut client, mut server) = site.connect(Some(session), 1 << 16);
     assert_eq!(client.write_early(b"question").await.unwrap(), 8);
     let (near, far) = (client.handle(), server.handle());
-    timeout(PATIENCE, far.opened()).await.expect("the question is there").unwrap();
+    timeout(PATIENCE, far.opened()).await.expect("the request did not arrive").unwrap();
     let mut question = [0; 8];
     server.read_exact(&mut question).await.unwrap();
     assert_eq!(&question, b"question");
     server.write_all(b"answer").await.unwrap();
-    assert!(!far.is_done(), "the client has said nothing else");
+    assert!(!far.is_done(), "the client has sent nothing else");
     assert_eq!(far.facts().early_data, EarlyData::Accepted);
     let mut answer = [0; 6];
     timeout(PATIENCE, client.read_exact(&mut answer)).await.expect("an answer").unwrap();
     assert_eq!(&answer, b"answer");
     assert_eq!(near.facts().early_data, EarlyData::Accepted);
-    timeout(PATIENCE, far.done()).await.expect("the client is proven").unwrap();
+    timeout(PATIENCE, far.done()).await.expect("the client was not proven").unwrap();
     assert!(far.is_done() && near.is_done() && far.facts().resumed);
 }
 
-/// As of a TurboTLS client whose TCP takes another way than its datagrams.
+/// A TurboTLS client's TCP connection may take another path than its datagrams.
 #[tokio::test]
 async fn cookies_are_for_the_address_that_tcp_has_proven() {
     let site = Site::new();
@@ -218,12 +218,12 @@ async fn early_data_that_another_task_took_wakes_the_reader() {
     let waits = [tokio::spawn(wait(handle.clone())), tokio::spawn(wait(handle))];
     others_wait().await;
     client.write_early(b"early").await.unwrap();
-    let bytes = timeout(PATIENCE, read).await.expect("the reader heard of it").unwrap().unwrap();
+    let bytes = timeout(PATIENCE, read).await.expect("the reader was not woken").unwrap().unwrap();
     assert_eq!(&bytes, b"early");
     client.flush().await.unwrap();
     timeout(PATIENCE, client.handle().done()).await.expect("done").unwrap();
     for wait in waits {
-        timeout(PATIENCE, wait).await.expect("those that waited hear of it").unwrap();
+        timeout(PATIENCE, wait).await.expect("a waiting task was not woken").unwrap();
     }
 }
 
@@ -232,7 +232,7 @@ async fn wait(handle: TlsHandle<DuplexStream>) {
 }
 
 #[tokio::test]
-async fn the_handshake_goes_on_while_nobody_reads() {
+async fn the_handshake_goes_on_without_a_reader() {
     let site = Site::new();
     let session = site.session().await;
     let (mut client, mut server) = site.connect(Some(session), 1 << 16);
@@ -255,9 +255,9 @@ async fn the_handshake_goes_on_while_nobody_reads() {
     assert_eq!(&bytes, b"later");
 }
 
-/// The same bytes, that is: a session that is offered twice makes two ClientHellos that differ.
+/// The same bytes are replayed: a session offered twice would make two different ClientHellos.
 #[tokio::test]
-async fn nothing_is_read_of_a_replay() {
+async fn a_replay_yields_no_early_data() {
     let site = Site::new();
     let session = site.session().await;
     let mut client = site.client.connect(NAME, Some(session), false).unwrap();
@@ -267,7 +267,7 @@ async fn nothing_is_read_of_a_replay() {
         let (mut attacker, far) = duplex(1 << 16);
         let mut server = site.accept(far);
         attacker.write_all(&flight).await.unwrap();
-        // An end of its own: what is not there by then never comes.
+        // An end of its own: bytes missing by then never come.
         attacker.shutdown().await.unwrap();
         let mut bytes = Vec::new();
         let read = timeout(PATIENCE, server.read_to_end(&mut bytes)).await.expect("it ends");
@@ -278,7 +278,7 @@ async fn nothing_is_read_of_a_replay() {
 }
 
 #[tokio::test]
-async fn an_answer_to_early_data_is_closed_behind_the_handshake() {
+async fn an_answer_to_early_data_closes_after_the_handshake() {
     let site = Site::new();
     let session = site.session().await;
     let (mut client, mut server) = site.connect(Some(session), 1 << 16);
@@ -296,7 +296,7 @@ async fn an_answer_to_early_data_is_closed_behind_the_handshake() {
 }
 
 #[tokio::test]
-async fn a_stream_that_was_cut_is_no_end() {
+async fn a_truncated_stream_is_an_error() {
     let site = Site::new();
     let (mut client, mut server) = site.connect(None, 1 << 16);
     let serve = tokio::spawn(async move {
@@ -313,19 +313,19 @@ async fn a_stream_that_was_cut_is_no_end() {
 }
 
 #[tokio::test]
-async fn closing_wakes_whoever_reads() {
+async fn closing_wakes_the_reader() {
     let site = Site::new();
     let (_client, mut server) = site.connect(None, 1 << 16);
     let handle = server.handle();
     let read = tokio::spawn(async move { server.read(&mut [0; 1]).await });
     others_wait().await;
     handle.close();
-    let read = timeout(PATIENCE, read).await.expect("it is woken").unwrap();
+    let read = timeout(PATIENCE, read).await.expect("the reader was not woken").unwrap();
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::NotConnected);
     assert!(handle.with_transport(|_| ()).is_none());
 }
 
-/// What the server answers to somebody who says `said` and waits for the end.
+/// Returns the server's answer to a client that sends `said` and waits for the end.
 async fn answer_to(said: &[u8]) -> Vec<u8> {
     let site = Site::new();
     let (mut attacker, far) = duplex(1 << 16);
@@ -339,23 +339,23 @@ async fn answer_to(said: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_is_no_client_hello_is_answered_with_an_alert_and_an_end() {
+async fn a_record_without_a_client_hello_gets_an_alert_and_an_end() {
     let answer = answer_to(&[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]).await;
-    assert_eq!(answer.first(), Some(&21), "an alert (RFC 8446 section 5.1)");
+    assert_eq!(answer.first(), Some(&21), "no alert (RFC 8446 section 5.1)");
 }
 
 #[tokio::test]
-async fn what_is_no_tls_is_answered_with_an_end() {
+async fn other_protocols_get_an_end() {
     assert_eq!(answer_to(b"GET / HTTP/1.1\r\n\r\n").await, b"");
 }
 
 #[tokio::test]
-async fn nothing_is_written_behind_the_end() {
+async fn nothing_is_written_after_the_end() {
     let site = Site::new();
     let (mut client, mut server) = site.connect(None, 1 << 16);
     let serve = tokio::spawn(async move {
         server.read_to_end(&mut Vec::new()).await.unwrap();
-        // The other way is still open.
+        // The other direction is still open.
         server.write_all(b"late").await.unwrap();
         server.shutdown().await.unwrap();
     });
@@ -368,9 +368,10 @@ async fn nothing_is_written_behind_the_end() {
     serve.await.unwrap();
 }
 
-/// Each call of the transport costs a system call: records go together, and a stream that was cut is told behind them.
+/// Each call of the transport costs a system call: records go together, and a truncation is
+/// reported after them.
 #[tokio::test]
-async fn records_go_together_and_a_cut_is_told_behind_them() {
+async fn records_go_together_and_a_truncation_is_reported_after_them() {
     const RECORDS: usize = 2 * 16 * 1024;
     let (mut client, mut server) = Site::new().connect(None, 1 << 17);
     let serve = tokio::spawn(async move {

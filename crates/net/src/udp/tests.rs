@@ -84,7 +84,7 @@ async fn an_empty_datagram_is_a_datagram() {
 #[tokio::test]
 async fn the_longest_datagram_arrives_whole() {
     let (client, server) = pair(LOOPBACKS[0]);
-    // Loopback's MTU is 65,536: 28 bytes of it are headers.
+    // Loopback's MTU is 65,536, of which 28 bytes are headers.
     let bytes = vec![9; 65_507];
     client.send(&Datagram { to: server.local_addr(), from: None, bytes: &bytes }).await.unwrap();
     assert!(receive(&server, 1).await[0].2 == bytes);
@@ -115,7 +115,7 @@ async fn an_unreachable_peer_is_reported_and_the_port_goes_on() {
 }
 
 #[tokio::test]
-async fn an_answer_leaves_from_the_address_asked() {
+async fn an_answer_leaves_from_the_address_it_was_sent_to() {
     let server = UdpPort::listen("0.0.0.0:0".parse().unwrap(), false).unwrap();
     let asked = SocketAddr::new("127.0.0.2".parse().unwrap(), server.local_addr().port());
     let client = UdpPort::connect(asked, None).unwrap();

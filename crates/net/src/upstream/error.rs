@@ -2,38 +2,39 @@ use std::{fmt, io};
 
 use super::Objection;
 
-/// Why there is no connection through a proxy.
+/// Reason why a connection through a proxy failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamError {
-    /// The proxy itself cannot be connected to.
+    /// The proxy itself cannot be reached.
     Unreachable(io::ErrorKind),
-    /// It ended the connection instead of this reply.
+    /// The proxy closed the connection instead of sending this reply.
     Closed(Step),
-    /// It said something that is not this reply.
+    /// The proxy sent something that is not this reply.
     Garbage(Step),
-    /// It was silent for too long when this reply was due.
+    /// The proxy was silent for too long when this reply was due.
     Silent(Step),
-    /// It takes no login of the kind that is configured.
+    /// The proxy does not support the configured login method.
     NoMethod,
-    /// It does not take the user name and password.
+    /// The proxy rejected the user name and password.
     LoginRefused,
-    /// It could not, or would not, connect to the target; the reply code (RFC 1928 section 6).
+    /// The proxy could not, or would not, connect to the target; the reply code (RFC 1928 section
+    /// 6).
     Refused(u8),
 }
 
-/// What a proxy is asked, one after the other.
+/// Request to a proxy, in the order in which they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// How to log in.
+    /// Method negotiation.
     Method,
     /// User name and password.
     Login,
-    /// The connection.
+    /// The CONNECT request.
     Request,
 }
 
 impl UpstreamError {
-    /// A short stable name, for counters and scripts.
+    /// Returns a short stable name, for counters and scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,26 +47,27 @@ impl UpstreamError {
         }
     }
 
-    /// What to do about it.
+    /// Returns advice on how to fix it.
     #[must_use]
     pub const fn hint(self) -> &'static str {
         match self {
             Self::Unreachable(_) => "is the proxy running, and --upstream its address?",
             Self::Closed(_) | Self::Garbage(_) | Self::Silent(Step::Method | Step::Login) => {
-                "is there a SOCKS5 proxy at --upstream, and not one for HTTP?"
+                "is the proxy at --upstream a SOCKS5 proxy, and not an HTTP one?"
             }
             Self::Silent(Step::Request) => {
-                "a Tor that is not bootstrapped accepts requests and says nothing: see its log"
+                "a Tor that has not bootstrapped accepts requests and stays silent: see its log"
             }
             Self::NoMethod => {
-                "give --upstream a user name and password if the proxy wants them, and none if it does not"
+                "give --upstream a user name and password if the proxy wants them, \
+                 and none if it does not"
             }
             Self::LoginRefused => "check the user name and password in --upstream",
             Self::Refused(_) => "the proxy's log may say more",
         }
     }
 
-    /// What an application understands of it.
+    /// Returns the error kind that the application sees.
     const fn kind(self) -> io::ErrorKind {
         match self {
             Self::Refused(2) => io::ErrorKind::PermissionDenied,
@@ -81,8 +83,8 @@ impl UpstreamError {
         }
     }
 
-    /// Whether it may be about bytes that came early: those that the proxy takes for a part of something else. A proxy
-    /// that could not connect has understood what it was asked.
+    /// Returns the objection if early bytes may have caused this: the proxy may have taken them for
+    /// part of something else. A proxy that could not connect has understood the request.
     pub(super) const fn objection(self) -> Option<Objection> {
         match self {
             Self::Closed(_) => Some(Objection::Closed),
@@ -105,7 +107,7 @@ impl fmt::Display for UpstreamError {
                 write!(f, "the upstream proxy's answer to {step} is not SOCKS5")
             }
             Self::Silent(step) => write!(f, "the upstream proxy did not answer {step} in time"),
-            Self::NoMethod => f.write_str("the upstream proxy takes no such login"),
+            Self::NoMethod => f.write_str("the upstream proxy does not support this login"),
             Self::LoginRefused => {
                 f.write_str("the upstream proxy refused the user name and password")
             }
@@ -134,7 +136,7 @@ impl From<UpstreamError> for io::Error {
     }
 }
 
-/// RFC 1928 section 6.
+/// Meaning of a reply code (RFC 1928 section 6).
 const fn reason(code: u8) -> &'static str {
     match code {
         1 => "general failure",

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! poll_bytes     -> proxy     after new, and after every handle_bytes
-//! wants          what to read at most: never a byte of what follows the last reply
+//! wants          most bytes to read: never a byte beyond the last reply
 //! handle_bytes   <- proxy     until is_granted
 //! ```
 
@@ -22,20 +22,20 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// A reply up to its type of address.
+/// Bytes of a reply up to and including its address type.
 const REPLY_HEAD: usize = 4;
 const PORT: usize = 2;
 
-/// One conversation with a proxy, up to its word that it has connected.
+/// One exchange with a proxy, until the proxy reports that it has connected.
 pub(super) struct Exchange {
-    /// What is still to be said.
+    /// Messages not sent yet.
     messages: VecDeque<Zeroizing<Vec<u8>>>,
-    /// How many of them may be said now.
+    /// Number of them that may be sent now.
     open: usize,
-    /// The login that was offered, the only one.
+    /// The one login method offered.
     method: u8,
     stage: Stage,
-    /// What has come of the reply that is awaited.
+    /// Bytes of the awaited reply received so far.
     reply: Vec<u8>,
 }
 
@@ -46,11 +46,12 @@ enum Stage {
 }
 
 impl Exchange {
-    /// Asks for a connection to `host`, a name or an address, at `port`: all at once if `early`, else each message behind
-    /// the reply to that before it.
+    /// Requests a connection to `host`, a name or an address, at `port`. If `early`, sends
+    /// everything at once, else each message only after the reply to the previous one.
     ///
-    /// A name goes to the proxy as it is. One login is offered, never a choice: what is said behind the greeting depends
-    /// on which it will be. None if the name is too long to be asked for.
+    /// A name goes to the proxy unresolved. Only one login method is offered, never a choice: what
+    /// follows the greeting depends on the method. Returns `None` if the name is too long for a
+    /// request.
     pub(super) fn new(
         host: &str,
         port: u16,
@@ -68,18 +69,18 @@ impl Exchange {
         Some(Self { messages, open, method, stage, reply: Vec::new() })
     }
 
-    /// A message that may be sent now.
+    /// Returns the next message that may be sent now.
     pub(super) fn poll_bytes(&mut self) -> Option<Zeroizing<Vec<u8>>> {
         self.open = self.open.checked_sub(1)?;
         self.messages.pop_front()
     }
 
-    /// Whether everything is said, so that other bytes may follow.
+    /// Returns true once everything is sent, so that other bytes may follow.
     pub(super) fn has_asked(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// The reply that is awaited, if any.
+    /// Returns the reply that is awaited, if any.
     pub(super) const fn awaits(&self) -> Option<Step> {
         match self.stage {
             Stage::Awaits(step) => Some(step),
@@ -91,7 +92,7 @@ impl Exchange {
         self.stage == Stage::Granted
     }
 
-    /// How many bytes of replies may be read: what is behind them is the target's.
+    /// Returns how many bytes of replies may be read; any bytes beyond are the target's.
     pub(super) fn wants(&self) -> usize {
         match self.stage {
             Stage::Granted => 0,
@@ -102,10 +103,10 @@ impl Exchange {
         }
     }
 
-    /// Takes at most as many bytes as it [wants](Self::wants).
+    /// Handles at most as many bytes as it [wants](Self::wants).
     ///
     /// # Errors
-    /// What the proxy says, if that is no, and what is not SOCKS5.
+    /// The proxy's refusal, or [`UpstreamError::Garbage`] for anything that is not SOCKS5.
     pub(super) fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), UpstreamError> {
         self.reply.extend_from_slice(bytes);
         if self.is_answered_as_one() {
@@ -125,8 +126,9 @@ impl Exchange {
         Ok(())
     }
 
-    /// Tor (0.4.9) answers a greeting and a login that come together by its word on the login alone. Its version says
-    /// which reply that is, and who takes a login has taken its kind.
+    /// Returns true if one reply answers both the greeting and the login. Tor (0.4.9) answers the
+    /// two, when they arrive together, with the login's reply alone. The version byte says which
+    /// reply it is, and accepting a login implies accepting its method.
     fn is_answered_as_one(&self) -> bool {
         self.stage == Stage::Awaits(Step::Method)
             && self.method == USER_AND_PASSWORD
@@ -134,7 +136,7 @@ impl Exchange {
             && self.reply.first() == Some(&LOGIN_VERSION)
     }
 
-    /// Judges what has come so far: a no need not be complete.
+    /// Checks the bytes received so far: a refusal need not be complete.
     fn check(&self, step: Step) -> Result<(), UpstreamError> {
         let garbage = UpstreamError::Garbage(step);
         let version = if step == Step::Login { LOGIN_VERSION } else { VERSION };
@@ -152,7 +154,7 @@ impl Exchange {
     }
 }
 
-/// RFC 1929 section 2. No error occurs: credentials are within their limits.
+/// Encodes a login (RFC 1929 section 2). Never fails: credentials are within their limits.
 fn login_message(login: &Credentials) -> Result<Zeroizing<Vec<u8>>, std::num::TryFromIntError> {
     let mut message = Zeroizing::new(Vec::with_capacity(3 + 2 * Credentials::LENGTH_MAX));
     message.push(LOGIN_VERSION);
@@ -163,7 +165,7 @@ fn login_message(login: &Credentials) -> Result<Zeroizing<Vec<u8>>, std::num::Tr
     Ok(message)
 }
 
-/// RFC 1928 section 4.
+/// Encodes a CONNECT request (RFC 1928 section 4).
 fn request(host: &str, port: u16) -> Option<Vec<u8>> {
     let mut message = vec![VERSION, CONNECT, 0];
     match host.trim_matches(['[', ']']).parse() {
@@ -185,7 +187,8 @@ fn request(host: &str, port: u16) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// Bytes of the reply that begins so, or of as much of it as tells the rest (RFC 1928 section 6).
+/// Returns the length in bytes of the reply that begins with `reply`, or the number of bytes needed
+/// to tell it (RFC 1928 section 6).
 fn reply_length(reply: &[u8]) -> usize {
     let address = match reply {
         [_, _, _, IPV4, ..] => 4,

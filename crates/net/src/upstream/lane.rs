@@ -15,33 +15,33 @@ use super::{Patience, Step, UpstreamError};
 use crate::dns::{Event, Lookup};
 use crate::race::{ATTEMPT_DELAY, Race, Won};
 
-/// Bytes that greeting, login, request and a ClientHello of today take.
+/// Bytes of a greeting, a login, a request and a typical ClientHello.
 const ROOM: usize = 3 * 1024;
 
 /// Connects to the proxy.
 pub(super) type Dial = Pin<Box<dyn Future<Output = Result<Won, io::ErrorKind>> + Send>>;
 
-/// One connection to the proxy, and what was said on it.
+/// One connection to the proxy, and what was sent on it.
 pub(super) struct Lane {
     dial: Option<Dial>,
     tcp: Option<TcpStream>,
     exchange: Exchange,
     patience: Patience,
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Bytes on their way into the socket.
+    /// Bytes being written to the socket.
     out: Zeroizing<Vec<u8>>,
     written: usize,
-    /// Bytes of the application that were given to this lane.
+    /// Number of the application's bytes given to this lane.
     pub(super) sent: usize,
-    /// Those of them that were before the proxy had connected.
+    /// Number of these bytes given before the proxy had connected.
     pub(super) sent_early: usize,
     pub(super) address: Option<SocketAddr>,
     pub(super) rtt: Option<Duration>,
-    /// When the proxy was connected to, or has last replied.
+    /// When the proxy connection opened, or when the proxy last replied.
     pub(super) heard: Option<Instant>,
-    /// Whether the target has answered.
+    /// True once the target has answered.
     pub(super) answered: bool,
-    /// Whether that was TLS, so an answer to a ClientHello.
+    /// True if that answer was TLS, that is, an answer to a ClientHello.
     pub(super) answered_by_tls: bool,
 }
 
@@ -69,17 +69,17 @@ impl Lane {
         self.exchange.is_granted()
     }
 
-    /// Whether the request has been given to the lane, so that bytes may follow it.
+    /// Returns true once the lane has the request, so that bytes may follow it.
     pub(super) fn has_asked(&self) -> bool {
         self.tcp.is_some() && self.exchange.has_asked()
     }
 
-    /// Whether all that was given to the lane is in the socket.
+    /// Returns true once everything given to the lane is in the socket.
     pub(super) fn is_flushed(&self) -> bool {
         self.written == self.out.len()
     }
 
-    /// Gives bytes of the application to the lane, behind the request.
+    /// Queues the application's bytes behind the request.
     pub(super) fn send(&mut self, bytes: &[u8]) {
         self.queue(bytes);
         self.sent += bytes.len();
@@ -88,10 +88,10 @@ impl Lane {
         }
     }
 
-    /// Connects, and reads what the proxy says; says whether anything was done.
+    /// Connects, and reads the proxy's replies; returns true on progress.
     ///
     /// # Errors
-    /// Why this lane leads nowhere.
+    /// The reason why this lane failed.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let mut progress = self.poll_dial(cx)?;
         if self.tcp.is_some() {
@@ -102,7 +102,7 @@ impl Lane {
         Ok(progress)
     }
 
-    /// Writes what was given to the lane, all that there is in one piece.
+    /// Writes everything queued on the lane, in one piece.
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
@@ -114,12 +114,13 @@ impl Lane {
             match Pin::new(tcp).poll_write(cx, rest) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(count)) => self.written += count,
-                // What it has replied before it went tells more.
+                // A reply sent before the connection ended says more.
                 Poll::Ready(Err(_)) => {
                     self.poll_replies(cx)?;
                     match self.exchange.awaits() {
                         Some(step) => return Err(UpstreamError::Closed(step)),
-                        // The proxy has connected: it is the target that takes no more, and may have said why.
+                        // The proxy has connected, so it is the target that takes no more, and it
+                        // may have said why.
                         None => self.give_up_writing(),
                     }
                 }
@@ -128,13 +129,14 @@ impl Lane {
         Ok(self.written > before)
     }
 
-    /// The target takes no more: what was given to the lane is lost, as with TCP, and what it said can be read.
+    /// Drops what was queued, as TCP would, because the target takes no more; what the target sent
+    /// stays readable.
     pub(super) fn give_up_writing(&mut self) {
         self.written = self.out.len();
     }
 
-    /// Looks whether the target has said anything, and takes no byte of it. An end before any byte is none of the
-    /// target's: the proxy may have closed because of what came early.
+    /// Checks for an answer from the target without consuming a byte. An end before the first byte
+    /// does not count as the target's: the proxy may have closed because of early bytes.
     pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let Some(tcp) = self.tcp.as_mut().filter(|_| self.exchange.is_granted() && !self.answered)
         else {
@@ -146,7 +148,8 @@ impl Lane {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(1..)) => {
                 self.answered = true;
-                // Alert and handshake (RFC 8446 section 5.1): a target that speaks first says something else.
+                // Alert or handshake (RFC 8446 section 5.1): a target that speaks first sends
+                // something else.
                 self.answered_by_tls = matches!(first, [21 | 22]);
                 Ok(true)
             }
@@ -154,7 +157,7 @@ impl Lane {
         }
     }
 
-    /// The application writes no more, and all it wrote is sent.
+    /// Ends the stream after the application's last byte has been sent.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.tcp {
             Some(tcp) => Pin::new(tcp).poll_shutdown(cx),
@@ -171,7 +174,7 @@ impl Lane {
         let Poll::Ready(dialled) = dial.as_mut().poll(cx) else { return Ok(false) };
         self.dial = None;
         let won = dialled.map_err(UpstreamError::Unreachable)?;
-        // The steps are small, and each is waited for.
+        // The messages are small, and each is waited for.
         let _ = won.stream.set_nodelay(true);
         self.address = Some(won.addr);
         self.rtt = Some(won.connected - won.started);
@@ -180,7 +183,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// Notes a sign of life, and how long the next may take.
+    /// Notes a sign of life, and how long the next one may take.
     fn hear(&mut self, patience: Duration) {
         let now = Instant::now();
         self.heard = Some(now);
@@ -211,14 +214,14 @@ impl Lane {
         Ok(progress)
     }
 
-    /// Queues the messages that may be sent by now.
+    /// Queues the messages that may be sent now.
     fn ask(&mut self) {
         while let Some(message) = self.exchange.poll_bytes() {
             self.queue(&message);
         }
     }
 
-    /// Grows without leaving a copy of the login behind.
+    /// Appends bytes without leaving a copy of the login behind in freed memory.
     fn queue(&mut self, bytes: &[u8]) {
         let length = self.out.len() + bytes.len();
         if length > self.out.capacity() {
@@ -230,7 +233,7 @@ impl Lane {
         self.out.extend_from_slice(bytes);
     }
 
-    /// What the target takes after it was connected to is not for the proxy's patience.
+    /// Enforces the proxy's timeout, which ends once the proxy has connected to the target.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Result<(), UpstreamError> {
         let Some(step) = self.exchange.awaits() else { return Ok(()) };
         match self.deadline.as_mut().map(|deadline| deadline.as_mut().poll(cx)) {
@@ -240,7 +243,7 @@ impl Lane {
     }
 }
 
-/// Connects to whichever address of the proxy answers first.
+/// Connects to the first of the proxy's addresses that answers.
 pub(super) fn dial(lookup: Lookup, port: u16, limit: Duration) -> Dial {
     Box::pin(connect(lookup, port, limit))
 }

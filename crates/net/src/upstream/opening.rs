@@ -21,36 +21,37 @@ use crate::clock::Clock;
 use crate::connector::{NotUsed, Report, Target, What};
 use crate::dns::{DnsError, Resolver};
 
-/// Rounds over both lanes before the task gives way to others.
+/// Rounds over both lanes before the task yields.
 const BUDGET: usize = 32;
 
-/// A connection through a proxy, until it carries the stream.
+/// A connection through a proxy, until one lane carries the stream.
 ///
-/// The first lane sends ahead of the replies, where that may be. If the proxy objects, or is silent and not known to
-/// bear that, a second lane goes step by step; whichever gets an answer carries the stream.
+/// The first lane sends ahead of the replies where that is allowed. If the proxy objects, or is
+/// silent and not known to support early bytes, a second lane goes step by step. The first lane to
+/// get an answer carries the stream.
 pub(crate) struct Opening {
     shared: Shared,
     clock: Clock,
-    /// What the proxy is known for.
+    /// Trust in the proxy's support for early bytes.
     trust: Trust,
     early: Option<Lane>,
     waiting: Option<Lane>,
     won: Option<Lane>,
-    /// Why there is a second lane.
+    /// Reason for the second lane.
     objection: Option<Objection>,
-    /// The first lane's proxy had connected: what ended it then may have been the target.
+    /// True if the first lane's proxy had connected: a failure after that may be the target's.
     was_granted: bool,
     silence: Option<Pin<Box<Sleep>>>,
-    /// All that the application has written so far; a lane knows how much of it it has.
+    /// Everything the application has written so far; each lane knows how much of it it has.
     flight: Vec<u8>,
     hello: Hello,
-    /// Whether the application writes no more, and whether the proxy knows.
+    /// True once the application writes no more; `finish_sent`, once the proxy knows.
     finished: bool,
     finish_sent: bool,
     pub(crate) report: Report,
 }
 
-/// What lanes are made with.
+/// State needed to make lanes.
 struct Shared {
     upstream: Arc<Upstream>,
     standings: Arc<Standings>,
@@ -61,33 +62,33 @@ struct Shared {
     login: Option<Credentials>,
 }
 
-/// What may be sent ahead of the replies.
+/// Extent to which bytes may be sent ahead of the replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     /// Everything.
     Full,
-    /// What may be sent twice.
+    /// Only bytes that may be sent twice.
     Trial,
     /// Nothing.
     None,
 }
 
-/// The whole ClientHello at the beginning of a stream.
+/// The complete ClientHello at the beginning of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hello {
-    /// It may still become one.
+    /// The bytes so far may still become one.
     Maybe,
-    /// It ends here.
+    /// It ends at this offset.
     Ends(usize),
-    /// There is none.
+    /// The stream does not begin with one.
     None,
 }
 
 impl Opening {
-    /// Begins to connect to `target`.
+    /// Starts to connect to `target`.
     ///
     /// # Errors
-    /// A target, or a proxy, of a name that cannot be one.
+    /// The name of the target or of the proxy is invalid.
     pub(crate) fn new(
         upstream: Arc<Upstream>,
         standings: Arc<Standings>,
@@ -105,7 +106,7 @@ impl Opening {
         };
         let login = upstream.login.credentials_for(&target.context);
         if upstream.login.is_by_context() && login.is_none() {
-            // Without the login that keeps it apart there is no connection.
+            // Without the login that keeps this context apart there must be no connection.
             return Err(DnsError::InvalidName);
         }
         let (host, port) = (target.host.clone(), target.port);
@@ -134,10 +135,10 @@ impl Opening {
         })
     }
 
-    /// Does everything that can be done now; call again when woken. Says whether anything was.
+    /// Does everything that can be done now; call again when woken. Returns true on progress.
     ///
     /// # Errors
-    /// Why there is no connection, or no longer: an [`UpstreamError`].
+    /// The reason why there is no connection, or no longer one: an [`UpstreamError`].
     pub(crate) fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for round in 0..BUDGET {
             let driven = self.poll_round(cx);
@@ -149,7 +150,7 @@ impl Opening {
         Ok(true)
     }
 
-    /// Takes bytes of the application; how many.
+    /// Accepts bytes from the application; returns how many.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let room = FLIGHT_MAX.saturating_sub(self.flight.len());
         let taken = bytes.get(..bytes.len().min(room)).unwrap_or_default();
@@ -164,19 +165,19 @@ impl Opening {
         taken.len()
     }
 
-    /// The application writes no more.
+    /// Notes that the application writes no more.
     pub(crate) const fn finish(&mut self) {
         self.finished = true;
     }
 
-    /// Whether the proxy has connected to the target.
+    /// Returns true once the proxy has connected to the target.
     pub(crate) fn is_connected(&self) -> bool {
         let lanes = [&self.early, &self.waiting, &self.won];
         lanes.into_iter().flatten().any(Lane::is_granted)
     }
 
-    /// Whether all that was written, and the end of it, has been given to a connection that is one to the target by now.
-    /// Of what that says nothing was read.
+    /// Returns true once everything written, and its end, has gone to a connection that reaches the
+    /// target, and nothing of the target's answer has been read.
     pub(crate) fn is_transparent(&self) -> bool {
         self.won.as_ref().is_some_and(|lane| lane.sent == self.flight.len() && lane.is_flushed())
             && (!self.finished || self.finish_sent)
@@ -186,7 +187,7 @@ impl Opening {
         Some((self.won?.into_tcp()?, self.report))
     }
 
-    /// Ends the connection so that the proxy sees a reset.
+    /// Closes the connection with a reset, which the proxy sees.
     pub(crate) fn reset(self) {
         let lanes = [self.early, self.waiting, self.won];
         for tcp in lanes.into_iter().flatten().filter_map(Lane::into_tcp) {
@@ -203,7 +204,7 @@ impl Opening {
         Ok(progress)
     }
 
-    /// The first lane; where it ends in what may be an objection, the second begins.
+    /// Drives the first lane; if it ends in what may be an objection, starts the second.
     fn poll_early(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let allowed = self.allowed_early();
         let trial = self.trust == Trust::Trial;
@@ -216,7 +217,7 @@ impl Opening {
         if connected {
             self.note(UpstreamEvent::Connected);
         }
-        // Once: a timeline has few places.
+        // Once only: a timeline has few entries.
         if before == 0 && sent > 0 {
             self.note(UpstreamEvent::SentEarly(sent));
         }
@@ -236,9 +237,9 @@ impl Opening {
             self.note(UpstreamEvent::Connected);
         }
         match polled {
-            // What it says of the target holds for the first lane too, whose answer may never come.
+            // A refusal by the target holds for the first lane too, whose answer may never come.
             Err(error @ UpstreamError::Refused(3..=6)) if undecided => Err(error),
-            // The first lane may still do, and if not says itself why.
+            // The first lane may still succeed, and otherwise reports its own error.
             Err(_) if rival => {
                 self.waiting = None;
                 Ok(true)
@@ -247,7 +248,8 @@ impl Opening {
         }
     }
 
-    /// Gives a lane its bytes up to `allowed`, and moves what it has; `watch` for the target's answer.
+    /// Gives a lane its bytes up to `allowed` and moves its data; with `watch`, looks for the
+    /// target's answer.
     fn poll_lane(
         lane: &mut Lane,
         cx: &mut Context<'_>,
@@ -269,7 +271,7 @@ impl Opening {
         Ok(progress)
     }
 
-    /// Bytes of the flight that the first lane may have before it is decided that it carries the stream.
+    /// Returns how many bytes of the flight the first lane may have before a lane is chosen.
     fn allowed_early(&self) -> usize {
         match self.trust {
             Trust::Full => self.flight.len(),
@@ -278,7 +280,8 @@ impl Opening {
         }
     }
 
-    /// As for the first: what that one has, may be given to the second if it may be sent twice.
+    /// Returns the same for the second lane: bytes that the first lane has only if they may be sent
+    /// twice.
     fn allowed_waiting(&self) -> usize {
         match (&self.waiting, &self.early) {
             (Some(lane), Some(early)) if lane.is_granted() && early.sent_early > 0 => {
@@ -302,7 +305,7 @@ impl Opening {
         let known = self.trust == Trust::Full;
         let objection = error.objection().filter(|objection| match objection {
             Objection::Closed | Objection::Garbage => true,
-            // One that is known to bear early bytes means what it says, or is slow.
+            // A proxy known to support early bytes means its refusal, or is merely slow.
             Objection::Refused | Objection::Silence => !known,
         });
         if let (true, Some(_)) = (known, objection) {
@@ -310,7 +313,7 @@ impl Opening {
         }
         match objection {
             _ if self.waiting.is_some() => Ok(true),
-            // Once: a second lane that led nowhere is not tried again.
+            // Once: a second lane that failed is not tried again.
             Some(objection) if self.objection.is_none() && sent <= self.repeatable() => {
                 self.fall_back(objection)?;
                 Ok(true)
@@ -327,7 +330,7 @@ impl Opening {
         Ok(())
     }
 
-    /// A proxy on trial that does not go on is asked again, beside.
+    /// Starts a second lane if a proxy on trial has gone silent.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let heard = self.early.as_ref().and_then(|lane| lane.heard);
         let Some(heard) = heard.filter(|_| self.trust == Trust::Trial && self.objection.is_none())
@@ -344,13 +347,14 @@ impl Opening {
         }
         tracing::info!(
             upstream = %self.shared.upstream.host,
-            "the upstream proxy is silent since bytes were sent ahead of its replies; asking step by step beside"
+            "the upstream proxy has been silent since bytes were sent ahead of its replies; \
+             opening a second connection step by step"
         );
         self.fall_back(Objection::Silence)?;
         Ok(true)
     }
 
-    /// Whether one of the lanes carries the stream from now on.
+    /// Chooses a lane to carry the stream; returns true once one does.
     fn decide(&mut self) -> bool {
         let (trial, rival) = (self.trust == Trust::Trial, self.early.is_some());
         let early = self.early.as_ref().is_some_and(|lane| {
@@ -389,17 +393,21 @@ impl Opening {
         self.won = self.waiting.take();
         self.early = None;
         self.note(UpstreamEvent::Granted);
-        // One that has borne it before, or is said to, broke off for another reason.
+        // A proxy that has supported or is configured to support early bytes closed for another
+        // reason.
         let judged = self.trust == Trust::Trial && !self.was_granted;
         if let Some(objection) = self.objection.filter(|_| judged) {
-            // What is silent may have been slow.
+            // A silent proxy may just have been slow.
             let standing = match objection {
                 Objection::Silence => Standing::Silent,
                 _ => Standing::Objects,
             };
             tracing::warn!(
-                upstream = %self.shared.upstream.host, reason = objection.name(), memory = ?standing.memory(),
-                "the upstream proxy objects to bytes ahead of its replies, and gets none for a while"
+                upstream = %self.shared.upstream.host,
+                reason = objection.name(),
+                memory = ?standing.memory(),
+                "the upstream proxy objects to bytes ahead of its replies, \
+                 and gets none for a while"
             );
             self.learn(standing);
         }
@@ -414,7 +422,7 @@ impl Opening {
         count(manner, "granted");
     }
 
-    /// What the application wrote and the lane does not have yet, and the end of it.
+    /// Sends the winning lane what it still lacks of the application's bytes, and the end of them.
     fn poll_won(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(lane) = &mut self.won else { return false };
         let polled = Self::poll_lane(lane, cx, &self.flight, self.flight.len(), false);
@@ -448,7 +456,13 @@ impl Opening {
                 tracing::debug!(upstream = %upstream.host, %error, "not connected");
             }
             _ => {
-                tracing::warn!(upstream = %upstream.host, port = upstream.port, %error, hint = error.hint(), "not connected");
+                tracing::warn!(
+                    upstream = %upstream.host,
+                    port = upstream.port,
+                    %error,
+                    hint = error.hint(),
+                    "not connected"
+                );
             }
         }
     }
@@ -470,7 +484,7 @@ impl Shared {
         let Self { upstream, .. } = self;
         let exchange = Exchange::new(&self.host, self.port, self.login.as_ref(), early);
         let exchange = exchange.ok_or(DnsError::InvalidName)?;
-        // No port: a proxy advertises nothing.
+        // Port 0: a proxy advertises nothing.
         let lookup = self.resolver.resolve(&upstream.host, 0)?;
         let dial = lane::dial(lookup, upstream.port, self.connect_timeout);
         Ok(Lane::new(dial, exchange, upstream.patience))
@@ -484,6 +498,9 @@ impl fmt::Debug for Opening {
 }
 
 fn count(manner: &'static str, result: &'static str) {
-    metrics::counter!("headstart_upstream_connections_total", "manner" => manner, "result" => result)
-        .increment(1);
+    metrics::counter!(
+        "headstart_upstream_connections_total",
+        "manner" => manner, "result" => result,
+    )
+    .increment(1);
 }

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::{OBJECTION_MEMORY, TRUST_MEMORY, Upstream};
 
-/// Proxies that are remembered; there is one, and another after each change of the configuration.
+/// Number of proxies remembered; there is one, and another after each configuration change.
 const REMEMBERED_MAX: usize = 16;
 
-/// What is known of proxies: in memory only.
+/// Observations of proxies by this process; in memory only.
 #[derive(Debug, Default)]
 pub(crate) struct Standings(Mutex<HashMap<Address, Entry>>);
 
@@ -19,21 +19,21 @@ struct Entry {
     until: Instant,
 }
 
-/// Whether a proxy bears bytes ahead of its replies.
+/// Support of a proxy for bytes ahead of its replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nobody knows.
+    /// Not known.
     Unknown,
-    /// It has answered what was sent so.
+    /// The proxy has answered bytes sent that way.
     Trusted,
-    /// It has not, and it did answer when it was asked step by step.
+    /// The proxy did not answer them, and did answer when asked step by step.
     Objects,
-    /// So it seemed, because it was silent, which may have other reasons.
+    /// The proxy seemed to object because it was silent, which may have other reasons.
     Silent,
 }
 
 impl Standing {
-    /// How long it is remembered.
+    /// Returns how long this is remembered.
     pub(super) const fn memory(self) -> Duration {
         match self {
             Self::Unknown => Duration::ZERO,
@@ -53,7 +53,7 @@ impl Standings {
     pub(super) fn learn(&self, upstream: &Upstream, standing: Standing, now: Instant) {
         let (address, until) = (address(upstream), now + standing.memory());
         let mut known = self.known();
-        // Nothing is known of one that is unknown, and nothing kept.
+        // An unknown standing needs no entry.
         known.remove(&address);
         known.retain(|_, entry| now < entry.until);
         if now < until && known.len() < REMEMBERED_MAX {

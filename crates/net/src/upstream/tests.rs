@@ -1,4 +1,4 @@
-//! The way through a proxy on sockets of loopback, with proxies that follow a script.
+//! Connections through a proxy on loopback sockets, with scripted proxies.
 
 use headstart_proto::Carrier;
 use std::net::SocketAddr;
@@ -19,19 +19,19 @@ use crate::bridge::Handoff;
 use crate::connector::{ClientStream, Connector, ConnectorConfig, Target, What};
 use crate::dns::{DnsConfig, Resolver};
 
-/// Nothing here takes long, but on a busy machine.
+/// Limit that only a very busy machine could reach: nothing here takes long.
 const LONG: Duration = Duration::from_secs(60);
 
 const GREETING: [u8; 3] = [5, 1, 0];
 const METHOD: [u8; 2] = [5, 0];
 const GRANTED: [u8; 10] = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
 
-/// The request for port 443 of origin.test.
+/// Returns the request for port 443 of origin.test.
 fn asked() -> Vec<u8> {
     [&[5, 1, 0, 3, 11][..], b"origin.test", &[1, 187]].concat()
 }
 
-/// A ClientHello, as far as one is read here.
+/// Returns a ClientHello, as far as one is read here.
 fn hello() -> Vec<u8> {
     const LENGTH: usize = 300;
     let two = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
@@ -72,7 +72,7 @@ fn connect(connector: &Connector) -> ClientStream {
     connector.connect(&Target::new("origin.test", 443)).unwrap()
 }
 
-/// A listener whose connections go through `script` one after the other; each is told its number, from 0.
+/// Listens, and runs `script` on each connection, one after the other, with its number from 0.
 async fn proxy<F, W>(script: F) -> (SocketAddr, JoinHandle<()>)
 where
     F: Fn(usize, TcpStream) -> W + Send + 'static,
@@ -97,7 +97,7 @@ async fn expect(stream: &mut TcpStream, wanted: &[u8]) {
     assert_eq!(read, wanted);
 }
 
-/// Plays proxy and target behind it, step by step as far as RFC 1928 goes.
+/// Plays the proxy, step by step as RFC 1928 says, and the target behind it.
 async fn conventional(mut client: TcpStream) {
     expect(&mut client, &GREETING).await;
     client.write_all(&METHOD).await.unwrap();
@@ -121,7 +121,7 @@ async fn echoed(stream: &mut ClientStream, flight: &[u8]) -> Carrier {
     .await
     .unwrap();
     assert_eq!(heard, flight);
-    assert!(stream.is_transparent(), "what is left can be spliced");
+    assert!(stream.is_transparent(), "the rest can be spliced");
     stream.report().unwrap().opened_by
 }
 
@@ -141,7 +141,7 @@ async fn failure(stream: &mut ClientStream) -> UpstreamError {
 #[tokio::test]
 async fn steps_and_hello_leave_before_any_reply() {
     let (at, _proxy) = proxy(|_, mut client| async move {
-        // All of it is there, and nothing was said.
+        // All of it is there, and no reply was sent.
         expect(&mut client, &[&GREETING[..], &asked(), &hello()].concat()).await;
         client.write_all(&[&METHOD[..], &GRANTED, &hello()].concat()).await.unwrap();
         echo(client).await;
@@ -158,7 +158,8 @@ async fn steps_and_hello_leave_before_any_reply() {
     assert_eq!(echoed(&mut stream, b"more").await, Carrier::Proxy { optimistic: true });
 }
 
-/// Of a proxy that nobody knows, what must not come twice waits for its word; of one that has shown it, it does not.
+/// Bytes that must not arrive twice wait for the reply of an unknown proxy, but not of a trusted
+/// one.
 #[tokio::test]
 async fn what_may_not_be_repeated_waits_until_the_proxy_is_known() {
     let (at, _proxy) = proxy(|number, mut client| async move {
@@ -172,7 +173,7 @@ async fn what_may_not_be_repeated_waits_until_the_proxy_is_known() {
         }
         let mut room = [0];
         let ahead = timeout(Duration::from_millis(50), client.peek(&mut room)).await;
-        assert!(ahead.is_err(), "{number}: more than it may send came ahead");
+        assert!(ahead.is_err(), "{number}: more than allowed was sent early");
         client.write_all(&[&METHOD[..], &GRANTED].concat()).await.unwrap();
         if number > 0 {
             client.write_all(&flight).await.unwrap();
@@ -219,7 +220,7 @@ async fn login_goes_along_and_names_stay_names() {
 }
 
 #[tokio::test]
-async fn each_context_has_a_login_of_its_own() {
+async fn each_context_has_its_own_login() {
     let logins = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&logins);
     let (at, _proxy) = proxy(move |_, mut client| {
@@ -245,15 +246,15 @@ async fn each_context_has_a_login_of_its_own() {
         echoed(&mut connector.connect(&target).unwrap(), b"x").await;
     }
     assert_eq!(*logins.lock().unwrap(), [3, 4, 3]);
-    // No login, no connection: it would not be kept apart.
+    // Without a login the context would not be kept apart, so there is no connection.
     assert!(connector.connect(&Target::new("origin.test", 443)).is_err());
 }
 
-/// A proxy that reads what there is and looks at the first message of it.
+/// A proxy that reads all there is and handles only the first message of it.
 async fn discarding(mut client: TcpStream) {
     let mut room = [0; 4096];
     for reply in [&METHOD[..], &GRANTED] {
-        // Whatever comes together is read together, however the sender wrote it.
+        // Writes that arrive together are read together, however the sender split them.
         tokio::time::sleep(Duration::from_millis(20)).await;
         if !matches!(client.read(&mut room).await, Ok(1..)) {
             return;
@@ -276,9 +277,9 @@ async fn closing(mut client: TcpStream) {
     echo(client).await;
 }
 
-/// Falls back, sends again what was lost, and remembers.
+/// The client falls back, resends what was lost, and remembers.
 #[tokio::test]
-async fn a_proxy_that_closes_on_early_bytes_is_asked_step_by_step() {
+async fn after_a_close_on_early_bytes_the_client_goes_step_by_step() {
     let count = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&count);
     let (at, _proxy) = proxy(move |_, client| {
@@ -302,7 +303,7 @@ async fn a_proxy_that_closes_on_early_bytes_is_asked_step_by_step() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_loses_early_bytes_is_asked_step_by_step_beside() {
+async fn a_second_lane_goes_step_by_step_when_early_bytes_are_lost() {
     for flight in [hello(), b"no TLS".to_vec()] {
         let (at, _proxy) = proxy(|_, client| discarding(client)).await;
         let patience = Patience { silence: Duration::from_millis(200), ..Patience::default() };
@@ -315,9 +316,10 @@ async fn a_proxy_that_loses_early_bytes_is_asked_step_by_step_beside() {
     }
 }
 
-/// The proxy understood all of it: what a target does with a ClientHello says nothing of it.
+/// The proxy understood everything: what a target does with a ClientHello is no verdict on the
+/// proxy.
 #[tokio::test]
-async fn a_target_that_closes_is_no_objection_of_the_proxy() {
+async fn a_close_by_the_target_is_not_the_proxys_objection() {
     let (at, _proxy) = proxy(|_, mut client| async move {
         expect(&mut client, &GREETING).await;
         client.write_all(&METHOD).await.unwrap();
@@ -334,9 +336,9 @@ async fn a_target_that_closes_is_no_objection_of_the_proxy() {
     assert_eq!(standing(&connector, at), Standing::Unknown);
 }
 
-/// What is refused step by step is refused, whatever becomes of the bytes that a proxy lost.
+/// A step-by-step refusal stands, even if the proxy lost early bytes on the other lane.
 #[tokio::test]
-async fn a_proxy_that_loses_early_bytes_can_still_say_no() {
+async fn a_proxy_that_loses_early_bytes_can_still_refuse() {
     let count = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&count);
     let (at, _proxy) = proxy(move |number, mut client| {
@@ -363,7 +365,7 @@ async fn a_proxy_that_loses_early_bytes_can_still_say_no() {
     assert_eq!(count.load(Ordering::Relaxed), 2);
 }
 
-/// A server that speaks first says nothing of what became of a ClientHello.
+/// A server that speaks first shows nothing about what became of a ClientHello.
 #[tokio::test]
 async fn trust_needs_an_answer_to_the_hello() {
     let (at, _proxy) = proxy(|_, mut client| async move {
@@ -382,12 +384,12 @@ async fn trust_needs_an_answer_to_the_hello() {
     assert_eq!(standing(&connector, at), Standing::Unknown);
 }
 
-/// A slow proxy is no objecting one: the first lane gets its answer first, and the second is dropped.
+/// The first lane of a slow proxy gets its answer first, and the second lane is dropped.
 #[tokio::test]
-async fn a_slow_proxy_is_not_taken_for_one_that_objects() {
+async fn a_slow_proxy_does_not_count_as_objecting() {
     let (at, _proxy) = proxy(|number, mut client| async move {
         if number > 0 {
-            // Whatever kept the first one, keeps the second too.
+            // Whatever delays the first connection delays the second too.
             std::future::pending::<()>().await;
         }
         expect(&mut client, &[&GREETING[..], &asked(), &hello()].concat()).await;
@@ -406,9 +408,10 @@ async fn a_slow_proxy_is_not_taken_for_one_that_objects() {
     assert_eq!(standing(&connector, at), Standing::Trusted);
 }
 
-/// What may have reached the target is not sent again: the application hears of it, and the next connection waits.
+/// Bytes that may have reached the target are not resent: the application gets an error, and the
+/// next connection waits.
 #[tokio::test]
-async fn what_may_not_be_repeated_is_not_sent_again() {
+async fn bytes_that_may_not_be_repeated_are_not_resent() {
     let count = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&count);
     let (at, _proxy) = proxy(move |number, mut client| {
@@ -430,14 +433,15 @@ async fn what_may_not_be_repeated_is_not_sent_again() {
     let mut stream = connect(&connector);
     stream.write_all(&[hello(), b"early data".to_vec()].concat()).await.unwrap();
     assert_eq!(failure(&mut stream).await, UpstreamError::Closed(Step::Request));
-    assert_eq!(count.load(Ordering::Relaxed), 1, "it was asked again");
-    assert_eq!(standing(&connector, at), Standing::Unknown, "it is trusted no more");
+    assert_eq!(count.load(Ordering::Relaxed), 1, "the proxy was contacted again");
+    assert_eq!(standing(&connector, at), Standing::Unknown, "the proxy is no longer trusted");
     echoed(&mut connect(&connector), &hello()).await;
 }
 
-/// It may have been restarted: a ClientHello goes again, and it has to show anew what it bears.
+/// The proxy may have been restarted: the ClientHello is resent, and the proxy has to prove its
+/// support again.
 #[tokio::test]
-async fn a_known_proxy_that_breaks_off_is_not_taken_for_one_that_objects() {
+async fn a_close_by_a_trusted_proxy_does_not_count_as_an_objection() {
     let (at, _proxy) = proxy(|number, mut client| async move {
         match number {
             0 => expect(&mut client, &[&GREETING[..], &asked(), &hello()].concat()).await,
@@ -456,7 +460,7 @@ async fn a_known_proxy_that_breaks_off_is_not_taken_for_one_that_objects() {
 }
 
 #[tokio::test]
-async fn a_proxys_no_is_passed_on_and_no_objection() {
+async fn a_refusal_is_passed_on_and_is_no_objection() {
     for (reply, expected) in [
         (&[5, 0xff][..], UpstreamError::NoMethod),
         (&[5, 0, 5, 1][..], UpstreamError::Refused(1)),
@@ -491,7 +495,7 @@ async fn a_proxys_no_is_passed_on_and_no_objection() {
 }
 
 #[tokio::test]
-async fn a_refused_login_says_so() {
+async fn a_rejected_login_is_reported() {
     for optimistic in [Optimistic::Auto, Optimistic::Never] {
         let (at, _proxy) = proxy(|_, mut client| async move {
             let _ = client.read(&mut [0; 4096]).await;
@@ -506,7 +510,7 @@ async fn a_refused_login_says_so() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_down_or_silent_is_not_waited_for() {
+async fn a_proxy_that_is_down_or_silent_fails_the_connection() {
     let down = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let refused = UpstreamError::Unreachable(std::io::ErrorKind::ConnectionRefused);
     let connector_down = connector(upstream(down, Optimistic::Auto));
@@ -525,7 +529,7 @@ async fn a_proxy_that_is_down_or_silent_is_not_waited_for() {
     }
 }
 
-/// An end of the application's that comes before the proxy has connected is passed on behind what it wrote.
+/// A half-close before the proxy has connected is passed on after the bytes written before it.
 #[tokio::test]
 async fn an_early_end_comes_last() {
     let (at, _proxy) = proxy(|_, mut client| async move {
@@ -548,7 +552,7 @@ async fn an_early_end_comes_last() {
 }
 
 #[tokio::test]
-async fn a_name_that_no_request_holds_is_refused() {
+async fn a_name_too_long_for_a_request_is_refused() {
     let connector = connector(upstream("127.0.0.1:1".parse().unwrap(), Optimistic::Auto));
     assert!(connector.connect(&Target::new("a".repeat(256), 443)).is_err());
     assert!(connector.connect(&Target::new("a".repeat(255), 443)).is_ok());
@@ -564,7 +568,7 @@ fn logins_are_within_their_limits() {
 }
 
 #[test]
-fn what_is_remembered_ends() {
+fn standings_expire() {
     let standings = Standings::default();
     let known = upstream("127.0.0.1:9050".parse().unwrap(), Optimistic::Auto);
     let now = std::time::Instant::now();
@@ -577,9 +581,10 @@ fn what_is_remembered_ends() {
     }
 }
 
-/// As Tor does. Who asks step by step has said no login yet, and is not answered so.
+/// Tor answers this way. A client that goes step by step has not sent a login yet, and gets no such
+/// answer.
 #[test]
-fn a_login_that_is_good_says_that_its_kind_is() {
+fn an_accepted_login_implies_its_method() {
     let login = Credentials::new(b"u", b"p").unwrap();
     let exchange = |early| {
         let mut exchange = Exchange::new("origin.test", 443, Some(&login), early).unwrap();
@@ -598,7 +603,7 @@ fn a_login_that_is_good_says_that_its_kind_is() {
 }
 
 #[test]
-fn addresses_go_as_addresses() {
+fn addresses_are_sent_as_addresses() {
     for (host, expected) in [
         ("192.0.2.1", vec![5, 1, 0, 1, 192, 0, 2, 1, 0, 80]),
         ("::1", [&[5, 1, 0, 4][..], &[0; 15], &[1, 0, 80]].concat()),
@@ -612,7 +617,7 @@ fn addresses_go_as_addresses() {
     }
 }
 
-/// Replies of any kind of address, cut anywhere, and the target's bytes right behind.
+/// Replies with any kind of address, and the offset of the first byte of the target.
 fn replies() -> impl Strategy<Value = (Vec<u8>, usize)> {
     let address = prop_oneof![
         Just(vec![1, 0, 0, 0, 0]),
@@ -628,7 +633,10 @@ fn replies() -> impl Strategy<Value = (Vec<u8>, usize)> {
 
 proptest! {
     #[test]
-    fn exactly_the_replies_are_read((bytes, length) in replies(), cuts in proptest::collection::vec(1..30_usize, 1..20)) {
+    fn exactly_the_replies_are_read(
+        (bytes, length) in replies(),
+        cuts in proptest::collection::vec(1..30_usize, 1..20),
+    ) {
         let mut exchange = Exchange::new("origin.test", 443, None, true).unwrap();
         let (mut at, mut cuts) = (0, cuts.into_iter().cycle());
         while exchange.wants() > 0 {
@@ -641,7 +649,10 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_a_proxy_says_is_too_much(bytes in proptest::collection::vec(any::<u8>(), 0..600), login in any::<bool>()) {
+    fn no_reply_makes_the_exchange_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..600),
+        login in any::<bool>(),
+    ) {
         let login = login.then(|| Credentials::new(b"u", b"p").unwrap());
         let mut exchange = Exchange::new("origin.test", 443, login.as_ref(), true).unwrap();
         let mut rest = bytes.as_slice();
@@ -658,7 +669,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// For any schedule of replies in pieces, and of the application's writes: the bytes pass once, in order.
+    /// For any schedule of partial replies and writes, the bytes pass exactly once, in order.
     #[test]
     fn bytes_pass_exactly_once(
         cuts in proptest::collection::vec((1..8_usize, any::<bool>()), 1..12),
@@ -682,7 +693,9 @@ proptest! {
             .await;
             let connector = connector(upstream(at, Optimistic::Auto));
             if trusted && objects != 1 {
-                connector.standings().learn(&upstream(at, Optimistic::Auto), Standing::Trusted, std::time::Instant::now());
+                let upstream = upstream(at, Optimistic::Auto);
+                let now = std::time::Instant::now();
+                connector.standings().learn(&upstream, Standing::Trusted, now);
             }
             let rest: Vec<u8> = (0..3000_u32).map(|number| number.to_le_bytes()[0]).collect();
             let said = if tls { [hello(), rest].concat() } else { rest };
@@ -707,7 +720,7 @@ proptest! {
     }
 }
 
-/// A proxy that bears early bytes, with its replies in pieces, some of them late.
+/// A proxy that supports early bytes and sends its replies in pieces, some of them late.
 async fn in_pieces(mut client: TcpStream, cuts: Vec<(usize, bool)>) {
     expect(&mut client, &[&GREETING[..], &asked()].concat()).await;
     let replies = [&METHOD[..], &GRANTED].concat();

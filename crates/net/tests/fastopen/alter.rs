@@ -1,4 +1,4 @@
-//! Changes to SYNs with a cookie, on their way.
+//! Changes to SYNs with a cookie on the path.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use headstart_emulation::{Element, Outputs, Packet};
 use crate::packet::SYN;
 use crate::support::internet_checksum;
 
-/// Bytes of an option with one of our cookies, and of the two no-operations that Linux puts behind it.
+/// Bytes of an option with one of our cookies, and of the two no-operations that Linux puts behind
+/// it.
 pub(crate) const ROOM: usize = 20;
 
-/// What options to put where the one with the cookie is.
+/// Makes the options that replace the one with the cookie.
 pub(crate) type Form = fn(cookie: &[u8]) -> Vec<u8>;
 
-/// Puts something else where the cookie is.
+/// Replaces the cookie's option.
 #[derive(Debug)]
 pub(crate) struct Other(pub(crate) Form);
 
@@ -30,7 +31,7 @@ impl Element for Other {
     }
 }
 
-/// Puts an empty header of destination options before TCP, in IPv6 packets (RFC 8200 section 4.6).
+/// Inserts an empty destination options header before TCP in IPv6 packets (RFC 8200 section 4.6).
 #[derive(Debug)]
 pub(crate) struct ExtensionHeader;
 
@@ -39,7 +40,7 @@ impl Element for ExtensionHeader {
         const DESTINATION_OPTIONS: u8 = 60;
         if let Some((tcp, _)) = find(&packet.bytes) {
             assert_eq!(tcp, 40, "IPv6");
-            // TCP follows, eight bytes, and four of padding.
+            // Next header TCP, eight bytes, four of them padding.
             packet.bytes.splice(tcp..tcp, [6, 0, 1, 4, 0, 0, 0, 0]);
             packet.bytes[6] = DESTINATION_OPTIONS;
             let length = u16::try_from(packet.bytes.len() - 40).unwrap();
@@ -49,7 +50,8 @@ impl Element for ExtensionHeader {
     }
 }
 
-/// Where the TCP header is, and the option with the cookie, of a SYN that has one.
+/// Returns the offsets of the TCP header and of the option with the cookie, if the packet is such a
+/// SYN.
 fn find(packet: &[u8]) -> Option<(usize, usize)> {
     let tcp = if packet[0] >> 4 == 4 { usize::from(packet[0] & 15) * 4 } else { 40 };
     let options = tcp + 20..tcp + usize::from(packet.get(tcp + 12)? >> 4) * 4;

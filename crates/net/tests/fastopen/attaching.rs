@@ -1,4 +1,4 @@
-//! Attaching and detaching, again and in between.
+//! Attaching and detaching, repeated and concurrent.
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
@@ -19,7 +19,7 @@ fn opens(world: &World, server: &Server, known: usize) {
     server.served(known + 1);
 }
 
-/// What is attached stays, with its counters and its memory, and the edge notices nothing.
+/// A repeated attach keeps programs, counters and memory, and the edge notices nothing.
 pub(crate) fn again() {
     let world = World::new();
     let server = Server::start(&world);
@@ -37,16 +37,16 @@ pub(crate) fn again() {
     assert_eq!(world.server_status(), None);
     assert!(!server.is_attached());
     world.attach_server();
-    assert!(!server.is_attached(), "others, with other maps");
+    assert!(!server.is_attached(), "new programs have new maps");
     assert!(world.detach_server());
     drop(server);
-    // Anew: nothing is known of what was before.
+    // A new attach knows nothing of the old one.
     let after = world.attach_server();
     assert_eq!((after.keys, after.spent, after.stats.syns), (0, 0, 0));
     opens(&world, &Server::start(&world), 0);
 }
 
-/// As if an attach had been killed before its last step, or a detach after its first.
+/// Leaves the state of an attach killed before its last step, or a detach killed after its first.
 pub(crate) fn after_a_kill() {
     let world = World::new();
     fs::remove_file(world.dir().join("server/steer_ethernet")).unwrap();
@@ -55,14 +55,14 @@ pub(crate) fn after_a_kill() {
     assert_eq!(status.interfaces.len(), 1);
     fs::remove_file(world.dir().join("client/setsockopt")).unwrap();
     assert_eq!(world.client_status(), None);
-    // It ends some time after its pin.
+    // A link ends some time after its pin.
     world.wait_until_alone();
     let error = world.client().run(probe).unwrap().unwrap_err();
     assert!(matches!(error, Unavailable::NotAttached), "{error}");
     world.attach_client();
     let server = Server::start(&world);
     opens(&world, &server, 0);
-    // Only some pins of a server that was never whole.
+    // Only some pins, of a server that was never complete.
     fs::remove_file(world.dir().join("server/steer_ethernet")).unwrap();
     assert!(world.server().run(|| detach_server(world.dir(), &[])).unwrap().is_ok());
     assert!(!world.dir().join("server").exists());
@@ -96,7 +96,7 @@ pub(crate) fn refusals() {
     assert!(error.hint().contains("tcp_fastopen="), "{}", error.hint());
 }
 
-/// Whoever attaches while another detaches gets it attached; in the end everything is gone.
+/// An attach during another process's detach succeeds; in the end everything is gone.
 pub(crate) fn at_the_same_time() {
     let world = World::bare();
     let client = world.client_options();
@@ -131,7 +131,7 @@ fn is_foreign(error: &AttachError, dir: &Path) -> bool {
     matches!(error, AttachError::Unavailable(Unavailable::Foreign(at)) if at == dir)
 }
 
-/// Nothing is pinned where others could exchange it, nothing read there, and nothing removed that is no pin.
+/// Pins are not made or read where other users could replace them, and only pins are removed.
 pub(crate) fn directories_of_others() {
     const NOBODY: u32 = 65534;
     let world = World::bare();
@@ -144,7 +144,7 @@ pub(crate) fn directories_of_others() {
     assert!(matches!(&error, AttachError::NoBpfFs(_)), "{error}");
     let error = server_status(elsewhere.path()).unwrap_err();
     assert!(matches!(&error, AttachError::NoBpfFs(_)), "{error}");
-    // A file system of BPF is everybody's to write, unless mounted otherwise: somebody was there first.
+    // By default everyone may write to a BPF file system: another user was there first.
     let dir = bpf().join("others");
     let pins = dir.join("server");
     let refused = |at: &Path| {

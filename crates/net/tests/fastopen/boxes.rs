@@ -1,4 +1,4 @@
-//! Boxes on the way that have something against data in a SYN, of IPv4 alone.
+//! Middleboxes that interfere with data in a SYN, for IPv4 only.
 
 use std::time::Duration;
 
@@ -16,16 +16,17 @@ const TCP: usize = 20;
 const ICMP: u8 = 1;
 const PROTOCOL_TCP: u8 = 6;
 
-/// What is done to SYNs with data; others pass.
+/// Treatment of SYNs with data; other packets pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SynDataBox {
-    /// Answered by a reset, and gone.
+    /// Answers with a reset, and drops them.
     Resets,
-    /// Answered by ICMP, "communication administratively prohibited" (RFC 1812 section 5.2.7.1), and gone.
+    /// Answers with ICMP "communication administratively prohibited" (RFC 1812 section 5.2.7.1),
+    /// and drops them.
     Prohibits,
-    /// They lose the second half of their data.
+    /// Cuts off the second half of their data.
     Halves,
-    /// They come so much later.
+    /// Delays them by this much.
     Delays(Duration),
 }
 
@@ -44,7 +45,7 @@ impl Element for SynDataBox {
     }
 }
 
-/// Bytes of data in a SYN, if it is one with some.
+/// Returns the number of data bytes, if the packet is a SYN with data.
 fn syn_data(packet: &[u8]) -> Option<usize> {
     let is_plain_tcp = packet.first()? == &0x45 && packet.get(9)? == &PROTOCOL_TCP;
     let tcp = packet.get(IP..).filter(|_| is_plain_tcp)?;
@@ -80,7 +81,7 @@ fn shortened(packet: &[u8], by: usize) -> Vec<u8> {
     packet
 }
 
-/// A packet to the sender of `about`, as if from whom that was for.
+/// Returns a packet to the sender of `about`, apparently from its destination.
 fn back(about: &[u8], protocol: u8, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(IP + body.len()).unwrap().to_be_bytes();
     let head = [0x45, 0, length[0], length[1], 0, 0, 0x40, 0, 64, protocol, 0, 0];
@@ -103,7 +104,7 @@ fn sign_tcp(packet: &mut [u8]) {
     packet[IP + 16..IP + 18].copy_from_slice(&sum);
 }
 
-/// The Internet checksum (RFC 1071).
+/// Computes the Internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> [u8; 2] {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();

@@ -1,4 +1,4 @@
-//! The client's programs by themselves.
+//! The client's programs alone.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const EOPNOTSUPP: Option<i32> = Some(95);
 /// IPPROTO_MPTCP (linux/in.h).
 const MPTCP: i32 = 262;
 
-/// An ordinary connect does not spend it: nothing would be saved.
+/// An ordinary connect does not spend the cookie: it would save nothing.
 pub(crate) fn cookie_needs_data() {
     let world = World::new();
     let _server = Server::start(&world);
@@ -39,7 +39,7 @@ pub(crate) fn cookie_needs_data() {
     assert_eq!((status.sent, status.no_data), (0, 2));
 }
 
-/// A multipath SYN is sent by an inner socket, which would not know of the cookie.
+/// An inner socket sends a multipath SYN, and would not know of the cookie.
 pub(crate) fn not_plain_tcp() {
     let world = World::new();
     let refused = |socket: Socket| {
@@ -54,8 +54,8 @@ pub(crate) fn not_plain_tcp() {
     }
 }
 
-/// Programs are shown the first page of a longer option. Before Linux 6.5 the kernel refuses it unless they say
-/// that they left it alone; all processes of the cgroup are concerned.
+/// Programs see only the first page of a longer option. Before Linux 6.5 the kernel refuses it
+/// unless they report that they did not change it; this affects all processes of the cgroup.
 pub(crate) fn long_options_of_others() {
     let world = World::bare();
     world.attach_client();
@@ -71,7 +71,8 @@ pub(crate) fn long_options_of_others() {
     world.client().run(set).unwrap();
 }
 
-/// To the whole machine by its owner, and to a group by an experiment: the inner one takes the cookie.
+/// One program is attached to the whole machine by its owner, and one to a group by an experiment:
+/// the inner one takes the cookie.
 pub(crate) fn attached_twice() {
     let world = World::new();
     let cgroup = group().parent().map(Path::to_owned);
@@ -84,7 +85,7 @@ pub(crate) fn attached_twice() {
     server.served(1);
     assert_eq!(world.client_status().unwrap().sent, 1);
     assert!(world.detach_client());
-    // Now it is the other's.
+    // The other program has it now.
     assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
     assert_eq!(client_status(&outer.dir).unwrap().unwrap().sent, 1);
     assert!(detach_client(&outer.dir).unwrap());
@@ -103,8 +104,9 @@ pub(crate) fn detached() {
     let connected = || block_on(async { connect(to, None, &cookie, LINE).map(drop) });
     let error = world.client().run(connected).unwrap().unwrap_err();
     assert_eq!(error.raw_os_error(), ENOPROTOOPT);
-    assert!(world.seen.all().is_empty(), "nothing was sent");
-    // Each time at once: it is not left to the last reference of the kernel's, which may take a while.
+    assert!(world.seen.all().is_empty(), "a packet was sent");
+    // Each detach takes effect at once, not with the kernel's last reference, which may take a
+    // while.
     for _ in 0..20 {
         world.attach_client();
         world.client().run(probe).unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! The connector on the real kernel, and on ways that have something against data in SYNs: every connection comes
-//! about, every byte arrives once, and no cookie is on the wire twice.
+//! The connector on the real kernel, and on paths that interfere with data in SYNs: every
+//! connection opens, every byte arrives once, and no cookie is sent twice.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,13 +25,15 @@ use crate::server::Server;
 use crate::support::succeeds;
 use crate::world::{INTERFACE, PATIENCE, PORT, World, block_on, probe_fails};
 
-/// Ends what the server takes for a line.
+/// Byte that ends a line for the server.
 const END: u8 = b'\n';
 
-/// How much later a SYN comes that comes too late: after 300 ms there is another one, after a second the kernel's.
+/// Delay of a SYN that comes too late: after 300 ms the client sends another one, after a second
+/// the kernel does.
 const LATE: Duration = Duration::from_millis(700);
 
-/// A ClientHello of TLS 1.3 that resumes with a ticket, which begins with a cookie, and something behind it.
+/// A ClientHello of TLS 1.3 that resumes with a ticket, which begins with a cookie, and more data
+/// behind it.
 struct Flight {
     cookie: Cookie,
     bytes: Vec<u8>,
@@ -70,7 +72,7 @@ fn hello(cookie: &Cookie) -> Vec<u8> {
     [&[22, 3, 1][..], &vector16(&[&[1][..], &length, &body].concat())].concat()
 }
 
-/// One that knows where its server is, and that it takes cookies.
+/// Returns a connector configured with its server, which accepts cookies.
 pub(crate) fn connector(server: SocketAddr) -> Connector {
     let dns = DnsConfig { name_servers: vec![server], ..DnsConfig::default() };
     let mut config = ConnectorConfig::new(Resolver::new(&dns).unwrap());
@@ -80,7 +82,7 @@ pub(crate) fn connector(server: SocketAddr) -> Connector {
     Connector::new(config)
 }
 
-/// Says it to the server, who says it back; what that took.
+/// Sends the flight to the server and checks the echo; returns the report.
 async fn visit(connector: &Connector, flight: &Flight) -> Report {
     visit_as(0, connector, flight).await
 }
@@ -93,12 +95,12 @@ async fn visit_as(user: u32, connector: &Connector, flight: &Flight) -> Report {
         stream.write_all(&flight.bytes).await?;
         stream.read_to_end(&mut answer).await
     };
-    tokio::time::timeout(PATIENCE, talk).await.expect("the server answers").unwrap();
+    tokio::time::timeout(PATIENCE, talk).await.expect("the server did not answer").unwrap();
     assert_eq!(answer, flight.bytes);
     stream.report().unwrap().clone()
 }
 
-/// Visits in a row by one connector, with something in the way of what leaves the client.
+/// Visits in a row by one connector, with a middlebox for packets from the client.
 struct Row {
     world: World,
     server: Server,
@@ -124,12 +126,13 @@ impl Row {
         Self { world, server, flights, reports }
     }
 
-    /// Why data in the SYN did not open them.
+    /// Returns the reasons why data in the SYN did not open them.
     fn reasons(&self) -> Vec<Option<FastOpenNotUsed>> {
         self.reports.iter().map(|report| report.fast_open_not_used).collect()
     }
 
-    /// All came about in the ordinary way, each was served once, and these sent their cookies, once.
+    /// Checks that all opened in the ordinary way, each was served once, and those in `sent` sent
+    /// their cookies once.
     fn is_ordinary(&self, sent: std::ops::Range<usize>) {
         assert!(self.reports.iter().all(|report| report.opened_by == Carrier::Tcp));
         let served = self.server.served(self.flights.len());
@@ -142,7 +145,7 @@ impl Row {
         no_kernel_cookie(&self.world);
     }
 
-    /// In which of them.
+    /// Tells for each visit whether the event occurred.
     fn happened(&self, event: FastOpenEvent) -> Vec<bool> {
         let happened = |report: &Report| {
             report.timeline.iter().any(|moment| moment.what == What::FastOpen(event))
@@ -154,7 +157,7 @@ impl Row {
 const LOST: Option<FastOpenNotUsed> = Some(FastOpenNotUsed::Lost);
 const REFUSED: Option<FastOpenNotUsed> = Some(FastOpenNotUsed::Refused);
 
-/// Every ticket opens once; one that is used again opens nothing, and its cookie is not shown.
+/// Every ticket opens once; a reused one opens nothing, and its cookie is not sent.
 pub(crate) fn tickets_open_once() {
     let world = World::new();
     let server = Server::start(&world);
@@ -177,7 +180,8 @@ pub(crate) fn tickets_open_once() {
     assert!(served.eq([&one, &one, &other].map(|flight| flight.bytes.clone())));
 }
 
-/// Who shows what no server takes has no Fast Open there for a while, and everybody else has.
+/// A user who shows cookies that no server accepts loses Fast Open there for a while; all other
+/// users keep it.
 pub(crate) fn made_up_cookies_of_another_user() {
     let world = World::new();
     let server = Server::start(&world);
@@ -201,7 +205,7 @@ pub(crate) fn made_up_cookies_of_another_user() {
     assert_eq!(server.served(5).len(), 5);
 }
 
-/// Plain TCP is there before the kernel's second SYN, which would leave after a second.
+/// Plain TCP connects before the kernel's second SYN, which would leave after a second.
 pub(crate) fn syn_lost() {
     let row = Row::with_fault(1, Loss::exact([1]));
     assert_eq!(row.reasons(), [LOST]);
@@ -209,17 +213,17 @@ pub(crate) fn syn_lost() {
     row.is_ordinary(0..1);
     let [first, second] = &row.world.seen.syns()[..] else { panic!("{:?}", row.world.seen.syns()) };
     assert!(!first.data.is_empty() && second.data.is_empty());
-    assert_ne!(first.seq, second.seq, "it is another connection");
+    assert_ne!(first.seq, second.seq, "both SYNs are of one connection");
 }
 
-/// What arrives when nobody waits for it any more opens nothing at the client, and is reset.
+/// A SYN-ACK that arrives too late opens nothing at the client, and is reset.
 pub(crate) fn syn_late() {
     let row = Row::with_fault(1, SynDataBox::Delays(LATE));
     assert_eq!(row.reasons(), [LOST]);
     assert_eq!(row.world.seen.cookies(), [row.flights[0].cookie.as_bytes().to_vec()]);
     let begun = Instant::now();
     while row.world.stats().steered == 0 {
-        assert!(begun.elapsed() < PATIENCE, "it never arrives");
+        assert!(begun.elapsed() < PATIENCE, "the SYN never arrived");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -261,7 +265,7 @@ pub(crate) fn part_acknowledged() {
     no_kernel_cookie(&row.world);
 }
 
-/// Switched off, the kernel is not even asked, and no cookie is lost.
+/// When Fast Open is switched off, the connector does not ask the kernel, and no cookie is lost.
 pub(crate) fn switched_off() {
     let world = World::new();
     world.set(world.client(), "tcp_fastopen", "2").unwrap();
@@ -274,7 +278,7 @@ pub(crate) fn switched_off() {
     assert!(world.seen.cookies().is_empty());
 }
 
-/// While the connector believes that it works.
+/// Fast Open is switched off or detached while the connector assumes that it works.
 pub(crate) fn switched_off_or_detached_meanwhile() {
     for detach in [false, true] {
         let world = World::new();
@@ -306,7 +310,7 @@ pub(crate) fn switched_off_or_detached_meanwhile() {
     }
 }
 
-/// An address that comes back may be on another network: what was got before is not shown.
+/// An address that returns may be on another network: earlier cookies are not shown.
 pub(crate) fn address_gone_and_back() {
     let world = World::new();
     let server = Server::start(&world);
@@ -322,7 +326,7 @@ pub(crate) fn address_gone_and_back() {
         let follows = tokio::spawn(async move { follows.follow_networks().await });
         let mut opened = Vec::new();
         for (number, flight) in flights.iter().enumerate() {
-            // The news have to be read, and that it follows at all.
+            // The notifications have to be read, and the connector has to have started following.
             tokio::time::sleep(Duration::from_millis(20)).await;
             let report = visit(&connector, flight).await;
             opened.push((report.opened_by, report.fast_open_not_used));

@@ -1,4 +1,4 @@
-//! Cookies that are handed out beside tickets, by the extension of TLS: for programs that do TLS by themselves.
+//! Cookies handed out beside tickets, in the TLS extension: for programs that do TLS themselves.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ use crate::server::{Options, Server};
 use crate::support::now;
 use crate::world::{LINE, PATIENCE, World, block_on};
 
-/// Without any session: what opens the second connection came in the extension of the first, and is its user's.
+/// Without any session, the second connection opens with a cookie from the extension of the first,
+/// for the same user only.
 pub(crate) fn cookies_by_the_extension() {
     let world = World::new();
     let ring = KeyRing::generate(UnixSeconds(now()), PERIOD).unwrap();
@@ -50,7 +51,7 @@ pub(crate) fn cookies_by_the_extension() {
     assert!(server.served(4).iter().all(|(_, line)| line == LINE));
 }
 
-/// A line and back inside TLS; the cookies that came along are kept.
+/// Sends a line inside TLS and reads its echo; keeps the cookies that came with it.
 async fn visit(connector: &Connector, tls: &ClientContext, context: Context) -> Report {
     let target = Target { context, ..Target::new("www.example", 443) };
     let conn = tls.connect("www.example", None, connector.asks_for_cookies(&target)).unwrap();
@@ -60,7 +61,7 @@ async fn visit(connector: &Connector, tls: &ClientContext, context: Context) -> 
         stream.write_all(LINE).await?;
         stream.read_to_end(&mut answer).await
     };
-    tokio::time::timeout(PATIENCE, talk).await.expect("the server answers").unwrap();
+    tokio::time::timeout(PATIENCE, talk).await.expect("the server did not answer").unwrap();
     assert_eq!(answer, LINE);
     let handle = stream.handle();
     let report = handle.with_transport(|stream| stream.report().cloned()).flatten().unwrap();

@@ -1,4 +1,4 @@
-//! Packets lost, doubled and changed on the way, and parts of the server that are gone.
+//! Packets lost, duplicated and changed on the path, and missing parts of the server.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use crate::refused::{no_kernel_cookie, ordinary};
 use crate::server::{Hidden, Options, Server};
 use crate::world::{LINE, PATIENCE, PORT, World, block_on};
 
-/// The kernel repeats the SYN after a second, without data, and without the cookie.
+/// The kernel repeats the SYN after a second, without data and without the cookie.
 pub(crate) fn syn_lost() {
     let world = World::new();
     let server = Server::start(&world);
@@ -29,7 +29,7 @@ pub(crate) fn syn_lost() {
     assert_eq!((world.stats().syns, world.stats().steered), (1, 0));
 }
 
-/// The server has the data already; it says so again.
+/// The server has the data already, and acknowledges it again.
 pub(crate) fn syn_ack_lost() {
     let world = World::new();
     let server = Server::start(&world);
@@ -41,7 +41,7 @@ pub(crate) fn syn_ack_lost() {
     no_kernel_cookie(&world);
 }
 
-/// The second one's cookie was taken: it is an ordinary SYN to a connection that exists.
+/// The second SYN's cookie was removed: it is an ordinary SYN for a connection that exists.
 pub(crate) fn syn_doubled() {
     let world = World::new();
     let server = Server::start(&world);
@@ -53,7 +53,7 @@ pub(crate) fn syn_doubled() {
     assert_eq!((stats.syns, stats.steered, stats.replayed), (2, 1, 1));
 }
 
-/// A middlebox that leaves the data: they count for nothing without the option.
+/// A middlebox removes the option and leaves the data: they are ignored without it.
 pub(crate) fn option_stripped() {
     let world = World::new();
     let server = Server::start(&world);
@@ -92,7 +92,7 @@ pub(crate) fn detached_in_mid_flight() {
     ordinary(&world, &server, 0, &opened);
 }
 
-/// The cookie is taken all the same: it was on the wire.
+/// The cookie counts as used: it was sent.
 pub(crate) fn no_hidden_listener() {
     let world = World::new();
     let server = Server::with(&world, Options { hidden: Hidden::None, ..Options::default() });
@@ -105,7 +105,7 @@ pub(crate) fn no_hidden_listener() {
     assert_eq!(world.server_status().unwrap().spent, 2);
 }
 
-/// Any local user can listen on the port once the edge has gone, however it went.
+/// Any local user can listen on the port once the edge is gone, however it ended.
 pub(crate) fn impostor_on_the_hidden_port() {
     let world = World::new();
     let server = Server::with(&world, Options { hidden: Hidden::Ends, ..Options::default() });
@@ -118,8 +118,8 @@ pub(crate) fn impostor_on_the_hidden_port() {
     assert_eq!(world.stats().no_listener, 1);
 }
 
-/// Room for one connection that is not acknowledged: the others have their handshake first, with the same
-/// listener.
+/// There is room for one unacknowledged connection: the others do their handshake first, with the
+/// same listener.
 pub(crate) fn queue_full() {
     const CLIENTS: usize = 4;
     let world = World::new();
@@ -141,7 +141,7 @@ pub(crate) fn queue_full() {
     no_kernel_cookie(&world);
 }
 
-/// Connections of the hidden listener would be reset from then on, so it is given none.
+/// Connections of the hidden listener would be reset from then on, so it gets none.
 pub(crate) fn syn_cookies_forced_later() {
     let world = World::new();
     let server = Server::start(&world);

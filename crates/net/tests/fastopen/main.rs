@@ -1,8 +1,9 @@
-//! Fast Open with private cookies on the real kernel: client, server and a link that loses and doubles exact
-//! packets, each in a network namespace; every packet of the client is looked at.
+//! Fast Open with private cookies on the real kernel: client, server and a link that loses and
+//! duplicates exact packets, each in a network namespace; the tests inspect every packet of the
+//! client.
 //!
-//! Needs root, cgroup2, unshare, setpriv and ip: switched on by HEADSTART_TEST_NET=1, and then it fails if it
-//! cannot run. `cargo test --test fastopen -- valid` runs the checks whose names contain a word.
+//! Needs root, cgroup2, unshare, setpriv and ip. Enabled by HEADSTART_TEST_NET=1; then it fails if
+//! it cannot run. `cargo test --test fastopen -- valid` runs the checks whose names contain a word.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 
 use support::Check;
 
-/// Each check by its name.
+/// Checks by name.
 const CHECKS: &[Check] = &[
     ("valid_ipv4", valid::ipv4),
     ("valid_ipv6", valid::ipv6),

@@ -1,4 +1,4 @@
-//! Connections without a private cookie, and what the kernel's own Fast Open is told: nothing.
+//! Connections without a private cookie, and the kernel's own Fast Open, which learns nothing.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,10 +17,10 @@ use crate::server::{Hidden, Options, Server};
 use crate::support::succeeds;
 use crate::world::{LINE, PATIENCE, PORT, World, block_on};
 
-/// Sends data with the SYN, or asks for a cookie (include/linux/socket.h).
+/// Flag to send data with the SYN, or request a cookie (include/linux/socket.h).
 const MSG_FASTOPEN: i32 = 0x2000_0000;
 
-/// A server that leaves the program's maps alone.
+/// Starts a server that leaves the program's maps alone.
 fn without_maps(world: &World) -> Server {
     Server::with(world, Options { keys: None, hidden: Hidden::None, ..Options::default() })
 }
@@ -32,7 +32,7 @@ fn answer(mut stream: TcpStream) -> Vec<u8> {
     answer
 }
 
-/// An ordinary client.
+/// Connects an ordinary client.
 fn connect(world: &World, to: SocketAddr) -> Vec<u8> {
     let connected = || {
         let mut stream = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
@@ -42,7 +42,7 @@ fn connect(world: &World, to: SocketAddr) -> Vec<u8> {
     world.client().run(connected).unwrap()
 }
 
-/// A client of the kernel's Fast Open, and the SYN that it sent.
+/// Connects a client of the kernel's Fast Open; returns the SYN that it sent.
 fn kernel_client(world: &World, to: SocketAddr) -> Segment {
     world.seen.clear();
     let connected = || {
@@ -70,7 +70,7 @@ pub(crate) fn ordinary_connections() {
     assert_eq!(world.client_status().unwrap().sent, 0);
 }
 
-/// It asks, in one form or the other, and is never given a cookie.
+/// The client requests a cookie in both forms, and never gets one.
 fn asks_in_vain(world: &World, server: &Server) {
     for known in 1..=3 {
         let syn = kernel_client(world, world.to(0));
@@ -105,12 +105,12 @@ pub(crate) fn detached_private_cookie() {
     no_kernel_cookie(&world);
 }
 
-/// A server with the kernel's Fast Open answers an unknown cookie with one of its own, which would be the same
-/// for every connection of the client.
+/// A server with the kernel's Fast Open answers an unknown cookie with one of its own, which would
+/// be the same for every connection of the client.
 pub(crate) fn cookie_in_a_syn_ack() {
     let world = World::bare();
     world.attach_client();
-    // All listeners, asked or not.
+    // Fast Open is on for all listeners, whether they ask for it or not.
     world.set(world.server(), "tcp_fastopen", "1027").unwrap();
     let server = without_maps(&world);
     for known in [1, 2] {
@@ -122,21 +122,21 @@ pub(crate) fn cookie_in_a_syn_ack() {
         let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
         assert_eq!(syn.fast_open(), [&cookie.as_bytes()[..]]);
         let offered = &world.seen.syn_acks()[0];
-        assert_eq!(offered.fast_open().len(), 1, "the server offers one: {offered:?}");
+        assert_eq!(offered.fast_open().len(), 1, "not one offer by the server: {offered:?}");
     }
-    // The kernel has not kept it: it asks anew.
+    // The kernel has not kept it: it requests a new one.
     let syn = kernel_client(&world, world.to(0));
     assert_eq!((syn.fast_open(), syn.data.len()), (vec![&[0_u8; 0][..]], 0));
 }
 
-/// A cookie of the kernel's leaves no room for one of ours, which is kept.
+/// A cookie of the kernel leaves no room for one of ours, which stays unspent.
 pub(crate) fn no_room() {
     let world = World::bare();
     world.attach_client();
     world.set(world.server(), "tcp_fastopen", "1027").unwrap();
     let server = without_maps(&world);
     let to = world.to(0);
-    // It asks, and is given one.
+    // It requests a cookie, and gets one.
     assert!(kernel_client(&world, to).data.is_empty());
     world.seen.clear();
     let connected = || {
@@ -155,7 +155,7 @@ pub(crate) fn no_room() {
     server.served(2);
 }
 
-/// Nobody checked a cookie there, so it is an ordinary connection.
+/// No cookie was checked there, so it is an ordinary connection.
 pub(crate) fn direct_to_the_hidden_port() {
     let world = World::new();
     let server = Server::start(&world);
@@ -170,14 +170,15 @@ pub(crate) fn direct_to_the_hidden_port() {
     }
 }
 
-/// A cookie opens the edge's connections, and not those of another server on the same port of another address.
+/// A cookie opens the edge's connections, and not those of another server on the same port of
+/// another address.
 pub(crate) fn another_server_on_the_port() {
     const STRANGER: &[u8] = b"not the edge\n";
     let world = World::new();
     let public = [world.to(0), world.to(2)];
     let server = Server::with(&world, Options { public, ..Options::default() });
     let stranger = world.server().run(|| TcpListener::bind(world.to(1))).unwrap().unwrap();
-    // Nobody may come.
+    // No client may come.
     SockRef::from(&stranger).set_read_timeout(Some(PATIENCE)).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -192,7 +193,7 @@ pub(crate) fn another_server_on_the_port() {
     });
     assert_eq!(server.served(0), []);
     assert_eq!((world.stats().steered, world.stats().no_listener), (0, 1));
-    // Nobody at all: refused by the server, as it would be without the program.
+    // No server at all: the kernel refuses, as it would without the program.
     let nobody = world.client().run(|| {
         block_on(async {
             let (stream, _) = connect_fast(world.to(3), None, &world.cookie(2), LINE).unwrap();
@@ -203,8 +204,8 @@ pub(crate) fn another_server_on_the_port() {
     assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
 }
 
-/// `net.ipv4.tcp_fastopen` can turn it on for all listeners (0x400), and for SYNs without a cookie (0x200): not
-/// for an edge's.
+/// `net.ipv4.tcp_fastopen` can turn it on for all listeners (0x400), and for SYNs without a cookie
+/// (0x200): this does not affect an edge's listeners.
 pub(crate) fn on_for_all_listeners() {
     let world = World::bare();
     world.set(world.server(), "tcp_fastopen", &0x603.to_string()).unwrap();
@@ -219,15 +220,15 @@ pub(crate) fn on_for_all_listeners() {
         assert_eq!(server.served(known + 1).pop(), Some((Carrier::Tcp, LINE.to_vec())));
         no_kernel_cookie(&world);
     }
-    // Nor where the program is gone.
+    // Also when the program is gone.
     assert!(world.detach_server());
     world.seen.clear();
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     ordinary(&world, &server, 2, &opened);
 }
 
-/// A client may use a port again while the server keeps the last connection in TIME-WAIT: only that can tell whether
-/// the SYN is an old one.
+/// A client may reuse a port while the server keeps the last connection in TIME-WAIT: only that
+/// state can tell whether the SYN is an old one.
 pub(crate) fn in_time_wait() {
     const TIME_WAIT: &str = "06";
     let world = World::new();
@@ -247,11 +248,12 @@ pub(crate) fn in_time_wait() {
     world.seen.clear();
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     ordinary(&world, &server, 1, &opened);
-    assert_eq!(world.seen.syns().len(), 1, "answered at once");
+    assert_eq!(world.seen.syns().len(), 1, "more than one SYN");
     assert_eq!((world.stats().steered, world.stats().no_listener), (1, 1));
 }
 
-/// What this machine forwards has no business with its listeners, and Linux drops it if it has a socket.
+/// Forwarded packets must not reach this machine's listeners: Linux drops a packet that has a
+/// socket.
 pub(crate) fn on_its_way() {
     let world = World::new();
     let _server = Server::start(&world);

@@ -9,7 +9,7 @@ use headstart_emulation::{Element, Outputs, Packet};
 pub(crate) const SYN: u8 = 2;
 pub(crate) const ACK: u8 = 16;
 
-/// Which way it went.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Out,
@@ -23,13 +23,13 @@ pub(crate) struct Segment {
     pub(crate) flags: u8,
     pub(crate) seq: u32,
     pub(crate) ack: u32,
-    /// Kinds and contents; none for end of list and no-operation.
+    /// Kinds and contents, without end of list and no-operation.
     pub(crate) options: Vec<(u8, Vec<u8>)>,
     pub(crate) data: Vec<u8>,
 }
 
 impl Segment {
-    /// A whole segment in an unfragmented packet without extension headers.
+    /// Parses a whole segment in an unfragmented packet without extension headers.
     fn read(way: Way, packet: &[u8]) -> Option<Self> {
         let (start, end) = match packet.first()? >> 4 {
             4 if packet[9] == 6 && packet[6] & 0x3f == 0 && packet[7] == 0 => (
@@ -62,7 +62,7 @@ impl Segment {
         self.flags & (SYN | ACK) == SYN | ACK
     }
 
-    /// The contents of its Fast Open options, of either form.
+    /// Returns the contents of its Fast Open options, of either form.
     pub(crate) fn fast_open(&self) -> Vec<&[u8]> {
         let is_fast_open = |(kind, content): &&(u8, Vec<u8>)| {
             *kind == 34 || *kind == 254 && content.starts_with(&[0xf9, 0x89])
@@ -106,13 +106,13 @@ impl Seen {
         self.all().into_iter().filter(|s| s.way == Way::In && s.is_syn_ack()).collect()
     }
 
-    /// Cookies that were on the wire, both ways, with repetitions.
+    /// Returns all cookies sent in either direction, with repetitions.
     pub(crate) fn cookies(&self) -> Vec<Vec<u8>> {
         let all = self.all();
         all.iter().flat_map(Segment::fast_open).map(<[u8]>::to_vec).collect()
     }
 
-    /// An element that sees what passes, before anything else happens to it.
+    /// Returns an element that records packets before anything else happens to them.
     pub(crate) fn tap(&self, way: Way) -> Tap {
         Tap { way, seen: self.clone() }
     }

@@ -1,4 +1,5 @@
-//! Cookies that do not open: an ordinary handshake, the data once, and no cookie of the kernel's.
+//! Refused cookies lead to an ordinary handshake, with the data delivered once and no cookie of the
+//! kernel.
 
 use headstart_emulation::{Element, Mtu, Protocol};
 use headstart_net::Carrier;
@@ -10,7 +11,7 @@ use crate::server::{Options, Server};
 use crate::support::{key, mint, now, ring};
 use crate::world::{LIFE, LINE, Opened, World};
 
-/// An ordinary handshake came of it; `known` connections were served before.
+/// Checks that the handshake was ordinary; `known` connections were served before.
 pub(crate) fn ordinary(world: &World, server: &Server, known: usize, opened: &Opened) {
     assert!(!opened.accepted, "{opened:?}");
     assert_eq!(opened.answer, LINE);
@@ -18,10 +19,10 @@ pub(crate) fn ordinary(world: &World, server: &Server, known: usize, opened: &Op
     no_kernel_cookie(world);
     let syns = world.seen.syns();
     let last = world.seen.syn_acks().pop().unwrap();
-    assert_eq!(last.ack, syns[0].seq.wrapping_add(1), "no data are acknowledged");
+    assert_eq!(last.ack, syns[0].seq.wrapping_add(1), "data were acknowledged");
 }
 
-/// The server offered none, and the client sent each of its own once.
+/// Checks that the server offered no cookie, and the client sent each of its own once.
 pub(crate) fn no_kernel_cookie(world: &World) {
     for answer in world.seen.syn_acks() {
         assert!(answer.fast_open().is_empty(), "{answer:?}");
@@ -33,7 +34,7 @@ pub(crate) fn no_kernel_cookie(world: &World) {
     assert_eq!(cookies.len(), count, "a cookie was on the wire twice");
 }
 
-/// One cookie that the program refuses, with the counter that says why.
+/// Tries a cookie that the program refuses, and checks the counter named `why`.
 fn refused(cookie: impl Fn(&World) -> Cookie, why: &str) {
     let world = World::new();
     let server = Server::start(&world);
@@ -66,7 +67,7 @@ pub(crate) fn replayed() {
 }
 
 pub(crate) fn expired() {
-    // Of both families, by the address that the cookie is for.
+    // For both families, by the address that the cookie is for.
     let world = World::new();
     let server = Server::start(&world);
     for (known, number) in [0, 2].into_iter().enumerate() {
@@ -96,7 +97,7 @@ pub(crate) fn of_a_retired_key() {
     assert_eq!(world.stats().forged, 1);
 }
 
-/// The clock that the edge tells is wrong by two hours, then right.
+/// The edge sets a clock that is wrong by two hours, then right.
 pub(crate) fn clock_stepped() {
     let world = World::new();
     for clock in [7200, -7200] {
@@ -111,8 +112,8 @@ pub(crate) fn clock_stepped() {
     server.served(1);
 }
 
-/// Forms of the option that carry no cookie of ours leave the SYN on the real kernel, too: the server's kernel
-/// sees none, and the client gets none of its cookies.
+/// On the real kernel too, other forms of the option leave the SYN: the server's kernel sees none,
+/// and the client gets none of its cookies.
 pub(crate) fn of_another_form() {
     let forms: [alter::Form; 5] = [
         |_| vec![34, 2],
@@ -136,7 +137,7 @@ pub(crate) fn of_another_form() {
     assert_eq!(counted, [("syns", 10), ("stripped", 10)]);
 }
 
-/// The program does not look behind them.
+/// The program does not look behind extension headers.
 pub(crate) fn behind_extension_headers() {
     let world = World::new();
     let server = Server::start(&world);
@@ -152,7 +153,7 @@ pub(crate) fn spent_full() {
     let options = ServerOptions { spent: 1, ..world.server_options() };
     world.server().run(|| attach_server(&options)).unwrap().unwrap();
     let server = Server::start(&world);
-    // The same for both, and so the generation.
+    // The same expiry for both, and so the same generation.
     let expiry = now() + LIFE / 2;
     let cookie = || mint(&key(1), expiry, world.client_ip(0));
     assert!(world.open(world.to(0), &cookie(), LINE).accepted);
@@ -162,14 +163,14 @@ pub(crate) fn spent_full() {
     assert_eq!((world.stats().steered, world.stats().full), (1, 1));
 }
 
-/// The options are in the second fragment, where the program does not look. IPv4 only: nobody fragments IPv6 on
-/// the way.
+/// The options are in the second fragment, which the program does not inspect. IPv4 only: routers
+/// do not fragment IPv6.
 pub(crate) fn in_fragments() {
     let world = World::new();
     let server = Server::start(&world);
     // Without don't-fragment.
     world.set(world.client(), "ip_no_pmtu_disc", "1").unwrap();
-    // 20 bytes of IP, and 24 of TCP: the first option, and no more.
+    // 20 bytes of IP and 24 of TCP: room for the first option only.
     world.fault(Some(Box::new(Mtu::new(44).only(Protocol::Tcp))), None);
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     assert!(opened.cookie == CookieState::Spent && !opened.accepted, "{opened:?}");

@@ -1,4 +1,4 @@
-//! A server that takes a line on each connection, says it back, and remembers it.
+//! A server that reads a line on each connection, echoes it and records it.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -17,27 +17,27 @@ use tokio::sync::oneshot;
 use crate::support::now;
 use crate::world::{LIFE, PATIENCE, PORT, World, block_on, usual_ring};
 
-/// What becomes of hidden listeners.
+/// Treatment of hidden listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hidden {
     Serves,
-    /// The program is told of them, and they end.
+    /// The program learns of them, and then they close.
     Ends,
     None,
 }
 
-/// How a server is to be.
+/// Options of a server.
 pub(crate) struct Options {
     /// Its keys; without them it does not touch the program's maps.
     pub(crate) keys: Option<CookieRing>,
     /// Its addresses, one of each family.
     pub(crate) public: [SocketAddr; 2],
     pub(crate) hidden: Hidden,
-    /// How many connections these hold that are not acknowledged.
+    /// Number of unacknowledged connections that the hidden listeners hold.
     pub(crate) pending: i32,
-    /// How far the clock is off that it tells the program, in seconds.
+    /// Error of the clock that it sets for the program, in seconds.
     pub(crate) clock: i64,
-    /// If the line is inside TLS.
+    /// Set if the line is inside TLS.
     pub(crate) tls: Option<Arc<ServerContext>>,
 }
 
@@ -83,13 +83,13 @@ impl Server {
         Self { served, maps, hidden, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// What a server does now and then, in its network namespace.
+    /// Does a server's regular maintenance, in its network namespace.
     pub(crate) fn refresh(&self, world: &World) {
         let refresh = || self.maps().as_mut().unwrap().refresh().unwrap();
         world.server().run(refresh).unwrap();
     }
 
-    /// Whether the program that it knows is the one that is attached.
+    /// Returns true if its program is the one that is attached.
     pub(crate) fn is_attached(&self) -> bool {
         self.maps().as_ref().unwrap().is_attached()
     }
@@ -98,14 +98,14 @@ impl Server {
         self.maps.lock().unwrap()
     }
 
-    /// What was served, once it is so many connections; a moment later still.
+    /// Waits until `count` connections were served and a moment longer; returns all served.
     pub(crate) fn served(&self, count: usize) -> Vec<Served> {
         let begun = Instant::now();
         while self.served.lock().unwrap().len() < count {
             assert!(begun.elapsed() < PATIENCE, "{:?}", self.served.lock().unwrap());
             thread::sleep(Duration::from_millis(2));
         }
-        // What comes twice comes together.
+        // A duplicate would arrive at about the same time.
         thread::sleep(Duration::from_millis(50));
         let served = self.served.lock().unwrap().clone();
         assert_eq!(served.len(), count, "{served:?}");
@@ -126,7 +126,7 @@ impl Drop for Server {
     }
 }
 
-/// Where the hidden listeners are, and what the program is told by.
+/// Addresses of the hidden listeners, and the program's maps.
 type Ready = ([Option<SocketAddr>; 2], Option<ServerMaps>);
 
 async fn run(
@@ -182,7 +182,7 @@ async fn accept(
         let (tls, record) = (tls.clone(), Arc::clone(&record));
         tokio::spawn(async move {
             let Ok(Some(stream)) = arrival.establish().await else { return };
-            // A client that broke off is nothing to tell of.
+            // A client that broke off is not an error here.
             let _ = match tls {
                 None => serve(stream, &record).await,
                 Some(tls) => serve_tls(stream, &tls, &record).await,
@@ -201,7 +201,7 @@ async fn serve_tls(
     echo(opened_by, TlsStream::new(conn, stream), record).await
 }
 
-/// One line, and back.
+/// Reads one line and echoes it.
 pub(crate) async fn serve(
     stream: ServerStream,
     record: &Mutex<Vec<Served>>,

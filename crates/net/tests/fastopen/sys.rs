@@ -1,4 +1,4 @@
-//! A network device of this process: nothing here makes one safely.
+//! Makes a network device of this process, for which there is no safe function here.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_short};
@@ -8,7 +8,8 @@ use std::mem;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Makes a tun device in the network namespace of this thread; it is gone with the file. Reading does not wait.
+/// Makes a tun device in the network namespace of this thread; it ends with the file. Reading does
+/// not block.
 pub(crate) fn tun(name: &str) -> io::Result<File> {
     let device = File::options()
         .read(true)
@@ -22,7 +23,7 @@ pub(crate) fn tun(name: &str) -> io::Result<File> {
     }
     let flags = libc::IFF_TUN | libc::IFF_NO_PI;
     request.ifr_ifru.ifru_flags = c_short::try_from(flags).map_err(io::Error::other)?;
-    // SAFETY: `request` says the name and the flags, and is large enough for what the call writes.
+    // SAFETY: `request` has the name and the flags, and is large enough for what the call writes.
     let made = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
     if made == -1 { Err(io::Error::last_os_error()) } else { Ok(device) }
 }

@@ -18,7 +18,7 @@ use crate::world::{LIFE, LINE, PORT, World};
 
 const NAME: &str = "t0";
 
-/// A tun device of a node, with the addresses that end so.
+/// Makes a tun device on a node, with addresses that end in `number`.
 fn device(node: &Node, number: u8) -> File {
     let device = node.run(|| sys::tun(NAME)).unwrap().unwrap();
     let ip = |arguments: &[&str]| succeeds(node.command("ip").args(arguments));
@@ -28,7 +28,7 @@ fn device(node: &Node, number: u8) -> File {
     device
 }
 
-/// Carries packets until it is told to stop.
+/// Carries packets until `stop` is set.
 fn carry(mut from: &File, mut to: &File, stop: &AtomicBool) {
     let mut packet = [0; 2048];
     while !stop.load(Ordering::Relaxed) {
@@ -42,7 +42,7 @@ fn carry(mut from: &File, mut to: &File, stop: &AtomicBool) {
     }
 }
 
-/// Ends the threads that carry packets, however the check ends.
+/// Stops the threads that carry packets, however the check ends.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

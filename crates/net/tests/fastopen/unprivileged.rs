@@ -20,16 +20,16 @@ use crate::server::serve;
 use crate::support::bpf;
 use crate::world::{LIFE, LINE, PORT, World, block_on, open, usual_ring};
 
-/// The user nobody, everywhere.
+/// The user nobody, the same everywhere.
 const NOBODY: u32 = 65534;
 
-/// Says what this process is to do instead of running checks, and with what.
+/// Environment variable with this process's role, if it runs no checks, and the role's arguments.
 const ROLE: &str = "HEADSTART_TEST_ROLE";
 const DIR: &str = "HEADSTART_TEST_DIR";
 const TO: &str = "HEADSTART_TEST_TO";
 const COOKIE: &str = "HEADSTART_TEST_COOKIE";
 
-/// What a process of another user does.
+/// Role of a process of another user.
 pub(crate) enum Role {
     /// Serves one connection.
     Edge,
@@ -41,7 +41,7 @@ pub(crate) enum Role {
     Helper,
 }
 
-/// What this process is to do, if it is one of these.
+/// Returns the role of this process, if it has one.
 pub(crate) fn role() -> Option<Role> {
     match std::env::var(ROLE).ok()?.as_str() {
         "edge" => Some(Role::Edge),
@@ -73,7 +73,7 @@ impl Role {
     }
 }
 
-/// The effective ones, as bits.
+/// Returns the effective capabilities, as bits.
 fn capabilities() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
@@ -83,13 +83,13 @@ fn capabilities() -> u64 {
 fn helper() -> Result<(), AttachError> {
     let dir = dir();
     let server = ServerOptions { dir: dir.clone(), ..ServerOptions::new(vec!["w0".into()], PORT) };
-    // Either side has to say the same.
+    // Both sides must report the same.
     let attached = attach_server(&server);
     let client = attach_client(&ClientOptions { dir: dir.clone(), cgroup: None });
     assert_eq!(attached.is_ok(), client.is_ok() || matches!(client, Err(AttachError::NoCgroup2)));
     assert_eq!(server_status(&dir)?, Some(attached?));
     assert_eq!(client_status(&dir)?, Some(client?));
-    // What an edge of the same user does.
+    // Does what an edge of the same user does.
     ServerMaps::open(&dir)?.refresh().expect("the maps can be written");
     assert!(detach_server(&dir, &[])? && detach_client(&dir)?);
     Ok(())
@@ -125,12 +125,12 @@ async fn client() {
     println!("accepted {}, answered {}", opened.accepted, opened.answer == LINE);
 }
 
-/// This program on a node, as nobody.
+/// Returns a command that runs this program on a node, as nobody.
 fn as_nobody(node: &Node, role: &str) -> Command {
     as_nobody_with(node, role, "")
 }
 
-/// The same with capabilities, such as `,+bpf`.
+/// Does the same with capabilities, such as `,+bpf`.
 fn as_nobody_with(node: &Node, role: &str, capabilities: &str) -> Command {
     let mut command = node.command("setpriv");
     let nobody = NOBODY.to_string();
@@ -142,7 +142,7 @@ fn as_nobody_with(node: &Node, role: &str, capabilities: &str) -> Command {
     command
 }
 
-/// A copy of this program where nobody can reach it.
+/// Makes a copy of this program that every user can execute.
 fn program() -> PathBuf {
     let place = bpf().parent().unwrap().join("checks");
     if !place.exists() {
@@ -158,7 +158,7 @@ fn said(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Ends a program if its check fails before the program does.
+/// Kills a program if its check fails before the program ends.
 struct Ends(Child);
 
 impl Drop for Ends {
@@ -187,11 +187,11 @@ pub(crate) fn both_sides() {
     said_by_edge.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "fop\n1 steered\n");
     assert!(edge.0.wait().unwrap().success());
-    // It is gone, and nobody took its place.
+    // It is gone, and no other edge took its place.
     assert_eq!(world.server_status().unwrap().keys, 0);
 }
 
-/// Without `owner` the maps are of who attached.
+/// Without `owner` the maps belong to the user who attached.
 pub(crate) fn denied() {
     let world = World::new();
     let look = |dir: &Path| said(as_nobody(world.server(), "look").env(DIR, dir));
@@ -202,7 +202,7 @@ pub(crate) fn denied() {
     assert_eq!(look(Path::new("/nowhere")), "no_maps\n");
 }
 
-/// A directory of pins for nobody, as a systemd unit has one made.
+/// Makes a directory of pins for nobody, as a systemd unit would.
 fn own_directory(name: &str) -> PathBuf {
     let dir = bpf().join(name);
     fs::create_dir(&dir).unwrap();
@@ -210,7 +210,7 @@ fn own_directory(name: &str) -> PathBuf {
     dir
 }
 
-/// CAP_BPF and CAP_NET_ADMIN are enough for all that the helper does, and each is needed.
+/// CAP_BPF and CAP_NET_ADMIN suffice for all that the helper does, and each is needed.
 pub(crate) fn helper_with_capabilities() {
     let world = World::bare();
     let dir = own_directory("helper");
@@ -224,10 +224,10 @@ pub(crate) fn helper_with_capabilities() {
     }
 }
 
-/// As in a container without cgroups.
+/// There are no cgroups, as in some containers.
 pub(crate) fn helper_without_cgroup2() {
-    const SCRIPT: &str = "grep ' cgroup2 ' /proc/self/mounts | cut -d ' ' -f 2 | while read -r at; do \
-                          umount --lazy \"$at\" || exit; done; exec \"$0\"";
+    const SCRIPT: &str = "grep ' cgroup2 ' /proc/self/mounts | cut -d ' ' -f 2 | \
+                          while read -r at; do umount --lazy \"$at\" || exit; done; exec \"$0\"";
     let world = World::bare();
     let mut command = world.server().command("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT]).arg(program());

@@ -1,4 +1,4 @@
-//! Cookies that open.
+//! Valid cookies.
 
 use headstart_net::Carrier;
 use headstart_net::fastopen::{CookieState, SYN_DATA_MAX, ServerOptions, attach_server, probe};
@@ -7,13 +7,13 @@ use crate::server::Server;
 use crate::support::{key, mint, now};
 use crate::world::{LIFE, LINE, World, block_on, open};
 
-/// The first packets of an opening that saved a round trip.
+/// Checks the first packets of an opening that saved a round trip.
 fn saved(world: &World, cookie: &[u8; 16], data: &[u8]) {
     let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.all()) };
     assert_eq!((syn.fast_open(), &syn.data[..]), (vec![&cookie[..]], data));
     let [answer] = &world.seen.syn_acks()[..] else { panic!("{:?}", world.seen.all()) };
     let length = u32::try_from(data.len()).unwrap();
-    assert_eq!(answer.ack, syn.seq.wrapping_add(1 + length), "the data are acknowledged");
+    assert_eq!(answer.ack, syn.seq.wrapping_add(1 + length), "the data were not acknowledged");
     assert!(answer.fast_open().is_empty(), "{answer:?}");
 }
 
@@ -48,13 +48,13 @@ pub(crate) fn ipv6() {
     opens(2, 2);
 }
 
-/// A cookie is the client's, and of no server address.
+/// A cookie is bound to the client, and to no server address.
 pub(crate) fn another_server_address() {
     opens(0, 1);
     opens(3, 3);
 }
 
-/// Where checksums are left to hardware that there is none of.
+/// On loopback, checksums are left to hardware that does not exist.
 pub(crate) fn over_loopback() {
     let world = World::bare();
     world.set(world.server(), "tcp_fastopen", "3").unwrap();

@@ -22,7 +22,7 @@ use crate::support::{self, bpf, key, mint, now};
 /// The protected port.
 pub(crate) const PORT: u16 = 8443;
 
-/// What cookies live here.
+/// Lifetime of cookies here, in seconds.
 pub(crate) const LIFE: u64 = 3600;
 
 /// Only bounds a check that fails.
@@ -31,33 +31,33 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The interface of a node of a lab.
 pub(crate) const INTERFACE: &str = "w0";
 
-/// One way; a round trip takes twice as long.
+/// Delay in one direction; a round trip takes twice as long.
 const DELAY: Duration = Duration::from_millis(10);
 
-/// What a client sends, and the server says back.
+/// Data that a client sends, and the server echoes.
 pub(crate) const LINE: &[u8] = b"first flight\n";
 
-/// Everything of one check.
+/// Everything that one check uses.
 pub(crate) struct World {
     lab: Lab,
     dir: PathBuf,
     pub(crate) seen: Seen,
 }
 
-/// What became of one opening.
+/// Result of one opening.
 #[derive(Debug)]
 pub(crate) struct Opened {
     /// Bytes that the kernel took with the SYN.
     pub(crate) taken: usize,
-    /// Whether the server took them from there.
+    /// True if the server accepted them from there.
     pub(crate) accepted: bool,
     pub(crate) cookie: CookieState,
-    /// What the server said.
+    /// The server's answer.
     pub(crate) answer: Vec<u8>,
 }
 
 impl World {
-    /// With both programs attached.
+    /// Creates a world with both programs attached.
     pub(crate) fn new() -> Self {
         let world = Self::bare();
         world.attach_client();
@@ -65,7 +65,7 @@ impl World {
         world
     }
 
-    /// With nothing attached. The client has two addresses of each family, and so has the server.
+    /// Creates a world with nothing attached. Client and server have two addresses of each family.
     pub(crate) fn bare() -> Self {
         let host = |name: &str, number: u8| {
             let addresses = [
@@ -82,15 +82,15 @@ impl World {
         let world = Self { lab, dir, seen: Seen::default() };
         world.set(world.client(), "tcp_fastopen", "1").unwrap();
         world.set(world.server(), "tcp_fastopen", "3").unwrap();
-        // It disables Fast Open for an hour after one loss, on kernels where it is on.
+        // It would disable Fast Open for an hour after one loss, on kernels where it is on.
         let _ = world.set(world.client(), "tcp_fastopen_blackhole_timeout_sec", "0");
         world.link(DELAY, None, None);
         world.wait_until_alone();
         world
     }
 
-    /// Other runs of these checks, or an experiment, may have programs attached to all processes of the machine for
-    /// a while.
+    /// Waits while other runs of these checks, or an experiment, have programs attached to all
+    /// processes of the machine.
     pub(crate) fn wait_until_alone(&self) {
         let begun = Instant::now();
         while self.client().run(probe).unwrap().is_ok() {
@@ -111,22 +111,22 @@ impl World {
         &self.dir
     }
 
-    /// One of the client's addresses: 0 and 1 are IPv4, 2 and 3 IPv6.
+    /// Returns one of the client's addresses: 0 and 1 are IPv4, 2 and 3 IPv6.
     pub(crate) fn client_ip(&self, number: usize) -> IpAddr {
         self.client().addresses()[number]
     }
 
-    /// The protected port at one of the server's addresses.
+    /// Returns the protected port at one of the server's addresses.
     pub(crate) fn to(&self, number: usize) -> SocketAddr {
         (self.server().addresses()[number], PORT).into()
     }
 
-    /// Writes a setting of a node's TCP.
+    /// Writes a TCP setting of a node.
     pub(crate) fn set(&self, node: &Node, name: &str, value: &str) -> io::Result<()> {
         node.run(|| fs::write(format!("/proc/sys/net/ipv4/{name}"), value)).unwrap()
     }
 
-    /// Other links, with an element each that acts on what left the client or the server.
+    /// Replaces the links, each with an element that acts on packets from the client or the server.
     pub(crate) fn link(
         &self,
         delay: Duration,
@@ -141,7 +141,7 @@ impl World {
         assert!(self.lab.set_links("client", link(Way::Out, out), link(Way::In, back)));
     }
 
-    /// The same with the usual delay.
+    /// Does the same with the usual delay.
     pub(crate) fn fault(&self, out: Option<Box<dyn Element>>, back: Option<Box<dyn Element>>) {
         self.link(DELAY, out, back);
     }
@@ -188,12 +188,12 @@ impl World {
         self.server_status().expect("it is attached").stats
     }
 
-    /// A fresh cookie for one of the client's addresses.
+    /// Mints a fresh cookie for one of the client's addresses.
     pub(crate) fn cookie(&self, client: usize) -> Cookie {
         mint(&key(1), now() + LIFE, self.client_ip(client))
     }
 
-    /// Opens with `data`, waits for the answer and the end.
+    /// Opens with `data`; waits for the answer and the end.
     pub(crate) fn open(&self, to: SocketAddr, cookie: &Cookie, data: &[u8]) -> Opened {
         self.open_from(to, None, cookie, data)
     }
@@ -209,7 +209,7 @@ impl World {
     }
 }
 
-/// Opens a connection here.
+/// Opens a connection in this network namespace.
 pub(crate) async fn open(
     to: SocketAddr,
     local: Option<IpAddr>,
@@ -222,14 +222,15 @@ pub(crate) async fn open(
         stream.write_all(&data[taken..]).await?;
         stream.read_to_end(&mut answer).await
     };
-    tokio::time::timeout(PATIENCE, exchange).await.expect("the server answers").unwrap();
+    tokio::time::timeout(PATIENCE, exchange).await.expect("the server did not answer").unwrap();
     let accepted = was_accepted(&stream).unwrap();
-    // Where the program is gone by now, so is its memory.
+    // If the program is gone by now, so is its memory.
     let cookie = cookie_state(&stream).unwrap_or(CookieState::None);
     Opened { taken, accepted, cookie, answer }
 }
 
-/// Why no cookie can be sent here, once the kernel has let go of the programs: it takes its time for that.
+/// Returns the reason why no cookie can be sent here, once the kernel has released the programs,
+/// which takes a while.
 pub(crate) fn probe_fails() -> Unavailable {
     let begun = Instant::now();
     loop {
@@ -246,7 +247,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// Nothing may outlive a check: the next one attaches its own.
+/// Cleans up: the next check attaches its own programs.
 impl Drop for World {
     fn drop(&mut self) {
         let client = detach_client(&self.dir);

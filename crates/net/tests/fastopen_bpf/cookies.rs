@@ -1,4 +1,4 @@
-//! Which cookies are taken.
+//! Tests which cookies are accepted.
 
 use std::fs;
 use std::hint::spin_loop;
@@ -15,27 +15,27 @@ use crate::frame::{Frame, Link};
 use crate::program::{LIFE, Loaded, NOW, TAKEN, set_clock};
 use crate::support::{key, mint, ring};
 
-/// The longest life of a cookie, by which the vectors are.
+/// The longest life of a cookie, which the vectors use.
 const LIFE_MAX: u64 = 28_800;
 
-/// A second after which 16 bits of the time begin anew: a multiple of 65,536, near [`NOW`].
+/// A second at which the lower 16 bits of the time wrap: a multiple of 65,536, near [`NOW`].
 const TURN: u64 = NOW / 65_536 * 65_536;
 
-/// Maps that are older than any clock says, so that no cookie is older than they are.
+/// Age of maps that are older than any clock, so that no cookie is older than they are.
 const EVER: Duration = Duration::from_nanos(1 << 63);
 
 fn client() -> IpAddr {
     [198, 51, 100, 7].into()
 }
 
-/// The vectors that proto is held to.
+/// The same vectors that headstart-proto is tested with.
 pub(crate) fn vectors() {
     let since_ever = |options: &mut ServerOptions| options.age = EVER;
     let mut loaded = Loaded::with(since_ever);
     let (mut taken, mut refused) = (0, 0);
     for block in &read("cookie_checks.txt") {
         let address: IpAddr = block.number("client");
-        // On the wire there is no IPv4 address inside an IPv6 packet; elsewhere it is one.
+        // On the wire there is no mapped IPv4 address in an IPv6 packet; elsewhere it means IPv4.
         let address = address.to_canonical();
         loaded.set_keys(&ring(key_of(block)), LIFE_MAX);
         loaded.set_clock(block.number("now"));
@@ -45,7 +45,7 @@ pub(crate) fn vectors() {
                 assert!(["expired", "forged"].contains(&outcome), "{outcome}: {block:?}");
                 refused += 1;
             }
-            // Some are there twice, at different times.
+            // Some vectors occur twice, at different times.
             _ => {
                 assert!([TAKEN, "replayed"].contains(&outcome), "{outcome}: {block:?}");
                 taken += 1;
@@ -59,7 +59,7 @@ pub(crate) fn vectors() {
         let client: IpAddr = block.number("client");
         // The clock here counts nanoseconds, and no cookie was minted before 1970.
         let has_clock = (LIFE_MAX + 1..u64::MAX / 1_000_000_000).contains(&expiry);
-        // Which is no key here.
+        // A key of zeros, which does not count as a key here.
         let is_zeros = block.array("tag_key") == [0; 16];
         if !has_clock || is_zeros {
             continue;
@@ -86,19 +86,20 @@ pub(crate) fn taken_once() {
     }
     assert_eq!(loaded.fresh(&key(1), NOW + LIFE, client()), TAKEN);
     assert_eq!(loaded.maps().spent().unwrap(), 2);
-    // Of another address it is nobody's, taken or not.
+    // From another address it is forged, used or not.
     assert_eq!(loaded.outcome(&cookie, [198, 51, 100, 8].into()), "forged");
 }
 
-/// Two packets with the same cookie at the same time, as nearly as can be had. A program that looks whether a cookie
-/// was taken, and then takes it, took one in fifty twice here, where both processors were free.
+/// Runs two packets with the same cookie as simultaneously as possible. A program that first checks
+/// whether a cookie was used, and then marks it, accepted one in fifty twice here, with both
+/// processors free.
 pub(crate) fn taken_once_by_two_processors() {
     const COOKIES: usize = 10_000;
     let mut loaded = Loaded::new();
     let syn = |cookie: Cookie| Frame::syn(client()).fast_open(cookie.as_bytes()).bytes();
     let frames: Vec<_> = (0..COOKIES).map(|_| syn(mint(&key(1), NOW + LIFE, client()))).collect();
     let arrived = AtomicUsize::new(0);
-    // One of them is later by a little more each time, up to some microseconds.
+    // One of them is delayed a little more each time, up to some microseconds.
     let run_all = |later: usize| {
         loaded.within(|runs| {
             for (number, frame) in frames.iter().enumerate() {
@@ -144,11 +145,11 @@ pub(crate) fn zeros_are_no_key() {
     assert_eq!(loaded.fresh(&zeros(), NOW + 60, client()), "forged");
 }
 
-/// Before an edge has come, and after it has gone.
+/// There are no keys before an edge starts, and after it has ended.
 pub(crate) fn no_keys() {
     let mut loaded = Loaded::with(|_| {});
     assert_eq!(loaded.fresh(&key(1), NOW + 60, client()), "forged");
-    // A key of zeros is not what there is without one.
+    // A key of zeros is not what the program uses when it has none.
     assert_eq!(loaded.fresh(&CookieKey::new([0; 16], [0; 16]), NOW + 60, client()), "forged");
     loaded.set_keys(&ring(key(1)), LIFE);
     assert_eq!(loaded.fresh(&key(1), NOW + 60, client()), TAKEN);
@@ -184,7 +185,8 @@ pub(crate) fn life() {
         (NOW, TAKEN),
         (NOW - 1, "expired"),
         (NOW - 36_000, "expired"),
-        // Farther away than 16 bits tell past and future apart: another moment, for which the tag is wrong.
+        // Farther away than 16 bits can tell past and future apart: it reads as another time, for
+        // which the tag is wrong.
         (NOW + LIFE_MAX + 1, "forged"),
         (NOW - 40_000, "forged"),
         (NOW + 65_536, "forged"),
@@ -195,15 +197,15 @@ pub(crate) fn life() {
     }
     loaded.set_keys(&ring(key(1)), LIFE_MAX);
     assert_eq!(loaded.fresh(&key(1), NOW + LIFE_MAX, client()), TAKEN);
-    // Across the turn of the 16 bits.
+    // Across the wrap of the 16 bits.
     loaded.set_clock(TURN - 10);
     assert_eq!(loaded.fresh(&key(1), TURN + 10, client()), TAKEN);
     loaded.set_clock(TURN + 10);
     assert_eq!(loaded.fresh(&key(1), TURN - 1, client()), "expired");
 }
 
-/// A machine that was started anew does not know what was taken before. When it was started the clock plays no
-/// part, which may have been wrong then.
+/// A rebooted machine does not know which cookies were used before. The clock at boot plays no
+/// part, since it may have been wrong.
 pub(crate) fn older_than_the_maps() {
     let mut loaded = Loaded::with(|options| options.age = Duration::from_secs(1000));
     loaded.set_keys(&ring(key(1)), LIFE);
@@ -217,7 +219,8 @@ pub(crate) fn older_than_the_maps() {
     }
 }
 
-/// The clock is the edge's word: wrong by more than a cookie's life, nothing is taken, and later all is well.
+/// The edge sets the clock: if that is wrong by more than a cookie's life, no cookie is accepted,
+/// and later all is well.
 pub(crate) fn clock() {
     let mut loaded = Loaded::new();
     let cookie = mint(&key(1), NOW + LIFE, client());
@@ -238,7 +241,7 @@ pub(crate) fn spent_full() {
         assert_eq!(loaded.fresh(&key(1), NOW + LIFE, client()), outcome);
     }
     assert_eq!(loaded.maps().spent().unwrap(), 2);
-    // Once there is room again, they are taken again.
+    // Once there is room again, cookies are accepted again.
     loaded.set_clock(NOW + LIFE + 1);
     assert_eq!(loaded.maps().sweep().unwrap(), 2);
     assert_eq!(loaded.fresh(&key(1), NOW + LIFE + 60, client()), TAKEN);
@@ -258,7 +261,7 @@ pub(crate) fn sweep() {
     assert_eq!(loaded.maps().sweep().unwrap(), 1);
     assert_eq!(loaded.maps().spent().unwrap(), 1);
     assert_eq!(loaded.outcome(&later, client()), "replayed");
-    // A clock that is set back does not bring it to life again; nor does another edge.
+    // Neither a clock that is set back nor another edge makes it valid again.
     loaded.set_clock(NOW);
     assert_eq!(loaded.outcome(&soon, client()), "expired");
     loaded.drop_maps();
@@ -269,7 +272,8 @@ pub(crate) fn sweep() {
     assert_eq!(loaded.fresh(&key(1), NOW + 20, client()), TAKEN);
 }
 
-/// What one edge has forgotten, another one that does not know of it does not bring to life again.
+/// A cookie that one edge has forgotten does not become valid again through another edge that does
+/// not know of it.
 pub(crate) fn swept_by_another_edge() {
     let mut loaded = Loaded::new();
     let cookie = mint(&key(1), NOW + 10, client());
@@ -289,7 +293,7 @@ pub(crate) fn swept_by_another_edge() {
     assert_eq!(loaded.outcome(&cookie, client()), "expired");
 }
 
-/// Something else is pinned where the set of taken cookies should be.
+/// Another map is pinned in place of the set of used cookies.
 pub(crate) fn another_map_for_spent() {
     let mut loaded = Loaded::new();
     let [setup, spent] = ["setup", "spent_even"].map(|name| loaded.pins().join(name));
@@ -300,7 +304,8 @@ pub(crate) fn another_map_for_spent() {
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
-/// Bit 15 of the expiry says which map remembers a cookie: a period of 32,768 s fills one of the two.
+/// Bit 15 of the expiry selects the map that remembers a cookie: a period of 32,768 s fills one of
+/// the two.
 pub(crate) fn generations() {
     let half = TURN + 32_768;
     let mut loaded = Loaded::with(|options| {
@@ -319,7 +324,8 @@ pub(crate) fn generations() {
     ] {
         assert_eq!(loaded.fresh(&key(1), expiry, client()), outcome, "{expiry}");
     }
-    // The period is over: what is left of it goes, and the map serves the period after the next one.
+    // The period is over: its remaining entries are removed, and the map serves the period after
+    // the next one.
     loaded.set_clock(half + 10);
     assert_eq!(loaded.maps().sweep().unwrap(), 4);
     loaded.set_clock(half + 32_768 - 10);

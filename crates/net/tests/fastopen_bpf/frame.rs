@@ -1,4 +1,4 @@
-//! SYNs made by hand, with everything that can be odd about them.
+//! Handmade SYNs, with everything that can be odd about them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,13 +19,13 @@ pub(crate) const SYN: u8 = 2;
 pub(crate) const RST: u8 = 4;
 pub(crate) const ACK: u8 = 16;
 
-/// What stands before the IP header.
+/// Header before the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// 14 bytes.
+    /// An Ethernet header of 14 bytes.
     Ethernet,
-    /// Nothing, as on a tun. A test run takes bytes 12 and 13 for the Ethernet type all the same: the source
-    /// must have 08 00, or 86 dd, there.
+    /// No header, as on a tun device. A test run still reads bytes 12 and 13 as the Ethernet type:
+    /// the source address must have 08 00, or 86 dd, there.
     Bare,
 }
 
@@ -33,9 +33,9 @@ pub(crate) enum Link {
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) link: Link,
-    /// The Ethernet address that it is for; a test run has all zeros, that of loopback.
+    /// Destination Ethernet address; a test run has all zeros, that of loopback.
     pub(crate) station: [u8; 6],
-    /// A VLAN tag that is still in the frame.
+    /// A VLAN tag still in the frame.
     pub(crate) vlan: Option<u16>,
     pub(crate) from: IpAddr,
     pub(crate) port: u16,
@@ -47,16 +47,16 @@ pub(crate) struct Frame {
     pub(crate) ip_options: Vec<u8>,
     /// Flags and fragment offset of IPv4.
     pub(crate) fragment: u16,
-    /// An IPv6 extension header before TCP: its number, for a header of eight bytes.
+    /// Number of an IPv6 extension header before TCP, which then has eight bytes.
     pub(crate) extension: Option<u8>,
     /// Protocol number, if not TCP.
     pub(crate) protocol: u8,
-    /// Length of the TCP header in words, if not the right one.
+    /// Length of the TCP header in words, if wrong.
     pub(crate) words: Option<u8>,
 }
 
 impl Frame {
-    /// A SYN with data, without Fast Open.
+    /// Returns a SYN with data, without Fast Open.
     pub(crate) fn syn(from: IpAddr) -> Self {
         Self {
             link: Link::Ethernet,
@@ -76,13 +76,13 @@ impl Frame {
         }
     }
 
-    /// With a Fast Open option behind the others, padded.
+    /// Adds a Fast Open option behind the others, padded.
     pub(crate) fn fast_open(mut self, cookie: &[u8]) -> Self {
         self.options.extend(option(34, cookie));
         self.padded()
     }
 
-    /// With these options behind the others, padded.
+    /// Adds these options behind the others, padded.
     pub(crate) fn options(mut self, options: &[u8]) -> Self {
         self.options.extend(options);
         self.padded()
@@ -95,14 +95,14 @@ impl Frame {
         self
     }
 
-    /// The same with no-operations instead of everything behind the usual options.
+    /// Returns the same frame with no-operations instead of everything behind the usual options.
     pub(crate) fn stripped(&self) -> Self {
         let mut stripped = self.clone();
         stripped.options.iter_mut().skip(USUAL.len()).for_each(|byte| *byte = 1);
         stripped
     }
 
-    /// The packet, with right checksums.
+    /// Returns the packet, with correct checksums.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let segment = self.segment();
         let (kind, header) = match self.from {
@@ -170,7 +170,7 @@ impl Frame {
     }
 }
 
-/// A TCP option with its kind and length before it.
+/// Returns a TCP option with its kind and length in front.
 pub(crate) fn option(kind: u8, content: &[u8]) -> Vec<u8> {
     let length = u8::try_from(content.len() + 2).unwrap();
     [&[kind, length][..], content].concat()

@@ -1,7 +1,7 @@
 //! The server's BPF program on single packets, without a network: `BPF_PROG_TEST_RUN`.
 //!
-//! Needs root and unshare: switched on by HEADSTART_TEST_NET=1, and then it fails if it cannot run.
-//! `cargo test --test fastopen_bpf -- options` runs the checks whose names contain a word.
+//! Needs root and unshare. Enabled by HEADSTART_TEST_NET=1; then it fails if it cannot run. `cargo
+//! test --test fastopen_bpf -- options` runs the checks whose names contain a word.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use support::Check;
 
-/// Each check by its name.
+/// Checks by name.
 const CHECKS: &[Check] = &[
     ("vectors", cookies::vectors),
     ("taken_once", cookies::taken_once),

@@ -1,10 +1,10 @@
-//! Fast Open options of every form leave the SYN, and nothing else does.
+//! Fast Open options of every form are removed from the SYN, and nothing else is.
 
 use crate::frame::{Frame, USUAL, option};
 use crate::program::{LIFE, Loaded, NOW, TAKEN};
 use crate::support::{key, mint};
 
-/// The experimental option of RFC 7413 appendix A, by its number.
+/// Number of the experimental option in RFC 7413 appendix A.
 const MAGIC: [u8; 2] = [0xf9, 0x89];
 
 fn client() -> std::net::IpAddr {
@@ -15,7 +15,7 @@ fn cookie() -> [u8; 16] {
     *mint(&key(1), NOW + LIFE, client()).as_bytes()
 }
 
-/// What the program counts for a SYN with these options, all of which go.
+/// Checks that all these options of a SYN are removed; returns what the program counted.
 fn stripped(loaded: &mut Loaded, options: &[u8]) -> Vec<&'static str> {
     let frame = Frame::syn(client()).options(options);
     let (packet, counted) = loaded.pass(&frame);
@@ -23,7 +23,7 @@ fn stripped(loaded: &mut Loaded, options: &[u8]) -> Vec<&'static str> {
     counted
 }
 
-/// The SYN stays as it is.
+/// Checks that the SYN stays unchanged.
 fn untouched(loaded: &mut Loaded, options: &[u8]) {
     let frame = Frame::syn(client()).options(options);
     let (packet, counted) = loaded.pass(&frame);
@@ -47,7 +47,7 @@ pub(crate) fn fast_open_forms() {
     assert_eq!(loaded.maps().spent().unwrap(), 1);
 }
 
-/// Of several cookies none is taken, so that which one the kernel would read plays no part.
+/// Several cookies are all rejected, so it does not matter which one the kernel would read.
 pub(crate) fn several() {
     let mut loaded = Loaded::new();
     let ours = option(34, &cookie());
@@ -76,7 +76,7 @@ pub(crate) fn odd_offsets() {
     }
 }
 
-/// What stands behind the end of the list is no option, for the kernel neither.
+/// Bytes behind the end of the list are not options, for the kernel as well.
 pub(crate) fn end_of_list() {
     let mut loaded = Loaded::new();
     untouched(&mut loaded, &[&[0][..], &option(34, &cookie())].concat());
@@ -93,20 +93,20 @@ pub(crate) fn bad_lengths() {
     for length in [0, 1, 19, 40, 41, 255] {
         untouched(&mut loaded, &[&[34, length][..], &cookie()[..14]].concat());
     }
-    // Some other option with such a length hides what follows.
+    // Another option with such a length hides what follows.
     for length in [0, 1, 30, 255] {
         untouched(&mut loaded, &[&[30, length][..], &option(34, &[7; 8])].concat());
     }
     // A kind alone in the last byte.
     untouched(&mut loaded, &[1, 1, 1, 34]);
-    // Of what comes before it, the rest is read as usual.
+    // Options before it are read as usual.
     let frame = Frame::syn(client()).options(&[34, 3, 9, 34, 1, 1, 1, 1]);
     let (packet, counted) = loaded.pass(&frame);
     let kept = Frame { options: [&USUAL[..], &[1, 1, 1, 34, 1, 1, 1, 1]].concat(), ..frame };
     assert_eq!((packet, counted), (kept.bytes(), vec!["syns", "stripped"]));
 }
 
-/// As many rounds of the parser as there can be.
+/// Takes as many rounds of the parser as possible.
 pub(crate) fn all_no_operations() {
     let mut loaded = Loaded::new();
     let mut frame = Frame::syn(client());
@@ -123,11 +123,11 @@ pub(crate) fn all_no_operations() {
     assert_eq!((packet, counted), (frame.bytes(), vec!["syns", TAKEN]));
 }
 
-/// Options of other meaning, and other experiments.
+/// Options with other meanings, and other experiments.
 pub(crate) fn others() {
     let mut loaded = Loaded::new();
     for options in [
-        // Time stamps and window scale, as Linux sends them.
+        // Timestamps and window scale, as Linux sends them.
         &[8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 10][..],
         &[253, 4, 0xf9, 0x89],
         &[254, 4, 0xf9, 0x88],

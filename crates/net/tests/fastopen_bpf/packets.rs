@@ -1,4 +1,4 @@
-//! What the program looks at, and what it leaves alone.
+//! Tests which packets the program inspects, and which it leaves alone.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ fn client6() -> IpAddr {
     "2001:db8:1:2::7".parse().unwrap()
 }
 
-/// A SYN with a valid cookie.
+/// Returns a SYN with a valid cookie.
 fn valid(from: IpAddr) -> Frame {
     Frame::syn(from).fast_open(mint(&key(1), NOW + LIFE, from).as_bytes())
 }
@@ -34,15 +34,15 @@ pub(crate) fn not_looked_at() {
         left_alone(&mut loaded, &Frame { port: PORT + 1, ..valid(from) });
         // UDP, to the same port.
         left_alone(&mut loaded, &Frame { protocol: 17, ..valid(from) });
-        // An ECN-setup SYN is one (RFC 3168), and any urgent or reserved bit changes nothing.
+        // An ECN-setup SYN is a SYN too (RFC 3168), and urgent or reserved bits change nothing.
         let (_, counted) = loaded.pass(&Frame { flags: SYN | 0xc0, ..valid(from) });
         assert_eq!(counted, ["syns", TAKEN]);
     }
     assert_eq!(loaded.maps().spent().unwrap(), 2);
 }
 
-/// An interface may take in what is for others, as one that is a bridge's does; what is on a VLAN comes to that
-/// VLAN's interface.
+/// An interface may receive packets for other hosts, for example as a bridge's port; packets of a
+/// VLAN reach that VLAN's interface.
 pub(crate) fn for_others() {
     let mut loaded = Loaded::new();
     for from in [client4(), client6()] {
@@ -85,7 +85,7 @@ pub(crate) fn ipv4_options() {
     }
 }
 
-/// Headers that end too early, or say that they do.
+/// Headers that end too early, or claim to.
 pub(crate) fn short() {
     let mut loaded = Loaded::new();
     for words in [0, 4, 5] {
@@ -100,7 +100,8 @@ pub(crate) fn short() {
     assert_eq!((packet, counted), (frame.bytes(), vec!["syns"]));
 }
 
-/// Without an Ethernet header. The sources have the type of one where a test run looks for it.
+/// Packets without an Ethernet header. Their sources have the type of one where a test run expects
+/// it.
 pub(crate) fn bare() {
     let mut loaded = Loaded::new();
     for from in [[8, 0, 2, 1].into(), "2001:db8:86dd:2::7".parse().unwrap()] {

@@ -1,4 +1,4 @@
-//! The program loaded, with maps of its own and a clock of ours.
+//! The loaded program, with its own maps and a clock set by the tests.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use headstart_proto::cookie::{Cookie, CookieKey, CookieRing};
 use crate::frame::{Frame, Link, PORT};
 use crate::support::{self, bpf};
 
-/// The time in these checks, when none else is said.
+/// Default time in these checks.
 pub(crate) const NOW: u64 = 1_790_000_000;
 
-/// What cookies live here.
+/// Lifetime of cookies here, in seconds.
 pub(crate) const LIFE: u64 = 3600;
 
-/// `TC_ACT_UNSPEC` of linux/pkt_cls.h: whoever is next may look.
+/// `TC_ACT_UNSPEC` of linux/pkt_cls.h: the next program decides.
 pub(crate) const PASS: i32 = -1;
 
 /// One load of the program.
@@ -32,14 +32,14 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// With [`key`](support::key) 1 and the clock at [`NOW`].
+    /// Loads it with [`key`](support::key) 1 and the clock at [`NOW`].
     pub(crate) fn new() -> Self {
         let mut loaded = Self::with(|_| {});
         loaded.set_keys(&support::ring(support::key(1)), LIFE);
         loaded
     }
 
-    /// With other options, and without keys.
+    /// Loads it with other options, and without keys.
     pub(crate) fn with(change: impl FnOnce(&mut ServerOptions)) -> Self {
         let dir = bpf().join(format!("check-{:016x}", rand::random::<u64>()));
         let mut options = ServerOptions {
@@ -60,7 +60,7 @@ impl Loaded {
         self.maps.as_mut().unwrap()
     }
 
-    /// As when the edge ends.
+    /// Drops the maps, as when the edge ends.
     pub(crate) fn drop_maps(&mut self) {
         self.maps = None;
     }
@@ -78,12 +78,12 @@ impl Loaded {
         set_clock(self.maps(), unix);
     }
 
-    /// The directory of the server's pins.
+    /// Returns the directory of the server's pins.
     pub(crate) fn pins(&self) -> PathBuf {
         self.dir.join("server")
     }
 
-    /// As another edge would open them.
+    /// Opens the maps once more, as another edge would.
     pub(crate) fn more_maps(&self) -> ServerMaps {
         ServerMaps::open(&self.dir).unwrap()
     }
@@ -93,12 +93,13 @@ impl Loaded {
         self.within(|runs| runs.run(frame, times))
     }
 
-    /// Does work in the network namespace that packets come to.
+    /// Does work in the network namespace where packets arrive.
     pub(crate) fn within<T: Send>(&self, work: impl FnOnce(&Runs<'_>) -> T + Send) -> T {
         self.namespace.run(|| work(&Runs(&self.programs))).unwrap()
     }
 
-    /// Runs it once: what it left of the packet, and what it counted beside the SYN, none if not even that.
+    /// Runs it once; returns the packet as the program left it, and what it counted besides the
+    /// SYN, which must be counted if anything is.
     pub(crate) fn pass(&mut self, frame: &Frame) -> (Vec<u8>, Vec<&'static str>) {
         let before = self.maps().stats().unwrap();
         let run = self.run(frame, 1);
@@ -107,11 +108,11 @@ impl Loaded {
         (run.packet, difference(&before, &after))
     }
 
-    /// What becomes of a cookie in an ordinary SYN.
+    /// Returns the counter for a cookie in an ordinary SYN.
     pub(crate) fn outcome(&mut self, cookie: &Cookie, from: IpAddr) -> &'static str {
         let frame = Frame::syn(from).fast_open(cookie.as_bytes());
         let (packet, counted) = self.pass(&frame);
-        // Whatever becomes of it, it leaves the SYN.
+        // Accepted or not, it leaves the SYN.
         assert_eq!(packet, frame.stripped().bytes());
         match counted[..] {
             ["syns", outcome] => outcome,
@@ -119,14 +120,14 @@ impl Loaded {
         }
     }
 
-    /// The same for a fresh cookie of a key, that expires at `expiry`.
+    /// Does the same for a fresh cookie of a key that expires at `expiry`.
     pub(crate) fn fresh(&mut self, key: &CookieKey, expiry: u64, from: IpAddr) -> &'static str {
         let cookie = support::mint(key, expiry, from);
         self.outcome(&cookie, from)
     }
 }
 
-/// The program in its two forms, in a thread whose network namespace is the right one.
+/// The program in its two forms, for a thread in the right network namespace.
 pub(crate) struct Runs<'a>(&'a [Program; 2]);
 
 impl Runs<'_> {
@@ -149,7 +150,7 @@ impl Drop for Loaded {
     }
 }
 
-/// There is no hidden listener here, so this is what says that a cookie was taken.
+/// Counter of an accepted cookie, since there is no hidden listener here.
 pub(crate) const TAKEN: &str = "no_listener";
 
 fn attach(options: &ServerOptions) {
@@ -158,7 +159,7 @@ fn attach(options: &ServerOptions) {
     assert_eq!(status.port, PORT);
 }
 
-/// The beginning of a second, so that it lasts while a check runs.
+/// Sets the clock to the beginning of a second, so that the second lasts while a check runs.
 pub(crate) fn set_clock(maps: &mut ServerMaps, unix: u64) {
     const MARGIN: u64 = 1_000_000;
     let wanted = unix * 1_000_000_000 + MARGIN;
@@ -166,7 +167,7 @@ pub(crate) fn set_clock(maps: &mut ServerMaps, unix: u64) {
     maps.set_clock(unix_minus_boot().wrapping_add(ahead)).unwrap();
 }
 
-/// The counters that went up, each by one.
+/// Returns the counters that went up, each by one.
 fn difference(before: &Stats, after: &Stats) -> Vec<&'static str> {
     let both = before.iter().zip(after.iter());
     both.flat_map(|((name, before), (_, after))| {

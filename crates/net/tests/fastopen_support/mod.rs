@@ -1,4 +1,5 @@
-//! What both tests of Fast Open run in: a mount namespace with a BPF file system, both gone with the process.
+//! Environment of both Fast Open tests: a mount namespace with a BPF file system, both of which end
+//! with the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -10,16 +11,16 @@ use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::{Cookie, CookieKey, CookieRing};
 use tempfile::TempDir;
 
-/// A check by its name.
+/// A check and its name.
 pub(crate) type Check = (&'static str, fn());
 
-/// Set in the process that has the mount namespace.
+/// Environment variable set in the process that has the mount namespace.
 const WITHIN: &str = "HEADSTART_TEST_WITHIN";
 
-/// The control group of that process, if there is cgroup2.
+/// Environment variable with the control group of that process, if there is cgroup2.
 const GROUP: &str = "HEADSTART_TEST_GROUP";
 
-/// Where the BPF file system is mounted.
+/// Mount point of the BPF file system.
 static BPF: OnceLock<PathBuf> = OnceLock::new();
 
 /// Runs the checks whose names contain one of the words of the command line.
@@ -35,7 +36,7 @@ pub(crate) fn run(checks: &[Check]) -> ExitCode {
     within(|| run_all(checks))
 }
 
-/// Does work in a process with a BPF file system and a control group of its own.
+/// Does work in a process with its own BPF file system and control group.
 pub(crate) fn within(work: impl FnOnce() -> ExitCode) -> ExitCode {
     if std::env::var_os(WITHIN).is_none() {
         return again_within();
@@ -68,8 +69,8 @@ fn passes(name: &str, check: fn()) -> bool {
     passed
 }
 
-/// The same program once more. What it mounts, nobody else sees, and ends however it ends: so do programs that
-/// are attached by pins there.
+/// Runs the same program once more. Its mounts are private and end with it, and so do programs
+/// attached by pins there.
 fn again_within() -> ExitCode {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
@@ -82,7 +83,8 @@ fn again_within() -> ExitCode {
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A control group that nobody else is in, so that what is attached to it concerns nobody else; inside of another.
+/// Makes a control group without other processes inside the current one, so that programs attached
+/// to it affect no other process.
 fn new_group() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -93,12 +95,12 @@ fn new_group() -> Option<PathBuf> {
     Some(group)
 }
 
-/// The control group of this process, where cgroup2 is mounted.
+/// Returns the control group of this process, where cgroup2 is mounted.
 pub(crate) fn group() -> PathBuf {
     std::env::var_os(GROUP).expect("cgroup2 is mounted").into()
 }
 
-/// A directory that others may enter, with a BPF file system in `bpf`.
+/// A directory that other users may enter, with a BPF file system in `bpf`.
 struct Mounted(TempDir);
 
 impl Mounted {
@@ -109,7 +111,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Or the directory cannot be removed.
+        // Otherwise the directory could not be removed.
         let _ = Command::new("umount").arg("--lazy").arg(self.bpf()).status();
     }
 }
@@ -126,9 +128,9 @@ fn mounted() -> Mounted {
     place
 }
 
-/// The directory of the BPF file system.
+/// Returns the directory of the BPF file system.
 pub(crate) fn bpf() -> &'static Path {
-    BPF.get().expect("checks run within it")
+    BPF.get().expect("checks run inside `within`")
 }
 
 /// Runs a command to its end; it must succeed.
@@ -138,22 +140,22 @@ pub(crate) fn succeeds(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}: {said}", output.status);
 }
 
-/// Keys of tests; each number gives another.
+/// Returns a test key; each number gives another.
 pub(crate) const fn key(number: u8) -> CookieKey {
     CookieKey::new([number; 16], [number ^ 0x55; 16])
 }
 
-/// Only a current key.
+/// Returns a ring with only a current key.
 pub(crate) const fn ring(current: CookieKey) -> CookieRing {
     CookieRing { previous: None, current, next: None }
 }
 
-/// A cookie with a random nonce.
+/// Mints a cookie with a random nonce.
 pub(crate) fn mint(key: &CookieKey, expiry: u64, client: std::net::IpAddr) -> Cookie {
     key.mint(rand::random(), UnixSeconds(expiry), client)
 }
 
-/// The checksum of IP and TCP (RFC 1071).
+/// Computes the checksum of IP and TCP (RFC 1071).
 pub(crate) fn internet_checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();
@@ -163,7 +165,7 @@ pub(crate) fn internet_checksum(bytes: &[u8]) -> u16 {
     !u16::try_from(sum).unwrap()
 }
 
-/// Unix time.
+/// Returns the current unix time in seconds.
 pub(crate) fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
 }

@@ -1,4 +1,5 @@
-//! The acceptor on loopback, met by a client made of frames: what a real client does not do alone.
+//! The acceptor on loopback, with a client made of single frames: covers what a real client does
+//! not do by itself.
 
 use std::io;
 use std::net::SocketAddr;
@@ -42,13 +43,13 @@ impl Client {
         self.udp.send(&request.emit()).await.unwrap();
     }
 
-    /// Sends the ClientHello and takes the acknowledgement.
+    /// Sends the ClientHello and receives the acknowledgement.
     async fn flight(&mut self) {
         self.send(0).await;
         self.answered().await;
     }
 
-    /// Takes a response; the sequence number that it answers.
+    /// Receives a response; returns the sequence number that it answers.
     async fn answered(&mut self) -> u8 {
         let mut datagram = [0; 2048];
         let length = timeout(PATIENCE, self.udp.recv(&mut datagram)).await.unwrap().unwrap();
@@ -57,7 +58,7 @@ impl Client {
         response.seq
     }
 
-    /// The join of a client that read nothing over UDP.
+    /// Joins like a client that read nothing over UDP.
     async fn join(&self) -> (TcpStream, Status) {
         self.join_at(u32::try_from(HELLO).unwrap(), 0).await
     }
@@ -76,13 +77,13 @@ fn bind(config: AcceptorConfig) -> Acceptor {
     Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
 }
 
-/// The next stream of an acceptor.
+/// Returns the next stream of an acceptor.
 async fn next(acceptor: &mut Acceptor) -> ServerStream {
     let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
     arrival.establish().await.unwrap().unwrap()
 }
 
-/// Accepts until the end of the test, and has everything establish itself.
+/// Accepts until the end of the test, and establishes every arrival.
 fn establish_all(mut acceptor: Acceptor) {
     tokio::spawn(async move {
         while let Ok(arrival) = acceptor.accept().await {
@@ -99,7 +100,7 @@ async fn others_wait() {
 }
 
 #[tokio::test]
-async fn a_join_wakes_the_reader_though_another_task_wrote_last() {
+async fn a_join_wakes_the_reader_although_another_task_wrote_last() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
@@ -115,18 +116,18 @@ async fn a_join_wakes_the_reader_though_another_task_wrote_last() {
     let (mut tcp, status) = client.join().await;
     assert_eq!(status, Status::Joined);
     tcp.write_all(b"ready").await.unwrap();
-    let bytes = timeout(PATIENCE, read).await.expect("the reader heard of the join").unwrap();
+    let bytes = timeout(PATIENCE, read).await.expect("the join did not wake the reader").unwrap();
     assert_eq!(bytes.unwrap()[HELLO..], *b"ready");
 }
 
 #[tokio::test]
-async fn a_join_wakes_the_writer_though_another_task_read_last() {
+async fn a_join_wakes_the_writer_although_another_task_read_last() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
     let (mut reader, mut writer) = tokio::io::split(next(&mut acceptor).await);
     establish_all(acceptor);
-    // More than a session holds, so the writer waits for the join, and more than a socket does.
+    // More than a session and a socket hold, so the writer waits for the join.
     let size = 4 << 20;
     let written = tokio::spawn(async move { writer.write_all(&vec![7; size]).await });
     others_wait().await;
@@ -136,15 +137,15 @@ async fn a_join_wakes_the_writer_though_another_task_read_last() {
     let (mut from_edge, mut to_edge) = tcp.into_split();
     to_edge.write_all(b"ready").await.unwrap();
     let mut bytes = vec![0; size];
-    timeout(PATIENCE, from_edge.read_exact(&mut bytes)).await.expect("all is written").unwrap();
+    timeout(PATIENCE, from_edge.read_exact(&mut bytes)).await.expect("bytes are missing").unwrap();
     written.await.unwrap().unwrap();
     to_edge.shutdown().await.unwrap();
-    let length = timeout(PATIENCE, read).await.expect("the end is read").unwrap().unwrap();
+    let length = timeout(PATIENCE, read).await.expect("the end was not read").unwrap().unwrap();
     assert_eq!(length, HELLO + 5);
 }
 
 #[tokio::test]
-async fn an_ended_session_says_so_whenever_asked() {
+async fn every_use_of_an_ended_session_fails() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
@@ -164,7 +165,7 @@ async fn an_ended_session_says_so_whenever_asked() {
 }
 
 #[tokio::test]
-async fn an_address_is_proven_by_the_join_and_is_that_of_tcp() {
+async fn a_join_proves_the_address_of_its_tcp_connection() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
@@ -177,7 +178,7 @@ async fn an_address_is_proven_by_the_join_and_is_that_of_tcp() {
     let mut bytes = [0; HELLO + 5];
     timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(proven.get(), Some(tcp.local_addr().unwrap()));
-    assert_ne!(proven.get(), Some(stream.peer_addr()), "that of the datagrams has another port");
+    assert_ne!(proven.get(), Some(stream.peer_addr()), "the datagrams have the same port");
 }
 
 #[tokio::test]
@@ -208,7 +209,7 @@ async fn a_join_with_impossible_offsets_leaves_the_session() {
 }
 
 #[tokio::test]
-async fn sessions_end_in_their_time_though_no_datagram_is_taken_any_more() {
+async fn sessions_expire_although_no_more_datagrams_are_read() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
@@ -238,7 +239,7 @@ async fn sessions_end_with_their_acceptor() {
 }
 
 #[tokio::test]
-async fn an_arrival_that_nobody_wants_ends_its_session() {
+async fn dropping_an_arrival_ends_its_session() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
@@ -276,7 +277,8 @@ async fn a_session_that_was_joined_in_the_queue_is_served() {
     assert_eq!(bytes[HELLO..], *b"ready");
 }
 
-/// TCP loses a join again and again after a lost SYN: it comes at 93 s (limits::SESSION_LIFE_SPARE).
+/// TCP may lose a join several times after a lost SYN: it then comes at 93 s
+/// (limits::SESSION_LIFE_SPARE).
 #[tokio::test]
 async fn a_join_may_come_as_late_as_its_session_lives() {
     let mut acceptor = bind(AcceptorConfig::default());
@@ -301,7 +303,7 @@ async fn a_join_may_come_as_late_as_its_session_lives() {
 }
 
 #[tokio::test]
-async fn a_connection_gets_the_place_of_a_session_that_outlived_its_time() {
+async fn a_connection_gets_the_permit_of_a_session_that_outlived_its_time() {
     let mut acceptor = bind(with_places(1));
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
@@ -312,12 +314,12 @@ async fn a_connection_gets_the_place_of_a_session_that_outlived_its_time() {
     });
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(11)).await;
-    assert_eq!(acceptor.unproven(), 1, "nobody needs its place");
+    assert_eq!(acceptor.unproven(), 1, "the session ended although its permit was not needed");
     tokio::time::resume();
     let mut tcp = TcpStream::connect(client.edge).await.unwrap();
     tcp.write_all(&hello(rand::random())).await.unwrap();
     let _plain = timeout(PATIENCE, next(&mut acceptor)).await.unwrap();
-    assert!(serving.await.unwrap().is_err(), "the session ended");
+    assert!(serving.await.unwrap().is_err(), "the session was not ended");
 }
 
 fn with_places(places: usize) -> AcceptorConfig {
@@ -325,7 +327,7 @@ fn with_places(places: usize) -> AcceptorConfig {
 }
 
 #[tokio::test]
-async fn a_session_that_holds_the_last_place_can_be_joined() {
+async fn a_session_that_holds_the_last_permit_can_be_joined() {
     let mut acceptor = bind(with_places(1));
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
@@ -340,28 +342,28 @@ async fn a_session_that_holds_the_last_place_can_be_joined() {
 }
 
 #[tokio::test]
-async fn without_a_free_place_no_session_starts() {
+async fn without_a_free_permit_no_session_starts() {
     let mut acceptor = bind(with_places(1));
     let mut client = Client::new(acceptor.local_addr()).await;
     let mut other = Client::new(acceptor.local_addr()).await;
     client.flight().await;
     let mut stream = next(&mut acceptor).await;
     other.send(0).await;
-    // What the same socket reads afterwards shows that it was read.
+    // A later answer on the same socket shows that this one was read.
     client.send(1).await;
     stream.write_all(b"flight").await.unwrap();
     assert_eq!(client.answered().await, 1);
     assert_eq!(acceptor.unproven(), 1);
     drop(stream);
     other.send(1).await;
-    assert_eq!(other.answered().await, 1, "nothing was said to the first");
+    assert_eq!(other.answered().await, 1, "the first was answered");
 }
 
 #[tokio::test]
-async fn one_batch_of_datagrams_starts_no_more_sessions_than_there_are_places() {
+async fn a_batch_of_datagrams_starts_no_more_sessions_than_permits() {
     let mut acceptor = bind(with_places(2));
     let edge = acceptor.local_addr();
-    // On this thread nothing is read before all are sent.
+    // On this thread nothing is read before everything is sent.
     let mut clients = Vec::new();
     for _ in 0..5 {
         clients.push(Client::new(edge).await);
@@ -378,7 +380,7 @@ async fn one_batch_of_datagrams_starts_no_more_sessions_than_there_are_places() 
 }
 
 #[tokio::test]
-async fn a_tcp_connection_waits_for_a_place() {
+async fn a_tcp_connection_waits_for_a_permit() {
     let mut acceptor = bind(with_places(1));
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
@@ -392,7 +394,7 @@ async fn a_tcp_connection_waits_for_a_place() {
     others_wait().await;
     assert!(!waiting.is_finished());
     drop(place);
-    let plain = timeout(PATIENCE, waiting).await.expect("a place is free").unwrap();
+    let plain = timeout(PATIENCE, waiting).await.expect("no permit became free").unwrap();
     assert!(plain.unwrap().is_some());
 }
 

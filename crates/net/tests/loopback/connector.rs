@@ -1,4 +1,4 @@
-//! The client's stream on real sockets, against an acceptor or a server made to misbehave.
+//! The client's stream on real sockets, against an acceptor or a misbehaving server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const FLIGHT: &[u8] = b"the server's flight";
 const FINISHED: &[u8] = b"Finished and a request";
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A ClientHello of 300 bytes: no extension but padding (21).
+/// Returns a ClientHello of 300 bytes, whose only extension is padding (21).
 fn client_hello() -> Vec<u8> {
     let mut bytes = vec![22, 3, 1, 1, 39, 1, 0, 1, 35, 3, 3];
     bytes.extend(rand::random::<[u8; 32]>());
@@ -43,7 +43,7 @@ fn connect(connector: &Connector) -> ClientStream {
     connector.connect(&Target::new("test.example", 443)).unwrap()
 }
 
-/// Serves one connection by two tasks, which know nothing of each other.
+/// Serves one connection with two tasks, which know nothing of each other.
 async fn serve_by_halves(mut acceptor: Acceptor) {
     loop {
         let arrival = acceptor.accept().await.unwrap();
@@ -67,7 +67,7 @@ async fn serve_by_halves(mut acceptor: Acceptor) {
 }
 
 #[tokio::test]
-async fn halves_of_a_stream_in_two_tasks_hear_of_each_other() {
+async fn halves_of_a_stream_in_two_tasks_wake_each_other() {
     let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), AcceptorConfig::default());
     let acceptor = acceptor.unwrap();
     let connector = connector(acceptor.local_addr());
@@ -105,7 +105,7 @@ async fn acknowledge(udp: UdpSocket) {
     }
 }
 
-/// Lets TLS pass, answered by an echo, and resets what begins as a join.
+/// Passes TLS, answered by an echo, and resets connections that begin with a join.
 async fn reset_joins(listener: TcpListener) {
     loop {
         let (mut tcp, _) = listener.accept().await.unwrap();
@@ -134,7 +134,7 @@ async fn echo(stream: &mut ClientStream) -> std::io::Result<()> {
 async fn a_network_that_resets_joins_harms_one_connection_and_not_the_next() {
     let (udp, listener) = loop {
         let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        // The same port may be somebody's in TCP.
+        // The TCP port of the same number may be in use.
         if let Ok(listener) = TcpListener::bind(udp.local_addr().unwrap()).await {
             break (udp, listener);
         }
@@ -154,7 +154,7 @@ async fn a_network_that_resets_joins_harms_one_connection_and_not_the_next() {
                 resets += 1;
                 assert!(stream.report().unwrap().reset.is_some());
                 let again = stream.read(&mut [0]).await.unwrap_err();
-                assert_eq!(again.kind(), std::io::ErrorKind::ConnectionReset, "and stays reset");
+                assert_eq!(again.kind(), std::io::ErrorKind::ConnectionReset, "the stream revived");
             }
         }
     }
@@ -162,8 +162,8 @@ async fn a_network_that_resets_joins_harms_one_connection_and_not_the_next() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_start_is_met_at_the_first_use() {
-    // Bound, so that the port is nobody else's, and not listening.
+async fn an_error_at_the_start_appears_at_the_first_use() {
+    // Bound, so that no other socket gets the port, and not listening.
     let nobody = TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let mut stream = connect(&connector(nobody.local_addr().unwrap()));
@@ -174,7 +174,7 @@ async fn an_error_of_the_start_is_met_at_the_first_use() {
 }
 
 #[tokio::test]
-async fn an_application_that_does_not_read_is_not_read_for() {
+async fn the_stream_buffers_little_for_an_application_that_does_not_read() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut stream = connect(&connector(listener.local_addr().unwrap()));
     let writes = async {

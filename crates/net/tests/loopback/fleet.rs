@@ -1,4 +1,4 @@
-//! Edges of one fleet on loopback: datagrams reach one of them, and TCP another.
+//! Edges of one fleet on loopback: datagrams reach one edge, and TCP another.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 static COUNTS: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
 
-/// What all edges of a site have.
+/// State that all edges of a site share.
 struct Site {
     key: FleetKey,
     ring: KeyRing,
@@ -35,7 +35,7 @@ struct Site {
 }
 
 impl Site {
-    /// With so many edges, whose numbers count from 1.
+    /// Creates a site with this many edges, whose numbers count from 1.
     async fn new(edges: u8) -> Self {
         let ring = KeyRing::generate(UnixSeconds(1_790_000_000), PERIOD).unwrap();
         let mut site = Self {
@@ -52,7 +52,7 @@ impl Site {
         site
     }
 
-    /// Starts an edge, which has `key` for the others.
+    /// Starts an edge that has `key` for the others.
     fn start_with(&mut self, number: u8, key: &FleetKey, ring: &KeyRing) -> Edge {
         let ring = Arc::new(SharedRing::new(ring.clone()));
         let fleet = Arc::new(Fleet::new(
@@ -79,7 +79,7 @@ impl Site {
 struct Edge {
     acceptor: Acceptor,
     ring: Arc<SharedRing>,
-    /// What takes joins from other edges.
+    /// Accepts joins from other edges.
     links: JoinHandle<()>,
 }
 
@@ -88,13 +88,13 @@ impl Edge {
         self.acceptor.local_addr()
     }
 
-    /// The next stream.
+    /// Returns the next stream.
     async fn next(&mut self) -> ServerStream {
         let arrival = timeout(PATIENCE, self.acceptor.accept()).await.unwrap().unwrap();
         arrival.establish().await.unwrap().unwrap()
     }
 
-    /// Has everything that comes establish itself.
+    /// Establishes every arrival.
     fn establish_all(self) -> SocketAddr {
         let (address, mut acceptor) = (self.address(), self.acceptor);
         tokio::spawn(async move {
@@ -105,7 +105,7 @@ impl Edge {
         address
     }
 
-    /// No other edge reaches it any more.
+    /// Makes the edge unreachable for the others.
     async fn cut_off(&mut self) {
         self.links.abort();
         let _ = (&mut self.links).await;
@@ -116,7 +116,7 @@ fn edge(number: u8) -> EdgeNumber {
     EdgeNumber::new(number).unwrap()
 }
 
-/// A client whose datagrams one edge has answered.
+/// A client whose datagrams were answered by one edge.
 struct Client {
     key: JoinKey,
     hello: Vec<u8>,
@@ -165,7 +165,7 @@ async fn a_join_at_another_edge_reaches_the_session() {
     assert_eq!(proven.get(), tcp.local_addr().ok(), "the client's address, not the edge's");
     assert!(stream.is_joined());
 
-    // Much both ways, the end of each way by itself.
+    // A large transfer in both directions, each of which ends by itself.
     let size = 4 << 20;
     let served = tokio::spawn(async move {
         let mut got = Vec::new();
@@ -183,7 +183,7 @@ async fn a_join_at_another_edge_reaches_the_session() {
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_off_breaks_off_at_the_owner() {
+async fn a_broken_connection_breaks_at_the_owner() {
     let mut site = Site::new(2).await;
     let (mut owner, other) = (site.start(1), site.start(2));
     let client = Client::with_session_at(&owner).await;
@@ -195,7 +195,7 @@ async fn a_client_that_breaks_off_breaks_off_at_the_owner() {
     tcp.set_zero_linger().unwrap();
     drop(tcp);
     let broken = timeout(PATIENCE, stream.read(&mut bytes)).await.unwrap();
-    assert!(broken.is_err(), "a reset is no end in order: {broken:?}");
+    assert!(broken.is_err(), "a reset looked like an orderly end: {broken:?}");
 }
 
 #[tokio::test]
@@ -210,9 +210,9 @@ async fn edges_one_rotation_apart_find_each_other() {
     assert_eq!(client.join(other, 0, &client.hello).await.1, Status::Joined);
 }
 
-/// Also by an edge to which no TurboTLS client comes any more.
+/// Holds for an edge that no longer gets TurboTLS clients, too.
 #[tokio::test]
-async fn keys_that_were_replaced_are_not_kept() {
+async fn replaced_keys_are_not_kept() {
     let mut site = Site::new(1).await;
     let mut owner = site.start(1);
     let _client = Client::with_session_at(&owner).await;
@@ -223,7 +223,8 @@ async fn keys_that_were_replaced_are_not_kept() {
     assert_ne!(Client::with_session_at(&owner).await.tag, RouteTag::default());
 }
 
-/// The stream starts anew where it came, if the client has delivered nothing; else it ends.
+/// Checks that the stream restarts at the edge where it came if the client has delivered nothing,
+/// and otherwise ends.
 async fn decides_alone(mut owner: Edge, mut other: Edge) {
     let clients = [Client::with_session_at(&owner).await, Client::with_session_at(&owner).await];
     let _streams = [owner.next().await, owner.next().await];
@@ -249,25 +250,25 @@ async fn decides_alone(mut owner: Edge, mut other: Edge) {
 }
 
 #[tokio::test]
-async fn an_edge_whose_fellow_is_away_decides_alone() {
+async fn an_edge_decides_alone_if_the_owner_is_unreachable() {
     let mut site = Site::new(2).await;
     let (owner, other) = (site.start(1), site.start(2));
     decides_alone(owner, other).await;
 }
 
 #[tokio::test]
-async fn an_edge_that_does_not_know_its_fellow_decides_alone() {
+async fn an_edge_decides_alone_if_the_owner_is_unknown() {
     let mut site = Site::new(2).await;
     let mut owner = site.start(1);
     site.edges.remove(&edge(1));
     let other = site.start(2);
-    owner.links = tokio::spawn(async {}); // it would answer, if anybody knew where
+    owner.links = tokio::spawn(async {}); // it would answer if its address were known
     decides_alone(owner, other).await;
 }
 
-/// A list that leads back to where the join came: nothing goes round.
+/// A list that leads back to where the join came: the join does not loop.
 #[tokio::test]
-async fn an_edge_that_is_led_to_itself_decides_alone() {
+async fn an_edge_decides_alone_if_the_list_leads_back_to_it() {
     let mut site = Site::new(2).await;
     let owner = site.start(1);
     let itself = site.edges[&edge(2)];
@@ -277,7 +278,7 @@ async fn an_edge_that_is_led_to_itself_decides_alone() {
 }
 
 #[tokio::test]
-async fn nothing_is_forwarded_to_who_has_another_key() {
+async fn joins_are_not_forwarded_to_an_edge_with_another_key() {
     let mut site = Site::new(2).await;
     let (stranger, ring) = (FleetKey::generate().unwrap(), site.ring.clone());
     let mut owner = site.start_with(1, &stranger, &ring);
@@ -286,7 +287,7 @@ async fn nothing_is_forwarded_to_who_has_another_key() {
     let mut stream = owner.next().await;
     let offset = u32::try_from(HELLO).unwrap();
     assert_eq!(client.join(other, offset, b"").await.1, Status::Refused);
-    // Nothing has come of it there either: the session still waits.
+    // The join had no effect there either: the session still waits.
     let waits = timeout(Duration::from_millis(200), async {
         let mut bytes = [0; HELLO + 1];
         stream.read_exact(&mut bytes).await
@@ -294,9 +295,9 @@ async fn nothing_is_forwarded_to_who_has_another_key() {
     assert!(waits.await.is_err());
 }
 
-/// What is no edge at all knocks on the port for edges.
+/// A peer that is not an edge connects to the port for edges.
 #[tokio::test]
-async fn strangers_get_nothing_out_of_the_port_for_edges() {
+async fn the_port_for_edges_reveals_nothing_to_strangers() {
     let mut site = Site::new(1).await;
     let _owner = site.start(1);
     let address = site.edges[&edge(1)];
@@ -304,18 +305,18 @@ async fn strangers_get_nothing_out_of_the_port_for_edges() {
         let mut tcp = TcpStream::connect(address).await.unwrap();
         tcp.write_all(said).await.unwrap();
         let mut got = Vec::new();
-        let _ = timeout(PATIENCE, tcp.read_to_end(&mut got)).await.expect("it is closed");
-        assert!(got.is_empty() || got[0] == 21, "an alert at most: {got:?}");
+        let _ = timeout(PATIENCE, tcp.read_to_end(&mut got)).await.expect("link still open");
+        assert!(got.is_empty() || got[0] == 21, "more than an alert: {got:?}");
     }
-    // One that says nothing is not waited for.
+    // The edge does not wait for a peer that sends nothing.
     let mut silent = TcpStream::connect(address).await.unwrap();
     let mut got = Vec::new();
-    let _ = timeout(PATIENCE, silent.read_to_end(&mut got)).await.expect("it is closed");
+    let _ = timeout(PATIENCE, silent.read_to_end(&mut got)).await.expect("link still open");
 }
 
-/// One that has the key, and yet says what no edge would, or half of it.
+/// A peer that has the key, but sends what no edge would, or half of it.
 #[tokio::test]
-async fn what_is_no_forwarded_join_comes_to_nothing() {
+async fn malformed_forwarded_joins_are_closed() {
     let mut site = Site::new(1).await;
     let _owner = site.start(1);
     let context = LinkContext::new(&site.key).unwrap();
@@ -325,7 +326,7 @@ async fn what_is_no_forwarded_join_comes_to_nothing() {
         link.write_all(said).await.unwrap();
         link.flush().await.unwrap();
         let mut got = Vec::new();
-        let _ = timeout(PATIENCE, link.read_to_end(&mut got)).await.expect("it is closed");
+        let _ = timeout(PATIENCE, link.read_to_end(&mut got)).await.expect("link still open");
         assert!(got.is_empty(), "{got:?}");
     }
 }

@@ -3,7 +3,7 @@
 /// Size of each.
 pub(crate) const HELLO: usize = 100;
 
-/// A ClientHello with that random value and an extension of padding.
+/// Returns a ClientHello with this random value and a padding extension.
 pub(crate) fn hello(random: [u8; 8]) -> Vec<u8> {
     let two = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
     let padding = HELLO - 56;

@@ -1,5 +1,5 @@
-//! Both ends on real sockets of loopback, and what only one made to misbehave does to the other.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+//! Both ends on real loopback sockets, and the reaction of one to misbehaviour of the other.
+#![allow(clippy::unwrap_used)] // tests and their helpers may panic
 
 mod acceptor;
 mod connector;

@@ -1,10 +1,11 @@
-//! The functions of the one OpenSSL 3 of the process that is served; another one passes unchanged.
+//! Functions of the one OpenSSL 3 in the process that is served; calls to another copy pass
+//! unchanged.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
 
 use super::once::Published;
 
-/// Anything of OpenSSL; only ever pointed at.
+/// Any object of OpenSSL; only ever pointed at.
 pub(super) type Object = c_void;
 
 pub(super) type NewSession = unsafe extern "C" fn(*mut Object, *mut Object) -> c_int;
@@ -25,13 +26,15 @@ pub(super) type Free =
 macro_rules! api {
     ($($name:ident: fn($($arg:ty),*) $(-> $result:ty)?;)*) => {
         #[allow(non_snake_case)]
-        pub(super) struct Api { $(pub(super) $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)* }
+        pub(super) struct Api {
+            $(pub(super) $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)*
+        }
 
         impl Api {
-            /// All functions, from the library of `handle` and those that it needs.
+            /// Loads all functions from the library of `handle` and its dependencies.
             ///
             /// # Safety
-            /// The handle is open.
+            /// The handle must be open.
             unsafe fn load(handle: *mut c_void) -> Option<Self> {
                 Some(Self { $($name: {
                     let name = concat!(stringify!($name), "\0");
@@ -41,7 +44,12 @@ macro_rules! api {
                         return None;
                     }
                     // SAFETY: OpenSSL 3's function of this name has this signature.
-                    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) $(-> $result)?>(found) }
+                    unsafe {
+                        std::mem::transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn($($arg),*) $(-> $result)?,
+                        >(found)
+                    }
                 },)* })
             }
         }
@@ -50,7 +58,8 @@ macro_rules! api {
 
 api! {
     OpenSSL_version_num: fn() -> c_ulong;
-    CRYPTO_get_ex_new_index: fn(c_int, c_long, *mut c_void, *mut c_void, Option<Dup>, Option<Free>) -> c_int;
+    CRYPTO_get_ex_new_index:
+        fn(c_int, c_long, *mut c_void, *mut c_void, Option<Dup>, Option<Free>) -> c_int;
     ERR_new: fn();
     ERR_set_mark: fn() -> c_int;
     ERR_pop_to_mark: fn() -> c_int;
@@ -141,10 +150,10 @@ api! {
     X509_verify_cert: fn(*mut Object) -> c_int;
 }
 
-/// ERR_set_error, the only one with an open end.
+/// ERR_set_error, the only variadic function.
 type SetError = unsafe extern "C" fn(c_int, c_int, *const c_char, ...);
 
-/// The OpenSSL 3 that is loaded, with its handle, which stays open: it keeps callbacks of ours.
+/// The loaded OpenSSL 3, with its handle, which stays open because the library keeps our callbacks.
 struct Loaded {
     handle: usize,
     /// The functions; `None` if it is another version, or lacks something.
@@ -153,7 +162,7 @@ struct Loaded {
 
 static LOADED: Published<Loaded> = Published::nothing();
 
-/// The functions, if an OpenSSL 3 is there. Where none is yet, it may come later.
+/// Returns the functions if OpenSSL 3 is loaded. If it is not, it may be later.
 pub(super) fn api() -> Option<&'static Api> {
     loaded()?.api.as_ref()
 }
@@ -166,18 +175,20 @@ fn loaded() -> Option<&'static Loaded> {
     Some(LOADED.get_or(|| {
         Loaded {
             handle: handle as usize,
-            // SAFETY: just opened, and never closed. The name of the file promises little, so it is asked.
+            // SAFETY: just opened, and never closed. The file name proves little, so its version is
+            // checked.
             api: unsafe { Api::load(handle) }
                 .filter(|api| unsafe { (api.OpenSSL_version_num)() } >> 28 == 3),
         }
     }))
 }
 
-/// Puts an error into OpenSSL's queue.
+/// Adds an error to OpenSSL's queue.
 pub(super) fn raise(api: &Api, library: c_int, reason: c_int) {
     let function = find(c"ERR_set_error");
     if !function.is_null() {
-        // SAFETY: OpenSSL 3's function of this name has this signature; without a text there is nothing more.
+        // SAFETY: OpenSSL 3's function of this name has this signature; without a format it reads
+        // no further arguments.
         unsafe {
             (api.ERR_new)();
             std::mem::transmute::<*mut c_void, SetError>(function)(
@@ -189,7 +200,7 @@ pub(super) fn raise(api: &Api, library: c_int, reason: c_int) {
     }
 }
 
-/// A library that the process has loaded; nothing is loaded by it.
+/// Opens a library that the process has loaded already; loads nothing.
 fn open(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the name ends with zero.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
@@ -201,7 +212,8 @@ pub(super) fn is_served(name: &CStr, function: *mut c_void) -> bool {
     api().is_some() && find(name) == function
 }
 
-/// The function of this name of the OpenSSL 3 that is loaded, else of an older one; null if there is none.
+/// Returns the function of this name in the loaded OpenSSL 3, else in an older version; null if
+/// there is none.
 pub(super) fn find(name: &CStr) -> *mut c_void {
     let handle =
         loaded().map(|loaded| loaded.handle as *mut c_void).or_else(|| open(c"libssl.so.1.1"));

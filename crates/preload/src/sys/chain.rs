@@ -1,20 +1,21 @@
-//! A session with the chain of its server, as it goes to the agent and comes back, and what a connection says of it.
+//! A session with the chain of its server, as exchanged with the agent, and its verification by a
+//! connection.
 //!
-//! What goes is the DER of the session, in which the server's certificate is, and then that of each other certificate
-//! that the server sent.
+//! The format is the DER of the session, which includes the server's certificate, followed by that
+//! of every other certificate that the server sent.
 
 use std::ffi::{c_int, c_long, c_uchar, c_ulong};
 use std::ptr;
 
 use super::api::{Api, Object, api};
 
-// Of openssl/ssl.h.
+// From openssl/ssl.h.
 const GET_VERIFY_STORE: c_int = 137;
 const CERT_FLAGS: c_int = 99;
-/// SSL_CERT_FLAG_SUITEB_128_LOS, which are flags of a verification too.
+/// SSL_CERT_FLAG_SUITEB_128_LOS, which are also flags of a verification.
 const SUITE_B: c_long = 0x30000;
 
-/// Bytes of a session with its chain at most, as the agent has it.
+/// Largest session with its chain in bytes; the agent's limit.
 const BYTES_MAX: usize = 16 * 1024;
 
 /// Errors of openssl/x509_vfy.h for a chain without a root: UNABLE_TO_GET_ISSUER_CERT,
@@ -26,7 +27,7 @@ const ROOT_IS_MISSING: [c_int; 5] = [2, 18, 19, 20, 21];
 pub(super) struct Offered<'a> {
     pub(super) session: Session<'a>,
     pub(super) chain: Chain<'a>,
-    /// The chain as it came.
+    /// The chain as received.
     pub(super) encoded: &'a [u8],
 }
 
@@ -41,12 +42,12 @@ impl Session<'_> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // SAFETY: it is ours.
+        // SAFETY: this value owns it.
         unsafe { (self.0.SSL_SESSION_free)(self.1) };
     }
 }
 
-/// A stack of certificates, with them.
+/// A stack of certificates that owns them.
 pub(super) struct Chain<'a>(&'a Api, *mut Object);
 
 impl Chain<'_> {
@@ -57,7 +58,7 @@ impl Chain<'_> {
 
 impl Drop for Chain<'_> {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and so are the certificates in it.
+        // SAFETY: this value owns it, and the certificates in it.
         unsafe { (self.0.OPENSSL_sk_pop_free)(self.1, self.0.X509_free) };
     }
 }
@@ -74,7 +75,7 @@ impl<'a> Offered<'a> {
 impl<'a> Chain<'a> {
     /// Reads certificates, one behind the other.
     pub(super) fn read(api: &'a Api, encoded: &[u8]) -> Option<Self> {
-        // SAFETY: it takes nothing.
+        // SAFETY: it has no arguments.
         let chain = unsafe { (api.OPENSSL_sk_new_null)() };
         if chain.is_null() {
             return None;
@@ -83,7 +84,7 @@ impl<'a> Chain<'a> {
         let mut rest = encoded;
         while !rest.is_empty() {
             let (certificate, after) = decoded(api.d2i_X509, rest)?;
-            // SAFETY: the certificate is ours, and the stack's when it is there.
+            // SAFETY: the certificate is ours until the stack has it.
             unsafe {
                 if (api.OPENSSL_sk_push)(chain.get(), certificate) <= 0 {
                     (api.X509_free)(certificate);
@@ -99,7 +100,7 @@ impl<'a> Chain<'a> {
 type Decode = unsafe extern "C" fn(*mut *mut Object, *mut *const c_uchar, c_long) -> *mut Object;
 type Encode = unsafe extern "C" fn(*const Object, *mut *mut c_uchar) -> c_int;
 
-/// The object at the beginning of some bytes, and the bytes behind it.
+/// Decodes the object at the beginning of some bytes; returns it with the bytes behind it.
 fn decoded(decode: Decode, bytes: &[u8]) -> Option<(*mut Object, &[u8])> {
     let length = c_long::try_from(bytes.len()).ok()?;
     let mut end = bytes.as_ptr();
@@ -109,10 +110,12 @@ fn decoded(decode: Decode, bytes: &[u8]) -> Option<(*mut Object, &[u8])> {
     (!object.is_null()).then_some((object, bytes.get(read..).unwrap_or_default()))
 }
 
+/// Encodes an object.
+///
 /// # Safety
-/// The object is of the type that the function encodes.
+/// The object must have the type that the function encodes.
 unsafe fn encoded(encode: Encode, object: *const Object) -> Option<Vec<u8>> {
-    // SAFETY: first the length is asked for, then as many bytes are written.
+    // SAFETY: the first call returns the length, and the second writes as many bytes.
     unsafe {
         let length = usize::try_from(encode(object, ptr::null_mut())).ok()?;
         if length == 0 || length > BYTES_MAX {
@@ -125,7 +128,7 @@ unsafe fn encoded(encode: Encode, object: *const Object) -> Option<Vec<u8>> {
     }
 }
 
-/// The certificates that the server sent behind its own.
+/// Encodes the certificates that the server sent behind its own.
 pub(super) fn sent(api: &Api, ssl: *mut Object) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     // SAFETY: the caller's connection; its chain is only read.
@@ -144,7 +147,7 @@ pub(super) fn sent(api: &Api, ssl: *mut Object) -> Option<Vec<u8>> {
     Some(all)
 }
 
-/// A session with a chain, as it goes to the agent.
+/// Encodes a session with its chain, as sent to the agent.
 pub(super) fn together(api: &Api, session: *mut Object, chain: &[u8]) -> Option<Vec<u8>> {
     // SAFETY: the caller's session.
     let mut all = unsafe { encoded(api.i2d_SSL_SESSION, session) }?;
@@ -155,11 +158,11 @@ pub(super) fn together(api: &Api, session: *mut Object, chain: &[u8]) -> Option<
 /// Party that decides what is good.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Says {
-    /// OpenSSL itself, but for roots.
+    /// OpenSSL itself, ignoring missing roots.
     AllButRoots,
     /// OpenSSL itself.
     OpenSsl,
-    /// The callbacks of the program, too.
+    /// OpenSSL and the program's callbacks.
     Program,
 }
 
@@ -180,7 +183,7 @@ pub(super) fn has_no_roots(api: &Api, ssl: *mut Object) -> bool {
     if store.is_null() {
         return false;
     }
-    // SAFETY: the connection's store, under its lock; what it gives out is only counted.
+    // SAFETY: the connection's store, under its lock; its objects are only counted.
     unsafe {
         if (api.X509_STORE_lock)(store) != 1 {
             return false;
@@ -205,8 +208,8 @@ pub(super) fn verifies(
     if store.is_null() {
         return false;
     }
-    // SAFETY: the connection, its store, its parameters and the certificates are the caller's, and outlive the check,
-    // which is made and freed here.
+    // SAFETY: the connection, its store, its parameters and the certificates are the caller's, and
+    // outlive the check, which is made and freed here.
     unsafe {
         let check = (api.X509_STORE_CTX_new)();
         if check.is_null() {
@@ -223,10 +226,10 @@ pub(super) fn verifies(
     }
 }
 
-/// Has a check ask what the connection asks.
+/// Configures a check as the connection does.
 ///
 /// # Safety
-/// Both are what they are called, and the check is initialised.
+/// Both must be objects of these types, and the check must be initialised.
 unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, says: Says) -> bool {
     // SAFETY: as the caller says.
     unsafe {
@@ -245,7 +248,7 @@ unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, says: Says) ->
             }
             (Says::OpenSsl, _) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(as_it_is)),
             (Says::Program, Some(own)) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(own)),
-            // That of the store is there already.
+            // The store's own callback is set already.
             (Says::Program, None) => {}
         }
         is_set
@@ -258,15 +261,16 @@ unsafe extern "C" fn as_it_is(good: c_int, _: *mut Object) -> c_int {
 }
 
 unsafe extern "C" fn but_for_roots(good: c_int, check: *mut Object) -> c_int {
-    // SAFETY: OpenSSL's verification, which it asks about.
+    // SAFETY: OpenSSL's verification, for which it calls this.
     let error = api().map(|api| unsafe { (api.X509_STORE_CTX_get_error)(check) });
     if error.is_some_and(|error| ROOT_IS_MISSING.contains(&error)) { 1 } else { good }
 }
 
-/// The roots of a connection, or null.
+/// Returns the roots of a connection, or null.
 fn store(api: &Api, ssl: *mut Object) -> *mut Object {
     let mut own: *mut Object = ptr::null_mut();
-    // SAFETY: the caller's connection; the store is written to the place given, and is the connection's.
+    // SAFETY: the caller's connection; the call writes the store, which the connection owns, to the
+    // given variable.
     unsafe {
         (api.SSL_ctrl)(ssl, GET_VERIFY_STORE, 0, (&raw mut own).cast());
         if own.is_null() { (api.SSL_CTX_get_cert_store)((api.SSL_get_SSL_CTX)(ssl)) } else { own }

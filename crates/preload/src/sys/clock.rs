@@ -1,9 +1,9 @@
-//! The clock by which the age of a session counts.
+//! The clock that measures the age of a session.
 
-/// Milliseconds since boot, with those that the machine slept.
+/// Returns milliseconds since boot, including sleep.
 pub(super) fn now() -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place for a time.
+    // SAFETY: the pointer is to a timespec.
     if unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) } != 0 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The function that a caller would have got without us.
+//! Finds the function that a caller would have reached without us.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem;
@@ -6,16 +6,17 @@ use std::ptr;
 
 use super::api;
 
-/// A function of OpenSSL, as a caller would have got it.
+/// A function of OpenSSL, as a caller would have reached it.
 #[derive(Clone, Copy)]
 pub(super) struct Next {
     /// Null if there is none.
     pub(super) function: *mut c_void,
-    /// It is that of the OpenSSL that is served.
+    /// True if it belongs to the OpenSSL that is served.
     pub(super) is_served: bool,
 }
 
-/// The next function called `name`, as the object that contains `caller` sees it. It is never one of ours.
+/// Returns the next function called `name`, as seen by the object that contains `caller`. Never
+/// returns one of ours.
 pub(super) fn next(name: &CStr, caller: *const c_void) -> Next {
     let found = find(name, caller).unwrap_or(ptr::null_mut());
     Next { function: found, is_served: !found.is_null() && api::is_served(name, found) }
@@ -24,16 +25,19 @@ pub(super) fn next(name: &CStr, caller: *const c_void) -> Next {
 fn find(name: &CStr, caller: *const c_void) -> Option<*mut c_void> {
     // SAFETY: the name ends with zero.
     let linked = || unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    // The program itself, or what was loaded with it: those libraries come next that they were linked to. Last,
-    // who calls may be seen wrongly: the return address of a function's last call can be its caller's.
+    // For the program itself, or libraries loaded with it: the libraries that they were linked to
+    // come next. The last resort is for a wrong caller: the return address of a tail call can be
+    // the caller's caller.
     beside(name, caller).or_else(|| of_another(linked())).or_else(|| of_another(api::find(name)))
 }
 
-/// In the object of the caller and the libraries that it needs: where Python's or Ruby's module finds it.
+/// Searches the caller's object and its dependencies, where Python's or Ruby's module finds the
+/// function.
 fn beside(name: &CStr, caller: *const c_void) -> Option<*mut c_void> {
     let object = object(caller)?;
-    // SAFETY: the loader's own name of an object, which it keeps; nothing is loaded by it. Closing it again leaves
-    // the object, whose code has just called. The program itself has no name.
+    // SAFETY: the loader's own name of an object, which the loader keeps; the call loads nothing.
+    // Closing the handle leaves the object loaded, since its code has just called. The program
+    // itself has no name.
     unsafe {
         if *object == 0 {
             return None;
@@ -56,10 +60,10 @@ fn base(address: *const c_void) -> *mut c_void {
     located(address).map_or(ptr::null_mut(), |(info, _)| info.dli_fbase)
 }
 
-/// The loader's name of the object of an address.
+/// Returns the loader's name of the object at an address.
 fn object(address: *const c_void) -> Option<*const c_char> {
     let (_, map) = located(address)?;
-    // SAFETY: the loader's own entry of an object that is loaded.
+    // SAFETY: the loader's own entry of a loaded object.
     let name = unsafe { map.as_ref() }?.name;
     (!name.is_null()).then_some(name)
 }
@@ -72,9 +76,10 @@ struct LinkMap {
 }
 
 fn located(address: *const c_void) -> Option<(libc::Dl_info, *const LinkMap)> {
-    // Of dlfcn.h.
+    // From dlfcn.h.
     const LINK_MAP: c_int = 2;
-    // SAFETY: all zeros is a valid value, any address may be asked for, and this kind gives the entry of the object.
+    // SAFETY: all zeros is a valid value, any address is allowed, and this request returns the
+    // object's entry.
     unsafe {
         let mut info: libc::Dl_info = mem::zeroed();
         let mut map = ptr::null_mut();

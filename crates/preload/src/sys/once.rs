@@ -1,4 +1,5 @@
-//! Values that are made once and stay, without a lock: one that is held when the process forks is held in the child for ever.
+//! Values that are made once and stay, without a lock: a lock held while the process forks would be
+//! held in the child forever.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -23,7 +24,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         let fresh = Box::into_raw(Box::new(make()));
         let before =
             self.0.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
-        // SAFETY: what is published is never freed; what is not is nobody else's.
+        // SAFETY: a published value is never freed, and no other thread has an unpublished one.
         unsafe {
             match before {
                 Ok(_) => &*fresh,

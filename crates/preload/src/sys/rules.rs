@@ -16,7 +16,7 @@ use super::surroundings::{Surroundings, copy, surroundings};
 use crate::link;
 use crate::query::Query;
 
-// Of openssl/ssl.h, tls1.h and x509_vfy.h.
+// From openssl/ssl.h, tls1.h and x509_vfy.h.
 const VERIFY_PEER: c_int = 1;
 const NAME_HOST: c_int = 0;
 const GET_MAX_VERSION: c_int = 131;
@@ -26,7 +26,7 @@ const SET_CACHE_MODE: c_int = 44;
 const CACHE_CLIENT: c_long = 0x001;
 const NO_INTERNAL_STORE: c_long = 0x200;
 const NO_TLS_1_3: u64 = 1 << 29;
-/// The first byte of TLS's versions.
+/// First byte of TLS versions.
 const TLS: c_int = 3;
 const TLS_1_3: c_int = 0x0304;
 const HANDSHAKE_START: c_int = 0x10;
@@ -36,21 +36,22 @@ const VERIFIED: c_long = 0;
 /// Evidence that a connection is a client's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// `SSL_connect` says so: before, OpenSSL takes those for servers that can be both.
+    /// `SSL_connect` was called: until then OpenSSL takes a connection that can be both for a
+    /// server's.
     Client,
-    /// The connection knows.
+    /// The connection's own state.
     AsSet,
 }
 
-/// When the roots of a connection have to be there.
+/// Time when the roots of a connection must be there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Roots {
     Now,
-    /// Until the end of the handshake, after which the caller settles it.
+    /// At the end of the handshake, when the caller settles it.
     Later,
 }
 
-/// Takes a session for a connection that may have one.
+/// Takes a session from the agent for a connection, if the rules allow it.
 pub(super) fn before_handshake(
     api: &'static Api,
     ssl: *mut Object,
@@ -59,7 +60,8 @@ pub(super) fn before_handshake(
 ) -> Option<()> {
     let around = surroundings()?;
     begin_anew(api, ssl);
-    // One that offers a session stays watched, since that may have to be verified yet: who began it may end it by writing.
+    // A connection that offers a session stays watched, since the session may still have to be
+    // verified: a program that started with a handshake may end it by writing.
     if known(api, ssl).is_some_and(|connection| connection.offers.get()) {
         return None;
     }
@@ -95,8 +97,8 @@ pub(super) fn before_handshake(
     Some(())
 }
 
-/// A connection that was refused is closed; what its program makes of the object next (`SSL_clear`) is another one, without
-/// the session of the first.
+/// Resets a refused connection. It is closed; if its program reuses the object (`SSL_clear`), that
+/// is a new connection without the session of the first.
 fn begin_anew(api: &Api, ssl: *mut Object) {
     // SAFETY: the caller's connection, and the session that it has.
     unsafe {
@@ -113,7 +115,7 @@ fn begin_anew(api: &Api, ssl: *mut Object) {
     }
 }
 
-/// Nothing was sent, and the program offers nothing.
+/// Returns true if nothing was sent yet, and the program offers no session.
 fn is_beginning(api: &Api, ssl: *mut Object, role: Role) -> bool {
     // SAFETY: the caller's connection.
     unsafe {
@@ -123,10 +125,10 @@ fn is_beginning(api: &Api, ssl: *mut Object, role: Role) -> bool {
     }
 }
 
-/// The server's name, if the connection is one that shares.
+/// Returns the server's name, if the connection may share sessions.
 fn eligible(api: &Api, ssl: *mut Object, ctx: *mut Object, settings: &Settings) -> Option<CString> {
-    // SAFETY: the caller's connection and its context; what they give out is theirs, and is copied or only looked
-    // at. SSL_ctrl with these commands reads.
+    // SAFETY: the caller's connection and its context own what they return, which is copied or only
+    // inspected. SSL_ctrl with these commands only reads.
     unsafe {
         let newest = (api.SSL_ctrl)(ssl, GET_MAX_VERSION, 0, ptr::null_mut());
         let shares = !settings.left_alone
@@ -139,7 +141,7 @@ fn eligible(api: &Api, ssl: *mut Object, ctx: *mut Object, settings: &Settings) 
             && (api.SSL_get_options)(ssl) & NO_TLS_1_3 == 0
             && (api.SSL_ctrl)(ssl, GET_STATUS_TYPE, 0, ptr::null_mut()) == -1
             && (api.SSL_ct_is_enabled)(ssl) == 0
-            // Off, which the program has said: OpenSSL's own is another.
+            // The program has switched it off: OpenSSL's default differs.
             && (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut()) != 0;
         let server = copy((api.SSL_get_servername)(ssl, NAME_HOST))?;
         (shares && !server.is_empty()).then_some(server)
@@ -155,7 +157,7 @@ fn query(
 ) -> Query {
     // SAFETY: the caller's connection.
     let level = unsafe { (api.SSL_get_security_level)(ssl) };
-    // SAFETY: it takes nothing.
+    // SAFETY: it has no arguments.
     let version = unsafe { (api.OpenSSL_version_num)() };
     Query {
         server: server.to_string_lossy().to_ascii_lowercase(),
@@ -165,9 +167,10 @@ fn query(
     }
 }
 
-/// Has OpenSSL tell of new sessions, the program's own callback after ours.
+/// Makes OpenSSL report new sessions to our callback, which then calls the program's own.
 fn watch(api: &Api, ctx: *mut Object, of_context: &OfContext) {
-    // SAFETY: the caller's context. The callback is of the signature that is asked for, in a library that stays.
+    // SAFETY: the caller's context. The callback has the required signature, and its library stays
+    // loaded.
     unsafe {
         let set = (api.SSL_CTX_sess_get_new_cb)(ctx);
         if !is_ours(set) {
@@ -176,7 +179,7 @@ fn watch(api: &Api, ctx: *mut Object, of_context: &OfContext) {
         }
         let mode = (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut());
         if mode & CACHE_CLIENT == 0 {
-            // Not into OpenSSL's own cache, in which nobody would look.
+            // Not into OpenSSL's own cache, which would never be searched.
             let with_clients = mode | CACHE_CLIENT | NO_INTERNAL_STORE;
             of_context.set_mode(with_clients);
             (api.SSL_CTX_ctrl)(ctx, SET_CACHE_MODE, with_clients, ptr::null_mut());
@@ -189,8 +192,8 @@ pub(super) fn is_ours(callback: Option<NewSession>) -> bool {
     callback.is_some_and(|callback| callback as usize == new_session as *const () as usize)
 }
 
-/// Has a connection offer a session, if it is what it should be: it was in others' hands. The chain that came with it,
-/// and whether that is verified, roots and all.
+/// Makes a connection offer a session, if the session passes all checks, since it was in others'
+/// hands. Returns the chain that came with it, and whether that is fully verified, including roots.
 fn offer(
     api: &Api,
     ssl: *mut Object,
@@ -201,14 +204,14 @@ fn offer(
 ) -> Option<(Vec<u8>, bool)> {
     let offered = Offered::read(api, bytes)?;
     let (session, chain) = (offered.session.get(), offered.chain.get());
-    // SAFETY: the session is one, and is ours until it is freed; the connection takes a reference of its own.
+    // SAFETY: the session is ours until it is freed; the connection takes a reference of its own.
     unsafe {
         if !is_good(api, session, server) {
             return None;
         }
         let verifies = |says| chain::verifies(api, ssl, session, chain, says);
-        // First without the program's callbacks: they get to see no failure that the handshake may not have.
-        // Who has callbacks may go on without roots.
+        // First without the program's callbacks: they must not see a failure that the handshake may
+        // not have. A program with callbacks may continue without roots.
         let rests_on_roots = || {
             roots == Roots::Later
                 && !chain::has_callbacks(api, ssl)
@@ -220,10 +223,10 @@ fn offer(
         }
         state::mark_spent(api, session)?;
         let length = c_uint::try_from(id.len()).ok()?;
-        // A client whose id context is another one than its session's breaks the handshake off.
+        // A client whose id context differs from its session's aborts the handshake.
         let fits = (api.SSL_SESSION_set1_id_context)(session, id.as_ptr(), length) == 1
             && (api.SSL_set_session_id_context)(ssl, id.as_ptr(), length) == 1
-            // What is sent early can be replayed, and is for programs with sessions of their own.
+            // Early data can be replayed, and is left to programs that manage sessions themselves.
             && (api.SSL_SESSION_set_max_early_data)(session, 0) == 1;
         let before = (api.SSL_get_verify_result)(ssl);
         if !fits || (api.SSL_set_session)(ssl, session) != 1 {
@@ -244,12 +247,12 @@ fn offer(
 /// server.
 ///
 /// # Safety
-/// The session is one.
+/// The session must be valid.
 unsafe fn is_good(api: &Api, session: *mut Object, server: &CStr) -> bool {
-    // SAFETY: as the caller says; what the session gives out is the session's.
+    // SAFETY: as the caller says; the session owns what it returns.
     unsafe {
         let peer = (api.SSL_SESSION_get0_peer)(session);
-        // Servers need not say which name they took (RFC 6066 section 3).
+        // Servers need not echo the name that they accepted (RFC 6066 section 3).
         let name = copy((api.SSL_SESSION_get0_hostname)(session));
         (api.SSL_SESSION_get_protocol_version)(session) == TLS_1_3
             && (api.SSL_SESSION_is_resumable)(session) == 1
@@ -265,7 +268,7 @@ unsafe fn is_good(api: &Api, session: *mut Object, server: &CStr) -> bool {
     }
 }
 
-/// Has OpenSSL tell when the handshake begins, for programs that begin by writing or reading.
+/// Makes OpenSSL report the start of the handshake, for programs that begin by writing or reading.
 pub(super) fn arm(api: &Api, ssl: *mut Object) -> Option<()> {
     if is_blind() || !is_beginning(api, ssl, Role::AsSet) {
         return None;
@@ -278,7 +281,8 @@ pub(super) fn arm(api: &Api, ssl: *mut Object) -> Option<()> {
 }
 
 fn listen(api: &Api, ssl: *mut Object, connection: &OfConnection) {
-    // SAFETY: the caller's connection. The callback is of the signature that is asked for, in a library that stays.
+    // SAFETY: the caller's connection. The callback has the required signature, and its library
+    // stays loaded.
     unsafe {
         let set = (api.SSL_get_info_callback)(ssl);
         if !is_on_info(set) {
@@ -304,7 +308,7 @@ pub(super) fn is_on_info(callback: Option<Info>) -> bool {
     callback.is_some_and(|callback| callback as usize == on_info as *const () as usize)
 }
 
-/// Something happens in a connection. The program's own callback is called as it would have been.
+/// Handles an event of a connection; also calls the program's own callback.
 unsafe extern "C" fn on_info(ssl: *const Object, kind: c_int, value: c_int) {
     if kind & HANDSHAKE_START != 0 {
         guard(|api| before_handshake(api, ssl.cast_mut(), Role::AsSet, Roots::Now));
@@ -316,7 +320,7 @@ unsafe extern "C" fn on_info(ssl: *const Object, kind: c_int, value: c_int) {
         });
     }
     let own = guard(|api| {
-        // SAFETY: OpenSSL's connection, which it calls about, and its context.
+        // SAFETY: the connection for which OpenSSL calls this, and its context.
         let of_context = || unsafe { (api.SSL_CTX_get_info_callback)((api.SSL_get_SSL_CTX)(ssl)) };
         known(api, ssl)?.info.get().or_else(of_context)
     });
@@ -326,30 +330,31 @@ unsafe extern "C" fn on_info(ssl: *const Object, kind: c_int, value: c_int) {
     }
 }
 
-/// A server has handed out a session. 1 keeps it, as the program's own callback says.
+/// Handles a session from the server. Returns 1 to keep it, as the program's own callback says.
 pub(super) unsafe extern "C" fn new_session(ssl: *mut Object, session: *mut Object) -> c_int {
     if guard(|api| leave(api, ssl, session)).is_some() {
         return 0;
     }
     let own = api().and_then(|api| {
-        // SAFETY: OpenSSL's connection, which it calls about, and its context.
+        // SAFETY: the connection for which OpenSSL calls this, and its context.
         let (ctx, is_client) =
             unsafe { ((api.SSL_get_SSL_CTX)(ssl), (api.SSL_is_server)(ssl) == 0) };
         let mode = unsafe { (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut()) };
         let of_context = context(api, ctx)?;
-        // It would not have been called for a client, had we not asked.
+        // For a client it would not have been called without our mode.
         of_context.original().filter(|_| !is_client || of_context.mode() != Some(mode))
     });
     // SAFETY: the program's own callback for this context, called as it would have been.
     own.map_or(0, |own| unsafe { own(ssl, session) })
 }
 
-/// Leaves the first session of a connection with the agent; nothing if it is the program's.
+/// Leaves the first session of a connection with the agent; does nothing if the program uses its
+/// own.
 fn leave(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<()> {
     let around = surroundings().filter(|_| !is_blind())?;
     let visit = known(api, ssl)?.visit.take()?;
     let server = CString::new(visit.query.server.as_bytes()).ok()?;
-    // SAFETY: OpenSSL's connection and session, which it calls about.
+    // SAFETY: the connection and session for which OpenSSL calls this.
     let (resumed, lifetime) = unsafe {
         let holds = (api.SSL_get_verify_mode)(ssl) & VERIFY_PEER != 0
             && (api.SSL_get_verify_result)(ssl) == VERIFIED
@@ -360,7 +365,7 @@ fn leave(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<()> {
         }
         ((api.SSL_session_reused)(ssl) == 1, (api.SSL_SESSION_get_ticket_lifetime_hint)(session))
     };
-    // What was resumed was checked when it was offered.
+    // A resumed session was verified when it was offered.
     let chain = if resumed { visit.chain } else { checked(api, ssl, session)? };
     let verified = if resumed { visit.verified } else { visit.began };
     let age = now()?.saturating_sub(verified);
@@ -376,7 +381,8 @@ fn leave(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<()> {
     left.then_some(())
 }
 
-/// The chain of a full handshake, if it is good without the program's callbacks: they can call good what is not.
+/// Returns the chain of a full handshake, if it is valid without the program's callbacks, which may
+/// accept anything.
 fn checked(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<Vec<u8>> {
     // SAFETY: the caller's connection, whose chain is only read.
     let chain = unsafe { (api.SSL_get_peer_cert_chain)(ssl) };

@@ -1,5 +1,5 @@
-//! The end of a handshake whose session could not be verified at its beginning, for want of roots: curl reads them when
-//! its ClientHello has left.
+//! The end of a handshake whose session could not be verified at its beginning for lack of roots:
+//! curl loads them after its ClientHello has left.
 
 use std::ffi::{c_int, c_long};
 
@@ -8,7 +8,7 @@ use super::chain::{self, Chain, Says};
 use super::guard;
 use super::state::{self, OfConnection, known};
 
-// Of openssl/ssl.h, sslerr.h, err.h and x509_vfy.h.
+// From openssl/ssl.h, sslerr.h, err.h and x509_vfy.h.
 const BOTH_SHUT_DOWN: c_int = 3;
 const LIB_SSL: c_int = 20;
 const CERTIFICATE_VERIFY_FAILED: c_int = 134;
@@ -48,9 +48,10 @@ pub(super) fn settle(api: &Api, ssl: *mut Object) -> Option<()> {
     Some(())
 }
 
-/// If it is wrong, this is as a handshake is in which the certificate is wrong: nothing is sent or received any more.
+/// Verifies the session. A failure acts like an invalid certificate in a handshake: nothing is sent
+/// or received from then on.
 fn verify(api: &Api, ssl: *mut Object, connection: &OfConnection) {
-    // Whatever happens here.
+    // Refused until proven valid, whatever happens here.
     connection.refused.set(true);
     let visit = connection.visit.take();
     if visit.as_ref().is_some_and(|visit| is_good(api, ssl, &visit.chain)) {
@@ -62,7 +63,7 @@ fn verify(api: &Api, ssl: *mut Object, connection: &OfConnection) {
 }
 
 fn is_good(api: &Api, ssl: *mut Object, encoded: &[u8]) -> bool {
-    // SAFETY: the caller's connection, whose session it is.
+    // SAFETY: the caller's connection, which owns the session.
     let session = unsafe { (api.SSL_get_session)(ssl) };
     let Some(chain) = Chain::read(api, encoded).filter(|_| !session.is_null()) else {
         return false;
@@ -71,10 +72,10 @@ fn is_good(api: &Api, ssl: *mut Object, encoded: &[u8]) -> bool {
     verifies(Says::OpenSsl) && (!chain::has_callbacks(api, ssl) || verifies(Says::Program))
 }
 
-/// Also for a program that goes on by writing: what it writes goes nowhere.
+/// Closes a connection, also for a program that goes on by writing: its output is discarded.
 fn close(api: &Api, ssl: *mut Object) {
-    // SAFETY: the caller's connection. The program may have its BIO without a reference of its own, so that keeps one
-    // more than it needs.
+    // SAFETY: the caller's connection. The program may use its BIO without a reference of its own,
+    // so this leaves one reference too many.
     unsafe {
         (api.SSL_set_verify_result)(ssl, UNTRUSTED);
         (api.SSL_set_shutdown)(ssl, BOTH_SHUT_DOWN);

@@ -1,4 +1,4 @@
-//! The agent's socket. Nothing is kept of it from one request to the next, so a fork has nothing in common.
+//! The agent's socket. Requests share no state, so a fork shares nothing with its parent.
 
 use std::ffi::{CStr, CString, c_int};
 use std::mem;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::clock;
 use crate::link::{Line, REST};
 
-/// The first number that is not one of the standard streams, which a program may have closed.
+/// First number above the standard streams, which a program may have closed.
 const FIRST: c_int = 3;
 
 pub(crate) struct Socket {
@@ -19,7 +19,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// A connection to the agent, if it takes one at once, for `patience`.
+    /// Connects to the agent, if it accepts at once, for at most `patience`.
     pub(crate) fn connect(path: &CStr, patience: Duration) -> Option<Self> {
         if is_resting() {
             return None;
@@ -46,7 +46,7 @@ impl Socket {
     fn user(&self) -> Option<libc::uid_t> {
         let mut of = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
         let mut length = libc::socklen_t::try_from(size_of_val(&of)).ok()?;
-        // SAFETY: the place is valid for its length.
+        // SAFETY: the buffer is valid for its length.
         let done = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
@@ -59,7 +59,7 @@ impl Socket {
         (done == 0).then_some(of.uid)
     }
 
-    /// Waits for `events`, until the end at most.
+    /// Waits for `events`, until the deadline.
     fn wait(&self, events: libc::c_short) -> Option<()> {
         loop {
             let left = self.end.saturating_duration_since(Instant::now());
@@ -68,14 +68,14 @@ impl Socket {
                 tv_nsec: left.subsec_nanos().into(),
             };
             let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
-            // SAFETY: one entry, as is said; the time is only read.
+            // SAFETY: one entry, as stated; the time is only read.
             match unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, ptr::null()) } {
                 1 => return Some(()),
                 0 => {
                     rest();
                     return None;
                 }
-                // A signal of the program's, who has its own handler; the time goes on.
+                // A signal of the program, which has its own handler; the deadline stays.
                 _ if is_interrupted() => {}
                 _ => return None,
             }
@@ -87,7 +87,8 @@ impl Line for Socket {
     fn send(&mut self, mut bytes: &[u8]) -> Option<()> {
         while !bytes.is_empty() {
             self.wait(libc::POLLOUT)?;
-            // SAFETY: the bytes are valid for their length. Without a signal if the agent is gone.
+            // SAFETY: the bytes are valid for their length. The flag suppresses SIGPIPE if the
+            // agent is gone.
             let sent = unsafe {
                 libc::send(
                     self.fd.as_raw_fd(),
@@ -103,24 +104,25 @@ impl Line for Socket {
 
     fn receive(&mut self, room: &mut [u8]) -> Option<usize> {
         self.wait(libc::POLLIN)?;
-        // SAFETY: the room is valid for its length.
+        // SAFETY: the buffer is valid for its length.
         let count =
             unsafe { libc::recv(self.fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
         usize::try_from(count).ok()
     }
 }
 
-/// Whoever listens can be any server to who asks: the user itself may, root, and the owner of the socket's directory. In one that all
-/// may write to, such as /tmp, anybody could have been there before the agent.
+/// Returns true if a listener may be trusted: it could impersonate any server. Trusted are this
+/// user, root, and the owner of the socket's directory. In a directory that everyone may write to,
+/// such as /tmp, another user could have listened before the agent.
 fn is_believed(user: libc::uid_t, path: &CStr) -> bool {
-    // SAFETY: it takes nothing.
+    // SAFETY: it has no arguments.
     user == 0 || user == unsafe { libc::geteuid() } || owner_of_directory(path) == Some(user)
 }
 
 fn owner_of_directory(path: &CStr) -> Option<libc::uid_t> {
     let bytes = path.to_bytes();
     let end = bytes.iter().rposition(|byte| *byte == b'/')?;
-    // Of the root directory the name is the slash.
+    // The name of the root directory is the slash.
     let directory = CString::new(bytes.get(..end.max(1))?).ok()?;
     // SAFETY: all zeros is a valid value, and the name ends with zero.
     unsafe {
@@ -131,18 +133,18 @@ fn owner_of_directory(path: &CStr) -> Option<libc::uid_t> {
 
 fn socket() -> Option<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no memory is handed over.
+    // SAFETY: the call gets no pointers.
     let fd = owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
     if fd.as_raw_fd() >= FIRST {
         return Some(fd);
     }
-    // Another thread that writes to its standard output would write to the agent.
-    // SAFETY: the same.
+    // Otherwise another thread's standard output could go to the agent.
+    // SAFETY: as above.
     owned(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST) })
 }
 
 fn owned(fd: c_int) -> Option<OwnedFd> {
-    // SAFETY: a call that makes descriptors has just made it, so it is open, and nobody else's.
+    // SAFETY: a call that makes descriptors has just made it, so it is open and has no other owner.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -151,7 +153,7 @@ fn is_interrupted() -> bool {
     unsafe { *libc::__errno_location() == libc::EINTR }
 }
 
-/// Milliseconds of the clock since boot until which the agent is not asked.
+/// Milliseconds since boot until which the agent is not asked.
 static RESTS_UNTIL: AtomicU64 = AtomicU64::new(0);
 
 fn is_resting() -> bool {

@@ -13,9 +13,10 @@ use crate::query::Query;
 /// State of a context, which threads share.
 #[derive(Default)]
 pub(super) struct OfContext {
-    /// The program's own callback for new sessions: it has to be called whatever else fails.
+    /// The program's own callback for new sessions: it must be called whatever else fails.
     original: AtomicPtr<c_void>,
-    /// The mode of its cache as we have set it, so that clients' sessions are told; 0: the program has.
+    /// The cache mode that we set, so that clients' sessions are reported; 0 if the mode is the
+    /// program's.
     mode: AtomicI64,
     settings: Mutex<Settings>,
 }
@@ -41,7 +42,7 @@ impl OfContext {
 
     pub(super) fn original(&self) -> Option<NewSession> {
         let callback = self.original.load(Ordering::Acquire);
-        // SAFETY: null is none, and only functions of this type are stored.
+        // SAFETY: null is `None`, and only functions of this type are stored.
         unsafe { std::mem::transmute::<*mut c_void, Option<NewSession>>(callback) }
     }
 
@@ -54,7 +55,8 @@ impl OfContext {
     }
 }
 
-/// Something was not noted that may speak against sharing: all connections are left alone from now on.
+/// True once a setting could not be recorded that may rule out sharing: all connections are left
+/// alone from then on.
 static BLIND: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn go_blind() {
@@ -84,21 +86,22 @@ fn locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 /// between: nothing is borrowed while one is called.
 #[derive(Default)]
 pub(super) struct OfConnection {
-    /// The program offers a session or a certificate of its own.
+    /// True if the program offers its own session or certificate.
     pub(super) left_alone: Cell<bool>,
     pub(super) alpn: RefCell<Option<Vec<u8>>>,
     pub(super) id: RefCell<Option<Vec<u8>>>,
-    /// The handshake has begun.
+    /// True once the handshake has begun.
     pub(super) begun: Cell<bool>,
-    /// The program's own callback for what happens in it, while ours is there.
+    /// The program's own info callback, while ours is set.
     pub(super) info: Cell<Option<Info>>,
-    /// A session of the agent's is offered.
+    /// True if one of the agent's sessions is offered.
     pub(super) offers: Cell<bool>,
-    /// The session that is offered was verified but for its root: that is to be done when it is resumed.
+    /// True if the offered session was verified except for its root: that follows when it is
+    /// resumed.
     pub(super) unverified: Cell<bool>,
-    /// A session was resumed that this connection finds wrong: it has no connection.
+    /// True if the connection resumed a session that it then found invalid: it is closed.
     pub(super) refused: Cell<bool>,
-    /// The agent was asked, and has answered.
+    /// Set once the agent has answered.
     pub(super) visit: Cell<Option<Visit>>,
 }
 
@@ -106,15 +109,16 @@ pub(super) struct OfConnection {
 pub(super) struct Visit {
     pub(super) query: Query,
     pub(super) opened: String,
-    /// Milliseconds of the clock since boot: when the server last proved who it is, if it resumes what was taken.
+    /// Time when the server last proved its identity, if it resumes the session taken; milliseconds
+    /// since boot.
     pub(super) verified: u64,
-    /// When the connection began, by the same clock.
+    /// Time when the connection began, by the same clock.
     pub(super) began: u64,
-    /// The server's chain as it came with the session that was taken.
+    /// The server's chain as received with the session taken.
     pub(super) chain: Vec<u8>,
 }
 
-/// The numbers under which OpenSSL keeps ours.
+/// Indices under which OpenSSL keeps our data.
 struct Places {
     connection: c_int,
     context: c_int,
@@ -130,7 +134,8 @@ fn places(api: &Api) -> Option<&'static Places> {
     static PLACES: Published<Option<Places>> = Published::nothing();
     let new = |class, dup: Dup, free: Option<Free>| {
         let (none, zero) = (ptr::null_mut(), 0);
-        // SAFETY: the callbacks have the signatures of CRYPTO_EX_dup and _free, and this library is never unloaded.
+        // SAFETY: the callbacks have the signatures of CRYPTO_EX_dup and _free, and this library is
+        // never unloaded.
         let place =
             unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup), free) };
         (place > 0).then_some(place)
@@ -145,7 +150,7 @@ fn places(api: &Api) -> Option<&'static Places> {
     all.as_ref()
 }
 
-/// A copy of a connection (SSL_dup) has the callbacks of the first, and is left alone.
+/// Marks a copy of a connection (SSL_dup), which has the callbacks of the first, as left alone.
 unsafe extern "C" fn dup_left_alone(
     _: *mut Object,
     _: *const Object,
@@ -154,7 +159,7 @@ unsafe extern "C" fn dup_left_alone(
     _: c_long,
     _: *mut c_void,
 ) -> c_int {
-    // SAFETY: OpenSSL's place for what the copy gets, with what the first has.
+    // SAFETY: OpenSSL's slot for the copy's data, which holds the original's.
     if let Some(ours) = unsafe { ours.as_mut() }.filter(|ours| !ours.is_null()) {
         let copy = OfConnection { left_alone: Cell::new(true), ..OfConnection::default() };
         *ours = Box::into_raw(Box::new(copy)).cast();
@@ -162,7 +167,8 @@ unsafe extern "C" fn dup_left_alone(
     1
 }
 
-/// A copy of another object (the session of the next ticket) has nothing of ours: each box is dropped once.
+/// Gives a copy of another object (the session of the next ticket) no data of ours: each box is
+/// dropped once.
 unsafe extern "C" fn dup_as_none(
     _: *mut Object,
     _: *const Object,
@@ -172,7 +178,7 @@ unsafe extern "C" fn dup_as_none(
     _: *mut c_void,
 ) -> c_int {
     if !ours.is_null() {
-        // SAFETY: OpenSSL's place for what the copy gets.
+        // SAFETY: OpenSSL's slot for the copy's data.
         unsafe { *ours = ptr::null_mut() };
     }
     1
@@ -187,7 +193,7 @@ unsafe extern "C" fn drop_of<T>(
     _: *mut c_void,
 ) {
     if !ours.is_null() {
-        // SAFETY: a box of this type was put there, and the object it was kept beside ends now.
+        // SAFETY: a box of this type was stored there, and the object that it belongs to ends now.
         drop(unsafe { Box::from_raw(ours.cast::<T>()) });
     }
 }
@@ -195,19 +201,19 @@ unsafe extern "C" fn drop_of<T>(
 /// Returns the state of a connection, if there is any.
 pub(super) fn known(api: &Api, ssl: *const Object) -> Option<&'static OfConnection> {
     let place = places(api)?.connection;
-    // SAFETY: the caller's connection, which outlives the call that this reference is used in, and which no
-    // other thread uses meanwhile (openssl-threads(7)).
+    // SAFETY: the caller's connection, which outlives the call that uses this reference, and which
+    // no other thread uses meanwhile (openssl-threads(7)).
     unsafe { (api.SSL_get_ex_data)(ssl, place).cast::<OfConnection>().as_ref() }
 }
 
-/// The same; from now on something is.
+/// Returns the state of a connection; creates it if there is none.
 pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static OfConnection> {
     if let Some(found) = known(api, ssl) {
         return Some(found);
     }
     let place = places(api)?.connection;
     let fresh = Box::into_raw(Box::<OfConnection>::default());
-    // SAFETY: as above; what is not kept is freed here, what is kept with the connection.
+    // SAFETY: as above; a rejected box is freed here, a stored one with the connection.
     unsafe {
         if (api.SSL_set_ex_data)(ssl, place, fresh.cast()) != 1 {
             drop(Box::from_raw(fresh));
@@ -217,8 +223,8 @@ pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static OfConne
     }
 }
 
-/// Has something remembered of a context that was just made, which no other thread knows yet: later this would be a
-/// change under their hands. What is not remembered is left alone.
+/// Creates state for a context that was just made, which no other thread knows yet: later this
+/// would race with them. Contexts without state are left alone.
 pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
     // SSL_CTX_new calls SSL_CTX_new_ex, by its name in some builds.
     if context(api, ctx).is_some() {
@@ -226,7 +232,7 @@ pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
     }
     let place = places(api)?.context;
     let fresh = Box::into_raw(Box::<OfContext>::default());
-    // SAFETY: the caller's context; what is not kept is freed here, what is kept with the context.
+    // SAFETY: the caller's context; a rejected box is freed here, a stored one with the context.
     unsafe {
         if (api.SSL_CTX_set_ex_data)(ctx, place, fresh.cast()) != 1 {
             drop(Box::from_raw(fresh));
@@ -239,12 +245,12 @@ pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
 /// Returns the state of a context.
 pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext> {
     let place = places(api)?.context;
-    // SAFETY: the caller's context, which outlives the call that this reference is used in; threads share what is
-    // remembered by its own lock.
+    // SAFETY: the caller's context, which outlives the call that uses this reference; the state's
+    // own lock serves threads.
     unsafe { (api.SSL_CTX_get_ex_data)(ctx, place).cast::<OfContext>().as_ref() }
 }
 
-/// Notes something of a context, if it is not left alone anyway.
+/// Records a setting of a context, unless it is left alone anyway.
 pub(super) fn change(
     api: &Api,
     ctx: *mut Object,
@@ -255,14 +261,14 @@ pub(super) fn change(
     Some(())
 }
 
-/// Marks a session as one that is the agent's, or was: the program has it no more.
+/// Marks a session as the agent's, present or past: the program no longer has it.
 pub(super) fn mark_spent(api: &Api, session: *mut Object) -> Option<()> {
     mark(api, session, SPENT)
 }
 
 fn mark(api: &Api, session: *mut Object, number: usize) -> Option<()> {
     let place = places(api)?.session;
-    // SAFETY: the caller's session; a number is kept, no pointer.
+    // SAFETY: the caller's session; a number is stored, not a pointer.
     let done = unsafe {
         (api.SSL_SESSION_set_ex_data)(session, place, ptr::without_provenance_mut(number))
     };
@@ -271,11 +277,13 @@ fn mark(api: &Api, session: *mut Object, number: usize) -> Option<()> {
 
 const SPENT: usize = 1;
 
-/// The time of a session that nobody is to offer, in seconds. OpenSSL offers no ticket that is older than it may be, and
-/// copies have it, too: Python has programs handle copies. Zero would be none.
+/// Creation time, in seconds, of a session that must not be offered again. OpenSSL offers no ticket
+/// beyond its lifetime, and copies inherit the time: Python gives programs copies. Zero would mean
+/// no time.
 const LONG_AGO: c_long = 1;
 
-/// Has copies of a session know that it is spent. When it was made, to be given back by [`unmark`].
+/// Marks a session as spent in a way that its copies inherit. Returns its creation time, which
+/// [`unmark`] restores.
 pub(super) fn outdate(api: &Api, session: *mut Object) -> c_long {
     // SAFETY: the caller's session.
     unsafe {
@@ -285,7 +293,7 @@ pub(super) fn outdate(api: &Api, session: *mut Object) -> c_long {
     }
 }
 
-/// Gives it back to the program.
+/// Returns a session to the program.
 pub(super) fn unmark(api: &Api, session: *mut Object, made: c_long) {
     // SAFETY: the caller's session.
     unsafe { (api.SSL_SESSION_set_time)(session, made) };
@@ -301,10 +309,10 @@ pub(super) fn is_spent(api: &Api, session: *const Object) -> bool {
     places(api).is_some_and(is_marked) || unsafe { (api.SSL_SESSION_get_time)(session) } == LONG_AGO
 }
 
-/// A copy of what a caller hands over.
+/// Copies a caller's bytes.
 ///
 /// # Safety
-/// `start` is null or valid for `length` bytes.
+/// `start` must be null or valid for `length` bytes.
 pub(super) unsafe fn bytes(start: *const c_uchar, length: c_uint) -> Vec<u8> {
     match usize::try_from(length) {
         // SAFETY: as the caller says.

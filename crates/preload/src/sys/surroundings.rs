@@ -7,7 +7,7 @@ use super::once::Published;
 use crate::link::{PATIENCE, PATIENCE_MAX};
 
 pub(super) struct Surroundings {
-    /// Where the agent is.
+    /// Path of the agent's socket.
     pub(super) socket: CString,
     pub(super) context: Option<String>,
     pub(super) patience: Duration,
@@ -20,13 +20,14 @@ pub(super) fn surroundings() -> Option<&'static Surroundings> {
     SURROUNDINGS.get()?.as_ref()
 }
 
-/// The loader calls it, before the program has threads.
+/// Called by the loader, before the program has threads.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = loaded;
 
 extern "C" fn loaded() {
-    // Of this library alone: it has a standard library of its own. A panic ends what is ours, and nothing is said.
+    // Affects only this library, which has its own standard library. A panic ends our part
+    // silently.
     std::panic::set_hook(Box::new(|_| {}));
     SURROUNDINGS.get_or(read);
 }
@@ -42,7 +43,8 @@ fn read() -> Option<Surroundings> {
     })
 }
 
-/// The context, if there is one; no sharing at all if it has no name that the agent takes: what is like it is another one.
+/// Returns the context, if there is one. No sharing at all if the agent would not accept its name:
+/// a similar name is another context.
 fn context() -> Option<Option<String>> {
     match setting(c"HEADSTART_CONTEXT").filter(|context| !context.is_empty()) {
         None => Some(None),
@@ -50,7 +52,7 @@ fn context() -> Option<Option<String>> {
     }
 }
 
-/// A variable of the environment, which programs with more rights than their user do not have.
+/// Returns an environment variable, but not for programs with more rights than their user.
 fn setting(name: &CStr) -> Option<CString> {
     unsafe extern "C" {
         fn secure_getenv(name: *const c_char) -> *mut c_char;
@@ -59,8 +61,10 @@ fn setting(name: &CStr) -> Option<CString> {
     unsafe { copy(secure_getenv(name.as_ptr())) }
 }
 
+/// Copies a string.
+///
 /// # Safety
-/// It is null, or a string that ends with zero.
+/// `text` must be null, or a string that ends with zero.
 pub(super) unsafe fn copy(text: *const c_char) -> Option<CString> {
     // SAFETY: as the caller says.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_owned())

@@ -1,4 +1,4 @@
-//! The driver's part of data in the SYN: it does what `headstart_proto::fastopen` decides.
+//! The driver's part of data in the SYN: carries out what `headstart_proto::fastopen` decides.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -22,30 +22,30 @@ use crate::connector::{OpeningPolicy, Target};
 use crate::path::{PathKey, SynAdvice};
 use crate::race::{Attempt, Outcome, Won};
 
-/// The side of an opening that is about data in its SYN.
+/// State of an opening concerning data in its SYN.
 pub(super) struct SynData {
     core: FastOpen,
     context: Context,
-    /// Whether the application speaks before TCP is connected.
+    /// True if the application writes before TCP is connected.
     speaks_first: bool,
-    /// Once the server is known to take cookies.
+    /// Route, once the server is known to accept cookies.
     way: Option<Way>,
-    /// When and where the context last talked to this host.
+    /// Time and network of the context's last visit to this host.
     last: Visited,
-    /// Addresses to which there is no way.
+    /// Addresses without a route.
     unreachable: Vec<SocketAddr>,
     sent: Option<Sent>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// By which way to which address.
+/// A route and its address.
 #[derive(Clone, Copy)]
 struct Way {
     key: PathKey,
     network: Network,
 }
 
-/// The SYN that left with data.
+/// A SYN that left with data.
 #[derive(Clone, Copy)]
 struct Sent {
     /// Its number in the race.
@@ -71,14 +71,14 @@ impl SynData {
         }
     }
 
-    /// Whether nothing else may be begun yet: it may still leave with the SYN.
+    /// Returns true if nothing else may start yet, because the flight may still leave with the SYN.
     pub(super) const fn is_waiting(&self) -> bool {
         self.core.is_waiting()
     }
 }
 
 impl Opening {
-    /// Holds the SYN back while it may get data, and sends it with them. Says whether anything was done.
+    /// Holds the SYN back while it may get data, and sends it with them. Returns true on progress.
     pub(super) fn poll_syn(&mut self, cx: &mut task::Context<'_>) -> bool {
         if self.race.is_none() || self.syn.core.is_over() {
             return false;
@@ -104,7 +104,7 @@ impl Opening {
         progress
     }
 
-    /// What became of the data, now that `won` is connected.
+    /// Determines the outcome of the data, now that `won` is connected.
     pub(super) fn handle_syn_connected(&mut self, won: &Won) {
         self.notice_failure();
         let Some(way) = self.syn.way else { return };
@@ -125,7 +125,7 @@ impl Opening {
         }
         let verdict = self.syn.core.handle_connected(self.clock.now(), winner);
         self.note_syn_events();
-        // What the SYN-ACK of a bare second SYN took is no round trip.
+        // The time until the SYN-ACK of a bare second SYN is not a round trip.
         let doubtful = verdict == Some(Verdict::Lost) && won.number == sent.attempt;
         if won.addr == way.key.edge && !doubtful {
             self.shared.paths.record_rtt(way.key, won.connected - won.started);
@@ -150,7 +150,7 @@ impl Opening {
 
     fn winner(&self, sent: Sent, way: Way, won: &Won) -> Winner {
         if won.number == sent.attempt {
-            // A kernel that does not say counts as one that did not take them: nothing is claimed.
+            // If the kernel cannot tell, the data count as not accepted: nothing is claimed.
             let accepted = self.shared.cookies.kernel().was_accepted(&won.stream);
             Winner::Syn { accepted: accepted.unwrap_or(false) }
         } else if won.addr == way.key.edge {
@@ -167,8 +167,8 @@ impl Opening {
         }
     }
 
-    /// Looks whether the server takes cookies at the address that is tried first. Says whether another one is
-    /// first now.
+    /// Checks whether the server accepts cookies at the address that is tried first. Returns true
+    /// if another address is first now.
     fn consider_offer(&mut self) -> bool {
         if !self.syn.core.is_open_question() {
             return false;
@@ -185,7 +185,8 @@ impl Opening {
         false
     }
 
-    /// `left`: the SYN is on its way already. Says whether another address is first now.
+    /// Handles an advertisement; `left` is true if the SYN has already left. Returns true if
+    /// another address is first now.
     fn on_advert(&mut self, first: SocketAddr, advert: Advert, left: bool) -> bool {
         self.shared.paths.record_syn_offer(&self.name, advert.fop);
         let refused = match advert.fop {
@@ -198,7 +199,7 @@ impl Opening {
                     return false;
                 }
                 Err(FastOpenNotUsed::NoRoute) if self.put_off(first) => return true,
-                // The addresses of the other family may still come.
+                // Addresses of the other family may still arrive.
                 Err(FastOpenNotUsed::NoRoute) if self.lookup.is_some() => return false,
                 Err(reason) => reason,
             },
@@ -207,8 +208,8 @@ impl Opening {
         false
     }
 
-    /// If there is no way to `first`, as to all IPv6 addresses from many networks, it is tried last. Says whether
-    /// there is another one.
+    /// Moves `first` to the end if it has no route, as IPv6 addresses on many networks. Returns
+    /// true if another address is first now.
     fn put_off(&mut self, first: SocketAddr) -> bool {
         let (Some(race), unreachable) = (&mut self.race, &self.syn.unreachable) else {
             return false;
@@ -220,8 +221,8 @@ impl Opening {
         race.first().is_some_and(|next| !unreachable.contains(&next))
     }
 
-    /// No offer is known for the first address: it may still come, and where one came before, the SYN
-    /// waits a moment for it.
+    /// Waits briefly with the SYN where no offer is known for the first address yet but one came
+    /// before.
     fn await_advert(&mut self) {
         match self.offer {
             Offer::Awaited | Offer::Asked(_) => {
@@ -238,7 +239,7 @@ impl Opening {
         }
     }
 
-    /// Whether this machine and the path bear it.
+    /// Checks that this machine and the path support data in the SYN.
     fn prepare(&mut self, first: SocketAddr) -> Result<SynAdvice, FastOpenNotUsed> {
         if !self.syn.speaks_first {
             return Err(FastOpenNotUsed::ConnectFirst);
@@ -265,7 +266,7 @@ impl Opening {
         }
     }
 
-    /// The flight is whole: with a cookie, it leaves.
+    /// Sends the SYN with the complete flight, if there is a cookie.
     fn send_syn(&mut self, flight: Flight) {
         let Some(way) = self.syn.way else { return self.syn.core.give_up() };
         let (stream, bytes) = match self.connect_with(flight, way) {
@@ -276,7 +277,7 @@ impl Opening {
         let attempt = race.start(way.key.edge, established(stream));
         self.note(What::Syn(way.key.edge));
         if bytes == 0 {
-            // The kernel let it go bare: a connection like any other.
+            // The kernel sent it without data: an ordinary connection.
             return self.refuse_syn(FastOpenNotUsed::System);
         }
         self.syn.sent = Some(Sent { attempt, bytes });
@@ -292,7 +293,7 @@ impl Opening {
         let visit = Visit { host: &self.name, context: &self.syn.context, network: way.network };
         let cookies = &self.shared.cookies;
         let cookie = cookies.spend(&visit, flight.ticket_cookie, self.syn.last)?;
-        // Asked last: to probe a path takes a cookie.
+        // Checked last: probing a path takes a cookie.
         if let Err(reason) = self.shared.paths.begin_syn(self.syn.context.uid, way.key, now())
             && !self.asks_for_syn_data()
         {
@@ -306,7 +307,7 @@ impl Opening {
         })
     }
 
-    /// What fails for data in the SYN works without: the race tries that by itself.
+    /// Notices a failed SYN with data; the race itself then tries without data.
     fn notice_failure(&mut self) {
         let (Some(race), Some(sent)) = (&self.race, self.syn.sent) else { return };
         let attempt = race.attempts().get(sent.attempt);
@@ -352,7 +353,7 @@ impl Opening {
         }
     }
 
-    /// Said only of servers that take cookies, or if somebody asked for them.
+    /// Sets the reason, but only for servers that accept cookies, or if the caller asked for them.
     fn set_fast_open_not_used(&mut self, reason: FastOpenNotUsed) {
         let telling = self.asks_for_syn_data() || self.shared.paths.expects_syn_offer(&self.name);
         if telling && self.report.fast_open_not_used.is_none() {
@@ -361,13 +362,13 @@ impl Opening {
         }
     }
 
-    /// Whether it is to be tried whatever is remembered of the path.
+    /// Returns true if data in the SYN are to be tried regardless of the path's record.
     fn asks_for_syn_data(&self) -> bool {
         self.shared.config.opening == OpeningPolicy::Fop
     }
 }
 
-/// Whether the kernel knows no way there; it may also just not be willing to say.
+/// Returns true if the kernel has no route there; it may also refuse to say.
 fn is_unreachable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable)
 }
@@ -381,10 +382,11 @@ fn count(verdict: Verdict) {
     metrics::counter!("headstart_syn_data_total", "outcome" => outcome).increment(1);
 }
 
-/// Waits until a connection that is under way is established.
+/// Waits until a connection under way is established.
 ///
-/// If another one is sooner, nothing more of this one's data is to get through, as far as that can be helped:
-/// dropped, it is reset. What is closed in good order would still be sent, and the server had it twice.
+/// If another connection is faster, as little as possible of this one's data should still arrive:
+/// dropping this one resets it. An orderly close would still send the data, and the server would
+/// get them twice.
 fn established(stream: TcpStream) -> impl Future<Output = io::Result<TcpStream>> + Send {
     let reset_if_dropped = stream.set_zero_linger();
     async move {
@@ -399,7 +401,7 @@ fn established(stream: TcpStream) -> impl Future<Output = io::Result<TcpStream>>
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
                 Err(error) => return Err(error),
             }
-            // Woken for nothing: from now on, the next time.
+            // A spurious wake-up: clear the readiness and wait for the next one.
             let _ = stream.try_io(Interest::WRITABLE, || -> io::Result<()> {
                 Err(io::ErrorKind::WouldBlock.into())
             });
@@ -416,7 +418,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a connection.
+    /// Returns both ends of a connection.
     async fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
@@ -425,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_lost_is_reset() {
+    async fn a_losing_connection_is_reset() {
         let (client, mut server) = pair().await;
         drop(established(client));
         let error = server.read(&mut [0]).await.unwrap_err();
@@ -433,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_won_ends_in_good_order_with_all_its_bytes() {
+    async fn a_winning_connection_closes_in_order_with_all_its_bytes() {
         let (client, mut server) = pair().await;
         let mut client = established(client).await.unwrap();
         client.write_all(b"the last words").await.unwrap();

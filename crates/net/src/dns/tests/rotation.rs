@@ -1,12 +1,13 @@
-//! CNAME records that change from answer to answer, as content networks let them.
+//! CNAME records that change from answer to answer, as content networks rotate them.
 
 use super::*;
 
-/// Addresses of a host that is no edge.
+/// Addresses of a host that is not an edge.
 const OTHER4: &str = "192.0.2.66";
 const OTHER6: &str = "2001:db8::66";
 
-/// Which of two hosts each question of a name is led to; only the first is an edge.
+/// Yields, for the three queries of a name, to which of two hosts each is led; only the first is an
+/// edge.
 fn rotations() -> impl Iterator<Item = [&'static str; 3]> {
     let hosts = ["cdn-a.example.", "cdn-b.example."];
     (0..8).map(move |n| [hosts[n & 1], hosts[n >> 1 & 1], hosts[n >> 2]])
@@ -24,7 +25,7 @@ fn rotated(owner: &str, [https, v4, v6]: [&str; 3]) -> Zone {
         .rotated(owner, RecordType::AAAA, v6)
 }
 
-/// What of both is an edge: the record and the address have to be of the same host.
+/// Returns the outcome expected: record and address must belong to the same host, the edge.
 fn rotated_outcome(addresses: [&str; 2], offered: bool) -> Outcome {
     let is_edge = |address: &&str| offered && [EDGE4, EDGE6].contains(address);
     let edge: Vec<_> = addresses.iter().copied().filter(is_edge).map(|a| at(a, 443)).collect();
@@ -57,7 +58,7 @@ async fn a_rotating_cname_behind_an_alias_brings_no_offer_to_the_other_host() {
     for hosts in rotations() {
         let zone = rotated("far.example.", hosts).https("www.example.", 0, "far.example.", vec![]);
         let (_zone, resolver) = zone.serve().await;
-        // Here the offer is for all of them or none: the addresses are known only with it.
+        // Here the offer covers all addresses or none: they become known only with it.
         let offered = hosts == ["cdn-a.example."; 3];
         let expected = rotated_outcome(rotated_addresses(hosts), offered);
         assert_eq!(warm_outcome(&resolver, "www.example").await, expected, "{hosts:?}");

@@ -1,4 +1,4 @@
-//! A name server on loopback that answers as told: late, wrongly or not at all.
+//! A scripted name server on loopback: answers late, wrongly or not at all.
 
 use super::super::*;
 use hickory_proto::{
@@ -14,7 +14,7 @@ use tokio::{net::UdpSocket, sync::Notify, task::JoinSet};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reply {
     Answer,
-    /// Answers once the test says so.
+    /// Answers once the test opens the gate.
     Gated,
     Silence,
     /// A message that ends within its record.
@@ -22,14 +22,14 @@ pub(super) enum Reply {
     Code(ResponseCode),
 }
 
-/// What the server says; names without a record do not exist.
+/// Data of the server; names without a record do not exist.
 #[derive(Default)]
 pub(super) struct Zone {
     pub(super) records: Vec<Record>,
     /// Added to every positive answer.
     pub(super) slipped_in: Vec<Record>,
     replies: HashMap<(Name, RecordType), Reply>,
-    /// CNAME records that only one kind of question is answered with.
+    /// CNAME records returned for only one type of query.
     rotated: HashMap<(Name, RecordType), Name>,
     pub(super) asked: Mutex<Vec<(Name, RecordType)>>,
     pub(super) gate: Notify,
@@ -65,7 +65,7 @@ impl Zone {
         self.with(owner, 300, RData::CNAME(CNAME(name(target))))
     }
 
-    /// A CNAME record that changes between the answers: this is the one that `kind` gets.
+    /// Adds a CNAME record that changes between the answers: `kind` gets this one.
     pub(super) fn rotated(mut self, owner: &str, kind: RecordType, target: &str) -> Self {
         self.rotated.insert((name(owner), kind), name(target));
         self
@@ -97,7 +97,7 @@ impl Zone {
         asked.iter().filter(|(name, k)| *k == kind && name.to_ascii() == owner).count()
     }
 
-    /// The answer to one question, or none.
+    /// Returns the answer to one query, if any.
     async fn answer(&self, request: &Message) -> Option<Vec<u8>> {
         let query = request.queries.first().unwrap().clone();
         let (owner, kind) = (query.name().to_lowercase(), query.query_type());
@@ -137,7 +137,7 @@ impl Zone {
         }
     }
 
-    /// The records of `kind`, behind the CNAME records that lead to them.
+    /// Returns the records of `kind`, behind the CNAME records that lead to them.
     pub(super) fn chain(&self, owner: &Name, kind: RecordType) -> Vec<Record> {
         let at = |owner: &Name, kind| {
             let is = |record: &&Record| record.name == *owner && record.record_type() == kind;

@@ -1,4 +1,4 @@
-//! The client's programs, on a cgroup.
+//! The client's programs, attached to a cgroup.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,19 +17,19 @@ use crate::sys::{self, Access, Hook, Target};
 
 const SIDE: &str = "client";
 
-/// The pins of the links. The last is made last: where it is, all are; and where it is not, setsockopt says
-/// `ENOPROTOOPT`, so nobody uses the others.
+/// Pins of the links. The last is made last: if it exists, all do; if it does not, setsockopt
+/// returns `ENOPROTOOPT`, so no socket uses the others.
 const SOCK_OPS: &str = "sockops";
 const GET: &str = "getsockopt";
 const SET: &str = "setsockopt";
 const LINKS: [&str; 3] = [SOCK_OPS, GET, SET];
 
-/// How the client's programs are attached.
+/// Options for attaching the client's programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
     /// Directory of the pins, in a BPF file system.
     pub dir: PathBuf,
-    /// The cgroup whose processes can use them, with those below it; the root without one.
+    /// Cgroup whose processes, and those below it, can use them; `None` means the root.
     pub cgroup: Option<PathBuf>,
 }
 
@@ -42,29 +42,29 @@ impl Default for ClientOptions {
 /// Client programs that are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientStatus {
-    /// The cgroup, by the inode number of its directory; 0 once it is gone.
+    /// Inode number of the cgroup's directory; 0 once it is gone.
     pub cgroup: u64,
-    /// SYNs that had a cookie, since then.
+    /// SYNs sent with a cookie since then.
     pub sent: u64,
-    /// SYNs that had none as other options left no room.
+    /// SYNs without a cookie because other options left no room.
     pub no_room: u64,
-    /// SYNs that had none as they had no data.
+    /// SYNs without a cookie because they had no data.
     pub no_data: u64,
 }
 
-/// Attaches the client's programs; nothing happens if they are.
+/// Attaches the client's programs; does nothing if they are attached.
 ///
-/// Killed at any moment it leaves nothing attached, or all; the next call goes on.
+/// Killed at any moment, it leaves nothing attached, or everything; the next call completes it.
 ///
 /// # Errors
-/// Why not; nothing is left behind then.
+/// The reason why it failed; nothing is left behind then.
 pub fn attach_client(options: &ClientOptions) -> Result<ClientStatus, AttachError> {
     check_sysctl(CLIENT_BIT)?;
     let cgroup = Cgroup::open(options.cgroup.clone())?;
     let place = Place::make(&options.dir, SIDE)?;
     match attached_to(&place)? {
         Some(id) if id == cgroup.id => return status(&place, id),
-        // Its directory is gone, and so are the links.
+        // The cgroup's directory is gone, and so are the links.
         Some(0) | None => {}
         Some(_) => return Err(AttachError::OtherCgroup),
     }
@@ -72,30 +72,30 @@ pub fn attach_client(options: &ClientOptions) -> Result<ClientStatus, AttachErro
     match install(&place, &cgroup) {
         Ok(()) => status(&place, cgroup.id),
         Err(error) => {
-            // The first error tells more than what comes of cleaning up.
+            // The first error says more than one from the cleanup.
             let _ = place.dissolve();
             Err(error)
         }
     }
 }
 
-/// Detaches the client's programs; whether there was anything to detach.
+/// Detaches the client's programs; returns true if anything was attached.
 ///
 /// # Errors
-/// What the system refuses.
+/// Errors of the system.
 pub fn detach_client(dir: &Path) -> Result<bool, AttachError> {
     let Some(place) = Place::find(dir, SIDE)? else { return Ok(false) };
     let was_attached = !place.names()?.is_empty();
-    // Nobody uses the others once this is gone.
+    // The other programs are unused once this is gone.
     place.remove(SET)?;
     place.dissolve()?;
     Ok(was_attached)
 }
 
-/// What is attached; none if nothing is.
+/// Returns the status of the attached programs; `None` if none are.
 ///
 /// # Errors
-/// What the system refuses: looking needs the rights of the user who attached.
+/// Errors of the system: reading the status needs the rights of the user who attached.
 pub fn client_status(dir: &Path) -> Result<Option<ClientStatus>, AttachError> {
     let Some(place) = Place::find(dir, SIDE)? else { return Ok(None) };
     attached_to(&place)?.map(|id| status(&place, id)).transpose()
@@ -113,7 +113,7 @@ fn install(place: &Place, cgroup: &Cgroup) -> Result<(), AttachError> {
     cgroup.link(&set, Hook::SetSockOpt, SET, place)
 }
 
-/// The cgroup that all three programs are attached to.
+/// Returns the cgroup that all three programs are attached to.
 fn attached_to(place: &Place) -> Result<Option<u64>, AttachError> {
     if !LINKS.iter().all(|link| place.has(link)) {
         return Ok(None);

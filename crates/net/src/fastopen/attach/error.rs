@@ -3,34 +3,34 @@ use std::{error, fmt, fs, io};
 
 use crate::fastopen::Unavailable;
 
-/// Why programs cannot be attached, detached or looked at.
+/// Reason why programs cannot be attached, detached or inspected.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// A setting of this network namespace, or what is attached already, does not allow it.
+    /// A setting of this network namespace, or a program already attached, does not allow it.
     Unavailable(Unavailable),
-    /// This process has not the capabilities CAP_BPF and CAP_NET_ADMIN.
+    /// This process lacks the capabilities CAP_BPF and CAP_NET_ADMIN.
     Privilege,
     /// The directory is not in a BPF file system.
     NoBpfFs(PathBuf),
     /// No cgroup2 hierarchy is mounted.
     NoCgroup2,
-    /// The directory is not one of a cgroup2 hierarchy.
+    /// The directory is not in a cgroup2 hierarchy.
     NotCgroup2(PathBuf),
     /// The kernel refused a program or map.
     Refused {
-        /// The oldest kernel that takes it.
+        /// The oldest kernel that accepts it.
         needs: &'static str,
-        /// What it said; of the verifier's words the last.
+        /// The kernel's message; for the verifier, the end of its log.
         said: String,
     },
     /// No interface has this name in this network namespace.
     NoInterface(String),
-    /// An interface whose packets begin with something else than Ethernet or IP.
+    /// An interface whose packets begin neither with Ethernet nor with IP.
     InterfaceKind {
-        /// Its name.
+        /// Name.
         name: String,
-        /// Its hardware type (ARPHRD_ in linux/if_arp.h).
+        /// Hardware type (ARPHRD_ in linux/if_arp.h).
         kind: u16,
     },
     /// The program is attached for another port.
@@ -41,7 +41,7 @@ pub enum AttachError {
     Tc(String),
     /// The system refused something else.
     System {
-        /// What was being done.
+        /// The operation.
         what: String,
         /// The error.
         source: io::Error,
@@ -57,50 +57,50 @@ impl AttachError {
         }
     }
 
-    /// What the user can do about it.
+    /// Returns advice on how to fix it.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::Unavailable(why) => why.hint(),
             Self::Privilege => {
                 "run it as root, or in a systemd unit with AmbientCapabilities=CAP_BPF \
-                                CAP_NET_ADMIN; in a container neither may be enough. Before Linux 5.11 it also \
-                                needs LimitMEMLOCK=infinity (ulimit -l unlimited)"
+                 CAP_NET_ADMIN; in a container neither may be enough. Before Linux 5.11 it also \
+                 needs LimitMEMLOCK=infinity (ulimit -l unlimited)"
                     .into()
             }
             Self::NoBpfFs(_) => {
                 "as root: mount -t bpf bpf /sys/fs/bpf; or name a directory in a BPF \
-                                 file system with --dir"
+                 file system with --dir"
                     .into()
             }
             Self::NoCgroup2 => {
                 "as root: mount -t cgroup2 none /sys/fs/cgroup/unified (make the directory \
-                                first); systemd mounts one at /sys/fs/cgroup"
+                 first); systemd mounts one at /sys/fs/cgroup"
                     .into()
             }
             Self::NotCgroup2(_) => {
                 "name a directory below the cgroup2 mount, without --cgroup it is the \
-                                    mount itself; `ip netns exec` hides it, nsenter --net does not"
+                 mount itself; `ip netns exec` hides it, nsenter --net does not"
                     .into()
             }
             Self::Refused { needs, .. } => refusal_hint(needs, &release()),
-            Self::NoInterface(_) => "`ip link` shows those there are".into(),
+            Self::NoInterface(_) => "`ip link` lists the interfaces".into(),
             Self::InterfaceKind { .. } => {
-                "name the interface below it, which has Ethernet, or one like tun".into()
+                "name the underlying Ethernet interface, or one like tun".into()
             }
             Self::OtherPort(_) | Self::OtherCgroup => {
                 "run `headstart fastopen detach` first, or attach in another directory with --dir"
                     .into()
             }
             Self::Tc(_) => {
-                "this kernel is older than 6.6 and needs tc of the package iproute2".into()
+                "this kernel is older than 6.6 and needs tc from the package iproute2".into()
             }
             Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                "run it as the user who attached, or as root; the directory must belong to who attaches: \
-                 as root: install -d -o USER /sys/fs/bpf/headstart"
+                "run it as the user who attached, or as root; the directory must belong to \
+                 the attaching user: as root: install -d -o USER /sys/fs/bpf/headstart"
                     .into()
             }
-            Self::System { .. } => "`headstart fastopen status` shows how far it came".into(),
+            Self::System { .. } => "`headstart fastopen status` shows how far it got".into(),
         }
     }
 }
@@ -110,7 +110,7 @@ impl fmt::Display for AttachError {
         match self {
             Self::Unavailable(why) => why.fmt(f),
             Self::Privilege => {
-                f.write_str("the capabilities CAP_BPF and CAP_NET_ADMIN are needed, and missing")
+                f.write_str("the capabilities CAP_BPF and CAP_NET_ADMIN are missing")
             }
             Self::NoBpfFs(dir) => write!(f, "{} is not in a BPF file system", dir.display()),
             Self::NoCgroup2 => f.write_str("no cgroup2 hierarchy is mounted"),
@@ -123,8 +123,8 @@ impl fmt::Display for AttachError {
                     "packets of '{name}' (hardware type {kind}) are neither Ethernet nor bare IP"
                 )
             }
-            Self::OtherPort(port) => write!(f, "it is attached for port {port}"),
-            Self::OtherCgroup => f.write_str("it is attached to another cgroup"),
+            Self::OtherPort(port) => write!(f, "the program is attached for port {port}"),
+            Self::OtherCgroup => f.write_str("the programs are attached to another cgroup"),
             Self::Tc(said) => write!(f, "tc: {said}"),
             Self::System { what, source } => write!(f, "{what}: {source}"),
         }
@@ -147,19 +147,18 @@ impl From<Unavailable> for AttachError {
     }
 }
 
-/// Where the kernel is new enough it is something else that it lacks; memory for the maps, most likely.
+/// Returns the hint for a refusal. If the kernel is new enough, it lacks something else, most
+/// likely memory for the maps.
 fn refusal_hint(needs: &str, release: &str) -> String {
     match (version(release), version(needs)) {
         (Some(this), Some(needed)) if this >= needed => {
-            format!(
-                "{release} should take it: is there memory for as many cookies as --spent says?"
-            )
+            format!("{release} should support it: is there enough memory for --spent cookies?")
         }
         _ => format!("{needs} or newer is needed; this is {release}"),
     }
 }
 
-/// The first two numbers, behind `Linux`.
+/// Parses the first two numbers of a release, with or without `Linux` before them.
 fn version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.strip_prefix("Linux ")?.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

@@ -21,29 +21,30 @@ pub(super) const BARE: &str = "steer_bare";
 const LINK: &str = "link-";
 const FILTER: &str = "filter-";
 
-/// Hardware types of linux/if_arp.h whose packets begin with an Ethernet header: Ethernet, loopback.
+/// Hardware types of linux/if_arp.h whose packets begin with an Ethernet header: Ethernet,
+/// loopback.
 const WITH_HEADER: [u16; 2] = [1, 772];
-/// Those whose packets begin with the IP header: none (tun, WireGuard), raw IP.
+/// Hardware types whose packets begin with the IP header: none (tun, WireGuard), raw IP.
 const WITHOUT_HEADER: [u16; 2] = [65534, 519];
 
-/// Preference and handle of our filter: late, as filters that were there before may redirect packets.
+/// Preference and handle of our filter: late, because filters before it may redirect packets.
 const PREFERENCE: &str = "49000";
 const HANDLE: &str = "1";
 
-/// Where `tc` is when it is not on the path.
+/// Paths of `tc` tried if it is not in `PATH`.
 const TC_COMMANDS: [&str; 3] = ["tc", "/usr/sbin/tc", "/sbin/tc"];
 
-/// How a program is attached to an interface.
+/// Mechanism that attaches a program to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// By a TCX link (Linux 6.6): others cannot remove it by accident.
+    /// A TCX link (Linux 6.6): other programs cannot remove it by accident.
     Tcx,
-    /// By a clsact filter.
+    /// A clsact filter.
     Filter,
 }
 
 impl How {
-    /// A short stable name, for scripts.
+    /// Returns a short stable name, for scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,11 +57,11 @@ impl How {
 /// An interface that the server's program was attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachedInterface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// How.
+    /// Mechanism.
     pub how: How,
-    /// Whether the interface is still the one that it was attached to, or the link ended with it.
+    /// True if the interface is still the same; false if the link ended with it.
     pub is_live: bool,
 }
 
@@ -76,7 +77,7 @@ impl Interface {
         let socket = any_socket()?;
         let index = index_of(&socket, name)?;
         let kind = sys::hardware_type(socket.as_fd(), name)
-            .map_err(AttachError::system(format!("looking at the interface {name}")))?;
+            .map_err(AttachError::system(format!("inspecting the interface {name}")))?;
         let program = match kind {
             kind if WITH_HEADER.contains(&kind) => ETHERNET,
             kind if WITHOUT_HEADER.contains(&kind) => BARE,
@@ -85,7 +86,7 @@ impl Interface {
         Ok(Self { name: name.to_owned(), index, program })
     }
 
-    /// Attaches the pinned program; nothing happens if it is.
+    /// Attaches the pinned program; does nothing if it is attached.
     pub(super) fn attach(&self, place: &Place) -> Result<(), AttachError> {
         let pin = pin_name(LINK, &self.name);
         if place.has(&pin) {
@@ -94,14 +95,14 @@ impl Interface {
             if target == Target::Interface(self.index) {
                 return Ok(());
             }
-            // Of an interface of this name that is gone.
+            // Left by an interface of this name that is gone.
             place.remove(&pin)?;
         }
         let path = place.path(self.program);
         let program = Program::open(&path).map_err(at_path("opening", &path))?;
         match sys::link_to_interface(program.as_fd(), self.index) {
             Ok(link) => place.pin(link.as_fd(), &pin),
-            // A kernel that does not know the hook.
+            // The kernel does not know the hook.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 self.filter(&program, place)
             }
@@ -112,13 +113,13 @@ impl Interface {
         }
     }
 
-    /// The pin only marks that there is a filter, so it is made first.
+    /// Attaches a filter. The pin only marks that there is one, so it is made first.
     fn filter(&self, program: &Program, place: &Place) -> Result<(), AttachError> {
         let pin = pin_name(FILTER, &self.name);
         if !place.has(&pin) {
             place.pin(program.as_fd(), &pin)?;
         }
-        // It says so if there is one already.
+        // Fails if there is one already.
         let _ = tc(&["qdisc", "add", "dev", &self.name, "clsact"]);
         let path = place.path(&pin);
         let path = path.to_string_lossy();
@@ -129,7 +130,7 @@ impl Interface {
     }
 }
 
-/// All interfaces that have been attached to.
+/// Returns all interfaces that were attached to.
 pub(super) fn attached(place: &Place) -> Result<Vec<AttachedInterface>, AttachError> {
     let socket = any_socket()?;
     let mut all = Vec::new();
@@ -137,7 +138,8 @@ pub(super) fn attached(place: &Place) -> Result<Vec<AttachedInterface>, AttachEr
         if let Some(name) = interface_name(LINK, &pin) {
             let path = place.path(&pin);
             let target = sys::link_target(&path).map_err(at_path("opening", &path))?;
-            let is_live = matches!(target, Target::Interface(at) if index_of(&socket, &name).is_ok_and(|index| index == at));
+            let index = index_of(&socket, &name).ok();
+            let is_live = matches!(target, Target::Interface(at) if index == Some(at));
             all.push(AttachedInterface { name, how: How::Tcx, is_live });
         } else if let Some(name) = interface_name(FILTER, &pin) {
             let is_live = index_of(&socket, &name).is_ok();
@@ -147,7 +149,7 @@ pub(super) fn attached(place: &Place) -> Result<Vec<AttachedInterface>, AttachEr
     Ok(all)
 }
 
-/// Detaches from an interface; whether it was attached.
+/// Detaches from an interface; returns true if it was attached.
 pub(super) fn detach(place: &Place, name: &str) -> Result<bool, AttachError> {
     let link = place.remove(&pin_name(LINK, name))?;
     let pin = pin_name(FILTER, name);
@@ -157,13 +159,13 @@ pub(super) fn detach(place: &Place, name: &str) -> Result<bool, AttachError> {
     let exists = any_socket().is_ok_and(|socket| index_of(&socket, name).is_ok());
     if exists {
         let filter = ["filter", "del", "dev", name, "ingress", "pref", PREFERENCE];
-        // A filter that somebody removed is no reason to keep the mark.
+        // If the filter was removed otherwise, the mark must still go.
         let _ = tc(&filter)?;
     }
     place.remove(&pin)
 }
 
-/// Names of pins have no dots, those of interfaces may.
+/// Returns the pin's name: pins cannot have dots in their names, interfaces can.
 fn pin_name(prefix: &str, interface: &str) -> String {
     format!("{prefix}{}", interface.replace('%', "%25").replace('.', "%2e"))
 }

@@ -1,4 +1,4 @@
-//! The committed objects, into the kernel.
+//! Loads the committed objects into the kernel.
 
 use std::error::Error;
 use std::io;
@@ -12,21 +12,21 @@ use super::error::AttachError;
 use super::place::Place;
 use crate::fastopen::layout::SPENT;
 
-/// `bpf/build.sh` builds them, and CI compares.
+/// Client object, built by `bpf/build.sh` and compared by CI.
 static CLIENT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/client.bpf.o"));
 static SERVER: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/server.bpf.o"));
 
-/// TCP header options from sock_ops.
+/// Oldest kernel for the client: TCP header options from sock_ops.
 const CLIENT_NEEDS: &str = "Linux 5.10";
-/// bpf_ktime_get_boot_ns.
+/// Oldest kernel for the server: bpf_ktime_get_boot_ns.
 const SERVER_NEEDS: &str = "Linux 5.8";
 
-/// Of a verifier's log the end says what is wrong.
+/// Bytes kept of a verifier's log: its end says what is wrong.
 const SAID_MAX: usize = 800;
 
-/// An object whose maps are in the kernel, and end with this value unless pinned.
+/// An object whose maps are in the kernel until this is dropped, unless they are pinned.
 pub(super) struct Loaded {
     ebpf: Ebpf,
     needs: &'static str,
@@ -39,7 +39,7 @@ impl Loaded {
         Ok(Self { ebpf, needs: CLIENT_NEEDS })
     }
 
-    /// With room for so many taken cookies in each generation.
+    /// Loads the server's object with room for `spent` used cookies in each generation.
     pub(super) fn server(spent: u32) -> Result<Self, AttachError> {
         privileged()?;
         let mut loader = EbpfLoader::new();
@@ -86,7 +86,7 @@ impl Loaded {
         program.try_into().map_err(refused(needs))
     }
 
-    /// The committed object is not what this was written for.
+    /// Returns the error for a committed object without an expected part.
     fn lacks(&self, name: &str) -> AttachError {
         AttachError::Refused { needs: self.needs, said: format!("the object has no '{name}'") }
     }
@@ -100,7 +100,8 @@ fn handle(
     fd.as_fd().try_clone_to_owned().map_err(AttachError::system("keeping a program"))
 }
 
-/// Before anything is tried: without BTF, which needs privilege, the kernel's error would be a misleading one.
+/// Checks the privilege first: without BTF, which needs privilege, the kernel's error would
+/// mislead.
 fn privileged() -> Result<(), AttachError> {
     let sets = capabilities(None).map_err(|_| AttachError::Privilege)?;
     let has = |needed| sets.effective.contains(needed);
@@ -109,7 +110,8 @@ fn privileged() -> Result<(), AttachError> {
     if may { Ok(()) } else { Err(AttachError::Privilege) }
 }
 
-/// What the kernel said about a map or program. `EPERM` is about privilege (the verifier says `EACCES`).
+/// Converts the kernel's error for a map or program. `EPERM` is about privilege (the verifier
+/// returns `EACCES`).
 fn refused<E: Error + 'static>(needs: &'static str) -> impl FnOnce(E) -> AttachError {
     move |error| {
         let first: &(dyn Error + 'static) = &error;
@@ -119,7 +121,7 @@ fn refused<E: Error + 'static>(needs: &'static str) -> impl FnOnce(E) -> AttachE
             return AttachError::Privilege;
         }
         let mut said: Vec<_> = causes.map(ToString::to_string).collect();
-        // Of errors that only wrap another.
+        // An error that only wraps another repeats its text.
         said.dedup();
         AttachError::Refused { needs, said: end_of(said.join(": ")) }
     }
@@ -137,7 +139,7 @@ fn end_of(text: String) -> String {
 mod tests {
     use super::*;
 
-    /// As aya tells of what the kernel said.
+    /// An error as aya reports it.
     #[derive(Debug)]
     struct Outer(io::Error);
 
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_said_is_shown() {
+    fn the_kernels_message_is_shown() {
         let refused = refused("Linux 99.0");
         let error = refused(Outer(io::Error::from_raw_os_error(libc::EINVAL)));
         let text = error.to_string();
@@ -164,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn want_of_privilege_is_told_apart() {
+    fn a_lack_of_privilege_has_its_own_error() {
         let error = refused(CLIENT_NEEDS)(Outer(io::Error::from_raw_os_error(libc::EPERM)));
         assert!(matches!(error, AttachError::Privilege), "{error}");
     }
 
     #[test]
-    fn of_a_long_text_the_end_is_kept() {
+    fn the_end_of_a_long_message_is_kept() {
         assert_eq!(end_of("short".into()), "short");
         let text = end_of(format!("{}é{}", "x".repeat(50), "y".repeat(SAID_MAX - 1)));
         assert_eq!(text, format!("...{}", "y".repeat(SAID_MAX - 1)));

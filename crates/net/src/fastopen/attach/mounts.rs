@@ -1,19 +1,19 @@
-//! Which file system a directory is in: from mountinfo (proc_pid_mountinfo(5)).
+//! Finds the file system of a directory, from mountinfo (proc_pid_mountinfo(5)).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const MOUNTS: &str = "/proc/thread-self/mountinfo";
 
-/// The first mounted cgroup2 hierarchy.
+/// Returns the first mounted cgroup2 hierarchy.
 pub(super) fn cgroup2() -> Option<PathBuf> {
     let text = fs::read_to_string(MOUNTS).ok()?;
     mounts(&text).find(|(_, kind)| *kind == "cgroup2").map(|(point, _)| point)
 }
 
-/// Whether a directory, or the nearest above it that exists, is in a file system of this kind.
+/// Returns true if a directory, or its nearest existing ancestor, is in a file system of this kind.
 ///
-/// Where that cannot be found out it is taken to be: what is done there tells.
+/// Assumes so if that cannot be determined: later operations will show.
 pub(super) fn is_in(directory: &Path, kind: &str) -> bool {
     let existing = directory.ancestors().find_map(|path| path.canonicalize().ok());
     match (fs::read_to_string(MOUNTS), existing) {
@@ -22,14 +22,14 @@ pub(super) fn is_in(directory: &Path, kind: &str) -> bool {
     }
 }
 
-/// The kind of the file system that an absolute path is in.
+/// Returns the kind of the file system that holds an absolute path.
 fn kind_of<'a>(text: &'a str, path: &Path) -> Option<&'a str> {
     let around = mounts(text).filter(|(point, _)| path.starts_with(point));
-    // Of equal ones the last hides the others, which is the one that max_by_key gives.
+    // Of mounts at the same point the last hides the others; max_by_key returns the last.
     around.max_by_key(|(point, _)| point.components().count()).map(|(_, kind)| kind)
 }
 
-/// Each mount: where, and the kind of file system.
+/// Yields each mount point with the kind of its file system.
 fn mounts(text: &str) -> impl Iterator<Item = (PathBuf, &str)> {
     text.lines().filter_map(|line| {
         // Optional fields end with a dash.
@@ -39,7 +39,7 @@ fn mounts(text: &str) -> impl Iterator<Item = (PathBuf, &str)> {
     })
 }
 
-/// Blanks and backslashes in paths are written as three octal digits.
+/// Decodes the three octal digits that stand for blanks and backslashes in paths.
 fn unescaped(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .into_iter()
@@ -71,7 +71,9 @@ mod tests {
 
     #[test]
     fn a_mount_hides_an_earlier_one_at_the_same_place() {
-        let text = "1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / /p rw - bpf b rw\n3 2 0:3 / /p rw - tmpfs c rw\n";
+        let text = "1 0 0:1 / / rw - ext4 a rw\n\
+                    2 1 0:2 / /p rw - bpf b rw\n\
+                    3 2 0:3 / /p rw - tmpfs c rw\n";
         assert_eq!(kind_of(text, Path::new("/p/q")), Some("tmpfs"));
     }
 

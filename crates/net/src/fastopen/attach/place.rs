@@ -1,4 +1,4 @@
-//! The directory of pins of one side, held against others who attach or detach at the same time.
+//! The directory of one side's pins, locked against concurrent attaching and detaching.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -14,15 +14,15 @@ use crate::fastopen::Unavailable;
 use crate::fastopen::server::check_owner;
 use crate::sys;
 
-/// Others may pass through to what is theirs. Who could open a directory could lock it, and have everybody
-/// wait who attaches.
+/// Mode of directories: other users may pass through to their own pins, but not open a directory.
+/// Anyone who could open it could lock it, and make everyone who attaches wait.
 const DIRECTORY_MODE: u32 = 0o711;
 
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_FS: u64 = 0xcafe_4a11;
 
-/// Directories made anew because somebody removed them meanwhile. Each time somebody else has got done what they
-/// wanted, so that more than a few are a fight.
+/// Attempts to make a directory that is being removed. Each time another process completes its own
+/// operation, so more than a few attempts mean a conflict.
 const TRIES: usize = 16;
 
 /// A directory of pins, locked while this lives.
@@ -33,7 +33,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Makes the directories that are missing.
+    /// Opens the directory, and makes the missing directories.
     pub(super) fn make(dir: &Path, side: &str) -> Result<Self, AttachError> {
         if !mounts::is_in(dir, "bpf") {
             return Err(AttachError::NoBpfFs(dir.to_owned()));
@@ -42,7 +42,7 @@ impl Place {
         for _ in 0..TRIES {
             make_directory(dir).map_err(at_path("making the directory", dir))?;
             match make_directory(&inner) {
-                // Somebody who detached has just removed the one above.
+                // Another process that detached has just removed the one above.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 made => made.map_err(at_path("making the directory", &inner))?,
             }
@@ -54,16 +54,16 @@ impl Place {
         Err(at_path("making the directory", &inner)(io::ErrorKind::ResourceBusy.into()))
     }
 
-    /// Opens what is there; none if nothing is.
+    /// Opens the directory if it exists.
     pub(super) fn find(dir: &Path, side: &str) -> Result<Option<Self>, AttachError> {
-        // Whoever may write above could have it lead to what is not ours.
+        // Anyone who may write to its parent could have replaced it with a link.
         if dir.is_symlink() {
             return Err(Unavailable::Foreign(dir.to_owned()).into());
         }
         Self::lock(&dir.join(side))
     }
 
-    /// None if there is no such directory, or if it is removed while we wait for those who are at it.
+    /// Locks a directory; `None` if it does not exist, or is removed while this waits for the lock.
     fn lock(dir: &Path) -> Result<Option<Self>, AttachError> {
         let at = |what| at_path(what, dir);
         let directory = libc::O_DIRECTORY | libc::O_NOFOLLOW;
@@ -75,7 +75,7 @@ impl Place {
             }
             opened => opened.map_err(at("opening"))?,
         };
-        // Everything in it is ours to remove, so it had better be no other directory.
+        // Everything in it may be removed, so it must not be an ordinary directory.
         let system = fstatfs(&lock).map_err(|error| at("looking at")(error.into()))?;
         if u64::try_from(system.f_type) != Ok(BPF_FS) {
             return Err(AttachError::NoBpfFs(dir.to_owned()));
@@ -100,7 +100,7 @@ impl Place {
         sys::pin(object, &path).map_err(at_path("pinning", &path))
     }
 
-    /// Gives a pin to a user, if one is named, and sets who may use it.
+    /// Changes the owner of a pin, if one is named, and sets its mode.
     pub(super) fn give(
         &self,
         name: &str,
@@ -110,12 +110,12 @@ impl Place {
         let path = self.path(name);
         if owner.is_some() {
             chown(&path, owner, None).map_err(|source| AttachError::System {
-                what: format!("giving {} to another user (this takes CAP_CHOWN)", path.display()),
+                what: format!("changing the owner of {} (needs CAP_CHOWN)", path.display()),
                 source,
             })?;
         }
         match fs::set_permissions(&path, Permissions::from_mode(mode)) {
-            // It was given away before, and this process is not root.
+            // An earlier call changed the owner, and this process is not root.
             Err(error) if owner.is_none() && error.kind() == io::ErrorKind::PermissionDenied => {
                 Ok(())
             }
@@ -123,10 +123,10 @@ impl Place {
         }
     }
 
-    /// Removes a pin; whether it was there. What it attached is detached then.
+    /// Removes a pin, which detaches its object; returns true if the pin existed.
     pub(super) fn remove(&self, name: &str) -> Result<bool, AttachError> {
         let path = self.path(name);
-        // Not of a map or a program; and a link may have ended with what it was attached to.
+        // Fails for a map or a program, and for a link that ended with its interface or cgroup.
         let _ = sys::detach_link(&path);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
@@ -135,7 +135,7 @@ impl Place {
         }
     }
 
-    /// The names of all pins.
+    /// Returns the names of all pins.
     pub(super) fn names(&self) -> Result<Vec<String>, AttachError> {
         let entries = fs::read_dir(&self.dir).map_err(at_path("reading", &self.dir))?;
         let mut names: Vec<_> =
@@ -144,21 +144,21 @@ impl Place {
         Ok(names)
     }
 
-    /// Removes all pins, so that what only they kept ends.
+    /// Removes all pins, so that objects kept only by them end.
     pub(super) fn clear(&self) -> Result<(), AttachError> {
         self.names()?.iter().try_for_each(|name| self.remove(name).map(drop))
     }
 
-    /// Removes all pins, and the directories if they are empty then.
+    /// Removes all pins, and then the directories if they are empty.
     pub(super) fn dissolve(self) -> Result<(), AttachError> {
         self.clear()?;
         match fs::remove_dir(&self.dir) {
             Ok(()) => {}
-            // Somebody else's; or the one above is not ours to write.
+            // Another process uses it, or its parent is not ours to write.
             Err(error) if is_in_use(&error) => {}
             Err(error) => return Err(at_path("removing", &self.dir)(error)),
         }
-        // Not if the other side is there, or if it was made for us by root.
+        // Fails if the other side has pins, or if root made it for us.
         let _ = self.dir.parent().map(fs::remove_dir);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The server's program, at the ingress of interfaces.
+//! The server's program, attached at the ingress of interfaces.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -26,30 +26,30 @@ use crate::sys::Access;
 /// takes that opens 36 connections by Fast Open each second, with cookies of the longest life.
 pub const SPENT_DEFAULT: u32 = 1 << 20;
 
-/// The largest number that makes sense: 582 such connections each second, and 256 MB of each generation before
-/// there is a single cookie in it.
+/// Largest useful number: 582 such connections per second, and 256 MB for each generation before it
+/// holds a single cookie.
 pub const SPENT_MAX: u32 = 1 << 24;
 
-/// How the server's program is attached.
+/// Options for attaching the server's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
     /// Directory of the pins, in a BPF file system.
     pub dir: PathBuf,
-    /// Interfaces by name; further ones can be attached later.
+    /// Interfaces by name; others can be attached later.
     pub interfaces: Vec<String>,
-    /// The port of the public listener.
+    /// Port of the public listener.
     pub port: u16,
-    /// The user of the edge, if another than who attaches.
+    /// User of the edge, if another one than the user who attaches.
     pub owner: Option<u32>,
-    /// Taken cookies remembered in each generation.
+    /// Used cookies remembered in each generation.
     pub spent: u32,
-    /// How long ago they began to be remembered: cookies that were minted before are refused. Zero, but for
-    /// tests, whose cookies come from the past.
+    /// Age of the memory of used cookies: cookies minted before it began are refused. Zero except
+    /// in tests, whose cookies come from the past.
     pub age: Duration,
 }
 
 impl ServerOptions {
-    /// For a port of these interfaces, with everything else as usual, from now on.
+    /// Creates options for a port of these interfaces, with defaults otherwise, from now on.
     #[must_use]
     pub fn new(interfaces: Vec<String>, port: u16) -> Self {
         Self {
@@ -63,31 +63,32 @@ impl ServerOptions {
     }
 }
 
-/// A server program that is loaded.
+/// A loaded server program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// The protected port.
+    /// Protected port.
     pub port: u16,
-    /// When its maps were made: cookies that were minted before are refused.
+    /// Time when its maps were made: cookies minted before are refused.
     pub created: UnixSeconds,
-    /// Where it is attached.
+    /// Interfaces that it is attached to.
     pub interfaces: Vec<AttachedInterface>,
-    /// Ports of the hidden listeners on 127.0.0.1 and ::1; none, and no cookie is taken.
+    /// Ports of the hidden listeners on 127.0.0.1 and ::1; without any, the program accepts no
+    /// cookie.
     pub hidden: [Option<u16>; 2],
-    /// Valid keys; none, and no cookie is taken.
+    /// Number of valid keys; with 0 the program accepts no cookie.
     pub keys: usize,
-    /// Cookies remembered as taken.
+    /// Number of used cookies remembered.
     pub spent: usize,
-    /// What it did so far.
+    /// Counters so far.
     pub stats: Stats,
 }
 
-/// Attaches the server's program to interfaces; those that have it stay as they are.
+/// Attaches the server's program to interfaces; leaves those that have it as they are.
 ///
-/// Killed at any moment, the next call goes on. An edge that has the maps open keeps them.
+/// Killed at any moment, the next call completes it. An edge that has the maps open keeps them.
 ///
 /// # Errors
-/// Why not. Interfaces before the one that failed stay attached.
+/// The reason why it failed. Interfaces before the failed one stay attached.
 pub fn attach_server(options: &ServerOptions) -> Result<ServerStatus, AttachError> {
     check_sysctl(SERVER_BIT)?;
     check_syn_cookies()?;
@@ -97,21 +98,21 @@ pub fn attach_server(options: &ServerOptions) -> Result<ServerStatus, AttachErro
     if place.has(ETHERNET) {
         check_same(&place, options)?;
     } else {
-        // What an attach or detach left that was killed.
+        // Left by an attach or detach that was killed.
         place.clear()?;
         install(&place, options)?;
     }
-    // Again too, for another owner.
+    // Also repeated, because the owner may be another one now.
     give_away(&place, options.owner)?;
     interfaces.iter().try_for_each(|interface| interface.attach(&place))?;
     status(&place)
 }
 
-/// Detaches from these interfaces, or from all and removes everything if none is named; whether there was
-/// anything to detach.
+/// Detaches from these interfaces; if none is named, from all, and removes everything. Returns true
+/// if anything was attached.
 ///
 /// # Errors
-/// What the system refuses.
+/// Errors of the system.
 pub fn detach_server(dir: &Path, interfaces: &[String]) -> Result<bool, AttachError> {
     let Some(place) = Place::find(dir, SIDE)? else { return Ok(false) };
     let mut was_attached = false;
@@ -124,16 +125,16 @@ pub fn detach_server(dir: &Path, interfaces: &[String]) -> Result<bool, AttachEr
     for interface in interface::attached(&place)? {
         was_attached |= interface::detach(&place, &interface.name)?;
     }
-    // Before the maps: whoever attaches next sees that there is nothing whole.
+    // Before the maps, so that the next attach sees an incomplete set.
     was_attached |= place.remove(ETHERNET)?;
     place.dissolve()?;
     Ok(was_attached)
 }
 
-/// What is attached; none if nothing is.
+/// Returns the status of the attached program; `None` if there is none.
 ///
 /// # Errors
-/// What the system refuses: looking needs the rights of the user who attached, or of root.
+/// Errors of the system: reading the status needs the rights of the user who attached, or root.
 pub fn server_status(dir: &Path) -> Result<Option<ServerStatus>, AttachError> {
     match Place::find(dir, SIDE)? {
         Some(place) if place.has(ETHERNET) => status(&place).map(Some),
@@ -165,7 +166,8 @@ fn check_same(place: &Place, options: &ServerOptions) -> Result<(), AttachError>
     }
 }
 
-/// What the edge writes is its user's; what it only reads, anybody may read.
+/// Gives the maps that the edge writes to its user, and makes those that it only reads
+/// world-readable.
 fn give_away(place: &Place, owner: Option<u32>) -> Result<(), AttachError> {
     for map in [CONFIG, LISTENERS].into_iter().chain(SPENT) {
         place.give(map, owner, PRIVATE)?;

@@ -1,4 +1,4 @@
-//! A peer that asks for new keys without end, and reads none of the answers.
+//! A peer that keeps requesting new keys, and reads none of the answers.
 
 use headstart_tls::Progress;
 use openssl::pkey::PKey;
@@ -7,24 +7,25 @@ use openssl::symm::{Cipher, encrypt_aead};
 
 use super::*;
 
-/// What each direction of the transport holds.
+/// Bytes that each direction of the transport holds.
 const ROOM: usize = 1 << 16;
 
-/// A request for new keys and its answer have 27 bytes each: more than a megabyte of them.
+/// A request for new keys and its answer have 27 bytes each: more than a megabyte of requests.
 const UPDATES: usize = 40_000;
 
-/// What a client encrypts with in TLS_AES_256_GCM_SHA384 (RFC 8446 section 7).
+/// Secrets that a client encrypts with in TLS_AES_256_GCM_SHA384 (RFC 8446 section 7).
 struct Traffic {
     secret: Vec<u8>,
 }
 
 impl Traffic {
-    /// A KeyUpdate that asks for one in return (section 4.6.3); behind it the next keys are used.
+    /// Returns a KeyUpdate that requests one in return (section 4.6.3), and switches to the next
+    /// keys.
     fn key_update(&mut self) -> Vec<u8> {
-        // The type of the message, its length, update_requested, and the type of the record.
+        // Message type, its length, update_requested, and the record type.
         let inner = [24, 0, 0, 1, 1, 22];
         let head = [23, 3, 3, 0, 22];
-        // The first record of these keys, so that the number is zero and the nonce the IV.
+        // The first record of these keys: the number is zero and the nonce is the IV.
         let (key, iv, mut tag) = (self.expand("key", 32), self.expand("iv", 12), [0; 16]);
         let sealed =
             encrypt_aead(Cipher::aes_256_gcm(), &key, Some(&iv), &head, &inner, &mut tag).unwrap();
@@ -32,7 +33,7 @@ impl Traffic {
         [&head[..], &sealed, &tag].concat()
     }
 
-    /// HKDF-Expand-Label, for no more than one block (section 7.1, RFC 5869 section 2.3).
+    /// HKDF-Expand-Label, for at most one block (section 7.1, RFC 5869 section 2.3).
     fn expand(&self, label: &str, length: u8) -> Vec<u8> {
         let label = format!("tls13 {label}");
         let label_length = u8::try_from(label.len()).unwrap();
@@ -45,7 +46,7 @@ impl Traffic {
     }
 }
 
-/// A client that shakes hands over `transport`, and its keys then.
+/// Does a client's handshake over `transport`; returns its keys afterwards.
 async fn shake(transport: &mut DuplexStream) -> Traffic {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&lines);
@@ -77,7 +78,7 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
-/// As much of `bytes` as `transport` takes while everybody else does what he can.
+/// Writes as much of `bytes` as `transport` accepts while all other tasks run; returns how much.
 async fn push(transport: &mut DuplexStream, bytes: &[u8]) -> usize {
     let (mut taken, mut waited) = (0, false);
     while taken < bytes.len() {
@@ -99,7 +100,7 @@ async fn push(transport: &mut DuplexStream, bytes: &[u8]) -> usize {
 }
 
 #[tokio::test]
-async fn a_peer_that_wants_new_keys_and_reads_nothing_is_read_no_further() {
+async fn a_peer_that_requests_keys_and_reads_nothing_is_throttled() {
     let site = Site::new();
     let (mut near, far) = duplex(ROOM);
     let mut server = site.accept(far);
@@ -108,15 +109,17 @@ async fn a_peer_that_wants_new_keys_and_reads_nothing_is_read_no_further() {
     let flood: Vec<u8> = (0..UPDATES).flat_map(|_| traffic.key_update()).collect();
 
     let taken = push(&mut near, &flood).await;
-    // Answers that fill the transport, those that wait behind it, what is read at once, and what is not read.
+    // Answers that fill the transport, those that wait behind it, bytes read at once, and unread
+    // bytes.
     assert!(taken < ROOM + engine::BACKLOG + ROOM + ROOM, "{taken} of {} bytes", flood.len());
-    assert!(!serve.is_finished(), "it only waits");
+    assert!(!serve.is_finished(), "the server ended");
 
     let (mut answers, mut rest) = split(near);
     let drain = tokio::spawn(async move { answers.read_to_end(&mut Vec::new()).await });
-    // It goes on when its answers are read, as far as the engine lets messages of the protocol alone go.
+    // It goes on when its answers are read, until the engine's limit on protocol messages without
+    // data.
     let written = timeout(PATIENCE, rest.write_all(&flood[taken..])).await;
-    assert!(written.expect("it goes on").is_err(), "all was read");
+    assert!(written.expect("the server stayed blocked").is_err(), "everything was read");
     let read = timeout(PATIENCE, serve).await.expect("it ends").unwrap();
     let error = read.unwrap_err().to_string();
     assert!(error.contains("messages of the protocol alone"), "{error}");
