@@ -20,14 +20,14 @@ use crate::limits::{
 use crate::time::Instant;
 use crate::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Response, Status};
 
-/// Options of a client's connection.
+/// Options for opening a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Slots to send behind the flight, the one for the acknowledgement included.
+    /// Slots to send after the flight, including the one for the acknowledgement.
     pub slots: u8,
-    /// True if bytes behind the ClientHello may go over UDP: only where the edge says so.
+    /// Allows bytes after the ClientHello to go over UDP; only if the edge permits it.
     pub early_data: bool,
-    /// True to withhold server bytes until the join is accepted: saves nothing, risks nothing.
+    /// Withholds server bytes until the join is accepted: saves nothing, risks nothing.
     pub hold: bool,
 }
 
@@ -41,31 +41,31 @@ impl Default for ClientConfig {
 ///
 /// Call `handle_*` with what happened, then take what there is to do, in any order, until nothing
 /// is left: [`poll_datagram`](Self::poll_datagram), [`poll_tcp`](Self::poll_tcp),
-/// [`poll_app`](Self::poll_app), [`poll_event`](Self::poll_event); then wait for the sockets or for
-/// [`poll_timeout`](Self::poll_timeout). Once [`is_transparent`](Self::is_transparent), the streams
-/// can be joined without this type.
+/// [`poll_app`](Self::poll_app), [`poll_event`](Self::poll_event). Then wait for the sockets or for
+/// [`poll_timeout`](Self::poll_timeout). Once [`is_transparent`](Self::is_transparent), the caller
+/// can copy between the streams without this type.
 ///
-/// Datagrams are tied to TCP by nothing but the join key: the caller sees to it that both go to the
-/// same address, or says otherwise in [`handle_tcp_connected`](Self::handle_tcp_connected).
+/// Only the join key ties datagrams to TCP: the caller has to send both to the same address, or
+/// report otherwise in [`handle_tcp_connected`](Self::handle_tcp_connected).
 #[derive(Debug)]
 pub struct Client {
     config: ClientConfig,
     key: JoinKey,
     id: SessionId,
     state: State,
-    /// The client stream from its start, until it is decided how TCP goes on.
+    /// The client stream from its start, until the client has decided how TCP continues.
     upstream: Vec<u8>,
-    /// So much of it went with the SYN.
+    /// Bytes of `upstream` that went with the SYN.
     in_syn: usize,
     app_finished: bool,
     flight: Flight,
     downstream: Downstream,
-    /// Client bytes that the edge has.
+    /// Client bytes that the edge has acknowledged.
     ack: u32,
-    /// As in the first answer: only after one may a join be sent without early data.
+    /// Tag of the first response. Without one, the client joins only if it has sent early data.
     tag: Option<RouteTag>,
     unreachable: bool,
-    /// When the application began; no session is older.
+    /// Time of the first application byte; no session is older.
     begun: Option<Instant>,
     last_datagram: Instant,
     to_tcp: Vec<u8>,
@@ -78,16 +78,16 @@ enum State {
     Connecting,
     /// TCP is connected and the edge may still answer over UDP.
     Waiting { connected: Instant, grace: Duration },
-    /// The join was sent; the bytes of its answer so far.
+    /// The client sent the join; `answer` holds the bytes of its answer so far.
     Joining { answer: Vec<u8>, server_offset: u32, deadline: Instant },
-    /// TCP carries the raw streams. `silent`: a datagram that still comes was late.
+    /// TCP carries the raw streams. `silent`: after a silent grace, so a datagram would be late.
     Open { silent: bool },
-    /// Over, by reset.
+    /// The connection ended by reset.
     Reset,
 }
 
 impl Client {
-    /// A connection of which nothing is known yet. `key` must be fresh random bytes.
+    /// Creates a connection about which nothing is known yet. `key` must be fresh random bytes.
     #[must_use]
     pub fn new(key: JoinKey, config: ClientConfig) -> Self {
         let id = key.session_id();
@@ -111,9 +111,9 @@ impl Client {
         }
     }
 
-    /// An edge is known there from now on: datagrams may be sent.
+    /// Reports that an edge listens at the server: the client may send datagrams from now on.
     ///
-    /// A connection for which this is never called is plain.
+    /// Without this call the connection is plain.
     pub fn offer_udp(&mut self, config: ClientConfig) {
         if matches!(self.state, State::Connecting) && !self.flight.is_offered() {
             self.config = config;
@@ -122,24 +122,25 @@ impl Client {
         }
     }
 
-    /// The client stream from its start; empty once it is decided how TCP goes on.
+    /// Returns the client stream from its start; empty once the client has decided how TCP
+    /// continues.
     #[must_use]
     pub fn stream(&self) -> &[u8] {
         &self.upstream
     }
 
-    /// The first `bytes` of the client stream are TCP's already, since they went with its SYN.
+    /// Reports that the first `bytes` of the client stream went with TCP's SYN.
     ///
-    /// To be said before [`handle_tcp_connected`](Self::handle_tcp_connected), of the connection
-    /// that is meant there. A connection with datagrams starts anew on TCP, so there it has no
-    /// effect.
+    /// Call it before [`handle_tcp_connected`](Self::handle_tcp_connected), for the same TCP
+    /// connection. A connection that may send datagrams starts its stream anew on TCP, so the call
+    /// has no effect there.
     pub fn handle_syn_data(&mut self, bytes: usize) {
         if matches!(self.state, State::Connecting) && !self.flight.is_offered() {
             self.in_syn = bytes.min(self.upstream.len());
         }
     }
 
-    /// Returns the number of application bytes that are welcome now.
+    /// Returns the number of application bytes the client takes now.
     #[must_use]
     pub fn app_room(&self) -> usize {
         match self.state {
@@ -153,7 +154,7 @@ impl Client {
         }
     }
 
-    /// Bytes of the application for the server; not more than [`app_room`](Self::app_room).
+    /// Takes application bytes for the server; at most [`app_room`](Self::app_room).
     pub fn handle_app_data(&mut self, now: Instant, bytes: &[u8]) {
         match self.state {
             State::Connecting => {
@@ -170,13 +171,13 @@ impl Client {
         }
     }
 
-    /// The application sends nothing more.
+    /// Reports that the application sends nothing more.
     pub fn handle_app_finished(&mut self, now: Instant) {
         self.app_finished = true;
         self.decide(now);
     }
 
-    /// A datagram from the edge's address, which may be forged.
+    /// Takes a datagram from the edge's address, which may be forged.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
         let response = Response::parse(datagram).ok();
         let Some(response) = response.filter(|response| self.is_ours(response)) else {
@@ -196,7 +197,7 @@ impl Client {
         }
     }
 
-    /// The network said that no datagram gets there (ICMP port or host unreachable).
+    /// Reports that the network cannot deliver datagrams (ICMP port or host unreachable).
     ///
     /// Anybody can forge that; it costs the saving and nothing else.
     pub fn handle_unreachable(&mut self, now: Instant) {
@@ -207,8 +208,8 @@ impl Client {
         }
     }
 
-    /// TCP is connected, `same_address` as the datagrams went to, and silence is to be believed
-    /// after `grace`.
+    /// Reports that TCP is connected. `same_address`: to the address the datagrams went to. Without
+    /// a datagram within `grace`, the client treats UDP as blocked.
     pub fn handle_tcp_connected(&mut self, now: Instant, same_address: bool, grace: Duration) {
         if !matches!(self.state, State::Connecting) {
             return;
@@ -226,7 +227,7 @@ impl Client {
         self.decide(now);
     }
 
-    /// Bytes of the TCP stream.
+    /// Takes bytes from TCP.
     pub fn handle_tcp_data(&mut self, bytes: &[u8]) {
         if matches!(self.state, State::Waiting { .. }) {
             self.on_server_first();
@@ -241,7 +242,7 @@ impl Client {
         }
     }
 
-    /// The server sends nothing more on TCP.
+    /// Reports that the server sends nothing more on TCP.
     pub fn handle_tcp_finished(&mut self) {
         if matches!(self.state, State::Waiting { .. }) {
             self.on_server_first();
@@ -254,8 +255,8 @@ impl Client {
         }
     }
 
-    /// TCP broke. What becomes of the application is the caller's to say, unless a join was on its
-    /// way.
+    /// Reports that TCP broke. Resets the application if a join was in flight; else the caller
+    /// decides.
     pub fn handle_tcp_failed(&mut self) {
         match self.state {
             State::Joining { .. } => self.reset(ResetReason::JoinLost),
@@ -263,7 +264,7 @@ impl Client {
         }
     }
 
-    /// The moment given by [`poll_timeout`](Self::poll_timeout) has come.
+    /// Reports that the time given by [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.state {
             State::Joining { deadline, .. } if deadline <= now => self.reset(ResetReason::JoinLost),
@@ -271,53 +272,53 @@ impl Client {
         }
     }
 
-    /// The next datagram to send to the edge.
+    /// Returns the next datagram to send to the edge.
     pub fn poll_datagram(&mut self) -> Option<Vec<u8>> {
         self.flight.poll()
     }
 
-    /// Bytes to write to TCP, in order; none if there are none. To be written before it is shut
-    /// down for [`wants_tcp_finish`](Self::wants_tcp_finish).
+    /// Returns bytes to write to TCP, in order; `None` if there are none. Write them before
+    /// shutting TCP down for [`wants_tcp_finish`](Self::wants_tcp_finish).
     pub fn poll_tcp(&mut self) -> Option<Vec<u8>> {
         Some(mem::take(&mut self.to_tcp)).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Returns true if TCP is to be shut down for writing once [`poll_tcp`](Self::poll_tcp) is
-    /// drained.
+    /// Returns true if the caller should shut TCP down for writing once
+    /// [`poll_tcp`](Self::poll_tcp) is drained.
     #[must_use]
     pub fn wants_tcp_finish(&self) -> bool {
         let decided = matches!(self.state, State::Joining { .. } | State::Open { .. });
         decided && self.app_finished && self.to_tcp.is_empty()
     }
 
-    /// Returns true if bytes of TCP are welcome: once it is connected, while the application takes
-    /// them.
+    /// Returns true if bytes from TCP are welcome: once it is connected and the application keeps
+    /// up.
     #[must_use]
     pub const fn wants_tcp_data(&self) -> bool {
         let connected = !matches!(self.state, State::Connecting | State::Reset);
         connected && self.downstream.wants_more()
     }
 
-    /// Returns true if it is decided how TCP goes on, so that what the application wrote is on its
-    /// way.
+    /// Returns true once the client has decided how TCP continues, and the application's bytes are
+    /// queued for it.
     #[must_use]
     pub const fn is_decided(&self) -> bool {
         matches!(self.state, State::Joining { .. } | State::Open { .. })
     }
 
-    /// Bytes for the application, in order.
+    /// Returns bytes for the application, in order.
     pub fn poll_app(&mut self) -> Option<Vec<u8>> {
         self.downstream.poll()
     }
 
-    /// Returns true if the application gets nothing more once [`poll_app`](Self::poll_app) is
+    /// Returns true if nothing follows for the application once [`poll_app`](Self::poll_app) is
     /// drained.
     #[must_use]
     pub fn is_app_finished(&self) -> bool {
         self.downstream.is_finished()
     }
 
-    /// Returns true if the application is to be reset.
+    /// Returns true if the caller has to reset the application's connection.
     #[must_use]
     pub fn is_reset(&self) -> bool {
         matches!(self.state, State::Reset)
@@ -328,7 +329,7 @@ impl Client {
         self.events.pop_front()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
@@ -342,7 +343,7 @@ impl Client {
         }
     }
 
-    /// Returns true if both streams are now just TCP's, and nothing is queued here.
+    /// Returns true if TCP alone carries both streams and nothing is queued here.
     #[must_use]
     pub fn is_transparent(&self) -> bool {
         matches!(self.state, State::Open { .. })
@@ -350,8 +351,8 @@ impl Client {
             && self.downstream.is_transparent()
     }
 
-    /// Returns true if datagrams that still come tell something about the path: the fallback was
-    /// silence.
+    /// Returns true if a datagram would still tell something about the path: the client fell back
+    /// after silence.
     #[must_use]
     pub fn awaits_late_datagram(&self) -> bool {
         matches!(self.state, State::Open { silent: true })
@@ -395,7 +396,7 @@ impl Client {
         self.flight.send(&self.upstream, self.config.slots, early_data, &mut self.events);
     }
 
-    /// Chooses between join, plain and further waiting, once TCP is connected.
+    /// Chooses between join, plain and waiting on, once TCP is connected.
     fn decide(&mut self, now: Instant) {
         let State::Waiting { .. } = self.state else {
             return;
@@ -415,12 +416,14 @@ impl Client {
         }
     }
 
-    /// The flight is lost. Early data that may have been acted on binds the client to the session.
+    /// Handles the loss of the flight. Early data that the server may have acted on commits the
+    /// client to the session.
     fn give_up(&mut self, now: Instant, reason: PlainReason) {
         if self.flight.holds_early_data() {
             self.events.push_back(ClientEvent::GivenUp(reason));
             if self.age(now).is_some_and(|age| age >= EARLY_DATA_LIFE) {
-                // An edge that forgot it all would give the early data to the origin again.
+                // An edge that has forgotten everything would give the early data to the origin
+                // again.
                 self.reset(ResetReason::EarlyDataTooOld);
             } else {
                 self.join(now);
@@ -430,14 +433,14 @@ impl Client {
         }
     }
 
-    /// Returns true if the edge may forget the session before a join gets there: nothing may be
-    /// built on it.
+    /// Returns true if the edge may forget the session before a join arrives: nothing may rely on
+    /// it.
     fn is_stale(&self, now: Instant) -> bool {
         let stale = |age| age + JOIN_MARGIN >= SESSION_LIFE;
         self.flight.is_sent() && self.age(now).is_some_and(stale)
     }
 
-    /// Time since the first byte of the application.
+    /// Returns the time since the first byte of the application.
     fn age(&self, now: Instant) -> Option<Duration> {
         self.begun.map(|begun| now.since(begun))
     }
@@ -456,7 +459,7 @@ impl Client {
 
     fn join(&mut self, now: Instant) {
         let server_offset = self.downstream.released();
-        // Without a server byte delivered, the whole stream: an edge that knows nothing of the
+        // If no server byte was delivered, send the whole stream: an edge that does not know the
         // session can still serve it.
         let client_offset = if server_offset == 0 { 0 } else { self.ack };
         let join = Join {
@@ -475,8 +478,8 @@ impl Client {
         self.events.push_back(ClientEvent::JoinSent { client_offset, server_offset });
     }
 
-    /// On TCP an edge says nothing before the client does, so this is none. What the application
-    /// has heard or said over UDP can then not go on.
+    /// Handles server bytes before the join: no edge speaks first on TCP. If the application
+    /// already sent or received data over UDP, the connection cannot continue.
     fn on_server_first(&mut self) {
         if self.downstream.released() > 0 || self.flight.holds_early_data() {
             self.reset(ResetReason::Protocol);
@@ -485,7 +488,7 @@ impl Client {
         }
     }
 
-    /// Completes the answer to the join, and returns the bytes behind it.
+    /// Completes the answer to the join and returns the bytes after it.
     fn take_frame<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let State::Joining { answer, .. } = &mut self.state else {
             return bytes;

@@ -6,8 +6,8 @@
 //! | 6 | 2 | low 16 bits of the expiry, masked; little-endian |
 //! | 8 | 8 | tag over nonce, expiry and client address; little-endian |
 //!
-//! Sixteen bytes are what the options of a SYN have room for beside timestamps. The bytes are those
-//! of `docs/fop.md`, with vectors in `docs/vectors`; the server's BPF program checks the same ones.
+//! A SYN's options have room for sixteen bytes beside timestamps. `docs/fop.md` specifies the
+//! format, with vectors in `docs/vectors`; the server's BPF program checks the same cookies.
 //!
 //! ```
 //! use core::time::Duration;
@@ -34,51 +34,51 @@ use zeroize::Zeroize;
 use crate::limits::COOKIE_LIFE_MAX;
 use crate::time::UnixSeconds;
 
-/// Bytes of a cookie, the most that option 34 has room for beside the usual options of a SYN.
+/// Length of a cookie in bytes: the most that option 34 has room for beside the usual options of a
+/// SYN.
 pub const COOKIE_LEN: usize = 16;
 
-/// Bytes of the random part of a cookie.
+/// Length of a cookie's random part in bytes.
 ///
-/// After some 2^24 cookies of one key two share a nonce, and with it the mask of their expiries.
-/// They are the same cookie only if the client and the second are the same too: then one of them is
-/// refused.
+/// After about 2^24 cookies of one key two share a nonce, and so the mask of their expiries. They
+/// are identical only if client and second match too; the server then refuses one of them.
 pub const NONCE_LEN: usize = 6;
 
-/// Bytes of an [`OfferedCookie`]: the content of TLS extension [`EXTENSION_TYPE`] in a
+/// Length in bytes of an [`OfferedCookie`]: the content of TLS extension [`EXTENSION_TYPE`] in a
 /// NewSessionTicket.
 pub const OFFER_LEN: usize = 2 + COOKIE_LEN;
 
-/// The TLS extension by which cookies are asked for and handed out, of the range for private use
-/// (RFC 8446 section 11).
+/// The TLS extension that requests and delivers cookies, from the range for private use (RFC 8446
+/// section 11).
 pub const EXTENSION_TYPE: u16 = 65480;
 
 /// One permit to send data in one SYN from one client address.
 ///
-/// To everybody without the keys it is 16 random bytes.
+/// Without the keys, a cookie is 16 random bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie([u8; COOKIE_LEN]);
 
 impl Cookie {
-    /// A cookie of these bytes, from wherever; only [`verify`](CookieKey::verify) says what it is
-    /// worth.
+    /// Creates a cookie from bytes of any origin; only [`verify`](CookieKey::verify) tells if it is
+    /// valid.
     #[must_use]
     pub const fn new(bytes: [u8; COOKIE_LEN]) -> Self {
         Self(bytes)
     }
 
-    /// A cookie from an option or extension; none if the length is another.
+    /// Reads a cookie from an option or extension; `None` if the length is wrong.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// The bytes as they go into the SYN.
+    /// Returns the bytes that go into the SYN.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; COOKIE_LEN] {
         &self.0
     }
 
-    /// Nonce, masked expiry, tag.
+    /// Returns nonce, masked expiry and tag.
     const fn parts(&self) -> ([u8; NONCE_LEN], u16, u64) {
         let [n0, n1, n2, n3, n4, n5, e0, e1, tag @ ..] = self.0;
         let nonce = [n0, n1, n2, n3, n4, n5];
@@ -86,14 +86,14 @@ impl Cookie {
     }
 }
 
-/// Shows nothing: who reads a cookie in a log could spend it.
+/// Shows nothing: anyone who reads a cookie in a log could spend it.
 impl fmt::Debug for Cookie {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Cookie(..)")
     }
 }
 
-/// The two secrets that cookies of one key epoch are made with; wiped when dropped.
+/// The two secrets behind the cookies of one key epoch; wiped when dropped.
 #[derive(Clone)]
 pub struct CookieKey {
     tag: [u8; 16],
@@ -101,25 +101,26 @@ pub struct CookieKey {
 }
 
 impl CookieKey {
-    /// A key from two independent secrets: that of the tag, and that of the mask over the expiry.
+    /// Creates a key from two independent secrets: one for the tag, one for the mask over the
+    /// expiry.
     #[must_use]
     pub const fn new(tag: [u8; 16], mask: [u8; 16]) -> Self {
         Self { tag, mask }
     }
 
-    /// The secrets of tag and mask, for a verifier elsewhere: the server's BPF program.
+    /// Returns the secrets of tag and mask, for the verifier in the server's BPF program.
     #[must_use]
     pub const fn secrets(&self) -> (&[u8; 16], &[u8; 16]) {
         (&self.tag, &self.mask)
     }
 
-    /// A cookie that `client` may spend until `expiry`, that second included.
+    /// Mints a cookie that `client` may spend up to and including the second `expiry`.
     ///
-    /// `nonce` must come from a cryptographic random generator. The client's port plays no part,
-    /// nor does the server's address; of an IPv6 address the first 64 bits count.
+    /// `nonce` must come from a cryptographic random generator. The tag covers neither the client's
+    /// port nor the server's address; of an IPv6 address it covers the first 64 bits.
     ///
-    /// An `expiry` later than [`COOKIE_LIFE_MAX`] from now makes a cookie that counts as expired
-    /// for now.
+    /// A cookie whose `expiry` is more than [`COOKIE_LIFE_MAX`] ahead counts as expired until it no
+    /// longer is.
     #[must_use]
     pub fn mint(&self, nonce: [u8; NONCE_LEN], expiry: UnixSeconds, client: IpAddr) -> Cookie {
         let masked = low16(expiry.0) ^ self.expiry_mask(nonce);
@@ -129,13 +130,13 @@ impl CookieKey {
         Cookie(bytes)
     }
 
-    /// The expiry of a cookie that this key minted for `client` and that lives `now`.
+    /// Returns the expiry of a cookie that this key minted for `client` and that is valid at `now`.
     ///
-    /// That it was spent before is not seen here. The tag is compared in constant time.
+    /// Does not detect a cookie spent before. Compares the tag in constant time.
     ///
     /// # Errors
-    /// [`CookieError::Expired`] if the expiry is past or more than [`COOKIE_LIFE_MAX`] ahead, which
-    /// random bytes mostly are too; else [`CookieError::Tag`] if the tag is another.
+    /// [`CookieError::Expired`] if the expiry is past or more than [`COOKIE_LIFE_MAX`] ahead, as
+    /// for most random bytes; otherwise [`CookieError::Tag`] if the tag does not match.
     pub fn verify(
         &self,
         cookie: &Cookie,
@@ -156,15 +157,16 @@ impl CookieKey {
         }
     }
 
-    /// Hides the expiry, which otherwise would tell when, and from whom, a client has got the
+    /// Mask that hides the expiry, which would reveal when, and from which server, a client got the
     /// cookie.
     fn expiry_mask(&self, nonce: [u8; NONCE_LEN]) -> u16 {
         low16(SipHasher24::new_with_key(&self.mask).hash(&nonce_and(nonce, 0)))
     }
 
-    /// Over 32 bytes: nonce 6, low 16 bits of the expiry 2, its higher bits 8, address 16.
+    /// Tag over 32 bytes: nonce 6, low 16 bits of the expiry 2, its higher bits 8, address 16.
     ///
-    /// The higher bits are not in the cookie. Without them it would be valid again after 18.2 h.
+    /// The cookie does not carry the higher bits. Without them in the tag it would be valid again
+    /// after 18.2 h.
     fn tag(&self, nonce: [u8; NONCE_LEN], expiry: UnixSeconds, client: IpAddr) -> u64 {
         let higher = (expiry.0 >> 16).to_le_bytes();
         let start = nonce_and(nonce, low16(expiry.0));
@@ -187,30 +189,30 @@ impl fmt::Debug for CookieKey {
     }
 }
 
-/// The keys of one moment: cookies are minted with the current one and taken with any.
+/// The keys of one moment: the current one mints cookies, and any of them verifies.
 ///
-/// The next one is there because servers do not change keys in the same instant.
+/// Includes the next key because servers do not all rotate at the same instant.
 #[derive(Clone, Debug)]
 pub struct CookieRing {
-    /// The key that was current before; none in a new ring.
+    /// The previous key; `None` in a new ring.
     pub previous: Option<CookieKey>,
-    /// The key that mints.
+    /// The key that mints cookies.
     pub current: CookieKey,
-    /// The key that will be current.
+    /// The next key.
     pub next: Option<CookieKey>,
 }
 
 impl CookieRing {
-    /// A cookie of the current key; see [`CookieKey::mint`].
+    /// Mints a cookie with the current key; see [`CookieKey::mint`].
     #[must_use]
     pub fn mint(&self, nonce: [u8; NONCE_LEN], expiry: UnixSeconds, client: IpAddr) -> Cookie {
         self.current.mint(nonce, expiry, client)
     }
 
-    /// The expiry of a cookie that one of the keys minted; see [`CookieKey::verify`].
+    /// Returns the expiry of a cookie that any of the keys minted; see [`CookieKey::verify`].
     ///
     /// # Errors
-    /// What the current key says, if no key takes it.
+    /// The error from the current key, if no key accepts the cookie.
     pub fn verify(
         &self,
         cookie: &Cookie,
@@ -226,12 +228,12 @@ impl CookieRing {
     }
 }
 
-/// Reason why a cookie opens nothing. An ordinary handshake still does.
+/// Reason to reject a cookie. An ordinary handshake still works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CookieError {
-    /// It is past its expiry, or would live too long.
+    /// The cookie is past its expiry, or would live too long.
     Expired,
-    /// It was not minted with this key for this client.
+    /// This key did not mint the cookie for this client.
     Tag,
 }
 
@@ -254,17 +256,17 @@ impl core::error::Error for CookieError {}
 /// | 2 | 16 | cookie |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferedCookie {
-    /// To be spent in one SYN to a server of the same name.
+    /// The cookie, for one SYN to a server of the same name.
     pub cookie: Cookie,
-    /// Time in which it can be spent, from now on; whole seconds, at most [`COOKIE_LIFE_MAX`].
+    /// Time from now during which it can be spent; whole seconds, at most [`COOKIE_LIFE_MAX`].
     pub lifetime: Duration,
 }
 
 impl OfferedCookie {
-    /// Reads the content of the extension; none if the length is another.
+    /// Reads the content of the extension; `None` if the length is wrong.
     ///
-    /// A longer life than [`COOKIE_LIFE_MAX`] is cut: how long a client can be recognised is not
-    /// for the server to say.
+    /// Caps the lifetime at [`COOKIE_LIFE_MAX`]: a server cannot choose how long it recognises a
+    /// client.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [s0, s1, cookie @ ..] = *<&[u8; OFFER_LEN]>::try_from(bytes).ok()?;
@@ -272,8 +274,8 @@ impl OfferedCookie {
         Some(Self { cookie: Cookie(cookie), lifetime: lifetime.min(COOKIE_LIFE_MAX) })
     }
 
-    /// The content of the extension. Longer lives than [`COOKIE_LIFE_MAX`] and fractions of seconds
-    /// are cut.
+    /// Returns the content of the extension. Caps the lifetime at [`COOKIE_LIFE_MAX`] and drops
+    /// fractions of seconds.
     #[must_use]
     pub fn emit(&self) -> [u8; OFFER_LEN] {
         let lifetime = low16(self.lifetime.min(COOKIE_LIFE_MAX).as_secs()).to_be_bytes();
@@ -283,8 +285,8 @@ impl OfferedCookie {
     }
 }
 
-/// Returns the address in a tag: an IPv4 address mapped into IPv6 (also if it came so), or the /64
-/// of an IPv6 address, within which hosts change theirs (RFC 8981).
+/// Returns the form of an address in a tag: an IPv4 address mapped into IPv6 (whether or not it
+/// came mapped), or the /64 of an IPv6 address, within which hosts change theirs (RFC 8981).
 fn address(client: IpAddr) -> [u8; 16] {
     match client.to_canonical() {
         IpAddr::V4(client) => client.to_ipv6_mapped().octets(),
@@ -295,7 +297,7 @@ fn address(client: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The first eight bytes of a cookie, of a tag's message, and all of a mask's.
+/// First eight bytes of a cookie and of a tag's message; the whole of a mask's.
 const fn nonce_and(nonce: [u8; NONCE_LEN], last: u16) -> [u8; 8] {
     let [n0, n1, n2, n3, n4, n5] = nonce;
     let [l0, l1] = last.to_le_bytes();
@@ -307,7 +309,7 @@ const fn low16(number: u64) -> u16 {
     u16::from_le_bytes([a, b])
 }
 
-/// Fills `to`; both are of one length.
+/// Fills `to`; both must have the same length.
 fn write(to: &mut [u8], from: impl Iterator<Item = u8>) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = from);
 }

@@ -1,19 +1,19 @@
 use core::fmt;
 
-/// Reason why bytes are not a frame of this protocol: the peer (or somebody else) is at fault.
+/// Reason why bytes are not a frame of this protocol: the peer (or a third party) is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WireError {
-    /// Another first byte: not a frame of ours.
+    /// The first byte is none of this protocol's.
     NotOurs,
-    /// A protocol version that is not spoken here.
+    /// Unsupported protocol version.
     Version(u8),
-    /// Shorter or longer than the frame may be.
+    /// The frame is too short or too long.
     Length(usize),
     /// A sequence number not below [`SEQUENCES`](crate::limits::SEQUENCES).
     Sequence(u8),
-    /// Payload beyond the bytes that may travel over UDP.
+    /// The payload ends beyond the bytes that may travel over UDP.
     Offset(u32),
-    /// A status that is not defined.
+    /// Undefined status.
     Status(u8),
 }
 
@@ -32,15 +32,14 @@ impl fmt::Display for WireError {
 
 impl core::error::Error for WireError {}
 
-/// Reason why bytes are not the start of a TLS stream with a ClientHello (RFC 8446 sections 4.1.2,
-/// 5.1).
+/// Reason why bytes do not start a TLS stream with a ClientHello (RFC 8446 sections 4.1.2, 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HelloError {
-    /// The first record is no handshake record.
+    /// The first record is not a handshake record.
     NotTls,
-    /// The first handshake message is no ClientHello.
+    /// The first handshake message is not a ClientHello.
     NotHello,
-    /// A length does not fit what surrounds it, or a record is empty.
+    /// A length contradicts its surroundings, or a record is empty.
     Malformed,
     /// Longer than [`CLIENT_BYTES`](crate::limits::CLIENT_BYTES).
     TooLarge,
@@ -71,7 +70,7 @@ pub enum Misfit {
 /// Reason why a server dropped a datagram without an answer. The sender still has TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Discard {
-    /// Not a frame of ours.
+    /// The datagram is not a frame of this protocol.
     Wire(WireError),
     /// The session belongs to another address or port.
     Address,
@@ -81,17 +80,17 @@ pub enum Discard {
     Ended,
     /// The bytes disagree with earlier ones, or are too many.
     Misfit(Misfit),
-    /// The client stream is no TLS stream.
+    /// The client stream is not a TLS stream.
     Hello(HelloError),
-    /// The same ClientHello runs already.
+    /// The same ClientHello is already running.
     HelloRuns,
     /// Too many unjoined sessions from this address.
     AddressLimit,
     /// Too many unjoined sessions from this network.
     NetworkLimit,
-    /// Too many unjoined sessions in all.
+    /// Too many unjoined sessions overall.
     SessionLimit,
-    /// The server starts no session at the moment.
+    /// The server is not starting sessions at the moment.
     Paused,
 }
 
@@ -102,7 +101,7 @@ impl Discard {
         matches!(self, Self::AddressLimit | Self::NetworkLimit | Self::SessionLimit | Self::Paused)
     }
 
-    /// A short stable name, for counters and logs.
+    /// Short stable name for counters and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

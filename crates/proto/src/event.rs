@@ -7,14 +7,15 @@ use crate::hello::ClientHello;
 use crate::id::SessionId;
 use crate::wire::Status;
 
-/// Event of a connection at the client, for its timeline, metrics and path memory.
+/// Something that happened to a connection at the client, for its timeline, metrics and path
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
     /// A datagram with `bytes` of the client stream from `offset` on was queued.
     FlightSent {
         /// Sequence number.
         seq: u8,
-        /// Place of the payload in the client stream.
+        /// Offset of the payload in the client stream.
         offset: u32,
         /// Length of the payload.
         bytes: usize,
@@ -30,26 +31,26 @@ pub enum ClientEvent {
         seq: u8,
         /// Client bytes that the edge has, counted from the start.
         ack: u32,
-        /// Place of the payload in the server stream.
+        /// Offset of the payload in the server stream.
         offset: u32,
         /// Length of the payload; 0 in a pure acknowledgement.
         bytes: usize,
     },
-    /// A datagram arrived that cannot be used: forged, repeated, or disagreeing.
+    /// An unusable datagram arrived: forged, repeated, or inconsistent.
     DatagramIgnored,
-    /// The network said that nobody listens there (ICMP).
+    /// The network reported that no process listens there (ICMP).
     Unreachable,
     /// TCP is connected.
     TcpConnected,
     /// From here on the connection is ordinary TLS over TCP.
     Plain(PlainReason),
-    /// The flight is given up, but early data went with it: a join has to follow.
+    /// The client gave the flight up, but early data went with it: a join has to follow.
     GivenUp(PlainReason),
     /// The join was sent on TCP.
     JoinSent {
         /// The TCP stream starts at this offset of the client stream.
         client_offset: u32,
-        /// The server is asked to go on from here.
+        /// Offset from which the server is asked to continue.
         server_offset: u32,
     },
     /// The edge answered the join.
@@ -59,7 +60,8 @@ pub enum ClientEvent {
         /// True if they came over UDP.
         udp: bool,
     },
-    /// A datagram came after the fallback to plain: the grace was too short, or the path is slow.
+    /// A datagram arrived after the fallback to plain: the grace was too short, or the path is
+    /// slow.
     LateDatagram,
     /// The application's connection ends here.
     Reset(ResetReason),
@@ -68,13 +70,13 @@ pub enum ClientEvent {
 /// Reason why a connection is plain TLS over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlainReason {
-    /// Nobody asked for more: no edge is known there, or it was switched off.
+    /// TurboTLS was not requested: the client knows of no edge there, or it is switched off.
     NotOffered,
     /// The application does not speak TLS.
     NotTls,
     /// The ClientHello cannot be read or is too large.
     Hello,
-    /// TCP connected before the ClientHello was there: nothing is left to save.
+    /// TCP connected before the ClientHello was ready: nothing is left to save.
     TcpFirst,
     /// No datagram came within the grace.
     Silence,
@@ -89,7 +91,7 @@ pub enum PlainReason {
 }
 
 impl PlainReason {
-    /// A short stable name, for counters and scripts.
+    /// Short stable name for counters and scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -129,17 +131,16 @@ pub enum ResetReason {
     CommittedRefusal,
     /// The edge refused the join; nothing had been delivered.
     Refused,
-    /// TCP broke or stayed silent while the join was on its way: the network's doing, or the
-    /// edge's.
+    /// TCP broke or stayed silent while the join was in flight: the network's doing, or the edge's.
     JoinLost,
-    /// The bytes on TCP are no answer to a join.
+    /// The TCP stream does not begin with an answer to the join.
     Protocol,
-    /// TCP connected so late that nobody can say any more whether early data was acted on.
+    /// TCP connected so late that the server may no longer know if early data was acted on.
     EarlyDataTooOld,
 }
 
 impl ResetReason {
-    /// A short stable name, for counters and scripts.
+    /// Short stable name for counters and scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -152,28 +153,28 @@ impl ResetReason {
     }
 }
 
-/// Request of a [`Server`](crate::Server) to its driver.
+/// Something a [`Server`](crate::Server) asks its driver to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerEvent {
     /// A session starts: open a stream to the origin and write `bytes` to it.
     Started {
         /// The session.
         id: SessionId,
-        /// Where its datagrams come from; unproven until the join.
+        /// The source address of its datagrams; unproven until the join.
         peer: SocketAddr,
         /// The ClientHello, parsed, so that nobody reads it again.
         hello: Box<ClientHello>,
-        /// The ClientHello, and early data behind it where that is allowed.
+        /// The ClientHello, and early data after it where allowed.
         bytes: Vec<u8>,
     },
     /// More client bytes for the origin: early data.
     ClientBytes {
         /// The session.
         id: SessionId,
-        /// In stream order, after everything handed out before.
+        /// Bytes in stream order, after everything handed out before.
         bytes: Vec<u8>,
     },
-    /// Nobody joined in time: close the origin's stream.
+    /// No join came in time: close the stream to the origin.
     Expired {
         /// The session.
         id: SessionId,

@@ -1,9 +1,9 @@
-//! Decision whether the first flight leaves with the SYN (Sy et al. 2019; DESIGN, Fast Open
-//! Privacy).
+//! Decides if the first flight leaves with the SYN (Sy et al. 2019; docs/fop.md).
 //!
 //! The SYN of a connection to a server that takes cookies waits a moment for the ClientHello. If
-//! that comes in time and fits, the SYN takes it along, with a cookie; if not, it leaves bare, and
-//! whatever else is offered is used. A SYN with data that nobody answers gets company by plain TCP.
+//! that comes in time and fits, the SYN carries it, with a cookie; otherwise the SYN leaves bare,
+//! and the client uses whatever else the server offers. If a SYN with data goes unanswered, plain
+//! TCP starts beside it.
 
 #[cfg(test)]
 mod tests;
@@ -17,22 +17,22 @@ use crate::hello::{self, ClientHello, Progress};
 use crate::limits::{SYN_DATA_WAIT, SYN_SILENCE};
 use crate::time::Instant;
 
-/// Type of a record with application data (RFC 8446 section 5.1), which before the handshake is
-/// early data.
+/// Type of a record with application data (RFC 8446 section 5.1); before the handshake it is early
+/// data.
 const APPLICATION_DATA: u8 = 23;
 
-/// Decides for one connection whether its SYN carries data, and what if so.
+/// Decides for one connection if its SYN carries data, and which.
 ///
-/// Say what is known of the server with [`expect`](Self::expect), [`offer`](Self::offer) or
+/// Report what is known of the server with [`expect`](Self::expect), [`offer`](Self::offer) or
 /// [`give_up`](Self::give_up), and what the application writes with
-/// [`handle_app_data`](Self::handle_app_data), in any order. While [`is_waiting`](Self::is_waiting)
-/// no SYN may leave. What [`poll_flight`](Self::poll_flight) gives once is to be answered at once
-/// by [`handle_sent`](Self::handle_sent) or `give_up`. Then plain TCP is started beside the SYN
-/// whenever [`poll_beside`](Self::poll_beside) says so, and
-/// [`handle_connected`](Self::handle_connected) ends it.
+/// [`handle_app_data`](Self::handle_app_data), in any order. While
+/// [`is_waiting`](Self::is_waiting), hold the SYN back. [`poll_flight`](Self::poll_flight) returns
+/// the flight once; answer it immediately with [`handle_sent`](Self::handle_sent) or `give_up`.
+/// After that, start plain TCP beside the SYN when [`poll_beside`](Self::poll_beside) returns true;
+/// [`handle_connected`](Self::handle_connected) ends the decision.
 ///
-/// If two connections race, the bytes of the client stream are written on the second only after the
-/// first was closed: whatever the SYN held, early data too, is then acted on at most once in order.
+/// If two connections race, write the client stream to the second only after closing the first:
+/// then the server acts at most once on the SYN's data, early data included.
 #[derive(Debug)]
 pub struct FastOpen {
     /// Bytes that a SYN may carry.
@@ -47,20 +47,20 @@ pub struct FastOpen {
 enum State {
     /// Nothing is known of the server. A SYN that leaves now leaves bare.
     Idle,
-    /// The SYN waits, at most until then. `silence` is how long its answer may take, once the
-    /// server's side is known; before, it is only expected to take cookies.
+    /// The SYN waits until `until` at the latest. `silence` is how long its answer may take; `None`
+    /// while the server is only expected to take cookies.
     Waiting { until: Instant, silence: Option<Duration> },
-    /// The flight is whole.
+    /// The flight is complete.
     Ready { flight: Flight, silence: Duration },
     /// The caller has the flight.
     Taken { flight: Flight, silence: Duration },
     /// The SYN left with data.
     Sent { left: Instant, silence: Duration, doubt: Doubt },
-    /// Decided, or connected.
+    /// The decision was made, or TCP is connected.
     Over,
 }
 
-/// Reason against the SYN with data while nothing is connected.
+/// Evidence against the SYN with data while nothing is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doubt {
     Nothing,
@@ -68,43 +68,43 @@ enum Doubt {
     Failed,
 }
 
-/// The start of the client stream, as far as it was looked at.
+/// The start of the client stream, as far as it was read.
 #[derive(Debug, Default)]
 struct Start {
     length: usize,
     hello: Option<Result<ClientHello, NotFast>>,
-    /// True if a whole record of early data is there.
+    /// True if `stream` holds a whole record of early data.
     early_data: bool,
 }
 
-/// Data that a SYN can take along.
+/// The data a SYN can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flight {
-    /// So many bytes of the client stream, from its start.
+    /// Number of bytes, from the start of the client stream.
     pub bytes: usize,
-    /// Bytes of the ClientHello; what follows is early data.
+    /// Length of the ClientHello in these bytes; early data follows it.
     pub hello: usize,
-    /// The cookie in the client's own ticket, where it presents one.
+    /// The cookie in the client's own ticket, if it presents one.
     pub ticket_cookie: Option<Cookie>,
 }
 
 /// Reason why the ClientHello does not leave with the SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotFast {
-    /// It was not known in time whether the server takes cookies.
+    /// The client did not learn in time whether the server takes cookies.
     OfferLate,
     /// The application does not speak TLS.
     NotTls,
     /// The ClientHello cannot be read.
     Hello,
-    /// The ClientHello was not there in time.
+    /// The ClientHello was not ready in time.
     HelloLate,
-    /// The ClientHello is larger than what a SYN carries, as with a post-quantum key share.
+    /// The ClientHello is larger than a SYN can carry, as with a post-quantum key share.
     TooLarge,
 }
 
 impl NotFast {
-    /// A short stable name, for counters and scripts.
+    /// Short stable name for counters and scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -125,13 +125,14 @@ impl fmt::Display for NotFast {
             Self::Hello => "the ClientHello cannot be read",
             Self::HelloLate => "the SYN left before the ClientHello was there",
             Self::TooLarge => {
-                "the ClientHello is larger than what a SYN carries (as with a post-quantum key share)"
+                "the ClientHello is larger than what a SYN carries \
+                 (as with a post-quantum key share)"
             }
         })
     }
 }
 
-/// Event for the timeline.
+/// Something that happened, for the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastOpenEvent {
     /// The SYN waits for the ClientHello.
@@ -140,18 +141,18 @@ pub enum FastOpenEvent {
     NotFast(NotFast),
     /// The SYN left with a cookie and data.
     SynSent {
-        /// So many bytes of the client stream.
+        /// Number of bytes of the client stream.
         bytes: usize,
         /// True if early data is among them.
         early_data: bool,
     },
-    /// No SYN-ACK in time: plain TCP goes beside.
+    /// No SYN-ACK came in time: plain TCP starts beside it.
     Silent,
-    /// The connection failed: plain TCP takes its place.
+    /// The connection failed: plain TCP replaces it.
     Failed,
     /// The SYN-ACK came.
     Answered {
-        /// True if it acknowledged the data.
+        /// True if the SYN-ACK acknowledged the data.
         accepted: bool,
     },
 }
@@ -159,48 +160,50 @@ pub enum FastOpenEvent {
 /// The connection that was established first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Winner {
-    /// The one whose SYN carried data.
+    /// The connection whose SYN carried data.
     Syn {
-        /// True if the SYN-ACK acknowledged them.
+        /// True if the SYN-ACK acknowledged the data.
         accepted: bool,
     },
     /// A plain one to the same address.
     SameAddress,
     /// A plain one to another address of the name.
     Elsewhere {
-        /// Time that it took to connect.
+        /// Time it took to connect.
         took: Duration,
     },
 }
 
-/// Evidence of a connection about the path, or about the server at its end.
+/// Conclusion from a connection about the path, or the server at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Data in the SYN arrive and are taken.
+    /// Data in the SYN arrives and is accepted.
     Accepted,
-    /// SYNs are answered, data in them are not taken: stripped on the way, or refused.
+    /// SYNs are answered, but their data is not accepted: stripped on the way, or refused.
     Refused,
-    /// SYNs with data are not answered, and bare ones are.
+    /// SYNs with data get no answer, and bare ones do.
     Lost,
 }
 
 impl FastOpen {
-    /// A connection of which nothing is known, whose SYN may carry `room` bytes.
+    /// Creates the state of a connection about which nothing is known, whose SYN may carry `room`
+    /// bytes.
     #[must_use]
     pub fn new(room: usize) -> Self {
         let (start, events) = (Start::default(), VecDeque::new());
         Self { room, state: State::Idle, start, beside: false, events }
     }
 
-    /// The server is likely to take cookies, and it will be known soon: the SYN waits for it, too.
+    /// Reports that the server probably takes cookies and will be known soon: the SYN waits for
+    /// that too.
     pub fn expect(&mut self, now: Instant) {
         if matches!(self.state, State::Idle) {
             self.wait(now, now + SYN_DATA_WAIT, None);
         }
     }
 
-    /// The server takes cookies at the address that is tried first, and nothing here is against it.
-    /// A round trip there takes `rtt`, if that is known.
+    /// Reports that the server takes cookies at the address tried first, and that nothing locally
+    /// prevents using them. `rtt` is the round-trip time there, if known.
     pub fn offer(&mut self, now: Instant, rtt: Option<Duration>) {
         let silence = rtt.map_or(SYN_SILENCE, |rtt| rtt.saturating_mul(2).max(SYN_SILENCE));
         match self.state {
@@ -211,14 +214,14 @@ impl FastOpen {
         }
     }
 
-    /// The SYN leaves bare, if it has not left: the caller knows why.
+    /// Lets the SYN leave bare, if it has not left: the caller knows why.
     pub fn give_up(&mut self) {
         if !matches!(self.state, State::Sent { .. }) {
             self.state = State::Over;
         }
     }
 
-    /// The application wrote: `stream` is all that it wrote so far.
+    /// Takes `stream`: everything the application has written so far.
     pub fn handle_app_data(&mut self, now: Instant, stream: &[u8]) {
         let undecided = matches!(self.state, State::Idle | State::Waiting { .. });
         if undecided && stream.len() > self.start.length {
@@ -227,7 +230,7 @@ impl FastOpen {
         }
     }
 
-    /// The moment given by [`poll_timeout`](Self::poll_timeout) has come.
+    /// Reports that the time given by [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         match &mut self.state {
             State::Waiting { .. } => self.decide(now),
@@ -242,7 +245,7 @@ impl FastOpen {
         }
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
@@ -252,13 +255,13 @@ impl FastOpen {
         }
     }
 
-    /// Returns true if the SYN has to wait.
+    /// Returns true while the SYN has to wait.
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waiting { .. } | State::Ready { .. } | State::Taken { .. })
     }
 
-    /// Returns true if nobody has told yet what is known of the server.
+    /// Returns true while it is open whether the server takes cookies.
     #[must_use]
     pub const fn is_open_question(&self) -> bool {
         matches!(self.state, State::Idle | State::Waiting { silence: None, .. })
@@ -270,14 +273,14 @@ impl FastOpen {
         matches!(self.state, State::Over)
     }
 
-    /// Once, what the SYN is to take along.
+    /// Returns once the data for the SYN.
     pub fn poll_flight(&mut self) -> Option<Flight> {
         let State::Ready { flight, silence } = self.state else { return None };
         self.state = State::Taken { flight, silence };
         Some(flight)
     }
 
-    /// The SYN left with a cookie and the first `bytes` of the flight.
+    /// Reports that the SYN left with a cookie and the first `bytes` of the flight.
     pub fn handle_sent(&mut self, now: Instant, bytes: usize) {
         let State::Taken { flight, silence } = self.state else { return };
         self.state = State::Sent { left: now, silence, doubt: Doubt::Nothing };
@@ -285,7 +288,8 @@ impl FastOpen {
         self.events.push_back(FastOpenEvent::SynSent { bytes, early_data });
     }
 
-    /// The connection whose SYN carried data failed. What fails for data in the SYN works without.
+    /// Reports that the connection whose SYN carried data failed. If the data was the cause, plain
+    /// TCP works.
     pub fn handle_failed(&mut self) {
         if let State::Sent { doubt, .. } = &mut self.state
             && *doubt != Doubt::Failed
@@ -296,12 +300,14 @@ impl FastOpen {
         }
     }
 
-    /// Once, that plain TCP is to be tried at the same address, beside or in place of the first.
+    /// Returns true once when plain TCP should start at the same address, beside the first
+    /// connection or in its place.
     pub fn poll_beside(&mut self) -> bool {
         core::mem::take(&mut self.beside)
     }
 
-    /// TCP is connected. What that says of the path, if the SYN carried data and it says anything.
+    /// Reports that TCP is connected. Returns the conclusion about the path, if the SYN carried
+    /// data and it allows one.
     pub fn handle_connected(&mut self, now: Instant, winner: Winner) -> Option<Verdict> {
         let state = core::mem::replace(&mut self.state, State::Over);
         let State::Sent { left, silence, doubt } = state else { return None };
@@ -316,14 +322,14 @@ impl FastOpen {
             (Winner::Syn { accepted: false }, _) => Some(Verdict::Lost),
             (_, Doubt::Silent | Doubt::Failed) => Some(Verdict::Lost),
             (Winner::Elsewhere { took }, Doubt::Nothing) => {
-                // Another address is tried long before the silence is over. Without a verdict a
-                // path that swallows data would cost every connection of such a name the delay of a
-                // second attempt.
+                // Clients try another address long before the silence is over. Without a verdict, a
+                // path that drops data in SYNs would cost each connection to such a name the delay
+                // of a second attempt.
                 let is_near = silence <= SYN_SILENCE;
                 let overdue = is_near && now.since(left) >= took.saturating_mul(2);
                 overdue.then_some(Verdict::Lost)
             }
-            // Slow for everything, as far as one can say.
+            // Everything may simply be slow.
             (Winner::SameAddress, Doubt::Nothing) => None,
         }
     }
@@ -347,7 +353,7 @@ impl FastOpen {
         let late = until <= now;
         let flight = self.start.flight(self.room, late);
         match (flight, silence) {
-            // What cannot leave with the SYN need not wait for an offer either.
+            // A flight that cannot leave with the SYN need not wait for an offer either.
             (Err(reason), _) => self.refuse(reason),
             (Ok(_), None) if late => self.refuse(NotFast::OfferLate),
             (Ok(Some(flight)), Some(silence)) => self.state = State::Ready { flight, silence },
@@ -379,8 +385,8 @@ impl Start {
         }
     }
 
-    /// Returns what a SYN with `room` takes along; nothing yet if there is more to wait for, and it
-    /// is not too `late`.
+    /// Returns the data for a SYN with `room`; `None` if there is more to wait for and it is not
+    /// `late`.
     fn flight(&self, room: usize, late: bool) -> Result<Option<Flight>, NotFast> {
         let hello = match &self.hello {
             None if self.length > room => return Err(NotFast::TooLarge),
@@ -391,7 +397,7 @@ impl Start {
         if hello.end > room {
             return Err(NotFast::TooLarge);
         }
-        // OpenSSL writes early data right behind the ClientHello, but on its own.
+        // OpenSSL writes early data right after the ClientHello, but in a write of its own.
         if hello.early_data && !self.early_data && !late {
             return Ok(None);
         }
@@ -403,7 +409,7 @@ impl Start {
     }
 }
 
-/// Returns true if a whole record of early data is there; ChangeCipherSpec may stand before it (RFC
+/// Returns true if `bytes` holds a whole record of early data; ChangeCipherSpec may precede it (RFC
 /// 8446 appendix D.4).
 fn holds_early_data(mut bytes: &[u8]) -> bool {
     while let Some((&[kind, _, _, high, low], rest)) = bytes.split_first_chunk::<5>() {

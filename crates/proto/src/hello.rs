@@ -1,4 +1,4 @@
-//! The public part of a ClientHello: enough to route it, to know where it ends, and to explain it.
+//! Reads the public part of a ClientHello: enough to route it, to find its end, and to explain it.
 //!
 //! Strict about lengths, since two readers that disagree on them are a hole; tolerant of GREASE
 //! (RFC 8701) and extensions it does not know. The bytes come straight off the network.
@@ -40,9 +40,9 @@ mod extension {
 /// Contents so far of a stream that should begin with a ClientHello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// A correct beginning; more bytes are needed.
+    /// A valid beginning; more bytes are needed.
     Incomplete,
-    /// The whole ClientHello is there.
+    /// A whole ClientHello.
     Complete(ClientHello),
 }
 
@@ -60,32 +60,32 @@ impl Progress {
 /// The public part of a ClientHello (RFC 8446 section 4.1.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientHello {
-    /// Bytes of the stream that it occupies, record headers included.
+    /// Length in the stream in bytes, record headers included.
     pub end: usize,
-    /// The host name of server_name (RFC 6066 section 3), lower case and without a trailing dot;
-    /// the outer one under ECH. An address literal is no host name and counts as none.
+    /// Host name of server_name (RFC 6066 section 3), lower case, without a trailing dot; the outer
+    /// one under ECH. `None` for an address literal, which is not a host name.
     pub server_name: Option<String>,
     /// Protocol names of ALPN (RFC 7301), in the client's order.
     pub alpn: Vec<Vec<u8>>,
-    /// Identities of pre_shared_key: tickets, in TLS 1.3.
+    /// Identities of pre_shared_key: in TLS 1.3, tickets.
     pub psk_identities: Vec<Vec<u8>>,
-    /// The binder of the first identity, which early data belongs to (RFC 8446 section 4.2.11.2):
-    /// of this ClientHello and no other.
+    /// Binder of the first identity, which early data belongs to (RFC 8446 section 4.2.11.2):
+    /// unique to this ClientHello.
     pub binder: Option<Vec<u8>>,
     /// True if early data follows.
     pub early_data: bool,
-    /// True if encrypted_client_hello is there, real or GREASE (not to be told apart).
+    /// True if it has encrypted_client_hello, real or GREASE (indistinguishable).
     pub ech: bool,
-    /// True if TLS 1.3 is among supported_versions.
+    /// True if supported_versions includes TLS 1.3.
     pub tls13: bool,
 }
 
 /// Reads the start of a client stream.
 ///
-/// Looks at nothing behind the ClientHello. `bytes` may end anywhere.
+/// Ignores everything after the ClientHello. `bytes` may end anywhere.
 ///
 /// # Errors
-/// [`HelloError`] as soon as it is certain that no ClientHello will come of it.
+/// [`HelloError`] as soon as the bytes cannot become a ClientHello.
 pub fn read(bytes: &[u8]) -> Result<Progress, HelloError> {
     let mut message = Vec::new();
     let mut rest = bytes;
@@ -108,9 +108,9 @@ pub fn read(bytes: &[u8]) -> Result<Progress, HelloError> {
     }
 }
 
-/// As much of one record as has arrived.
+/// The part of one record that has arrived.
 struct Record<'a> {
-    /// As the header says.
+    /// Length given in the header.
     length: usize,
     fragment: &'a [u8],
 }
@@ -132,7 +132,7 @@ fn next_record(bytes: &[u8]) -> Result<Option<Record<'_>>, HelloError> {
     Ok(Some(Record { length, fragment: fragment.get(..length).unwrap_or(fragment) }))
 }
 
-/// Length of the first handshake message, header included, as soon as it can be told.
+/// Returns the length of the first handshake message, header included, once it is known.
 fn message_length(message: &[u8]) -> Result<Option<usize>, HelloError> {
     if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
         return Err(HelloError::NotHello);
@@ -173,28 +173,29 @@ fn client_hello(message: &[u8], end: usize) -> Result<ClientHello, HelloError> {
 }
 
 impl ClientHello {
-    /// The ticket of the session that the client wants to resume: its first identity, which is also
-    /// the one for early data (RFC 8446 section 4.2.10).
+    /// Returns the ticket of the session that the client wants to resume: its first identity, which
+    /// is also the one for early data (RFC 8446 section 4.2.10).
     ///
-    /// None without TLS 1.3: the tickets of TLS 1.2 were handed over in clear. None with
-    /// encrypted_client_hello: what is visible then may be noise (RFC 9849, GREASE PSK).
+    /// `None` without TLS 1.3: TLS 1.2 servers sent tickets in clear. `None` with
+    /// encrypted_client_hello: the visible part may be noise (RFC 9849, GREASE PSK).
     #[must_use]
     pub fn ticket(&self) -> Option<&[u8]> {
         let visible = self.tls13 && !self.ech;
         self.psk_identities.first().filter(|_| visible).map(Vec::as_slice)
     }
 
-    /// The Fast Open cookie that the ticket begins with, if the server is one that puts them there.
+    /// Returns the Fast Open cookie at the start of the ticket, if the server puts cookies there.
     ///
-    /// Of other servers these are the bytes of a key's name: they open nothing.
+    /// Other servers' tickets begin with the bytes of a key name: no server accepts those as a
+    /// cookie.
     #[must_use]
     pub fn ticket_cookie(&self) -> Option<Cookie> {
         let ticket = self.ticket().filter(|ticket| ticket.len() >= TICKET_MIN)?;
         ticket.first_chunk::<COOKIE_LEN>().copied().map(Cookie::new)
     }
 
-    /// Each extension at most once, pre_shared_key last (RFC 8446 sections 4.2, 4.2.11): two
-    /// readers that take different ones of two would disagree.
+    /// Reads each extension at most once, pre_shared_key last (RFC 8446 sections 4.2, 4.2.11): two
+    /// readers that pick different copies would disagree.
     fn read_extensions(&mut self, extensions: &[u8]) -> Result<(), HelloError> {
         let mut fields = Fields(extensions);
         let mut seen = BTreeSet::new();
@@ -242,10 +243,11 @@ fn server_name(body: &[u8]) -> Result<Option<String>, HelloError> {
     Ok(host.flatten())
 }
 
-/// Host names are ASCII (A-labels); anything else cannot be routed and may be an attack on logs.
+/// Reads a host name. Host names are ASCII (A-labels); anything else cannot be routed and may
+/// attack logs.
 ///
-/// Underscores are no host name of RFC 1123, but in use. Address literals are forbidden by RFC
-/// 6066, but sent; a peer that takes no notice serves its default host, so they count as no name.
+/// RFC 1123 forbids underscores, but they are in use. RFC 6066 forbids address literals, but
+/// clients send them; servers that ignore them serve their default host, so they count as no name.
 fn host_name(name: &[u8]) -> Result<Option<String>, HelloError> {
     let text = core::str::from_utf8(name).map_err(|_| HelloError::Malformed)?;
     let unbracketed = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
@@ -272,10 +274,10 @@ fn alpn(body: &[u8]) -> Result<Vec<Vec<u8>>, HelloError> {
     Ok(list)
 }
 
-/// Identities, and the binder of the first of them.
+/// Identities, and the binder of the first.
 type OfferedPsks = (Vec<Vec<u8>>, Option<Vec<u8>>);
 
-/// One binder belongs to each identity (RFC 8446 section 4.2.11).
+/// Reads identities and binders, one binder per identity (RFC 8446 section 4.2.11).
 fn offered_psks(body: &[u8]) -> Result<OfferedPsks, HelloError> {
     let mut fields = Fields(body);
     let mut identities = Fields(fields.non_empty16()?);
@@ -305,7 +307,7 @@ fn ensure(condition: bool) -> Result<(), HelloError> {
     condition.then_some(()).ok_or(HelloError::Malformed)
 }
 
-/// Takes fields off the front of a TLS structure, checked.
+/// Takes fields off the front of a TLS structure, with bounds checks.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -341,7 +343,7 @@ impl<'a> Fields<'a> {
         Ok(body)
     }
 
-    /// Nothing may be left over.
+    /// Fails if anything is left over.
     fn finish(self) -> Result<(), HelloError> {
         ensure(self.0.is_empty())
     }

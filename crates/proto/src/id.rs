@@ -17,13 +17,13 @@ pub const ROUTE_TAG_LEN: usize = 4;
 pub struct JoinKey([u8; JOIN_KEY_LEN]);
 
 impl JoinKey {
-    /// A key from `bytes`, which must come from a cryptographic random generator.
+    /// Creates a key from `bytes`, which must come from a cryptographic random generator.
     #[must_use]
     pub const fn new(bytes: [u8; JOIN_KEY_LEN]) -> Self {
         Self(bytes)
     }
 
-    /// The public name of the session: the first 12 bytes of SHA-256 of the key.
+    /// Returns the public name of the session: the first 12 bytes of SHA-256 of the key.
     #[must_use]
     pub fn session_id(&self) -> SessionId {
         SessionId(first(&Sha256::digest(self.0)))
@@ -56,13 +56,14 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// Names the start of the edge that answered; opaque to clients, zero where there was no answer.
+/// Identifies the start of the edge that answered; opaque to clients, zero if nothing answered.
 ///
-/// In a fleet it says to the other edges which one that is, see [`Routes`](crate::Routes).
+/// In a fleet it tells the other edges which edge answered, see [`Routes`](crate::Routes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RouteTag(pub [u8; ROUTE_TAG_LEN]);
 
-/// Names a ClientHello for [`limits::HELLO_MEMORY`](crate::limits::HELLO_MEMORY): half of SHA-256.
+/// Identifies a ClientHello for [`limits::HELLO_MEMORY`](crate::limits::HELLO_MEMORY): half of
+/// SHA-256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HelloHash([u8; 16]);
 
@@ -72,7 +73,7 @@ impl HelloHash {
     }
 }
 
-/// The first `N` of the 32 bytes of a digest.
+/// Returns the first `N` of the 32 bytes of a digest.
 fn first<const N: usize>(digest: &[u8]) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.iter_mut().zip(digest).for_each(|(to, from)| *to = *from);

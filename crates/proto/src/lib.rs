@@ -4,12 +4,12 @@
 //! prefix of each travels in UDP datagrams placed by offset; TCP takes over at exact offsets.
 //! This crate decides; it owns no socket and no clock. `docs/wire.md` specifies the bytes.
 //!
-//! * [`Client`] is one connection at the client: `handle_*` what happened, then `poll_*` until
-//!   nothing is left.
-//! * [`Server`] is all unjoined sessions of one edge.
-//! * [`cookie`] makes and checks the cookies of Fast Open, which `docs/fop.md` specifies.
-//! * [`hello`] reads what is public of a ClientHello; [`wire`] holds the frames.
-//! * [`fastopen`] decides whether a SYN waits for data, and what it takes along.
+//! * [`Client`] is one connection at the client: tell it what happened (`handle_*`), then take what
+//!   there is to do (`poll_*`) until nothing is left.
+//! * [`Server`] holds all unjoined sessions of one edge.
+//! * [`cookie`] mints and checks Fast Open cookies, which `docs/fop.md` specifies.
+//! * [`hello`] reads the public part of a ClientHello; [`wire`] holds the frames.
+//! * [`fastopen`] decides whether a SYN waits for data, and what it carries.
 //!
 //! ```
 //! use headstart_proto::{Client, ClientConfig, Instant, JoinKey};

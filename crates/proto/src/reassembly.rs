@@ -6,7 +6,7 @@ use crate::error::Misfit;
 /// Bytes of one stream that arrive in pieces, each placed by its offset.
 ///
 /// The first byte written at an offset wins. A piece that disagrees with stored bytes is refused
-/// whole, so that a forged datagram cannot mix with a true one. Memory is bounded by the capacity.
+/// whole, so that a forged datagram cannot mix with a genuine one. The capacity bounds the memory.
 #[derive(Debug)]
 pub struct Reassembly {
     capacity: usize,
@@ -16,7 +16,7 @@ pub struct Reassembly {
 }
 
 impl Reassembly {
-    /// An empty stream of at most `capacity` bytes.
+    /// Creates an empty stream of at most `capacity` bytes.
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
         Self { capacity, bytes: Vec::new(), filled: Vec::new() }
@@ -25,8 +25,8 @@ impl Reassembly {
     /// Stores `piece` at `offset`.
     ///
     /// # Errors
-    /// [`Misfit::TooFar`] beyond the capacity, [`Misfit::Conflict`] with other bytes; nothing is
-    /// stored then.
+    /// [`Misfit::TooFar`] beyond the capacity, [`Misfit::Conflict`] if bytes differ; stores nothing
+    /// then.
     pub fn insert(&mut self, offset: usize, piece: &[u8]) -> Result<(), Misfit> {
         let range = self.range_of(offset, piece)?;
         if range.is_empty() {
@@ -40,20 +40,20 @@ impl Reassembly {
         Ok(())
     }
 
-    /// The bytes from the start of the stream to the first gap.
+    /// Returns the bytes from the start of the stream to the first gap.
     #[must_use]
     pub fn prefix(&self) -> &[u8] {
         let end = self.filled.first().filter(|range| range.start == 0).map_or(0, |range| range.end);
         self.bytes.get(..end).unwrap_or_default()
     }
 
-    /// Bytes of memory held for the stream.
+    /// Returns the bytes of memory held for the stream.
     #[cfg(test)]
     pub(crate) fn allocated(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Returns true if everything stored also stands in `stream`, at its place.
+    /// Returns true if `stream` contains everything stored, at the same offsets.
     #[must_use]
     pub fn is_part_of(&self, stream: &[u8]) -> bool {
         let same = |range: &Range<usize>| {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_part_of_its_stream_alone() {
+    fn stored_bytes_are_part_of_their_own_stream_only() {
         let mut stream = Reassembly::new(9);
         assert!(stream.is_part_of(b""));
         stream.insert(3, b"def").unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_holds_at_the_limit_and_not_one_over() {
+    fn capacity_is_inclusive() {
         let mut stream = Reassembly::new(4);
         assert_eq!(stream.insert(1, b"abcd"), Err(Misfit::TooFar));
         assert_eq!(stream.insert(usize::MAX, b"a"), Err(Misfit::TooFar));

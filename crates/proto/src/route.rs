@@ -1,14 +1,16 @@
-//! Owners of sessions in a fleet: route tags tell the edge, and only to holders of the keys.
+//! Route tags, which tell the edges of a fleet, and only those with the keys, which edge owns a
+//! session.
 //!
 //! | bits of the tag | field |
 //! |---|---|
 //! | 31-30 | the id of the key's epoch, modulo 4; in clear |
 //! | 29-22 | number of the edge, masked |
-//! | 21-0 | what names this start of the edge, masked |
+//! | 21-0 | identifier of this start of the edge, masked |
 //!
-//! The mask is the low 30 bits of SipHash-2-4 of the session id: another one for every session, so
-//! two tags do not say whether one edge made them. Their owner is found by whoever has the key,
-//! without asking anybody. A tag that would be zero, which stands for none, is all ones instead.
+//! The mask is the low 30 bits of SipHash-2-4 of the session id: a different one for every session,
+//! so two tags do not reveal whether one edge made them. Anyone with the key finds their owner
+//! without asking another edge. A tag that would be zero, which stands for no tag, becomes all
+//! ones.
 
 use core::fmt;
 use core::num::NonZeroU8;
@@ -18,27 +20,27 @@ use zeroize::Zeroize;
 
 use crate::id::{RouteTag, SessionId};
 
-/// Bits that name a start of an edge.
+/// Bits that identify a start of an edge.
 const START_BITS: u32 = 22;
 
-/// Bits that are masked: number and start.
+/// Mask of the masked bits: number and start.
 const MASKED: u32 = (1 << (START_BITS + 8)) - 1;
 
 /// The number of an edge in its fleet, from 1 to 255.
 ///
-/// That many addresses are more than one balancer gives one name; what is left of the four bytes
-/// tells starts apart.
+/// No balancer gives one name more addresses than that; the rest of the four bytes tells starts
+/// apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EdgeNumber(pub NonZeroU8);
 
 impl EdgeNumber {
-    /// The edge of that number; none for 0.
+    /// Returns the edge of that number; `None` for 0.
     #[must_use]
     pub fn new(number: u8) -> Option<Self> {
         NonZeroU8::new(number).map(Self)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0.get()
@@ -59,7 +61,7 @@ pub struct RouteKey {
 }
 
 impl RouteKey {
-    /// The key of the epoch with that id.
+    /// Creates the key of the epoch with that id.
     #[must_use]
     pub const fn new(epoch: u8, key: [u8; 16]) -> Self {
         Self { epoch, key }
@@ -70,7 +72,7 @@ impl RouteKey {
         u32::from_le_bytes([a, b, c, d]) & MASKED
     }
 
-    /// The two bits in clear, at their place.
+    /// Returns the two bits in clear, shifted into position.
     fn mark(&self) -> u32 {
         u32::from(self.epoch & 3) << 30
     }
@@ -88,18 +90,18 @@ impl fmt::Debug for RouteKey {
     }
 }
 
-/// The keys of one moment: tags are made with the current one and read with any.
+/// The keys of one moment: the current one makes tags, and any of them reads them.
 #[derive(Clone, Debug)]
 pub struct RouteRing {
-    /// The key that was current before; none in a new ring.
+    /// The previous key; `None` in a new ring.
     pub previous: Option<RouteKey>,
     /// The key that makes tags.
     pub current: RouteKey,
-    /// The key that will be current: other edges may have changed already.
+    /// The next key: other edges may have rotated already.
     pub next: RouteKey,
 }
 
-/// An edge's knowledge of its fleet: its own number, and the keys that all share.
+/// Routing state of an edge in a fleet: its own number and the shared keys.
 #[derive(Clone, Debug)]
 pub struct Routes {
     /// The number of this edge.
@@ -109,7 +111,8 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The tag of a session here; `start` tells starts of this edge apart, of which 22 bits count.
+    /// Returns the tag of a session here; the low 22 bits of `start` tell starts of this edge
+    /// apart.
     #[must_use]
     pub fn tag(&self, start: u32, id: &SessionId) -> RouteTag {
         let key = &self.ring.current;
@@ -119,9 +122,10 @@ impl Routes {
         RouteTag((if tag == 0 { u32::MAX } else { tag }).to_be_bytes())
     }
 
-    /// The edge whose tag of this session it is; none if no key fits, or the number is zero.
+    /// Returns the edge whose tag of this session it is; `None` if no key fits, or the number is
+    /// zero.
     ///
-    /// Any four bytes may come out as some edge: that it has the session is for that edge to say.
+    /// Any four bytes may decode to some edge: only that edge knows whether it has the session.
     #[must_use]
     pub fn owner(&self, tag: RouteTag, id: &SessionId) -> Option<EdgeNumber> {
         if tag == RouteTag::default() {
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_edge_of_the_fleet_reads_every_number() {
+    fn any_edge_of_the_fleet_reads_any_number() {
         for id in ids() {
             for number in [1, 2, 128, 255] {
                 let tag = routes(number).tag(0xabc_def0, &id);
@@ -192,8 +196,9 @@ mod tests {
         assert_eq!(routes(1).tag(1, &id), routes(1).tag(1 | 1 << START_BITS, &id));
     }
 
-    /// Neither the number nor the start shows: over many sessions each masked bit is one about half
-    /// the time, and tags of one edge do not agree in them more often than tags of two.
+    /// Checks that neither the number nor the start shows: over many sessions each masked bit is
+    /// set about half the time, and two tags of one edge agree in them no more often than tags of
+    /// two edges.
     #[test]
     fn tags_look_random_without_the_key() {
         let (one, other) = (routes(1), routes(2));
@@ -227,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tag_has_no_owner() {
+    fn an_invalid_tag_has_no_owner() {
         let id = SessionId([1; 12]);
         assert_eq!(routes(1).owner(RouteTag::default(), &id), None);
         let foreign = RouteTag((5_u32 << 30).to_be_bytes()); // epoch 1 modulo 4, which no key has

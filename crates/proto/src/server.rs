@@ -26,19 +26,21 @@ use crate::route::{EdgeNumber, Routes};
 use crate::time::Instant;
 use crate::wire::{Join, JoinAnswer, Request, Status};
 
-/// Options of an edge.
+/// Policy of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Streams to origins at the same time; unproven sessions get one in [`UNPROVEN_SHARE`] of
-    /// them, and at most [`SESSIONS`].
+    /// Maximum number of concurrent streams to origins; unproven sessions get one in
+    /// [`UNPROVEN_SHARE`] of them, and at most [`SESSIONS`].
     pub origin_streams: usize,
-    /// True to pass bytes behind the ClientHello on before the join (`ed=1`); with
+    /// Passes bytes after the ClientHello on before the join (`ed=1`); with
     /// [`same_address`](Self::same_address) they wait for the join.
     pub early_data: bool,
-    /// True if a session may be joined only from its own address: where the origin is told it.
+    /// Accepts a join only from the session's own address: needed if the origin is told the
+    /// address.
     pub same_address: bool,
-    /// Sent in every response: random for each start of the edge, so that nobody takes the answers
-    /// of two starts for one; never zero. In a fleet a part of it goes into the tags of [`Routes`].
+    /// Sent in every response: random for each start of the edge, so that clients cannot confuse
+    /// the answers of two starts; never zero. In a fleet, part of it goes into the tags of
+    /// [`Routes`].
     pub tag: RouteTag,
 }
 
@@ -50,7 +52,8 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// An origin that is told the client's address acts on nothing before the address is proven.
+    /// Returns true if early data may go to the origin now. An origin that is told the client's
+    /// address must not act before the address is proven.
     const fn passes_early_data(&self) -> bool {
         self.early_data && !self.same_address
     }
@@ -59,97 +62,98 @@ impl ServerConfig {
 /// A datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// The client.
+    /// The client's address.
     pub to: SocketAddr,
-    /// The own address that the client wrote to, where that is known.
+    /// The local address that the client wrote to, if known.
     pub from: Option<IpAddr>,
     /// The UDP payload.
     pub bytes: Vec<u8>,
 }
 
-/// Everything that TCP has to go on with when a session passes to it.
+/// Everything TCP needs to continue a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handover {
-    /// The session, now ended here.
+    /// The session, which has ended in the server.
     pub id: SessionId,
-    /// Client bytes that the origin did not get yet; they come before those of TCP.
+    /// Client bytes that the origin has not received; they precede those from TCP.
     pub client_bytes: Vec<u8>,
-    /// So many bytes at the start of the client's TCP stream are known already: drop them.
+    /// Number of bytes at the start of the client's TCP stream that are already known: drop them.
     pub skip: usize,
-    /// Server bytes that TCP has to begin with.
+    /// Server bytes to send first over TCP.
     pub server_bytes: Vec<u8>,
-    /// State of the origin's stream behind `server_bytes`.
+    /// State of the origin's stream after `server_bytes`.
     pub end: OriginEnd,
 }
 
-/// State of the origin's stream.
+/// State of the origin's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginEnd {
     /// More may come.
     Open,
-    /// It finished its stream: TCP is shut down for writing.
+    /// The origin finished its stream: shut TCP down for writing.
     Finished,
-    /// It broke off: TCP is reset.
+    /// The origin broke off: reset TCP.
     Reset,
 }
 
-/// The end of a [`Join`].
+/// The result of a [`Join`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinOutcome {
-    /// Write the answer, then go on as the handover says.
+    /// Write the answer, then continue as the handover says.
     Joined(JoinAnswer, Handover),
     /// Write the answer; what follows on TCP is a client stream from its start.
     Fresh(JoinAnswer),
     /// Write the answer and close.
     Refused(JoinAnswer),
-    /// Another edge of the fleet answered the client: forward the stream there, frame and all.
-    /// Where that cannot be, ask [`Server::handle_join_here`] instead.
+    /// Another edge of the fleet answered the client: forward the stream there, frame included. If
+    /// that is impossible, call [`Server::handle_join_here`] instead.
     Elsewhere(EdgeNumber),
 }
 
 /// A TCP stream that began with a ClientHello instead of a join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attachment {
-    /// Its ClientHello runs already: no frame is written, the handover's bytes go first.
+    /// Its ClientHello is already running: write no frame; the handover's bytes go first.
     Attached(Handover),
     /// An ordinary connection.
     New,
 }
 
-/// All sessions of one edge that are not joined, and the memory of those that just ended.
+/// All unjoined sessions of one edge, and a memory of those that just ended.
 ///
-/// Feed it datagrams and the origin's bytes; after each call take [`poll_event`](Self::poll_event)
-/// and [`poll_transmit`](Self::poll_transmit) until they are empty, and call
-/// [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout). Memory and
-/// work are bounded by [`limits`](crate::limits), whoever sends.
+/// Feed it datagrams and the origin's bytes. After each call, drain
+/// [`poll_event`](Self::poll_event) and [`poll_transmit`](Self::poll_transmit), and call
+/// [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout).
+/// [`limits`](crate::limits) bound memory and work, whoever sends.
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
-    /// Routes to other edges; `None`: this edge is alone.
+    /// Fleet routing; `None` if this edge is alone.
     routes: Option<Routes>,
     paused: bool,
     sessions: BTreeMap<SessionId, Session>,
-    /// Ends of sessions without a whole ClientHello, the oldest first; they may be displaced.
+    /// Deadlines of sessions without a whole ClientHello, oldest first; these may be evicted.
     gathering: BTreeSet<(Instant, SessionId)>,
     /// Ends of running sessions' promised time.
     running: BTreeSet<(Instant, SessionId)>,
-    /// Ends of running sessions that outlived it, the oldest first; they may be displaced.
+    /// Deadlines of running sessions that outlived their promised time, oldest first; these may be
+    /// evicted.
     spared: BTreeSet<(Instant, SessionId)>,
     admission: Admission,
     /// Sessions that ended: their datagrams are dropped, their joins refused.
     ended: Recent<SessionId, ()>,
     /// ClientHellos that started or ended.
     hellos: Recent<HelloHash, ()>,
-    /// ClientHellos of the sessions that run, however long.
+    /// ClientHellos of all running sessions, however old.
     running_hellos: BTreeMap<HelloHash, SessionId>,
     transmits: VecDeque<Transmit>,
-    /// Sessions whose first answer is owed: without payload, unless the origin is faster.
+    /// Sessions whose first answer is pending: without payload, unless the origin is faster.
     owed: VecDeque<SessionId>,
     events: VecDeque<ServerEvent>,
 }
 
 impl Server {
-    /// An edge without sessions.
+    /// Creates an edge without sessions.
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         Self {
@@ -170,34 +174,34 @@ impl Server {
         }
     }
 
-    /// Replaces the configuration but for the tag, by which running sessions go on.
+    /// Replaces the configuration except the tag, which running sessions rely on.
     pub const fn configure(&mut self, config: ServerConfig) {
         self.config = ServerConfig { tag: self.config.tag, ..config };
     }
 
-    /// Tells it of its fleet, or of new keys. Sessions that are there keep their tags.
+    /// Sets the fleet, or its new keys. Existing sessions keep their tags.
     pub fn set_routes(&mut self, routes: Option<Routes>) {
         self.routes = routes;
     }
 
-    /// Stops sessions from starting, while the driver could not serve one.
+    /// Stops or resumes starting sessions: for a driver that could not serve one.
     ///
-    /// Clients hear nothing then, and come over TCP. What runs goes on, and what is half there
-    /// waits.
+    /// While paused, clients get no answer and fall back to TCP. Running sessions continue, and
+    /// incomplete ones wait.
     pub const fn pause(&mut self, paused: bool) {
         self.paused = paused;
     }
 
-    /// Sessions that are not joined: addresses that are not proven.
+    /// Returns the number of unjoined sessions, whose addresses are unproven.
     #[must_use]
     pub fn unproven(&self) -> usize {
         self.sessions.len()
     }
 
-    /// A datagram `from` a client, sent to the own address `to`.
+    /// Takes a datagram `from` a client, sent to the local address `to`.
     ///
     /// # Errors
-    /// [`Discard`] where it was dropped; nothing is to be done about it but count.
+    /// [`Discard`] if it was dropped; the caller need only count it.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -220,7 +224,7 @@ impl Server {
         result
     }
 
-    /// Bytes of the origin. Returns how many were taken; the rest waits for the join.
+    /// Takes bytes from the origin. Returns how many were taken; the rest waits for the join.
     pub fn handle_origin_data(&mut self, id: SessionId, bytes: &[u8]) -> usize {
         let Some(session) = self.sessions.get_mut(&id) else {
             return 0;
@@ -230,17 +234,17 @@ impl Server {
         taken
     }
 
-    /// The origin's stream is finished behind the bytes taken so far.
+    /// Reports that the origin's stream is finished after the bytes taken so far.
     pub fn handle_origin_finished(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.end(OriginEnd::Finished);
         }
     }
 
-    /// The origin cannot be reached, or broke off.
+    /// Reports that the origin cannot be reached, or broke off.
     ///
-    /// If it sent nothing, the session is forgotten: the client's TCP stream starts anew and sees
-    /// for itself. Otherwise the client gets what there is, then the reset.
+    /// If it sent nothing, the server forgets the session: the client's TCP stream starts anew and
+    /// meets the same failure. Otherwise the client gets the bytes there are, then the reset.
     pub fn handle_origin_lost(&mut self, now: Instant, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -252,12 +256,11 @@ impl Server {
         }
     }
 
-    /// A join arrived on TCP from `peer`.
+    /// Takes a join that arrived on TCP from `peer`.
     ///
-    /// A session is joined once; a wrong key names another session, so it cannot be probed. With
-    /// another edge's tag it is for that edge to decide, also where the session is known here as
-    /// well: a copy of its flight may have come here, but what the client holds are the other's
-    /// bytes.
+    /// A session is joined once; a wrong key names another session, so keys cannot be probed. With
+    /// another edge's tag, that edge decides, even if this one knows the session: a copy of the
+    /// flight may have arrived here, but the client holds the other edge's bytes.
     pub fn handle_join(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
         match self.owner(join) {
             Some(edge) => JoinOutcome::Elsewhere(edge),
@@ -265,15 +268,15 @@ impl Server {
         }
     }
 
-    /// The other edge whose tag the join has.
+    /// Returns the other edge that the join's tag names.
     fn owner(&self, join: &Join) -> Option<EdgeNumber> {
         let routes = self.routes.as_ref()?;
         let owner = routes.owner(join.tag, &join.key.session_id())?;
         (owner != routes.own).then_some(owner)
     }
 
-    /// As [`handle_join`](Self::handle_join), but never elsewhere: for a join that another edge has
-    /// forwarded, and for one that could not be forwarded.
+    /// Handles a join as [`handle_join`](Self::handle_join) does, but always here: for one that
+    /// another edge has forwarded, and for one that could not be forwarded.
     pub fn handle_join_here(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
         let id = join.key.session_id();
         let from_start = join.client_offset == 0 && join.server_offset == 0;
@@ -283,20 +286,20 @@ impl Server {
             if !from_start || again {
                 return refused();
             }
-            // Its datagrams are only late now, and must not start a second stream.
+            // Its datagrams are late now, and must not start a second stream.
             self.ended.insert(now, id, ());
             return fresh();
         };
         let elsewhere = self.config.same_address && !session.is_from(peer.ip());
-        // The client was answered by another start of this edge, or by another edge, whose bytes it
-        // may hold.
+        // Another start of this edge, or another edge, answered the client, which may hold its
+        // bytes.
         let earlier = join.tag != session.tag && join.tag != RouteTag::default();
         if again {
             return refused();
         }
         if earlier && from_start && session.is_from(peer.ip()) {
             // A late copy of the flight started it: the stream that follows takes it over, and no
-            // other join.
+            // other join can.
             self.ended.insert(now, id, ());
             return fresh();
         }
@@ -314,11 +317,12 @@ impl Server {
         }
     }
 
-    /// A TCP stream from `peer` begins with the whole ClientHello `hello`, without a join.
+    /// Takes a TCP stream from `peer` that begins with the whole ClientHello `hello`, without a
+    /// join.
     ///
-    /// If that ClientHello runs for a session of the same address, the stream takes it over;
-    /// otherwise it is remembered, so that a late copy over UDP starts nothing, and its fragments
-    /// that came over UDP are forgotten.
+    /// If that ClientHello runs for a session of the same address, the stream takes the session
+    /// over. Otherwise the server remembers the ClientHello, so that a late copy over UDP starts
+    /// nothing, and forgets its fragments that came over UDP.
     pub fn handle_plain(&mut self, now: Instant, peer: SocketAddr, hello: &[u8]) -> Attachment {
         let hash = HelloHash::from_bytes(hello);
         let running =
@@ -335,8 +339,8 @@ impl Server {
         Attachment::New
     }
 
-    /// Gives back the place of a session whose ClientHello came on TCP: the oldest of the address
-    /// that holds nothing else.
+    /// Frees the slot of a session whose ClientHello came on TCP: the oldest of the address that
+    /// holds nothing else.
     fn forget_fragments(&mut self, now: Instant, address: IpAddr, hello: &[u8]) {
         let is_this = |id: &SessionId| {
             let session = self.sessions.get(id).filter(|session| !session.is_running());
@@ -348,7 +352,7 @@ impl Server {
         }
     }
 
-    /// The moment given by [`poll_timeout`](Self::poll_timeout) has come.
+    /// Reports that the time given by [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some((deadline, id)) = self.next_deadline() {
             if deadline > now {
@@ -362,13 +366,13 @@ impl Server {
         self.hellos.expire(now);
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.next_deadline().map(|(deadline, _)| deadline)
     }
 
-    /// The next datagram to send.
+    /// Returns the next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         while let Some(id) = self.owed.pop_front() {
             if let Some(session) = self.sessions.get_mut(&id) {
@@ -378,7 +382,7 @@ impl Server {
         self.transmits.pop_front()
     }
 
-    /// The next thing to do.
+    /// Returns the next task for the driver.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
         self.events.pop_front()
     }
@@ -413,14 +417,14 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the tag in responses of a session that begins now.
+    /// Returns the tag for the responses of a session that begins now.
     fn tag(&self, id: &SessionId) -> RouteTag {
         let start = u32::from_be_bytes(self.config.tag.0);
         self.routes.as_ref().map_or(self.config.tag, |routes| routes.tag(start, id))
     }
 
-    /// Ends the oldest session that outlived its promised time; false if there is none. For a
-    /// driver that needs its place.
+    /// Ends the oldest session that outlived its promised time; returns false if there is none. For
+    /// a driver that needs its slot.
     pub fn give_way(&mut self, now: Instant) -> bool {
         let oldest = self.spared.first().copied();
         if let Some((_, oldest)) = oldest {
@@ -436,7 +440,7 @@ impl Server {
         Some(())
     }
 
-    /// Sessions at one time at most.
+    /// Returns the maximum number of concurrent sessions.
     fn places(&self) -> usize {
         SESSIONS.min(self.config.origin_streams / UNPROVEN_SHARE)
     }
@@ -474,7 +478,8 @@ impl Server {
         Ok(())
     }
 
-    /// The ClientHello is whole: the session gets its first answer, and the origin its bytes.
+    /// Starts a session whose ClientHello is complete: it gets its first answer, and the origin its
+    /// bytes.
     fn start(&mut self, now: Instant, id: SessionId, hello: ClientHello) -> Result<(), Discard> {
         let hello_end = hello.end;
         let Some(session) = self.sessions.get_mut(&id) else {
@@ -515,8 +520,8 @@ impl Server {
         self.remove(now, id)?.hand_over(id, client_offset, server_offset)
     }
 
-    /// Keeps a session whose promised time is over, and whose origin is there, until somebody needs
-    /// its place, with at most half of all places for such sessions.
+    /// Keeps a session past its promised time, while its origin is open, until another needs its
+    /// slot; such sessions get at most half of all slots.
     fn spare(&mut self, now: Instant, id: SessionId) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
         if !session.is_origin_open() || !self.running.remove(&(session.deadline, id)) {
@@ -531,7 +536,7 @@ impl Server {
         true
     }
 
-    /// Ends a session that nobody will join; the origin's stream is closed.
+    /// Ends a session that nobody will join, and closes the origin's stream.
     fn end(&mut self, now: Instant, id: SessionId) {
         if self.remove(now, id).is_some_and(|session| session.is_running()) {
             self.events.push_back(ServerEvent::Expired { id });

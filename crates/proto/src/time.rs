@@ -11,19 +11,19 @@ impl Instant {
     /// The epoch itself.
     pub const ZERO: Self = Self(Duration::ZERO);
 
-    /// The moment `since_epoch` after the epoch.
+    /// Returns the moment `since_epoch` after the epoch.
     #[must_use]
     pub const fn from_epoch(since_epoch: Duration) -> Self {
         Self(since_epoch)
     }
 
-    /// Time since the epoch.
+    /// Returns the time since the epoch.
     #[must_use]
     pub const fn since_epoch(self) -> Duration {
         self.0
     }
 
-    /// Time from `earlier` to `self`; zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -46,24 +46,23 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// A moment on the wall clock: whole seconds since the start of 1970 in UTC, leap seconds not
-/// counted.
+/// A moment on the wall clock: whole seconds since the start of 1970 in UTC, without leap seconds.
 ///
-/// For what machines must agree on, or what outlives a process, such as the end of a cookie. The
-/// wall clock may be set, so it measures no waits: that is what [`Instant`] is for, and neither
-/// converts into the other.
+/// Used where machines must agree, or where the moment outlives a process, such as a cookie's
+/// expiry. The wall clock may be set, so it cannot measure waits: use [`Instant`] for those.
+/// Neither converts into the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixSeconds(pub u64);
 
 impl UnixSeconds {
-    /// Time from `earlier` to `self`; zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// The moment that many whole seconds later; a rest of less than a second is dropped.
+/// Adds whole seconds; a fraction of a second is dropped.
 impl Add<Duration> for UnixSeconds {
     type Output = Self;
 

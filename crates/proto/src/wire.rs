@@ -1,12 +1,14 @@
 //! The frames, byte for byte (docs/wire.md section 3). All numbers are big-endian.
 //!
-//! | frame | bytes |
-//! |---|---|
-//! | [`Request`], client to server, UDP | `08` · version/flags 1 · session id 12 · seq 1 · offset 3 · length 2 · payload · zero padding |
-//! | [`Response`], server to client, UDP | `09` · version/flags 1 · session id 12 · seq answered 1 · route tag 4 · ack 3 · offset 3 · payload |
-//! | [`Join`], client to server, TCP | `0a` · version/flags 1 · join key 16 · route tag 4 · client offset 3 · server offset 3 |
-//! | [`JoinAnswer`], server to client, TCP | `0b` · status 1 · server offset 3 |
-//! | [`Forward`], edge to edge, inside TLS | `0c` · version/flags 1 · client address 16 · client port 2 · [`Join`] 28 |
+//! * [`Request`], client to server, UDP: `08` · version/flags 1 · session id 12 · seq 1 · offset 3
+//!   · length 2 · payload · zero padding
+//! * [`Response`], server to client, UDP: `09` · version/flags 1 · session id 12 · seq answered 1 ·
+//!   route tag 4 · ack 3 · offset 3 · payload
+//! * [`Join`], client to server, TCP: `0a` · version/flags 1 · join key 16 · route tag 4 · client
+//!   offset 3 · server offset 3
+//! * [`JoinAnswer`], server to client, TCP: `0b` · status 1 · server offset 3
+//! * [`Forward`], edge to edge, inside TLS: `0c` · version/flags 1 · client address 16 · client
+//!   port 2 · [`Join`] 28
 //!
 //! The version is the high half of its byte; the flags, the low half, are sent as zero and ignored.
 
@@ -18,7 +20,7 @@ pub use crate::id::{JOIN_KEY_LEN, ROUTE_TAG_LEN, SESSION_ID_LEN};
 use crate::id::{JoinKey, RouteTag, SessionId};
 use crate::limits::{CLIENT_BYTES, DATAGRAM_MAX, REQUEST_MIN, SEQUENCES, SERVER_BYTES};
 
-/// The version spoken here.
+/// The supported version.
 pub const VERSION: u8 = 1;
 /// Bytes before the payload of a [`Request`].
 pub const REQUEST_HEADER: usize = 20;
@@ -30,12 +32,12 @@ pub const JOIN_LEN: usize = 28;
 pub const JOIN_ANSWER_LEN: usize = 5;
 /// Length of a [`Forward`].
 pub const FORWARD_LEN: usize = 20 + JOIN_LEN;
-/// Client bytes in one datagram at most.
+/// Maximum number of client bytes in one datagram.
 pub const REQUEST_PAYLOAD_MAX: usize = DATAGRAM_MAX - REQUEST_HEADER;
-/// Server bytes in one datagram at most.
+/// Maximum number of server bytes in one datagram.
 pub const RESPONSE_PAYLOAD_MAX: usize = DATAGRAM_MAX - RESPONSE_HEADER;
 
-/// First byte of a [`Join`]: no TLS record type, so TCP/443 serves both.
+/// First byte of a [`Join`]: not a TLS record type, so TCP/443 serves both.
 pub const JOIN_TYPE: u8 = 0x0a;
 const REQUEST_TYPE: u8 = 0x08;
 const RESPONSE_TYPE: u8 = 0x09;
@@ -47,11 +49,11 @@ const FORWARD_TYPE: u8 = 0x0c;
 pub struct Request<'a> {
     /// The session.
     pub id: SessionId,
-    /// Below [`SEQUENCES`], each used once.
+    /// Sequence number below [`SEQUENCES`]; each is used once.
     pub seq: u8,
-    /// Where the payload stands in the client stream.
+    /// Offset of the payload in the client stream.
     pub offset: u32,
-    /// Client bytes; none in an empty slot.
+    /// Client bytes; empty in an empty slot.
     pub payload: &'a [u8],
 }
 
@@ -74,9 +76,9 @@ impl<'a> Request<'a> {
         Ok(Self { id, seq, offset, payload })
     }
 
-    /// The datagram, padded with zeros to [`REQUEST_MIN`].
+    /// Returns the datagram, padded with zeros to [`REQUEST_MIN`].
     ///
-    /// The payload must not exceed [`REQUEST_PAYLOAD_MAX`]; what is over is left out.
+    /// The payload must not exceed [`REQUEST_PAYLOAD_MAX`]; the excess is left out.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let payload = self.payload.get(..REQUEST_PAYLOAD_MAX).unwrap_or(self.payload);
@@ -102,13 +104,13 @@ pub struct Response<'a> {
     pub id: SessionId,
     /// The request that this answers.
     pub seq: u8,
-    /// To be repeated in the join.
+    /// Route tag, which the client repeats in the join.
     pub tag: RouteTag,
     /// Client bytes that the server has, counted from the start of the stream.
     pub ack: u32,
-    /// Where the payload stands in the server stream.
+    /// Offset of the payload in the server stream.
     pub offset: u32,
-    /// Server bytes; none in a pure acknowledgement.
+    /// Server bytes; empty in a pure acknowledgement.
     pub payload: &'a [u8],
 }
 
@@ -132,7 +134,7 @@ impl<'a> Response<'a> {
         Ok(Self { id, seq, tag, ack, offset, payload })
     }
 
-    /// The datagram. The payload must not exceed [`RESPONSE_PAYLOAD_MAX`].
+    /// Returns the datagram. The payload must not exceed [`RESPONSE_PAYLOAD_MAX`].
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(RESPONSE_HEADER + self.payload.len());
@@ -147,16 +149,16 @@ impl<'a> Response<'a> {
     }
 }
 
-/// First bytes on TCP of a client whose session goes on there; the client stream follows.
+/// First bytes on TCP of a client whose session continues there; the client stream follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join {
     /// Proves ownership of the session.
     pub key: JoinKey,
-    /// As in the last [`Response`].
+    /// Tag of the last [`Response`].
     pub tag: RouteTag,
-    /// Where the client stream goes on.
+    /// Offset from which the client stream continues.
     pub client_offset: u32,
-    /// Where the server stream is to go on.
+    /// Offset from which the server stream should continue.
     pub server_offset: u32,
 }
 
@@ -172,7 +174,7 @@ impl Join {
         Ok(Self { key, tag, client_offset: fields.u24()?, server_offset: fields.u24()? })
     }
 
-    /// The frame.
+    /// Returns the frame.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(JOIN_LEN);
@@ -185,18 +187,18 @@ impl Join {
     }
 }
 
-/// First bytes of a stream between two edges: a join that came to the one, for the other
+/// First bytes of a stream between two edges: a join that arrived at one edge, for the other
 /// (docs/wire.md section 10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Where the join came from: the client's address on TCP.
+    /// The client's address on TCP, from which the join came.
     pub client: SocketAddr,
     /// The client's own frame.
     pub join: Join,
 }
 
 impl Forward {
-    /// Reads a frame of exactly [`FORWARD_LEN`] bytes. An IPv4 address comes back as such.
+    /// Reads a frame of exactly [`FORWARD_LEN`] bytes. Returns an IPv4-mapped address as IPv4.
     ///
     /// # Errors
     /// [`WireError`], on which the connection is closed.
@@ -208,7 +210,7 @@ impl Forward {
         Ok(Self { client: SocketAddr::new(address, port), join })
     }
 
-    /// The frame.
+    /// Returns the frame.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let address = match self.client.ip() {
@@ -224,23 +226,23 @@ impl Forward {
     }
 }
 
-/// Answer of the server to a join.
+/// The server's decision on a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// The session goes on.
+    /// The session continues.
     Joined,
-    /// The session is not known; the stream, which starts at 0, is a new one.
+    /// The session is unknown; the stream, which starts at 0, is a new one.
     Fresh,
     /// Neither is possible; the connection is closed.
     Refused,
 }
 
-/// First bytes on TCP of a server that was sent a [`Join`]; the server stream follows.
+/// First bytes on TCP of a server that received a [`Join`]; the server stream follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinAnswer {
-    /// Answer about the session.
+    /// Decision on the session.
     pub status: Status,
-    /// Where the server stream goes on.
+    /// Offset from which the server stream continues.
     pub server_offset: u32,
 }
 
@@ -263,7 +265,7 @@ impl JoinAnswer {
         Ok(Self { status, server_offset: u24(offset) })
     }
 
-    /// The frame.
+    /// Returns the frame.
     #[must_use]
     pub fn emit(&self) -> [u8; JOIN_ANSWER_LEN] {
         let status = match self.status {
@@ -276,14 +278,14 @@ impl JoinAnswer {
     }
 }
 
-/// Takes fields off the front of a frame, checked.
+/// Takes fields off the front of a frame, with bounds checks.
 struct Fields<'a> {
     length: usize,
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    /// Behind the first two bytes, which every frame has in common.
+    /// Checks the first two bytes, which every frame has in common, and starts after them.
     fn new(frame: &'a [u8], expected: u8) -> Result<Self, WireError> {
         let mut fields = Self { length: frame.len(), rest: frame };
         let [first] = fields.array().map_err(|_| WireError::NotOurs)?;

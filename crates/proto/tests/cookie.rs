@@ -1,4 +1,4 @@
-//! Invariants of every cookie, and both sides of each of its limits.
+//! Properties of every cookie, and both sides of each of its limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,21 +26,21 @@ fn client() -> IpAddr {
     address("192.0.2.1")
 }
 
-/// `EXPIRY` plus so many seconds.
+/// Returns `EXPIRY` plus `seconds`.
 fn at(seconds: i64) -> UnixSeconds {
     UnixSeconds(EXPIRY.0.checked_add_signed(seconds).unwrap())
 }
 
 #[test]
-fn a_cookie_lives_until_its_expiry_and_at_most_eight_hours() {
+fn a_cookie_expires_in_at_most_eight_hours() {
     let cookie = key(1).mint([7; 6], EXPIRY, client());
     let longest = i64::try_from(COOKIE_LIFE_MAX.as_secs()).unwrap();
-    // More than three turns of the 16 bits each way.
+    // More than three cycles of the 16 bits each way.
     for left in -200_000..=200_000 {
         let verdict = key(1).verify(&cookie, at(-left), client());
         let wanted = match left {
             left if (0..=longest).contains(&left) => Ok(EXPIRY),
-            // The 16 bits look alive, in another turn; the tag knows.
+            // The 16 bits look valid, in another cycle; the tag reveals it.
             left if left.rem_euclid(1 << 16) <= longest => Err(CookieError::Tag),
             _ => Err(CookieError::Expired),
         };
@@ -49,13 +49,13 @@ fn a_cookie_lives_until_its_expiry_and_at_most_eight_hours() {
 }
 
 #[test]
-fn lives_are_those_of_the_design() {
+fn lifetimes_match_the_design() {
     assert_eq!(COOKIE_LIFE, Duration::from_secs(3600));
     assert_eq!(COOKIE_LIFE_MAX, Duration::from_secs(28_800));
 }
 
 #[test]
-fn a_cookie_is_its_clients_alone() {
+fn a_cookie_works_only_for_its_client() {
     for (minted_for, others, strangers) in [
         (
             "192.0.2.1",
@@ -83,7 +83,7 @@ fn a_cookie_is_its_clients_alone() {
 }
 
 #[test]
-fn every_single_bit_counts() {
+fn every_bit_matters() {
     let cookie = key(1).mint([7; 6], EXPIRY, client());
     for bit in 0..8 * COOKIE_LEN {
         let mut bytes = *cookie.as_bytes();
@@ -94,7 +94,7 @@ fn every_single_bit_counts() {
 }
 
 #[test]
-fn either_half_of_another_key_makes_a_cookie_worthless() {
+fn a_cookie_needs_both_halves_of_its_key() {
     let cookie = CookieKey::new([1; 16], [2; 16]).mint([7; 6], EXPIRY, client());
     let verify = |tag, mask| CookieKey::new(tag, mask).verify(&cookie, at(-1), client());
     assert_eq!(verify([1; 16], [2; 16]), Ok(EXPIRY));
@@ -102,7 +102,7 @@ fn either_half_of_another_key_makes_a_cookie_worthless() {
     assert!(verify([1; 16], [9; 16]).is_err());
 }
 
-/// To somebody without the key, what follows the nonce is random, also for one client and one
+/// Checks that without the key everything after the nonce looks random, even for one client and
 /// expiry.
 #[test]
 fn cookies_of_one_client_have_nothing_in_common() {
@@ -123,7 +123,7 @@ fn cookies_of_one_client_have_nothing_in_common() {
 }
 
 #[test]
-fn a_ring_mints_with_the_current_key_and_takes_all_three() {
+fn a_ring_mints_with_the_current_key_and_verifies_with_all_three() {
     let ring = CookieRing { previous: Some(key(1)), current: key(2), next: Some(key(3)) };
     let minted = ring.mint([7; 6], EXPIRY, client());
     assert_eq!(minted, key(2).mint([7; 6], EXPIRY, client()));
@@ -142,7 +142,7 @@ fn a_ring_mints_with_the_current_key_and_takes_all_three() {
 }
 
 #[test]
-fn a_ring_of_one_key_is_enough() {
+fn a_ring_works_with_one_key() {
     let ring = CookieRing { previous: None, current: key(2), next: None };
     let cookie = ring.mint([7; 6], EXPIRY, client());
     assert_eq!(ring.verify(&cookie, EXPIRY, client()), Ok(EXPIRY));
@@ -150,7 +150,7 @@ fn a_ring_of_one_key_is_enough() {
 }
 
 #[test]
-fn only_sixteen_bytes_are_a_cookie() {
+fn a_cookie_has_sixteen_bytes() {
     for len in 0..40 {
         let bytes = vec![5; len];
         let cookie = Cookie::parse(&bytes);
@@ -160,7 +160,7 @@ fn only_sixteen_bytes_are_a_cookie() {
 }
 
 #[test]
-fn nothing_secret_is_shown() {
+fn debug_output_hides_secrets() {
     let ring = CookieRing { previous: None, current: key(77), next: None };
     let cookie = ring.mint([88; 6], EXPIRY, client());
     assert_eq!(format!("{cookie:?}"), "Cookie(..)");
@@ -169,7 +169,7 @@ fn nothing_secret_is_shown() {
 }
 
 #[test]
-fn an_offer_is_eighteen_bytes_and_its_life_is_cut_at_eight_hours() {
+fn an_offer_has_eighteen_bytes_and_a_lifetime_of_at_most_eight_hours() {
     let cookie = Cookie::new([5; 16]);
     for (seconds, read) in [(0, 0), (1, 1), (3600, 3600), (28_800, 28_800), (28_801, 28_800)] {
         let lifetime = Duration::from_secs(seconds);
@@ -188,7 +188,7 @@ fn an_offer_is_eighteen_bytes_and_its_life_is_cut_at_eight_hours() {
 }
 
 #[test]
-fn wall_time_adds_whole_seconds_and_stops_at_its_ends() {
+fn wall_time_adds_whole_seconds_and_saturates() {
     assert_eq!(UnixSeconds(5) + Duration::from_millis(1999), UnixSeconds(6));
     assert_eq!(UnixSeconds(u64::MAX) + Duration::from_secs(1), UnixSeconds(u64::MAX));
     assert_eq!(UnixSeconds(7).since(UnixSeconds(5)), Duration::from_secs(2));
@@ -205,7 +205,7 @@ fn addresses() -> impl Strategy<Value = IpAddr> {
 
 proptest! {
     #[test]
-    fn what_is_minted_is_taken(
+    fn minted_cookies_verify(
         tag: [u8; 16],
         mask: [u8; 16],
         nonce: [u8; 6],
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_not_minted_is_refused(
+    fn random_bytes_do_not_verify(
         bytes: [u8; 16],
         tag: [u8; 16],
         now: u64,
@@ -232,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn offers_are_read_as_they_were_written(cookie: [u8; 16], seconds in 0..=28_800_u64) {
+    fn offers_survive_a_round_trip(cookie: [u8; 16], seconds in 0..=28_800_u64) {
         let lifetime = Duration::from_secs(seconds);
         let offer = OfferedCookie { cookie: Cookie::new(cookie), lifetime };
         prop_assert_eq!(OfferedCookie::parse(&offer.emit()), Some(offer));

@@ -1,4 +1,5 @@
-//! The vectors of `docs/vectors` that specify cookies; the server's BPF program is held to the same.
+//! Checks cookies against the vectors of `docs/vectors`, as the tests of the server's BPF program
+//! do.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,7 +44,7 @@ fn cookies_are_minted_byte_for_byte() {
     }
 }
 
-/// The tag from the message that the file shows as a step on the way.
+/// Computes the tag from the message, which the file gives as an intermediate step.
 fn tag(block: &Block) -> [u8; 8] {
     let hash = SipHasher24::new_with_key(&block.array("tag_key"));
     hash.hash(&block.array::<32>("message")).to_le_bytes()

@@ -1,4 +1,4 @@
-//! Replays the committed corpora of `fuzz/`, so that what a fuzzer once reached stays reached.
+//! Replays the committed corpora of `fuzz/`, so that inputs a fuzzer once found stay covered.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 

@@ -1,4 +1,4 @@
-//! Recorded ClientHellos of real clients, whole and in every possible piece.
+//! Recorded ClientHellos of real clients, whole and cut at every position.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ impl Facts {
 }
 
 #[test]
-fn every_recording_has_facts_and_the_reader_finds_them() {
+fn the_reader_finds_the_facts_of_every_recording() {
     let recordings = recordings();
     let names: BTreeSet<_> = recordings.iter().map(|one| one.name.clone()).collect();
     assert_eq!(names, files());
@@ -55,7 +55,7 @@ fn every_recording_has_facts_and_the_reader_finds_them() {
 }
 
 #[test]
-fn a_hello_is_complete_with_its_last_byte_and_not_before() {
+fn a_hello_is_complete_only_with_its_last_byte() {
     for recorded in recordings() {
         for length in 0..=recorded.flight.len() {
             let progress = read(&recorded.flight[..length]);
@@ -90,7 +90,7 @@ fn records_of_any_size_carry_the_same_hello() {
 
 #[test]
 fn one_byte_records_are_never_complete_early() {
-    // The small ones: reading every prefix of them takes the square of their length.
+    // Only the small ones: reading every prefix takes time quadratic in their length.
     for recorded in recordings().iter().filter(|one| one.facts.end < 500) {
         let message = message(&recorded.flight[..recorded.facts.end]);
         let stream: Vec<u8> = message.chunks(1).flat_map(record).collect();
@@ -101,7 +101,7 @@ fn one_byte_records_are_never_complete_early() {
 }
 
 #[test]
-fn no_wrong_byte_makes_the_reader_panic_or_run_past_the_end() {
+fn a_wrong_byte_never_makes_the_reader_panic_or_overrun() {
     for recorded in recordings() {
         let mut flight = recorded.flight.clone();
         for at in 0..recorded.facts.end {
@@ -116,7 +116,7 @@ fn no_wrong_byte_makes_the_reader_panic_or_run_past_the_end() {
     }
 }
 
-/// The ticket that `openssl s_client -sess_in` offered: 16 bytes of key name first.
+/// Checks the ticket that `openssl s_client -sess_in` offered.
 #[test]
 fn the_identity_is_the_ticket() {
     let resumed = recordings();
@@ -130,7 +130,7 @@ fn the_identity_is_the_ticket() {
     assert!(flight.windows(ticket.len()).any(|part| part == ticket));
 }
 
-/// The handshake message inside the records.
+/// Returns the handshake message inside the records.
 fn message(mut stream: &[u8]) -> Vec<u8> {
     let mut message = Vec::new();
     while let [_, _, _, high, low, rest @ ..] = stream {

@@ -1,4 +1,4 @@
-//! ClientHellos that no good client sends, and the limits (RFC 8446 sections 4.1.2, 4.2, 5.1).
+//! ClientHellos that no correct client sends, and the limits (RFC 8446 sections 4.1.2, 4.2, 5.1).
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ const EARLY_DATA: u16 = 42;
 const SUPPORTED_VERSIONS: u16 = 43;
 const ECH: u16 = 0xfe0d;
 
-/// A ClientHello under construction, correct unless told otherwise.
+/// A ClientHello under construction, valid by default.
 #[derive(Clone, Debug)]
 struct Craft {
     session_id: Vec<u8>,
@@ -57,7 +57,7 @@ impl Craft {
         handshake(1, &body)
     }
 
-    /// In as few records as possible.
+    /// Returns the stream in as few records as possible.
     fn stream(&self) -> Vec<u8> {
         records(&self.message(), 1 << 14)
     }
@@ -66,7 +66,7 @@ impl Craft {
         whole(&self.stream())
     }
 
-    /// Padded by an extension so that the stream has `bytes`.
+    /// Adds a padding extension so that the stream has `bytes`.
     fn padded_to(self, bytes: usize) -> Self {
         let base = self.clone().with(PADDING, []).stream().len();
         self.with(PADDING, vec![0; bytes - base])
@@ -121,7 +121,7 @@ fn offered_psks(identities: &[&[u8]], binders: &[usize]) -> Vec<u8> {
 }
 
 #[test]
-fn the_crafted_hello_is_correct_by_itself() {
+fn the_default_hello_is_valid() {
     let hello = Craft::new().read().unwrap();
     assert!(hello.tls13);
     assert_eq!(hello.end, Craft::new().stream().len());
@@ -195,7 +195,7 @@ fn a_message_may_be_longer_than_its_records() {
 }
 
 #[test]
-fn bytes_behind_the_hello_are_not_looked_at_in_the_next_record_and_wrong_in_the_same() {
+fn bytes_after_the_hello_are_ignored_in_the_next_record_and_wrong_in_the_same() {
     let craft = Craft::new();
     let mut stream = craft.stream();
     let end = stream.len();
@@ -208,7 +208,7 @@ fn bytes_behind_the_hello_are_not_looked_at_in_the_next_record_and_wrong_in_the_
 }
 
 #[test]
-fn a_hello_fills_16_kib_and_not_one_byte_more() {
+fn a_hello_has_at_most_16_kib() {
     let craft = Craft::new().padded_to(CLIENT_BYTES);
     let stream = craft.stream();
     assert_eq!(stream.len(), CLIENT_BYTES);
@@ -222,7 +222,7 @@ fn a_hello_fills_16_kib_and_not_one_byte_more() {
 }
 
 #[test]
-fn records_count_to_the_limit() {
+fn record_headers_count_towards_the_limit() {
     let message = Craft::new().padded_to(4000).message();
     let stream = records(&message, 1);
     assert!(stream.len() > CLIENT_BYTES);
@@ -259,7 +259,7 @@ fn a_hello_without_an_extension_block_is_tls12() {
 }
 
 #[test]
-fn no_extension_comes_twice() {
+fn extensions_must_not_repeat() {
     for (number, body) in
         [(SERVER_NAME, host(b"a.example")), (EARLY_DATA, Vec::new()), (0x1234, vec![1])]
     {
@@ -270,7 +270,7 @@ fn no_extension_comes_twice() {
 }
 
 #[test]
-fn nothing_follows_pre_shared_key() {
+fn pre_shared_key_must_be_last() {
     let psk = offered_psks(&[b"ticket"], &[32]);
     let last = Craft::new().with(PRE_SHARED_KEY, psk);
     let hello = last.read().unwrap();
@@ -279,10 +279,10 @@ fn nothing_follows_pre_shared_key() {
 }
 
 #[test]
-fn every_identity_has_a_binder() {
+fn every_identity_needs_a_binder() {
     let psks = |body| Craft::new().with(PRE_SHARED_KEY, body).read();
     let two = psks(offered_psks(&[b"a", b"b"], &[32, 48])).unwrap();
-    assert_eq!(two.binder, Some(vec![1; 32]), "that of the first");
+    assert_eq!(two.binder, Some(vec![1; 32]), "the first identity's");
     assert_eq!(Craft::new().read().unwrap().binder, None);
     for wrong in [
         offered_psks(&[b"a", b"b"], &[32]),
@@ -298,14 +298,14 @@ fn every_identity_has_a_binder() {
 }
 
 #[test]
-fn early_data_and_ech_are_noticed() {
+fn the_reader_reports_early_data_and_ech() {
     let hello = Craft::new().with(EARLY_DATA, []).with(ECH, [1, 2, 3]);
     let hello = hello.read().unwrap();
     assert!(hello.early_data && hello.ech);
     assert_eq!(Craft::new().with(EARLY_DATA, [0]).read(), Err(Malformed));
 }
 
-/// A ticket of `length` bytes, all of them `fill`.
+/// Returns a ticket of `length` bytes `fill`.
 fn ticket(fill: u8, length: usize) -> Vec<u8> {
     vec![fill; length]
 }
@@ -321,7 +321,7 @@ fn the_cookie_is_the_start_of_the_first_ticket() {
 }
 
 #[test]
-fn a_ticket_has_a_least_length() {
+fn a_ticket_with_a_cookie_has_a_minimum_length() {
     for (length, cookie) in [(TICKET_MIN, true), (TICKET_MIN - 1, false), (32, false)] {
         let psks = offered_psks(&[&ticket(3, length)], &[32]);
         let hello = Craft::new().with(PRE_SHARED_KEY, psks).read().unwrap();
@@ -331,7 +331,7 @@ fn a_ticket_has_a_least_length() {
 }
 
 #[test]
-fn no_ticket_is_seen_before_tls_1_3_nor_under_ech() {
+fn there_is_no_ticket_before_tls_1_3_or_under_ech() {
     let psks = || offered_psks(&[&ticket(4, 200)], &[32]);
     let mut old = Craft::new();
     old.extensions = vec![(SUPPORTED_VERSIONS, vec![2, 3, 3]), (PRE_SHARED_KEY, psks())];
@@ -342,9 +342,9 @@ fn no_ticket_is_seen_before_tls_1_3_nor_under_ech() {
     assert_eq!((hidden.psk_identities.len(), hidden.ticket()), (1, None));
 }
 
-/// session_ticket (RFC 5077) is no pre_shared_key: what TLS 1.2 showed in clear is not read.
+/// Checks that session_ticket (RFC 5077) is not read: TLS 1.2 showed it in clear.
 #[test]
-fn the_ticket_of_tls_1_2_is_not_read() {
+fn a_ticket_of_tls_1_2_is_ignored() {
     const SESSION_TICKET: u16 = 35;
     let hello = Craft::new().with(SESSION_TICKET, ticket(5, 200)).read().unwrap();
     assert_eq!(hello.ticket(), None);
@@ -417,7 +417,7 @@ fn host_names_end_at_253_bytes_and_labels_at_63() {
 }
 
 #[test]
-fn an_address_is_no_name() {
+fn an_address_is_not_a_name() {
     for address in [&b"192.0.2.1"[..], b"2001:db8::1", b"[2001:db8::1]", b"::ffff:192.0.2.1"] {
         assert_eq!(server_name(address), Ok(None));
     }
@@ -438,7 +438,7 @@ fn the_name_list_holds_one_host() {
     let address_first = [entry(0, b"192.0.2.1"), entry(0, b"b.example")].concat();
     assert_eq!(list(&address_first), Err(Malformed));
     assert_eq!(list(&[]), Err(Malformed), "an empty list");
-    assert_eq!(list(&[0, 0, 9, b'a']), Err(Malformed), "cut");
+    assert_eq!(list(&[0, 0, 9, b'a']), Err(Malformed), "truncated");
     let over = [host(b"a.example"), vec![0]].concat();
     assert_eq!(Craft::new().with(SERVER_NAME, over).read(), Err(Malformed));
     assert_eq!(Craft::new().with(SERVER_NAME, []).read(), Err(Malformed));
@@ -467,10 +467,11 @@ fn versions_come_in_pairs() {
     }
 }
 
-/// Returns all variations of [`Craft`].
+/// Generates variants of [`Craft`].
 fn crafts() -> impl Strategy<Value = Craft> {
-    let number = any::<u16>()
-        .prop_filter("known ones have a form", |number| ![0, 16, 41, 42, 43].contains(number));
+    let number = any::<u16>().prop_filter("known extensions have a format", |number| {
+        ![0, 16, 41, 42, 43].contains(number)
+    });
     let extensions =
         prop::collection::btree_map(number, prop::collection::vec(any::<u8>(), 0..300), 0..12);
     (extensions, 0..=32_usize).prop_map(|(extensions, session_id)| {
@@ -483,7 +484,7 @@ fn crafts() -> impl Strategy<Value = Craft> {
 
 proptest! {
     #[test]
-    fn unknown_extensions_never_hurt(craft in crafts(), size in 1..2000_usize) {
+    fn unknown_extensions_are_ignored(craft in crafts(), size in 1..2000_usize) {
         let stream = records(&craft.message(), size);
         if stream.len() <= CLIENT_BYTES {
             prop_assert_eq!(whole(&stream).unwrap().end, stream.len());
@@ -491,7 +492,11 @@ proptest! {
     }
 
     #[test]
-    fn no_prefix_of_a_hello_is_an_error(craft in crafts(), size in 1..2000_usize, cut: prop::sample::Index) {
+    fn no_prefix_of_a_hello_is_an_error(
+        craft in crafts(),
+        size in 1..2000_usize,
+        cut: prop::sample::Index,
+    ) {
         let stream = records(&craft.message(), size);
         if stream.len() <= CLIENT_BYTES {
             prop_assert_eq!(read(&stream[..cut.index(stream.len())]), Ok(Progress::Incomplete));
@@ -499,7 +504,7 @@ proptest! {
     }
 
     #[test]
-    fn an_error_stays_one_whatever_follows(
+    fn later_bytes_do_not_repair_an_error(
         craft in crafts(),
         at: prop::sample::Index,
         wrong in 1..=255_u8,
@@ -511,13 +516,15 @@ proptest! {
         let early = read(&stream[..cut.index(stream.len())]);
         match (early, read(&stream)) {
             (Err(first), last) => prop_assert_eq!(last, Err(first)),
-            (Ok(Progress::Complete(first)), last) => prop_assert_eq!(last, Ok(Progress::Complete(first))),
+            (Ok(Progress::Complete(first)), last) => {
+                prop_assert_eq!(last, Ok(Progress::Complete(first)));
+            }
             (Ok(Progress::Incomplete), _) => {}
         }
     }
 
     #[test]
-    fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
+    fn the_reader_never_panics(bytes: Vec<u8>) {
         let _ = read(&bytes);
         let _ = read(&record([3, 1], &handshake(1, &bytes)));
     }

@@ -1,4 +1,4 @@
-//! The client's streams where the SYN took the first bytes along: no byte lost, none doubled.
+//! The client's streams if the SYN carried the first bytes: no byte lost, none duplicated.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn connected(client: &mut Client) -> Vec<u8> {
 }
 
 #[test]
-fn tcp_goes_on_behind_what_the_syn_took_along() {
+fn tcp_continues_after_the_data_in_the_syn() {
     for taken in 0..=HELLO.len() {
         let mut client = client();
         assert_eq!(client.stream(), HELLO);
@@ -42,7 +42,7 @@ fn a_connection_without_syn_data_begins_at_the_start() {
 }
 
 #[test]
-fn no_more_is_left_out_than_was_written() {
+fn syn_data_is_capped_at_the_bytes_written() {
     let mut client = client();
     client.handle_syn_data(HELLO.len() + 1);
     client.handle_app_data(NOW, b"more");
@@ -50,7 +50,7 @@ fn no_more_is_left_out_than_was_written() {
 }
 
 #[test]
-fn what_is_said_of_the_syn_after_it_connected_changes_nothing() {
+fn reports_about_the_syn_after_connecting_change_nothing() {
     let mut client = client();
     assert_eq!(connected(&mut client), HELLO);
     client.handle_syn_data(5);
@@ -58,7 +58,7 @@ fn what_is_said_of_the_syn_after_it_connected_changes_nothing() {
     assert_eq!(client.poll_tcp().unwrap(), b"more");
 }
 
-/// Where datagrams were offered, the edge's stream is theirs: it starts anew on TCP.
+/// A client that may send datagrams starts its stream anew on TCP.
 #[test]
 fn datagrams_and_data_in_the_syn_exclude_each_other() {
     let mut client = client();
@@ -69,7 +69,7 @@ fn datagrams_and_data_in_the_syn_exclude_each_other() {
 }
 
 #[test]
-fn a_stream_that_ends_with_the_syn_ends_in_order() {
+fn a_stream_that_ends_in_the_syn_ends_normally() {
     let mut client = client();
     client.handle_syn_data(HELLO.len());
     client.handle_app_finished(NOW);

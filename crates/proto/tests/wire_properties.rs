@@ -1,4 +1,4 @@
-//! Invariants of every frame and of every corruption of one.
+//! Properties of every frame and of every corruption of one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use headstart_proto::{JoinKey, RouteTag, SessionId, WireError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A payload and an offset at which it fits into `limit` bytes.
+/// Generates a payload and an offset at which it fits into `limit` bytes.
 fn piece(longest: usize, limit: usize) -> impl Strategy<Value = (Vec<u8>, u32)> {
     vec(any::<u8>(), 0..=longest).prop_flat_map(move |payload| {
         let last = u32::try_from(limit - payload.len()).unwrap();
@@ -136,7 +136,7 @@ fn response() -> Vec<u8> {
 }
 
 #[test]
-fn a_cut_request_is_none() {
+fn a_truncated_request_is_invalid() {
     let bytes = request();
     assert_eq!(bytes.len(), DATAGRAM_MAX);
     for length in 0..bytes.len() {
@@ -146,7 +146,7 @@ fn a_cut_request_is_none() {
 }
 
 #[test]
-fn a_cut_response_is_none_until_its_header_is_there() {
+fn a_response_without_a_whole_header_is_invalid() {
     let bytes = response();
     for length in 0..bytes.len() {
         match Response::parse(&bytes[..length]) {
@@ -161,7 +161,7 @@ fn a_cut_response_is_none_until_its_header_is_there() {
 }
 
 #[test]
-fn no_wrong_byte_makes_a_parser_panic() {
+fn wrong_bytes_never_make_a_parser_panic() {
     for at in 0..JOIN_LEN.max(60) {
         for wrong in 0..=255 {
             let mut bytes = request();
@@ -178,7 +178,7 @@ fn no_wrong_byte_makes_a_parser_panic() {
 }
 
 #[test]
-fn every_first_byte_but_one_is_not_ours() {
+fn each_frame_has_one_valid_first_byte() {
     for first in 0..=255_u8 {
         let ours = |result: Result<(), WireError>| result != Err(WireError::NotOurs);
         let mut bytes = request();
@@ -195,13 +195,13 @@ fn every_first_byte_but_one_is_not_ours() {
     }
 }
 
-/// The first bytes are no TLS record type (RFC 8446 section 5.1) and none of RFC 9443.
+/// The first bytes are neither TLS record types (RFC 8446 section 5.1) nor those of RFC 9443.
 #[test]
-fn first_bytes_are_free() {
+fn first_bytes_are_unassigned() {
     let firsts = [request()[0], response()[0]];
     assert!(firsts.iter().all(|first| (4..=15).contains(first)));
 }
 
-/// The byte rule: the smallest request allows the largest response, and no smaller one would.
+/// The amplification limit: the smallest request allows the largest response; no smaller one would.
 const _: () = assert!(REQUEST_MIN * AMPLIFICATION >= DATAGRAM_MAX);
 const _: () = assert!((REQUEST_MIN - 1) * AMPLIFICATION < DATAGRAM_MAX);

@@ -1,4 +1,4 @@
-//! The vectors of `docs/vectors`: every file is read, every block checked both ways.
+//! The vectors of `docs/vectors`: reads every file, and checks every block both ways.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -18,7 +18,7 @@ use headstart_proto::{
     EdgeNumber, JoinKey, RouteKey, RouteRing, RouteTag, Routes, SessionId, WireError,
 };
 
-/// A frame in its typed form, whatever its kind.
+/// A frame of any kind in its typed form.
 #[derive(Debug, PartialEq)]
 enum Frame<'a> {
     Request(Request<'a>),
@@ -36,7 +36,7 @@ impl<'a> Frame<'a> {
             "join" => Join::parse(bytes.try_into().expect("28 bytes")).map(Self::Join),
             "answer" => JoinAnswer::parse(bytes.try_into().expect("5 bytes")).map(Self::Answer),
             "forward" => Forward::parse(bytes.try_into().expect("48 bytes")).map(Self::Forward),
-            other => panic!("no frame is called {other}"),
+            other => panic!("unknown frame {other}"),
         }
     }
 
@@ -50,7 +50,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// As the fields of a block say.
+    /// Builds the frame that the fields of a block describe.
     fn from_block(block: &Block, payload: &'a [u8]) -> Self {
         match block.text("frame") {
             "request" => Self::Request(Request {
@@ -75,7 +75,7 @@ impl<'a> Frame<'a> {
                 status: status(block.text("status")),
                 server_offset: block.number("server_offset"),
             }),
-            other => panic!("no frame is called {other}"),
+            other => panic!("unknown frame {other}"),
         }
     }
 }
@@ -94,7 +94,7 @@ fn status(name: &str) -> Status {
         "joined" => Status::Joined,
         "fresh" => Status::Fresh,
         "refused" => Status::Refused,
-        other => panic!("no status is called {other}"),
+        other => panic!("unknown status {other}"),
     }
 }
 
@@ -102,8 +102,8 @@ fn status(name: &str) -> Status {
 fn every_file_is_checked_by_a_test() {
     let frames = ["errors.txt", "frames.txt", "ids.txt", "lenient.txt", "route_tags.txt"];
     let cookies = ["cookie_checks.txt", "cookies.txt", "fop_extension.txt", "siphash.txt"];
-    // Of keys by crates/tls/tests/keys/vectors.rs, of cookies by cookie_vectors.rs, of databases by
-    // crates/pageload/tests/databases.
+    // crates/tls/tests/keys/vectors.rs checks keys, cookie_vectors.rs cookies, and
+    // crates/pageload/tests/databases databases.
     let others = ["extension_database.txt", "keys.txt", "page_databases.txt"];
     let checked = frames.into_iter().chain(cookies).chain(others);
     let mut checked: BTreeSet<String> = checked.map(str::to_owned).collect();
@@ -126,7 +126,7 @@ fn frames_are_read_and_written() {
 }
 
 #[test]
-fn what_a_receiver_does_not_look_at_changes_nothing() {
+fn ignored_fields_change_nothing() {
     for block in &read("lenient.txt") {
         let (bytes, payload) = (block.bytes("bytes"), block.payload());
         let frame = Frame::from_block(block, &payload);
@@ -137,7 +137,7 @@ fn what_a_receiver_does_not_look_at_changes_nothing() {
 }
 
 #[test]
-fn errors_are_the_named_ones() {
+fn errors_match_the_named_ones() {
     let mut seen = BTreeSet::new();
     for block in &read("errors.txt") {
         let bytes = block.bytes("bytes");
@@ -168,7 +168,8 @@ fn route_tags_name_the_edge() {
         let (routes, id) = (Routes { own, ring }, SessionId(block.array("id")));
         let tag = RouteTag(block.array("tag"));
         assert_eq!(routes.tag(block.number("start"), &id), tag, "{block:?}");
-        // Of a tag that had to be another nobody learns the owner; the edge itself still knows its own.
+        // Others cannot learn the owner of a tag that had to be replaced; the edge still knows its
+        // own.
         if tag != RouteTag([0xff; 4]) {
             assert_eq!(routes.owner(tag, &id), Some(own), "{block:?}");
         }

@@ -1,4 +1,5 @@
-//! Links the core into a static library without std: fails to build if anything below brings std.
+//! Links the core into a static library without std: the build fails if any dependency pulls std
+//! in.
 //!
 //! `./check.sh no_std`
 #![no_std]

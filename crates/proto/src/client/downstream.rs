@@ -9,16 +9,16 @@ use crate::reassembly::Reassembly;
 
 #[derive(Debug)]
 pub(super) struct Downstream {
-    /// From datagrams; `None` once TCP alone carries the stream.
+    /// Bytes from datagrams; `None` once only TCP carries the stream.
     udp: Option<Reassembly>,
-    /// True if bytes from datagrams may reach the application.
+    /// True once bytes from datagrams may reach the application.
     open: bool,
     /// Bytes of the stream given to the application so far.
     released: usize,
-    /// Where the next byte of TCP stands in the stream.
+    /// Offset in the stream of the next byte from TCP.
     tcp_offset: usize,
     to_app: Vec<u8>,
-    /// True if the first bytes came over UDP; until told.
+    /// True if the first bytes came over UDP; taken once by `take_first_source`.
     first_source: Option<bool>,
     finished: bool,
 }
@@ -36,7 +36,7 @@ impl Downstream {
         }
     }
 
-    /// A piece from a datagram.
+    /// Stores a piece from a datagram.
     pub(super) fn insert(&mut self, offset: u32, piece: &[u8]) -> Result<(), Misfit> {
         let Some(udp) = &mut self.udp else {
             return Ok(());
@@ -46,13 +46,13 @@ impl Downstream {
         Ok(())
     }
 
-    /// From now on, what datagrams bring in order may reach the application.
+    /// Lets in-order bytes from datagrams reach the application from now on.
     pub(super) fn release(&mut self) {
         self.open = true;
         self.release_prefix();
     }
 
-    /// Discards what has not reached the application: another stream takes its place.
+    /// Drops the bytes that have not reached the application: another stream replaces this one.
     pub(super) fn discard_unreleased(&mut self) {
         self.udp = None;
     }
@@ -61,7 +61,7 @@ impl Downstream {
         self.tcp_offset = usize::try_from(offset).unwrap_or(usize::MAX);
     }
 
-    /// Bytes from TCP, of which the application may have the first already.
+    /// Appends bytes from TCP; the application may already have the first of them.
     pub(super) fn append(&mut self, bytes: &[u8]) {
         let known = self.released.saturating_sub(self.tcp_offset);
         self.tcp_offset = self.tcp_offset.saturating_add(bytes.len());
@@ -85,23 +85,23 @@ impl Downstream {
         self.finished && self.to_app.is_empty()
     }
 
-    /// Bytes given to the application, which bind the client to the session.
+    /// Returns the number of bytes given to the application, which commit the client to the
+    /// session.
     pub(super) fn released(&self) -> u32 {
         u32::try_from(self.released).unwrap_or(u32::MAX)
     }
 
-    /// Returns true if TCP alone carries the stream, and nothing is queued.
+    /// Returns true if TCP alone carries the stream and nothing is queued.
     pub(super) const fn is_transparent(&self) -> bool {
         self.tcp_offset >= self.released && self.to_app.is_empty()
     }
 
-    /// Returns true if TCP may bring more: it has not ended, and the application takes what there
-    /// is.
+    /// Returns true while TCP is open and the application keeps up.
     pub(super) const fn wants_more(&self) -> bool {
         !self.finished && self.to_app.len() < STREAM_BUFFER
     }
 
-    /// Once: whether the first bytes for the application came over UDP.
+    /// Returns once whether the first bytes for the application came over UDP.
     pub(super) fn take_first_source(&mut self) -> Option<bool> {
         self.first_source.take()
     }

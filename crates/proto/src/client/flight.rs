@@ -1,4 +1,4 @@
-//! The client's datagrams: its flight, then slots for the answers, which repeat it.
+//! The client's datagrams: its flight, then slots for the responses, which repeat the flight.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use crate::id::SessionId;
 use crate::limits::{REQUEST_MIN, SEQUENCES};
 use crate::wire::{REQUEST_HEADER, REQUEST_PAYLOAD_MAX, Request};
 
-/// Bytes that fit into a slot without making it longer.
+/// Payload bytes that fit into a slot without making it longer.
 const SLOT_PAYLOAD: usize = REQUEST_MIN - REQUEST_HEADER;
 
 #[derive(Debug)]
@@ -20,12 +20,12 @@ pub(super) struct Flight {
     phase: Phase,
     /// Sequence numbers used so far.
     used: u8,
-    /// Slots that were answered, a bit each.
+    /// Bitmap of the sequence numbers answered.
     answered: u16,
     queue: VecDeque<Vec<u8>>,
 }
 
-/// The ClientHello comes first, in one flight to one address; then, where allowed, early data.
+/// Progress of the flight: the ClientHello first, to one address; then early data where allowed.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     /// The stream has no whole ClientHello yet.
@@ -50,7 +50,7 @@ impl Flight {
         self.offered
     }
 
-    /// Queues what of `stream`, the client stream from its start, may go over UDP now.
+    /// Queues the part of `stream` (the client stream from its start) that may go over UDP now.
     pub(super) fn send(
         &mut self,
         stream: &[u8],
@@ -86,7 +86,7 @@ impl Flight {
         matches!(self.phase, Phase::Sent { .. })
     }
 
-    /// Returns the reason why nothing was sent, when TCP is connected.
+    /// Returns the reason why nothing was sent by the time TCP is connected.
     pub(super) const fn why_not(&self) -> PlainReason {
         match self.phase {
             _ if !self.offered => PlainReason::NotOffered,
@@ -110,7 +110,7 @@ impl Flight {
         seq < self.used
     }
 
-    /// Returns true if no answer to `seq` was taken yet.
+    /// Returns true if `seq` has not been answered yet.
     pub(super) const fn awaits_answer(&self, seq: u8) -> bool {
         self.answered & (1 << seq) == 0
     }
@@ -119,7 +119,7 @@ impl Flight {
         self.answered |= 1 << seq;
     }
 
-    /// Returns true if no more answers can come.
+    /// Returns true if every datagram sent has been answered.
     pub(super) const fn is_answered(&self) -> bool {
         self.answered.count_ones() == self.used as u32
     }
@@ -146,9 +146,8 @@ impl Flight {
         self.phase = Phase::Sent { hello_end, sent };
     }
 
-    /// A slot is as long as the byte rule wants it, so it repeats a piece of the ClientHello
-    /// instead of padding: a datagram of the flight may be lost where the pieces of its bytes
-    /// arrive.
+    /// Queues slots. The amplification limit sets their length, so each repeats a piece of the
+    /// ClientHello instead of padding: the copies replace a lost datagram of the flight.
     fn send_slots(&mut self, slots: u8, hello: &[u8], events: &mut VecDeque<ClientEvent>) {
         for (offset, piece) in pieces(hello).take(slots.into()) {
             let Some(seq) = self.queue_request(offset, piece) else {
@@ -166,8 +165,8 @@ impl Flight {
     }
 }
 
-/// Pieces of the ClientHello with their offsets, from its end to its start, and round again: the
-/// last datagram of a flight is the shortest, so the fewest slots make up for it.
+/// Yields pieces of the ClientHello with their offsets, from its end to its start, cyclically: the
+/// last datagram of a flight is the shortest, so the fewest slots can replace it.
 fn pieces(hello: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     let ends = (1..=hello.len()).rev().step_by(SLOT_PAYLOAD);
     ends.cycle().filter_map(|end| {
@@ -195,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn pieces_go_from_the_end_to_the_start_and_round_again() {
+    fn pieces_run_from_end_to_start_and_wrap_around() {
         assert_eq!(ranges(1500, 5), [(1109, 391), (718, 391), (327, 391), (0, 327), (1109, 391)]);
         assert_eq!(ranges(300, 2), [(0, 300), (0, 300)]);
     }
 
     #[test]
-    fn a_slot_holds_391_bytes_and_not_one_more() {
+    fn a_slot_holds_at_most_391_bytes() {
         assert_eq!(ranges(391, 2), [(0, 391), (0, 391)]);
         assert_eq!(ranges(392, 3), [(1, 391), (0, 1), (1, 391)]);
         assert_eq!(ranges(782, 3), [(391, 391), (0, 391), (391, 391)]);

@@ -12,7 +12,7 @@ use super::*;
 const ROOM: usize = 1180;
 const MS: Duration = Duration::from_millis(1);
 
-/// When the tests begin: not at the epoch.
+/// Time at which the tests begin: not the epoch.
 const BEGIN: Instant = Instant::from_epoch(Duration::from_secs(7));
 
 fn vector16(body: &[u8]) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn record(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind, 3, 3][..], &vector16(body)].concat()
 }
 
-/// A ClientHello of TLS 1.3 with these extensions besides.
+/// Builds a ClientHello of TLS 1.3 with these additional extensions.
 fn hello_with(extensions: &[u8]) -> Vec<u8> {
     let extensions = [extension(43, &[2, 3, 4]), extensions.to_vec()].concat();
     let body =
@@ -37,13 +37,13 @@ fn hello_with(extensions: &[u8]) -> Vec<u8> {
     record(22, &[&[1][..], &length, &body].concat())
 }
 
-/// A ClientHello that makes its stream `bytes` long.
+/// Builds a ClientHello that makes its stream `bytes` long.
 fn hello(bytes: usize) -> Vec<u8> {
     let padding = bytes - hello_with(&extension(21, &[])).len();
     hello_with(&extension(21, &vec![0; padding]))
 }
 
-/// Announces early data.
+/// Builds a ClientHello that announces early data.
 fn resuming() -> Vec<u8> {
     let identity = [vector16(&[0xc0; 208]), vec![0; 4]].concat();
     let binder = [&[32][..], &[0; 32]].concat();
@@ -61,7 +61,7 @@ fn offered() -> FastOpen {
     fast
 }
 
-/// One whose SYN left with data at the beginning.
+/// Returns one whose SYN left with data at the beginning.
 fn sent(rtt: Option<Duration>) -> FastOpen {
     let mut fast = FastOpen::new(ROOM);
     fast.offer(BEGIN, rtt);
@@ -84,7 +84,7 @@ fn refused(fast: &mut FastOpen) -> NotFast {
 }
 
 #[test]
-fn without_an_offer_no_syn_waits() {
+fn a_syn_does_not_wait_without_an_offer() {
     let mut fast = FastOpen::new(ROOM);
     fast.handle_app_data(BEGIN, &hello(300));
     assert!(!fast.is_waiting() && fast.poll_flight().is_none() && fast.poll_timeout().is_none());
@@ -93,11 +93,11 @@ fn without_an_offer_no_syn_waits() {
 }
 
 #[test]
-fn a_client_hello_that_is_there_leaves_at_once() {
+fn a_ready_client_hello_leaves_at_once() {
     let mut fast = FastOpen::new(ROOM);
     fast.handle_app_data(BEGIN, &hello(300));
     fast.offer(BEGIN, None);
-    assert!(fast.is_waiting(), "the SYN has to take it along");
+    assert!(fast.is_waiting(), "the SYN has to carry it");
     let flight = fast.poll_flight().unwrap();
     assert_eq!((flight.bytes, flight.hello, flight.ticket_cookie), (300, 300, None));
     assert!(fast.poll_flight().is_none() && fast.is_waiting());
@@ -108,7 +108,7 @@ fn a_client_hello_that_is_there_leaves_at_once() {
 }
 
 #[test]
-fn the_syn_waits_for_the_client_hello_and_not_longer_than_the_limit() {
+fn the_syn_waits_for_the_client_hello_up_to_the_limit() {
     let mut fast = offered();
     assert_eq!(events(&mut fast), [FastOpenEvent::Waiting]);
     assert_eq!(fast.poll_timeout(), Some(BEGIN + SYN_DATA_WAIT));
@@ -124,7 +124,7 @@ fn the_syn_waits_for_the_client_hello_and_not_longer_than_the_limit() {
     fast.handle_timeout(BEGIN + SYN_DATA_WAIT);
     assert_eq!(refused(&mut fast), NotFast::HelloLate);
     fast.handle_app_data(BEGIN + SYN_DATA_WAIT, &whole);
-    assert!(fast.poll_flight().is_none(), "too late is too late");
+    assert!(fast.poll_flight().is_none(), "the SYN has left");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn one_wait_covers_the_offer_and_the_client_hello() {
 }
 
 #[test]
-fn a_client_hello_fits_up_to_the_last_byte() {
+fn a_client_hello_may_fill_the_room_exactly() {
     let mut fast = offered();
     fast.handle_app_data(BEGIN, &hello(ROOM));
     assert_eq!(fast.poll_flight().unwrap().bytes, ROOM);
@@ -161,7 +161,7 @@ fn a_client_hello_fits_up_to_the_last_byte() {
     fast.handle_app_data(BEGIN, &hello(ROOM + 1));
     assert_eq!(refused(&mut fast), NotFast::TooLarge);
 
-    // It is clear before it is whole, and before the server is known.
+    // That is certain before it is complete, and before the server is known.
     let mut fast = FastOpen::new(ROOM);
     fast.expect(BEGIN);
     fast.handle_app_data(BEGIN, &hello(3000)[..=ROOM]);
@@ -169,7 +169,7 @@ fn a_client_hello_fits_up_to_the_last_byte() {
 }
 
 #[test]
-fn what_is_no_tls_does_not_wait() {
+fn other_protocols_do_not_wait() {
     let mut fast = offered();
     fast.handle_app_data(BEGIN, b"GET / HTTP/1.1\r\n");
     assert_eq!(refused(&mut fast), NotFast::NotTls);
@@ -179,7 +179,7 @@ fn what_is_no_tls_does_not_wait() {
 }
 
 #[test]
-fn early_data_that_is_announced_is_waited_for() {
+fn the_syn_waits_for_announced_early_data() {
     let (hello, early) = (resuming(), early_data());
     let mut fast = offered();
     fast.handle_app_data(BEGIN, &hello);
@@ -195,7 +195,7 @@ fn early_data_that_is_announced_is_waited_for() {
     let last = events(&mut fast).pop();
     assert_eq!(last, Some(FastOpenEvent::SynSent { bytes: all.len(), early_data: true }));
 
-    // If it does not come, the ClientHello leaves with the SYN all the same.
+    // Without the early data, the ClientHello still leaves with the SYN.
     let mut fast = offered();
     fast.handle_app_data(BEGIN, &hello);
     fast.handle_timeout(BEGIN + SYN_DATA_WAIT);
@@ -203,7 +203,7 @@ fn early_data_that_is_announced_is_waited_for() {
 }
 
 #[test]
-fn early_data_that_does_not_fit_goes_as_far_as_it_fits() {
+fn early_data_that_does_not_fit_is_cut() {
     let all = [resuming(), record(23, &[5; 3000])].concat();
     let mut fast = offered();
     fast.handle_app_data(BEGIN, &all);
@@ -211,7 +211,7 @@ fn early_data_that_does_not_fit_goes_as_far_as_it_fits() {
 }
 
 #[test]
-fn change_cipher_spec_alone_is_no_early_data() {
+fn change_cipher_spec_alone_is_not_early_data() {
     assert!(!holds_early_data(&record(20, &[1])));
     assert!(holds_early_data(&early_data()));
     assert!(!holds_early_data(&[]) && !holds_early_data(&[23, 3, 3, 0]));
@@ -234,14 +234,14 @@ fn a_syn_is_silent_after_300_ms_or_two_round_trips() {
 }
 
 #[test]
-fn a_syn_that_failed_is_followed_by_plain_tcp_once() {
+fn plain_tcp_follows_a_failed_syn_once() {
     let mut fast = sent(None);
     fast.handle_failed();
     fast.handle_failed();
     assert!(fast.poll_beside() && !fast.poll_beside());
     assert_eq!(events(&mut fast).pop(), Some(FastOpenEvent::Failed));
 
-    // After the silence it has company already.
+    // After the silence, plain TCP runs already.
     let mut fast = sent(None);
     fast.handle_timeout(BEGIN + SYN_SILENCE);
     assert!(fast.poll_beside());
@@ -250,7 +250,7 @@ fn a_syn_that_failed_is_followed_by_plain_tcp_once() {
 }
 
 #[test]
-fn what_each_end_says_of_the_path() {
+fn verdicts_on_the_path() {
     use Verdict::*;
     let taken = Winner::Syn { accepted: true };
     let bare = Winner::Syn { accepted: false };
@@ -282,9 +282,9 @@ fn what_each_end_says_of_the_path() {
     assert_eq!(offered().handle_connected(BEGIN, Winner::SameAddress), None);
 }
 
-/// Another address is tried after 250 ms, before the SYN counts as silent.
+/// A client tries another address after 250 ms, before the SYN counts as silent.
 #[test]
-fn who_is_overtaken_was_silent_for_two_round_trips_or_is_just_slow() {
+fn an_overtaken_syn_is_lost_after_two_round_trips_and_slow_before() {
     let overtaken = |rtt: Option<Duration>, after: Duration, took: Duration| {
         sent(rtt).handle_connected(BEGIN + after, Winner::Elsewhere { took })
     };
@@ -308,7 +308,7 @@ fn a_caller_without_a_cookie_lets_the_syn_go() {
     assert!(!fast.is_over());
 }
 
-/// Step that may happen to an undecided one.
+/// Something that may happen before the decision.
 #[derive(Clone, Debug)]
 enum Step {
     Expect,
@@ -338,8 +338,8 @@ fn streams() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: no SYN waits beyond the limit, and a flight fits the SYN
-    /// and holds a whole ClientHello.
+    /// In any order of events, no SYN waits beyond the limit, and a flight fits the SYN and holds a
+    /// whole ClientHello.
     #[test]
     fn no_wait_is_longer_and_no_flight_larger(
         stream in streams(),

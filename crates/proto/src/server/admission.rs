@@ -1,4 +1,4 @@
-//! Admission of unjoined sessions for each unproven address.
+//! Tracks and limits the unjoined sessions of each unproven address.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,8 +10,8 @@ use crate::limits::{SESSIONS_PER_ADDRESS, SESSIONS_PER_NETWORK};
 
 /// Sessions by network, the oldest first. A network has an entry only while it has a session.
 ///
-/// A look at one network is a look at no more than 2 x [`SESSIONS_PER_NETWORK`] places: those not
-/// spared are that many at most, and so are those that run and are spared.
+/// Visiting one network visits at most 2 x [`SESSIONS_PER_NETWORK`] slots: that many that are not
+/// spared, and that many that run or are spared.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     networks: BTreeMap<IpAddr, Vec<Place>>,
@@ -24,7 +24,7 @@ struct Place {
     stage: Stage,
 }
 
-/// Stage of a session.
+/// Progress of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Gathering,
@@ -46,7 +46,7 @@ impl Admission {
         Ok(())
     }
 
-    /// The oldest spared session that has to give way, now that one of `address` runs.
+    /// Returns the oldest spared session that has to give way now that one of `address` runs.
     pub(super) fn crowded_out(&self, address: IpAddr) -> Option<SessionId> {
         let (host, count) = self.count(address, |stage| stage != Stage::Gathering);
         let of_host = (host > SESSIONS_PER_ADDRESS).then(|| self::host(address));
@@ -79,14 +79,14 @@ impl Admission {
         }
     }
 
-    /// Sessions of the host that `address` belongs to, the oldest first.
+    /// Yields the sessions of the host that `address` belongs to, oldest first.
     pub(super) fn of_host(&self, address: IpAddr) -> impl Iterator<Item = SessionId> + '_ {
         let host = host(address);
         let places = self.of_network(address);
         places.filter(move |place| place.host == host).map(|place| place.id)
     }
 
-    /// Every session, with how far it is.
+    /// Yields every session with its stage.
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = (SessionId, Stage)> + '_ {
         self.networks.values().flatten().map(|place| (place.id, place.stage))
@@ -97,7 +97,7 @@ impl Admission {
         self.networks.is_empty()
     }
 
-    /// Sessions of the host and of its network whose stage counts.
+    /// Counts the sessions of the host and of its network whose stage matches.
     fn count(&self, address: IpAddr, counts: impl Fn(Stage) -> bool) -> (usize, usize) {
         let host = host(address);
         let counted = self.of_network(address).filter(|place| counts(place.stage));
@@ -111,7 +111,7 @@ impl Admission {
     }
 }
 
-/// An IPv4 address, or a /64 of IPv6.
+/// Returns the IPv4 address, or the /64 of an IPv6 address.
 fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => first_bits(v6, 64),
@@ -119,7 +119,7 @@ fn host(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A /24 of IPv4, or a /48 of IPv6.
+/// Returns the /24 of an IPv4 address, or the /48 of an IPv6 address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() >> 8 << 8)),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_gets_its_share_and_gives_it_back() {
+    fn an_address_gets_its_share_and_returns_it() {
         let mut admission = Admission::default();
         let address = IpAddr::from([192, 0, 2, 1]);
         assert_eq!(fill(&mut admission, core::iter::repeat_n(address, 20)), 16);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_host_is_its_64_and_its_network_its_48() {
+    fn ipv6_hosts_are_64s_and_networks_48s() {
         let address =
             |net: u16, host: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, net, 0, 0, 0, host));
         let mut admission = Admission::default();

@@ -1,16 +1,16 @@
-//! Memory of the last seconds, bounded.
+//! A bounded memory of the last seconds.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::limits::{HELLO_MEMORY, RECENT_ENTRIES};
 use crate::time::Instant;
 
-/// A map whose entries are forgotten [`HELLO_MEMORY`] after they were written, or when they are the
-/// oldest of more than [`RECENT_ENTRIES`].
+/// A map that forgets entries [`HELLO_MEMORY`] after they were written, or when they are the oldest
+/// of more than [`RECENT_ENTRIES`].
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     entries: BTreeMap<K, (Instant, V)>,
-    /// In order of time; an entry written again or forgotten leaves a stale one here.
+    /// Entries in order of time; one written again or forgotten leaves a stale one here.
     order: VecDeque<(Instant, K)>,
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use core::time::Duration;
 
     #[test]
-    fn entries_end_with_their_time() {
+    fn entries_expire() {
         let mut recent = Recent::default();
         recent.insert(Instant::ZERO, 1, 'a');
         let end = Instant::ZERO + HELLO_MEMORY;
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_written_again_lives_anew() {
+    fn rewriting_an_entry_renews_it() {
         let mut recent = Recent::default();
         recent.insert(Instant::ZERO, 1, 'a');
         let later = Instant::ZERO + Duration::from_secs(6);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_gives_way_one_over_the_limit() {
+    fn one_over_the_limit_evicts_the_oldest() {
         let mut recent = Recent::default();
         let at = |n: usize| Instant::ZERO + Duration::from_micros(n as u64);
         (0..RECENT_ENTRIES).for_each(|n| recent.insert(at(n), n, ()));

@@ -1,4 +1,4 @@
-//! One session that is not joined: what arrived, what is to be answered.
+//! One unjoined session: the bytes that arrived, and the answers it owes.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,31 +15,31 @@ use crate::wire::{RESPONSE_HEADER, Request, Response};
 
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The one address and port that its datagrams come from.
+    /// The only source address and port of its datagrams.
     pub(super) peer: SocketAddr,
-    /// The own address they come to.
+    /// The local address they are sent to.
     local: Option<IpAddr>,
     pub(super) deadline: Instant,
-    /// Tag of all its responses, whatever becomes of the keys meanwhile: clients take one tag only.
+    /// Tag of all its responses, even if keys change meanwhile: a client accepts only one tag.
     pub(super) tag: RouteTag,
     pub(super) phase: Phase,
     client: Reassembly,
-    /// Requests seen, a bit each.
+    /// Bitmap of the requests seen.
     seen: u16,
-    /// Requests to be answered yet, in order of arrival.
+    /// Requests not answered yet, in order of arrival.
     slots: VecDeque<Slot>,
     /// The server stream from its start.
     server: Vec<u8>,
-    /// Bytes of it that went out over UDP.
+    /// Bytes of it sent over UDP.
     sent: usize,
     end: OriginEnd,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase {
-    /// The ClientHello is not whole; nothing was answered.
+    /// The ClientHello is incomplete; nothing was answered.
     Gathering,
-    /// The origin works on it and got `passed` bytes of the client stream.
+    /// The origin is processing it and has received `passed` bytes of the client stream.
     Running { hello: HelloHash, passed: usize },
 }
 
@@ -80,7 +80,7 @@ impl Session {
         self.peer.ip().to_canonical() == address.to_canonical()
     }
 
-    /// Returns true if its fragments may be of this ClientHello.
+    /// Returns true if its fragments may belong to this ClientHello.
     pub(super) fn may_be(&self, hello: &[u8]) -> bool {
         self.client.is_part_of(hello)
     }
@@ -96,7 +96,7 @@ impl Session {
         !self.server.is_empty()
     }
 
-    /// Stores a request of `size` bytes on the wire and its slot.
+    /// Stores a request of `size` bytes on the wire, and its slot.
     pub(super) fn take_request(
         &mut self,
         from: SocketAddr,
@@ -118,7 +118,7 @@ impl Session {
         Ok(())
     }
 
-    /// The ClientHello, as soon as it is whole.
+    /// Returns the ClientHello, once it is complete.
     pub(super) fn parse_hello(&self) -> Result<Option<ClientHello>, Discard> {
         Ok(hello::read(self.client.prefix()).map_err(Discard::Hello)?.complete())
     }
@@ -127,7 +127,7 @@ impl Session {
         self.client.prefix().get(..end).unwrap_or_default()
     }
 
-    /// Client bytes in order that the origin did not get yet.
+    /// Takes the in-order client bytes that the origin has not received.
     pub(super) fn take_client_bytes(&mut self) -> Vec<u8> {
         let Phase::Running { passed, .. } = &mut self.phase else {
             return Vec::new();
@@ -146,7 +146,7 @@ impl Session {
         taken
     }
 
-    /// Bytes of memory held for both streams.
+    /// Returns the bytes of memory held for both streams.
     #[cfg(test)]
     pub(super) fn allocated(&self) -> usize {
         self.client.allocated() + self.server.capacity()
@@ -160,8 +160,8 @@ impl Session {
         self.end = end;
     }
 
-    /// Answers one slot without payload, if none was answered with bytes: the path works, whatever
-    /// the origin does.
+    /// Answers one slot without payload, unless one was answered with bytes: this shows the client
+    /// that the path works, whatever the origin does.
     pub(super) fn acknowledge(&mut self, id: SessionId, transmits: &mut VecDeque<Transmit>) {
         if self.sent > 0 {
             return;
@@ -192,8 +192,7 @@ impl Session {
         Transmit { to: self.peer, from: self.local, bytes: response.emit() }
     }
 
-    /// Returns true if a join may go on from these offsets: bytes that were received, bytes that
-    /// were sent.
+    /// Returns true if a join may continue from these offsets: bytes were received, and were sent.
     pub(super) fn allows(&self, client_offset: u32, server_offset: u32) -> bool {
         client_offset <= offset(self.client.prefix().len()) && server_offset <= offset(self.sent)
     }
@@ -213,7 +212,7 @@ impl Session {
     }
 }
 
-/// Streams over UDP end below 2^24 by [`CLIENT_BYTES`] and [`SERVER_BYTES`].
+/// Converts an offset. Streams over UDP end below 2^24 by [`CLIENT_BYTES`] and [`SERVER_BYTES`].
 fn offset(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The server alone: every limit at the limit and one over, and everything a stranger may try.
+//! The server alone: every limit at and one over the limit, and everything an attacker may try.
 
 mod operations;
 
@@ -24,13 +24,13 @@ fn key(number: u64) -> JoinKey {
     JoinKey::new(bytes)
 }
 
-/// Each `host` is in a network of its own.
+/// Returns an address in a network of its own for each `host`.
 fn peer(host: u64) -> SocketAddr {
     let [high, low] = u16::try_from(host).expect("a test has few hosts").to_be_bytes();
     SocketAddr::from((Ipv4Addr::new(10, high, low, 1), 4000))
 }
 
-/// A ClientHello of its own for each number, 52 bytes and then some.
+/// Builds a distinct ClientHello for each number, at least 56 bytes long.
 fn hello(number: u64, size: usize) -> Vec<u8> {
     let two = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
     let padding = size - 56;
@@ -67,13 +67,13 @@ impl Server {
         self.handle_datagram(at(0), from, None, datagram)
     }
 
-    /// Session `number` sends a whole ClientHello from `from`.
+    /// Sends a whole ClientHello for session `number` from `from`.
     fn begin(&mut self, number: u64, from: SocketAddr) -> Result<(), Discard> {
         self.datagram(from, &request(number, 0, 0, &hello(number, 100)))
     }
 
-    /// [`begin`](Self::begin), `number` milliseconds after the start, so that the lowest is the
-    /// oldest.
+    /// Does the same as [`begin`](Self::begin) `number` milliseconds after the start, so that the
+    /// lowest is the oldest.
     fn begin_in_turn(&mut self, number: u64, from: SocketAddr) -> Result<(), Discard> {
         let bytes = request(number, 0, 0, &hello(number, 100));
         self.handle_datagram(at(number), from, None, &bytes)
@@ -101,7 +101,7 @@ fn id(number: u64) -> SessionId {
 }
 
 #[test]
-fn a_whole_hello_starts_the_origin_once_and_is_acknowledged() {
+fn a_whole_hello_starts_one_origin_stream_and_is_acknowledged() {
     let mut server = server();
     assert_eq!(server.begin(1, peer(1)), Ok(()));
     let bytes = hello(1, 100);
@@ -118,7 +118,7 @@ fn a_whole_hello_starts_the_origin_once_and_is_acknowledged() {
 }
 
 #[test]
-fn a_paused_server_starts_nothing_and_goes_on_with_what_runs() {
+fn a_paused_server_starts_nothing_and_keeps_running_sessions() {
     let mut server = server();
     let (running, half) = (hello(1, 100), hello(2, 100));
     assert_eq!(server.begin(1, peer(1)), Ok(()));
@@ -133,11 +133,11 @@ fn a_paused_server_starts_nothing_and_goes_on_with_what_runs() {
     assert_eq!(server.transmitted().len(), 1);
     server.pause(false);
     assert_eq!(server.datagram(peer(2), &request(2, 2, 0, b"")), Ok(()));
-    assert_eq!(server.happened().len(), 1, "what was half there starts");
+    assert_eq!(server.happened().len(), 1, "the incomplete session starts");
 }
 
 #[test]
-fn sessions_per_address() {
+fn limits_sessions_per_address() {
     let mut server = server();
     let limit = u64::try_from(SESSIONS_PER_ADDRESS).unwrap();
     for number in 0..limit {
@@ -146,11 +146,11 @@ fn sessions_per_address() {
     let port = SocketAddr::new(peer(1).ip(), 5);
     assert_eq!(server.begin(limit, port), Err(Discard::AddressLimit));
     assert!(matches!(server.handle_join(at(1), port, &join(0, 0, 0)), JoinOutcome::Joined(..)));
-    assert_eq!(server.begin(limit, port), Ok(()), "a joined session counts no more");
+    assert_eq!(server.begin(limit, port), Ok(()), "a joined session no longer counts");
 }
 
 #[test]
-fn sessions_per_network() {
+fn limits_sessions_per_network() {
     let mut server = server();
     let host = |number: u64| SocketAddr::from(([192, 0, 2, u8::try_from(number).unwrap()], 9));
     let limit = u64::try_from(SESSIONS_PER_NETWORK).unwrap();
@@ -162,7 +162,7 @@ fn sessions_per_network() {
 }
 
 #[test]
-fn sessions_in_all_and_none_that_runs_is_evicted() {
+fn limits_all_sessions_and_evicts_no_running_one() {
     let mut server = server();
     let total = SESSIONS as u64;
     for number in 0..total {
@@ -177,7 +177,7 @@ fn sessions_in_all_and_none_that_runs_is_evicted() {
     assert_eq!(
         server.happened().len(),
         SESSIONS / 2,
-        "then half of the places are for those who wait"
+        "then waiting sessions may hold half of the slots"
     );
     server.handle_timeout(at(120_000));
     assert_eq!(server.happened().len(), SESSIONS / 2);
@@ -185,7 +185,7 @@ fn sessions_in_all_and_none_that_runs_is_evicted() {
 }
 
 #[test]
-fn unfinished_hellos_displace_only_their_like() {
+fn unfinished_hellos_evict_only_unfinished_hellos() {
     let mut server = server();
     let fragment = |number| request(number, 0, 0, &hello(number, 100)[..50]);
     server.begin(5000, peer(5000)).unwrap();
@@ -198,7 +198,7 @@ fn unfinished_hellos_displace_only_their_like() {
     assert_eq!(server.unproven(), 1 + SESSIONS_GATHERING, "the oldest gave way");
     assert!(!server.sessions.contains_key(&id(0)));
     assert!(server.sessions.contains_key(&id(1)) && server.sessions.contains_key(&id(5000)));
-    // Where running sessions fill the total, fragments give way to a new one until none is left.
+    // If running sessions fill the total, a new session evicts fragments until none is left.
     let mut server = Server::new(ServerConfig { origin_streams: 8, ..ServerConfig::default() });
     server.begin(1, peer(1)).unwrap();
     server.datagram(peer(2), &fragment(2)).unwrap();
@@ -218,7 +218,7 @@ fn unproven_sessions_get_their_share_of_origin_streams() {
 }
 
 #[test]
-fn fragments_live_for_their_time() {
+fn fragments_expire() {
     let mut server = server();
     let bytes = hello(1, 100);
     let first = request(1, 0, 0, &bytes[..50]);
@@ -233,7 +233,7 @@ fn fragments_live_for_their_time() {
 }
 
 #[test]
-fn a_running_session_lives_for_its_time_from_its_first_answer() {
+fn a_running_session_expires_counted_from_its_first_answer() {
     let mut server = server();
     let bytes = hello(1, 100);
     server.datagram(peer(1), &request(1, 0, 0, &bytes[..50])).unwrap();
@@ -242,7 +242,7 @@ fn a_running_session_lives_for_its_time_from_its_first_answer() {
     assert_eq!(server.poll_timeout(), Some(at(1999) + SESSION_LIFE));
     server.happened();
     server.handle_timeout(at(1999) + SESSION_LIFE);
-    assert_eq!(server.happened(), [], "nobody needs its place");
+    assert_eq!(server.happened(), [], "no other session needs its slot");
     assert_eq!(server.poll_timeout(), Some(at(1999) + SESSION_LIFE_SPARE));
     server.handle_timeout(at(1999) + SESSION_LIFE_SPARE);
     assert_eq!(server.happened(), [ServerEvent::Expired { id: id(1) }]);
@@ -251,14 +251,14 @@ fn a_running_session_lives_for_its_time_from_its_first_answer() {
 }
 
 #[test]
-fn a_session_is_spared_until_somebody_needs_its_place() {
+fn a_session_is_spared_until_another_needs_its_slot() {
     let mut server = server();
     let share = u64::try_from(SESSIONS_PER_ADDRESS).unwrap();
     (0..share).for_each(|number| server.begin_in_turn(number, peer(1)).unwrap());
     assert_eq!(
         server.begin_in_turn(share, peer(1)),
         Err(Discard::AddressLimit),
-        "none has outlived its time"
+        "no session has outlived its time"
     );
     server.handle_timeout(at(share) + SESSION_LIFE);
     server.happened();
@@ -269,7 +269,11 @@ fn a_session_is_spared_until_somebody_needs_its_place() {
     let junk = request(99, 0, 0, b"GET / HTTP/1.1");
     assert!(matches!(server.datagram(peer(1), &junk), Err(Discard::Hello(_))));
     (100..100 + share).for_each(|number| send(&mut server, number, 0, 0, 50).unwrap());
-    assert_eq!(send(&mut server, 199, 0, 0, 50), Err(Discard::AddressLimit), "of those not spared");
+    assert_eq!(
+        send(&mut server, 199, 0, 0, 50),
+        Err(Discard::AddressLimit),
+        "sessions not spared count"
+    );
     assert_eq!((server.happened(), server.spared.len()), (vec![], SESSIONS_PER_ADDRESS));
     send(&mut server, 100, 1, 50, 100).unwrap();
     assert!(server.happened().contains(&ServerEvent::Expired { id: id(0) }), "the oldest");
@@ -280,7 +284,7 @@ fn a_session_is_spared_until_somebody_needs_its_place() {
 }
 
 #[test]
-fn a_session_of_another_host_gives_way_only_for_the_network() {
+fn a_session_of_another_host_gives_way_only_to_the_network_limit() {
     let mut server = server();
     let network = |host: u64| SocketAddr::from(([10, 1, 1, u8::try_from(host).unwrap()], 5));
     let per_network = u64::try_from(SESSIONS_PER_NETWORK).unwrap();
@@ -300,10 +304,10 @@ fn a_session_of_another_host_gives_way_only_for_the_network() {
 }
 
 #[test]
-fn a_paused_server_and_its_driver_get_places_of_spared_sessions() {
+fn spared_sessions_give_way_to_a_paused_server_and_its_driver() {
     let mut server = server();
     (0..3).for_each(|number| server.begin_in_turn(number, peer(number)).unwrap());
-    assert!(!server.give_way(at(3)), "promised");
+    assert!(!server.give_way(at(3)), "their time is promised");
     server.handle_timeout(at(10_002));
     server.pause(true);
     let whole = request(7, 0, 0, &hello(7, 100));
@@ -326,7 +330,7 @@ fn a_session_whose_origin_is_gone_is_not_spared() {
         }
     }
     server.handle_timeout(at(9_999));
-    assert_eq!(server.unproven(), 2, "what it said is still owed");
+    assert_eq!(server.unproven(), 2, "its bytes are still owed to the client");
     server.handle_timeout(at(10_000));
     assert!(server.is_empty());
 }
@@ -349,7 +353,7 @@ fn fragments_give_way_before_spared_sessions() {
 }
 
 #[test]
-fn at_most_half_of_all_places_are_of_spared_sessions_and_they_go_first() {
+fn spared_sessions_hold_at_most_half_of_all_slots_and_go_first() {
     let mut server = server();
     let all = u64::try_from(SESSIONS).unwrap();
     (0..all).for_each(|number| server.begin(number, peer(number)).unwrap());
@@ -367,7 +371,7 @@ fn at_most_half_of_all_places_are_of_spared_sessions_and_they_go_first() {
 }
 
 #[test]
-fn client_bytes_at_the_limit_and_one_over() {
+fn limits_client_bytes() {
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
     let at_limit = request(1, 1, CLIENT_BYTES - 10, &[7; 10]);
@@ -378,7 +382,7 @@ fn client_bytes_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn server_bytes_at_the_limit_wait_for_the_join() {
+fn server_bytes_beyond_the_limit_wait_for_the_join() {
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
     assert_eq!(server.handle_origin_data(id(1), &vec![1; SERVER_BYTES - 1]), SERVER_BYTES - 1);
@@ -386,19 +390,19 @@ fn server_bytes_at_the_limit_wait_for_the_join() {
     assert_eq!(server.handle_origin_data(id(1), &[3]), 0);
     let JoinOutcome::Joined(_, handover) = server.handle_join(at(1), peer(1), &join(1, 0, 0))
     else {
-        panic!("it runs");
+        panic!("the session runs");
     };
     assert_eq!(handover.server_bytes.len(), SERVER_BYTES);
     assert_eq!(handover.server_bytes.last(), Some(&2));
-    assert_eq!(server.handle_origin_data(id(1), &[3]), 0, "it is TCP's now");
+    assert_eq!(server.handle_origin_data(id(1), &[3]), 0, "TCP carries it now");
 }
 
 #[test]
-fn worst_case_memory_is_what_the_limits_say() {
+fn worst_case_memory_matches_the_limits() {
     assert_eq!(SESSIONS * (CLIENT_BYTES + SERVER_BYTES), 37_748_736);
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
-    // The most unlucky growth: bytes that arrive one datagram at a time, from the middle on.
+    // The worst growth: bytes that arrive one datagram at a time, from the middle on.
     for (seq, offset) in (1..).zip((8200..CLIENT_BYTES - 1200).step_by(1100)) {
         server.datagram(peer(1), &request(1, seq, offset, &[7; 1100])).unwrap();
     }
@@ -409,7 +413,7 @@ fn worst_case_memory_is_what_the_limits_say() {
 }
 
 #[test]
-fn one_response_for_a_request_and_no_more() {
+fn a_request_gets_at_most_one_response() {
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
     assert_eq!(server.transmitted().len(), 1, "the acknowledgement");
@@ -463,14 +467,14 @@ fn impossible_offsets_are_refused_and_harm_nothing() {
 }
 
 #[test]
-fn bytes_of_the_origin_that_are_there_at_once_spare_the_acknowledgement() {
+fn immediate_origin_bytes_replace_the_acknowledgement() {
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
     assert_eq!(server.handle_origin_data(id(1), b"flight"), 6);
     let sent = server.transmitted();
     let response = Response::parse(&sent[0]).unwrap();
     assert_eq!((sent.len(), response.ack, response.payload), (1, 100, &b"flight"[..]));
-    // The next answers take nothing but bytes.
+    // The next answers carry only bytes.
     server.datagram(peer(1), &request(1, 1, 0, b"")).unwrap();
     assert_eq!(server.transmitted().len(), 0);
 }
@@ -486,7 +490,7 @@ fn bytes_that_were_never_sent_cannot_be_acknowledged() {
 }
 
 #[test]
-fn a_join_for_nothing_known_is_fresh_from_the_start_only() {
+fn a_join_of_an_unknown_session_is_fresh_only_from_the_start() {
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
     assert_eq!(server.handle_join(at(1), peer(1), &join(2, 0, 0)), fresh());
@@ -496,7 +500,7 @@ fn a_join_for_nothing_known_is_fresh_from_the_start_only() {
 }
 
 #[test]
-fn answers_of_another_start_are_not_gone_on_from() {
+fn answers_of_another_start_do_not_continue() {
     let tag = RouteTag([1; 4]);
     let earlier = RouteTag([2; 4]);
     for (tag_joined, offset, expected) in [
@@ -534,7 +538,7 @@ fn routes(number: u8) -> Option<Routes> {
     Some(Routes { own, ring: route_ring([1, 2, 3]) })
 }
 
-/// Edge `number` of a fleet.
+/// Creates edge `number` of a fleet.
 fn member(number: u8) -> Server {
     let config = ServerConfig { tag: RouteTag([number; 4]), ..ServerConfig::default() };
     let mut server = Server::new(config);
@@ -542,7 +546,7 @@ fn member(number: u8) -> Server {
     server
 }
 
-/// The tag of the next response that was sent.
+/// Returns the tag of the next response that was sent.
 fn tag_sent(server: &mut Server) -> RouteTag {
     Response::parse(&server.transmitted()[0]).unwrap().tag
 }
@@ -554,7 +558,11 @@ fn a_join_finds_the_edge_that_answered() {
     let join = Join { tag: tag_sent(&mut owner), ..join(1, 0, 0) };
     let elsewhere = JoinOutcome::Elsewhere(EdgeNumber::new(1).unwrap());
     assert_eq!(other.handle_join(at(1), peer(1), &join), elsewhere);
-    assert_eq!(other.handle_join(at(1), peer(1), &join), elsewhere, "nothing was remembered");
+    assert_eq!(
+        other.handle_join(at(1), peer(1), &join),
+        elsewhere,
+        "the first attempt left no trace"
+    );
     let outcome = owner.handle_join(at(1), peer(1), &join);
     assert!(matches!(outcome, JoinOutcome::Joined(..)), "{outcome:?}");
 }
@@ -567,25 +575,26 @@ fn a_join_that_cannot_be_forwarded_is_decided_here() {
     for (offset, expected) in [(0, fresh()), (1, refused())] {
         let (mut other, join) = (member(2), Join { tag, ..join(1, offset, offset) });
         assert_eq!(other.handle_join_here(at(1), peer(1), &join), expected);
-        assert_eq!(other.handle_join_here(at(1), peer(1), &join), refused(), "a key is shown once");
+        assert_eq!(other.handle_join_here(at(1), peer(1), &join), refused(), "a key works once");
     }
 }
 
 #[test]
-fn what_another_edge_answered_is_not_joined_to_a_copy_of_the_flight() {
+fn a_session_of_another_edge_does_not_join_a_copy_of_its_flight() {
     let (mut owner, mut other) = (member(1), member(2));
     owner.begin(1, peer(1)).unwrap();
     other.begin(1, peer(1)).unwrap();
     let join = Join { tag: tag_sent(&mut owner), ..join(1, 0, 0) };
     assert!(matches!(other.handle_join(at(1), peer(1), &join), JoinOutcome::Elsewhere(_)));
-    // The other cannot be reached: the stream takes over what runs here, from its start.
+    // The owner cannot be reached: the stream takes over the session that runs here, from its
+    // start.
     assert_eq!(other.handle_join_here(at(1), peer(1), &join), fresh());
     let stream = other.handle_plain(at(1), peer(1), &hello(1, 100));
     assert!(matches!(stream, Attachment::Attached(handover) if handover.id == id(1)));
 }
 
 #[test]
-fn a_restarted_edge_does_not_take_its_earlier_tags_for_its_own() {
+fn a_restarted_edge_does_not_accept_its_earlier_tags() {
     let mut before = member(1);
     before.begin(1, peer(1)).unwrap();
     let tag = tag_sent(&mut before);
@@ -631,14 +640,14 @@ fn a_flight_started_again_after_a_restart_does_not_run_a_third_time() {
 }
 
 #[test]
-fn a_session_that_waits_for_its_stream_is_nobody_elses() {
+fn no_other_join_takes_a_session_that_waits_for_its_stream() {
     let mut server = Server::new(ServerConfig { tag: RouteTag([1; 4]), ..ServerConfig::default() });
     let earlier = Join { tag: RouteTag([2; 4]), ..join(1, 0, 0) };
     server.begin(1, peer(1)).unwrap();
     assert_eq!(server.handle_join(at(1), peer(1), &earlier), fresh());
     assert_eq!(server.handle_join(at(1), peer(3), &join(1, 0, 0)), refused(), "a copied key");
     assert_eq!(server.unproven(), 1);
-    // From another address nobody could take it over.
+    // A stream from another address could not take it over.
     let elsewhere = Join { key: key(2), ..earlier };
     server.begin(2, peer(2)).unwrap();
     assert_eq!(server.handle_join(at(1), peer(3), &elsewhere), fresh());
@@ -662,7 +671,7 @@ fn a_join_overtakes_unfinished_fragments() {
 }
 
 #[test]
-fn same_address_is_asked_for_where_the_origin_is_told() {
+fn a_join_needs_the_same_address_if_the_origin_is_told_it() {
     let config = ServerConfig { same_address: true, early_data: true, ..ServerConfig::default() };
     for (offset, expected) in [(0, fresh()), (100, refused())] {
         let mut server = Server::new(config);
@@ -698,7 +707,7 @@ fn early_data_is_passed_on_in_order_where_allowed() {
         .into_iter()
         .flat_map(|event| match event {
             ServerEvent::Started { bytes, .. } | ServerEvent::ClientBytes { bytes, .. } => bytes,
-            ServerEvent::Expired { .. } => panic!("it runs"),
+            ServerEvent::Expired { .. } => panic!("the session runs"),
         })
         .collect();
     assert_eq!(passed, stream);
@@ -738,13 +747,13 @@ fn bytes_that_disagree_are_dropped_whole() {
     assert_eq!(
         server.datagram(peer(1), &request(1, 1, 0, &bytes)),
         Ok(()),
-        "its number is not used up"
+        "its sequence number is still free"
     );
     assert_eq!(server.happened().len(), 1);
 }
 
 #[test]
-fn what_is_no_hello_is_forgotten_at_once() {
+fn a_stream_without_a_hello_is_forgotten_at_once() {
     let mut server = server();
     let http = request(1, 0, 0, b"GET / HTTP/1.1\r\n");
     let not_tls = Err(Discard::Hello(HelloError::NotTls));
@@ -759,16 +768,20 @@ fn one_hello_runs_once() {
     server.begin(1, peer(1)).unwrap();
     assert_eq!(server.datagram(peer(2), &copy(2)), Err(Discard::HelloRuns), "replayed over UDP");
     let JoinOutcome::Joined(..) = server.handle_join(at(1), peer(1), &join(1, 0, 0)) else {
-        panic!("it runs");
+        panic!("the session runs");
     };
     assert_eq!(server.datagram(peer(1), &copy(3)), Err(Discard::HelloRuns), "after the join");
     assert_eq!(
         server.handle_plain(at(2), peer(1), &hello(1, 100)),
         Attachment::New,
-        "it was joined"
+        "the session was joined"
     );
     let later = at(2) + HELLO_MEMORY;
-    assert_eq!(server.handle_datagram(later, peer(1), None, &copy(3)), Ok(()), "it is forgotten");
+    assert_eq!(
+        server.handle_datagram(later, peer(1), None, &copy(3)),
+        Ok(()),
+        "the hello is forgotten"
+    );
 }
 
 #[test]
@@ -781,7 +794,7 @@ fn a_plain_stream_is_attached_to_its_running_hello() {
     assert_eq!(server.unproven(), 1);
     let port = SocketAddr::new(peer(1).ip(), 77);
     let Attachment::Attached(handover) = server.handle_plain(at(1), port, &bytes) else {
-        panic!("it runs");
+        panic!("the session runs");
     };
     assert_eq!((handover.skip, handover.server_bytes), (100, vec![4; 300]));
     assert!(server.is_empty());
@@ -802,7 +815,7 @@ fn a_plain_stream_is_attached_as_long_as_its_session_runs() {
 }
 
 #[test]
-fn fragments_of_a_hello_that_came_on_tcp_give_their_place_back() {
+fn fragments_of_a_hello_that_came_on_tcp_free_their_slot() {
     let mut server = server();
     let bytes = hello(1, 100);
     server.datagram(peer(1), &request(1, 0, 0, &bytes[..50])).unwrap();
@@ -812,7 +825,7 @@ fn fragments_of_a_hello_that_came_on_tcp_give_their_place_back() {
     let left: Vec<_> = server.sessions.keys().copied().collect();
     let mut expected = [id(2), id(3)];
     expected.sort();
-    assert_eq!(left, expected, "of the same address and the same bytes only");
+    assert_eq!(left, expected, "only fragments of the same address and bytes go");
 }
 
 #[test]
@@ -824,7 +837,7 @@ fn a_hello_that_runs_on_tcp_does_not_run_again_over_udp() {
 }
 
 #[test]
-fn an_origin_that_is_lost_before_its_first_byte_leaves_it_to_tcp() {
+fn an_origin_lost_before_its_first_byte_leaves_the_session_to_tcp() {
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
     server.handle_origin_lost(at(1), id(1));
@@ -833,7 +846,7 @@ fn an_origin_that_is_lost_before_its_first_byte_leaves_it_to_tcp() {
 }
 
 #[test]
-fn an_origin_that_ends_after_some_bytes_is_handed_over_as_it_ended() {
+fn the_handover_reports_how_the_origin_ended() {
     for end in [OriginEnd::Finished, OriginEnd::Reset] {
         let mut server = server();
         server.begin(1, peer(1)).unwrap();
@@ -844,14 +857,14 @@ fn an_origin_that_ends_after_some_bytes_is_handed_over_as_it_ended() {
         }
         let JoinOutcome::Joined(_, handover) = server.handle_join(at(2), peer(1), &join(1, 0, 0))
         else {
-            panic!("it runs");
+            panic!("the session runs");
         };
         assert_eq!((handover.server_bytes.len(), handover.end), (10, end));
     }
 }
 
 #[test]
-fn calls_for_sessions_that_are_not_there_do_nothing() {
+fn calls_for_unknown_sessions_do_nothing() {
     let mut server = server();
     assert_eq!(server.handle_origin_data(id(1), &[1]), 0);
     server.handle_origin_finished(id(1));
@@ -861,7 +874,7 @@ fn calls_for_sessions_that_are_not_there_do_nothing() {
 }
 
 #[test]
-fn a_hello_of_every_size_that_fits_runs_over_udp() {
+fn a_hello_of_any_size_up_to_the_limit_runs_over_udp() {
     for size in [56, 1211, 1212, 1213, 2424, 2425, CLIENT_BYTES - 1, CLIENT_BYTES] {
         let mut server = server();
         let bytes = hello(1, size);

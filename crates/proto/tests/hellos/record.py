@@ -3,9 +3,9 @@
 usage: record.py NAME [--forward PORT] -- COMMAND...
 
 Listens on loopback, runs COMMAND with {port} replaced, and writes what the client sent before any
-answer to NAME.hex. With --forward the listener passes everything to that port of loopback, so that
-the handshake completes; still only the bytes before the server's first answer are written. Of
-several connections the last counts: the resumed one.
+answer to NAME.hex. With --forward the listener relays to that loopback port, so that the handshake
+completes; it still writes only the bytes before the server's first answer. Of several connections
+it keeps the last: the resumed one.
 """
 
 import selectors

@@ -10,12 +10,13 @@ use headstart_proto::wire::{REQUEST_HEADER, REQUEST_PAYLOAD_MAX, RESPONSE_PAYLOA
 
 use crate::sim::{End, GRACE, HALF, Outcome, RTT, Scenario, Script, run};
 
-/// When TCP connects, seen from datagrams that take a round trip and meet an origin without delay.
+/// Time at which TCP connects, relative to datagrams that take a round trip and meet an origin
+/// without delay.
 #[derive(Clone, Copy, Debug)]
 enum Tcp {
     /// Datagrams take 8 ms longer.
     Before,
-    /// At the same moment, and the SYN-ACK is read first.
+    /// At the same moment; the SYN-ACK is read first.
     WithFirst,
     /// At the same moment, and the datagrams are read first.
     WithLast,
@@ -44,16 +45,16 @@ impl Tcp {
     }
 }
 
-/// One client flight of `up` and server flight of `down` datagrams, and which are lost.
+/// A client flight of `up` and a server flight of `down` datagrams, some of them lost.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     up: usize,
     down: usize,
     slots: u8,
     tcp: Tcp,
-    /// A bit for each client datagram, the slots behind the flight.
+    /// Bitmap of lost client datagrams, the slots after the flight.
     lost_up: u32,
-    /// A bit for each response, the acknowledgement first.
+    /// Bitmap of lost responses, the acknowledgement first.
     lost_down: u32,
 }
 
@@ -77,8 +78,8 @@ impl Case {
         }
     }
 
-    /// Returns true if all that one round trip needs arrives: every byte of the ClientHello in some
-    /// datagram, and slots for a flight of which nothing is lost. The acknowledgement may be.
+    /// Returns true if everything one round trip needs arrives: every byte of the ClientHello in
+    /// some datagram, and slots for a flight that loses nothing. The acknowledgement may be lost.
     fn is_whole(&self) -> bool {
         let sent = self.sent();
         let arrived = sent.iter().enumerate().filter(|(bit, _)| self.lost_up & (1 << bit) == 0);
@@ -92,7 +93,7 @@ impl Case {
         (self.up - 1) * REQUEST_PAYLOAD_MAX + 700
     }
 
-    /// The bytes of the ClientHello in each client datagram (docs/wire.md section 5.1).
+    /// Returns the bytes of the ClientHello in each client datagram (docs/wire.md section 5.1).
     fn sent(&self) -> Vec<Range<usize>> {
         let hello = self.hello();
         let flight = (0..self.up).map(|n| n * REQUEST_PAYLOAD_MAX);
@@ -103,7 +104,7 @@ impl Case {
         flight.chain(slots).collect()
     }
 
-    /// Runs the case, checks every promise, and says whether it took one round trip.
+    /// Runs the case, checks every guarantee, and returns true if it took one round trip.
     fn check(&self, scenario: Scenario) -> bool {
         let connect = self.tcp.connect();
         let script = scenario.script.clone();
@@ -141,7 +142,7 @@ fn bits(count: usize) -> u32 {
     (1 << count) - 1
 }
 
-/// The numbers, from 1, of the bits that are set.
+/// Returns the numbers, from 1, of the bits that are set.
 fn numbers(set: u32) -> Vec<u64> {
     (0..32).filter(|bit| set & (1 << bit) != 0).map(|bit| bit + 1).collect()
 }
@@ -151,7 +152,7 @@ fn shapes() -> impl Iterator<Item = (usize, usize, Tcp)> {
 }
 
 #[test]
-fn any_datagrams_of_both_flights_may_be_lost() {
+fn tolerates_any_loss_in_both_flights() {
     let (mut count, mut one_rtt) = (0, 0);
     for (up, down, tcp) in shapes() {
         for lost_up in 0..=bits(up) {
@@ -167,14 +168,14 @@ fn any_datagrams_of_both_flights_may_be_lost() {
     println!("{count} subsets of lost datagrams, {one_rtt} of them harmless: 1 RTT");
     // 4 timings x (2 + 4 + 8) subsets of the flight x (4 + 8 + .. + 128) of the responses.
     assert_eq!(count, 4 * 14 * 252);
-    // 4 timings x 6 server flights, the acknowledgement lost or not, x the subsets that slots make
-    // up for: all of a flight of one or two, and of three those with the first, of which slots
-    // bring the end.
+    // 4 timings x 6 server flights, the acknowledgement lost or not, x the subsets that slots
+    // replace: all in a flight of one or two datagrams; in a flight of three, those with the first
+    // datagram, since slots carry the end.
     assert_eq!(one_rtt, 4 * 6 * 2 * (2 + 4 + 4));
 }
 
 #[test]
-fn any_fragments_and_slots_may_be_lost() {
+fn tolerates_any_loss_of_fragments_and_slots() {
     let (mut count, mut one_rtt) = (0, 0);
     for (up, down, tcp) in shapes() {
         for lost_up in 0..=bits(up + 7) {
@@ -191,11 +192,11 @@ fn any_fragments_and_slots_may_be_lost() {
     assert!(one_rtt > count / 10 && one_rtt < count);
 }
 
-/// Fate of one datagram besides loss.
+/// A fault of one datagram other than loss.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     Twice,
-    /// Held back, so that those behind overtake it; and a copy.
+    /// Held back, so that later datagrams overtake it; with a copy if true.
     Late(Duration, bool),
 }
 
@@ -224,16 +225,16 @@ impl Trouble {
     }
 }
 
-/// The bit of the datagram that is the `number`th, from 1, of those not lost.
+/// Returns the bit of the `number`th datagram, from 1, that is not lost.
 fn bit_of(number: u64, lost: u32) -> u32 {
     let arriving = (0..32).map(|bit| 1 << bit).filter(|bit| lost & bit == 0);
     arriving.zip(1..).find(|(_, at)| *at == number).map_or(0, |(bit, _)| bit)
 }
 
-/// Each datagram of either direction in each trouble, alone and while any other one is lost. What
-/// is late does no more harm than what is lost, and what is doubled none.
+/// Tests each fault of each datagram in either direction, alone and while any other datagram is
+/// lost. A late datagram does no more harm than a lost one, and a duplicate none.
 #[test]
-fn any_datagram_may_be_late_or_doubled() {
+fn tolerates_any_late_or_duplicate_datagram() {
     let (mut count, mut harmless) = (0, 0);
     for (up, down, tcp) in shapes() {
         let (ups, downs) = (up as u64 + 7, down as u64 + 1);
@@ -264,7 +265,7 @@ fn any_datagram_may_be_late_or_doubled() {
         }
     }
     println!(
-        "{count} combinations of a late or doubled datagram and a lost one, {harmless} harmless"
+        "{count} combinations of a late or duplicate datagram and a lost one, {harmless} harmless"
     );
     let expected: usize = shapes().map(|(up, down, _)| (up + down + 8) * 6 * (up + down + 2)).sum();
     assert_eq!(count, expected);
@@ -272,9 +273,9 @@ fn any_datagram_may_be_late_or_doubled() {
     assert!(harmless > count / 4 && harmless < count);
 }
 
-/// A whole flight in reverse, or all of it delayed, each way.
+/// Tests a whole flight reversed, or delayed, each way.
 #[test]
-fn flights_may_arrive_in_reverse_or_late_as_a_whole() {
+fn tolerates_reversed_and_late_flights() {
     let mut count = 0;
     for (up, down, tcp) in shapes() {
         for (late_up, late_down) in

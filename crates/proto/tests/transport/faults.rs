@@ -31,7 +31,7 @@ fn response(client: &mut Client, seq: u8, ack: u32, payload: &[u8]) -> Vec<u8> {
     Response { id, seq, tag, ack, offset, payload }.emit()
 }
 
-/// TCP is connected, the flight was delivered, nothing was joined: the client is committed.
+/// Returns a committed client: TCP is connected, the flight was delivered, no join was sent.
 fn committed() -> Client {
     let mut client = offered(false);
     let datagram = response(&mut client, 1, 300, FLIGHT);
@@ -42,7 +42,7 @@ fn committed() -> Client {
     client
 }
 
-/// The join of [`committed`] was sent.
+/// Returns a [`committed`] client that has sent its join.
 fn joining() -> Client {
     let mut client = committed();
     client.handle_app_data(at(100), b"Finished");
@@ -60,7 +60,7 @@ fn last_event(client: &mut Client) -> Option<ClientEvent> {
 }
 
 #[test]
-fn what_is_no_answer_resets_and_shows_nothing_of_itself() {
+fn an_invalid_answer_resets_and_stays_hidden() {
     let mut client = joining();
     client.handle_tcp_data(&[21, 3, 1, 0, 2, 2, 10]);
     assert!(client.is_reset());
@@ -81,14 +81,14 @@ fn a_refusal_hides_what_follows_it() {
 }
 
 #[test]
-fn a_join_accepted_elsewhere_than_asked_resets() {
+fn a_join_accepted_at_another_offset_resets() {
     let mut client = joining();
     client.handle_tcp_data(&answer(Status::Joined, 0));
     assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::Protocol)));
 }
 
 #[test]
-fn the_answer_may_come_byte_by_byte_with_datagrams_between() {
+fn the_answer_may_come_byte_by_byte_between_datagrams() {
     let mut client = joining();
     let length = u32::try_from(FLIGHT.len()).unwrap();
     let again = response(&mut client, 2, 300, FLIGHT);
@@ -106,7 +106,7 @@ fn the_answer_may_come_byte_by_byte_with_datagrams_between() {
 }
 
 #[test]
-fn bytes_that_both_carry_reach_the_application_once() {
+fn bytes_on_both_udp_and_tcp_reach_the_application_once() {
     let mut client = offered(false);
     let ack = response(&mut client, 0, 300, b"");
     client.handle_datagram(at(100), &ack);
@@ -139,7 +139,7 @@ fn a_server_that_speaks_first_is_plain() {
 }
 
 #[test]
-fn a_server_that_closes_at_once_is_seen_to_close() {
+fn the_application_sees_a_server_close_at_once() {
     let mut client = offered(false);
     client.handle_tcp_connected(at(100), true, GRACE);
     client.handle_tcp_finished();
@@ -150,7 +150,7 @@ fn a_server_that_closes_at_once_is_seen_to_close() {
 }
 
 #[test]
-fn a_server_that_closes_on_the_committed_is_a_reset() {
+fn a_server_that_closes_on_a_committed_client_causes_a_reset() {
     let mut client = committed();
     client.handle_tcp_finished();
     assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::Protocol)));
@@ -160,7 +160,7 @@ fn a_server_that_closes_on_the_committed_is_a_reset() {
 }
 
 #[test]
-fn early_data_on_its_way_never_falls_back_to_plain() {
+fn early_data_in_flight_never_falls_back_to_plain() {
     for closes in [false, true] {
         let mut client = offered(true);
         client.handle_app_data(at(1), b"early");
@@ -204,7 +204,7 @@ fn forged_datagrams_are_ignored() {
 }
 
 #[test]
-fn forged_unreachability_costs_the_saving_and_an_answer_outweighs_it() {
+fn forged_unreachability_costs_the_saving_unless_an_answer_comes() {
     let mut client = offered(false);
     client.handle_unreachable(at(10));
     client.handle_tcp_connected(at(100), true, GRACE);
@@ -220,26 +220,27 @@ fn forged_unreachability_costs_the_saving_and_an_answer_outweighs_it() {
 }
 
 #[test]
-fn a_session_that_may_have_ended_is_not_built_on() {
+fn nothing_relies_on_a_session_that_may_have_ended() {
     let life = SESSION_LIFE.as_secs() * 1000;
-    for (connected, built_on) in [(life - 2001, true), (life - 2000, false), (life + 5000, false)] {
+    for (connected, relied_on) in [(life - 2001, true), (life - 2000, false), (life + 5000, false)]
+    {
         let mut client = offered(false);
         let datagram = response(&mut client, 1, 300, FLIGHT);
         client.handle_datagram(at(90), &datagram);
         client.handle_tcp_connected(at(connected), true, GRACE);
-        assert_eq!(client.poll_app().is_some(), built_on);
+        assert_eq!(client.poll_app().is_some(), relied_on);
         let plain = Some(ClientEvent::Plain(PlainReason::TcpLate));
-        assert_eq!(last_event(&mut client) == plain, !built_on);
+        assert_eq!(last_event(&mut client) == plain, !relied_on);
     }
 }
 
 #[test]
-fn an_application_that_stops_early_is_heard_out() {
+fn bytes_of_an_application_that_stops_early_are_sent() {
     let mut client = offered(false);
     client.handle_app_finished(at(1));
     assert!(!client.wants_tcp_finish(), "TCP is not connected");
     client.handle_tcp_connected(at(100), true, GRACE);
-    assert!(!client.wants_tcp_finish(), "it is not decided what TCP begins with");
+    assert!(!client.wants_tcp_finish(), "it is undecided how TCP starts");
     client.handle_timeout(at(125));
     assert!(!client.wants_tcp_finish(), "bytes wait for TCP");
     assert!(!client.is_transparent(), "bytes wait for TCP");
@@ -249,7 +250,7 @@ fn an_application_that_stops_early_is_heard_out() {
 }
 
 #[test]
-fn room_for_the_application_is_bounded_in_every_state() {
+fn room_for_the_application_is_limited_in_every_state() {
     let mut client = offered(false);
     assert_eq!(client.app_room(), CLIENT_BYTES - 300);
     client.handle_app_data(at(0), &vec![0; CLIENT_BYTES - 300]);
@@ -263,7 +264,7 @@ fn room_for_the_application_is_bounded_in_every_state() {
 }
 
 #[test]
-fn a_flight_without_end_uses_no_more_than_the_sequence_numbers() {
+fn an_endless_flight_stops_at_the_last_sequence_number() {
     let mut client = offered(true);
     for _ in 0..100 {
         let bytes = vec![0x17; client.app_room().min(100)];
@@ -272,7 +273,7 @@ fn a_flight_without_end_uses_no_more_than_the_sequence_numbers() {
     let datagrams: Vec<_> = std::iter::from_fn(|| client.poll_datagram()).collect();
     let seqs = datagrams.iter().map(|bytes| Request::parse(bytes).unwrap().seq);
     assert!(seqs.eq(0..16));
-    // Whatever did not fit goes over TCP.
+    // Everything that did not fit goes over TCP.
     client.handle_tcp_connected(at(100), true, GRACE);
     client.handle_timeout(Instant::ZERO + RTT + GRACE);
     assert_eq!(client.poll_tcp().unwrap().len(), JOIN_LEN + 300 + 100 * 100);
@@ -291,7 +292,7 @@ fn answers_of_two_starts_of_an_edge_are_not_mixed() {
 }
 
 #[test]
-fn a_forged_answer_does_not_use_up_its_number() {
+fn a_forged_answer_does_not_use_up_its_sequence_number() {
     let mut client = offered(false);
     let first = response(&mut client, 1, 300, FLIGHT);
     let forged = response(&mut client, 2, 300, b"something that disagrees");
@@ -303,7 +304,7 @@ fn a_forged_answer_does_not_use_up_its_number() {
 }
 
 #[test]
-fn datagrams_that_trickle_in_do_not_stretch_the_wait_beyond_two_graces() {
+fn trickling_datagrams_cannot_stretch_the_wait_beyond_two_graces() {
     let mut client = offered(false);
     client.handle_tcp_connected(at(100), true, GRACE);
     let end = at(100) + GRACE * 2;

@@ -1,4 +1,4 @@
-//! Random loss: how often the ClientHello gets to the edge, with its pieces in the slots and
+//! Random loss: how often the ClientHello reaches the edge with its pieces in the slots, and
 //! without.
 
 use std::time::Duration;
@@ -9,14 +9,14 @@ use headstart_proto::wire::{RESPONSE_PAYLOAD_MAX, Request};
 
 use crate::sim::{HALF, Outcome, RTT, Scenario, Script, run};
 
-/// As with a hybrid key share: [`FLIGHT`] datagrams, four pieces.
+/// Size with a hybrid key share: [`FLIGHT`] datagrams, four pieces.
 const HELLO: usize = 1500;
 const FLIGHT: u8 = 2;
 const SLOTS: u8 = 5;
 const LOSS: f64 = 0.2;
 const SESSIONS: u16 = 2000;
 
-/// Makes of the client one that leaves its slots empty, as it may.
+/// Empties the client's slots, which a client may do.
 #[derive(Debug)]
 struct EmptySlots;
 
@@ -29,7 +29,7 @@ impl Element for EmptySlots {
     }
 }
 
-/// Sessions over a link that loses the same datagrams for each `client`.
+/// Runs the sessions over a link that loses the same datagrams for each `client`.
 fn sessions(client: impl Fn() -> Link) -> Vec<Outcome> {
     let sessions = (0..SESSIONS).map(u64::from).map(|seed| {
         let script = Script::tls13(HELLO, 2 * RESPONSE_PAYLOAD_MAX + 600, Duration::ZERO);
@@ -47,12 +47,12 @@ fn share(outcomes: &[Outcome], hit: impl Fn(&Outcome) -> bool) -> f64 {
     outcomes.iter().filter(|outcome| hit(outcome)).count() as f64 / f64::from(SESSIONS)
 }
 
-/// At 20 % loss both datagrams arrive in 0.8 x 0.8 = 0.64 of all flights. With five slots the bytes
-/// from 1,109 on go out three times and those before twice: 0.8 x (1 - 0.2 ^ 3) where the first
-/// datagram arrives, and where it does not, by three pieces and one of two copies, 0.2 x 0.8 ^ 3 x
-/// (1 - 0.2 ^ 2): 0.89 in all.
+/// At 20 % loss both datagrams arrive in 0.8 x 0.8 = 0.64 of all flights. Five slots carry the
+/// bytes from 1,109 on for a third time and those before for a second. If the first datagram
+/// arrives (0.8), the rest does with 1 - 0.2 ^ 3; if not (0.2), three pieces and one of two copies
+/// replace it with 0.8 ^ 3 x (1 - 0.2 ^ 2): 0.89 in all.
 #[test]
-fn pieces_in_slots_bring_the_hello_through_random_loss() {
+fn pieces_in_slots_carry_the_hello_through_random_loss() {
     let (with, without) = (sessions(Link::default), sessions(|| Link::default().with(EmptySlots)));
     let whole = |outcomes: &[Outcome]| share(outcomes, |outcome| outcome.hello_over_udp);
     let one_rtt =

@@ -1,9 +1,9 @@
-//! Client and server of the core, an application, an origin and a network in one thread, in virtual
-//! time.
+//! Client and server of the core with an application, an origin and a network, in one thread and
+//! virtual time.
 //!
 //! * `every_loss`: every subset of lost datagrams, and reorderings, duplications, delays.
 //! * `loss`: how often a ClientHello gets through random loss.
-//! * `timelines`: one snapshot for each path, compared with the ledger of round trips.
+//! * `timelines`: one snapshot per path, compared with the ledger of round trips.
 //! * `random`: properties of arbitrary runs. A failure prints the shrunk case; `PROPTEST_RNG_SEED`
 //!   repeats a run.
 //! * `faults`: misbehaving peers and forged packets at the client alone.

@@ -1,5 +1,5 @@
-//! Arbitrary runs: whatever the network does, the application and the origin see what they would
-//! see over TCP alone, and no more than the wait for datagrams later.
+//! Random runs: whatever the network does, application and origin see what they would see over TCP
+//! alone, later by at most the wait for datagrams.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use proptest::test_runner::TestRunner;
 
 use crate::sim::{End, HALF, Host, Outcome, Scenario, Script, run};
 
-/// Everything that is drawn. A failing case is printed as one of these and becomes a named test.
+/// The drawn values. A failing case is printed as one of these and becomes a named test.
 #[derive(Clone, Debug)]
 struct Draw {
     talk: Talk,
@@ -20,7 +20,7 @@ struct Draw {
     down: Way,
     client: ClientConfig,
     server: ServerConfig,
-    /// Milliseconds.
+    /// Times are in milliseconds.
     offer_at: u64,
     connect: u64,
     grace: u64,
@@ -115,17 +115,18 @@ impl Draw {
         Duration::from_millis(self.grace)
     }
 
-    /// An origin that breaks off before its first byte is asked again over TCP.
+    /// Returns true if the origin breaks off before its first byte: the edge then retries it over
+    /// TCP.
     fn origin_refuses(&self) -> bool {
         self.talk.origin_ends == Some((0, true))
     }
 
-    /// TCP connected when the edge had given the session up: plain TLS starts anew.
+    /// Returns true if TCP connected after the edge had dropped the session: plain TLS starts anew.
     fn outlives_session(&self) -> bool {
         self.connect() + HALF >= SESSION_LIFE
     }
 
-    /// The run, compared with the same conversation over TCP alone.
+    /// Runs the draw and compares it with the same conversation over TCP alone.
     fn check(&self) -> Outcome {
         let plain = run(self.scenario().plain());
         let outcome = run(self.scenario());
@@ -214,7 +215,7 @@ fn draw() -> impl Strategy<Value = Draw> {
                 ..ServerConfig::default()
             },
             offer_at: times.0,
-            // Early data of a session that has ended is refused: `timelines::early_data_too_old`.
+            // The edge refuses early data of an ended session: `timelines::early_data_too_old`.
             connect: times.1.min(if client.1 { 9_000 } else { 12_000 }),
             grace: times.2,
             unreachable_at: times.3,
@@ -225,7 +226,8 @@ fn draw() -> impl Strategy<Value = Draw> {
     )
 }
 
-/// More where `PROPTEST_CASES` asks for it; the same run where `PROPTEST_RNG_SEED` does.
+/// Returns the configuration: `PROPTEST_CASES` overrides the cases, `PROPTEST_RNG_SEED` repeats a
+/// run.
 fn proptest_config(cases: u32) -> ProptestConfig {
     let config = ProptestConfig { source_file: Some(file!()), ..ProptestConfig::default() };
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
@@ -250,21 +252,22 @@ fn any_run_is_as_good_as_plain() {
     });
     result.unwrap_or_else(|failure| panic!("{failure}"));
     println!(
-        "{cases} runs: {} joined, {} fell back in silence, {} sent the request before TCP connected",
+        "{cases} runs: {} joined, {} fell back in silence, {} sent the request before TCP \
+         connected",
         joined.get(),
         plain.get(),
         early.get()
     );
-    // Lest the draw no longer meets what it is for.
+    // Ensures that the draws still reach the cases they are meant for.
     assert!(joined.get() > cases / 5 && plain.get() > cases / 20 && early.get() > cases / 50);
 }
 
 proptest! {
     #![proptest_config(proptest_config(400))]
 
-    /// Where the edge dies, nothing false is delivered: a beginning and a reset, or everything.
+    /// If the edge dies, the application gets a correct beginning and a reset, or everything.
     #[test]
-    fn an_edge_that_restarts_at_any_time_falsifies_nothing(draw in draw(), restart_at in 0..600_u64) {
+    fn an_edge_restart_at_any_time_corrupts_nothing(draw in draw(), restart_at in 0..600_u64) {
         let mut scenario = draw.scenario();
         scenario.restart_at = Some(Duration::from_millis(restart_at));
         let plain = run(draw.scenario().plain());

@@ -1,7 +1,7 @@
-//! One snapshot for each path: what happens when, and how many round trips it costs.
+//! One snapshot per path: what happens when, and how many round trips it costs.
 //!
-//! `UPDATE_TIMELINES=1` writes the files anew. The totals are asserted here as well, against the
-//! ledger in docs, so that a rewritten file cannot hide a lost round trip.
+//! `UPDATE_TIMELINES=1` rewrites the files. The tests also assert the totals, against the ledger in
+//! docs, so that a rewritten file cannot hide a lost round trip.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ fn large_hello() -> Script {
     Script::tls13(2 * REQUEST_PAYLOAD_MAX + 700, 2 * RESPONSE_PAYLOAD_MAX + 600, Duration::ZERO)
 }
 
-/// As [`Scenario::new`], with few slots: the files are shorter.
+/// Returns [`Scenario::new`] with few slots, which keeps the files short.
 fn turbo(script: Script) -> Scenario {
     Scenario {
         offer: Some(client(false, false)),
@@ -41,7 +41,7 @@ fn edge(early_data: bool, same_address: bool) -> Host {
     Host::Edge(ServerConfig { early_data, same_address, ..ServerConfig::default() })
 }
 
-/// The way up or down, with something more on it.
+/// Returns one direction, to which a test may add faults.
 fn way() -> Link {
     Link::default().with(Delay(HALF))
 }
@@ -50,8 +50,8 @@ fn lossy(numbers: &[u64]) -> Link {
     way().with(Loss::exact(numbers.iter().copied()))
 }
 
-/// Compares the run with its file, and its totals with what the path may cost: milliseconds of a
-/// 100 ms round trip until the first request byte leaves, and until the first response byte.
+/// Compares the run with its file, and its totals with the allowed cost: milliseconds, at a round
+/// trip of 100 ms, until the first request byte leaves and until the first response byte arrives.
 fn expect(
     name: &str,
     scenario: Scenario,
@@ -136,7 +136,7 @@ fn early_data_over_udp_takes_no_round_trip() {
 }
 
 #[test]
-fn early_data_that_the_edge_does_not_take_over_udp_waits_for_tcp() {
+fn early_data_waits_for_tcp_if_the_edge_does_not_accept_it_over_udp() {
     expect("early-data-not-over-udp", turbo(early_data()), 100, 200);
 }
 
@@ -151,19 +151,19 @@ fn early_data_that_needs_a_proven_address_waits_for_the_join() {
 }
 
 #[test]
-fn early_data_blocked_is_joined_from_the_start() {
+fn blocked_early_data_joins_from_the_start() {
     let scenario = Scenario {
         offer: Some(client(true, false)),
         host: edge(true, false),
         up: way().with(Loss::all_udp()),
         ..turbo(early_data())
     };
-    // It leaves at once, and is lost.
+    // The datagrams leave immediately, and are lost.
     expect("early-data-udp-blocked", scenario, 0, 225);
 }
 
 #[test]
-fn a_lost_fragment_whose_pieces_arrive_in_slots_costs_nothing() {
+fn a_lost_fragment_that_slots_replace_costs_nothing() {
     // Five slots reach back to byte 1,169: into the first fragment.
     for lost in 2..=3 {
         let scenario = Scenario { up: lossy(&[lost]), ..turbo(large_hello()) };
@@ -174,7 +174,7 @@ fn a_lost_fragment_whose_pieces_arrive_in_slots_costs_nothing() {
 }
 
 #[test]
-fn a_lost_fragment_that_no_slot_brings_costs_plain_and_grace() {
+fn a_lost_fragment_that_no_slot_replaces_costs_plain_and_grace() {
     let expect = |name, lost: &[u64]| {
         let scenario = Scenario { up: lossy(lost), ..turbo(large_hello()) };
         expect(name, scenario, 225, 325);
@@ -220,7 +220,7 @@ fn server_without_support() {
 #[test]
 fn a_slow_origin_costs_one_round_trip_and_its_own_time() {
     expect("origin-13-ms", turbo(tls13(13)), 113, 213);
-    // The join is sent after the grace; the flight comes over TCP, no later than it would over UDP.
+    // The client sends the join after the grace; the flight comes over TCP, no later than over UDP.
     expect("origin-300-ms", turbo(tls13(300)), 400, 500);
 }
 
@@ -278,7 +278,7 @@ fn tcp_to_another_address_is_plain() {
 }
 
 #[test]
-fn tcp_refused_is_seen_by_the_application() {
+fn the_application_sees_that_tcp_is_refused() {
     let scenario = Scenario { connect: None, ..turbo(tls13(0)) };
     let outcome = expect("tcp-refused", scenario, None, None);
     assert_eq!(outcome.app, (Vec::new(), Some(End::Reset)));
@@ -300,9 +300,9 @@ fn tcp_that_connects_too_late_for_a_join_is_plain() {
     compare("tcp-after-15-s", &text("tcp-after-15-s", &outcome));
 }
 
-/// The flight answers what arrived; the join goes on where the edge stopped.
+/// The flight answers the part that arrived; the join continues where the edge stopped.
 #[test]
-fn early_data_of_which_a_fragment_is_lost_goes_on_over_tcp() {
+fn early_data_with_a_lost_fragment_continues_over_tcp() {
     let scenario = Scenario {
         offer: Some(client(true, false)),
         host: edge(true, false),
@@ -312,7 +312,7 @@ fn early_data_of_which_a_fragment_is_lost_goes_on_over_tcp() {
     expect("early-data-fragment-lost", scenario, 0, 200);
 }
 
-/// The origin may have acted on the early data, so nobody can give it to the origin again.
+/// The origin may have acted on the early data, so it must not get it again.
 #[test]
 fn early_data_too_old() {
     let scenario = Scenario {
@@ -326,6 +326,6 @@ fn early_data_too_old() {
 }
 
 #[test]
-fn what_is_not_tls_is_plain() {
+fn other_protocols_are_plain() {
     expect("not-tls", turbo(Script::not_tls()), 100, 200);
 }

@@ -1,4 +1,4 @@
-//! The format of the vector files, which their heads describe.
+//! The format of the vector files, which their headers describe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors");
 
-/// Some lines of "name = value".
+/// Lines of "name = value".
 #[derive(Debug)]
 pub(crate) struct Block(BTreeMap<String, String>);
 
@@ -29,13 +29,13 @@ impl Block {
         self.bytes(name).try_into().unwrap()
     }
 
-    /// Returns the payload; empty for frames that have none.
+    /// Returns the payload; empty in frames without one.
     pub(crate) fn payload(&self) -> Vec<u8> {
         if self.0.contains_key("payload") { self.bytes("payload") } else { Vec::new() }
     }
 }
 
-/// `aa`, or `aa*9` for nine of them.
+/// Reads `aa`, or `aa*9` for nine of them.
 fn token(token: &str) -> Vec<u8> {
     let (byte, count) = token.split_once('*').unwrap_or((token, "1"));
     assert_eq!(byte.len(), 2, "{token}");
@@ -47,7 +47,7 @@ pub(crate) fn files() -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// The blocks of a file, of which there is at least one.
+/// Reads the blocks of a file, which must hold at least one.
 pub(crate) fn read(file: &str) -> Vec<Block> {
     let text = fs::read_to_string(Path::new(FOLDER).join(file)).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -57,7 +57,7 @@ pub(crate) fn read(file: &str) -> Vec<Block> {
         .filter(|block| !block.trim().is_empty())
         .map(|block| Block(block.trim().lines().map(pair).collect()))
         .collect();
-    assert!(!blocks.is_empty(), "{file} holds nothing");
+    assert!(!blocks.is_empty(), "{file} is empty");
     blocks
 }
 

@@ -1,4 +1,4 @@
-//! Plays the transcripts: a client and an edge have to do what is written, and nothing else.
+//! Plays the transcripts: a client and an edge have to do exactly what is written.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ fn both_ends_do_what_the_transcripts_say() {
 fn play(file: &str) {
     let blocks = blocks::read(file);
     let (config, steps) = blocks.split_first().expect("a configuration");
-    assert!(steps.len() >= 10, "{file} is no exchange");
+    assert!(steps.len() >= 10, "{file} is too short for an exchange");
     let mut ends = Ends::new(config);
     for (number, step) in steps.iter().enumerate() {
         ends.step(step, &format!("{file}, step {}: {step:?}", number + 1));
@@ -42,7 +42,7 @@ struct Ends {
     client: Client,
     config: ServerConfig,
     edge: Edge,
-    /// Number of bytes of each origin stream that were seen, in one.
+    /// Number of bytes seen of all origin streams.
     origin_seen: usize,
 }
 
@@ -120,7 +120,7 @@ impl Ends {
                 assert_eq!(self.origin_bytes().get(self.origin_seen..), Some(bytes), "{at}");
                 self.origin_seen += bytes.len();
             }
-            _ => panic!("what is {at}"),
+            _ => panic!("unknown step {at}"),
         }
     }
 

@@ -26,7 +26,7 @@ enum Operation {
         client: u32,
         server: u32,
         stranger: bool,
-        /// True for the tag of another start of the edge.
+        /// The join carries the tag of another start of the edge.
         earlier: bool,
     },
     Plain(u64, bool),
@@ -36,7 +36,7 @@ enum Operation {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    // Few numbers, so that operations meet; many, so that limits do.
+    // A few numbers, so that operations collide, and many, so that limits are reached.
     let number = prop_oneof![3 => 0..6_u64, 1 => 0..3000_u64];
     let piece =
         (number.clone(), 0..16_u8, 0..130_usize, 0..160_usize, any::<bool>(), 0..1300_usize);
@@ -48,7 +48,13 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => (number.clone(), 0..9000_usize).prop_map(|(n, bytes)| Operation::OriginData(n, bytes)),
         1 => number.clone().prop_map(Operation::OriginFinished),
         1 => number.clone().prop_map(Operation::OriginLost),
-        2 => (number.clone(), 0..170_u32, prop_oneof![Just(0), 0..3000_u32], any::<bool>(), any::<bool>())
+        2 => (
+            number.clone(),
+            0..170_u32,
+            prop_oneof![Just(0), 0..3000_u32],
+            any::<bool>(),
+            any::<bool>(),
+        )
             .prop_map(|(number, client, server, stranger, earlier)| Operation::Join {
                 number, client: client.saturating_sub(60), server, stranger, earlier,
             }),
@@ -59,12 +65,12 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A server under random operations, with what it owes to whom.
+/// A server under random operations, and its model.
 struct Trial {
     server: Server,
     now: u64,
     asked: Map<(SocketAddr, SessionId, u8), usize>,
-    /// Bytes to and from each address.
+    /// Bytes sent to and received from each address.
     traffic: Map<SocketAddr, (usize, usize)>,
     running: Map<SessionId, Vec<u8>>,
     started: usize,
@@ -86,7 +92,7 @@ impl Trial {
 
     fn apply(&mut self, operation: &Operation) {
         let now = at(self.now);
-        // The many share four hosts, so that these are crowded.
+        // High numbers share four hosts, so that those get crowded.
         let host = |number: u64| if number < 6 { number } else { 20 + number % 4 };
         let address = |number: u64, stranger: bool| peer(host(number) + u64::from(stranger));
         match operation {
@@ -120,7 +126,7 @@ impl Trial {
                 let join = Join { tag, ..join(*number, *client, *server) };
                 match self.server.handle_join(now, from, &join) {
                     JoinOutcome::Joined(_, handover) => {
-                        assert!(!earlier, "its client may hold bytes of another handshake");
+                        assert!(!earlier, "the client may hold bytes of another handshake");
                         self.collect();
                         self.hand_over(*number, *client as usize, &handover);
                     }
@@ -128,10 +134,10 @@ impl Trial {
                         let left = self.server.sessions.get(&id(*number));
                         assert!(left.is_none_or(|session| session.is_from(from.ip())));
                         let again = self.server.handle_join(now, from, &join);
-                        assert_eq!(again, refused(), "a key is shown once");
+                        assert_eq!(again, refused(), "a key works once");
                     }
                     JoinOutcome::Refused(_) => {}
-                    JoinOutcome::Elsewhere(edge) => panic!("edge {edge} of no fleet"),
+                    JoinOutcome::Elsewhere(edge) => panic!("edge {edge} without a fleet"),
                 }
             }
             Operation::Plain(number, stranger) => {
@@ -156,9 +162,9 @@ impl Trial {
         self.check();
     }
 
-    /// The origin gets the client stream exactly, whatever the join says.
+    /// Checks that the origin gets exactly the client stream, whatever the join says.
     fn hand_over(&mut self, number: u64, client_offset: usize, handover: &Handover) {
-        let mut got = self.running.remove(&handover.id).expect("it was started");
+        let mut got = self.running.remove(&handover.id).expect("the session was started");
         got.extend_from_slice(&handover.client_bytes);
         let stream = [hello(number, 100), vec![23; 60]].concat();
         got.extend_from_slice(&stream[client_offset + handover.skip..]);
@@ -173,10 +179,10 @@ impl Trial {
                     self.started += 1;
                 }
                 ServerEvent::ClientBytes { id, bytes } => {
-                    self.running.get_mut(&id).expect("it runs").extend(bytes);
+                    self.running.get_mut(&id).expect("the session runs").extend(bytes);
                 }
                 ServerEvent::Expired { id } => {
-                    self.running.remove(&id).expect("it ran");
+                    self.running.remove(&id).expect("the session ran");
                 }
             }
         }
@@ -220,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn any_operations_keep_every_bound_and_leave_nothing(
+    fn random_operations_keep_every_limit_and_leak_nothing(
         operations in prop::collection::vec(operation(), 1..200),
         early_data in any::<bool>(),
         same_address in any::<bool>(),
@@ -234,9 +240,9 @@ proptest! {
         prop_assert_eq!(trial.server.poll_timeout(), None);
     }
 
-    /// Requests of any size, in any order, repeated, with an origin that never stops talking.
+    /// Sends requests of any size, in any order, repeated, to an origin that never stops sending.
     #[test]
-    fn no_more_than_three_times_comes_back(
+    fn responses_are_at_most_three_times_the_requests(
         requests in prop::collection::vec((0..16_u8, 411..1233_usize), 1..40),
         pieces in 1..6_usize,
     ) {
@@ -246,7 +252,7 @@ proptest! {
             let (from, to) = (index % pieces * 100 / pieces, (index % pieces + 1) * 100 / pieces);
             trial.apply(&Operation::Piece { number: 1, seq, from, to, stranger: false, size });
             trial.apply(&Operation::OriginData(1, 700));
-            prop_assert!(trial.responses <= index + 1, "at most one for each request");
+            prop_assert!(trial.responses <= index + 1, "at most one response per request");
             answered = trial.responses;
         }
         prop_assert!(answered <= usize::from(SEQUENCES));

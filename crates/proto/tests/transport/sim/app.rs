@@ -28,7 +28,7 @@ impl App {
         }
     }
 
-    /// Writes into a transport with `room`, and returns the bytes.
+    /// Writes the next bytes into a transport with `room`.
     pub(super) fn write(&mut self, room: usize) -> Option<Vec<u8>> {
         if self.end == Some(End::Reset) {
             return None;
@@ -44,7 +44,7 @@ impl App {
         Some(self.pending.drain(..count).collect()).filter(|bytes: &Vec<u8>| !bytes.is_empty())
     }
 
-    /// Once: it writes nothing more.
+    /// Returns true once, when the application writes nothing more.
     pub(super) fn finishes(&mut self) -> bool {
         let said_all = self.next_write == self.script.writes.len();
         let heard_all = self.received.len() >= self.script.server_len();

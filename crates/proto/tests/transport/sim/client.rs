@@ -13,7 +13,7 @@ use super::app::App;
 use super::script::Script;
 use super::tcp::{Direction, Segment};
 
-/// End of a stream.
+/// The way a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Finished,
@@ -24,15 +24,15 @@ pub(crate) enum End {
 pub(super) struct ClientSide {
     pub(super) app: App,
     machine: Client,
-    /// Both streams pass the machine by: what a driver does once it is transparent.
+    /// True once both streams bypass the machine, as in a driver once it is transparent.
     spliced: bool,
     splice: bool,
     connected: bool,
     stream: Vec<u8>,
     request_at: usize,
-    /// All that was written to TCP.
+    /// Bytes written to TCP.
     pub(super) tcp_bytes: Vec<u8>,
-    /// Where TCP starts in the client stream.
+    /// Offset in the client stream at which TCP starts.
     tcp_offset: usize,
     seqs: BTreeSet<u8>,
     pub(super) first_request: Option<Duration>,
@@ -67,7 +67,7 @@ impl ClientSide {
         self.machine.handle_tcp_connected(at(now), same_address, grace);
     }
 
-    /// The driver's own business: without TCP there is no connection.
+    /// Ends the application's connection, as a driver does: without TCP there is none.
     pub(super) fn handle_refused(&mut self) {
         self.app.end = Some(End::Reset);
     }
@@ -104,7 +104,7 @@ impl ClientSide {
         }
     }
 
-    /// Does all there is to do now. Returns whether there was anything.
+    /// Does all pending work. Returns true if there was any.
     pub(super) fn drive(
         &mut self,
         now: Duration,
@@ -212,7 +212,7 @@ impl ClientSide {
         bytes.is_some()
     }
 
-    /// Passes on what ended, and steps aside when it may.
+    /// Passes an end on, and bypasses the machine once possible.
     fn finish(&mut self, now: Duration, tcp: &mut Direction, log: &mut Log) {
         if self.app.end.is_none() && self.machine.is_reset() {
             self.app.end = Some(End::Reset);
@@ -231,7 +231,7 @@ impl ClientSide {
         }
     }
 
-    /// The client stream as TCP carried it, from `tcp_offset` on.
+    /// Returns the client stream carried by TCP, from `tcp_offset` on.
     fn stream_on_tcp(&self) -> &[u8] {
         match self.tcp_bytes.first() {
             Some(&JOIN_TYPE) => &self.tcp_bytes[JOIN_LEN..],
@@ -239,7 +239,7 @@ impl ClientSide {
         }
     }
 
-    /// Asserts that TCP carried the client stream from where it claims.
+    /// Checks that TCP carried exactly the client stream from `tcp_offset` on.
     pub(super) fn check_tcp(&self) {
         let carried = self.stream_on_tcp();
         let expected = &self.stream[self.tcp_offset..self.tcp_offset + carried.len()];

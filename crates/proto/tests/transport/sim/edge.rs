@@ -18,16 +18,16 @@ use super::origin::Origin;
 use super::tcp::{Direction, Segment};
 use super::{Log, Script};
 
-/// Host at the other end.
+/// The peer at the server's address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Host {
-    /// An edge before an origin.
+    /// An edge in front of an origin.
     Edge(ServerConfig),
-    /// A TLS server that knows nothing of this protocol.
+    /// A TLS server without support for this protocol.
     TlsServer,
 }
 
-/// A TLS alert, as a TLS server answers a join: fatal, unexpected_message.
+/// The alert with which a TLS server answers a join: fatal, unexpected_message.
 const ALERT: [u8; 7] = [21, 3, 1, 0, 2, 2, 10];
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct EdgeSide {
     host: Host,
     machine: Option<Server>,
     pub(super) origins: Vec<Origin>,
-    /// True if a session was started.
+    /// True once a session was started.
     pub(super) hello_over_udp: bool,
     sessions: BTreeMap<SessionId, usize>,
     connection: Connection,
@@ -47,11 +47,11 @@ pub(super) struct EdgeSide {
 /// The one TCP connection of a scenario.
 #[derive(Debug)]
 enum Connection {
-    /// It is not known yet what it begins with.
+    /// Its first bytes are still unclear.
     First(Vec<u8>),
-    /// It begins with a client stream, of which the ClientHello is not whole.
+    /// It begins with a client stream whose ClientHello is incomplete.
     Hello(Vec<u8>),
-    /// It is relayed to an origin; so many client bytes are to be dropped.
+    /// It is relayed to an origin; the next `skip` client bytes are dropped.
     Through {
         origin: usize,
         skip: usize,
@@ -78,8 +78,8 @@ impl EdgeSide {
         }
     }
 
-    /// The process dies and another takes its place: nothing is remembered, and a connection that
-    /// the old one had `accepted` is reset.
+    /// Replaces the process: the new one remembers nothing, and resets a connection that the old
+    /// one had `accepted`.
     pub(super) fn restart(&mut self, now: Duration, accepted: bool, tcp: &mut Direction) {
         let script = self.script.clone();
         let mut old = std::mem::replace(self, Self::new(&script, self.host));
@@ -158,7 +158,7 @@ impl EdgeSide {
         self.origins.iter_mut().for_each(|origin| origin.think(now));
     }
 
-    /// Does all there is to do now. Returns whether there was anything.
+    /// Does all pending work. Returns true if there was any.
     pub(super) fn drive(
         &mut self,
         now: Duration,
@@ -224,7 +224,7 @@ impl EdgeSide {
         any
     }
 
-    /// Bytes of origins whose session is not joined.
+    /// Feeds the machine bytes of origins whose session is not joined.
     fn feed_sessions(&mut self, now: Duration, log: &mut Log) -> bool {
         let Some(machine) = &mut self.machine else {
             return false;
@@ -307,7 +307,7 @@ impl EdgeSide {
         self.connection = Connection::Through { origin, skip: 0 };
     }
 
-    /// A join or a client stream?
+    /// Tells a join from a client stream.
     fn look(&mut self, now: Duration, peer: SocketAddr, tcp: &mut Direction, log: &mut Log) {
         let Connection::First(bytes) = &mut self.connection else {
             return;
@@ -347,7 +347,7 @@ impl EdgeSide {
                 tcp.send(now, &Segment::Finished);
                 self.connection = Connection::Closed;
             }
-            JoinOutcome::Elsewhere(edge) => panic!("edge {edge} of no fleet"),
+            JoinOutcome::Elsewhere(edge) => panic!("edge {edge} without a fleet"),
         }
     }
 

@@ -22,12 +22,12 @@ use std::time::Duration;
 
 /// The round-trip time of every scenario.
 pub(crate) const RTT: Duration = Duration::from_millis(100);
-/// One way.
+/// One-way delay.
 pub(crate) const HALF: Duration = Duration::from_millis(50);
 /// Grace of a client that knows nothing of the path: a quarter of the RTT, 2 to 25 ms.
 pub(crate) const GRACE: Duration = Duration::from_millis(25);
 
-/// Events of the machines and their surroundings, in order; kept only where it is wanted.
+/// Actions of the machines and their surroundings, in order; kept only if `wanted`.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) wanted: bool,

@@ -45,7 +45,7 @@ impl Origin {
         self.input_finished = true;
     }
 
-    /// When it has something to say next, if nothing more arrives.
+    /// Returns the time at which it writes next, if nothing more arrives.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.due.filter(|_| !self.closed && !self.end_told)
     }
@@ -64,7 +64,7 @@ impl Origin {
         }
     }
 
-    /// Returns what it writes now, without taking it away.
+    /// Returns the bytes it writes now, without taking them.
     pub(super) fn peek(&self) -> &[u8] {
         let limit = self
             .script
@@ -79,7 +79,7 @@ impl Origin {
         self.written += count;
     }
 
-    /// Once: its stream ends behind what was taken.
+    /// Returns once the end of its stream, after the bytes taken.
     pub(super) fn ends(&mut self) -> Option<End> {
         let scripted = self
             .script

@@ -1,26 +1,27 @@
-//! Conversation of application and origin, whatever carries it.
+//! The conversation of application and origin, whatever carries it.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::End;
 
-/// A conversation. Each side speaks when it has heard enough.
+/// A conversation. Each side writes once it has received enough.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Script {
     /// Length of the ClientHello at the start of the client stream.
     pub(crate) hello: usize,
     pub(crate) writes: Vec<Write>,
     pub(crate) emissions: Vec<Emission>,
-    /// Where the first request byte stands in the client stream.
+    /// Offset of the first request byte in the client stream.
     pub(crate) request_at: usize,
-    /// Where the first response byte stands in the server stream.
+    /// Offset of the first response byte in the server stream.
     pub(crate) response_at: usize,
-    /// The application closes its side after so many writes instead of after the last server byte.
+    /// Number of writes after which the application closes its side, instead of after the last
+    /// server byte.
     pub(crate) app_closes_after: Option<usize>,
-    /// The origin ends its stream after so many bytes, in this way.
+    /// Number of bytes after which the origin ends its stream, and how.
     pub(crate) origin_ends: Option<(usize, End)>,
-    /// Bytes that each side writes at once at most.
+    /// Maximum number of bytes each side writes at once.
     pub(crate) app_chunk: usize,
     pub(crate) origin_chunk: usize,
 }
@@ -46,7 +47,8 @@ impl Script {
         Self::start(hello).says(flight, think).finishes_and_requests()
     }
 
-    /// TLS 1.3 with the request as early data behind the ClientHello, answered behind the flight.
+    /// TLS 1.3 with the request as early data after the ClientHello; the response follows the
+    /// flight.
     pub(crate) fn early_data(hello: usize, early: usize, flight: usize, think: Duration) -> Self {
         let mut script = Self::start(hello).says(flight, think).writes_after(0, early);
         script.request_at = hello;
@@ -63,7 +65,7 @@ impl Script {
             .finishes_and_requests()
     }
 
-    /// TLS 1.2: one round trip more.
+    /// TLS 1.2: one more round trip.
     pub(crate) fn tls12(hello: usize, flight: usize) -> Self {
         Self::start(hello)
             .says(flight, Duration::ZERO)
@@ -108,14 +110,14 @@ impl Script {
         }
     }
 
-    /// The origin answers all that was written so far.
+    /// Adds the origin's answer to everything written so far.
     fn says(mut self, bytes: usize, think: Duration) -> Self {
         let bytes = pattern(0x5e, self.server_len(), bytes);
         self.emissions.push(Emission { after_client: self.client_len(), think, bytes });
         self
     }
 
-    /// The application answers all that was said so far.
+    /// Adds the application's answer to everything received so far.
     fn answers(self, bytes: usize) -> Self {
         let heard = self.server_len();
         self.writes_after(heard, bytes)
@@ -127,7 +129,7 @@ impl Script {
         self
     }
 
-    /// 74 bytes of Finished, then a request of 400; 2,000 bytes of response.
+    /// Adds 74 bytes of Finished, a request of 400 and a response of 2,000.
     fn finishes_and_requests(self) -> Self {
         let request_at = self.client_len() + 74;
         let mut script = self.answers(474);
@@ -137,7 +139,7 @@ impl Script {
     }
 }
 
-/// A ClientHello of exactly `size` bytes, made so by a padding extension (RFC 7685).
+/// Builds a ClientHello of exactly `size` bytes with a padding extension (RFC 7685).
 pub(crate) fn client_hello(size: usize) -> Vec<u8> {
     const FIXED: usize = 5 + 4 + 2 + 32 + 1 + 4 + 2 + 2 + 4;
     let padding = size.checked_sub(FIXED).expect("a ClientHello has 56 bytes");
@@ -156,7 +158,7 @@ pub(crate) fn client_hello(size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that differ from place to place, so that a misplaced one is seen.
+/// Returns bytes that differ by position, which reveals misplaced ones.
 fn pattern(seed: u8, from: usize, len: usize) -> Vec<u8> {
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let places = 0..1_u64 << 19;

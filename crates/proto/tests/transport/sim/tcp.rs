@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use headstart_emulation::{Delay, Link, Packet};
 
-/// Arrival in one direction.
+/// One arrival in a direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Segment {
     Bytes(Vec<u8>),

@@ -1,4 +1,4 @@
-//! One run: a scenario in, what came of it out.
+//! Runs a scenario and returns its outcome.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,41 +11,41 @@ use super::edge::{EdgeSide, Host};
 use super::tcp::Direction;
 use super::{GRACE, HALF, Log, RTT, Script};
 
-/// Steps after which a run counts as stalled. The longest takes some hundreds.
+/// Steps after which a run counts as stalled. The longest run takes some hundreds.
 const STEPS: usize = 20_000;
 
-/// Everything that decides a run. The same scenario gives the same run.
+/// All inputs of a run. The same scenario gives the same run.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) script: Script,
-    /// `None`: no edge is known there, the connection is plain.
+    /// `None`: the client knows of no edge, and the connection is plain.
     pub(crate) offer: Option<ClientConfig>,
-    /// When that is known: discovery takes its time.
+    /// Time at which discovery finds the edge.
     pub(crate) offer_at: Duration,
     pub(crate) host: Host,
-    /// Where TCP ends, if not at `host`.
+    /// Host at the other end of TCP, if not `host`.
     pub(crate) tcp_host: Option<Host>,
-    /// Setting that the client's driver tells of it.
+    /// The client driver's claim that TCP and datagrams reach the same address.
     pub(crate) same_address: bool,
     /// The client's address on TCP.
     pub(crate) tcp_source: IpAddr,
     pub(crate) up: Link,
     pub(crate) down: Link,
-    /// When TCP is connected; `None` if it is refused after one RTT.
+    /// Time at which TCP is connected; `None` if it is refused after one RTT.
     pub(crate) connect: Option<Duration>,
-    /// True if, of a datagram and the SYN-ACK at the same moment, the datagram is seen first.
+    /// True if a datagram is read before a SYN-ACK of the same moment.
     pub(crate) datagrams_first: bool,
     pub(crate) grace: Duration,
     pub(crate) restart_at: Option<Duration>,
     pub(crate) unreachable_at: Option<Duration>,
-    /// True if the client's driver steps aside once the machine is transparent.
+    /// True if the client's driver bypasses the machine once that is transparent.
     pub(crate) splice: bool,
     /// True to keep a log.
     pub(crate) log: bool,
 }
 
 impl Scenario {
-    /// Both sides know the protocol, and the network does nothing but take time.
+    /// Returns a scenario in which both sides support the protocol and the network only adds delay.
     pub(crate) fn new(script: Script) -> Self {
         Self {
             script,
@@ -67,7 +67,7 @@ impl Scenario {
         }
     }
 
-    /// The same conversation over TCP alone.
+    /// Returns the same conversation over TCP alone.
     pub(crate) fn plain(&self) -> Self {
         Self {
             offer: None,
@@ -81,16 +81,16 @@ impl Scenario {
 const CLIENT: SocketAddr =
     SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 40_000);
 
-/// Outcome of a scenario.
+/// Results of a scenario.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Bytes that the application got, and the end of its stream.
+    /// Bytes the application received, and the end of its stream.
     pub(crate) app: (Vec<u8>, Option<End>),
-    /// Bytes that each connection to an origin got.
+    /// Bytes each connection to an origin received.
     pub(crate) origins: Vec<Vec<u8>>,
-    /// Number of origins that got a whole ClientHello.
+    /// Number of these that received a whole ClientHello.
     pub(crate) hellos: usize,
-    /// True if a whole one came over UDP.
+    /// True if a whole ClientHello came over UDP.
     pub(crate) hello_over_udp: bool,
     pub(crate) first_request: Option<Duration>,
     pub(crate) first_response: Option<Duration>,
@@ -100,13 +100,13 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the bytes that the origin of the application got.
+    /// Returns the bytes received by the origin that served the application.
     pub(crate) fn origin(&self) -> &[u8] {
         self.origins.last().map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the time that the client waited for datagrams after TCP had connected: until it
-    /// joined or went plain. Never longer than the grace behind the last datagram.
+    /// Returns the time the client waited for datagrams after TCP had connected, until it joined or
+    /// went plain. Checks that it ends within the grace after the last datagram.
     pub(crate) fn waited(&self, connect: Duration, grace: Duration) -> Duration {
         let decided = |event: &ClientEvent| {
             matches!(
@@ -128,7 +128,7 @@ impl Outcome {
     }
 }
 
-/// Runs until nothing is under way and nothing is remembered.
+/// Runs until nothing is in flight and all state has expired.
 pub(crate) fn run(scenario: Scenario) -> Outcome {
     let mut world = World::new(scenario);
     world.step();
@@ -150,7 +150,7 @@ struct World {
     scenario: Scenario,
     client: ClientSide,
     host: EdgeSide,
-    /// Where TCP ends, if not at `host`.
+    /// The peer on TCP, if not `host`.
     other: Option<EdgeSide>,
     tcp_up: Direction,
     tcp_down: Direction,
