@@ -25,7 +25,10 @@ fn a_site_is_recorded_over_an_emulated_link() {
     let mut round_trips = recording.round_trips.clone();
     round_trips.sort();
     assert!(round_trips[round_trips.len() / 2] >= ROUND_TRIP, "{round_trips:?}");
-    let first = recording.page.resources()[0].measured.unwrap();
-    // Chromium begins to connect a little before it asks for the document.
-    assert!(first.tls >= ROUND_TRIP && first.send + first.wait >= ROUND_TRIP, "{first:?}");
+    // Nor of the document alone: Chromium may have connected before it asks for it.
+    let measured = recording.page.resources().iter().filter_map(|resource| resource.measured);
+    let (tls, answer): (Vec<_>, Vec<_>) =
+        measured.map(|times| (times.tls, times.send + times.wait)).unzip();
+    assert!(tls.iter().max() >= Some(&ROUND_TRIP), "{tls:?}");
+    assert!(answer.iter().max() >= Some(&ROUND_TRIP), "{answer:?}");
 }
