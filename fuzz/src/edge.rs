@@ -237,8 +237,7 @@ impl Edge {
     }
 
     fn of_session(&self, id: SessionId) -> Option<usize> {
-        let is_of = |origin: &Origin| origin.session == Some(id);
-        self.origins.iter().position(is_of)
+        self.origins.iter().position(|origin: &Origin| origin.session == Some(id))
     }
 
     fn close(&mut self) {

@@ -206,10 +206,11 @@ impl Lab {
         let Some(number) = self.nodes.iter().position(|node| node.name == name) else {
             return false;
         };
-        let replace = |switch: &mut Switch| {
-            switch.ports_mut().get_mut(number).map(|port| *port = Port { outbound, inbound })
-        };
-        self.forwarder.with_switch(replace).is_some()
+        self.forwarder
+            .with_switch(|switch: &mut Switch| {
+                switch.ports_mut().get_mut(number).map(|port| *port = Port { outbound, inbound })
+            })
+            .is_some()
     }
 
     /// The same with a path: what others send to the public addresses of its boxes comes here from
@@ -220,8 +221,11 @@ impl Lab {
         let Some(number) = self.nodes.iter().position(|node| node.name == name) else {
             return false;
         };
-        let is_taken = |address| self.nodes.iter().any(|node| node.addresses.contains(address));
-        if path.public_addresses().iter().any(is_taken) {
+        if path
+            .public_addresses()
+            .iter()
+            .any(|address| self.nodes.iter().any(|node| node.addresses.contains(address)))
+        {
             return false;
         }
         self.forwarder.with_switch(|switch| {

@@ -168,11 +168,10 @@ const SETTINGS: [Setting; 3] = [
 ];
 
 fn refusal(error: Errno) -> Refusal {
-    let forbids = |setting: &&Setting| {
-        fs::read_to_string(setting.path).is_ok_and(|v| v.trim() == setting.forbids)
-    };
     SETTINGS
         .iter()
-        .find(forbids)
+        .find(|setting: &&Setting| {
+            fs::read_to_string(setting.path).is_ok_and(|v| v.trim() == setting.forbids)
+        })
         .map_or(Refusal::System(error), |setting| Refusal::Setting(setting.name))
 }

@@ -148,12 +148,17 @@ fn first_address(node: &Node) -> io::Result<IpAddr> {
 }
 
 fn listen(node: &Node, places: &[SocketAddr]) -> io::Result<Vec<TcpListener>> {
-    let listen = |place| {
-        let listener = TcpListener::bind(place)?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    };
-    node.run(|| places.iter().map(listen).collect()).flatten()
+    node.run(|| {
+        places
+            .iter()
+            .map(|place| {
+                let listener = TcpListener::bind(place)?;
+                listener.set_nonblocking(true)?;
+                Ok(listener)
+            })
+            .collect()
+    })
+    .flatten()
 }
 
 /// First message of the near half on a tunnel connection.

@@ -51,11 +51,14 @@ impl<'p> TcpSegment<'p> {
     /// 7413).
     pub fn fast_open(&self) -> Vec<&'p [u8]> {
         let found = fast_open_options(self.options).into_iter();
-        let cookie = |option: &'p [u8]| {
-            let head = if option.first() == Some(&FAST_OPEN) { HEAD } else { EXPERIMENTAL_HEAD };
-            option.get(head..).unwrap_or_default()
-        };
-        found.filter_map(|place| self.options.get(place)).map(cookie).collect()
+        found
+            .filter_map(|place| self.options.get(place))
+            .map(|option: &'p [u8]| {
+                let head =
+                    if option.first() == Some(&FAST_OPEN) { HEAD } else { EXPERIMENTAL_HEAD };
+                option.get(head..).unwrap_or_default()
+            })
+            .collect()
     }
 }
 

@@ -41,8 +41,9 @@ pub(crate) fn wire(
     network: &Namespace,
 ) -> Result<Wire, LabError> {
     let far_end = format!("p{number}");
-    let wire_to = |other: &str| node_script(number, addresses, other);
-    run_ip("setting up a node", node, network, wire_to)?;
+    run_ip("setting up a node", node, network, |other: &str| {
+        node_script(number, addresses, other)
+    })?;
     run_ip("setting up the forwarder", network, node, |_| {
         format!("link set {far_end} {NO_OWN_ADDRESS} up\n")
     })?;
@@ -98,11 +99,13 @@ fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
 }
 
 fn address_script(addresses: &[IpAddr], interface: &str) -> String {
-    let line = |address: &IpAddr| match address {
-        IpAddr::V4(address) => format!("address add {address}/32 dev {interface}\n"),
-        IpAddr::V6(address) => format!("address add {address}/128 dev {interface} nodad\n"),
-    };
-    addresses.iter().map(line).collect()
+    addresses
+        .iter()
+        .map(|address: &IpAddr| match address {
+            IpAddr::V4(address) => format!("address add {address}/32 dev {interface}\n"),
+            IpAddr::V6(address) => format!("address add {address}/128 dev {interface} nodad\n"),
+        })
+        .collect()
 }
 
 /// Makes a wired node answer to more addresses.
@@ -155,8 +158,8 @@ fn feed(mut command: Command, script: &str) -> io::Result<Option<String>> {
         let _ = stdin.write_all(script.as_bytes());
     }
     let output = child.wait_with_output()?;
-    let said = || String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Ok((!output.status.success()).then(said))
+    Ok((!output.status.success())
+        .then(|| String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
 }
 
 fn in_namespace<T: Send>(

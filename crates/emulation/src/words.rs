@@ -162,8 +162,8 @@ impl<'t> Words<'t> {
 
     /// Takes the longest length of packets.
     pub(crate) fn mtu(&mut self) -> Result<u16, ParseError> {
-        let mtu = |word: &str| word.parse().ok().filter(|mtu| *mtu >= LEAST_MTU);
-        self.take(mtu).ok_or_else(|| self.expected("a length of packets, 68 to 65535"))
+        self.take(|word: &str| word.parse().ok().filter(|mtu| *mtu >= LEAST_MTU))
+            .ok_or_else(|| self.expected("a length of packets, 68 to 65535"))
     }
 
     /// Takes a port.

@@ -33,11 +33,14 @@ type Section = (String, Vec<Finding>);
 
 fn text(sections: &[Section]) -> String {
     let colours = colours_wanted(stdout().is_terminal());
-    let lines = |(name, findings): &Section| {
-        let findings: String = findings.iter().map(|finding| finding.line(colours)).collect();
-        format!("{name}\n{findings}")
-    };
-    sections.iter().map(lines).collect::<Vec<_>>().join("\n")
+    sections
+        .iter()
+        .map(|(name, findings): &Section| {
+            let findings: String = findings.iter().map(|finding| finding.line(colours)).collect();
+            format!("{name}\n{findings}")
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn json_text(sections: &[Section], well: bool) -> String {

@@ -116,10 +116,11 @@ fn show(as_json: bool, json: Value, text: &str) -> Result<ExitCode, Failure> {
 
 /// The nearest directory, of this one and those above it, that other users cannot pass through.
 fn closed_directory(dir: &Path) -> Option<PathBuf> {
-    let is_closed = |dir: &&Path| {
-        fs::metadata(dir).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 == 0)
-    };
-    dir.ancestors().find(is_closed).map(Path::to_owned)
+    dir.ancestors()
+        .find(|dir: &&Path| {
+            fs::metadata(dir).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 == 0)
+        })
+        .map(Path::to_owned)
 }
 
 fn explain(error: AttachError) -> Failure {

@@ -120,10 +120,12 @@ fn export_nginx(ring: &KeyRing, dir: &Path) -> Result<(), Failure> {
     if ring.previous.is_none() {
         forget(&dir.join(format!("{}.key", Role::Previous.name())))?;
     }
-    let directive = |(_, path): &(bool, std::path::PathBuf)| {
-        format!("ssl_session_ticket_key \"{}\";\n", path.display())
-    };
-    let directives: String = names.iter().map(directive).collect();
+    let directives: String = names
+        .iter()
+        .map(|(_, path): &(bool, std::path::PathBuf)| {
+            format!("ssl_session_ticket_key \"{}\";\n", path.display())
+        })
+        .collect();
     store("tickets.conf", format!("{NGINX}{directives}").as_bytes())
 }
 
@@ -217,12 +219,11 @@ impl<'a> InRedis<'a> {
                 let Some(ring) = Self::following(&before.ring, if_due)? else { return Ok(()) };
                 let sealed = self.seal(&ring, before.generation.saturating_add(1))?;
                 let exchanged = place.exchange(&bytes, &sealed).await;
-                let unclear = |failure| {
+                if exchanged.map_err(|failure| {
                     self.failed(&failure).hint(
                         "it may be done nevertheless: look with `headstart keys show` before you try again",
                     )
-                };
-                if exchanged.map_err(unclear)? {
+                })? {
                     return Ok(());
                 }
                 let (now_bytes, now) = self.read(&place).await?;

@@ -109,11 +109,13 @@ fn checked(context: &str) -> Result<&str, Failure> {
 /// Where the agent is, as a path from the root: programs change their directories.
 fn socket(options: &RunOptions) -> Result<Option<PathBuf>, Failure> {
     let named = options.socket.clone().filter(|path| !path.as_os_str().is_empty());
-    let by_default = || {
-        let dir = env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty())?;
-        Some(Path::new(&dir).join(SOCKET))
-    };
-    named.or_else(by_default).map(|path| absolute(&path)).transpose()
+    named
+        .or_else(|| {
+            let dir = env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty())?;
+            Some(Path::new(&dir).join(SOCKET))
+        })
+        .map(|path| absolute(&path))
+        .transpose()
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {

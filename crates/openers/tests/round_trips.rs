@@ -46,8 +46,7 @@ fn lab_with(client: Host) -> Lab {
     let lab = Lab::build(vec![client, Host::new("server")]).unwrap();
     for node in lab.nodes() {
         // Both roles: the default is that of clients alone (ip-sysctl).
-        let allow = || fs::write("/proc/sys/net/ipv4/tcp_fastopen", "3");
-        node.run(allow).unwrap().unwrap();
+        node.run(|| fs::write("/proc/sys/net/ipv4/tcp_fastopen", "3")).unwrap().unwrap();
     }
     lab
 }
@@ -74,14 +73,16 @@ impl Drop for Serving {
 fn serve(node: &Node, options: ServerOptions) -> Serving {
     let (ready, started) = mpsc::channel();
     let (stop, stopped) = oneshot::channel::<()>();
-    let serve = move || {
-        runtime().block_on(async {
-            let server = Server::start(options).unwrap();
-            ready.send(server.local_addr()).unwrap();
-            let _ = stopped.await;
-        });
-    };
-    let thread = Some(node.spawn_thread(serve).unwrap());
+    let thread = Some(
+        node.spawn_thread(move || {
+            runtime().block_on(async {
+                let server = Server::start(options).unwrap();
+                ready.send(server.local_addr()).unwrap();
+                let _ = stopped.await;
+            });
+        })
+        .unwrap(),
+    );
     Serving { to: started.recv().unwrap(), stop: Some(stop), thread }
 }
 

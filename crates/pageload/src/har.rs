@@ -273,8 +273,12 @@ impl Group {
 
 /// The last page that had begun.
 fn begun_before(groups: &[Group], at: Duration) -> Option<usize> {
-    let began = |(number, group): (usize, &Group)| {
-        group.facts.started.filter(|started| *started <= at).map(|started| (started, number))
-    };
-    groups.iter().enumerate().filter_map(began).max().map(|(_, number)| number)
+    groups
+        .iter()
+        .enumerate()
+        .filter_map(|(number, group): (usize, &Group)| {
+            group.facts.started.filter(|started| *started <= at).map(|started| (started, number))
+        })
+        .max()
+        .map(|(_, number)| number)
 }

@@ -150,14 +150,15 @@ impl Questions {
 
     fn sweep(&self, page: &Page, at: impl Iterator<Item = (f64, Profile)>) -> Sweep {
         let arms = self.arms();
-        let point = |(at, profile)| {
-            let model = Model { profile, ..self.model.clone() };
-            let time = |(_, techniques): &(String, Techniques)| {
-                model.expected(page, *techniques).page_load_ms
-            };
-            Point { at, page_load_ms: arms.iter().map(time).collect() }
-        };
-        let points = at.map(point).collect();
+        let points = at
+            .map(|(at, profile)| {
+                let model = Model { profile, ..self.model.clone() };
+                let time = |(_, techniques): &(String, Techniques)| {
+                    model.expected(page, *techniques).page_load_ms
+                };
+                Point { at, page_load_ms: arms.iter().map(time).collect() }
+            })
+            .collect();
         Sweep { arms: arms.into_iter().map(|(name, _)| name).collect(), points }
     }
 
@@ -191,10 +192,15 @@ impl Questions {
 }
 
 fn databases_of(order: &[Technique]) -> Techniques {
-    let is_database = |technique: &Technique| {
-        Techniques::from_list(&[*technique]).without_databases() == Techniques::default()
-    };
-    Techniques::from_list(&order.iter().copied().filter(is_database).collect::<Vec<_>>())
+    Techniques::from_list(
+        &order
+            .iter()
+            .copied()
+            .filter(|technique: &Technique| {
+                Techniques::from_list(&[*technique]).without_databases() == Techniques::default()
+            })
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Share of `before` that `after` is less; zero of nothing.

@@ -189,8 +189,10 @@ mod tests {
     }
 
     fn resource(on: &[usize], server: usize) -> Resource {
-        let dependency = |&on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
-        let dependencies = on.iter().map(dependency).collect();
+        let dependencies = on
+            .iter()
+            .map(|&on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
+            .collect();
         Resource { dependencies, server, response_bytes: 10, ..Resource::default() }
     }
 

@@ -118,15 +118,18 @@ fn doubled(settings: &Settings) -> Settings {
 }
 
 fn doubled_page(page: &Page) -> Page {
-    let resource = |resource: &Resource| {
-        let mut resource = resource.clone();
-        resource.server_time *= 2;
-        for dependency in &mut resource.dependencies {
-            dependency.then *= 2;
-        }
-        resource
-    };
-    let resources = page.resources().iter().map(resource).collect();
+    let resources = page
+        .resources()
+        .iter()
+        .map(|resource: &Resource| {
+            let mut resource = resource.clone();
+            resource.server_time *= 2;
+            for dependency in &mut resource.dependencies {
+                dependency.then *= 2;
+            }
+            resource
+        })
+        .collect();
     Page::new(page.name().into(), page.servers().to_vec(), resources)
         .unwrap()
         .with_redirects(page.redirects())
@@ -318,13 +321,14 @@ fn two_connections_share_the_link() {
 
 #[test]
 fn loss_costs_time() {
-    let mean = |loss| {
+    let losses = [0.0, 0.01, 0.1].map(|loss| {
         let link = Link { rtt: RTT, loss, ..Link::default() };
         let settings = Settings { link, ..quiet() };
-        let one = |seed| load(&one_resource(100_000), &settings, seed).page_load_time();
-        (0..50).map(one).sum::<Duration>() / 50
-    };
-    let losses = [0.0, 0.01, 0.1].map(mean);
+        (0..50)
+            .map(|seed| load(&one_resource(100_000), &settings, seed).page_load_time())
+            .sum::<Duration>()
+            / 50
+    });
     assert!(losses.is_sorted() && losses[0] < losses[2], "{losses:?}");
 }
 

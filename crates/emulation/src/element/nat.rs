@@ -117,8 +117,12 @@ impl Nat {
 
     /// The public address for a new flow; of the two families each has its own list.
     fn address(&self, flow: &Flow) -> Option<IpAddr> {
-        let same_family = |address: &&IpAddr| address.is_ipv4() == flow.source.is_ipv4();
-        let list: Vec<IpAddr> = self.public.iter().filter(same_family).copied().collect();
+        let list: Vec<IpAddr> = self
+            .public
+            .iter()
+            .filter(|address: &&IpAddr| address.is_ipv4() == flow.source.is_ipv4())
+            .copied()
+            .collect();
         if matches!(self.change, Change::ByFlow) {
             return pick(flow.stable_hash(), &list);
         }

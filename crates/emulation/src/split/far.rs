@@ -28,8 +28,9 @@ pub(super) fn run(listener: &TcpListener, stop: &Arc<OwnedFd>) {
         for tunnel in idle.extract_if(.., |_| wanted.next().unwrap_or(false)) {
             let stop = Arc::clone(stop);
             // Without a thread the connection is closed, as a proxy without memory would.
-            let serve = move || serve(&tunnel, &stop);
-            let _ = thread::Builder::new().name("lab proxy".into()).spawn(serve);
+            let _ = thread::Builder::new()
+                .name("lab proxy".into())
+                .spawn(move || serve(&tunnel, &stop));
         }
         if let Ok((tunnel, _)) = listener.accept()
             && idle.len() < MAX_CONNECTIONS + IDLE_TUNNELS

@@ -140,8 +140,9 @@ impl Near {
 
     fn take_opened(&mut self, opened: &[bool]) {
         let mut opened = opened.iter();
-        let is_opened = |_: &mut Socket| opened.next().copied().unwrap_or(false);
-        for socket in self.opening.extract_if(.., is_opened) {
+        for socket in
+            self.opening.extract_if(.., |_: &mut Socket| opened.next().copied().unwrap_or(false))
+        {
             match socket.take_error() {
                 Ok(None) => self.idle.push_back(socket.into()),
                 _ => self.pause = Some(Instant::now() + PAUSE),

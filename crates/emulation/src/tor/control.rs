@@ -56,10 +56,11 @@ impl Control {
 
     /// Returns true if there is a circuit of three hops that ends in this exit.
     pub(super) fn has_circuit(&self, exit: &str) -> bool {
-        let ends = |circuit: &TorCircuit| {
-            circuit.path.len() == 3 && circuit.path.last().is_some_and(|last| last == exit)
-        };
-        self.circuits().is_ok_and(|circuits| circuits.iter().any(ends))
+        self.circuits().is_ok_and(|circuits| {
+            circuits.iter().any(|circuit: &TorCircuit| {
+                circuit.path.len() == 3 && circuit.path.last().is_some_and(|last| last == exit)
+            })
+        })
     }
 
     /// The lines of one answer, without its frame.

@@ -63,10 +63,11 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     }
     let _managed = managed::start(&options, || daemon.running(), &mut listeners)?;
     let tidying = tokio::spawn(tidy(known));
-    let reload = |before: &Settings| {
-        daemon::load(invocation).and_then(|options| Settings::new(options, Some(before)))
-    };
-    let code = daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await;
+    let code = daemon
+        .run(listeners, options.metrics, options.shutdown_timeout, |before: &Settings| {
+            daemon::load(invocation).and_then(|options| Settings::new(options, Some(before)))
+        })
+        .await;
     following.abort();
     tidying.abort();
     code

@@ -99,9 +99,8 @@ impl Invocation {
     fn advice(&self, error: &clap::Error) -> String {
         let command = self.argv.get(1).and_then(|name| self.command.find_subcommand(name));
         let suggestion = || suggestion_of(error);
-        let variable = || variable_of(error, command?, &self.argv);
         let name = command.map(|command| format!(" {}", command.get_name()));
-        suggestion().or_else(variable).unwrap_or_else(|| {
+        suggestion().or_else(|| variable_of(error, command?, &self.argv)).unwrap_or_else(|| {
             let program = self.command.get_name();
             format!("`{program}{} --help` explains the options", name.unwrap_or_default())
         })
@@ -196,8 +195,11 @@ impl File {
         for (key, value) in table {
             let option = self.option(command, key)?;
             let values = self.values(option, key, value)?;
-            let argument = |value| (option.get_id().to_string(), format!("--{key}={value}").into());
-            arguments.extend(values.into_iter().map(argument));
+            arguments.extend(
+                values
+                    .into_iter()
+                    .map(|value| (option.get_id().to_string(), format!("--{key}={value}").into())),
+            );
         }
         Ok(arguments)
     }

@@ -303,8 +303,11 @@ impl EdgeOptions {
             ));
         }
         if self.key.is_empty() {
-            let both = |file: &PathBuf| CertificateFiles { chain: file.clone(), key: file.clone() };
-            return Ok(self.cert.iter().map(both).collect());
+            return Ok(self
+                .cert
+                .iter()
+                .map(|file: &PathBuf| CertificateFiles { chain: file.clone(), key: file.clone() })
+                .collect());
         }
         if self.key.len() != self.cert.len() {
             let (certs, keys) = (self.cert.len(), self.key.len());

@@ -67,10 +67,12 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     if let (Some(fellows), Some(links)) = (&fellows, links) {
         listeners.spawn(forwarded(fellows.fleet().serve(links), daemon.running()));
     }
-    let reload = |before: &Settings| {
-        daemon::load(invocation).and_then(|options| Settings::new(&options, streams, Some(before)))
-    };
-    daemon.run(listeners, options.metrics, options.shutdown_timeout, reload).await
+    daemon
+        .run(listeners, options.metrics, options.shutdown_timeout, |before: &Settings| {
+            daemon::load(invocation)
+                .and_then(|options| Settings::new(&options, streams, Some(before)))
+        })
+        .await
 }
 
 /// Takes joins that other edges forward, as long as sessions are promised theirs.

@@ -370,8 +370,9 @@ impl Server {
         // Marks are put together of them, so they must not hold what stands between.
         let plain = |value: &&str| value.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let word = |name: &str| {
-            let missing = || RedisFailure::Malformed(format!("INFO without {name}"));
-            field(info, name).filter(plain).ok_or_else(missing)
+            field(info, name)
+                .filter(plain)
+                .ok_or_else(|| RedisFailure::Malformed(format!("INFO without {name}")))
         };
         if word("role")? != "master" {
             return Err(RedisFailure::Refused("this is a replica".into()));

@@ -31,8 +31,9 @@ impl Surplus {
     }
 
     fn subtract(&self, written: usize) {
-        let less = |before: usize| Some(before.saturating_sub(written));
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before: usize| {
+            Some(before.saturating_sub(written))
+        });
     }
 }
 

@@ -118,8 +118,11 @@ fn decoded(text: &str) -> Result<Option<Zeroizing<String>>, String> {
 
 /// Plain characters alone, so that names cannot run into the rest of a key.
 fn name(text: &str) -> Result<String, String> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-    if (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(is_plain) {
+    if (1..=NAME_MAX).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+    {
         Ok(text.into())
     } else {
         Err(format!("a name has 1 to {NAME_MAX} letters, digits, dots, dashes and underscores"))

@@ -82,8 +82,12 @@ impl From<redis::RedisError> for RedisFailure {
 }
 
 fn words(error: &redis::RedisError) -> String {
-    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
-    error.to_string().chars().map(shown).take(WORDS_MAX).collect()
+    error
+        .to_string()
+        .chars()
+        .map(|letter: char| if letter.is_control() { ' ' } else { letter })
+        .take(WORDS_MAX)
+        .collect()
 }
 
 impl From<io::Error> for RedisFailure {

@@ -108,11 +108,12 @@ impl Account {
 
     fn timeline_json(&self) -> Vec<Value> {
         let moments = self.report.iter().flat_map(|report| &report.timeline);
-        let event = |moment: &headstart_net::Moment| {
-            let ms = moment.at.as_secs_f64() - self.lookup().as_secs_f64();
-            json!({ "ms": rounded(ms * 1000.0, 1000.0), "event": words(&moment.what) })
-        };
-        moments.map(event).collect()
+        moments
+            .map(|moment: &headstart_net::Moment| {
+                let ms = moment.at.as_secs_f64() - self.lookup().as_secs_f64();
+                json!({ "ms": rounded(ms * 1000.0, 1000.0), "event": words(&moment.what) })
+            })
+            .collect()
     }
 }
 

@@ -70,11 +70,12 @@ fn table<const N: usize>(head: &[&str; N], rows: impl Iterator<Item = [String; N
             *width = cell.chars().count().max(*width);
         }
     }
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    all.iter().map(line).collect()
+    all.iter()
+        .map(|row: &[String; N]| {
+            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+            format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+        })
+        .collect()
 }
 
 #[cfg(test)]

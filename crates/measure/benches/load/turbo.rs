@@ -31,9 +31,9 @@ impl Flight {
     pub(crate) fn new(hello: &[u8]) -> Self {
         let key = rand::random();
         let id = JoinKey::new(key).session_id();
-        let slot = |seq| Request { id, seq, offset: 0, payload: &[] }.emit();
         let mut datagrams = vec![Request { id, seq: 0, offset: 0, payload: hello }.emit()];
-        datagrams.extend((1..=SLOTS).map(slot));
+        datagrams
+            .extend((1..=SLOTS).map(|seq| Request { id, seq, offset: 0, payload: &[] }.emit()));
         Self { key, datagrams, client_bytes: hello.len() }
     }
 

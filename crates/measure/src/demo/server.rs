@@ -75,8 +75,8 @@ pub(super) async fn serve(
     identity: Identity,
     ready: impl FnOnce(),
 ) -> Result<(), Failure> {
-    let unusable = |error| Failure::usage(format!("cannot use OpenSSL: {error}"));
-    let tls = acceptor(&identity).map_err(unusable)?;
+    let tls = acceptor(&identity)
+        .map_err(|error| Failure::usage(format!("cannot use OpenSSL: {error}")))?;
     let origin = SocketAddr::new(address.ip(), 0);
     let origin = TcpListener::bind(origin).await.map_err(|error| Failure::bind(origin, &error))?;
     let behind = origin.local_addr().map_err(|error| Failure::bind(address, &error))?;
@@ -89,8 +89,8 @@ pub(super) async fn serve(
 
 /// TLS of a server with a certificate of its own for `name`.
 pub(crate) fn tls_acceptor(name: &str) -> Result<SslAcceptor, Failure> {
-    let unusable = |error| Failure::usage(format!("cannot use OpenSSL: {error}"));
-    acceptor(&Identity::new(name)?).map_err(unusable)
+    acceptor(&Identity::new(name)?)
+        .map_err(|error| Failure::usage(format!("cannot use OpenSSL: {error}")))
 }
 
 fn acceptor(identity: &Identity) -> Result<SslAcceptor, ErrorStack> {

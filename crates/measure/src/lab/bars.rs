@@ -74,8 +74,9 @@ impl Bar {
 impl Exception {
     fn is_for(&self, key: &Key) -> bool {
         let is = |name: &Option<String>, of| name.as_ref().is_none_or(|name| name == of);
-        let of_arm = |arms: &Vec<Arm>| arms.iter().any(|arm| arm.name() == key.arm);
-        self.arms.as_ref().is_none_or(of_arm)
+        self.arms
+            .as_ref()
+            .is_none_or(|arms: &Vec<Arm>| arms.iter().any(|arm| arm.name() == key.arm))
             && is(&self.link, &key.link)
             && is(&self.variant, &key.variant)
     }

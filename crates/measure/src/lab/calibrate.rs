@@ -182,9 +182,10 @@ impl Errors {
 impl Calibration {
     /// Returns true if everything was obtained that makes the bar apply.
     fn is_exact(&self) -> bool {
-        let granted = |program: &Scheduling| program.realtime && program.cpu.is_some();
         let exactness = self.exactness();
-        self.programs.iter().all(granted) && exactness.realtime && exactness.pinned
+        self.programs.iter().all(|program: &Scheduling| program.realtime && program.cpu.is_some())
+            && exactness.realtime
+            && exactness.pinned
     }
 
     /// Returns the exactness of every link.

@@ -309,12 +309,11 @@ impl Cell {
         for number in 0..self.clients.len() {
             let from = rows.len();
             let done = self.take_load(context, round, number, load, rows)?;
-            let seen = || {
+            self.load.connections += done.connections;
+            self.load.completed += done.completed_in_slice.unwrap_or_else(|| {
                 let own = rows.iter().skip(from);
                 own.filter(|timed| timed.row.ok && timed.to <= begun + slice).count() as u64
-            };
-            self.load.connections += done.connections;
-            self.load.completed += done.completed_in_slice.unwrap_or_else(seen);
+            });
             self.load.client_cpu += millis(done.cpu_ms);
             if let Some(agent) =
                 self.clients.get_mut(number).and_then(|client| client.agent.as_mut())

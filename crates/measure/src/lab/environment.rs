@@ -208,12 +208,16 @@ fn commit() -> String {
 
 /// The program by its name alone: where it is installed says nothing of the run.
 fn command() -> Vec<String> {
-    let program = |path: String| {
-        Path::new(&path).file_name().map_or(path.clone(), |name| name.to_string_lossy().into())
-    };
     let mut arguments =
         std::env::args().filter(|argument| !argument.starts_with(companion::CALLED_BY));
-    arguments.next().map(program).into_iter().chain(arguments).collect()
+    arguments
+        .next()
+        .map(|path: String| {
+            Path::new(&path).file_name().map_or(path.clone(), |name| name.to_string_lossy().into())
+        })
+        .into_iter()
+        .chain(arguments)
+        .collect()
 }
 
 fn first_line(path: &str) -> String {

@@ -340,8 +340,13 @@ impl Experiment {
     }
 
     fn check(&self) -> Result<(), Wrong> {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if self.name.is_empty() || self.name.len() > NAME_MAX || !self.name.chars().all(plain) {
+        if self.name.is_empty()
+            || self.name.len() > NAME_MAX
+            || !self
+                .name
+                .chars()
+                .all(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        {
             return wrong("name", format!("'{}' is no name", self.name), "use a-z, 0-9 and -");
         }
         self.check_counts()?;

@@ -61,15 +61,16 @@ impl StagePage {
             *hosts.entry(server.host.clone()).or_insert(next)
         };
         let pools = page.servers().iter().map(&mut host).collect();
-        let host = |number: usize| PageHost {
-            name: NAMES.replace('*', &format!("h{}", number + 1)),
-            addresses: Vec::new(),
-        };
         let resources = page.resources().iter().enumerate();
         let resources = resources
             .map(|(id, one)| resource(&page, one).map_err(|what| format!("resource {id} {what}")));
         let resources = resources.collect::<Result<Vec<_>, _>>()?;
-        let hosts: Vec<_> = (0..hosts.len()).map(host).collect();
+        let hosts: Vec<_> = (0..hosts.len())
+            .map(|number: usize| PageHost {
+                name: NAMES.replace('*', &format!("h{}", number + 1)),
+                addresses: Vec::new(),
+            })
+            .collect();
         if hosts.len() * addresses > ADDRESSES_MAX {
             return Err(format!(
                 "{} hosts with {addresses} addresses each are more than {ADDRESSES_MAX}",

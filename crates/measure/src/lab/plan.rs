@@ -262,8 +262,14 @@ impl Stage {
 
     /// A file name that no other stage of the run has.
     pub(crate) fn file_name(&self) -> String {
-        let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
-        format!("{:02}-{}", self.number + 1, self.name().chars().map(safe).collect::<String>())
+        format!(
+            "{:02}-{}",
+            self.number + 1,
+            self.name()
+                .chars()
+                .map(|c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
+                .collect::<String>()
+        )
     }
 
     pub(crate) fn turns(&self) -> u64 {
@@ -345,8 +351,9 @@ impl Stage {
     pub(crate) fn workload(&self, seed: u64) -> Vec<Visit> {
         let count = usize::try_from(self.rounds).unwrap_or(0);
         let programs = self.variant.programs.as_ref();
-        let of = |programs| workload::sequence(programs, &self.variant.host_shares, count, seed);
-        programs.map(of).unwrap_or_default()
+        programs
+            .map(|programs| workload::sequence(programs, &self.variant.host_shares, count, seed))
+            .unwrap_or_default()
     }
 
     /// Virtual hosts of each cell.

@@ -226,11 +226,17 @@ impl<'c> Seen<'c> {
         let starts = case.visits.iter().skip(1).map(|visit| visit.begun).map(Some);
         let ends = starts.chain([until]);
         let of = |(visit, end): (&Visit, Option<Duration>)| {
-            let is_in = |one: &&&Connection| {
-                let at = one.at + TOLERANCE;
-                at >= visit.begun && end.is_none_or(|end| at < end)
-            };
-            (*visit, connections.iter().filter(is_in).copied().collect())
+            (
+                *visit,
+                connections
+                    .iter()
+                    .filter(|one: &&&Connection| {
+                        let at = one.at + TOLERANCE;
+                        at >= visit.begun && end.is_none_or(|end| at < end)
+                    })
+                    .copied()
+                    .collect(),
+            )
         };
         Self { visits: case.visits.iter().zip(ends).map(of).collect() }
     }

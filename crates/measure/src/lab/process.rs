@@ -91,8 +91,9 @@ impl Program {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A group of its own: Ctrl-C is for the runner, which then ends it.
         command.process_group(0);
-        let cannot = |error| Broken::Program(format!("{what} cannot be started: {error}"));
-        let mut child = node.spawn(command).map_err(cannot)?;
+        let mut child = node
+            .spawn(command)
+            .map_err(|error| Broken::Program(format!("{what} cannot be started: {error}")))?;
         let (sender, lines) = sync_channel(LINES);
         let tail = Tail::default();
         if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
@@ -233,12 +234,13 @@ pub(crate) fn cpu_of_children() -> Option<Duration> {
 /// (Documentation/scheduler/sched-stats.rst), in nanoseconds.
 fn run_time_of(pid: u32) -> Option<Duration> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let time = |task: std::io::Result<std::fs::DirEntry>| {
-        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
-    };
     // A thread that ends meanwhile has no file any more.
-    let times: Vec<Duration> = tasks.filter_map(time).collect();
+    let times: Vec<Duration> = tasks
+        .filter_map(|task: std::io::Result<std::fs::DirEntry>| {
+            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+        })
+        .collect();
     (!times.is_empty()).then(|| times.into_iter().sum())
 }
 

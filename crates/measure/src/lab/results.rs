@@ -202,12 +202,13 @@ impl Drop for Folder {
 pub(crate) fn default_place(name: &str) -> PathBuf {
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let date: String = date.chars().filter(|c| !matches!(c, '-' | ':')).collect();
-    let free = |place: &PathBuf| !place.exists() && !partial_of(place).exists();
     let mut places = (1..).map(|number: u32| {
         let again = if number == 1 { String::new() } else { format!("-{number}") };
         Path::new("lab-results").join(format!("{name}-{date}{again}"))
     });
-    places.find(free).unwrap_or_default()
+    places
+        .find(|place: &PathBuf| !place.exists() && !partial_of(place).exists())
+        .unwrap_or_default()
 }
 
 fn partial_of(place: &Path) -> PathBuf {

@@ -337,8 +337,10 @@ impl Run {
             privacy,
             handshakes,
         };
-        let of = |key: &Key| key.link == *link && columns.contains(&key.variant) && cell.is(key);
-        self.groups.tell(of, &told);
+        self.groups.tell(
+            |key: &Key| key.link == *link && columns.contains(&key.variant) && cell.is(key),
+            &told,
+        );
     }
 
     fn finish(mut self, text: &str) -> Result<Finished, Failure> {

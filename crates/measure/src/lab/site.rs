@@ -50,11 +50,13 @@ async fn serve(
     let clear = without_tls.as_ref().map(|(_, address)| *address);
     let fingerprint = authority.fingerprint().map_err(|error| failed(&error))?;
     let text = if options.json {
-        let of = |site: &Site| {
-            let hosts: Vec<&str> = site.hosts().iter().map(|host| host.name.as_str()).collect();
-            json!({ "name": site.name(), "url": site.url(), "hosts": hosts })
-        };
-        let sites: Vec<_> = sites.iter().map(of).collect();
+        let sites: Vec<_> = sites
+            .iter()
+            .map(|site: &Site| {
+                let hosts: Vec<&str> = site.hosts().iter().map(|host| host.name.as_str()).collect();
+                json!({ "name": site.name(), "url": site.url(), "hosts": hosts })
+            })
+            .collect();
         let said = json!({
             "address": address, "without_tls": clear, "fingerprint": fingerprint, "sites": sites,
         });

@@ -288,8 +288,8 @@ mod tests {
         assert_eq!(mean_of_few(&[1.0]), None);
         for count in [2, 3, 10] {
             let law = || Normal::new(5.0, 2.0).unwrap();
-            let ci95 = |run| mean_of_few(&drawn(law(), count, run)).unwrap().ci95;
-            let held = coverage(5.0, 2_000, ci95);
+            let held =
+                coverage(5.0, 2_000, |run| mean_of_few(&drawn(law(), count, run)).unwrap().ci95);
             assert!((0.935..0.965).contains(&held), "{count}: {held}");
         }
     }

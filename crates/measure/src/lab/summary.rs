@@ -155,12 +155,14 @@ impl Groups {
 
     /// The entries of summary.json.
     pub(crate) fn summaries(&self) -> Vec<CellSummary> {
-        let summary = |group: &Group| {
-            let today = self.sibling(group, TODAY).filter(|_| group.key.arm != TODAY);
-            let to_today = today.and_then(|today| group.paired_ratio(today)).map(rounded);
-            CellSummary { to_today, ..group.summary() }
-        };
-        self.groups.iter().map(summary).collect()
+        self.groups
+            .iter()
+            .map(|group: &Group| {
+                let today = self.sibling(group, TODAY).filter(|_| group.key.arm != TODAY);
+                let to_today = today.and_then(|today| group.paired_ratio(today)).map(rounded);
+                CellSummary { to_today, ..group.summary() }
+            })
+            .collect()
     }
 
     /// The cell of another arm beside it.

@@ -263,8 +263,11 @@ fn server_nodes(stage: &Stage, apart: &[bool]) -> Vec<(String, u8, Vec<usize>)> 
     for number in 0..stage.servers() {
         let together = cells(false);
         nodes.extend((!together.is_empty()).then(|| (server_name(number, None), number, together)));
-        let alone = |cell| (server_name(number, Some(cell)), number, vec![cell]);
-        nodes.extend(cells(true).into_iter().map(alone));
+        nodes.extend(
+            cells(true)
+                .into_iter()
+                .map(|cell| (server_name(number, Some(cell)), number, vec![cell])),
+        );
     }
     nodes
 }

@@ -35,11 +35,14 @@ impl Source {
     /// # Errors
     /// It is not good, as `db check` says, or a key is none.
     pub(super) fn open(options: &SimulatorOptions) -> Result<Option<Self>, Failure> {
-        let open = |file: &PathBuf| {
-            let database = db::signed(file, &options.key)?;
-            Ok(Self { file: file.clone(), database })
-        };
-        options.database.as_ref().map(open).transpose()
+        options
+            .database
+            .as_ref()
+            .map(|file: &PathBuf| {
+                let database = db::signed(file, &options.key)?;
+                Ok(Self { file: file.clone(), database })
+            })
+            .transpose()
     }
 
     /// Returns the share for these pages.

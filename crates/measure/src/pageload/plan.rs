@@ -33,8 +33,9 @@ use headstart::base::output;
 pub(super) fn run(options: &PlanOptions) -> Result<ExitCode, Failure> {
     let questions = questions(options)?;
     let database = Source::open(&options.simulator)?;
-    let ask = |_, contents| plans(contents, &questions, database.as_ref());
-    let batch = Batch::read(&options.pages.files, ask)?;
+    let batch = Batch::read(&options.pages.files, |_, contents| {
+        plans(contents, &questions, database.as_ref())
+    })?;
     let exit_code = batch.exit_code();
     let answers = Answers::new(&questions, database.as_ref(), batch);
     if let Some(file) = &options.html {

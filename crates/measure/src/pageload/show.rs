@@ -74,12 +74,16 @@ fn summaries(
     let wanted = number.and_then(|number| usize::try_from(number - 1).ok());
     let pages = recordings.into_iter().enumerate();
     let pages = pages.filter(|(at, _)| wanted.is_none_or(|wanted| wanted == *at));
-    let summary = |(at, recording)| {
-        let (page, resources) = PageSummary::from_recording(recording);
-        details.add((file, at), resources);
-        page
-    };
-    (pages.map(summary).collect(), ignored)
+    (
+        pages
+            .map(|(at, recording)| {
+                let (page, resources) = PageSummary::from_recording(recording);
+                details.add((file, at), resources);
+                page
+            })
+            .collect(),
+        ignored,
+    )
 }
 
 /// The resources of the first [`DETAILED`] pages, in whatever order these are read: those of

@@ -34,11 +34,14 @@ use headstart::base::output;
 pub(super) fn run(options: &SimulateOptions) -> Result<ExitCode, Failure> {
     let mut model = model::model(&options.simulator)?;
     let all = Techniques::from_list(model.profile.in_order());
-    let techniques = |arm: &Arm| match arm {
-        Arm::All => all,
-        Arm::These(techniques) => *techniques,
-    };
-    let arms: Vec<Techniques> = options.technique.iter().map(techniques).collect();
+    let arms: Vec<Techniques> = options
+        .technique
+        .iter()
+        .map(|arm: &Arm| match arm {
+            Arm::All => all,
+            Arm::These(techniques) => *techniques,
+        })
+        .collect();
     let used = Technique::ALL.into_iter().filter(|one| arms.iter().any(|arm| arm.has(*one)));
     model::check(&model.profile, used)?;
     if model.profile.is_certain() && (model.hit_rate <= 0.0 || model.hit_rate >= 1.0) {
@@ -169,8 +172,12 @@ impl Loading<'_> {
     /// The pages of a file, and entries of it that are of none.
     fn loads_of(&self, contents: Contents) -> (Vec<PageLoads>, Ignored) {
         let Contents { recordings, ignored } = contents;
-        let of = |recording: Recording| PageLoads::new(recording.file, recording.page, self);
-        (on_all_cores(recordings.into_iter(), of), ignored)
+        (
+            on_all_cores(recordings.into_iter(), |recording: Recording| {
+                PageLoads::new(recording.file, recording.page, self)
+            }),
+            ignored,
+        )
     }
 }
 
@@ -215,17 +222,21 @@ impl Simulated {
             of_file.iter().for_each(|page| not_resources.merge(&page.not_resources));
             pages.extend(of_file);
         }
-        let over = |(arm, techniques): (usize, &Techniques)| {
-            let times = pages.iter().filter_map(|page: &PageLoads| page.arms.get(arm));
-            let page_load_ms =
-                Quantiles::from_values(times.map(|means| means.figures.page_load_ms))?;
-            Some(OverPages { techniques: techniques.to_string(), page_load_ms })
-        };
         let database = of
             .database
             .map(|source| source.used(pages.iter().filter_map(|page| page.database.as_ref())));
         let setting = Setting::from_model(of.model);
-        let over_pages = of.arms.iter().enumerate().filter_map(over).collect();
+        let over_pages = of
+            .arms
+            .iter()
+            .enumerate()
+            .filter_map(|(arm, techniques): (usize, &Techniques)| {
+                let times = pages.iter().filter_map(|page: &PageLoads| page.arms.get(arm));
+                let page_load_ms =
+                    Quantiles::from_values(times.map(|means| means.figures.page_load_ms))?;
+                Some(OverPages { techniques: techniques.to_string(), page_load_ms })
+            })
+            .collect();
         let (ignored, not_resources) = (by_reason(&ignored), by_reason(&not_resources));
         let unreadable = batch.unreadable;
         Self { setting, database, over_pages, pages, not_resources, ignored, unreadable }

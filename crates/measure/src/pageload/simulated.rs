@@ -46,8 +46,11 @@ impl Simulated {
         let recorded = way.connections == Connections::Recorded;
         let own = if recorded { page.by_connection() } else { page.clone() };
         let over = |page: &Page, tls: bool, protocol: Protocol| {
-            let server = |server: &Server| Server { tls, protocol, ..server.clone() };
-            let servers = page.servers().iter().map(server).collect();
+            let servers = page
+                .servers()
+                .iter()
+                .map(|server: &Server| Server { tls, protocol, ..server.clone() })
+                .collect();
             Page::new(page.name().to_owned(), servers, page.resources().to_vec()).ok()
         };
         Some(Self {
@@ -106,8 +109,11 @@ fn by_host(page: &Page) -> Option<Page> {
         let host = servers.get(server).map(|server| &server.host);
         servers.iter().position(|other| Some(&other.host) == host).unwrap_or(server)
     };
-    let resource = |one: &Resource| Resource { server: place(one.server), ..one.clone() };
-    let resources = page.resources().iter().map(resource).collect();
+    let resources = page
+        .resources()
+        .iter()
+        .map(|one: &Resource| Resource { server: place(one.server), ..one.clone() })
+        .collect();
     Page::new(page.name().to_owned(), servers.to_vec(), resources).ok()
 }
 
@@ -136,10 +142,9 @@ pub(crate) fn network(path: &str, rtt: Duration) -> Option<Link> {
 /// Bytes as paths have them.
 fn size(text: &str) -> Option<u64> {
     let units = [("MB", 1_000_000), ("kB", 1_000), ("B", 1)];
-    let number = |(unit, factor): (&str, u64)| {
+    units.into_iter().find_map(|(unit, factor): (&str, u64)| {
         text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(factor)
-    };
-    units.into_iter().find_map(number)
+    })
 }
 
 #[cfg(test)]

@@ -149,10 +149,11 @@ fn signals_leave_nothing_of_a_run_with_browsers() {
     for signal in ["INT", "HUP"] {
         let (place, path) = with_fourth("exit 3");
         let starts = place.path().join("starts");
-        let second = || fs::read_to_string(&starts).is_ok_and(|text| text.lines().count() >= 2);
         let mut command = headstart();
         command.args(["lab", "run", "crash.toml", "--out", "results"]).env("PATH", path);
-        let said = said_after(signal, &mut command, place.path(), second);
+        let said = said_after(signal, &mut command, place.path(), || {
+            fs::read_to_string(&starts).is_ok_and(|text| text.lines().count() >= 2)
+        });
         assert!(said.contains("interrupted"), "{said}");
         assert_eq!(left(place.path()), [""; 0], "{said}");
     }

@@ -66,8 +66,9 @@ pub(crate) fn said_after(
 pub(crate) fn left(place: &Path) -> Vec<String> {
     let entries = fs::read_dir(place).unwrap().filter_map(Result::ok);
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let is_own = |name: &String| name.starts_with("headstart-") || name.ends_with(".partial");
-    let mut left: Vec<String> = names.filter(is_own).collect();
+    let mut left: Vec<String> = names
+        .filter(|name: &String| name.starts_with("headstart-") || name.ends_with(".partial"))
+        .collect();
     // Who is killed is there for a moment.
     wait(|| running(place).is_empty());
     left.extend(running(place));

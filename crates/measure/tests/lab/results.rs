@@ -283,10 +283,9 @@ impl<'a> Quote<'a> {
             }));
             if !of_shares {
                 let base = |row: &&toml::Value| text(row, "arm") == baseline;
-                let alike = |other: &&toml::Value| {
+                let base = rows.iter().filter(base).find(|other: &&toml::Value| {
                     ["place", "variant"].iter().all(|key| text(other, key) == text(row, key))
-                };
-                let base = rows.iter().filter(base).find(alike);
+                });
                 let published = |row: &toml::Value| row["mean"].as_float();
                 let measured = |cell: &Value| cell[of]["mean"].as_f64();
                 columns.push(ratio(published(row), base.and_then(published)));

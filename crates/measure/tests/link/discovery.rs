@@ -84,19 +84,21 @@ pub(crate) fn late_or_missing() {
     let names = NameServer::with(net.client(), hosts);
     let arms = Arms::start(&net, &["--resolver", &names.address.to_string()]);
     for host in ["late.adv.test", "silent.adv.test", "none.adv.test"] {
-        let measure = || {
-            let times = arms.openings(7, host, Via::Socks, &[]);
-            arms::print(host, RTT, &times);
-            times
-        };
-        judged(measure, |[plain, turbo]| {
-            let (bar, found) = (median(plain) + RTT.mul_f64(NOISE), median(turbo));
-            if found > bar {
-                Err(format!("{host} took {found:?}, more than {bar:?}"))
-            } else {
-                Ok(())
-            }
-        });
+        judged(
+            || {
+                let times = arms.openings(7, host, Via::Socks, &[]);
+                arms::print(host, RTT, &times);
+                times
+            },
+            |[plain, turbo]| {
+                let (bar, found) = (median(plain) + RTT.mul_f64(NOISE), median(turbo));
+                if found > bar {
+                    Err(format!("{host} took {found:?}, more than {bar:?}"))
+                } else {
+                    Ok(())
+                }
+            },
+        );
     }
     assert_eq!(arms.turbo.saved(), 0, "an answer after TCP connected was used");
     for reason in ["advert_late", "not_advertised"] {

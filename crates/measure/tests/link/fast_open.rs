@@ -154,8 +154,9 @@ pub(crate) fn edge_that_stops() {
     client.args(["s_client", "-ign_eof", "-servername", NAME, "-connect"]);
     client.arg(net.edge4().to_string()).stdin(fs::File::open(&request).unwrap());
     let mut client = client.stdout(fs::File::create(&said).unwrap()).spawn().unwrap();
-    let answered = || String::from_utf8_lossy(&fs::read(&said).unwrap()).contains("HTTP/1.1 200");
-    until("half an answer", answered);
+    until("half an answer", || {
+        String::from_utf8_lossy(&fs::read(&said).unwrap()).contains("HTTP/1.1 200")
+    });
     let edge = world.edge.as_ref().unwrap();
     edge.signal(Signal::TERM);
     until("the keys to be gone", || keys() == 0);
@@ -183,8 +184,7 @@ impl<'n> World<'n> {
         let seen = Seen::default();
         net.set_link(RTT, Some(seen.tap()), Some(seen.tap()));
         for (node, value) in [(net.client(), "1"), (net.server(), "3")] {
-            let set = || fs::write("/proc/sys/net/ipv4/tcp_fastopen", value);
-            node.run(set).unwrap().unwrap();
+            node.run(|| fs::write("/proc/sys/net/ipv4/tcp_fastopen", value)).unwrap().unwrap();
         }
         let group = group(name);
         let (edge, agent, requests) = (None, None, None);

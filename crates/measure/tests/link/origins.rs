@@ -77,14 +77,16 @@ pub(crate) fn far_away() {
     let _edge = Daemon::edge(&net, 0, &origins.each_ref().map(String::as_str));
     let arms = Arms::start(&net, &[]);
     for (host, count) in [("near.four.test", 7), ("far.four.test", 3)] {
-        let measure = || {
-            let times = arms.openings(count, host, Via::Socks, &[]);
-            arms::print(host, RTT, &times);
-            times
-        };
-        judged(measure, |times| {
-            let saved = arms::saved(RTT, times);
-            if saved < 0.85 { Err(format!("{saved:.3} RTT saved with {host}")) } else { Ok(()) }
-        });
+        judged(
+            || {
+                let times = arms.openings(count, host, Via::Socks, &[]);
+                arms::print(host, RTT, &times);
+                times
+            },
+            |times| {
+                let saved = arms::saved(RTT, times);
+                if saved < 0.85 { Err(format!("{saved:.3} RTT saved with {host}")) } else { Ok(()) }
+            },
+        );
     }
 }

@@ -63,31 +63,32 @@ pub(crate) fn by_the_origin() {
         tcp.write_all(b"again").unwrap();
         Some(read_to_end(&mut tcp))
     };
-    let script = |mut tcp: TcpStream| {
-        tcp.read_exact(&mut [0; 5]).unwrap();
-        origin::reset(tcp);
-        None
-    };
-    play(client, script, |client, _| {
-        assert_eq!(client.unwrap(), (vec![], Err(ErrorKind::ConnectionReset)))
-    });
+    play(
+        client,
+        |mut tcp: TcpStream| {
+            tcp.read_exact(&mut [0; 5]).unwrap();
+            origin::reset(tcp);
+            None
+        },
+        |client, _| assert_eq!(client.unwrap(), (vec![], Err(ErrorKind::ConnectionReset))),
+    );
 }
 
 pub(crate) fn by_the_client() {
-    let client = |mut tcp: TcpStream| {
-        tcp.write_all(b"again").unwrap();
-        tcp.read_exact(&mut [0; 5]).unwrap();
-        origin::reset(tcp);
-        None
-    };
-    let script = |mut tcp: TcpStream| {
-        tcp.read_exact(&mut [0; 5]).unwrap();
-        tcp.write_all(b"reset").unwrap();
-        Some(read_to_end(&mut tcp))
-    };
-    play(client, script, |_, origin| {
-        assert_eq!(origin.unwrap(), (vec![], Err(ErrorKind::ConnectionReset)))
-    });
+    play(
+        |mut tcp: TcpStream| {
+            tcp.write_all(b"again").unwrap();
+            tcp.read_exact(&mut [0; 5]).unwrap();
+            origin::reset(tcp);
+            None
+        },
+        |mut tcp: TcpStream| {
+            tcp.read_exact(&mut [0; 5]).unwrap();
+            tcp.write_all(b"reset").unwrap();
+            Some(read_to_end(&mut tcp))
+        },
+        |_, origin| assert_eq!(origin.unwrap(), (vec![], Err(ErrorKind::ConnectionReset))),
+    );
 }
 
 pub(crate) fn half_close() {

@@ -122,16 +122,18 @@ pub(crate) fn udp_blocked_costs_a_grace() {
     for (rtt, six, count) in [(ms(50), false, 7), (ms(50), true, 7), (ms(150), false, 5)] {
         net.set_link(rtt, Some(Box::new(Loss::all_udp())), Some(Box::new(Loss::all_udp())));
         let cell = Cell { rtt, six, way: Way::Socks };
-        let judge = |[plain, turbo]: &[Vec<Duration>; 2]| {
-            let bar = median(plain) + GRACE + rtt.mul_f64(NOISE);
-            let found = median(turbo);
-            if found > bar {
-                Err(format!("UDP blocked: {found:?}, more than {bar:?}"))
-            } else {
-                Ok(())
-            }
-        };
-        judged(|| cell.measure(&arms, count), judge);
+        judged(
+            || cell.measure(&arms, count),
+            |[plain, turbo]: &[Vec<Duration>; 2]| {
+                let bar = median(plain) + GRACE + rtt.mul_f64(NOISE);
+                let found = median(turbo);
+                if found > bar {
+                    Err(format!("UDP blocked: {found:?}, more than {bar:?}"))
+                } else {
+                    Ok(())
+                }
+            },
+        );
     }
     // A client that takes its time for the ClientHello is told another reason.
     assert!(arms.turbo.fell_back("silence") >= 11, "silences: {}", arms.turbo.fell_back("silence"));
@@ -143,15 +145,17 @@ pub(crate) fn tls_1_2_saves_one_too() {
     let nginx = Nginx::behind(&net);
     let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
     let arms = Arms::start(&net, &[]);
-    let measure = || {
-        let times = arms.openings(7, "www.four.test", Via::Socks, &["--tls-max", "1.2"]);
-        arms::print("TLS 1.2", ms(50), &times);
-        times
-    };
-    judged(measure, |times| {
-        let saved = arms::saved(ms(50), times);
-        if saved < 0.85 { Err(format!("TLS 1.2 saved {saved:.3} RTT")) } else { Ok(()) }
-    });
+    judged(
+        || {
+            let times = arms.openings(7, "www.four.test", Via::Socks, &["--tls-max", "1.2"]);
+            arms::print("TLS 1.2", ms(50), &times);
+            times
+        },
+        |times| {
+            let saved = arms::saved(ms(50), times);
+            if saved < 0.85 { Err(format!("TLS 1.2 saved {saved:.3} RTT")) } else { Ok(()) }
+        },
+    );
     let log = nginx.log();
     assert!(!log.is_empty() && log.iter().all(|line| line.contains("TLSv1.2")), "{log:?}");
 }

@@ -150,8 +150,11 @@ fn what_is_there_before_can_be_set() {
         let arms = ["--technique", "none", "--technique", "tfo", "--technique", "fop"];
         let all = [&["simulate", "page.har", "--rtt", "100ms"], &arms[..], options].concat();
         let arms = place.json(&all)["pages"][0]["arms"].clone();
-        let of = |arm: &Value| arm["page_load_ms"].as_f64().unwrap();
-        arms.as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+        arms.as_array()
+            .unwrap()
+            .iter()
+            .map(|arm: &Value| arm["page_load_ms"].as_f64().unwrap())
+            .collect::<Vec<_>>()
     };
     // Two connections one after the other: TCP and TLS of each, and two requests.
     let [none, tfo, fop] = times(&[])[..] else { panic!() };

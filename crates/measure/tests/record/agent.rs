@@ -53,12 +53,14 @@ fn pages_come_over_turbotls_by_socks_by_connect_and_redirected() {
     for (way, group) in [(socks, None), (connect, None), (redirected, Some(WEB))] {
         // On a busy machine answers are later than is waited for, and an agent remembers that of
         // its network.
-        let is_turbo = |_| {
-            let came = visit_by(&world, &way, group);
-            println!("{way}: {} connections, {} TurboTLS", came.all, came.turbo);
-            came.turbo > 0
-        };
-        assert!((0..TRIES).any(is_turbo), "{way}");
+        assert!(
+            (0..TRIES).any(|_| {
+                let came = visit_by(&world, &way, group);
+                println!("{way}: {} connections, {} TurboTLS", came.all, came.turbo);
+                came.turbo > 0
+            }),
+            "{way}"
+        );
     }
 }
 
@@ -104,11 +106,10 @@ impl Visits<'_> {
 
     /// Full ones and resumptions so far.
     fn handshakes(&self) -> [u64; 2] {
-        let count = |how| {
+        ["resumed=\"no\"", "resumed=\"yes\""].map(|how| {
             let labels = ["result=\"done\"", how];
             self.edge.count("headstart_tls_handshakes_total", &labels)
-        };
-        ["resumed=\"no\"", "resumed=\"yes\""].map(count)
+        })
     }
 
     /// Connections whose early data the edge took.
@@ -132,25 +133,28 @@ fn data_leave_with_the_syn_where_the_client_hello_fits() {
     let agent = world.agent(",fop=1,ed=1", &profiles);
     world.may_open_fast(&agent);
     let visits = Visits { world: &world, edge: &edge, agent: &agent };
-
-    let is_turbo = |_| {
+    assert!((0..TRIES).any(|_| {
         let (came, syns) = visits.visit(1081, "no-ech");
         assert_eq!((came.fast, syns.len()), (0, 0), "the post-quantum share is too large");
         came.turbo > 0
-    };
-    assert!((0..TRIES).any(is_turbo));
+    }));
     assert!(agent.log().contains("client_hello_too_large"));
 
     let mut cookies = Vec::new();
     for port in [1081, 1082] {
-        let is_fast = |_| {
-            let (came, syns) = visits.visit(port, "no-post-quantum,no-ech");
-            assert!(syns.len() as u64 >= came.fast, "{} of {}", syns.len(), came.fast);
-            assert!(syns.iter().all(|syn| syn.data.first() == Some(&22)), "a ClientHello in each");
-            cookies.extend(syns.into_iter().map(|syn| syn.cookie));
-            came.fast > 0
-        };
-        assert!((0..TRIES).any(is_fast), "{port}");
+        assert!(
+            (0..TRIES).any(|_| {
+                let (came, syns) = visits.visit(port, "no-post-quantum,no-ech");
+                assert!(syns.len() as u64 >= came.fast, "{} of {}", syns.len(), came.fast);
+                assert!(
+                    syns.iter().all(|syn| syn.data.first() == Some(&22)),
+                    "a ClientHello in each"
+                );
+                cookies.extend(syns.into_iter().map(|syn| syn.cookie));
+                came.fast > 0
+            }),
+            "{port}"
+        );
     }
     let all = cookies.len();
     cookies.sort();
@@ -166,11 +170,13 @@ fn data_leave_with_the_syn_where_the_client_hello_fits() {
 
     // An edge takes none in the first 20 s after its start.
     assert_eq!(visits.early(), 0, "off by default");
-    let is_early = |_| {
-        let (came, syns) = visits.visit(1081, "early-data");
-        assert_eq!((came.fast, syns.len()), (0, 0));
-        visits.early() > 0
-    };
-    assert!((0..TRIES).any(is_early), "no early data was taken");
+    assert!(
+        (0..TRIES).any(|_| {
+            let (came, syns) = visits.visit(1081, "early-data");
+            assert_eq!((came.fast, syns.len()), (0, 0));
+            visits.early() > 0
+        }),
+        "no early data was taken"
+    );
     println!("early data on {} connections", visits.early());
 }

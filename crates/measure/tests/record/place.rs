@@ -103,10 +103,14 @@ impl Place {
     pub(crate) fn is_clean(&self) {
         until("the end of all that was started", || self.processes().is_empty());
         assert_eq!(names(&self.path("tmp")), [""; 0], "profiles go with their browsers");
-        let is_whole = |name: &String| {
-            [".har", ".csv", ".png"].iter().any(|end| name.ends_with(end)) && !name.starts_with('.')
-        };
-        assert!(names(&self.path("out")).iter().all(is_whole), "{:?}", names(&self.path("out")));
+        assert!(
+            names(&self.path("out")).iter().all(|name: &String| {
+                [".har", ".csv", ".png"].iter().any(|end| name.ends_with(end))
+                    && !name.starts_with('.')
+            }),
+            "{:?}",
+            names(&self.path("out"))
+        );
     }
 
     /// Command lines of processes with this folder in them.

@@ -71,8 +71,11 @@ impl World {
         own_bpf_mount(BPF_MOUNT).unwrap();
         let world = Self::new();
         for (name, value) in [("client", "1"), ("server", "3")] {
-            let set = || fs::write("/proc/sys/net/ipv4/tcp_fastopen", value);
-            world.node(name).run(set).unwrap().unwrap();
+            world
+                .node(name)
+                .run(|| fs::write("/proc/sys/net/ipv4/tcp_fastopen", value))
+                .unwrap()
+                .unwrap();
         }
         let group = Group::new();
         let mut client = world.node("client").command(headstart());

@@ -192,11 +192,12 @@ impl Door {
 impl Turbo {
     fn new(arm: Arm, plan: &PagePlan, connect_timeout: Duration) -> Result<Self, PeerError> {
         let slots = Advert::default().slots;
-        let edge = |to: &SocketAddr| edge(*to, slots, arm);
-        let edges = plan
-            .hosts
-            .iter()
-            .filter_map(|host| Some((host.name.clone(), host.addresses.first().map(edge)?)));
+        let edges = plan.hosts.iter().filter_map(|host| {
+            Some((
+                host.name.clone(),
+                host.addresses.first().map(|to: &SocketAddr| edge(*to, slots, arm))?,
+            ))
+        });
         let edges: HashMap<_, _> = edges.collect();
         let connector = Mutex::new(connector(&edges, connect_timeout)?);
         Ok(Self { edges, connect_timeout, connector })

@@ -398,11 +398,15 @@ impl Loading {
     /// A connection that takes a request now.
     fn place(&self, pool: usize) -> Option<usize> {
         let multiplex = self.browser.doors.multiplex();
-        let takes = |one: &&usize| {
-            let connection = self.connections.get(**one);
-            connection.is_some_and(|one| one.ready && (multiplex || one.requests == 0))
-        };
-        self.pools.get(pool)?.connections.iter().find(takes).copied()
+        self.pools
+            .get(pool)?
+            .connections
+            .iter()
+            .find(|one: &&usize| {
+                let connection = self.connections.get(**one);
+                connection.is_some_and(|one| one.ready && (multiplex || one.requests == 0))
+            })
+            .copied()
     }
 
     fn wants_connection(&self, pool: usize) -> bool {

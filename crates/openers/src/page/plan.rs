@@ -135,14 +135,15 @@ mod tests {
     fn page(count: usize) -> PagePlan {
         let host =
             PageHost { name: "h1.page.test".into(), addresses: vec![([127, 0, 0, 1], 443).into()] };
-        let resource = |id: usize| PageResource {
-            response_bytes: 500,
-            dependencies: (0..id.min(1))
-                .map(|on| PageDependency { on, bytes: 1, then_us: 0 })
-                .collect(),
-            ..PageResource::default()
-        };
-        let resources = (0..count).map(resource).collect();
+        let resources = (0..count)
+            .map(|id: usize| PageResource {
+                response_bytes: 500,
+                dependencies: (0..id.min(1))
+                    .map(|on| PageDependency { on, bytes: 1, then_us: 0 })
+                    .collect(),
+                ..PageResource::default()
+            })
+            .collect();
         PagePlan { hosts: vec![host], pools: vec![0], connections: 6, resources }
     }
 

@@ -55,8 +55,10 @@ fn document(site: &Site, resource: usize, one: &SiteResource, lang: &str) -> Str
     );
     let children = site.children(resource);
     let of = |kind: SiteKind| {
-        let is_kind = move |child: &&usize| site.resources()[**child].kind == kind;
-        children.iter().filter(is_kind).map(|&child| site.url_of(child).replace("{lang}", lang))
+        children
+            .iter()
+            .filter(move |child: &&usize| site.resources()[**child].kind == kind)
+            .map(|&child| site.url_of(child).replace("{lang}", lang))
     };
     for url in of(SiteKind::Style) {
         let _ = writeln!(page, "<link rel=\"stylesheet\" href=\"{url}\">");
@@ -107,12 +109,12 @@ fn styled(site: &Site, document: usize) -> Vec<String> {
     };
     let all = site.resources().iter().enumerate();
     let used = all.filter(|(at, one)| is_styled(*at, one));
-    let element = |(_, one): (usize, &SiteResource)| match one.kind {
+    used.filter_map(|(_, one): (usize, &SiteResource)| match one.kind {
         SiteKind::Font => Some(format!("<p class=\"f-{0}\">A {0}</p>\n", one.id)),
         SiteKind::Image => Some(format!("<div class=\"b-{}\"></div>\n", one.id)),
         _ => None,
-    };
-    used.filter_map(element).collect()
+    })
+    .collect()
 }
 
 fn style(site: &Site, resource: usize) -> String {

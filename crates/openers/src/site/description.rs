@@ -195,8 +195,9 @@ impl Site {
     /// Returns the resources that a resource asks for: style sheets first, as pages do.
     #[must_use]
     pub fn children(&self, resource: usize) -> Vec<usize> {
-        let is_child = |child: &usize| self.resources[*child].from == Some(resource);
-        let mut children: Vec<usize> = (0..self.resources.len()).filter(is_child).collect();
+        let mut children: Vec<usize> = (0..self.resources.len())
+            .filter(|child: &usize| self.resources[*child].from == Some(resource))
+            .collect();
         children.sort_by_key(|&child| (self.resources[child].kind, child));
         children
     }
@@ -204,8 +205,10 @@ impl Site {
     /// Resources from the first to one, with both.
     #[must_use]
     pub fn depth(&self, resource: usize) -> usize {
-        let from = |at: &usize| self.resources.get(*at).and_then(|one| one.from);
-        std::iter::successors(Some(resource), from).count()
+        std::iter::successors(Some(resource), |at: &usize| {
+            self.resources.get(*at).and_then(|one| one.from)
+        })
+        .count()
     }
 
     /// Its figures.
@@ -374,12 +377,15 @@ impl SiteText {
         let mut order: Vec<&String> = Vec::new();
         let mut done: HashSet<&str> = HashSet::new();
         loop {
-            let is_next = |(id, text): &(&String, &ResourceText)| {
-                let ready = text.from.as_ref().is_none_or(|from| done.contains(from.as_str()));
-                ready && !done.contains(id.as_str())
-            };
-            let next: Vec<&String> =
-                self.resources.iter().filter(is_next).map(|(id, _)| id).collect();
+            let next: Vec<&String> = self
+                .resources
+                .iter()
+                .filter(|(id, text): &(&String, &ResourceText)| {
+                    let ready = text.from.as_ref().is_none_or(|from| done.contains(from.as_str()));
+                    ready && !done.contains(id.as_str())
+                })
+                .map(|(id, _)| id)
+                .collect();
             if next.is_empty() {
                 break;
             }
@@ -398,18 +404,24 @@ impl SiteText {
 /// Names of hosts become names of files, and parts of a browser's arguments (RFC 1123 section 2.1:
 /// letters, digits, hyphens).
 fn is_host_name(name: &str) -> bool {
-    let is_own = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_own);
-    name.len() <= 253 && name.split('.').all(is_label)
+    name.len() <= 253
+        && name.split('.').all(|label: &str| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|byte: u8| {
+                    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
+                })
+        })
 }
 
 /// Paths stand in bodies without any escaping, and are what browsers ask for: without dots to leave
 /// out, and with nothing but unreserved characters (RFC 3986 sections 2.3 and 5.2.4).
 fn is_path(path: &str) -> bool {
-    let is_own = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     let mut segments = path.split('/');
     path.starts_with('/')
-        && path.replace("{lang}", "").bytes().all(is_own)
+        && path
+            .replace("{lang}", "")
+            .bytes()
+            .all(|byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte))
         && segments.all(|segment| !matches!(segment, "." | ".."))
 }
 

@@ -67,12 +67,14 @@ fn number(count: usize) -> u32 {
 }
 
 fn sum(bytes: &[u8]) -> u32 {
-    let word = |chunk: &[u8]| {
-        let mut word = [0; 4];
-        word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-        u32::from_be_bytes(word)
-    };
-    bytes.chunks(4).map(word).fold(0, u32::wrapping_add)
+    bytes
+        .chunks(4)
+        .map(|chunk: &[u8]| {
+            let mut word = [0; 4];
+            word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
+            u32::from_be_bytes(word)
+        })
+        .fold(0, u32::wrapping_add)
 }
 
 fn words(words: &[u16]) -> Vec<u8> {

@@ -245,10 +245,12 @@ fn all_answers(
             answer(site, at, resource, LANGUAGES[0], options)?,
         )]);
     }
-    let of = |lang: &&'static str| {
-        Ok((resource.path.replace("{lang}", lang), answer(site, at, resource, lang, options)?))
-    };
-    LANGUAGES.iter().map(of).collect()
+    LANGUAGES
+        .iter()
+        .map(|lang: &&'static str| {
+            Ok((resource.path.replace("{lang}", lang), answer(site, at, resource, lang, options)?))
+        })
+        .collect()
 }
 
 fn answer(
@@ -427,11 +429,14 @@ impl Answer {
     /// Browsers name them in the order of their weights.
     fn location(&self, accepted: &str) -> Option<&HeaderValue> {
         let named = accepted.split(',').filter_map(|range| range.split([';', '-']).next());
-        let there = |name: &str| {
-            let is_named = |(lang, _): &&(&str, _)| name.trim().eq_ignore_ascii_case(lang);
-            self.by_language.iter().find(is_named).map(|(_, location)| location)
-        };
-        named.filter_map(there).next()
+        named
+            .filter_map(|name: &str| {
+                self.by_language
+                    .iter()
+                    .find(|(lang, _): &&(&str, _)| name.trim().eq_ignore_ascii_case(lang))
+                    .map(|(_, location)| location)
+            })
+            .next()
     }
 }
 

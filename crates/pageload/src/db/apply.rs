@@ -98,8 +98,11 @@ impl<'a> Asked<'a> {
         let entry = document.and_then(|document| database.page(document));
         let preloaded: Vec<&Prefetch> = entry.map(Links::preloaded).unwrap_or_default();
         let links = preloaded.into_iter().map(|of| &of.target).collect();
-        let origin = |of: &Server| Origin::new(of.tls, of.host.as_str().into(), of.port).ok();
-        let origins = page.servers().iter().map(origin).collect();
+        let origins = page
+            .servers()
+            .iter()
+            .map(|of: &Server| Origin::new(of.tls, of.host.as_str().into(), of.port).ok())
+            .collect();
         let behind = page.resources().iter().skip(page.redirects());
         let needed = behind.map(|resource| resource.server).collect();
         Self { database, page, entry, links, targets, origins, needed }
@@ -131,16 +134,21 @@ impl<'a> Asked<'a> {
         let wanted: HashMap<&Target, &'a Target> =
             entries.map(|of| (&of.target, &of.target)).collect();
         let mut found = HashSet::new();
-        let mark = |(place, resource): (usize, &Resource)| {
-            let known = self.target(place).and_then(|target| wanted.get(target));
-            found.extend(known.copied());
-            Resource {
-                in_prefetch_database: known.is_some(),
-                in_links: known.is_some_and(|known| self.links.contains(known)),
-                ..resource.clone()
-            }
-        };
-        let resources = self.page.resources().iter().enumerate().map(mark).collect();
+        let resources = self
+            .page
+            .resources()
+            .iter()
+            .enumerate()
+            .map(|(place, resource): (usize, &Resource)| {
+                let known = self.target(place).and_then(|target| wanted.get(target));
+                found.extend(known.copied());
+                Resource {
+                    in_prefetch_database: known.is_some(),
+                    in_links: known.is_some_and(|known| self.links.contains(known)),
+                    ..resource.clone()
+                }
+            })
+            .collect();
         (resources, found)
     }
 
@@ -265,10 +273,10 @@ impl<'a> Asked<'a> {
     /// The first of an origin, with or without credentials; else a new one, to which no connection
     /// is opened ahead.
     fn server_of(&self, origin: &Origin, known: &mut Known) -> usize {
-        let is_it = |of: &Server| {
-            (of.tls, of.host.as_str(), of.port) == (origin.tls, origin.host(), origin.port)
-        };
-        let place = self.page.servers().iter().chain(&known.other_servers).position(is_it);
+        let place =
+            self.page.servers().iter().chain(&known.other_servers).position(|of: &Server| {
+                (of.tls, of.host.as_str(), of.port) == (origin.tls, origin.host(), origin.port)
+            });
         place.unwrap_or_else(|| self.other_server(origin, false, 0, known))
     }
 }

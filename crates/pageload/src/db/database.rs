@@ -231,10 +231,9 @@ impl PageEntry {
         self.redirects.sort_by(|left, right| left.from.cmp(&right.from));
         self.redirects.iter().try_for_each(Redirect::check)?;
         self.servers.sort();
-        let is_one = |pair: &[Connect]| {
+        if self.servers.windows(2).any(|pair: &[Connect]| {
             (&pair[0].origin, pair[0].anonymous) == (&pair[1].origin, pair[1].anonymous)
-        };
-        if self.servers.windows(2).any(is_one) {
+        }) {
             return Err(DatabaseError::Twice("server"));
         }
         if self.servers.iter().any(|server| !(1..=CONNECTIONS).contains(&server.connections)) {

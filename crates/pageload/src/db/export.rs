@@ -81,8 +81,10 @@ impl Links {
     #[must_use]
     pub fn preloaded(page: &PageEntry) -> Vec<&Prefetch> {
         let (mut links, mut bytes) = (Self::default(), 0);
-        let is_said = |of: &&Prefetch| links.add(preload(page, of), &mut bytes);
-        page.prefetch.iter().filter(is_said).collect()
+        page.prefetch
+            .iter()
+            .filter(|of: &&Prefetch| links.add(preload(page, of), &mut bytes))
+            .collect()
     }
 
     /// Adds a field after those that have `bytes`, and returns true if it fits.

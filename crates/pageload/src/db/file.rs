@@ -224,8 +224,11 @@ impl Header {
         if of_name.peek().is_none() {
             return Err(FileError::Key(id));
         }
-        let is_good = |key: &PublicKey| key.0.verify_strict(&message, &signature).is_ok();
-        if of_name.any(is_good) { Ok(()) } else { Err(FileError::Signature) }
+        if of_name.any(|key: &PublicKey| key.0.verify_strict(&message, &signature).is_ok()) {
+            Ok(())
+        } else {
+            Err(FileError::Signature)
+        }
     }
 
     /// Returns true if the rest of a file belongs to it.

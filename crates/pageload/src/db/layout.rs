@@ -116,10 +116,17 @@ impl<'a> Hosts<'a> {
         for host in by_page.iter().flatten() {
             *pages.entry(host).or_default() += 1;
         }
-        let is_own = |host: &&&str| pages.get(**host) == Some(&1);
         let own: Vec<Vec<&str>> = by_page
             .iter()
-            .map(|hosts| in_order(hosts.iter().filter(is_own).copied().collect()))
+            .map(|hosts| {
+                in_order(
+                    hosts
+                        .iter()
+                        .filter(|host: &&&str| pages.get(**host) == Some(&1))
+                        .copied()
+                        .collect(),
+                )
+            })
             .collect();
         let shared = pages.iter().filter(|(_, pages)| **pages != 1);
         let shared = grouped(shared.map(|(host, pages)| (*host, *pages)).collect());

@@ -142,8 +142,10 @@ impl Counts {
             }
         }
         for (server, counts) in &self.servers {
-            let is_common = |count: &&u32| rules.are_enough(**count, self.visits);
-            let connections = counts.iter().take_while(is_common).count();
+            let connections = counts
+                .iter()
+                .take_while(|count: &&u32| rules.are_enough(**count, self.visits))
+                .count();
             if let Some(connections) = u8::try_from(connections).ok().filter(|count| *count > 0) {
                 learned.servers.insert(*server, connections);
             }
@@ -166,8 +168,7 @@ impl Counts {
     fn unfit(&self, seen: &Seen, path: Option<u32>) -> Option<Unfit> {
         const REASONS: [Fit; 6] =
             [Fit::Unsafe, Fit::Unknown, Fit::Redirect, Fit::Cut, Fit::Mixed, Fit::Status];
-        let is_in_a_load = |fit: &Fit| seen.unfit[*fit as usize] > 0;
-        if let Some(fit) = REASONS.into_iter().find(is_in_a_load) {
+        if let Some(fit) = REASONS.into_iter().find(|fit: &Fit| seen.unfit[*fit as usize] > 0) {
             return Some(Unfit::Fit(fit));
         }
         let varies = self.queries.get(&path?).is_some_and(|queries| queries.len() > 1);

@@ -59,12 +59,11 @@ struct Header {
 
 impl Request {
     fn is_plain_get(&self) -> bool {
-        let is_authorization = |header: &Header| {
-            let name = header.name.as_ref().and_then(Value::as_str);
-            name.is_some_and(|name| name.eq_ignore_ascii_case("authorization"))
-        };
         self.method.as_ref().is_some_and(|method| method.eq_ignore_ascii_case("GET"))
-            && !self.headers.iter().flatten().any(is_authorization)
+            && !self.headers.iter().flatten().any(|header: &Header| {
+                let name = header.name.as_ref().and_then(Value::as_str);
+                name.is_some_and(|name| name.eq_ignore_ascii_case("authorization"))
+            })
     }
 }
 

@@ -164,8 +164,11 @@ impl Recordings {
         let target = |number: u32| self.known.targets.name(number).cloned();
         let redirect = |(&from, &chain): (&u32, &u32)| {
             let chain = self.known.chains.name(chain)?;
-            let hop = |&(to, permanent): &(u32, bool)| Some(Hop { to: target(to)?, permanent });
-            let hops = chain.hops.iter().map(hop).collect::<Option<_>>()?;
+            let hops = chain
+                .hops
+                .iter()
+                .map(|&(to, permanent): &(u32, bool)| Some(Hop { to: target(to)?, permanent }))
+                .collect::<Option<_>>()?;
             Some(Redirect { from: target(from)?, hops, of_document: chain.of_document })
         };
         let server = |(&server, &connections): (&u32, &u8)| {

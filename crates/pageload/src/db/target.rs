@@ -178,11 +178,12 @@ pub(super) fn check_host(host: &str) -> Result<(), TargetError> {
     if host.len() > HOST_BYTES {
         return Err(TargetError::TooLong);
     }
-    let is_of_name = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
     if host.starts_with('[') {
         return Err(TargetError::Private);
     }
-    if !host.bytes().all(is_of_name) || host.split('.').any(str::is_empty) {
+    if !host.bytes().all(|byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.'))
+        || host.split('.').any(str::is_empty)
+    {
         return Err(TargetError::Malformed);
     }
     // What is no name in Unicode, or another one, is none that a browser goes to.
@@ -191,16 +192,17 @@ pub(super) fn check_host(host: &str) -> Result<(), TargetError> {
     if host.contains("xn--") && !is_as_read() {
         return Err(TargetError::Malformed);
     }
-    let is_below = |end: &&str| host.strip_suffix(*end).is_some_and(|rest| rest.ends_with('.'));
     // The last label of an address is a number, that of no name is (WHATWG URL, "ends in a
     // number").
-    let is_number = |label: &str| {
+    let last = host.rsplit_once('.').map(|(_, last)| last);
+    match last.is_none_or(|label: &str| {
         let hex = label.strip_prefix("0x");
         label.bytes().all(|byte| byte.is_ascii_digit())
             || hex.is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
-    };
-    let last = host.rsplit_once('.').map(|(_, last)| last);
-    match last.is_none_or(is_number) || PRIVATE.iter().any(is_below) {
+    }) || PRIVATE
+        .iter()
+        .any(|end: &&str| host.strip_suffix(*end).is_some_and(|rest| rest.ends_with('.')))
+    {
         true => Err(TargetError::Private),
         false => Ok(()),
     }
@@ -211,14 +213,18 @@ pub(super) fn check_path(path: &str) -> Result<(), TargetError> {
         return Err(TargetError::TooLong);
     }
     // What URLs have escaped, so that they can stand in header fields, quoted or not.
-    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>' | b'#');
     let (names, query) = path.split_once('?').unwrap_or((path, ""));
     // Browsers read these otherwise (WHATWG URL, path state and query state): one URL would have
     // several names.
     let is_as_read = !names.contains(['\\', '`', '{', '}'])
         && !names.split('/').any(is_dots)
         && !query.contains('\'');
-    match path.starts_with('/') && path.bytes().all(is_plain) && is_as_read {
+    match path.starts_with('/')
+        && path
+            .bytes()
+            .all(|byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>' | b'#'))
+        && is_as_read
+    {
         true => Ok(()),
         false => Err(TargetError::Malformed),
     }

@@ -239,11 +239,16 @@ mod tests {
         for start in [50 * DAY + 1, fetch.0 - 1] {
             assert_eq!(schedule.next(UnixSeconds(start), None), fetch);
         }
-        let of_day = |seed: u8| {
-            let schedule = Schedule::new(Duration::from_secs(DAY), [seed; 32]);
-            schedule.next(UnixSeconds(50 * DAY), None)
-        };
-        assert!((0..20).map(of_day).collect::<BTreeSet<_>>().len() > 15);
+        assert!(
+            (0..20)
+                .map(|seed: u8| {
+                    let schedule = Schedule::new(Duration::from_secs(DAY), [seed; 32]);
+                    schedule.next(UnixSeconds(50 * DAY), None)
+                })
+                .collect::<BTreeSet<_>>()
+                .len()
+                > 15
+        );
     }
 
     #[test]

@@ -290,11 +290,10 @@ impl<'a> Reduction<'a> {
                 next.entry(parent).or_insert(place);
             }
         }
-        let is_first = |place: &usize| {
+        let firsts = (0..resources.len()).filter(|place: &usize| {
             let parent = resources.get(*place).and_then(Resource::parent);
             is_redirect(*place) && !parent.is_some_and(is_redirect)
-        };
-        let firsts = (0..resources.len()).filter(is_first);
+        });
         let way = |first| std::iter::successors(Some(first), |place| next.get(place).copied());
         firsts.map(|first| way(first).take(HOPS + 2).collect()).collect()
     }

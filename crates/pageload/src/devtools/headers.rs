@@ -29,21 +29,28 @@ impl<'v> Headers<'v> {
     /// As HTTP/1.1 writes them, with the line that ends them.
     pub(super) fn bytes(&self) -> usize {
         // A colon, a space and the line's end.
-        let field = |(name, value): &(&str, &str)| name.len() + value.len() + 4;
-        self.fields.iter().map(field).sum::<usize>() + 2
+        self.fields
+            .iter()
+            .map(|(name, value): &(&str, &str)| name.len() + value.len() + 4)
+            .sum::<usize>()
+            + 2
     }
 
     pub(super) fn value(&self, name: &str) -> Option<&'v str> {
-        let is_named = |(other, _): &&(&str, &str)| other.eq_ignore_ascii_case(name);
-        self.fields.iter().find(is_named).map(|(_, value)| *value)
+        self.fields
+            .iter()
+            .find(|(other, _): &&(&str, &str)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| *value)
     }
 
     pub(super) fn json(&self) -> Value {
-        let field = |(name, value): &(&str, &str)| {
-            let is_secret = SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret));
-            json!({ "name": name, "value": if is_secret { "" } else { *value } })
-        };
-        self.fields.iter().map(field).collect()
+        self.fields
+            .iter()
+            .map(|(name, value): &(&str, &str)| {
+                let is_secret = SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret));
+                json!({ "name": name, "value": if is_secret { "" } else { *value } })
+            })
+            .collect()
     }
 }
 

@@ -173,8 +173,9 @@ impl Entry {
     /// Returns the name of the connection; Firefox gives the server's port instead, which names
     /// none.
     pub(super) fn connection(&self, port: u16) -> Option<String> {
-        let unless_port = || self.connection.name().filter(|id| *id != port.to_string());
-        self.own_connection.name().or_else(unless_port)
+        self.own_connection
+            .name()
+            .or_else(|| self.connection.name().filter(|id| *id != port.to_string()))
     }
 
     /// The text of an error, if there was one.

@@ -122,8 +122,11 @@ pub(super) fn find(exchanges: &[Exchange]) -> (Vec<Waits>, Parents) {
     let mut waits = recorded.find(&mut parents);
     let moments: Vec<Moment> = exchanges.iter().map(moment).collect();
     let root = exchanges.iter().position(|exchange| exchange.ignored.is_none()).unwrap_or_default();
-    let known = |at: usize| waits.get(at).and_then(|one| one.on.first().copied());
-    for (at, guess) in rule::parents(&moments, known).into_iter().enumerate() {
+    for (at, guess) in
+        rule::parents(&moments, |at: usize| waits.get(at).and_then(|one| one.on.first().copied()))
+            .into_iter()
+            .enumerate()
+    {
         // The document itself waits for nothing but redirects.
         if let (Some((parent, confidence)), Some(one)) = (guess, waits.get_mut(at))
             && at > root
@@ -148,8 +151,8 @@ fn moment(exchange: &Exchange) -> Moment {
 /// The rule beside what is recorded; redirects, which every recording has, are no guess.
 fn agreement(moments: &[Moment], waits: &[Waits]) -> Agreement {
     let redirected = |at: usize| waits.get(at).filter(|one| one.is_redirected);
-    let known = |at: usize| redirected(at).and_then(|one| one.on.first().copied());
-    let guesses = rule::parents(moments, known);
+    let guesses =
+        rule::parents(moments, |at: usize| redirected(at).and_then(|one| one.on.first().copied()));
     let mut agreement = Agreement::default();
     for (one, guess) in waits.iter().zip(guesses) {
         let is_recorded = one.confidence == Confidence::Recorded && !one.on.is_empty();
@@ -252,14 +255,18 @@ impl<'a> Recorded<'a> {
         exchange: &Exchange,
         leads_to: &HashMap<usize, usize>,
     ) -> Option<usize> {
-        let leads_here = |from: &&usize| {
-            let from_exchange = self.exchanges.get(**from);
-            !leads_to.contains_key(*from)
-                && from_exchange.is_some_and(|other| self.is_before(other, exchange))
-        };
         let places = self.by_location.get(&exchange.key)?;
         let before = places.get(..places.partition_point(|other| *other < place))?;
-        before.iter().rev().take(REDIRECTS_SEEN).find(leads_here).copied()
+        before
+            .iter()
+            .rev()
+            .take(REDIRECTS_SEEN)
+            .find(|from: &&usize| {
+                let from_exchange = self.exchanges.get(**from);
+                !leads_to.contains_key(*from)
+                    && from_exchange.is_some_and(|other| self.is_before(other, exchange))
+            })
+            .copied()
     }
 
     /// The scripts, documents and style sheets that are named, as they were before.
@@ -328,8 +335,9 @@ impl<'a> Recorded<'a> {
     fn asked_leave(&self, place: usize, preflight: &Exchange) -> Option<&'a Exchange> {
         let places = self.by_url.get(&preflight.key)?.iter().filter(|other| **other != place);
         let others = places.filter_map(|other| self.exchanges.get(*other));
-        let apart = |other: &&Exchange| other.started().abs_diff(preflight.started());
-        others.filter(|other| !other.is_preflight()).min_by_key(apart)
+        others
+            .filter(|other| !other.is_preflight())
+            .min_by_key(|other: &&Exchange| other.started().abs_diff(preflight.started()))
     }
 
     /// The preflight that ended before a request to the same URL.

@@ -248,12 +248,14 @@ impl<'a> Build<'a> {
             let on = *self.ids.get(place)?;
             Some((on, self.exchanges.get(*place)?))
         });
-        let dependency = |(number, (on, other)): (usize, (usize, &Exchange))| {
-            let (part, then) = part(other, exchange.started());
-            let then = if number == 0 { then } else { Duration::ZERO };
-            Dependency { on, part, then }
-        };
-        known.enumerate().map(dependency).collect()
+        known
+            .enumerate()
+            .map(|(number, (on, other)): (usize, (usize, &Exchange))| {
+                let (part, then) = part(other, exchange.started());
+                let then = if number == 0 { then } else { Duration::ZERO };
+                Dependency { on, part, then }
+            })
+            .collect()
     }
 }
 
@@ -301,11 +303,17 @@ fn round_trips_of<'a>(
             shortest(known, wait);
         }
     }
-    let of = |(place, server): (usize, &Server)| {
-        let of_address = || server.address.and_then(|address| *by_address.get(&address)?);
-        let connect = connect.get(place).copied().flatten().or_else(of_address);
-        let answer = answer.get(place).copied().flatten();
-        connect.into_iter().chain(answer).min().unwrap_or_default()
-    };
-    servers.iter().enumerate().map(of).collect()
+    servers
+        .iter()
+        .enumerate()
+        .map(|(place, server): (usize, &Server)| {
+            let connect = connect
+                .get(place)
+                .copied()
+                .flatten()
+                .or_else(|| server.address.and_then(|address| *by_address.get(&address)?));
+            let answer = answer.get(place).copied().flatten();
+            connect.into_iter().chain(answer).min().unwrap_or_default()
+        })
+        .collect()
 }

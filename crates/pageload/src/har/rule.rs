@@ -131,13 +131,15 @@ mod tests {
     /// Created, first and last byte, in ms.
     fn moments(times: &[(u64, u64, u64)]) -> Vec<Moment> {
         let ms = Duration::from_millis;
-        let moment = |&(created, first, last): &(u64, u64, u64)| Moment {
-            created: ms(created),
-            first: ms(first),
-            last: ms(last),
-            may_ask: true,
-        };
-        times.iter().map(moment).collect()
+        times
+            .iter()
+            .map(|&(created, first, last): &(u64, u64, u64)| Moment {
+                created: ms(created),
+                first: ms(first),
+                last: ms(last),
+                may_ask: true,
+            })
+            .collect()
     }
 
     fn guesses(times: &[(u64, u64, u64)]) -> Vec<Option<Guess>> {

@@ -151,14 +151,13 @@ impl Ask<'_> {
         let (mut chosen, mut order) = (Vec::new(), Vec::new());
         let mut before = none;
         while order.len() < IN_ORDER {
-            let with = |&group: &usize| {
-                let has_edge = |other| other == group || chosen.contains(&other);
-                (group, self.expected(EARLY, &has_edge))
-            };
             let rank = |expected: &Expected| 1e3 * expected.page_load_ms + expected.resource_ms;
             let best = candidates
                 .iter()
-                .map(with)
+                .map(|&group: &usize| {
+                    let has_edge = |other| other == group || chosen.contains(&other);
+                    (group, self.expected(EARLY, &has_edge))
+                })
                 .min_by(|(_, one), (_, other)| rank(one).total_cmp(&rank(other)));
             let Some((group, expected)) = best.filter(|(_, best)| rank(best) < rank(&before))
             else {

@@ -240,8 +240,10 @@ fn hosts(plans: &[&PagePlan]) -> Vec<HostTotal> {
         total.turbotls_ms += host.turbotls_ms;
         total.early_ms += host.early_ms;
     }
-    let named = |(host, total): (&str, HostTotal)| HostTotal { host: host.to_owned(), ..total };
-    let mut totals: Vec<HostTotal> = totals.into_iter().map(named).collect();
+    let mut totals: Vec<HostTotal> = totals
+        .into_iter()
+        .map(|(host, total): (&str, HostTotal)| HostTotal { host: host.to_owned(), ..total })
+        .collect();
     totals.sort_by(|one, other| other.early_ms.total_cmp(&one.early_ms));
     totals.truncate(HOSTS);
     totals

@@ -258,9 +258,13 @@ impl Target {
 /// Browsers write other scripts as A-labels; anything else is no name, and might command a
 /// terminal.
 fn is_host_name(name: &str) -> bool {
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let label = |label: &str| (1..=LABEL_MAX).contains(&label.len()) && label.bytes().all(legal);
-    name.len() <= HOST_NAME_MAX && name.split('.').all(label)
+    name.len() <= HOST_NAME_MAX
+        && name.split('.').all(|label: &str| {
+            (1..=LABEL_MAX).contains(&label.len())
+                && label
+                    .bytes()
+                    .all(|byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+        })
 }
 
 #[cfg(test)]

@@ -322,13 +322,19 @@ mod tests {
     fn page(count: usize) -> Page {
         let server = Server::https("a.test", Protocol::Http2);
         let on = |on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
-        let resource = |id: usize| Resource {
-            dependencies: id.checked_sub(1).map(|_| on(0)).into_iter().collect(),
-            response_bytes: 1_000,
-            in_prefetch_database: true,
-            ..Resource::default()
-        };
-        Page::new("page".into(), vec![server], (0..=count).map(resource).collect()).unwrap()
+        Page::new(
+            "page".into(),
+            vec![server],
+            (0..=count)
+                .map(|id: usize| Resource {
+                    dependencies: id.checked_sub(1).map(|_| on(0)).into_iter().collect(),
+                    response_bytes: 1_000,
+                    in_prefetch_database: true,
+                    ..Resource::default()
+                })
+                .collect(),
+        )
+        .unwrap()
     }
 
     fn model(hit_rate: f64) -> Model {
@@ -371,8 +377,8 @@ mod tests {
     #[test]
     fn databases_count_as_often_as_they_know_the_page() {
         let prefetch: Techniques = "prefetch-db".parse().unwrap();
-        let at = |rate| model(rate).expected(&page(5), prefetch);
-        let [never, sometimes, always] = [0.0, 0.25, 1.0].map(at);
+        let [never, sometimes, always] =
+            [0.0, 0.25, 1.0].map(|rate| model(rate).expected(&page(5), prefetch));
         let mixed = 0.25 * always.page_load_ms + 0.75 * never.page_load_ms;
         assert!((sometimes.page_load_ms - mixed).abs() < 1e-9);
         assert!(always.page_load_ms < never.page_load_ms);

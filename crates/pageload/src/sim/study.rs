@@ -53,8 +53,11 @@ impl Savings<Technique> {
         Self::from_list(list, |list| {
             let settings =
                 tcp::Settings { techniques: Techniques::from_list(list), ..settings.clone() };
-            let load = |(page, seed)| tcp::load(page, &settings, seed).page_load_time();
-            mean(loads(pages, draws).map(load).map(|time| time.as_secs_f64()))
+            mean(
+                loads(pages, draws)
+                    .map(|(page, seed)| tcp::load(page, &settings, seed).page_load_time())
+                    .map(|time| time.as_secs_f64()),
+            )
         })
     }
 }
@@ -84,11 +87,13 @@ pub fn pipelining(
     sweep: &[(usize, usize)],
     draws: u64,
 ) -> Vec<((usize, usize), f64)> {
-    let of = |&(connections, depth): &(usize, usize)| {
-        let settings = Settings { http2: false, connections, depth, ..*settings };
-        ((connections, depth), page_load_time(pages, &settings, draws))
-    };
-    sweep.iter().map(of).collect()
+    sweep
+        .iter()
+        .map(|&(connections, depth): &(usize, usize)| {
+            let settings = Settings { http2: false, connections, depth, ..*settings };
+            ((connections, depth), page_load_time(pages, &settings, draws))
+        })
+        .collect()
 }
 
 /// Mean, in seconds.

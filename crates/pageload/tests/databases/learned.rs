@@ -23,13 +23,16 @@ fn prefetched(built: &Built) -> Vec<String> {
 #[test]
 fn what_nine_of_ten_loads_ask_for_is_prefetched() {
     let [a, b, c] = ["https://a.test/a.css", "https://b.test/b", "https://c.test/c"];
-    let load = |number| {
-        let mut urls = vec![DOCUMENT, a];
-        urls.extend((number != 3).then_some(b));
-        urls.extend((number != 3 && number != 4).then_some(c));
-        page_of(&urls)
-    };
-    let recordings = daily(&(0..10).map(load).collect::<Vec<_>>());
+    let recordings = daily(
+        &(0..10)
+            .map(|number| {
+                let mut urls = vec![DOCUMENT, a];
+                urls.extend((number != 3).then_some(b));
+                urls.extend((number != 3 && number != 4).then_some(c));
+                page_of(&urls)
+            })
+            .collect::<Vec<_>>(),
+    );
     let built = build(&recordings, &Rules::default());
     assert_eq!(prefetched(&built), [a, b]);
     let page = built.database.page(&target(DOCUMENT)).unwrap();

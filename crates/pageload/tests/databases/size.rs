@@ -222,8 +222,10 @@ fn published(line: &str) -> Option<PageEntry> {
     let urls = list["urls"].as_array().unwrap().iter().map(|url| url.as_str().unwrap());
     let targets: BTreeSet<Target> = urls.filter_map(|url| url.parse().ok()).collect();
     let origins: BTreeSet<_> = targets.iter().map(|target| target.origin.clone()).collect();
-    let connect = |origin| Connect { origin, anonymous: false, connections: 1 };
-    page.servers = origins.into_iter().map(connect).collect();
+    page.servers = origins
+        .into_iter()
+        .map(|origin| Connect { origin, anonymous: false, connections: 1 })
+        .collect();
     page.prefetch =
         targets.into_iter().map(|target| Prefetch { target, kind: Kind::Other }).collect();
     Some(page)

@@ -23,8 +23,7 @@ fn blocks() -> Vec<Block> {
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
-    let byte = |text: &str| u8::from_str_radix(text, 16).unwrap();
-    hex.split_whitespace().map(byte).collect()
+    hex.split_whitespace().map(|text: &str| u8::from_str_radix(text, 16).unwrap()).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -149,15 +149,17 @@ impl Clients {
 
     /// Looks a certificate up. One that `user` may not use is treated as missing.
     fn certificate(&self, name: &str, user: Option<u32>) -> Result<&Certificate, Refusal> {
-        let owned = |certificate: &&Certificate| Some(certificate.owner) == user;
-        self.certificates.get(name).filter(owned).ok_or_else(|| {
-            Refusal::new(
-                StatusCode::FORBIDDEN,
-                "certificate_not_allowed",
-                "there is no client certificate of that name that this user may use",
-                "give the agent --client-certificate NAME=FILE with a file of this user",
-            )
-        })
+        self.certificates
+            .get(name)
+            .filter(|certificate: &&Certificate| Some(certificate.owner) == user)
+            .ok_or_else(|| {
+                Refusal::new(
+                    StatusCode::FORBIDDEN,
+                    "certificate_not_allowed",
+                    "there is no client certificate of that name that this user may use",
+                    "give the agent --client-certificate NAME=FILE with a file of this user",
+                )
+            })
     }
 
     /// Keeps what was made for `user`; none if as many are in use as a user may have. If another
@@ -172,12 +174,14 @@ impl Clients {
         if let Some(found) = find(&mut made, &settings) {
             return Some(found);
         }
-        let is_own = |(known, _): &&(Settings, _)| known.is_brought_by(user);
-        if settings.is_brought_by(user) && made.iter().filter(is_own).count() >= ROOTS_OF_USER {
-            let is_idle = |(known, client): &(Settings, Arc<ClientContext>)| {
-                known.is_brought_by(user) && Arc::strong_count(client) == 1
-            };
-            let idle = made.iter().position(is_idle)?;
+        if settings.is_brought_by(user)
+            && made.iter().filter(|(known, _): &&(Settings, _)| known.is_brought_by(user)).count()
+                >= ROOTS_OF_USER
+        {
+            let idle =
+                made.iter().position(|(known, client): &(Settings, Arc<ClientContext>)| {
+                    known.is_brought_by(user) && Arc::strong_count(client) == 1
+                })?;
             made.remove(idle);
         }
         let client = Arc::new(client);

@@ -60,8 +60,9 @@ impl Kept {
         let report = self.handle.with_transport(|stream| stream.report().cloned()).flatten();
         if let Some(report) = report {
             let cookies = new.cookies.iter().map(|offer| (offer.cookie, offer.lifetime));
-            let keep = || self.connector.keep_cookies(&self.target, &report, cookies);
-            self.visit.unless_forgotten(&self.target.context, keep);
+            self.visit.unless_forgotten(&self.target.context, || {
+                self.connector.keep_cookies(&self.target, &report, cookies)
+            });
         }
     }
 }

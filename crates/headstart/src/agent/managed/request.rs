@@ -116,9 +116,12 @@ impl<'a> Fields<'a> {
     }
 
     fn text(&self, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
-        let text = |value: &'a HeaderValue| std::str::from_utf8(value.as_bytes());
-        let malformed = |_| Refusal::malformed(format!("{name} is no UTF-8"));
-        self.0.get(name).map(text).transpose().map(|value| value.map(str::trim)).map_err(malformed)
+        self.0
+            .get(name)
+            .map(|value: &'a HeaderValue| std::str::from_utf8(value.as_bytes()))
+            .transpose()
+            .map(|value| value.map(str::trim))
+            .map_err(|_| Refusal::malformed(format!("{name} is no UTF-8")))
     }
 
     /// Without TLS nothing of the rest happens.

@@ -142,8 +142,11 @@ fn listeners(listen: &[SocketAddr], port: u16) -> Result<Vec<Arc<HiddenListener>
     }
     found.sort_by_key(SocketAddr::is_ipv6);
     found.dedup_by_key(|at| at.is_ipv6());
-    let bind = |at: SocketAddr| HiddenListener::bind(at).map(Arc::new);
-    found.into_iter().map(bind).collect::<Result<_, _>>().map_err(|error| unusable(&error))
+    found
+        .into_iter()
+        .map(|at: SocketAddr| HiddenListener::bind(at).map(Arc::new))
+        .collect::<Result<_, _>>()
+        .map_err(|error| unusable(&error))
 }
 
 fn untold(error: &std::io::Error) -> Failure {

@@ -42,11 +42,15 @@ impl Watch {
     /// Looks at `files`, to be called before they are read: what changes while they are is seen
     /// next time.
     pub(in crate::edge) fn new(files: impl IntoIterator<Item = PathBuf>) -> Self {
-        let look = |path: PathBuf| {
-            let stamp = stamp(&path);
-            (path, stamp)
-        };
-        Self(files.into_iter().map(look).collect())
+        Self(
+            files
+                .into_iter()
+                .map(|path: PathBuf| {
+                    let stamp = stamp(&path);
+                    (path, stamp)
+                })
+                .collect(),
+        )
     }
 
     /// Returns true if any of the files differs from the last call.

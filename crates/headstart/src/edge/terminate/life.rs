@@ -269,11 +269,12 @@ mod tests {
     /// Returns the clock's events for a connection that `at` shows second by second, and when.
     fn said(total: Option<Duration>, seconds: u64, at: impl Fn(u64) -> Seen) -> Vec<(u64, Event)> {
         let (begun, mut clock) = clock(total);
-        let look = |second| {
-            let event = clock.look(begun + Duration::from_secs(second), at(second));
-            event.map(|event| (second, event))
-        };
-        (0..seconds).filter_map(look).collect()
+        (0..seconds)
+            .filter_map(|second| {
+                let event = clock.look(begun + Duration::from_secs(second), at(second));
+                event.map(|event| (second, event))
+            })
+            .collect()
     }
 
     const GONE: Event = Event::Over(Over::Idle);
@@ -289,12 +290,30 @@ mod tests {
 
     #[test]
     fn requests_and_answers_that_are_still_read_are_use() {
-        let asks = |second| Seen { begun: second / 60, transport: second / 60, ..Seen::default() };
-        assert!(said(None, 600, asks).is_empty());
-        let reads = |second| Seen { written: 20 * second, transport: second, ..Seen::default() };
-        assert!(said(None, 600, reads).is_empty());
-        let waits = |second: u64| Seen { is_pending: second < 100, begun: 1, ..Seen::default() };
-        assert_eq!(said(None, 180, waits), [(99 + 75, Event::Unused)]);
+        assert!(
+            said(None, 600, |second| Seen {
+                begun: second / 60,
+                transport: second / 60,
+                ..Seen::default()
+            })
+            .is_empty()
+        );
+        assert!(
+            said(None, 600, |second| Seen {
+                written: 20 * second,
+                transport: second,
+                ..Seen::default()
+            })
+            .is_empty()
+        );
+        assert_eq!(
+            said(None, 180, |second: u64| Seen {
+                is_pending: second < 100,
+                begun: 1,
+                ..Seen::default()
+            }),
+            [(99 + 75, Event::Unused)]
+        );
     }
 
     #[test]

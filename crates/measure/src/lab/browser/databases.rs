@@ -115,8 +115,8 @@ impl Databases {
     /// The node gives no address.
     pub(super) fn serve(&self, node: &Node) -> Result<Served, Failure> {
         let cannot = |error| Failure::usage(format!("cannot serve databases: {error}"));
-        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let listener = node.run(bind).flatten().map_err(cannot)?;
+        let listener =
+            node.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).flatten().map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let wanted = serve(listener, Arc::clone(&self.files)).map_err(cannot)?;
         let pem = self.key.public_key_to_pem();
@@ -163,13 +163,16 @@ fn signed(database: &Database, key: &PKey<Private>) -> Result<Vec<u8>, String> {
 }
 
 fn links(database: &Database, said: &mut DatabaseFacts) -> Vec<(String, Vec<String>)> {
-    let of = |page: &headstart_pageload::db::PageEntry| {
-        let Links { links, left_out } = Links::for_page(page);
-        said.links += links.len();
-        said.links_left_out += left_out;
-        (page.document.to_string(), links)
-    };
-    database.pages().iter().map(of).collect()
+    database
+        .pages()
+        .iter()
+        .map(|page: &headstart_pageload::db::PageEntry| {
+            let Links { links, left_out } = Links::for_page(page);
+            said.links += links.len();
+            said.links_left_out += left_out;
+            (page.document.to_string(), links)
+        })
+        .collect()
 }
 
 /// Serves them until what this gives is dropped.

@@ -164,8 +164,10 @@ impl BrowserExperiment {
             ("recordings", self.recordings, 1),
             ("quick_recordings", self.quick_recordings, 1),
         ];
-        let wrong = |(_, count, least): &(_, u32, u32)| !(*least..=TRIALS_MAX).contains(count);
-        if let Some((key, count, least)) = counts.into_iter().find(wrong) {
+        if let Some((key, count, least)) = counts
+            .into_iter()
+            .find(|(_, count, least): &(_, u32, u32)| !(*least..=TRIALS_MAX).contains(count))
+        {
             return Err(format!("{key}: {count} is not {least} to {TRIALS_MAX}"));
         }
         if self.timeout < Duration::from_secs(1) || self.timeout > Duration::from_secs(600) {
@@ -272,15 +274,14 @@ impl Plan {
                 sites.push(variant.site.clone());
                 sites.len() - 1
             });
-            let of = |arm: &Arm| CellSpec {
+            cells.extend(variant.arms.iter().map(|arm: &Arm| CellSpec {
                 variant: variant.name.clone(),
                 site,
                 again: variant.again,
                 classical: variant.classical,
                 arm: *arm,
                 links: own.clone(),
-            };
-            cells.extend(variant.arms.iter().map(of));
+            }));
         }
         let (trials, recordings) = match quick {
             true => (experiment.quick_trials, experiment.quick_recordings),
@@ -375,12 +376,14 @@ impl Plan {
 
     /// Turns of all links, recordings too.
     pub(crate) fn steps(&self) -> u64 {
-        let of = |link: &BrowserLink| {
-            let recorded = self.sites.len().div_ceil(self.lanes(link)) as u64;
-            let turns = self.turns(link).len() as u64;
-            u64::from(self.trials) * turns + u64::from(self.recordings) * recorded
-        };
-        self.links.iter().map(of).sum()
+        self.links
+            .iter()
+            .map(|link: &BrowserLink| {
+                let recorded = self.sites.len().div_ceil(self.lanes(link)) as u64;
+                let turns = self.turns(link).len() as u64;
+                u64::from(self.trials) * turns + u64::from(self.recordings) * recorded
+            })
+            .sum()
     }
 
     /// About how long it takes.

@@ -132,10 +132,12 @@ impl Outcome {
     /// Adds the cells of a link.
     pub(super) fn add(&mut self, cells: &[Known<'_>]) {
         let plain = |cell: &Known<'_>| {
-            let of = |other: &&Known<'_>| {
-                other.spec.arm == Arm::Plain && other.spec.variant == cell.spec.variant
-            };
-            cells.iter().find(of).map(|plain| (plain.loads, plain.predicted))
+            cells
+                .iter()
+                .find(|other: &&Known<'_>| {
+                    other.spec.arm == Arm::Plain && other.spec.variant == cell.spec.variant
+                })
+                .map(|plain| (plain.loads, plain.predicted))
         };
         let from = self.cells.len();
         self.cells.extend(cells.iter().map(|cell| CellOutcome::new(cell, plain(cell))));
@@ -211,10 +213,13 @@ impl Loads {
 impl Saved {
     /// Summarises pairs; `None` without any round in which both came to an end.
     fn new(loads: &Loads, plain: &Loads, of: fn(&Times) -> Option<f64>) -> Option<Self> {
-        let pair = |(round, times): &(u32, Option<Times>)| {
-            Some((plain.in_round(*round, of)?, of(times.as_ref()?)?))
-        };
-        let pairs: Vec<(f64, f64)> = loads.rounds.iter().filter_map(pair).collect();
+        let pairs: Vec<(f64, f64)> = loads
+            .rounds
+            .iter()
+            .filter_map(|(round, times): &(u32, Option<Times>)| {
+                Some((plain.in_round(*round, of)?, of(times.as_ref()?)?))
+            })
+            .collect();
         let differences: Vec<f64> = pairs.iter().map(|(plain, own)| plain - own).collect();
         let shares: Vec<f64> = pairs.iter().map(|(plain, own)| 1.0 - own / plain).collect();
         Some(Self {
@@ -267,12 +272,15 @@ mod tests {
     use super::*;
 
     fn loads(ms: &[Option<f64>]) -> Loads {
-        let times = |ms: f64| Times {
-            page_load_ms: Some(ms),
-            largest_paint_ms: Some(ms / 2.0),
-            ..Times::default()
-        };
-        let rounds = (1..).zip(ms.iter().map(|ms| ms.map(times))).collect();
+        let rounds = (1..)
+            .zip(ms.iter().map(|ms| {
+                ms.map(|ms: f64| Times {
+                    page_load_ms: Some(ms),
+                    largest_paint_ms: Some(ms / 2.0),
+                    ..Times::default()
+                })
+            }))
+            .collect();
         Loads { rounds, ..Loads::default() }
     }
 

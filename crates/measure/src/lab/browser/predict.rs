@@ -70,15 +70,17 @@ impl<'p> Predictor<'p> {
             ..Settings::default()
         };
         let plain = CellSpec::first(cell.variant.clone(), cell.site, Arm::Plain);
-        let load = |page: &&Page| {
-            let (known, _) = self.database.apply(&self.without_round_trip(page));
-            let simulated = |cell: &CellSpec| {
-                tcp::load(&known, &settings(cell), SEED).page_load_time().as_secs_f64() * 1e3
-            };
-            let recorded = page.recorded().page_load_time.map(|time| time.as_secs_f64() * 1e3);
-            recorded.map_or(1.0, |recorded| recorded / simulated(&plain)) * simulated(cell)
-        };
-        let all: Vec<f64> = pages.iter().map(load).collect();
+        let all: Vec<f64> = pages
+            .iter()
+            .map(|page: &&Page| {
+                let (known, _) = self.database.apply(&self.without_round_trip(page));
+                let simulated = |cell: &CellSpec| {
+                    tcp::load(&known, &settings(cell), SEED).page_load_time().as_secs_f64() * 1e3
+                };
+                let recorded = page.recorded().page_load_time.map(|time| time.as_secs_f64() * 1e3);
+                recorded.map_or(1.0, |recorded| recorded / simulated(&plain)) * simulated(cell)
+            })
+            .collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }
 
@@ -86,11 +88,14 @@ impl<'p> Predictor<'p> {
     /// one in it.
     fn without_round_trip(&self, page: &Page) -> Page {
         let Some(link) = self.link.filter(|_| self.proxied) else { return page.clone() };
-        let less = |resource: &Resource| Resource {
-            server_time: resource.server_time.saturating_sub(link.rtt),
-            ..resource.clone()
-        };
-        let resources = page.resources().iter().map(less).collect();
+        let resources = page
+            .resources()
+            .iter()
+            .map(|resource: &Resource| Resource {
+                server_time: resource.server_time.saturating_sub(link.rtt),
+                ..resource.clone()
+            })
+            .collect();
         let changed = Page::new(page.name().to_owned(), page.servers().to_vec(), resources);
         changed.map_or_else(|_| page.clone(), |changed| changed.with_redirects(page.redirects()))
     }

@@ -294,8 +294,12 @@ impl Run {
         let folder = self.folder.subfolder(folder)?;
         let name = |number: usize| {
             let text = format!("{} {} {}", link.name, spec.variant, spec.arm);
-            let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
-            format!("{}-{number:04}.har.gz", text.chars().map(plain).collect::<String>())
+            format!(
+                "{}-{number:04}.har.gz",
+                text.chars()
+                    .map(|c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
+                    .collect::<String>()
+            )
         };
         let free = (1..).map(|number| folder.join(name(number))).find(|file| !file.exists());
         let kept = free.map_or(Ok(()), |file| keep(&loaded.seen.har, &file));
@@ -318,8 +322,8 @@ impl Run {
         let specs: Vec<&CellSpec> = turn.iter().filter_map(|at| cells.get(*at)).collect();
         // All of a turn are second visits, or none is.
         let arms: HashSet<Arm> = specs.iter().filter(|it| it.again).map(|it| it.arm).collect();
-        let counted = |arm: &Arm| Some((*arm, stage.handshakes(*arm)?));
-        let before: HashMap<Arm, Counted> = arms.iter().filter_map(counted).collect();
+        let before: HashMap<Arm, Counted> =
+            arms.iter().filter_map(|arm: &Arm| Some((*arm, stage.handshakes(*arm)?))).collect();
         let turned = self.load_all(stage, &specs, served)?;
         let of = |arm: Arm, before: Counted| {
             let own =
@@ -383,16 +387,21 @@ impl Run {
             let lanes = specs.iter().enumerate();
             let lanes: Vec<_> =
                 lanes.map(|(cell, spec)| scope.spawn(move || one(cell, spec))).collect();
-            let join = |lane: thread::ScopedJoinHandle<'_, _>| {
-                lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            lanes.into_iter().map(join).collect()
+            lanes
+                .into_iter()
+                .map(|lane: thread::ScopedJoinHandle<'_, _>| {
+                    lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect()
         });
-        let stopped = |stopped| match stopped {
-            Stopped::Interrupted => interrupted(crate::lab::process::Broken::Interrupted),
-            Stopped::Failed(why) => Failure::usage(why),
-        };
-        done.into_iter().map(|one| one.map_err(stopped)).collect()
+        done.into_iter()
+            .map(|one| {
+                one.map_err(|stopped| match stopped {
+                    Stopped::Interrupted => interrupted(crate::lab::process::Broken::Interrupted),
+                    Stopped::Failed(why) => Failure::usage(why),
+                })
+            })
+            .collect()
     }
 
     fn add(

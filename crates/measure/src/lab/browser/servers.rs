@@ -138,10 +138,13 @@ pub(super) fn identities(
     std::fs::create_dir_all(folder).map_err(|error| {
         Failure::usage(format!("cannot write to {}: {error}", folder.display()))
     })?;
-    let store = |host: &String| {
-        authority.issue(host).and_then(|identity| identity.store(authority, folder, host))
-    };
-    hosts.iter().map(store).collect::<Result<_, _>>().map_err(|error| failed(&error))
+    hosts
+        .iter()
+        .map(|host: &String| {
+            authority.issue(host).and_then(|identity| identity.store(authority, folder, host))
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|error| failed(&error))
 }
 
 /// Serves until the process ends.
@@ -192,9 +195,11 @@ async fn serve_all(
 
 /// All addresses that a node with these fronts has.
 pub(super) fn addresses(fronts: &[Front], hosts: usize) -> Vec<IpAddr> {
-    let of = |front: &Front| {
-        let front = *front;
-        (0..hosts).map(move |host| IpAddr::from(front.address(host)))
-    };
-    fronts.iter().flat_map(of).collect()
+    fronts
+        .iter()
+        .flat_map(|front: &Front| {
+            let front = *front;
+            (0..hosts).map(move |host| IpAddr::from(front.address(host)))
+        })
+        .collect()
 }

@@ -120,8 +120,12 @@ impl Stage {
     }
 
     fn start_tor(&self, number: usize) -> Result<TorNetwork, Failure> {
-        let name = |(at, host): (usize, &String)| (host.clone(), Front::Origin.address(at));
-        let names: Vec<_> = self.hosts.iter().enumerate().map(name).collect();
+        let names: Vec<_> = self
+            .hosts
+            .iter()
+            .enumerate()
+            .map(|(at, host): (usize, &String)| (host.clone(), Front::Origin.address(at)))
+            .collect();
         let work = self.place.work.join(format!("tor-{number}"));
         tor::start(&self.lab, &client_name(0), &names, &work, &self.interrupt)
     }
@@ -230,8 +234,12 @@ impl Stage {
 
     /// Returns Chromium's arguments about names and certificates.
     pub(super) fn arguments(&self, front: Front) -> Vec<String> {
-        let map = |(at, host): (usize, &String)| format!("MAP {host} {}", front.address(at));
-        let mut rules: Vec<String> = self.hosts.iter().enumerate().map(map).collect();
+        let mut rules: Vec<String> = self
+            .hosts
+            .iter()
+            .enumerate()
+            .map(|(at, host): (usize, &String)| format!("MAP {host} {}", front.address(at)))
+            .collect();
         // Nothing else is there; what is asked of this machine itself is.
         rules.push("MAP * ~NOTFOUND".into());
         rules.push("EXCLUDE 127.0.0.1".into());

@@ -49,8 +49,8 @@ pub(crate) fn text(outcome: &Outcome) -> String {
 pub(crate) fn verdict(means: &[MeanOutcome]) -> String {
     // Recordings are loads of `plain`: to repeat these is no prediction.
     let arms = means.iter().filter(|mean| mean.arm != Arm::Plain.name());
-    let with = |mean: &MeanOutcome| Some((mean.error?, name(mean)));
-    let errors: Vec<(f64, String)> = arms.filter_map(with).collect();
+    let errors: Vec<(f64, String)> =
+        arms.filter_map(|mean: &MeanOutcome| Some((mean.error?, name(mean)))).collect();
     let largest = errors.iter().max_by(|one, other| one.0.abs().total_cmp(&other.0.abs()));
     let Some((worst, at)) = largest else { return "nothing was predicted".into() };
     let all = errors.iter().map(|(error, _)| error.abs()).sum::<f64>() / errors.len() as f64;

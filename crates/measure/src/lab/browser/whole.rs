@@ -21,11 +21,12 @@ pub(super) fn missing(site: &Site, page: &Page) -> Vec<String> {
         all.any(|one| is_it(&one.url) && one.response_bytes >= bytes as u64)
     };
     let wanted = site.resources().iter().enumerate().filter(|(_, one)| one.redirect.is_none());
-    let url = |(at, one): (usize, &SiteResource)| {
-        let url = site.url_of(at);
-        (!came(&url, one.bytes)).then_some(url)
-    };
-    wanted.filter_map(url).collect()
+    wanted
+        .filter_map(|(at, one): (usize, &SiteResource)| {
+            let url = site.url_of(at);
+            (!came(&url, one.bytes)).then_some(url)
+        })
+        .collect()
 }
 
 /// Returns the reason why a load without these resources is none: what did not come asked for
@@ -48,12 +49,21 @@ mod tests {
         let server = Server::https("shop.test", Protocol::Http2);
         let all = site.resources().iter().enumerate();
         let here = all.filter(|(at, _)| (at + 1) % left_out != 0);
-        let resource = |(at, one): (usize, &SiteResource)| Resource {
-            url: site.url_of(at).replace(LANGUAGE, "en"),
-            response_bytes: if at == cut { one.bytes as u64 - 1 } else { one.bytes as u64 + 200 },
-            ..Resource::default()
-        };
-        Page::new("shop".into(), vec![server], here.map(resource).collect()).unwrap()
+        Page::new(
+            "shop".into(),
+            vec![server],
+            here.map(|(at, one): (usize, &SiteResource)| Resource {
+                url: site.url_of(at).replace(LANGUAGE, "en"),
+                response_bytes: if at == cut {
+                    one.bytes as u64 - 1
+                } else {
+                    one.bytes as u64 + 200
+                },
+                ..Resource::default()
+            })
+            .collect(),
+        )
+        .unwrap()
     }
 
     #[test]

@@ -218,8 +218,11 @@ impl Workload {
     fn count(&self) -> Result<Counted, Broken> {
         self.edges.iter().try_fold(Counted::default(), |all, (namespace, metrics)| {
             let one = Counted::read(namespace, *metrics);
-            let why = || Broken::Program(format!("the edge at {metrics} has no metrics"));
-            Ok(all.and(one.ok_or_else(why)?))
+            Ok(all.and(
+                one.ok_or_else(|| {
+                    Broken::Program(format!("the edge at {metrics} has no metrics"))
+                })?,
+            ))
         })
     }
 }

@@ -94,8 +94,10 @@ fn cells(cells: &[&CellOutcome]) -> Markup {
 
 /// Each pair as a dot, in rows by site and arm.
 fn pairs(outcome: &Outcome, kind: &(String, bool)) -> Markup {
-    let is_of = |cell: &&CellOutcome| (&cell.link, cell.again) == (&kind.0, kind.1);
-    let rows = outcome.cells.iter().filter(is_of);
+    let rows = outcome
+        .cells
+        .iter()
+        .filter(|cell: &&CellOutcome| (&cell.link, cell.again) == (&kind.0, kind.1));
     let rows: Vec<Row<'_>> = rows.filter_map(Row::new).collect();
     let axis = Axis::from_rows(&rows);
     let height = TOP + BOTTOM + ROW * rows.len() as f64;
@@ -210,8 +212,11 @@ fn places(outcome: &Outcome) -> Vec<(String, String)> {
 }
 
 fn cells_at<'o>(outcome: &'o Outcome, place: &(String, String)) -> Vec<&'o CellOutcome> {
-    let is_of = |cell: &&CellOutcome| (&cell.link, &cell.variant) == (&place.0, &place.1);
-    outcome.cells.iter().filter(is_of).collect()
+    outcome
+        .cells
+        .iter()
+        .filter(|cell: &&CellOutcome| (&cell.link, &cell.variant) == (&place.0, &place.1))
+        .collect()
 }
 
 /// Links, with first visits and second ones, of which there are pairs.

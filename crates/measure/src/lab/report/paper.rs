@@ -201,9 +201,10 @@ impl Paper {
 impl Group {
     fn is_like(&self, row: &Row, rtt: f64) -> bool {
         let suite = row.suite.as_ref().is_none_or(|suite| *suite == self.suite);
-        let near = |ours: f64| (ours - rtt).abs() <= SAME_RTT * rtt;
         let variant = row.variant.as_ref().is_none_or(|variant| self.is_variant(variant));
-        suite && variant && self.rtt_ms.is_some_and(near)
+        suite
+            && variant
+            && self.rtt_ms.is_some_and(|ours: f64| (ours - rtt).abs() <= SAME_RTT * rtt)
     }
 }
 

@@ -94,8 +94,12 @@ impl Experiment {
     /// Estimates the duration of a run.
     pub(in crate::lab) fn estimate(&self, quick: bool) -> Duration {
         let visits = self.each().map(|_| self.trials(quick) + self.warmup).sum::<u32>();
-        let each = |link: &&LinkSpec| link.rtt * TRIAL_ROUND_TRIPS * visits;
-        BEFORE_AND_AFTER + self.links(quick).iter().map(each).sum::<Duration>()
+        BEFORE_AND_AFTER
+            + self
+                .links(quick)
+                .iter()
+                .map(|link: &&LinkSpec| link.rtt * TRIAL_ROUND_TRIPS * visits)
+                .sum::<Duration>()
     }
 }
 

@@ -136,8 +136,7 @@ impl Write for Timed<'_> {
 /// Gets one response, and one more; `circuit` is asked while the connection is open.
 pub(super) fn visit(wanted: &Wanted<'_>, circuit: impl FnOnce() -> Option<String>) -> Visited {
     let mut circuit_found = None;
-    let asked = || circuit_found = circuit();
-    match exchange(wanted, asked) {
+    match exchange(wanted, || circuit_found = circuit()) {
         Ok(times) => {
             let ms = |time: Duration| Some(time.as_secs_f64() * 1e3);
             let trial = Trial {

@@ -83,12 +83,11 @@ struct Learned {
 
 impl Learned {
     fn read(Files { files, failures }: Files, assume_get: bool) -> Self {
-        let is_published = |path: &&PathBuf| {
-            let name = path.to_string_lossy();
-            [".jsonl", ".jsonl.gz"].iter().any(|end| name.ends_with(end)) || name == "-"
-        };
         let (published, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            files.iter().partition(is_published);
+            files.iter().partition(|path: &&PathBuf| {
+                let name = path.to_string_lossy();
+                [".jsonl", ".jsonl.gz"].iter().any(|end| name.ends_with(end)) || name == "-"
+            });
         let mut all = Self { failed: failures, ..Self::default() };
         for path in published {
             if let Err(failure) = all.published(path) {

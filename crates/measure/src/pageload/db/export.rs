@@ -71,8 +71,10 @@ fn whole() -> Failure {
 }
 
 fn speculation_rules(database: &Database) -> BTreeMap<String, SpeculationRules> {
-    let rules = |origin| (format!("{origin}"), SpeculationRules::for_origin(database, &origin));
-    origins(database).into_iter().map(rules).collect()
+    origins(database)
+        .into_iter()
+        .map(|origin| (format!("{origin}"), SpeculationRules::for_origin(database, &origin)))
+        .collect()
 }
 
 fn all_links(database: &Database) -> BTreeMap<String, Links> {

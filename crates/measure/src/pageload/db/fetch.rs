@@ -143,8 +143,12 @@ async fn fetch(
     });
     let trust = Trust::new(options.cacert.as_ref(), false);
     let mut visit = Visit::new(&options.url);
-    let take = |head: &response::Parts, piece: &[u8]| download.take(head, piece);
-    let fetched = visit.fetch(&connector, &trust, request(&options.url), take);
+    let fetched = visit.fetch(
+        &connector,
+        &trust,
+        request(&options.url),
+        |head: &response::Parts, piece: &[u8]| download.take(head, piece),
+    );
     let fetched = tokio::time::timeout(options.max_time, fetched).await;
     fetched.unwrap_or_else(|_| Err(visit.out_of_time(options.max_time)))
 }

@@ -80,9 +80,11 @@ pub(super) fn target(url: &str) -> Result<Target, Failure> {
 /// A date of a file.
 pub(in crate::pageload) fn date(at: UnixSeconds) -> String {
     let time = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(at.0));
-    let text = |time| humantime::format_rfc3339_seconds(time).to_string();
     // Dates that no calendar has are shown as they are.
-    time.filter(|_| at.0 < 253_402_300_800).map_or_else(|| format!("{} s", at.0), text)
+    time.filter(|_| at.0 < 253_402_300_800).map_or_else(
+        || format!("{} s", at.0),
+        |time| humantime::format_rfc3339_seconds(time).to_string(),
+    )
 }
 
 fn summary(header: &Header, database: &Database) -> String {

@@ -131,13 +131,19 @@ fn shares(answers: &Answers) -> Markup {
         Technique::PrefetchDatabase,
     ];
     let plans = || answers.pages.iter().map(|page| &page.plan);
-    let alone = |technique: Technique| {
-        let saving = |plan: &PagePlan| {
-            plan.alone.iter().find(|of| of.technique == technique).map(|of| of.saved)
-        };
-        (technique.name(), plans().filter_map(saving).collect::<Vec<f64>>())
-    };
-    let mut arms: Vec<(&str, Vec<f64>)> = wanted.into_iter().map(alone).collect();
+    let mut arms: Vec<(&str, Vec<f64>)> = wanted
+        .into_iter()
+        .map(|technique: Technique| {
+            (
+                technique.name(),
+                plans()
+                    .filter_map(|plan: &PagePlan| {
+                        plan.alone.iter().find(|of| of.technique == technique).map(|of| of.saved)
+                    })
+                    .collect::<Vec<f64>>(),
+            )
+        })
+        .collect();
     arms.push(("all", plans().map(PagePlan::saved).collect()));
     arms.retain(|(_, saved)| !saved.is_empty());
     plot::gains(&arms)

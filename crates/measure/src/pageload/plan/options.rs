@@ -293,11 +293,10 @@ fn round_trip(text: &str) -> Result<Duration, String> {
 /// Bytes a second of a rate in bits.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let units = [("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9), ("bit", 1.0)];
-    let number = |(unit, factor): (&str, f64)| {
+    let bits = units.into_iter().find_map(|(unit, factor): (&str, f64)| {
         let count: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
         count.is_finite().then_some(count * factor)
-    };
-    let bits = units.into_iter().find_map(number);
+    });
     let bits = bits.ok_or("not a rate; write for example 8Mbit, 512kbit or 1Gbit")?;
     match bits {
         bits if bits < RATE_MIN as f64 => Err("less than 8kbit".into()),

@@ -72,11 +72,15 @@ pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
         right: RIGHT,
         width: WIDTH,
     };
-    let line = |(arm, name): (usize, &String)| {
-        let at = |point: &Point| Some((point.at, point.page_load_ms.get(arm)? / 1e3));
-        Line { name: name.clone(), points: sweep.points.iter().filter_map(at).collect() }
-    };
-    let lines: Vec<Line> = sweep.arms.iter().enumerate().map(line).collect();
+    let lines: Vec<Line> = sweep
+        .arms
+        .iter()
+        .enumerate()
+        .map(|(arm, name): (usize, &String)| {
+            let at = |point: &Point| Some((point.at, point.page_load_ms.get(arm)? / 1e3));
+            Line { name: name.clone(), points: sweep.points.iter().filter_map(at).collect() }
+        })
+        .collect();
     let marks = sweep.points.iter().map(|point| (point.at, short(point.at)));
     let y_marks = frame.y.ticks().into_iter().map(|tick| (tick, scale::mark(tick)));
     html! {
@@ -216,11 +220,13 @@ impl Frame {
 
     /// Lines with their names where they end, but not on each other.
     fn named(&self, lines: &[Line]) -> Markup {
-        let end = |line: &Line| {
-            let (x, y) = line.points.last().copied().unwrap_or_default();
-            (self.x(x), self.y(y))
-        };
-        let ends: Vec<(f64, f64)> = lines.iter().map(end).collect();
+        let ends: Vec<(f64, f64)> = lines
+            .iter()
+            .map(|line: &Line| {
+                let (x, y) = line.points.last().copied().unwrap_or_default();
+                (self.x(x), self.y(y))
+            })
+            .collect();
         let heights = ends.iter().map(|(_, y)| *y).collect();
         let places = apart(heights, TOP + 4.0, HEIGHT - BOTTOM - 4.0);
         html! {

@@ -178,12 +178,12 @@ impl Browser {
         // So that all of it can be ended at once, and Ctrl-C is for the recorder, which then does
         // so.
         command.process_group(0);
-        let cannot = |error| Trouble::Browser(format!("cannot be started: {error}"));
         let spawned = match node {
             Some(node) => node.spawn(command),
             None => command.spawn(),
         };
-        let mut child = spawned.map_err(cannot)?;
+        let mut child =
+            spawned.map_err(|error| Trouble::Browser(format!("cannot be started: {error}")))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(to), Some(from), Some(stderr)) = pipes else {
             return Err(Trouble::Browser("has no pipes".into()));

@@ -203,13 +203,14 @@ fn times(loads: &[&LoadLine]) -> Vec<PageTimes> {
     let middle = |id: usize, of: fn(&PageTimes) -> Option<f64>| {
         median(loads.iter().filter_map(|load| load.load.resources.get(id).and_then(of)))
     };
-    let one = |id| PageTimes {
-        created: middle(id, |times| times.created),
-        sent: middle(id, |times| times.sent),
-        first: middle(id, |times| times.first),
-        last: middle(id, |times| times.last),
-    };
-    (0..resources).map(one).collect()
+    (0..resources)
+        .map(|id| PageTimes {
+            created: middle(id, |times| times.created),
+            sent: middle(id, |times| times.sent),
+            first: middle(id, |times| times.first),
+            last: middle(id, |times| times.last),
+        })
+        .collect()
 }
 
 /// Returns the median by nearest rank, as everywhere in the lab.

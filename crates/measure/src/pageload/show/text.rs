@@ -200,9 +200,9 @@ fn distributions(title: &str, all: &[Distribution]) -> String {
     for one in all {
         let name =
             if one.unit.is_empty() { one.of.into() } else { format!("{}, {}", one.of, one.unit) };
-        let cell = |value: f64| if one.unit == "ms" { figure::ms(value) } else { whole(value) };
         let of = &one.quantiles;
-        let cells = [of.p10, of.p50, of.p90, of.p99, of.max].map(cell);
+        let cells = [of.p10, of.p50, of.p90, of.p99, of.max]
+            .map(|value: f64| if one.unit == "ms" { figure::ms(value) } else { whole(value) });
         let mean = if one.unit == "ms" { figure::ms(of.mean) } else { format!("{:.1}", of.mean) };
         rows.push([name].into_iter().chain(cells).chain([mean]).collect());
     }

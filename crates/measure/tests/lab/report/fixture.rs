@@ -125,15 +125,14 @@ impl Fixture {
     }
 
     fn verdicts(&self) -> Value {
-        let verdict = |link: &Link| {
+        self.links.iter().map(|link: &Link| {
             let found = if link.rtt_ms > 1.0 { 0.5 } else { 0.56 };
             json!({
                 "bar": {"arm": "turbo", "against": "tls13", "of": "first_request_byte", "ratio_max": 0.505},
                 "arm": "turbo", "suite": self.suites[0], "link": link.name, "variant": "",
                 "condition": "ratio_max", "limit": 0.505, "found": found, "met": found <= 0.505,
             })
-        };
-        self.links.iter().map(verdict).collect()
+        }).collect()
     }
 
     fn experiment(&self) -> String {

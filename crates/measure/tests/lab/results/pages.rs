@@ -91,11 +91,12 @@ fn recorded_ms(quote: &Quote<'_>, link: &str, site: &str) -> f64 {
     let folder = root().join("lab/results").join(quote.folder).join("recordings");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let own = files.filter(|file| file.file_name().unwrap().to_str().unwrap().starts_with(&begin));
-    let load = |file| {
-        let har = har::read(GzDecoder::new(File::open(file).unwrap())).unwrap();
-        har.recordings[0].page.recorded().page_load_time.unwrap().as_secs_f64() * 1e3
-    };
-    let all: Vec<f64> = own.map(load).collect();
+    let all: Vec<f64> = own
+        .map(|file| {
+            let har = har::read(GzDecoder::new(File::open(file).unwrap())).unwrap();
+            har.recordings[0].page.recorded().page_load_time.unwrap().as_secs_f64() * 1e3
+        })
+        .collect();
     all.iter().sum::<f64>() / all.len() as f64
 }
 

@@ -122,10 +122,13 @@ fn can_be_said(from: &Target) -> bool {
 }
 
 fn servers(page: &PageEntry) -> Vec<Preconnect> {
-    let preconnect = |server: &Connect| Preconnect {
-        origin: server.origin.to_string(),
-        anonymous: server.anonymous,
-        connections: server.connections,
-    };
-    page.servers.iter().filter(|of| !is_mixed(page, &of.origin)).map(preconnect).collect()
+    page.servers
+        .iter()
+        .filter(|of| !is_mixed(page, &of.origin))
+        .map(|server: &Connect| Preconnect {
+            origin: server.origin.to_string(),
+            anonymous: server.anonymous,
+            connections: server.connections,
+        })
+        .collect()
 }

@@ -31,12 +31,13 @@ fn needed_in_frames(page: &Page) -> Vec<Resource> {
         .map(|resource| resource.url.as_str())
         .collect();
     let again = named.filter(|resource| resource.in_foreign_frame && seen.insert(&resource.url));
-    let preloaded = |resource: &Resource| Resource {
-        dependencies: Vec::new(),
-        in_foreign_frame: false,
-        ..resource.clone()
-    };
-    again.map(preloaded).collect()
+    again
+        .map(|resource: &Resource| Resource {
+            dependencies: Vec::new(),
+            in_foreign_frame: false,
+            ..resource.clone()
+        })
+        .collect()
 }
 
 impl Run<'_> {
@@ -283,8 +284,15 @@ mod tests {
         );
         let known = [0, 3].map(|connections| KnownServer { connections, http2: false });
         let page = page.unwrap().with_known(Known { servers: known.into(), ..Known::default() });
-        let connections = |delivery| loaded(&page, Technique::ServerDatabase, delivery).connections;
-        assert_eq!([Delivery::Document, Delivery::Start].map(connections), [2, 4]);
+        assert_eq!(
+            [Delivery::Document, Delivery::Start].map(|delivery| loaded(
+                &page,
+                Technique::ServerDatabase,
+                delivery
+            )
+            .connections),
+            [2, 4]
+        );
     }
 
     #[test]

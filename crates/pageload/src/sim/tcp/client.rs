@@ -33,9 +33,12 @@ pub(super) fn load(
     let techniques =
         if is_known { settings.techniques } else { settings.techniques.without_databases() };
     let at_start = techniques.prefetch_database && settings.delivery == Delivery::Start;
-    let is_prefetched = |resource: &page::Resource| at_start && resource.in_prefetch_database;
     let without = techniques.redirect_database && page.knows_redirects();
-    let without = without.then(|| page.without_redirects(is_prefetched));
+    let without = without.then(|| {
+        page.without_redirects(|resource: &page::Resource| {
+            at_start && resource.in_prefetch_database
+        })
+    });
     let page = without.as_ref().unwrap_or(page);
     let needed = page.resources().len();
     let others = ahead::others(page, settings.delivery, techniques);

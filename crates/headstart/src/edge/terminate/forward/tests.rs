@@ -156,8 +156,10 @@ fn delimiters(
     let mut head = head(Version::HTTP_11, "/", &[&[("host", "h")][..], headers].concat());
     head.method = method;
     let asked = asked_with(head, has_body, HOP).map_err(|refusal| refusal.why)?;
-    let is_one = |line: &String| line.starts_with("content-l") || line.starts_with("transfer");
-    Ok(lines(&asked.headers).into_iter().filter(is_one).collect())
+    Ok(lines(&asked.headers)
+        .into_iter()
+        .filter(|line: &String| line.starts_with("content-l") || line.starts_with("transfer"))
+        .collect())
 }
 
 #[test]

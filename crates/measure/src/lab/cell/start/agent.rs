@@ -112,15 +112,17 @@ impl Agent {
 
 /// Reads the metrics of a program in this namespace.
 pub(crate) fn scrape(namespace: &Namespace, metrics: SocketAddr) -> Option<String> {
-    let get = move || -> std::io::Result<String> {
-        let mut tcp = TcpStream::connect(metrics)?;
-        tcp.set_read_timeout(Some(COUNTED))?;
-        tcp.write_all(b"GET /metrics HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
-        let mut text = String::new();
-        tcp.read_to_string(&mut text)?;
-        Ok(text)
-    };
-    namespace.run(get).flatten().ok()
+    namespace
+        .run(move || -> std::io::Result<String> {
+            let mut tcp = TcpStream::connect(metrics)?;
+            tcp.set_read_timeout(Some(COUNTED))?;
+            tcp.write_all(b"GET /metrics HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
+            let mut text = String::new();
+            tcp.read_to_string(&mut text)?;
+            Ok(text)
+        })
+        .flatten()
+        .ok()
 }
 
 /// At most 250 cells, so this stays below 20,500.

@@ -32,10 +32,12 @@ impl Setting {
     /// The keys of each virtual host: other servers of the cell find those of the first.
     fn identities_of_hosts(&self) -> Result<Vec<Identity>, Broken> {
         let flight = self.stage.variant.flight.and_then(|bytes| usize::try_from(bytes).ok());
-        let obtain = |name: String| {
-            Identity::obtain(&self.work().join("hosts").join(&name), Suite::P256, &name, flight)
-        };
-        let all = self.host_names().map(obtain).collect::<Result<_, _>>();
+        let all = self
+            .host_names()
+            .map(|name: String| {
+                Identity::obtain(&self.work().join("hosts").join(&name), Suite::P256, &name, flight)
+            })
+            .collect::<Result<_, _>>();
         all.map_err(|error| Broken::Program(format!("no keys: {error}")))
     }
 
