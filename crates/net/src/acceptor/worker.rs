@@ -1,7 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
@@ -46,11 +46,23 @@ impl Worker {
     }
 }
 
-/// Threads that read datagrams; they end when this is dropped.
+/// Threads that read datagrams. Dropping this ends them and waits for that, at most as long as a
+/// batch takes to handle, so that whoever binds the port next finds it free.
 #[derive(Debug)]
 pub(super) struct Receivers {
     /// Nothing is ever sent on it: the threads notice when it is dropped.
-    _running: watch::Sender<()>,
+    running: Option<watch::Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Receivers {
+    fn drop(&mut self) {
+        drop(self.running.take());
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has closed its socket, too.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// Starts one thread for each socket. A task keeps the deadlines, also of sessions that outlive the
@@ -64,10 +76,12 @@ pub(super) fn spawn(shared: &Arc<Shared>, workers: Vec<Worker>) -> io::Result<Re
         tokio::spawn(keep_time(Arc::downgrade(shared)));
     }
     let (running, ended) = watch::channel(());
+    let mut receivers = Receivers { running: Some(running), threads: Vec::new() };
     for Worker { runtime, port } in workers {
         let receive = receive(Arc::clone(shared), port);
         let mut ended = ended.clone();
-        thread::Builder::new().name("headstart-udp".into()).spawn(move || {
+        let thread = thread::Builder::new().name("headstart-udp".into());
+        receivers.threads.push(thread.spawn(move || {
             let Some(runtime) = &runtime.0 else { return };
             runtime.block_on(async {
                 tokio::select! {
@@ -75,9 +89,9 @@ pub(super) fn spawn(shared: &Arc<Shared>, workers: Vec<Worker>) -> io::Result<Re
                     _ = ended.changed() => {}
                 }
             });
-        })?;
+        })?);
     }
-    Ok(Receivers { _running: running })
+    Ok(receivers)
 }
 
 async fn receive(shared: Arc<Shared>, port: Arc<UdpPort>) {

@@ -239,6 +239,16 @@ async fn sessions_end_with_their_acceptor() {
 }
 
 #[tokio::test]
+async fn the_port_is_free_once_its_acceptor_is_dropped() {
+    let acceptor = bind(AcceptorConfig::default());
+    let local = acceptor.local_addr();
+    drop(acceptor);
+    for _ in 0..100 {
+        drop(Acceptor::bind(local, AcceptorConfig::default()).expect("the port is free"));
+    }
+}
+
+#[tokio::test]
 async fn dropping_an_arrival_ends_its_session() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;
