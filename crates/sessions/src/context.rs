@@ -1,22 +1,22 @@
 use crate::limits::LABEL_MAX;
 
-/// Owner of a connection: a user of this machine, and the part that this user keeps apart.
+/// Owner of a connection: a user of this machine, and a label by which that user separates traffic.
 ///
-/// Nothing that a server could recognize is shared between two contexts. The user comes first,
-/// always: a label is the caller's own word, and can only divide what is the user's anyway.
+/// Two contexts share nothing that a server could recognize. The user always counts: a label comes
+/// from the caller, and can only subdivide that user's data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Context {
-    /// The user, as the kernel says; where it cannot, nothing is shared with any other connection.
+    /// The user, from the kernel; if it is unknown, the connection shares nothing with any other.
     pub uid: Option<u32>,
-    /// The user's name for it, such as a SOCKS5 user name; a context of its own without one, too.
+    /// The user's own label, such as a SOCKS5 user name; no label is a context of its own too.
     pub label: Option<String>,
 }
 
 impl Context {
-    /// Context of a connection whose owner nobody knows.
+    /// The context of a connection with an unknown user.
     pub const UNKNOWN: Self = Self { uid: None, label: None };
 
-    /// The context of a user who makes no difference.
+    /// Returns the context of a user without a label.
     #[must_use]
     pub const fn user(uid: u32) -> Self {
         Self { uid: Some(uid), label: None }
@@ -24,7 +24,7 @@ impl Context {
 
     /// Returns true if two connections of this context may share anything.
     ///
-    /// Not if the user is unknown, or the label longer than [`LABEL_MAX`].
+    /// They may not if the user is unknown, or the label longer than [`LABEL_MAX`].
     #[must_use]
     pub fn is_shared(&self) -> bool {
         let label = self.label.as_ref().map_or(0, String::len);
@@ -37,14 +37,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_user_shares_nothing_whatever_it_calls_itself() {
+    fn an_unknown_user_shares_nothing_with_any_label() {
         assert!(!Context::UNKNOWN.is_shared());
         assert!(!Context { uid: None, label: Some("alice".into()) }.is_shared());
         assert!(Context::user(0).is_shared());
     }
 
     #[test]
-    fn labels_at_the_limit_and_one_over() {
+    fn limits_the_length_of_labels() {
         let label = |length| Context { label: Some("x".repeat(length)), ..Context::user(1) };
         assert!(label(LABEL_MAX).is_shared());
         assert!(!label(LABEL_MAX + 1).is_shared());

@@ -1,7 +1,7 @@
 use crate::limits::HOST_MAX;
 
-/// The one spelling of a host name, in small letters and without a final dot; none if there is no
-/// such host.
+/// Returns the canonical host name, in lower case and without a final dot; `None` if it is empty or
+/// too long.
 pub(crate) fn normal(host: &str) -> Option<Box<str>> {
     let host = host.strip_suffix('.').unwrap_or(host);
     let is_name = (1..=HOST_MAX).contains(&host.len());
@@ -21,7 +21,7 @@ mod tests {
     }
 
     #[test]
-    fn names_at_the_limit_and_one_over() {
+    fn limits_the_length_of_names() {
         let longest = "x".repeat(HOST_MAX);
         assert!(normal(&longest).is_some());
         assert!(normal(&format!("{longest}.")).is_some());

@@ -16,10 +16,11 @@ use crate::table::{Owned, Table};
 #[cfg(test)]
 mod tests;
 
-/// Fast Open cookies by host name and context; each is given out once, until its end, and on the
-/// network it was got on.
+/// Fast Open cookies by host name and context. Gives each out once, before its end, and on the
+/// network where it was received.
 ///
-/// Never by the server's address: a name's other addresses take the same cookies (Sy et al. 2019).
+/// The server's address does not matter: a name's other addresses accept the same cookies (Sy et
+/// al. 2019).
 #[derive(Debug, Default)]
 pub struct CookieJar {
     limits: Limits,
@@ -27,12 +28,12 @@ pub struct CookieJar {
     spent: SeenCookies,
 }
 
-/// Limits of a jar; [`Default`] is what the connector uses.
+/// Capacity of a jar; the connector uses [`Default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Pairs of host and context.
     pub hosts: usize,
-    /// Cookies for each.
+    /// Cookies per pair.
     pub cookies_per_host: usize,
     /// Spent cookies remembered in each of two generations.
     pub spent: usize,
@@ -44,49 +45,49 @@ impl Default for Limits {
     }
 }
 
-/// Context, host and network of a connection.
+/// Owner, host and network of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Visit<'a> {
-    /// The host's name, whatever its case and with or without a final dot.
+    /// The host's name, in any case, with or without a final dot.
     pub host: &'a str,
-    /// Owner.
+    /// Owner of the connection.
     pub context: &'a Context,
-    /// The way there.
+    /// Network path to the host.
     pub network: Network,
 }
 
-/// Knowledge of earlier visits of the same context to the same host.
+/// Earlier visits of the same context to the same host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Visited {
-    /// Nothing.
+    /// There was none.
     Never,
-    /// There was one on the same network.
+    /// The last one was on the same network.
     Here {
-        /// So long ago was the last one: what it brought is as old.
+        /// Time since the last visit, so the age of what it brought.
         ago: Duration,
     },
-    /// They were on another network, or the machine was away since: what was got there is not to be
-    /// shown here.
+    /// They were on another network, or the machine has been elsewhere since: do not show here what
+    /// was received there.
     Elsewhere,
 }
 
 impl CookieJar {
-    /// An empty jar.
+    /// Creates an empty jar.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty jar that holds so much.
+    /// Creates an empty jar with these limits.
     #[must_use]
     pub fn with_limits(limits: Limits) -> Self {
         Self { limits, spent: SeenCookies::new(limits.spent), ..Self::default() }
     }
 
-    /// A visit begins. What earlier ones brought on another network is dropped.
+    /// Begins a visit. Drops what earlier ones brought on another network.
     ///
-    /// It tells nothing to those after it before it [arrives](Self::arrive): several that begin at
-    /// once show what is of the same age.
+    /// A visit affects later ones only once it [arrives](Self::arrive): several that begin at once
+    /// show data of the same age.
     pub fn visit(&mut self, visit: &Visit<'_>, now: Instant) -> Visited {
         let Ok(key) = Key::from_visit(visit) else { return Visited::Never };
         match self.entry(key, visit.network).last {
@@ -96,7 +97,7 @@ impl CookieJar {
         }
     }
 
-    /// The visit is connected: what is shown from now on may have been got by it.
+    /// Reports that the visit is connected: later visits may show data received by it.
     pub fn arrive(&mut self, visit: &Visit<'_>, now: Instant) {
         let Ok(key) = Key::from_visit(visit) else { return };
         if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.is_at(visit)) {
@@ -104,11 +105,11 @@ impl CookieJar {
         }
     }
 
-    /// Keeps a cookie that was got inside TLS on this visit, and that lives for `lifetime` from now
-    /// on; for at most [`COOKIE_LIFE_MAX`].
+    /// Keeps a cookie received inside TLS on this visit, for `lifetime` from now, at most
+    /// [`COOKIE_LIFE_MAX`].
     ///
     /// # Errors
-    /// Why it is not kept.
+    /// The reason why it is not kept.
     pub fn put(
         &mut self,
         visit: &Visit<'_>,
@@ -138,8 +139,7 @@ impl CookieJar {
         Ok(())
     }
 
-    /// The cookie for this visit that ends first, if there is one. It is spent with that: it must
-    /// go onto the wire once or never.
+    /// Takes the cookie for this visit that expires first, and so spends it: send it at most once.
     pub fn take(&mut self, visit: &Visit<'_>, now: Instant) -> Option<Cookie> {
         let key = Key::from_visit(visit).ok()?;
         let user = key.user();
@@ -152,11 +152,11 @@ impl CookieJar {
         self.spent.spend(cookie, user, now).ok().map(|()| cookie)
     }
 
-    /// Spends a cookie that `user` has from elsewhere, such as the client's own ticket: it must go
-    /// onto the wire once or never, and is not kept any more if it was.
+    /// Spends a cookie that `user` has from elsewhere, such as the client's own ticket: send it at
+    /// most once. Drops it from the jar.
     ///
     /// # Errors
-    /// Why it must not go onto the wire.
+    /// The reason why it must not be sent.
     pub fn spend(
         &mut self,
         cookie: Cookie,
@@ -170,19 +170,18 @@ impl CookieJar {
         Ok(())
     }
 
-    /// Forgets what belongs to `context`, such as when it ends. Which cookies were spent stays
-    /// known.
+    /// Forgets the data of `context`, such as when it ends. Spent cookies stay known.
     pub fn forget_context(&mut self, context: &Context) {
         self.entries.retain(|key, _| key.context != *context);
     }
 
-    /// Forgets what belongs to any of these contexts. Which cookies were spent stays known.
+    /// Forgets the data of any of these contexts. Spent cookies stay known.
     pub fn forget(&mut self, whose: Whose<'_>) {
         self.entries.retain(|key, _| !whose.includes(&key.context));
     }
 
-    /// The machine left the networks that are `left`: what was got there is dropped, and the next
-    /// visit of the same host is [`Visited::Elsewhere`], wherever it is.
+    /// Reports that the machine left the networks for which `left` returns true. Drops what was
+    /// received there; the next visit of the same host is [`Visited::Elsewhere`], wherever it is.
     pub fn leave(&mut self, left: impl Fn(&Network) -> bool) {
         for entry in self.entries.values_mut() {
             if entry.network.as_ref().is_some_and(&left) {
@@ -192,18 +191,18 @@ impl CookieJar {
         }
     }
 
-    /// Forgets everything but which cookies were spent.
+    /// Forgets everything except which cookies were spent.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
 
-    /// Pairs of host and context that are remembered.
+    /// Returns the number of pairs of host and context.
     #[must_use]
     pub fn hosts(&self) -> usize {
         self.entries.len()
     }
 
-    /// Cookies that are kept, of which some may have ended.
+    /// Returns the number of cookies, some of which may have expired.
     #[must_use]
     pub fn cookies(&self) -> usize {
         self.entries.values().map(|entry| entry.cookies.len()).sum()
@@ -213,7 +212,7 @@ impl CookieJar {
         self.entries.values().flat_map(|entry| &entry.cookies).any(|kept| kept.cookie == *cookie)
     }
 
-    /// The entry of `key`, used now on `network`; made if there is none.
+    /// Returns the entry of `key`, created if missing, and marks it as used on `network`.
     fn entry(&mut self, key: Key, network: Network) -> &mut Entry {
         if self.entries.get(&key).is_none() {
             self.entries.make_room(key.user(), self.limits.hosts);
@@ -253,11 +252,10 @@ impl Owned for Key {
 
 #[derive(Debug)]
 struct Entry {
-    /// Network of the last visit; `None` once the machine has left it. Then there are no cookies
-    /// either.
+    /// Network of the last visit; `None`, with no cookies, once the machine has left it.
     network: Option<Network>,
     last: Last,
-    /// Cookies, the first to end in front.
+    /// Cookies, the one that expires first in front.
     cookies: VecDeque<Kept>,
 }
 

@@ -1,14 +1,14 @@
-//! State that a client keeps for its next connection: TLS sessions and Fast Open cookies, by host
-//! name and context.
+//! TLS sessions and Fast Open cookies that a client keeps for its next connection, by host name and
+//! context.
 //!
-//! Pure: no IO and no TLS library, and the time is an argument. In memory only: nothing outlives
-//! the process.
+//! Pure: no IO, no TLS library, and the time is an argument. In memory only: nothing outlives the
+//! process.
 //!
-//! * [`Context`] says whose a connection is; nothing is shared between two of them.
-//! * [`CookieJar`] keeps cookies and gives each out once, on the network it was got on.
+//! * [`Context`] is the owner of a connection; two contexts share nothing.
+//! * [`CookieJar`] keeps cookies and gives each out once, on the network where it was received.
 //! * [`SeenCookies`] knows which cookies were on the wire.
-//! * [`SessionStore`] keeps TLS sessions and gives each ticket out once; docs/sessions.md says to
-//!   whom.
+//! * [`SessionStore`] keeps TLS sessions and gives each ticket out once; docs/sessions.md defines
+//!   to which connections.
 //!
 //! ```
 //! use std::time::{Duration, Instant};

@@ -4,22 +4,22 @@ use std::sync::Arc;
 use crate::host::normal;
 use crate::limits::NAMES_BYTES_MAX;
 
-/// The host names that a server's certificate is for, in whatever order it has them.
+/// The host names of a server's certificate, in any order.
 ///
-/// Servers of one certificate are one party as far as sessions go: who has its key can be any of
-/// its names (Hiller et al. 2019). Sessions are shared between them only where the policy says so
+/// Servers with one certificate are one party for sessions: a holder of its key can be any of its
+/// names (Hiller et al. 2019). They share sessions only if the policy allows it
 /// ([`Sharing::ShareCertificate`](crate::Sharing::ShareCertificate)).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CertificateNames(
-    /// In order, with spaces between them.
+    /// Sorted and separated by spaces.
     Arc<str>,
 );
 
 impl CertificateNames {
-    /// Collects the names of a certificate's subjectAltName, wildcards as they stand there.
+    /// Takes the names of a certificate's subjectAltName, wildcards included.
     ///
-    /// None if there are none, one of them is no host name, or they have more than
-    /// [`NAMES_BYTES_MAX`] bytes together: such a certificate is shared by nobody.
+    /// Returns `None` if there are none, one of them is not a host name, or they exceed
+    /// [`NAMES_BYTES_MAX`] bytes in all: such a certificate shares no sessions.
     #[must_use]
     pub fn new<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> Option<Self> {
         let (mut all, mut bytes) = (Vec::new(), 0);
@@ -39,7 +39,7 @@ impl CertificateNames {
     /// Returns true if the certificate is for `host`, by its name or a wildcard (RFC 9525 section
     /// 6.3).
     ///
-    /// No substitute for checking the certificate itself, which may have ended.
+    /// This does not replace verification of the certificate, which may have expired.
     #[must_use]
     pub fn covers(&self, host: &str) -> bool {
         let Some(host) = normal(host) else { return false };
@@ -50,19 +50,19 @@ impl CertificateNames {
         })
     }
 
-    /// All of them, in order.
+    /// Returns all names, sorted.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.split(' ')
     }
 }
 
-/// Returns true if it could be a host name: without spaces, to begin with.
+/// Returns true if the name has only visible ASCII characters, so no spaces.
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Returns the part that a wildcard in place of the first label has to stand before; `None` where
-/// it may not stand: before a top-level domain, or in an address.
+/// Returns the rest of the name after a first label that a wildcard may match; `None` if no
+/// wildcard may: before a top-level domain, or in an address.
 fn parent(host: &str) -> Option<&str> {
     let (label, parent) = host.split_once('.')?;
     let is_name = host.parse::<IpAddr>().is_err();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_spelling_make_no_difference() {
+    fn order_and_spelling_do_not_matter() {
         let one = names(&["a.example", "B.example.", "a.example"]);
         assert_eq!(one, names(&["b.example", "a.example"]));
         assert_eq!(one.iter().collect::<Vec<_>>(), ["a.example", "b.example"]);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_names_is_none() {
+    fn invalid_names_are_none() {
         assert_eq!(CertificateNames::new([""; 0]), None);
         for name in ["", "a b", "a\0b", "\u{e4}.example"] {
             assert_eq!(CertificateNames::new(["a.example", name]), None, "{name}");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_at_the_limit_and_one_over() {
+    fn limits_the_length_of_all_names() {
         let mut names = vec!["x".repeat(NAMES_BYTES_MAX / 32); 32];
         assert!(CertificateNames::new(&names).is_some());
         names.push("x".to_owned());

@@ -1,15 +1,15 @@
 use std::net::IpAddr;
 
-/// The way that leads from this machine to a server: what would show that the machine has moved.
+/// The network path from this machine to a server: a change reveals that the machine has moved.
 ///
-/// Cookies are bound to the client's address, and what was got on one network would tell on another
-/// one who was on the first.
+/// Cookies are bound to the client's address. One received on a first network and shown on a second
+/// would reveal there who was on the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
-    /// The address that connections to the server come from.
+    /// Source address of connections to the server.
     pub local: IpAddr,
-    /// The number of the interface they leave by.
+    /// Index of the outgoing interface.
     pub interface: u32,
-    /// The router they go through; none to a server on the same link.
+    /// The router on the way; `None` to a server on the same link.
     pub gateway: Option<IpAddr>,
 }

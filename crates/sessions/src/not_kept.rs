@@ -3,27 +3,27 @@ use std::fmt;
 /// Reason why a cookie or a ticket was not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotKept {
-    /// Nothing is shared in this context.
+    /// The context shares nothing.
     Context,
-    /// There is no host of this name, or it is longer than one may be.
+    /// The host name is empty or too long.
     Host,
-    /// It ends too soon to be used.
+    /// It expires too soon to be used.
     Lifetime,
-    /// The machine is on another network by now.
+    /// The machine has moved to another network.
     Network,
-    /// It is here already, or was spent.
+    /// It is already in the store, or was spent.
     Known,
-    /// The context's policy says so.
+    /// The context's policy forbids it.
     Policy,
-    /// It is of a client that could show a certificate: nobody else may be taken for that.
+    /// Its client could show a certificate: no other connection may act as that client.
     ClientCertificate,
-    /// Its context or host was forgotten since the connection began.
+    /// Its context was forgotten after the connection began.
     Forgotten,
-    /// It is empty, or longer than a ticket may be.
+    /// It is empty or too long.
     Size,
-    /// Its application protocol was not offered, or too many were.
+    /// Its application protocol was not offered, or the offer is too long.
     Alpn,
-    /// There is no room that could be made without taking it from users who have less.
+    /// There is no room, except by evicting users who have less.
     Full,
 }
 

@@ -5,51 +5,50 @@ use crate::names::CertificateNames;
 use crate::not_kept::NotKept;
 use crate::table::Owned;
 
-/// All that two connections have to have in common before one may use what the other has brought.
+/// The properties that two connections must share before one may use the other's tickets.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// Whom the connection is to.
+    /// Destination of the connection.
     pub server: Server<'a>,
-    /// The application protocols as they are offered, in order.
+    /// The application protocols offered, in order.
     pub alpn: &'a [Vec<u8>],
-    /// A hash of all else that a session depends on: how certificates are checked, whose word is
-    /// taken for them, and the settings of TLS. For headstart's own engine
-    /// `ClientContext::fingerprint`.
+    /// Hash of everything else that a session depends on: certificate verification, trust anchors,
+    /// and TLS settings. For headstart's own engine, `ClientContext::fingerprint`.
     pub settings: &'a [u8; 32],
-    /// Owner.
+    /// Owner of the connection.
     pub context: &'a Context,
 }
 
-/// Whom a connection is to.
+/// Destination of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Server<'a> {
-    /// This host, by its name or address; whatever the case, and with or without a final dot.
+    /// This host, by name or address, in any case, with or without a final dot.
     Name(&'a str),
-    /// Any host that a certificate for these names is for; only where the policy is
-    /// [`ShareCertificate`](crate::Sharing::ShareCertificate), and never with early data.
+    /// Any host that a certificate with these names is for. Requires the policy
+    /// [`ShareCertificate`](crate::Sharing::ShareCertificate), and never allows early data.
     ///
-    /// A server that resumes a session shows no certificate. So before a session that is taken by
-    /// this is offered to a host, its certificate has to be checked again, for that host.
+    /// A server that resumes a session shows no certificate. So the caller has to verify the
+    /// session's certificate again, for the new host, before offering a session taken this way.
     Certificate(&'a CertificateNames),
 }
 
-/// Selection of what is forgotten.
+/// Selects what to forget.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
-    /// Host, and certificates that are for it; `None` for all.
+    /// This host, and certificates that are for it; `None` means all servers.
     pub server: Option<&'a str>,
-    /// In these contexts.
+    /// Contexts to which it applies.
     pub whose: Whose<'a>,
 }
 
 /// A set of contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whose<'a> {
-    /// Sessions of all users.
+    /// The contexts of all users.
     Everybody,
-    /// All of one user.
+    /// All contexts of one user.
     User(u32),
-    /// This one.
+    /// One context.
     Context(&'a Context),
 }
 
@@ -63,11 +62,11 @@ impl Whose<'_> {
     }
 }
 
-/// An [`Origin`] in one spelling.
+/// An [`Origin`] in canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) server: ServerKey,
-    /// As they are on the wire: each with its length before it.
+    /// Protocols in wire format: each preceded by its length.
     alpn: Box<[u8]>,
     settings: [u8; 32],
     pub(crate) context: Context,
@@ -99,7 +98,7 @@ impl Key {
         }
     }
 
-    /// The protocols, as they were offered.
+    /// Returns the protocols in the order offered.
     pub(crate) fn alpn(&self) -> impl Iterator<Item = &[u8]> {
         let mut list = &*self.alpn;
         std::iter::from_fn(move || {
@@ -110,7 +109,7 @@ impl Key {
         })
     }
 
-    /// The names, if this is a certificate's, and all else is the same as in `other`.
+    /// Returns the names if this is a certificate's key that equals `other` in all else.
     pub(crate) fn names_beside(&self, other: &Self) -> Option<&CertificateNames> {
         let ServerKey::Certificate(names) = &self.server else { return None };
         let is_beside = self.alpn == other.alpn
@@ -134,8 +133,8 @@ impl Owned for Key {
     }
 }
 
-/// Encodes the protocols; `None` if one has no name, or a longer one than ALPN has, or all are
-/// longer than [`ALPN_MAX`].
+/// Encodes protocols. `None` if one is empty or longer than ALPN allows, or all exceed
+/// [`ALPN_MAX`].
 fn alpn_wire(protocols: &[Vec<u8>]) -> Option<Box<[u8]>> {
     let mut wire = Vec::new();
     for protocol in protocols {
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_at_the_limit_and_one_over() {
+    fn limits_the_length_of_protocols() {
         let of = |lengths: [usize; 2]| named(&lengths.map(|length| vec![b'x'; length]));
         assert!(of([1, ALPN_MAX - 3]).is_ok());
         assert_eq!(of([2, ALPN_MAX - 3]), Err(NotKept::Alpn));
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_names_hosts_and_certificates_that_are_for_them() {
+    fn a_filter_selects_hosts_and_certificates_for_them() {
         let names = CertificateNames::new(["*.example.org", "other.test"]).unwrap();
         let certificate = key(Server::Certificate(&names), &[]).unwrap();
         let host = key(Server::Name("www.example.org"), &[]).unwrap();
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_contexts_includes_what_it_says() {
+    fn sets_of_contexts_include_the_right_contexts() {
         let labelled = Context { label: Some("work".into()), ..Context::user(1) };
         assert!(Whose::User(1).includes(&labelled) && !Whose::User(2).includes(&labelled));
         assert!(!Whose::Context(&Context::user(1)).includes(&labelled));

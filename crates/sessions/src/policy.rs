@@ -6,16 +6,15 @@ use crate::context::Context;
 use crate::limits::{POLICIES, POLICIES_PER_USER, SESSION_LIFE, SESSION_LIFE_MAX};
 use crate::origin::Server;
 
-/// Policy of a context: what its connections share.
+/// Rules for sharing between the connections of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
-    /// Sharing of what one connection has brought.
+    /// Connections that may use a connection's tickets.
     pub sharing: Sharing,
-    /// For how long after a full handshake its sessions, and all that came of resuming them, may be
-    /// offered: for so long the server can tell that it is the same client. At most
-    /// [`SESSION_LIFE_MAX`].
+    /// Time after a full handshake during which its sessions, and those of its resumptions, may be
+    /// offered; the server can recognize the client that long. At most [`SESSION_LIFE_MAX`].
     pub lifetime: Duration,
-    /// True if early data may be sent, where an application asks for it.
+    /// Allows early data, if an application asks for it.
     pub early_data: bool,
 }
 
@@ -26,31 +25,32 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Early data that may be sent to `server` with a session that allows `max` bytes.
+    /// Returns the number of bytes of early data that may be sent to `server` with a session that
+    /// allows `max`.
     ///
-    /// None under the names of a certificate: it was allowed for another host.
+    /// Returns 0 for the names of a certificate: another host granted the early data.
     pub(crate) const fn early_data_max(&self, server: Server<'_>, max: u32) -> u32 {
         if self.early_data && matches!(server, Server::Name(_)) { max } else { 0 }
     }
 }
 
-/// Sharing of what one connection has brought.
+/// Connections that may use a connection's tickets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sharing {
     /// Every later connection of the context to the same name.
     #[default]
     Share,
-    /// Also those to other names of the same certificate, without early data.
+    /// Also connections to other names of the same certificate, without early data.
     ShareCertificate,
-    /// No other connection: each is a context of its own, for sessions and whatever else goes by
+    /// No other connection: each is a context of its own, for sessions and everything else kept by
     /// context.
     Isolate,
-    /// No other connection, as far as sessions go: none is kept and none is offered.
+    /// No other connection, for sessions only: the store neither keeps nor offers any.
     Off,
 }
 
 impl Sharing {
-    /// Returns true if anything at all is kept.
+    /// Returns true if anything is kept at all.
     pub(crate) const fn keeps(self) -> bool {
         matches!(self, Self::Share | Self::ShareCertificate)
     }
@@ -67,9 +67,9 @@ impl Sharing {
 /// Reason why a policy was not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotSet {
-    /// Nothing is shared in this context anyway.
+    /// The context shares nothing anyway.
     Context,
-    /// The user, or all together, have as many as there may be. None gives way, since what it
+    /// The user, or all users together, have the maximum number. None is evicted, since what it
     /// forbids would be allowed again.
     Full,
 }
@@ -93,8 +93,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// The context's own; without one, that of its user without a label; and without that, the one
-    /// for everybody.
+    /// Returns the context's own policy; else that of its user without a label; else the default.
     pub(crate) fn get(&self, context: &Context) -> Policy {
         let user = || self.own.get(&Context { uid: context.uid, label: None });
         self.own.get(context).or_else(user).copied().unwrap_or(self.default)
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_without_a_policy_has_that_of_its_user() {
+    fn a_context_without_a_policy_inherits_its_users() {
         let mut policies = Policies::default();
         let own = Policy { early_data: false, ..Policy::default() };
         policies.set(&Context::user(1), OFF).unwrap();
@@ -161,25 +160,25 @@ mod tests {
     }
 
     #[test]
-    fn who_is_unknown_has_no_policy() {
+    fn an_unknown_user_has_no_policy() {
         assert_eq!(Policies::default().set(&Context::UNKNOWN, OFF), Err(NotSet::Context));
     }
 
     #[test]
-    fn policies_of_a_user_at_the_limit_and_one_over() {
+    fn limits_policies_per_user() {
         let mut policies = Policies::default();
         for label in 0..POLICIES_PER_USER {
             policies.set(&labelled(1, label), OFF).unwrap();
         }
         assert_eq!(policies.set(&Context::user(1), OFF), Err(NotSet::Full));
-        assert_eq!(policies.set(&labelled(1, 0), Policy::default()), Ok(()), "not one more");
+        assert_eq!(policies.set(&labelled(1, 0), Policy::default()), Ok(()), "it replaces one");
         assert_eq!(policies.set(&Context::user(2), OFF), Ok(()));
         policies.remove(&labelled(1, 0));
         assert_eq!(policies.set(&Context::user(1), OFF), Ok(()));
     }
 
     #[test]
-    fn policies_of_all_at_the_limit_and_one_over() {
+    fn limits_all_policies() {
         let mut policies = Policies::default();
         for number in 0..POLICIES {
             let user = u32::try_from(number / POLICIES_PER_USER).unwrap();
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_at_the_limit_and_one_over() {
+    fn limits_lifetimes() {
         let mut policies = Policies::default();
         for lifetime in [SESSION_LIFE_MAX, SESSION_LIFE_MAX + Duration::from_secs(1)] {
             policies.set(&Context::user(1), Policy { lifetime, ..OFF }).unwrap();

@@ -7,22 +7,22 @@ use headstart_proto::limits::COOKIE_LIFE_MAX;
 
 use crate::limits::SPENT_COOKIES;
 
-/// The cookies that were on the wire, so that none goes there twice.
+/// The cookies that were on the wire, so that none is sent twice.
 ///
-/// A cookie is remembered for as long as one may live at all. The set is bounded; a full one lets
-/// no cookie be spent, since to forget one that lives would be to show it twice.
+/// Remembers each cookie for the maximum life of one. The set is bounded; once it is full, no
+/// cookie can be spent, since forgetting a live one could send it twice.
 ///
-/// A user spends only while fewer places are taken by that user than are free: alone half of them,
-/// beside another who takes all there is a third. So nobody can keep the others from spending.
+/// A user can spend only while holding fewer entries than are free: alone that is half of them, and
+/// a third beside a user who takes everything. So nobody can keep others from spending.
 #[derive(Debug)]
 pub struct SeenCookies {
     current: HashSet<Cookie>,
     previous: HashSet<Cookie>,
-    /// Number of `current` that each user spent.
+    /// Number of cookies in `current` spent by each user.
     by_user: HashMap<Option<u32>, usize>,
-    /// When `current` began.
+    /// Start of the generation `current`.
     since: Option<Instant>,
-    /// Cookies in each of the two.
+    /// Maximum number of cookies in each generation.
     limit: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct SeenCookies {
 pub enum Unspendable {
     /// It was on the wire before.
     Spent,
-    /// There is no room to remember that it was.
+    /// There is no room to remember it.
     Full,
 }
 
@@ -53,17 +53,18 @@ impl Default for SeenCookies {
 }
 
 impl SeenCookies {
-    /// Knows nothing, and remembers up to `limit` cookies of 8 hours and as many of those before.
+    /// Creates an empty set that holds up to `limit` cookies of the current 8 hours and as many of
+    /// the previous.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let (current, previous, by_user) = (HashSet::new(), HashSet::new(), HashMap::new());
         Self { current, previous, by_user, since: None, limit }
     }
 
-    /// Spends `cookie` of `user`, or of somebody unknown: only once for each, whoever it is.
+    /// Spends `cookie` of `user`, or of an unknown user: once, whoever it is.
     ///
     /// # Errors
-    /// Why it must not go onto the wire.
+    /// The reason why it must not be sent.
     pub fn spend(
         &mut self,
         cookie: Cookie,
@@ -82,7 +83,7 @@ impl SeenCookies {
         Ok(())
     }
 
-    /// Returns true if `cookie` was spent, as far as that is remembered.
+    /// Returns true if `cookie` is remembered as spent.
     #[must_use]
     pub fn contains(&self, cookie: &Cookie) -> bool {
         self.current.contains(cookie) || self.previous.contains(cookie)
@@ -100,7 +101,7 @@ impl SeenCookies {
         self.current.len() + self.previous.len()
     }
 
-    /// Returns true if none is remembered.
+    /// Returns true if no cookie is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -111,7 +112,7 @@ impl SeenCookies {
         own < self.limit.saturating_sub(self.current.len())
     }
 
-    /// Ends the generation, if it is time.
+    /// Starts a new generation if it is time.
     fn turn(&mut self, now: Instant) {
         let since = *self.since.get_or_insert(now);
         let age = now.saturating_duration_since(since);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_remembered_as_long_as_one_may_live() {
+    fn a_spent_cookie_is_remembered_for_the_maximum_life() {
         let begin = Instant::now();
         for after in [Duration::ZERO, SECOND, COOKIE_LIFE_MAX / 2, COOKIE_LIFE_MAX - SECOND] {
             let mut seen = SeenCookies::default();
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_forgotten_after_twice_that() {
+    fn a_spent_cookie_is_forgotten_after_twice_the_maximum_life() {
         let (mut seen, begin) = (SeenCookies::default(), Instant::now());
         seen.spend(cookie(1), ME, begin).unwrap();
         assert_eq!(seen.spend(cookie(1), ME, begin + COOKIE_LIFE_MAX * 2), Ok(()));
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_limit_and_one_over() {
+    fn a_full_set_spends_nothing() {
         let (mut seen, begin) = (SeenCookies::new(4), Instant::now());
         for number in 1..=2 {
             assert!(!seen.is_full(ME, begin));
@@ -181,7 +182,7 @@ mod tests {
         assert!(seen.is_full(ME, begin), "two are taken, two are free");
         assert_eq!(seen.spend(cookie(3), ME, begin), Err(Unspendable::Full));
         assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent));
-        // The next generation has room again, and the last one is not forgotten.
+        // The next generation has room again, and the last one is still remembered.
         let later = begin + COOKIE_LIFE_MAX;
         assert!(!seen.is_full(ME, later));
         assert_eq!(seen.spend(cookie(1), ME, later), Err(Unspendable::Spent));
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_room_for_one() {
+    fn a_limit_of_one_has_room_for_one() {
         let (mut seen, begin) = (SeenCookies::new(1), Instant::now());
         seen.spend(cookie(1), ME, begin).unwrap();
         for user in [ME, Some(1001), None] {
@@ -198,23 +199,22 @@ mod tests {
         }
     }
 
-    /// A user who spends without end leaves room for others: opening connections with made-up
-    /// tickets keeps nobody else from opening fast.
+    /// A user who connects with made-up tickets does not stop others from using Fast Open.
     #[test]
-    fn who_spends_without_end_leaves_room_for_others() {
+    fn an_endless_spender_leaves_room_for_others() {
         let (mut seen, begin) = (SeenCookies::new(120), Instant::now());
         let spendable = |seen: &mut SeenCookies, user, numbers: std::ops::Range<u8>| {
             numbers.filter(|number| seen.spend(cookie(*number), user, begin).is_ok()).count()
         };
         assert_eq!(spendable(&mut seen, Some(666), 0..120), 60);
         assert_eq!(spendable(&mut seen, ME, 120..200), 30);
-        assert_eq!(spendable(&mut seen, None, 200..220), 15, "nobody knows who, but one by one");
-        assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent), "by whomever");
+        assert_eq!(spendable(&mut seen, None, 200..220), 15, "unknown users count as one");
+        assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent), "whoever spent it");
         assert_eq!(seen.len(), 105);
     }
 
     #[test]
-    fn a_clock_that_stands_still_or_goes_back_forgets_nothing() {
+    fn a_clock_that_stops_or_goes_back_forgets_nothing() {
         let (mut seen, begin) = (SeenCookies::default(), Instant::now());
         seen.spend(cookie(1), ME, begin + SECOND).unwrap();
         assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent));

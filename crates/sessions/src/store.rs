@@ -24,16 +24,16 @@ mod tests;
 
 pub use listed::{Counts, Listed};
 
-/// TLS sessions by origin: server, protocols, settings and context. A ticket is given out once,
-/// until its end.
+/// TLS sessions by origin: server, protocols, settings and context. Gives each ticket out once,
+/// before its end.
 ///
 /// One connection:
 ///
 /// 1. [`stamp`](Self::stamp), [`take`](Self::take) and [`wanted`](Self::wanted), before its
 ///    ClientHello.
-/// 2. If the handshake never began: [`give_back`](Self::give_back). If the server did a full
-///    handshake instead of resuming: [`refused`](Self::refused).
-/// 3. [`put`](Self::put) for each ticket that comes.
+/// 2. If the handshake never began, [`give_back`](Self::give_back). If the server did a full
+///    handshake instead of resuming, [`refused`](Self::refused).
+/// 3. [`put`](Self::put) for each ticket that arrives.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -61,18 +61,18 @@ pub use listed::{Counts, Listed};
 ///     reusable: false,
 /// };
 /// assert!(store.put(&origin, ticket, now).is_ok());
-/// // The next one spends it.
+/// The next one spends it.
 /// let taken = store.take(&origin, now).expect("a ticket");
 /// assert_eq!(taken.session(), b"bytes of the engine");
 /// assert!(store.take(&origin, now).is_none());
 /// ```
 ///
-/// # What gives way
-/// Where there are more servers, tickets or bytes than there may be, first all tickets go that are
-/// over. Then the user who has most of what is scarce gives way, counting what is to be added: of
-/// its servers that not used for longest, and there the ticket that ends first; where servers are
-/// scarce, all tickets of it. So a user who has no more than an even share loses nothing to others.
-/// Within one server, the ticket that ends first gives way.
+/// # Eviction
+/// Beyond the maximum of servers, tickets or bytes, the store first drops all expired tickets. Then
+/// it evicts from the user who has most of the scarce resource, counting the addition: from that
+/// user's least recently used server, the ticket that expires first; if servers are scarce, all its
+/// tickets. So a user with no more than an even share loses nothing to others. Within one server,
+/// the ticket that expires first is evicted.
 #[derive(Debug)]
 pub struct SessionStore {
     limits: StoreLimits,
@@ -80,10 +80,10 @@ pub struct SessionStore {
     policies: Policies,
     forgotten: Forgotten,
     recent: Recent,
-    /// Counts what happens here, to know what was before what.
+    /// Counts the events in the store, to order them.
     events: u64,
     swept: Option<Instant>,
-    /// No ticket is over before that.
+    /// Earliest end of any ticket.
     first_end: Option<Instant>,
     held: Held,
     counts: Counts,
@@ -96,18 +96,18 @@ struct Held {
     bytes: usize,
 }
 
-/// Limits of a store; [`Default`] is what the agent uses.
+/// Capacity of a store; the agent uses [`Default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Origins.
     pub servers: usize,
     /// Tickets of all origins.
     pub tickets: usize,
-    /// Tickets of each.
+    /// Tickets per origin.
     pub tickets_per_server: usize,
-    /// Bytes of all tickets.
+    /// Bytes over all tickets.
     pub bytes: usize,
-    /// Tickets that came last and are known again.
+    /// Recent tickets that are recognized.
     pub recent: usize,
 }
 
@@ -130,7 +130,7 @@ impl Default for SessionStore {
 }
 
 impl SessionStore {
-    /// An empty store that holds so much.
+    /// Creates an empty store with these limits.
     #[must_use]
     pub fn new(limits: StoreLimits) -> Self {
         Self {
@@ -147,7 +147,7 @@ impl SessionStore {
         }
     }
 
-    /// This moment, for [`Ticket::opened`] of a connection that begins now.
+    /// Returns the current moment, for [`Ticket::opened`] of a connection that begins now.
     #[must_use]
     pub const fn stamp(&self) -> Stamp {
         Stamp(self.events)
@@ -156,7 +156,7 @@ impl SessionStore {
     /// Keeps a ticket for later connections of the same origin.
     ///
     /// # Errors
-    /// Why it is not kept; it is wiped then.
+    /// The reason why the ticket is not kept; it is wiped then.
     pub fn put(
         &mut self,
         origin: &Origin<'_>,
@@ -183,11 +183,10 @@ impl SessionStore {
         Ok(())
     }
 
-    /// A ticket for a connection of this origin: it has to be offered by that one, or be given
-    /// back.
+    /// Takes a ticket for a connection of this origin, which has to offer it or give it back.
     ///
-    /// Of tickets that may be offered once, that which ends first; a session of TLS 1.2 only where
-    /// there are none, and as often as it is asked for.
+    /// Returns the single-use ticket that expires first; if there is none, a session of TLS 1.2,
+    /// which can be taken any number of times.
     pub fn take(&mut self, origin: &Origin<'_>, now: Instant) -> Option<Taken> {
         self.sweep(now);
         let taken = self.find(origin, now);
@@ -198,9 +197,9 @@ impl SessionStore {
         taken
     }
 
-    /// Takes back what was not offered: its handshake has never begun, so nobody has seen it.
+    /// Takes back a ticket that was not offered: its handshake never began, so nobody has seen it.
     ///
-    /// It is dropped if it is over by now, was forgotten meanwhile, or the policy is another one.
+    /// Drops it if it has expired, was forgotten meanwhile, or the policy no longer allows it.
     pub fn give_back(&mut self, taken: Taken, now: Instant) {
         let Taken { key, mut kept, at, .. } = taken;
         let policy = self.policies.get(&key.context);
@@ -208,15 +207,15 @@ impl SessionStore {
         let is_good = is_alive(kept.end, now)
             && policy.sharing.allows(key.server())
             && !self.forgotten.is_since(&key.context, at);
-        // One that may be offered more than once was not taken away in the first place.
+        // A reusable session was never removed.
         if is_good && !kept.ticket.reusable && self.keep(key, kept, now).is_ok() {
             self.counts.given_back += 1;
         }
     }
 
-    /// The server has done a full handshake although this was offered: it is spent, and what was
-    /// kept of the same origin when it was taken is as good as over (RFC 9149 section 2). Says how
-    /// many tickets that is.
+    /// Reports that the server did a full handshake although this ticket was offered: it is spent,
+    /// and the tickets of the same origin kept at that time probably no longer work (RFC 9149
+    /// section 2). Drops those and returns their number.
     pub fn refused(&mut self, taken: Taken) -> usize {
         let dropped = self.change(&taken.key, |pool| pool.drop_older(taken.at)).unwrap_or_default();
         self.counts.refused += 1;
@@ -224,10 +223,9 @@ impl SessionStore {
         dropped
     }
 
-    /// The names of a certificate for which there are tickets of this context, protocols and
-    /// settings, and that is for the host of `origin` too: to [`take`](Self::take) one by
-    /// [`Server::Certificate`], if the policy is
-    /// [`ShareCertificate`](crate::Sharing::ShareCertificate).
+    /// Returns the names of a certificate that is for the host of `origin` and has tickets of the
+    /// same context, protocols and settings. [`take`](Self::take) one by [`Server::Certificate`],
+    /// if the policy is [`ShareCertificate`](crate::Sharing::ShareCertificate).
     #[must_use]
     pub fn certificate(&self, origin: &Origin<'_>, now: Instant) -> Option<CertificateNames> {
         let Server::Name(host) = origin.server else { return None };
@@ -236,13 +234,12 @@ impl SessionStore {
         let fits = |(names, pool): &(&CertificateNames, &Pool)| {
             names.covers(host) && pool.alive(now).next().is_some()
         };
-        // Where several are good, always the same one, and not what a hash table happens to have
-        // first.
+        // If several match, pick the same one every time, not the first of a hash table.
         self.pools.iter().filter_map(beside).filter(fits).map(|(names, _)| names).min().cloned()
     }
 
     /// Returns the number of tickets that a connection of this origin should ask its server for
-    /// (RFC 9149), once it has taken one or not.
+    /// (RFC 9149), after `take`.
     #[must_use]
     pub fn wanted(&self, origin: &Origin<'_>, now: Instant) -> TicketsWanted {
         let keeps = self.policies.get(origin.context).sharing.allows(origin.server);
@@ -254,8 +251,8 @@ impl SessionStore {
         TicketsWanted { new_session: TICKETS_WANTED, resumption: missing.max(1) }
     }
 
-    /// Forgets tickets, and says how many; connections that are open bring none back to the
-    /// contexts that `filter` names.
+    /// Forgets tickets and returns their number. Connections open at the time bring none back to
+    /// the contexts of `filter`.
     pub fn forget(&mut self, filter: &Filter<'_>) -> usize {
         let at = self.tick();
         self.forgotten.note(filter.whose, at);
@@ -270,26 +267,26 @@ impl SessionStore {
         count
     }
 
-    /// Returns true if a context was forgotten since a connection began, for what is kept beside
-    /// sessions: that connection is to bring nothing back.
+    /// Returns true if a context was forgotten after a connection began. For data kept beside
+    /// sessions, which that connection must not bring back.
     #[must_use]
     pub fn was_forgotten(&self, context: &Context, opened: Stamp) -> bool {
         self.forgotten.is_since(context, opened)
     }
 
-    /// Forgets a context at its end, with its policy, and says how many tickets that is.
-    /// Connections of it that are still open leave nothing behind.
+    /// Forgets a context that ends, with its policy, and returns the number of tickets. Its open
+    /// connections leave nothing behind.
     pub fn end_context(&mut self, context: &Context) -> usize {
         let forgotten = self.forget(&Filter { server: None, whose: Whose::Context(context) });
         self.drop_policy(context);
         forgotten
     }
 
-    /// Sets the policy of a context, or takes its own away: then it has that of its user without a
-    /// label, and without that the one for everybody. What it does not allow is dropped at once.
+    /// Sets or removes a context's own policy. Without one the context has that of its user without
+    /// a label, or else the default. Drops what the policy does not allow.
     ///
     /// # Errors
-    /// Why it is not set.
+    /// The reason why it is not set.
     pub fn set_policy(&mut self, context: &Context, policy: Option<Policy>) -> Result<(), NotSet> {
         match policy {
             Some(policy) => {
@@ -301,24 +298,24 @@ impl SessionStore {
         Ok(())
     }
 
-    /// Sets the policy of all contexts that have none. What it does not allow is dropped at once.
+    /// Sets the policy of all contexts without one. Drops what it does not allow.
     pub fn set_default_policy(&mut self, policy: Policy) {
         self.policies.set_default(policy);
         self.apply_policies(Whose::Everybody, policy);
     }
 
-    /// The policy that a context has, its own or not.
+    /// Returns the policy of a context, its own or inherited.
     #[must_use]
     pub fn policy(&self, context: &Context) -> Policy {
         self.policies.get(context)
     }
 
-    /// The contexts with policies of their own.
+    /// Returns the contexts with policies of their own.
     pub fn policies(&self) -> impl Iterator<Item = (&Context, Policy)> {
         self.policies.iter()
     }
 
-    /// Lists the contents of a user, or of all; no secrets.
+    /// Lists the tickets of a user, or of all users, without secrets.
     pub fn list(&self, uid: Option<u32>, now: Instant) -> impl Iterator<Item = Listed<'_>> {
         let rows = self.pools.iter().filter(move |(key, _)| uid.is_none() || key.user() == uid);
         rows.filter_map(move |(key, pool)| {
@@ -326,8 +323,8 @@ impl SessionStore {
         })
     }
 
-    /// Wipes tickets that are over, and says how many. `put` and `take` do it now and then; this is
-    /// for times when nobody calls them.
+    /// Wipes expired tickets and returns their number. `put` and `take` do so from time to time;
+    /// this is for times when nobody calls them.
     pub fn expire(&mut self, now: Instant) -> usize {
         self.swept = Some(now);
         if self.first_end.is_none_or(|end| is_alive(end, now)) {
@@ -343,14 +340,14 @@ impl SessionStore {
         count
     }
 
-    /// Returns counts of contents and events, for metrics.
+    /// Returns contents and totals, for metrics.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let Held { tickets, bytes } = self.held;
         Counts { servers: self.pools.len(), tickets, bytes, ..self.counts }
     }
 
-    /// Decides whether a ticket may be kept at all, whatever else is kept.
+    /// Checks that a ticket may be kept at all, whatever else is kept.
     fn admit(&self, origin: &Origin<'_>, ticket: &Ticket) -> Result<(), NotKept> {
         let is_offered = |alpn: &Vec<u8>| origin.alpn.contains(alpn);
         if !self.policies.get(origin.context).sharing.allows(origin.server) {
@@ -391,7 +388,7 @@ impl SessionStore {
         Ok(())
     }
 
-    /// Returns the resource that is too scarce for one ticket more.
+    /// Returns the resource that is too scarce for one more ticket.
     fn scarce(&self, key: &Key, bytes: usize) -> Option<Scarce> {
         let own = self.pools.get(key);
         if own.map_or(0, Pool::len) >= self.limits.tickets_per_server {
@@ -407,7 +404,7 @@ impl SessionStore {
         }
     }
 
-    /// Each turn drops a ticket at least.
+    /// Evicts until there is room. Each iteration drops at least one ticket.
     fn make_room(&mut self, key: &Key, bytes: usize) -> Result<(), NotKept> {
         while let Some(scarce) = self.scarce(key, bytes) {
             let user = key.user();
@@ -430,7 +427,7 @@ impl SessionStore {
         Ok(())
     }
 
-    /// Changes one pool, which goes with its last ticket.
+    /// Changes one pool, and removes it if that leaves it empty.
     fn change<T>(&mut self, key: &Key, act: impl FnOnce(&mut Pool) -> T) -> Option<T> {
         let pool = self.pools.get_mut(key)?;
         self.held.tickets -= pool.len();
@@ -444,7 +441,7 @@ impl SessionStore {
         Some(done)
     }
 
-    /// Counts the contents of all pools, after several were changed.
+    /// Counts the contents of all pools again after several have changed.
     fn recount(&mut self) {
         self.held = Held::default();
         for pool in self.pools.values() {
@@ -459,8 +456,7 @@ impl SessionStore {
         self.apply_policies(heirs(context), self.policies.get(context));
     }
 
-    /// Drops and shortens what policies do not allow any more, after that of `affected` has become
-    /// `policy`.
+    /// Drops and shortens what policies no longer allow, after `affected` got `policy`.
     fn apply_policies(&mut self, affected: Whose<'_>, policy: Policy) {
         if !policy.sharing.keeps() {
             let at = self.tick();
@@ -494,7 +490,7 @@ impl SessionStore {
     }
 }
 
-/// Resource that may be too scarce.
+/// A resource that may be scarce.
 #[derive(Clone, Copy)]
 enum Scarce {
     TicketsOfServer,
@@ -503,7 +499,7 @@ enum Scarce {
     Servers,
 }
 
-/// The contexts that may have the policy of this one.
+/// Returns the contexts that may inherit the policy of this one.
 const fn heirs(context: &Context) -> Whose<'_> {
     match context {
         Context { uid: Some(user), label: None } => Whose::User(*user),
@@ -511,7 +507,7 @@ const fn heirs(context: &Context) -> Whose<'_> {
     }
 }
 
-/// The ticket without times that have not come yet, and when it is over.
+/// Returns the ticket without times in the future, and its end.
 fn dated(ticket: Ticket, policy: Policy, now: Instant) -> (Ticket, Instant) {
     let received = ticket.received.min(now);
     let verified = ticket.verified.min(received);

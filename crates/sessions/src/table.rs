@@ -1,11 +1,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// A small table for all users of a machine: the user with most entries gives way first.
+/// Bounded storage for all users of a machine, which evicts first from the user who has most.
 #[derive(Debug)]
 pub(crate) struct Table<K, V> {
     rows: HashMap<K, Row<V>>,
-    /// Counts uses, to know what was not used for longest.
+    /// Counts uses, to find the least recently used row.
     uses: u64,
 }
 
@@ -15,9 +15,9 @@ struct Row<V> {
     used: u64,
 }
 
-/// A key that says whose its row is.
+/// A key that names the owner of its row.
 pub(crate) trait Owned: Clone + Eq + Hash {
-    /// The user; none if nobody knows.
+    /// Returns the user; `None` if unknown.
     fn user(&self) -> Option<u32>;
 }
 
@@ -36,12 +36,12 @@ impl<K: Owned, V> Table<K, V> {
         self.rows.get(key).map(|row| &row.value)
     }
 
-    /// The same, without counting as a use.
+    /// Returns the value mutably, without counting a use.
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.rows.get_mut(key).map(|row| &mut row.value)
     }
 
-    /// The value of `key`, which counts as used with this.
+    /// Returns the value of `key` and counts a use.
     pub(crate) fn use_row(&mut self, key: &K) -> Option<&mut V> {
         self.uses += 1;
         let row = self.rows.get_mut(key)?;
@@ -49,7 +49,7 @@ impl<K: Owned, V> Table<K, V> {
         Some(&mut row.value)
     }
 
-    /// The same, made if there is none.
+    /// Returns the value of `key`, created if missing, and counts a use.
     pub(crate) fn use_or_insert(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
         self.uses += 1;
         let row = self.rows.entry(key).or_insert_with(|| Row { value: new(), used: 0 });
@@ -81,19 +81,19 @@ impl<K: Owned, V> Table<K, V> {
         self.rows.values_mut().map(|row| &mut row.value)
     }
 
-    /// The row that has to give way if `user` is to have `adds` more of what is scarce, of which
-    /// `weigh` says how much a row takes: of the user who would then have most, the row not used
-    /// for longest.
+    /// Returns the row to evict if `user` is to get `adds` more of a scarce resource, of which
+    /// `weigh` returns a row's amount: the least recently used row of the user who would then have
+    /// most.
     ///
-    /// So nobody loses anything who has no more than an even share. None if that user is `user`,
-    /// and has nothing yet.
+    /// So a user with no more than an even share loses nothing. Returns `None` if that user is
+    /// `user`, and has nothing yet.
     pub(crate) fn first_to_go(
         &self,
         user: Option<u32>,
         adds: usize,
         weigh: impl Fn(&V) -> usize,
     ) -> Option<K> {
-        // All rows are looked through, so what is done with each is little: there are few users.
+        // This visits all rows, so it does little for each: there are few users.
         let mut shares = BTreeMap::from([(user, adds)]);
         for (key, row) in &self.rows {
             *shares.entry(key.user()).or_default() += weigh(&row.value);
@@ -105,7 +105,7 @@ impl<K: Owned, V> Table<K, V> {
         rows.min_by_key(|(_, row)| row.used).map(|(key, _)| key.clone())
     }
 
-    /// Makes room for one row more of `user` among `rows`, and says what had to give way.
+    /// Makes room for one more row of `user` among `rows`, and returns the evicted value.
     pub(crate) fn make_room(&mut self, user: Option<u32>, rows: usize) -> Option<V> {
         if self.len() < rows {
             return None;
@@ -119,7 +119,7 @@ impl<K: Owned, V> Table<K, V> {
 mod tests {
     use super::*;
 
-    /// A row's user and number.
+    /// User and number of a row.
     type Numbered = (Option<u32>, u32);
 
     impl Owned for Numbered {
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Rows of users, used in this order, with weights.
+    /// Creates rows of users with weights, used in this order.
     fn table(rows: &[(u32, u32, usize)]) -> Table<Numbered, usize> {
         let mut table = Table::default();
         for &(user, number, weight) in rows {
@@ -142,15 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_gives_way() {
+    fn the_user_with_most_is_evicted() {
         let table = table(&[(1, 1, 5), (2, 1, 3), (2, 2, 3)]);
         assert_eq!(first_to_go(&table, 3, 1), Some((Some(2), 1)));
-        assert_eq!(first_to_go(&table, 1, 1), Some((Some(1), 1)), "as much, and used before");
+        assert_eq!(
+            first_to_go(&table, 1, 1),
+            Some((Some(1), 1)),
+            "the same amount, and used earlier"
+        );
         assert_eq!(first_to_go(&table, 1, 2), Some((Some(1), 1)));
     }
 
     #[test]
-    fn of_one_user_what_was_not_used_for_longest() {
+    fn the_least_recently_used_row_of_a_user_is_evicted() {
         let mut table = table(&[(1, 1, 1), (1, 2, 1), (1, 3, 1)]);
         assert!(table.use_row(&(Some(1), 1)).is_some());
         assert_eq!(first_to_go(&table, 1, 1), Some((Some(1), 2)));
@@ -159,20 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_any_of_what_is_scarce_stay() {
+    fn rows_without_the_scarce_resource_stay() {
         let table = table(&[(1, 1, 0), (1, 2, 9)]);
         assert_eq!(first_to_go(&table, 2, 1), Some((Some(1), 2)));
     }
 
     #[test]
-    fn who_alone_wants_more_than_all_others_have_displaces_nobody() {
+    fn a_user_who_wants_more_than_all_others_have_evicts_nobody() {
         let table = table(&[(1, 1, 5)]);
         assert_eq!(first_to_go(&table, 2, 6), None);
         assert_eq!(first_to_go(&table, 2, 5), Some((Some(1), 1)));
     }
 
     #[test]
-    fn rows_at_the_limit_and_one_over() {
+    fn limits_rows() {
         let mut table = table(&[(1, 1, 7), (1, 2, 8)]);
         assert_eq!(table.make_room(Some(2), 3), None);
         assert_eq!(table.make_room(Some(2), 2), Some(7));

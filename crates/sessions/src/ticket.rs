@@ -6,43 +6,41 @@ use zeroize::Zeroizing;
 use crate::context::Context;
 use crate::origin::{Key, Server};
 
-/// A session that a server has handed out, with what decides about its use.
+/// A session from a server, with the data that governs its use.
 ///
-/// Who has the session can be the server to its client and read its early data. So it is wiped when
-/// it is dropped, cannot be copied, and does not show itself in logs.
+/// A holder of the session can pose as the server to its client and read its early data. So it is
+/// wiped on drop, cannot be copied, and does not appear in logs.
 pub struct Ticket {
-    /// Bytes that the engine makes a session of; nobody looks into them here.
+    /// The engine's serialized session; opaque here.
     pub session: Zeroizing<Vec<u8>>,
-    /// The application protocol that was agreed on, of which early data has to be; one of those
-    /// offered.
+    /// The negotiated application protocol, which early data has to use; one of those offered.
     pub alpn: Option<Vec<u8>>,
-    /// Early data that it allows, in bytes; 0 allows none.
+    /// Early data it allows, in bytes; 0 allows none.
     pub early_data_max: u32,
-    /// Time that it may be offered from `received` on. Zero says nothing in TLS 1.2 (RFC 5077
-    /// section 3.3), and in 1.3 that it must not be used (RFC 8446 section 4.6.1).
+    /// Time from `received` during which it may be offered. Zero means unknown in TLS 1.2 (RFC 5077
+    /// section 3.3), and unusable in 1.3 (RFC 8446 section 4.6.1).
     pub lifetime: Duration,
-    /// When it came.
+    /// Time at which it arrived.
     pub received: Instant,
-    /// When the server has last proven who it is: in the handshake of the same connection, or if
-    /// that was a resumption, [`Taken::verified`] of the session that it resumed.
+    /// Time at which the server last proved its identity: in the handshake of the same connection,
+    /// or if that was a resumption, [`Taken::verified`] of the resumed session.
     pub verified: Instant,
-    /// [`SessionStore::stamp`](crate::SessionStore::stamp), from when the connection began.
+    /// Value of [`SessionStore::stamp`](crate::SessionStore::stamp) when the connection began.
     pub opened: Stamp,
-    /// True if the client could have shown a certificate: then nobody else must use it.
+    /// True if the client could have shown a certificate: then no other connection may use it.
     pub client_certificate: bool,
     /// True if it may be offered more than once: sessions of TLS 1.2 may, tickets of TLS 1.3 may
-    /// not, because the connections that show the same ticket can be linked (RFC 8446 appendix
-    /// C.4).
+    /// not, because connections that show the same ticket can be linked (RFC 8446 appendix C.4).
     pub reusable: bool,
 }
 
 impl Ticket {
-    /// Bytes of memory.
+    /// Returns the memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.session.capacity() + self.alpn.as_ref().map_or(0, Vec::capacity)
     }
 
-    /// Another of the same; for those that may be offered more than once.
+    /// Returns a copy, for a reusable ticket.
     pub(crate) fn copy(&self) -> Self {
         Self { session: self.session.clone(), alpn: self.alpn.clone(), ..*self }
     }
@@ -59,41 +57,40 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// A moment in the life of a store: what was forgotten after it, nothing from before it brings
-/// back.
+/// A moment in the life of a store: nothing opened before it brings back what was forgotten after
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(pub(crate) u64);
 
 impl Stamp {
-    /// As a number, for a program that brings it back; it says how much has happened in the store.
+    /// Returns a number that a program can hand back; it counts the events in the store.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// Makes a stamp of what [`number`](Self::number) gave. One from the future would outlive what
-    /// is yet to be forgotten: compare it with [`SessionStore::stamp`](crate::SessionStore::stamp).
+    /// Restores a stamp from its [`number`](Self::number). One from the future would survive later
+    /// forgetting: compare it with [`SessionStore::stamp`](crate::SessionStore::stamp).
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         Self(number)
     }
 }
 
-/// A ticket on the shelf.
+/// A ticket in the store.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) ticket: Ticket,
-    /// When it is over, by what the server said and the policy.
+    /// End of its use, by the server's lifetime and the policy.
     pub(crate) end: Instant,
-    /// When it was put here.
+    /// Time at which it was put.
     pub(crate) put: Stamp,
 }
 
-/// A session to be offered to one server by one connection.
+/// A session for one connection to offer to one server.
 ///
-/// If the handshake never began, it can be [given back](crate::SessionStore::give_back); if the
-/// server did not take it, [that is worth knowing](crate::SessionStore::refused); and else it is
-/// spent.
+/// If the handshake never began, [give it back](crate::SessionStore::give_back); if the server did
+/// not resume it, [report that](crate::SessionStore::refused); otherwise it is spent.
 pub struct Taken {
     pub(crate) key: Key,
     pub(crate) kept: Kept,
@@ -102,38 +99,38 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Returns the bytes that the engine makes a session of.
+    /// Returns the engine's serialized session.
     #[must_use]
     pub fn session(&self) -> &[u8] {
         &self.kept.ticket.session
     }
 
-    /// The application protocol that was agreed on.
+    /// Returns the negotiated application protocol.
     #[must_use]
     pub fn alpn(&self) -> Option<&[u8]> {
         self.kept.ticket.alpn.as_deref()
     }
 
-    /// Early data that server and policy allow, in bytes; 0 allows none.
+    /// Returns the early data that server and policy allow, in bytes; 0 allows none.
     #[must_use]
     pub const fn early_data_max(&self) -> u32 {
         self.early_data_max
     }
 
-    /// When the server has last proven who it is, for the tickets of a connection that resumes this
-    /// session.
+    /// Returns the time at which the server last proved its identity, for the tickets of a
+    /// connection that resumes this session.
     #[must_use]
     pub const fn verified(&self) -> Instant {
         self.kept.ticket.verified
     }
 
-    /// Whom it may be offered to.
+    /// Returns the server it may be offered to.
     #[must_use]
     pub fn server(&self) -> Server<'_> {
         self.key.server()
     }
 
-    /// Returns the owner.
+    /// Returns its owner.
     #[must_use]
     pub const fn context(&self) -> &Context {
         &self.key.context
@@ -149,13 +146,13 @@ impl fmt::Debug for Taken {
     }
 }
 
-/// Number of tickets that a client should ask for: the ticket_request of its ClientHello (RFC 9149
+/// Number of tickets a client should ask for: the ticket_request of its ClientHello (RFC 9149
 /// section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TicketsWanted {
-    /// If there is a full handshake.
+    /// Number after a full handshake.
     pub new_session: u8,
-    /// If a session is resumed.
+    /// Number after a resumption.
     pub resumption: u8,
 }
 
@@ -164,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tickets_do_not_show_themselves() {
+    fn debug_output_hides_tickets() {
         let now = Instant::now();
         let ticket = Ticket {
             session: Zeroizing::new(b"SECRET".to_vec()),
@@ -180,7 +177,7 @@ mod tests {
         let as_numbers = "83, 69, 67";
         assert!(
             format!("{:?}", ticket.session.to_vec()).contains(as_numbers),
-            "what is looked for"
+            "the secret in numbers"
         );
         let shown = format!("{:?}", Kept { ticket, end: now, put: Stamp(0) });
         assert!(!shown.contains("SECRET") && !shown.contains(as_numbers), "{shown}");

@@ -1,4 +1,4 @@
-//! The jar against a model that keeps everything in one list and looks through all of it.
+//! The jar against a model that keeps everything in one list and searches all of it.
 
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
@@ -11,8 +11,8 @@ use headstart_sessions::limits::LAST_MOMENT;
 use headstart_sessions::{Context, CookieJar, Limits, Network, NotKept, Visit, Visited};
 use proptest::prelude::*;
 
-/// Seconds that one step lets pass at most. All steps together last less than a cookie may live:
-/// for so long a spent one is surely remembered.
+/// Maximum seconds that one step lets pass. All steps together last less than the maximum life of a
+/// cookie: during that time a spent one is certainly remembered.
 const PASS_MAX: u64 = 300;
 const STEPS: usize = 90;
 
@@ -28,7 +28,7 @@ enum Step {
     LeaveNetwork(u8),
 }
 
-/// A host, a context and a network, by their numbers.
+/// A host, a context and a network, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     host: u8,
@@ -37,7 +37,7 @@ struct Place {
 }
 
 impl Place {
-    /// Returns true if both are of the same host and context.
+    /// Returns true if both have the same host and context.
     fn is_of(&self, other: Self) -> bool {
         (self.host, self.context) == (other.host, other.context)
     }
@@ -61,7 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Users 0 and 1, user 0 under a label, and nobody knows whom.
+/// Returns users 0 and 1, user 0 with a label, or an unknown user.
 fn context(number: u8) -> Context {
     match number {
         0 | 1 => Context::user(number.into()),
@@ -80,19 +80,19 @@ fn cookie(number: u8) -> Cookie {
 
 const UNKNOWN: u8 = 3;
 
-/// A jar without bounds.
+/// An unlimited jar.
 #[derive(Default)]
 struct Model {
     kept: Vec<(Place, u8, Instant)>,
-    /// One for each host in each context.
+    /// One entry for each host in each context.
     known: Vec<Known>,
     spent: HashSet<u8>,
 }
 
-/// Where a context last talked to a host.
+/// Last visit of a context to a host.
 struct Known {
     place: Place,
-    /// The machine was away since.
+    /// True if the machine has been elsewhere since.
     left: bool,
     last: Last,
 }
@@ -105,7 +105,7 @@ enum Last {
 }
 
 impl Model {
-    /// The machine is at `place`: what was got elsewhere is gone.
+    /// Moves the machine to `place`: what was received elsewhere is gone.
     fn go(&mut self, place: Place) -> &mut Known {
         let at = self.known.iter().position(|known| known.place.is_of(place));
         let last = match at.map(|at| self.known.remove(at)) {
@@ -156,7 +156,7 @@ impl Model {
         Ok(())
     }
 
-    /// All that a visit may be given.
+    /// Returns all cookies that a visit may get.
     fn available(&self, place: Place, now: Instant) -> Vec<u8> {
         let fits =
             |(other, _, end): &&(Place, u8, Instant)| *other == place && now + LAST_MOMENT < *end;
@@ -181,7 +181,7 @@ impl Trial {
         Self { jar: CookieJar::with_limits(limits), model: Model::default(), now: Instant::now() }
     }
 
-    /// Acts on the jar at `place`.
+    /// Calls the jar for `place`.
     fn at<T>(&mut self, place: Place, act: impl FnOnce(&mut CookieJar, &Visit<'_>) -> T) -> T {
         let (host, context) = (format!("host{}.example", place.host), context(place.context));
         let visit = Visit { host: &host, context: &context, network: network(place.network) };
@@ -193,7 +193,7 @@ impl Trial {
         self.at(place, |jar, visit| jar.put(visit, cookie(number), lifetime, now))
     }
 
-    /// The number of the cookie that is given.
+    /// Returns the number of the cookie taken.
     fn take(&mut self, place: Place) -> Option<u8> {
         let now = self.now;
         let taken = self.at(place, |jar, visit| jar.take(visit, now))?;
@@ -215,7 +215,7 @@ impl Trial {
     }
 }
 
-/// Bounds that no trial reaches.
+/// Limits that no trial reaches.
 fn ample() -> Limits {
     Limits { hosts: 100, cookies_per_host: 100, spent: 1000 }
 }
@@ -223,9 +223,9 @@ fn ample() -> Limits {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Within its bounds the jar does exactly what the model does.
+    /// Within its limits the jar does exactly what the model does.
     #[test]
-    fn the_jar_does_as_its_model(steps in prop::collection::vec(step(), 0..STEPS)) {
+    fn the_jar_matches_its_model(steps in prop::collection::vec(step(), 0..STEPS)) {
         let mut trial = Trial::new(ample());
         for step in steps {
             match step {
@@ -235,7 +235,7 @@ proptest! {
                     prop_assert_eq!(trial.put(place, cookie, lifetime), expected);
                 }
                 Step::Take(place) => {
-                    // Another network ends what was got on the last one, where there was any visit.
+                    // Another network drops what the last one brought, if there was any visit.
                     if trial.model.known.iter().any(|known| known.place.is_of(place)) {
                         trial.model.go(place);
                     }
@@ -260,7 +260,8 @@ proptest! {
                 }
                 Step::Spend(number) => {
                     let new = !trial.model.spent.contains(&number);
-                    prop_assert_eq!(trial.jar.spend(cookie(number), Some(0), trial.now).is_ok(), new);
+                    let spent = trial.jar.spend(cookie(number), Some(0), trial.now);
+                    prop_assert_eq!(spent.is_ok(), new);
                     trial.model.spend(number);
                 }
                 Step::Pass(seconds) => trial.now += Duration::from_secs(seconds),
@@ -270,17 +271,16 @@ proptest! {
         }
     }
 
-    /// Bounds hold and nothing wrong is given: with bounds as tight as can be, they hold after
-    /// every step, and whatever is given still fits.
+    /// Gives the jar the tightest limits: they hold after every step, and every cookie taken fits.
     #[test]
-    fn bounds_hold_and_nothing_wrong_is_given(
+    fn limits_hold_and_every_cookie_taken_fits(
         hosts in 1usize..4,
         cookies_per_host in 1usize..3,
         spent in 1usize..12,
         steps in prop::collection::vec(step(), 0..STEPS),
     ) {
         let mut trial = Trial::new(Limits { hosts, cookies_per_host, spent });
-        // All that was ever put, and where.
+        // Every cookie ever put, and its place.
         let mut put: Vec<(Place, u8, Instant)> = Vec::new();
         let mut given = HashSet::new();
         for step in steps {
@@ -324,9 +324,9 @@ proptest! {
     }
 }
 
-/// The steps cannot outlast the memory of spent cookies, on which the properties above rest.
+/// The properties above need the memory of spent cookies to outlast all steps.
 #[test]
-fn all_steps_are_shorter_than_a_cookies_life() {
+fn all_steps_fit_into_a_cookies_life() {
     let longest = Duration::from_secs(PASS_MAX) * u32::try_from(STEPS).unwrap();
     assert!(longest < COOKIE_LIFE_MAX);
 }

@@ -1,4 +1,4 @@
-//! The store against a model that keeps everything in one list and looks through all of it.
+//! The store against a model that keeps everything in one list and searches all of it.
 
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 const STEPS: usize = 90;
 
-/// Contexts by number: users 0 and 1, user 0 under two labels, and nobody knows whom.
+/// Number of contexts: users 0 and 1, user 0 under two labels, and an unknown user.
 const CONTEXTS: u8 = 5;
 const UNKNOWN: u8 = 4;
 
@@ -28,13 +28,13 @@ fn context(number: u8) -> Context {
     }
 }
 
-/// Returns true if both are of one user.
+/// Returns true if both belong to one user.
 fn same_user(one: u8, other: u8) -> bool {
     context(one).uid == context(other).uid
 }
 
-/// All that must be the same, by numbers. Servers 0 and 1 are names, 2 is a certificate that has
-/// name 1.
+/// Everything that must match, by number. Servers 0 and 1 are names, 2 is a certificate with name
+/// 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     server: u8,
@@ -47,6 +47,11 @@ const CERTIFICATE: u8 = 2;
 
 fn host(server: u8) -> String {
     format!("host{server}.example")
+}
+
+/// Returns true if a filter for `server` covers the server `own`; `None` covers all.
+fn names_server(server: Option<u8>, own: u8) -> bool {
+    server.is_none_or(|server| server == own || (server, own) == (1, CERTIFICATE))
 }
 
 fn certificate() -> CertificateNames {
@@ -62,7 +67,7 @@ struct Brought {
     verified: u64,
     reusable: bool,
     client_certificate: bool,
-    /// Connection that brings it, of those that have begun; the last one if there are not so many.
+    /// Index of the connection that brings it; the last one if there are fewer.
     connection: usize,
 }
 
@@ -72,7 +77,7 @@ enum Step {
     Open,
     Put(Place, Brought),
     Take(Place),
-    /// Gives back what was taken this many times ago, or the server refuses it.
+    /// Gives back the ticket taken this many takes ago.
     GiveBack(usize),
     Refused(usize),
     Pass(u64),
@@ -102,7 +107,7 @@ impl Set {
 }
 
 fn place() -> impl Strategy<Value = Place> {
-    // Mostly the same protocols and settings, so that tickets are found at all.
+    // Mostly the same protocols and settings, so that tickets match at all.
     let rarely = || prop_oneof![5 => Just(0u8), 1 => Just(1u8)];
     (0u8..3, rarely(), rarely(), 0..CONTEXTS).prop_map(|(server, alpn, settings, context)| Place {
         server,
@@ -165,7 +170,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A ticket as the model knows it.
+/// A ticket in the model.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     place: Place,
@@ -173,7 +178,7 @@ struct Item {
     end: Instant,
     verified: Instant,
     reusable: bool,
-    /// The number of the step that put it.
+    /// Number of the step that put it.
     put: usize,
 }
 
@@ -183,14 +188,14 @@ impl Item {
     }
 }
 
-/// A store without bounds.
+/// An unlimited store.
 #[derive(Default)]
 struct Model {
     kept: Vec<Item>,
-    /// Tickets for one use that were ever kept.
+    /// Single-use tickets ever kept.
     known: HashSet<u8>,
     policies: HashMap<u8, Policy>,
-    /// Sets that were forgotten, each with its step.
+    /// Contexts forgotten, and the step.
     forgotten: Vec<(Set, usize)>,
     /// Steps so far.
     steps: usize,
@@ -251,7 +256,7 @@ impl Model {
         Ok(())
     }
 
-    /// All that may be given now: no session of TLS 1.2 where there is a ticket.
+    /// Returns all tickets that may be taken now: a session of TLS 1.2 only if there is no ticket.
     fn available(&self, place: Place, now: Instant) -> Vec<Item> {
         let here = self.kept.iter().filter(|kept| kept.place == place && kept.is_alive(now));
         let (again, once): (Vec<Item>, _) = here.partition(|kept| kept.reusable);
@@ -283,9 +288,7 @@ impl Model {
         self.forgotten.push((whose, self.steps));
         let before = self.kept.len();
         self.kept.retain(|kept| {
-            let own = kept.place.server;
-            let is_server =
-                server.is_none_or(|server| server == own || (server, own) == (1, CERTIFICATE));
+            let is_server = names_server(server, kept.place.server);
             !(is_server && whose.includes(kept.place.context))
         });
         before - self.kept.len()
@@ -315,14 +318,14 @@ impl Model {
 struct Trial {
     store: SessionStore,
     model: Model,
-    /// Connections that have begun: when, for either.
+    /// Connections that have begun: the time in the store, and in the model.
     connections: Vec<(Stamp, usize)>,
-    /// Tickets that were taken and are not spent yet, each with its step.
+    /// Tickets taken and not yet spent, and the step.
     out: Vec<(Taken, Item, usize)>,
     now: Instant,
 }
 
-/// The session that is in a ticket of this number.
+/// Returns the session in ticket `number`.
 fn session(number: u8) -> Vec<u8> {
     vec![number; 1 + usize::from(number) % 7]
 }
@@ -331,12 +334,12 @@ impl Trial {
     fn new(limits: StoreLimits) -> Self {
         let store = SessionStore::new(limits);
         let connections = vec![(store.stamp(), 0)];
-        // Far from the beginning of time, so that there is time before it.
+        // Leaves time before the first moment.
         let now = Instant::now() + Duration::from_secs(10_000);
         Self { store, model: Model::default(), connections, out: Vec::new(), now }
     }
 
-    /// Acts on the store at `place`.
+    /// Calls the store for `place`.
     fn at<T>(
         &mut self,
         place: Place,
@@ -390,20 +393,20 @@ impl Trial {
         self.store.forget(&Filter { server: host.as_deref(), whose })
     }
 
-    /// Returns what is left of what was taken this many times ago.
+    /// Returns the ticket taken `ago` takes ago, if it is not spent.
     fn out(&mut self, ago: usize) -> Option<(Taken, Item, usize)> {
         let at = self.out.len().checked_sub(ago + 1)?;
         Some(self.out.remove(at))
     }
 
-    /// Wipes what is over on both sides, so that they can be compared.
+    /// Wipes expired tickets on both sides, so that they can be compared.
     fn expire(&mut self) {
         self.store.expire(self.now);
         self.model.kept.retain(|kept| kept.is_alive(self.now));
     }
 }
 
-/// Bounds that no trial reaches.
+/// Limits that no trial reaches.
 fn ample() -> StoreLimits {
     StoreLimits {
         servers: 1000,
@@ -417,9 +420,9 @@ fn ample() -> StoreLimits {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Within its bounds the store does exactly what the model does.
+    /// Within its limits the store does exactly what the model does.
     #[test]
-    fn the_store_does_as_its_model(steps in vec(step(), 0..STEPS)) {
+    fn the_store_matches_its_model(steps in vec(step(), 0..STEPS)) {
         let mut trial = Trial::new(ample());
         for step in steps {
             trial.model.steps += 1;
@@ -483,7 +486,8 @@ proptest! {
                     let set = trial.store.set_policy(&context(number), policy);
                     prop_assert_eq!(set.is_err(), number == UNKNOWN && policy.is_some());
                     trial.model.set_policy(number, policy);
-                    prop_assert_eq!(trial.store.policy(&context(number)), trial.model.policy(number));
+                    let policy = trial.store.policy(&context(number));
+                    prop_assert_eq!(policy, trial.model.policy(number));
                 }
             }
             trial.expire();
@@ -494,10 +498,10 @@ proptest! {
         }
     }
 
-    /// Bounds hold and nothing wrong is given: with bounds as tight as can be, they hold after
-    /// every step, and whatever is given fits.
+    /// Gives the store the tightest limits: they hold after every step, and every ticket taken
+    /// fits.
     #[test]
-    fn bounds_hold_and_nothing_wrong_is_given(
+    fn limits_hold_and_every_ticket_taken_fits(
         servers in 1usize..4,
         tickets in 1usize..6,
         tickets_per_server in 1usize..4,
@@ -506,7 +510,7 @@ proptest! {
     ) {
         let limits = StoreLimits { servers, tickets, tickets_per_server, bytes, recent: 1000 };
         let mut trial = Trial::new(limits);
-        // All that is kept and may be given, and until when.
+        // Every ticket that may be taken, and its end.
         let mut good: Vec<(Place, Brought, Instant)> = Vec::new();
         for step in steps {
             match step {
@@ -527,7 +531,7 @@ proptest! {
                                 && session(brought.session) == taken.session()
                                 && trial.now + LAST_MOMENT < *end
                         });
-                        prop_assert!(at.is_some(), "{taken:?} is not of {place:?}, or not any more");
+                        prop_assert!(at.is_some(), "{taken:?} does not belong to {place:?}");
                         let (_, brought, _) = good[at.unwrap()];
                         if !brought.reusable {
                             good.remove(at.unwrap());
@@ -538,11 +542,8 @@ proptest! {
                 Step::Pass(seconds) => trial.now += Duration::from_secs(seconds),
                 Step::Forget { server, whose } => {
                     trial.forget(server, whose);
-                    let is_server = |own: u8| {
-                        server.is_none_or(|server| server == own || (server, own) == (1, CERTIFICATE))
-                    };
                     good.retain(|(place, ..)| {
-                        !(whose.includes(place.context) && is_server(place.server))
+                        !(whose.includes(place.context) && names_server(server, place.server))
                     });
                 }
                 Step::EndContext(number) => {
@@ -566,10 +567,10 @@ proptest! {
         }
     }
 
-    /// Whatever is scarce: who loses something has had more than an even share of it, and is left
-    /// with as much as anybody else, but for the piece that went.
+    /// Whatever is scarce, a user who loses some had more than an even share of it, and keeps as
+    /// much as any other user, except for the evicted piece.
     #[test]
-    fn users_give_way_fairly(
+    fn eviction_is_fair_to_users(
         scarce in prop_oneof![Just(Scarce::Servers), Just(Scarce::Tickets), Just(Scarce::Bytes)],
         limit in 8usize..40,
         puts in vec((0..USERS, 0u8..12, 1..=UNITS_MAX), 0..200),
@@ -588,7 +589,8 @@ proptest! {
                 let adds = if loser == user { scarce.amount(bytes) } else { 0 };
                 prop_assert!((before[loser] + adds) * USERS > limit, "{before:?} {after:?}");
                 for other in after {
-                    prop_assert!(after[loser] + scarce.amount(UNITS_MAX) >= other, "{before:?} {after:?}");
+                    let kept = after[loser] + scarce.amount(UNITS_MAX);
+                    prop_assert!(kept >= other, "{before:?} {after:?}");
                 }
             }
             prop_assert!(after.iter().sum::<usize>() <= limit);
@@ -598,7 +600,7 @@ proptest! {
 
 const USERS: usize = 4;
 
-/// Tickets have bytes in multiples of this, so that each has room for a number of its own.
+/// Size in bytes of which tickets are multiples, so that each has room for its number.
 const UNIT: usize = 8;
 const UNITS_MAX: usize = 7;
 
@@ -606,12 +608,12 @@ const UNITS_MAX: usize = 7;
 enum Scarce {
     Servers,
     Tickets,
-    /// In units.
+    /// Counted in units.
     Bytes,
 }
 
 impl Scarce {
-    /// Returns the part of it that one ticket of this many units takes.
+    /// Returns the amount that a ticket of `units` takes.
     fn amount(self, units: usize) -> usize {
         match self {
             Self::Servers | Self::Tickets => 1,
@@ -647,7 +649,7 @@ fn put_units(
     store.put(&origin, ticket, now).ok();
 }
 
-/// Returns each user's share of what is scarce.
+/// Returns each user's amount of the scarce resource.
 fn shares(store: &SessionStore, scarce: Scarce, now: Instant) -> [usize; USERS] {
     std::array::from_fn(|user| {
         let listed = store.list(Some(user.try_into().unwrap()), now);

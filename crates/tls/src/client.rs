@@ -1,5 +1,4 @@
-//! Clients: certificates checked for a name, sessions that can be kept elsewhere, early data,
-//! cookies.
+//! Clients: certificates verified for a name, exportable sessions, early data, cookies.
 
 mod config;
 mod connecting;
@@ -27,7 +26,7 @@ pub use config::{ClientConfig, Trust};
 pub(crate) use connecting::Connecting;
 pub use session::{NewSession, Session, SessionError};
 
-/// Common state of a client's connections.
+/// Shared state of a client's connections.
 pub struct ClientContext {
     context: SslContext,
     alpn: Vec<Vec<u8>>,
@@ -38,11 +37,10 @@ pub struct ClientContext {
 }
 
 impl ClientContext {
-    /// A client of this configuration.
+    /// Creates a client with this configuration.
     ///
     /// # Errors
-    /// What is wrong with the configuration, or that the system's trusted certificates cannot be
-    /// read.
+    /// A fault of the configuration, or unreadable trusted certificates of the system.
     pub fn new(config: &ClientConfig) -> Result<Self, ConfigError> {
         forget_errors();
         let settings = Settings {
@@ -73,22 +71,23 @@ impl ClientContext {
         })
     }
 
-    /// Stands for everything in the configuration that a session depends on: trust, protocols,
-    /// algorithms, versions, the own certificate. Part of the key by which sessions are kept.
+    /// Returns a hash of everything in the configuration that a session depends on: trust,
+    /// protocols, algorithms, versions, and the client's certificate. Part of the key for storing
+    /// sessions.
     #[must_use]
     pub const fn fingerprint(&self) -> &[u8; 32] {
         &self.fingerprint
     }
 
-    /// A connection to `server_name`, a host name or an address, whose certificate is checked for
-    /// it.
+    /// Opens a connection to `server_name`, a host name or an address, and verifies the certificate
+    /// for it.
     ///
-    /// `session` is offered if it is for that name, of a client that trusts the same, and young
-    /// enough; else there is a full handshake. With `request_fop` the server is asked for Fast Open
-    /// cookies, which shows whom it talks to: only for servers that advertise them.
+    /// Offers `session` if it is for that name, from a client with the same trust, and young
+    /// enough; otherwise there is a full handshake. `request_fop` asks the server for Fast Open
+    /// cookies, which reveals headstart: only for servers that advertise them.
     ///
     /// # Errors
-    /// [`TlsError::Misuse`]: no host name; [`TlsError::Internal`]: no memory.
+    /// [`TlsError::Misuse`]: not a host name; [`TlsError::Internal`]: out of memory.
     pub fn connect(
         &self,
         server_name: &str,
@@ -98,14 +97,14 @@ impl ClientContext {
         self.connect_offering(&self.alpn, server_name, session, request_fop)
     }
 
-    /// As [`connect`](Self::connect), with other application protocols than those of the
-    /// configuration: so clients that differ in nothing else need one context.
+    /// Connects as [`connect`](Self::connect) does, with other application protocols than the
+    /// configuration's, so that clients that differ only in these can share a context.
     ///
-    /// [`fingerprint`](Self::fingerprint) does not know of them. Whoever keeps sessions has to tell
-    /// protocols apart, too.
+    /// [`fingerprint`](Self::fingerprint) does not cover them. A session store has to separate
+    /// sessions by protocols, too.
     ///
     /// # Errors
-    /// As for `connect`; [`TlsError::Misuse`]: a protocol that has no byte, or more than 255.
+    /// As for `connect`; [`TlsError::Misuse`]: a protocol that is empty or longer than 255 bytes.
     pub fn connect_offering(
         &self,
         alpn: &[Vec<u8>],
@@ -114,10 +113,11 @@ impl ClientContext {
         request_fop: bool,
     ) -> Result<Conn, TlsError> {
         forget_errors();
-        let target = Target::parse(server_name).ok_or(TlsError::Misuse("no host name"))?;
+        let target = Target::parse(server_name).ok_or(TlsError::Misuse("not a host name"))?;
         let mut ssl = Ssl::new(&self.context)?;
         if alpn != self.alpn {
-            let wire = alpn_wire(alpn).map_err(|_| TlsError::Misuse("no application protocol"))?;
+            let wire =
+                alpn_wire(alpn).map_err(|_| TlsError::Misuse("invalid application protocol"))?;
             ssl.set_alpn_protos(&wire)?;
         }
         target.set(&mut ssl, self.checks)?;
@@ -151,14 +151,14 @@ impl fmt::Debug for ClientContext {
     }
 }
 
-/// Early data is for the application protocol of its session (RFC 8446 section 4.2.10), so that has
-/// to be among those that are offered.
+/// Returns the session's early data limit. Early data uses the session's application protocol (RFC
+/// 8446 section 4.2.10), so that has to be among those offered.
 fn early_data_max(session: &SslSessionRef, alpn: &[Vec<u8>]) -> u32 {
     let is_offered = |protocol: &[u8]| alpn.iter().any(|offered| offered == protocol);
     if ffi::session_alpn(session).is_none_or(is_offered) { session.max_early_data() } else { 0 }
 }
 
-/// Whom to connect to.
+/// Host to connect to.
 enum Target {
     Name(String),
     Address(IpAddr),
@@ -173,7 +173,7 @@ impl Target {
         }
     }
 
-    /// Asks for it, and has the certificate checked for it.
+    /// Requests the name, and has the certificate verified for it.
     fn set(&self, ssl: &mut Ssl, checks: bool) -> Result<(), ErrorStack> {
         if let Self::Name(name) = self {
             ssl.set_hostname(name)?;
@@ -209,7 +209,7 @@ fn set_trust(tls: &mut SslContextBuilder, trust: &Trust) -> Result<(), ConfigErr
     Ok(())
 }
 
-/// The directory that this OpenSSL was built for is not that of the distribution.
+/// Uses the distribution's certificates; the directory this OpenSSL was built for is another one.
 fn set_system_trust(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
     if openssl_probe::has_ssl_cert_env_vars() {
         return tls.set_default_verify_paths(); // which heed those variables
@@ -222,7 +222,7 @@ fn set_system_trust(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
     Ok(())
 }
 
-/// Stands for whose word is taken, in whatever order they are named.
+/// Hashes the trust anchors, regardless of their order.
 fn trust_hash(trust: &Trust) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(b"headstart trust 1\0");
@@ -261,7 +261,7 @@ fn fingerprint(
     ];
     let mut hash = Sha256::new();
     for part in parts {
-        // Of one length each, so that no two lists of parts run into the same.
+        // Each hash has the same length, so that no two lists of parts collide.
         hash.update(&sha256(part));
     }
     Ok(hash.finish())
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_no_names() {
+    fn addresses_are_not_names() {
         let text = |name| Target::parse(name).map(|target| target.text());
         assert!(matches!(Target::parse("192.0.2.1"), Some(Target::Address(_))));
         assert_eq!(text("[2001:DB8::1]").as_deref(), Some("2001:db8::1"));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_differ_with_what_sessions_depend_on() {
+    fn fingerprints_cover_what_sessions_depend_on() {
         let one = ClientConfig::new(Trust::Anyone);
         let of = |config: &ClientConfig| *ClientContext::new(config).unwrap().fingerprint();
         let same = of(&one);

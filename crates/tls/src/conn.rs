@@ -15,17 +15,17 @@ use crate::ticket_request::TicketRequest;
 
 /// One TLS connection without a transport: ciphertext in and out, plain bytes in and out.
 ///
-/// The caller moves bytes: those of the transport go to [`handle_bytes`](Self::handle_bytes), and
-/// after any other call, also one that failed, [`poll_bytes`](Self::poll_bytes) is asked until it
-/// has nothing. More is handed in only when a call has answered `Wait`, so that nothing piles up.
+/// The caller moves bytes. Bytes from the transport go to [`handle_bytes`](Self::handle_bytes).
+/// After any other call, even a failed one, call [`poll_bytes`](Self::poll_bytes) until it returns
+/// nothing. Hand in more only when a call has returned `Wait`, so that nothing piles up.
 ///
 /// 1. A client may [`request_tickets`](Self::request_tickets), and one that offers a session may
-///    [`write_early`](Self::write_early), before all else.
-/// 2. [`handshake`](Self::handshake) until it says [`Done`](Progress::Done). A server may
-///    [`read`](Self::read) and [`write`](Self::write) as soon as it says
+///    [`write_early`](Self::write_early), before anything else.
+/// 2. [`handshake`](Self::handshake) until it returns [`Done`](Progress::Done). A server may
+///    [`read`](Self::read) and [`write`](Self::write) as soon as it returns
 ///    [`EarlyData`](Progress::EarlyData), while the handshake still runs.
-/// 3. `read` and `write`; a client asks [`poll_session`](Self::poll_session) after reads.
-/// 4. [`close`](Self::close), and then the transport is closed.
+/// 3. `read` and `write`; a client calls [`poll_session`](Self::poll_session) after reads.
+/// 4. [`close`](Self::close), and then close the transport.
 pub struct Conn {
     stream: SslStream<Pipe>,
     side: Side,
@@ -43,11 +43,11 @@ pub(crate) enum Side {
 
 #[derive(Clone, Copy)]
 enum Phase {
-    /// Nothing was sent or understood yet.
+    /// Nothing was sent or parsed yet.
     Start,
-    /// Early data flows: a client has written some, or a server takes it.
+    /// Early data flows: a client has written some, or a server accepts it.
     Early,
-    /// The handshake runs, and no more early data comes.
+    /// The handshake runs, and no more early data follows.
     Handshake,
     Open,
     Failed(TlsError),
@@ -56,40 +56,39 @@ enum Phase {
 /// Progress of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It needs bytes of the peer.
+    /// The handshake needs bytes from the peer.
     Wait,
-    /// It needs bytes of the peer, and meanwhile a server may read early data and write its
-    /// answer, a client may write more early data.
+    /// The handshake needs bytes from the peer. Meanwhile a server may read early data and answer
+    /// it, and a client may write more early data.
     EarlyData,
-    /// It is over.
+    /// The handshake is complete.
     Done,
 }
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes, at least one; either all of them early data or none
-    /// ([`Facts::early_bytes`]).
+    /// Number of bytes, at least one; either all early data or none ([`Facts::early_bytes`]).
     Bytes(usize),
-    /// Nothing before more bytes of the transport come.
+    /// Nothing until more bytes arrive from the transport.
     Wait,
-    /// The peer has ended its stream in good order.
+    /// The peer has closed its stream.
     End,
 }
 
 /// Early data of one connection.
 #[derive(Default)]
 struct Early {
-    /// Bytes that a client may write, or a server takes.
+    /// Maximum that a client may write, or a server accepts.
     max: u64,
     /// Bytes that a client has written, or a server has given to its reader.
     count: u64,
-    /// Bytes that a server has taken and not yet given; at most
-    /// [`EARLY_DATA_MAX`](crate::limits::EARLY_DATA_MAX), which OpenSSL sees to.
+    /// Bytes that a server has accepted and not yet given to its reader; at most
+    /// [`EARLY_DATA_MAX`](crate::limits::EARLY_DATA_MAX), which OpenSSL enforces.
     waiting: Vec<u8>,
 }
 
-/// Early data is taken from OpenSSL in pieces of this size; a request has one or two.
+/// Size of the pieces in which early data is read from OpenSSL; a request has one or two.
 const EARLY_PIECE: usize = 2048;
 
 impl Conn {
@@ -104,46 +103,46 @@ impl Conn {
         Ok(Self { stream, side, phase: Phase::Start, early, closing: false })
     }
 
-    /// Bytes of the transport have arrived.
+    /// Takes bytes that arrived on the transport.
     pub fn handle_bytes(&mut self, ciphertext: &[u8]) {
         if !matches!(self.phase, Phase::Failed(_)) {
             self.stream.get_mut().push(ciphertext);
         }
     }
 
-    /// The transport has ended.
+    /// Reports that the transport has ended.
     pub fn handle_end(&mut self) {
         self.stream.get_mut().end();
     }
 
-    /// At a server: the client is at `peer`, and not where it was accepted from. Cookies that are
-    /// minted from now on are for that address; tickets, in which they travel, are made when the
-    /// client's Finished has come.
+    /// Sets the client's address at a server, if it is not the one it was accepted from. Cookies
+    /// minted from now on are for `peer`; the tickets that carry them are made once the client's
+    /// Finished has arrived.
     pub fn set_peer(&mut self, peer: IpAddr) {
         if let Side::Server(accepted) = &self.side {
             accepted.set_peer(peer);
         }
     }
 
-    /// Bytes for the transport.
+    /// Returns bytes for the transport.
     pub fn poll_bytes(&mut self) -> Option<Vec<u8>> {
         self.stream.get_mut().take_leaving()
     }
 
-    /// Returns the number of bytes that [`poll_bytes`](Self::poll_bytes) would give.
+    /// Returns the number of bytes that [`poll_bytes`](Self::poll_bytes) would return.
     ///
-    /// Reading makes some as well: a peer may ask for new keys again and again (RFC 8446 section
-    /// 4.6.3). Whose transport takes no more has to stop reading at some point.
+    /// Reading adds to them: a peer may ask for new keys again and again (RFC 8446 section 4.6.3).
+    /// A caller whose transport is blocked has to stop reading at some point.
     #[must_use]
     pub fn leaving(&self) -> usize {
         self.stream.get_ref().leaving()
     }
 
-    /// Shakes hands as far as the bytes at hand allow.
+    /// Runs the handshake as far as the received bytes allow.
     ///
     /// # Errors
-    /// Why the connection cannot be; every later call says the same. An alert for the peer may have
-    /// to be sent.
+    /// The reason why the connection failed; every later call returns the same. An alert for the
+    /// peer may be left to send.
     pub fn handshake(&mut self) -> Result<Progress, TlsError> {
         match (self.phase, &self.side) {
             (Phase::Failed(error), _) => Err(error),
@@ -151,8 +150,8 @@ impl Conn {
             (Phase::Start | Phase::Early, Side::Server(_)) if self.early.max > 0 => {
                 self.take_early()
             }
-            // To go on would end the early data, and without an answer there is nothing to go on
-            // with.
+            // Continuing would end the early data, and without an answer there is nothing to
+            // continue with.
             (Phase::Early, Side::Client(_)) if !self.stream.get_ref().is_readable() => {
                 Ok(Progress::EarlyData)
             }
@@ -160,10 +159,10 @@ impl Conn {
         }
     }
 
-    /// Reads plain bytes, first those of early data, and shakes hands where that is needed.
+    /// Reads plain bytes, early data first, and runs the handshake where needed.
     ///
     /// # Errors
-    /// Why the connection has failed.
+    /// The reason why the connection failed.
     pub fn read(&mut self, room: &mut [u8]) -> Result<Read, TlsError> {
         if room.is_empty() {
             return Err(TlsError::Misuse("no room to read into"));
@@ -180,14 +179,14 @@ impl Conn {
         }
     }
 
-    /// Writes plain bytes, and says how many were taken; 0 is to be tried again with the same bytes
-    /// when what waits has been sent, or the handshake has gone on.
+    /// Writes plain bytes and returns how many were taken. After 0, retry with the same bytes once
+    /// the output has been sent or the handshake has progressed.
     ///
-    /// A server that has taken early data may write before the client has proven its part of the
-    /// handshake (RFC 8446 section 4.4.4): the client is as unproven as its request.
+    /// A server that has accepted early data may write before the client's Finished (RFC 8446
+    /// section 4.4.4): the client is as unproven as its request.
     ///
     /// # Errors
-    /// Why the connection has failed; [`TlsError::Misuse`] after [`close`](Self::close).
+    /// The reason why the connection failed; [`TlsError::Misuse`] after [`close`](Self::close).
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
         let is_full = bytes.is_empty() || self.stream.get_ref().leaving() >= OUTPUT_MAX;
         match self.phase {
@@ -200,14 +199,14 @@ impl Conn {
         }
     }
 
-    /// Writes bytes at a client that the server may get before the handshake is done, and says how
-    /// many were taken; 0 if no more may be written so, or if [`OUTPUT_MAX`] waits to be sent.
+    /// Writes early data at a client and returns how many bytes were taken; 0 if no more early data
+    /// may be written, or [`OUTPUT_MAX`] bytes wait to be sent.
     ///
-    /// They may be replayed by an attacker, and the server may refuse them: see
-    /// [`Facts::early_data`] once the handshake is done. Then they have to be written again.
+    /// An attacker may replay early data, and the server may refuse it: see [`Facts::early_data`]
+    /// once the handshake is done. If refused, write it again.
     ///
     /// # Errors
-    /// Why the connection has failed; [`TlsError::Misuse`] at a server.
+    /// The reason why the connection failed; [`TlsError::Misuse`] at a server.
     pub fn write_early(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
         let left = self.early.max.saturating_sub(self.early.count);
         let left = usize::try_from(left).unwrap_or(usize::MAX);
@@ -227,10 +226,10 @@ impl Conn {
         }
     }
 
-    /// Asks the server for so many tickets, at a client, before all else; the first word counts.
+    /// Asks the server for tickets, at a client, before anything else; only the first call counts.
     ///
     /// # Errors
-    /// [`TlsError::Misuse`]: at a server, or once the ClientHello may be on its way.
+    /// [`TlsError::Misuse`]: at a server, or once the ClientHello may have been sent.
     pub fn request_tickets(&mut self, request: TicketRequest) -> Result<(), TlsError> {
         match (self.phase, &self.side) {
             (Phase::Start, Side::Client(connecting)) => {
@@ -241,8 +240,8 @@ impl Conn {
         }
     }
 
-    /// Ends our stream in good order; what was written goes before. The peer's goes on until it
-    /// ends too.
+    /// Closes our stream after everything written. The peer's stream continues until the peer
+    /// closes it.
     pub fn close(&mut self) {
         let was_open = matches!(self.phase, Phase::Open) && !self.closing;
         self.closing = true;
@@ -251,7 +250,7 @@ impl Conn {
         }
     }
 
-    /// Returns the facts of the connection so far.
+    /// Returns what is known of the connection so far.
     #[must_use]
     pub fn facts(&self) -> Facts {
         let asked = match &self.side {
@@ -278,7 +277,8 @@ impl Conn {
         }
     }
 
-    /// A session for later connections, at a client; they come with reads after the handshake.
+    /// Returns a session for later connections, at a client; sessions arrive with reads after the
+    /// handshake.
     pub fn poll_session(&mut self) -> Option<NewSession> {
         match &self.side {
             Side::Client(connecting) => connecting.take_session(),
@@ -286,7 +286,7 @@ impl Conn {
         }
     }
 
-    /// Adds what the handshake has settled.
+    /// Adds the results of the handshake.
     fn agreed(&self, asked: Facts) -> Facts {
         let ssl = self.stream.ssl();
         Facts {
@@ -301,17 +301,17 @@ impl Conn {
         }
     }
 
-    /// Returns true if this is a server that has taken early data and waits for the client's
+    /// Returns true if this is a server that has accepted early data and waits for the client's
     /// Finished.
     ///
-    /// Only then are keys of the application in place before the end: without early data OpenSSL
-    /// may also have stopped after a HelloRetryRequest, where there are none yet.
+    /// Only then are application keys in place before the end of the handshake: without early data
+    /// OpenSSL may also have stopped after a HelloRetryRequest, where there are none yet.
     fn is_half_open(&self) -> bool {
         let runs = matches!(self.phase, Phase::Early | Phase::Handshake);
         runs && matches!(self.side, Side::Server(_)) && takes_early_data(self.stream.ssl())
     }
 
-    /// Moves early data from OpenSSL to where readers find it, and the handshake with it.
+    /// Moves early data from OpenSSL to `early.waiting`, and continues the handshake.
     fn take_early(&mut self) -> Result<Progress, TlsError> {
         loop {
             let mut piece = [0; EARLY_PIECE];
@@ -362,7 +362,7 @@ impl Conn {
         }
     }
 
-    /// Adds tickets. One that cannot be sent is not missed: tickets are an offer.
+    /// Sends more tickets. Failures do not matter: tickets are optional.
     fn add_tickets(&mut self, count: u8) {
         let added = (0..count).filter(|_| ffi::add_ticket(self.stream.ssl())).count();
         if added > 0 {
@@ -381,7 +381,7 @@ impl Conn {
         let pipe = self.stream.get_mut();
         match read {
             _ if pipe.leaving() > UNSENT_MAX => {
-                Err(self.end(TlsError::Limit("asked and read no answers")))
+                Err(self.end(TlsError::Limit("requests, without reading the answers")))
             }
             Ok(count) => {
                 pipe.bore_fruit();
@@ -389,15 +389,15 @@ impl Conn {
             }
             Err(error) if error.code() == ErrorCode::ZERO_RETURN => Ok(Read::End),
             Err(error) if waits(&error) && pipe.fruitless() > PROTOCOL_MAX => {
-                Err(self.end(TlsError::Limit("messages of the protocol alone")))
+                Err(self.end(TlsError::Limit("protocol messages without data")))
             }
             Err(error) if waits(&error) => Ok(Read::Wait),
             Err(error) => Err(self.fail(&error)),
         }
     }
 
-    /// As many records of `bytes` as there is room for. A failure behind the first is told to the
-    /// next write.
+    /// Writes as many records of `bytes` as there is room for. The next write reports a failure
+    /// after the first.
     fn put_records(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty())
@@ -425,7 +425,7 @@ impl Conn {
         }
     }
 
-    /// Nothing can be done about a failure: the transport is about to end anyway.
+    /// Sends close_notify. A failure does not matter: the transport is about to end anyway.
     fn send_close(&mut self) {
         forget_errors();
         let _ = self.stream.shutdown();
@@ -455,7 +455,7 @@ impl fmt::Debug for Conn {
 }
 
 impl Early {
-    /// Gives a reader what waits, as far as there is room.
+    /// Gives a reader pending early data, as far as there is room.
     fn give(&mut self, room: &mut [u8]) -> usize {
         let count = self.waiting.len().min(room.len());
         room[..count].copy_from_slice(&self.waiting[..count]);
@@ -491,7 +491,7 @@ mod tests {
     use crate::server::{ServerConfig, ServerContext, SharedRing};
     use crate::settings::CertifiedKey;
 
-    /// A certificate for nobody.
+    /// Builds a certificate without names.
     fn certified() -> CertifiedKey {
         let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
         let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
@@ -504,7 +504,7 @@ mod tests {
         CertifiedKey::from_pem(&chain, &key.private_key_to_pem_pkcs8().unwrap()).unwrap()
     }
 
-    /// Both ends of an open connection.
+    /// Returns both ends of an open connection.
     fn open() -> (Conn, Conn) {
         let ring = SharedRing::new(KeyRing::generate(UnixSeconds(0), PERIOD).unwrap());
         let config = ServerConfig::new(vec![certified()], Arc::new(ring));
@@ -527,7 +527,7 @@ mod tests {
         }
     }
 
-    /// Has the client ask for new keys, and the server read that.
+    /// Makes the client ask for new keys, and the server read that.
     fn ask(client: &mut Conn, server: &mut Conn) -> Result<Read, TlsError> {
         assert!(ffi::prepare_key_update(client.stream.ssl()));
         client.stream.do_handshake().unwrap();
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_asks_without_end_and_reads_nothing_is_done_for() {
+    fn a_peer_that_asks_endlessly_and_reads_nothing_is_cut_off() {
         let (mut client, mut server) = open();
         let mut asked = 0;
         let error = loop {
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_the_protocol_alone_have_an_end() {
+    fn protocol_messages_without_data_are_limited() {
         let (mut client, mut server) = open();
         let mut asked = 0;
         let error = loop {
@@ -563,7 +563,7 @@ mod tests {
             }
             server.poll_bytes();
             asked += 1;
-            // Far more than the limit with some data in between.
+            // Far more than the limit, with some data in between.
             if asked % 5000 == 0 && asked <= 15_000 {
                 assert_eq!(client.write(b"data"), Ok(4));
                 pass(&mut client, &mut server);

@@ -4,7 +4,7 @@ use openssl::error::{Error as OpensslError, ErrorStack};
 use openssl::ssl::{ErrorCode, SslRef};
 use openssl::x509::X509VerifyResult;
 
-/// Reason why a connection failed. The reasons are OpenSSL's words, fixed texts.
+/// Reason why a connection failed. The texts are OpenSSL's fixed reason strings.
 ///
 /// An alert for the peer may be left in [`Conn::poll_bytes`](crate::Conn::poll_bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,27 +15,27 @@ pub enum TlsError {
     Alert(u8),
     /// The peer broke the protocol, or somebody changed its bytes.
     Protocol(&'static str),
-    /// The two sides have no version, cipher, group, signature or application protocol in common.
+    /// The two sides share no version, cipher, group, signature algorithm or application protocol.
     Unsupported(&'static str),
     /// The peer sent more than it may.
     Limit(&'static str),
     /// The transport ended without the peer's close_notify: what was received may be cut short
     /// (RFC 8446 section 6.1).
     Truncated,
-    /// A call that makes no sense here, or with these arguments.
+    /// A call that is invalid in this state, or with these arguments.
     Misuse(&'static str),
-    /// OpenSSL failed by itself, for want of memory or randomness.
+    /// OpenSSL itself failed, for lack of memory or randomness.
     Internal(&'static str),
 }
 
-/// Party that has to change something so that it works.
+/// Party that has to change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The peer.
     Peer,
-    /// Either side: they do not fit together.
+    /// Either side: they are incompatible.
     Both,
-    /// The transport below TLS.
+    /// The layer below TLS.
     Transport,
     /// The program that uses this crate.
     Caller,
@@ -43,23 +43,23 @@ pub enum Fault {
     Machine,
 }
 
-/// Fault of a certificate.
+/// Reason why a certificate is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateFault {
     /// Its time is over.
     Expired,
-    /// Its time has not come, or the clock is wrong.
+    /// It is not valid yet, or the clock is wrong.
     NotYetValid,
     /// It is for other names.
     Name,
-    /// Nobody whom we trust vouches for it.
+    /// Its issuer is unknown.
     Untrusted,
-    /// Something else, by OpenSSL's number (`X509_V_ERR_*`).
+    /// Another fault, as OpenSSL's number (`X509_V_ERR_*`).
     Other(i32),
 }
 
 impl TlsError {
-    /// Returns the party that has to change something so that it works.
+    /// Returns the party that has to change something.
     #[must_use]
     pub const fn fault(self) -> Fault {
         match self {
@@ -73,7 +73,7 @@ impl TlsError {
         }
     }
 
-    /// Translates the error of an OpenSSL operation, with the connection it was about.
+    /// Converts an error from OpenSSL on connection `ssl`.
     pub(crate) fn from_openssl(error: &openssl::ssl::Error, ssl: &SslRef) -> Self {
         match error.code() {
             ErrorCode::ZERO_RETURN => Self::Alert(CLOSE_NOTIFY),
@@ -114,7 +114,7 @@ impl From<ErrorStack> for TlsError {
 }
 
 impl CertificateFault {
-    /// Translates `X509_V_ERR_*` of openssl/x509_vfy.h.
+    /// Converts `X509_V_ERR_*` of openssl/x509_vfy.h.
     pub(crate) const fn from_code(code: i32) -> Self {
         match code {
             9 => Self::NotYetValid,
@@ -135,10 +135,10 @@ impl fmt::Display for TlsError {
             }
             Self::Alert(number) => write!(f, "the peer sent the alert {number}"),
             Self::Protocol(words) => write!(f, "the peer broke the protocol: {words}"),
-            Self::Unsupported(words) => write!(f, "nothing in common with the peer: {words}"),
+            Self::Unsupported(words) => write!(f, "no parameters in common with the peer: {words}"),
             Self::Limit(words) => write!(f, "the peer sent too much: {words}"),
             Self::Truncated => f.write_str("the transport ended before TLS did"),
-            Self::Misuse(words) => write!(f, "used wrongly: {words}"),
+            Self::Misuse(words) => write!(f, "invalid use: {words}"),
             Self::Internal(words) => write!(f, "OpenSSL failed: {words}"),
         }
     }
@@ -150,7 +150,7 @@ impl fmt::Display for CertificateFault {
             Self::Expired => f.write_str("has expired"),
             Self::NotYetValid => f.write_str("is not valid yet"),
             Self::Name => f.write_str("is for another name"),
-            Self::Untrusted => f.write_str("is not vouched for by anybody trusted"),
+            Self::Untrusted => f.write_str("has an unknown issuer"),
             Self::Other(code) => write!(f, "is not accepted (X509_V_ERR {code})"),
         }
     }
@@ -158,44 +158,44 @@ impl fmt::Display for CertificateFault {
 
 impl std::error::Error for TlsError {}
 
-/// Reason why a context cannot be made of its configuration.
+/// Reason why a context cannot be built from its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {
-    /// A server without any certificate.
+    /// A server has no certificate.
     NoCertificate,
-    /// The chain or the key is no PEM of such a thing.
+    /// The chain or the key is not valid PEM.
     Pem(&'static str),
-    /// Certificate number so and so (from 0) cannot be used, mostly since its key is another one's.
+    /// The certificate with this index cannot be used, mostly because the key does not match.
     Certificate(usize, &'static str),
-    /// Certificate number so and so is for no name, and is not the first.
+    /// The certificate with this index has no names, and is not the first.
     NoNames(usize),
-    /// The groups are none that OpenSSL knows.
+    /// OpenSSL does not know the groups.
     Groups(&'static str),
-    /// The signature algorithms are none that OpenSSL knows.
+    /// OpenSSL does not know the signature algorithms.
     SignatureAlgorithms(&'static str),
-    /// The lowest version is above the highest.
+    /// The minimum version is above the maximum.
     Versions,
-    /// An application protocol has no byte, or more than 255.
+    /// An application protocol is empty or longer than 255 bytes.
     Alpn,
-    /// The trusted certificates are no PEM of any.
+    /// The trusted certificates are not valid PEM.
     Roots(&'static str),
     /// More tickets than [`TICKETS_MAX`](crate::limits::TICKETS_MAX).
     Tickets,
     /// More early data than [`EARLY_DATA_MAX`](crate::limits::EARLY_DATA_MAX).
     EarlyData,
-    /// Early data and client certificates do not go together here.
+    /// Early data and client certificates cannot be combined.
     EarlyDataAndClientAuth,
-    /// Tickets of other programs do not say which client certificates were asked for.
+    /// Tickets of other programs do not record which client certificates were requested.
     ForeignTicketsAndClientAuth,
-    /// Cookies live for a second at least and
-    /// [`COOKIE_LIFE_MAX`](headstart_proto::limits::COOKIE_LIFE_MAX) at most.
+    /// A cookie's lifetime is below a second or above
+    /// [`COOKIE_LIFE_MAX`](headstart_proto::limits::COOKIE_LIFE_MAX).
     CookieLife,
-    /// OpenSSL failed by itself.
+    /// OpenSSL itself failed.
     Openssl(&'static str),
 }
 
 impl ConfigError {
-    /// Returns advice on what to do about it.
+    /// Returns advice for the user.
     #[must_use]
     pub const fn hint(self) -> &'static str {
         match self {
@@ -218,7 +218,7 @@ impl ConfigError {
                 "share tickets with other programs, or ask for client certificates, not both"
             }
             Self::CookieLife => "an hour is enough for most clients",
-            Self::Openssl(_) => "is there memory and randomness?",
+            Self::Openssl(_) => "check that memory and randomness are available",
         }
     }
 }
@@ -233,7 +233,7 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCertificate => f.write_str("a server needs a certificate"),
-            Self::Pem(words) => write!(f, "no certificate or key: {words}"),
+            Self::Pem(words) => write!(f, "invalid certificate or key: {words}"),
             Self::Certificate(number, words) => {
                 write!(f, "certificate number {} cannot be used: {words}", number + 1)
             }
@@ -248,10 +248,10 @@ impl fmt::Display for ConfigError {
                 write!(f, "at most {} bytes of early data", crate::limits::EARLY_DATA_MAX)
             }
             Self::EarlyDataAndClientAuth => {
-                f.write_str("early data is not taken where clients show certificates")
+                f.write_str("early data is not accepted with client certificates")
             }
             Self::ForeignTicketsAndClientAuth => f.write_str(
-                "tickets are not shared with other programs where clients show certificates",
+                "tickets are not shared with other programs when clients show certificates",
             ),
             Self::CookieLife => f.write_str("cookies live between a second and eight hours"),
             Self::Openssl(words) => write!(f, "OpenSSL failed: {words}"),
@@ -261,24 +261,25 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The first that TLS itself says; below it may lie what a parser said of the peer's bytes.
+/// Returns the first error from TLS itself; below it may lie a parser's error about the peer's
+/// bytes.
 fn telling(stack: &ErrorStack) -> Option<&OpensslError> {
     let errors = stack.errors();
     errors.iter().find(|error| error.library_code() == LIBRARY_SSL).or_else(|| errors.first())
 }
 
-/// Empties OpenSSL's list of this thread: what an earlier operation, of another connection or
-/// another library too, has left there would be taken for the next one's.
+/// Clears this thread's OpenSSL error queue. Otherwise the next operation would report the errors
+/// left there by an earlier one, even of another connection or library.
 pub(crate) fn forget_errors() {
     drop(ErrorStack::get());
 }
 
-/// Returns OpenSSL's first words.
+/// Returns OpenSSL's first reason.
 pub(crate) fn words(stack: &ErrorStack) -> &'static str {
     stack.errors().first().and_then(OpensslError::reason).unwrap_or("unknown reason")
 }
 
-/// Number of the alert by which a peer ends its stream in good order.
+/// Number of the alert with which a peer closes its stream.
 const CLOSE_NOTIFY: u8 = 0;
 
 /// `ERR_LIB_SSL` of openssl/err.h.
@@ -287,15 +288,15 @@ const LIBRARY_SSL: i32 = 20;
 /// Numbers of openssl/sslerr.h and openssl/err.h.
 mod reason {
     pub(super) const CERTIFICATE_VERIFY_FAILED: i32 = 134;
-    /// A client that shows no certificate where one is required.
+    /// A client showed no certificate where one is required.
     pub(super) const NO_CERTIFICATE: i32 = 199;
     pub(super) const UNEXPECTED_EOF: i32 = 294;
 
-    /// Added to the number of an alert that was received (`SSL_AD_REASON_OFFSET`).
+    /// Offset added to the number of a received alert (`SSL_AD_REASON_OFFSET`).
     pub(super) const ALERTS: i32 = 1000;
 
-    /// Above are reasons with a flag (`ERR_RFLAGS_OFFSET`): of OpenSSL itself, not of what a peer
-    /// did.
+    /// Maximum of the plain reasons. Those above carry a flag (`ERR_RFLAGS_OFFSET`): OpenSSL's own
+    /// failures, not caused by a peer.
     pub(super) const PLAIN: i32 = (1 << 18) - 1;
 
     /// `NO_SUITABLE_KEY_SHARE`, `NO_SUITABLE_SIGNATURE_ALGORITHM`, `HTTPS_PROXY_REQUEST`,
@@ -317,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_say_who_has_to_change_something() {
+    fn faults_name_the_responsible_party() {
         assert_eq!(TlsError::Certificate(CertificateFault::Expired).fault(), Fault::Peer);
         assert_eq!(TlsError::Unsupported("x").fault(), Fault::Both);
         assert_eq!(TlsError::Truncated.fault(), Fault::Transport);

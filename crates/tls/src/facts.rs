@@ -2,34 +2,34 @@ use std::fmt;
 
 use openssl::ssl::SslVersion;
 
-/// Negotiated parameters, as far as they are public: no secret is in them.
+/// Public results of a handshake; contains no secret.
 ///
-/// Before the handshake is done, or at a server before early data is taken, only what the
-/// ClientHello says is known.
+/// Before the handshake is done, or at a server before early data is accepted, it holds only the
+/// facts of the ClientHello.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The version of TLS.
     pub version: Option<Version>,
-    /// The cipher suite, by its name of the RFCs such as `TLS_AES_128_GCM_SHA256`.
+    /// The cipher suite, by its name in the RFCs such as `TLS_AES_128_GCM_SHA256`.
     pub cipher: Option<&'static str>,
-    /// The group of the key exchange, by OpenSSL's name such as `X25519MLKEM768`; none if there was
-    /// no exchange.
+    /// The key exchange group, by OpenSSL's name such as `X25519MLKEM768`; `None` without a key
+    /// exchange.
     pub group: Option<String>,
     /// The application protocol (RFC 7301).
     pub alpn: Option<Vec<u8>>,
-    /// The host name that the client asked for, in small letters; none if it asked for none, or for
-    /// an address.
+    /// The host name that the client asked for, in lower case; `None` if it asked for none, or an
+    /// address.
     pub server_name: Option<String>,
     /// True if an earlier session was resumed.
     pub resumed: bool,
-    /// Outcome of early data.
+    /// Fate of the early data.
     pub early_data: EarlyData,
-    /// Number of the client's first bytes that were early data: those that a server's
-    /// [`read`](crate::Conn::read) has given so far, or that a client has written.
+    /// Number of the client's first bytes that were early data: those a server's
+    /// [`read`](crate::Conn::read) has returned so far, or a client has written.
     ///
-    /// They may have been replayed (RFC 8446 section 8), and if refused they have to be sent again.
+    /// They may have been replayed (RFC 8446 section 8), and if refused have to be sent again.
     pub early_bytes: u64,
-    /// The peer's own certificate in DER; none if it showed none.
+    /// The peer's own certificate in DER; `None` if it showed none.
     pub peer_certificate: Option<Vec<u8>>,
     /// True if the client asked for Fast Open cookies.
     pub fop_requested: bool,
@@ -70,21 +70,20 @@ impl fmt::Display for Version {
     }
 }
 
-/// Outcome of early data (RFC 8446 section 2.3).
+/// Fate of the early data (RFC 8446 section 2.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EarlyData {
     /// The client sent none.
     #[default]
     None,
-    /// The server did not take it; the client sends it again, if that is what the application
-    /// wants.
+    /// The server refused it; the client may send it again, if the application wants that.
     Refused,
-    /// The server took it.
+    /// The server accepted it.
     Accepted,
 }
 
 impl EarlyData {
-    /// Translates `SSL_EARLY_DATA_*` of openssl/ssl.h.
+    /// Converts `SSL_EARLY_DATA_*` of openssl/ssl.h.
     pub(crate) const fn from_status(status: i32) -> Self {
         match status {
             1 => Self::Refused,

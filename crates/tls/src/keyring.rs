@@ -1,14 +1,13 @@
-//! The key ring of a site: what its tickets and cookies are made with.
+//! The key ring of a site: the secrets behind its tickets and cookies.
 //!
-//! A ring holds three epochs: the one in use, the one before and the one to come. Each is an
-//! independent random secret, from which HKDF derives a key for each [`Purpose`]. Tickets and
-//! cookies are made with the current epoch and taken with any, so that servers need not change in
-//! the same instant; the secret of an epoch is wiped when it leaves `previous`. `docs/fop.md`
-//! specifies the keys.
+//! A ring holds three epochs: the current, the previous and the next one. Each is an independent
+//! random secret, from which HKDF derives a key for each [`Purpose`]. The current epoch makes
+//! tickets and cookies, and any epoch verifies them, so that servers need not rotate at the same
+//! instant; the secret of an epoch is wiped when it leaves `previous`. `docs/fop.md` specifies the
+//! keys.
 //!
 //! All edges of a site have the same ring: in a file, see [`KeyRing::load`] and [`KeyFile`]; sealed
-//! by a [`FleetKey`] at a place that need not be trusted, see [`KeyRing::seal`]; or one alone in
-//! memory.
+//! by a [`FleetKey`] in untrusted storage, see [`KeyRing::seal`]; or, on a single edge, in memory.
 
 mod epoch;
 mod export;
@@ -32,41 +31,41 @@ pub use fleet::{FLEET_FILE_MAX, Fleet, FleetFault, FleetFileError, FleetKey};
 pub use sealed::{Newest, RingRefused, SEALED_MAX, SealFault, Sealed};
 pub use text::{Role, TextError, TextFault};
 
-/// Default time that an epoch is current: half a day.
+/// Default time during which an epoch is current: half a day.
 ///
-/// Its secret then exists for a day and a half. Who gets hold of it can read early data and TLS 1.2
-/// sessions of that time, and nothing older.
+/// Its secret then exists for a day and a half. A thief of the secret can read early data and TLS
+/// 1.2 sessions of that time, and nothing older.
 pub const PERIOD: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// An epoch is current for this long at least.
+/// Minimum time during which an epoch is current.
 ///
-/// What an epoch made is taken for one period after it ended; with less than the usual life of a
-/// cookie, cookies would end early.
+/// Tickets and cookies of an epoch are accepted for one period after its end; with a period below
+/// the usual life of a cookie, cookies would end early.
 pub const PERIOD_MIN: Duration = headstart_proto::limits::COOKIE_LIFE;
 
-/// An epoch is current for this long at most: a ticket may not live longer than 7 days (RFC 8446
-/// section 4.6.1).
+/// Maximum time during which an epoch is current: a ticket may not live longer than 7 days (RFC
+/// 8446 section 4.6.1).
 pub const PERIOD_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The epochs of a site; their ids and secrets differ.
 #[derive(Clone, Debug)]
 pub struct KeyRing {
-    /// The epoch before; `None` in a new ring.
+    /// The epoch that was current before; `None` in a new ring.
     pub previous: Option<Epoch>,
-    /// The epoch that tickets and cookies are made with.
+    /// The epoch that makes tickets and cookies.
     pub current: Epoch,
-    /// The next epoch, known beforehand.
+    /// The epoch that will be current, known in advance.
     pub next: Epoch,
-    /// Time that an epoch is current; whole seconds. No ticket should live longer.
+    /// Time during which an epoch is current; whole seconds. No ticket should live longer.
     pub period: Duration,
 }
 
 impl KeyRing {
-    /// A new ring, whose current epoch starts `now`. Fractions of a second of `period` are dropped.
+    /// Creates a ring whose current epoch starts `now`. Drops fractions of a second of `period`.
     ///
     /// # Errors
-    /// [`KeyRingError::Period`] outside [`PERIOD_MIN`] and [`PERIOD_MAX`]; no randomness, or no
-    /// OpenSSL.
+    /// [`KeyRingError::Period`] outside [`PERIOD_MIN`] to [`PERIOD_MAX`]; a failure of randomness
+    /// or OpenSSL.
     pub fn generate(now: UnixSeconds, period: Duration) -> Result<Self, KeyRingError> {
         let period = Duration::from_secs(period.as_secs());
         if !(PERIOD_MIN..=PERIOD_MAX).contains(&period) {
@@ -81,13 +80,13 @@ impl KeyRing {
         })
     }
 
-    /// The ring one step on: next becomes current `now`, whether that is due or not.
+    /// Returns the ring after one rotation: next becomes current `now`, whether that is due or not.
     ///
-    /// Servers that have the old ring and servers that have the new one take each other's tickets
-    /// and cookies, but for those that the old `previous` made.
+    /// Servers with the old ring and servers with the new one accept each other's tickets and
+    /// cookies, except those that the old `previous` made.
     ///
     /// # Errors
-    /// No randomness, or no OpenSSL.
+    /// A failure of randomness or OpenSSL.
     pub fn rotated(&self, now: UnixSeconds) -> Result<Self, KeyRingError> {
         let mut current = self.next.clone();
         current.from = now;
@@ -99,33 +98,33 @@ impl KeyRing {
         })
     }
 
-    /// When the ring should be rotated.
+    /// Returns the time at which the ring should be rotated.
     #[must_use]
     pub fn rotation_due(&self) -> UnixSeconds {
         self.current.from + self.period
     }
 
-    /// Returns true if it should be rotated now.
+    /// Returns true if the ring should be rotated now.
     ///
-    /// Also if it starts more than a period ahead: the clock was wrong then, and nobody would
-    /// rotate it for as long as it was ahead.
+    /// Also if it starts more than a period ahead: then the clock was wrong, and without this the
+    /// ring would not rotate for as long as the clock was ahead.
     #[must_use]
     pub fn is_due(&self, now: UnixSeconds) -> bool {
         now >= self.rotation_due() || self.current.from > now + self.period
     }
 
-    /// The epoch of that id, which a ticket names.
+    /// Returns the epoch with that id, which a ticket names.
     #[must_use]
     pub fn epoch(&self, id: u8) -> Option<&Epoch> {
         self.epochs().find(|epoch| epoch.id == id)
     }
 
-    /// All epochs, the current one first.
+    /// Returns all epochs, the current one first.
     pub fn epochs(&self) -> impl Iterator<Item = &Epoch> {
         [&self.current].into_iter().chain(&self.previous).chain([&self.next])
     }
 
-    /// The keys of Fast Open cookies.
+    /// Returns the keys of Fast Open cookies.
     #[must_use]
     pub fn cookies(&self) -> CookieRing {
         CookieRing {
@@ -135,7 +134,7 @@ impl KeyRing {
         }
     }
 
-    /// The masks of route tags in a fleet.
+    /// Returns the masks of route tags in a fleet.
     #[must_use]
     pub fn routes(&self) -> RouteRing {
         RouteRing {
@@ -145,10 +144,10 @@ impl KeyRing {
         }
     }
 
-    /// The id of the epoch that follows next.
+    /// Returns the id of the epoch after next.
     fn free_id(&self) -> u8 {
         let id = self.next.id.wrapping_add(1);
-        // Only a file written by hand has ids that do not follow each other.
+        // Only a hand-written file has ids that do not follow each other.
         if id == self.current.id { id.wrapping_add(1) } else { id }
     }
 }
@@ -158,7 +157,7 @@ impl KeyRing {
 pub enum KeyRingError {
     /// The period is shorter than [`PERIOD_MIN`] or longer than [`PERIOD_MAX`].
     Period,
-    /// The operating system gave no random bytes.
+    /// The operating system returned no random bytes.
     Random,
     /// OpenSSL derived no keys: it is out of memory, or was built without HKDF.
     Derive,
@@ -167,7 +166,7 @@ pub enum KeyRingError {
 impl fmt::Display for KeyRingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Period => "keys are renewed every hour at most and every 7 days at least",
+            Self::Period => "the rotation period must be between an hour and 7 days",
             Self::Random => "the operating system gave no random bytes",
             Self::Derive => "OpenSSL could not derive keys",
         })

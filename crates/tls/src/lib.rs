@@ -1,14 +1,15 @@
-//! TLS by OpenSSL without IO, and the keys that all servers of a site share.
+//! TLS with OpenSSL and without IO, and the keys that all servers of a site share.
 //!
-//! * [`ServerContext`] and [`ClientContext`] hold what connections have in common and make them.
+//! * [`ServerContext`] and [`ClientContext`] hold the shared state of connections and create them.
 //! * [`Conn`] is one connection: ciphertext in and out, plain bytes in and out.
-//! * [`LinkContext`] makes those between the edges of a fleet, which know each other by a key.
-//! * [`keyring`] holds the secrets that tickets and cookies are made with.
-//! * [`limits`] names every bound; [`wire`] reads what OpenSSL does not read for us.
+//! * [`LinkContext`] creates connections between the edges of a fleet, which authenticate by a key.
+//! * [`keyring`] holds the secrets behind tickets and cookies.
+//! * [`limits`] names every limit; [`wire`] parses what OpenSSL does not parse for us.
 //!
-//! Early data is taken with stateless tickets, once each ([`ReplayFilter`]). Tickets of TLS 1.3
-//! start with a Fast Open cookie where a server hands them out, and clients that ask get cookies in
-//! an extension too. Sessions are bytes that can be kept and offered elsewhere ([`Session`]).
+//! Servers accept early data with stateless tickets, once each ([`ReplayFilter`]). If a server
+//! hands out Fast Open cookies, its TLS 1.3 tickets start with one, and clients that ask get
+//! cookies in an extension too. Sessions are bytes that can be stored elsewhere and offered later
+//! ([`Session`]).
 //!
 //! OpenSSL reads the wall clock itself, for certificates and tickets.
 

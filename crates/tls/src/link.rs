@@ -1,10 +1,10 @@
 //! TLS between the edges of a fleet.
 //!
 //! Both sides prove that they have the fleet key, by an external pre-shared key (RFC 8446 section
-//! 2.2, with an ephemeral key exchange, so that who steals the key later reads nothing of before).
-//! No certificates: the key is on every edge anyway and already makes whoever has it one of them;
-//! certificates would add an authority, names and an expiry, of which each could fail, and would
-//! keep nobody out whom the key lets in.
+//! 2.2, with an ephemeral key exchange, so that a later theft of the key reveals nothing from
+//! before). There are no certificates: the key is on every edge anyway and already makes its holder
+//! one of them. Certificates would add an authority, names and an expiry, each of which could fail,
+//! and would keep out nobody whom the key lets in.
 
 use std::fmt;
 
@@ -19,34 +19,34 @@ use crate::facts::Version;
 use crate::keyring::{FleetKey, LINK};
 use crate::settings::Settings;
 
-/// Name of the key on the wire; the same for all fleets, so that it tells nothing.
+/// Identity of the key on the wire; the same for all fleets, so that it reveals nothing.
 const IDENTITY: &[u8] = b"headstart edge";
 
-/// OpenSSL takes a key from the callbacks for SHA-256 (SSL_CTX_set_psk_client_callback(3)), so the
-/// suite has to be one of these.
+/// OpenSSL uses keys from the callbacks with SHA-256 (SSL_CTX_set_psk_client_callback(3)), so the
+/// suite has to use that.
 const SUITE: &str = "TLS_AES_128_GCM_SHA256";
 
-/// Makes connections between the edges of a fleet.
+/// Creates connections between the edges of a fleet.
 pub struct LinkContext {
     client: SslContext,
     server: SslContext,
 }
 
 impl LinkContext {
-    /// Makes the link of the fleet with this key.
+    /// Creates the context of the fleet with this key.
     ///
     /// # Errors
-    /// OpenSSL failed by itself.
+    /// OpenSSL itself failed.
     pub fn new(key: &FleetKey) -> Result<Self, ConfigError> {
         forget_errors();
         let key = key.derive(LINK).map_err(|_| ConfigError::Openssl("no key derived"))?;
         Ok(Self { client: client(key.clone())?, server: server(key)? })
     }
 
-    /// A connection to another edge.
+    /// Opens a connection to another edge.
     ///
     /// # Errors
-    /// [`TlsError::Internal`]: no memory.
+    /// [`TlsError::Internal`]: out of memory.
     pub fn connect(&self) -> Result<Conn, TlsError> {
         forget_errors();
         let mut ssl = Ssl::new(&self.client)?;
@@ -54,11 +54,10 @@ impl LinkContext {
         Conn::new(ssl, Side::Link)
     }
 
-    /// A connection that another edge has opened, or somebody who is none: then the handshake
-    /// fails.
+    /// Accepts a connection from another edge. If anyone else opened it, the handshake fails.
     ///
     /// # Errors
-    /// [`TlsError::Internal`]: no memory.
+    /// [`TlsError::Internal`]: out of memory.
     pub fn accept(&self) -> Result<Conn, TlsError> {
         forget_errors();
         let mut ssl = Ssl::new(&self.server)?;
@@ -75,7 +74,7 @@ impl fmt::Debug for LinkContext {
 
 fn client(key: Zeroizing<[u8; 32]>) -> Result<SslContext, ConfigError> {
     let mut tls = common(SslMethod::tls_client())?;
-    // No certificate can be shown instead: nobody is trusted to vouch for one.
+    // No certificate can replace the key: there are no trusted issuers.
     tls.set_verify(SslVerifyMode::PEER);
     tls.set_psk_client_callback(move |_, _, identity, psk| {
         let room = identity.get_mut(..=IDENTITY.len());
@@ -110,7 +109,7 @@ fn common(method: SslMethod) -> Result<SslContextBuilder, ConfigError> {
     Ok(tls)
 }
 
-/// The length of the key, if there is room for it.
+/// Copies the key if there is room for it, and returns its length.
 fn put_key(room: &mut [u8], key: &[u8; 32]) -> usize {
     match room.get_mut(..key.len()) {
         Some(room) => {
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
     use crate::conn::{Progress, Read};
 
-    /// Passes bytes both ways until neither side has any; how far each is.
+    /// Passes bytes both ways until neither side has any; returns the progress of each.
     fn settle(ends: [&mut Conn; 2]) -> [Result<Progress, TlsError>; 2] {
         let [a, b] = ends;
         loop {
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_of_one_fleet_know_each_other() {
+    fn edges_of_one_fleet_connect() {
         let key = FleetKey::generate().unwrap();
         let (mut a, mut b) = (context(&key).connect().unwrap(), context(&key).accept().unwrap());
         assert_eq!(settle([&mut a, &mut b]), [Ok(Progress::Done), Ok(Progress::Done)]);
@@ -162,7 +161,7 @@ mod tests {
         let mut room = [0; 16];
         assert_eq!(b.read(&mut room).unwrap(), Read::Bytes(6));
         assert_eq!(&room[..6], b"joined");
-        // External keys leave resumption no place, and the exchange is ephemeral.
+        // External keys leave no room for resumption, and the exchange is ephemeral.
         let facts = a.facts();
         assert_eq!(facts.version, Some(Version::Tls13));
         assert!(facts.group.is_some() && facts.peer_certificate.is_none(), "{facts:?}");
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_gets_in_and_nobody_else_is_believed() {
+    fn edges_of_another_fleet_are_refused_on_both_sides() {
         let (ours, theirs) = (FleetKey::generate().unwrap(), FleetKey::generate().unwrap());
         for (client, server) in [(&ours, &theirs), (&theirs, &ours)] {
             let mut a = context(client).connect().unwrap();
@@ -180,8 +179,7 @@ mod tests {
         }
     }
 
-    /// A client without any key, such as a scanner; and a server that shows a certificate instead
-    /// of the key.
+    /// Connects a client without a key, such as a scanner.
     #[test]
     fn without_the_key_there_is_no_connection() {
         use crate::client::{ClientConfig, ClientContext, Trust};

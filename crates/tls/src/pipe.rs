@@ -1,10 +1,10 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::mem;
 
-/// The transport as OpenSSL sees it: what has arrived, and what has to be sent.
+/// The transport as OpenSSL sees it: the bytes that have arrived, and those to send.
 ///
-/// Reading from it would block where nothing has arrived; writing to it never does. What bounds it
-/// is that callers hand in more only when OpenSSL has taken what there was, and
+/// Reads block while nothing has arrived; writes never do. Its size is limited because callers hand
+/// in more only when OpenSSL has taken everything, and by
 /// [`OUTPUT_MAX`](crate::limits::OUTPUT_MAX).
 #[derive(Default)]
 pub(crate) struct Pipe {
@@ -12,12 +12,12 @@ pub(crate) struct Pipe {
     taken: usize,
     ended: bool,
     leaving: Vec<u8>,
-    /// Bytes that OpenSSL has taken since plain text last came of them.
+    /// Bytes that OpenSSL has taken since they last yielded plain text.
     fruitless: usize,
 }
 
 impl Pipe {
-    /// Bytes of the transport, in their order.
+    /// Appends bytes from the transport.
     pub(crate) fn push(&mut self, ciphertext: &[u8]) {
         if self.taken == self.arrived.len() {
             self.arrived.clear();
@@ -26,7 +26,7 @@ impl Pipe {
         self.arrived.extend_from_slice(ciphertext);
     }
 
-    /// Nothing more will arrive.
+    /// Reports that nothing more will arrive.
     pub(crate) const fn end(&mut self) {
         self.ended = true;
     }
@@ -36,22 +36,22 @@ impl Pipe {
         self.taken < self.arrived.len() || self.ended
     }
 
-    /// Takes the bytes to be sent, if there are any.
+    /// Takes the bytes to send, if any.
     pub(crate) fn take_leaving(&mut self) -> Option<Vec<u8>> {
         (!self.leaving.is_empty()).then(|| mem::take(&mut self.leaving))
     }
 
-    /// Notes that what was taken has given plain text.
+    /// Reports that the bytes taken have yielded plain text.
     pub(crate) const fn bore_fruit(&mut self) {
         self.fruitless = 0;
     }
 
-    /// Bytes that were taken since, or since the start.
+    /// Returns the number of bytes taken since then, or since the start.
     pub(crate) const fn fruitless(&self) -> usize {
         self.fruitless
     }
 
-    /// Bytes that wait to be sent.
+    /// Returns the number of bytes that wait to be sent.
     pub(crate) const fn leaving(&self) -> usize {
         self.leaving.len()
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_out_in_their_order_and_then_a_read_would_block() {
+    fn bytes_come_out_in_order_and_then_reads_block() {
         let mut pipe = Pipe::default();
         let mut room = [0; 4];
         assert_eq!(pipe.read(&mut room).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_not_kept() {
+    fn bytes_taken_are_dropped() {
         let mut pipe = Pipe::default();
         for _ in 0..1000 {
             pipe.push(&[0; 1000]);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_without_fruit_are_counted() {
+    fn bytes_without_plain_text_are_counted() {
         let mut pipe = Pipe::default();
         pipe.push(&[0; 10]);
         assert_eq!(pipe.fruitless(), 0, "not taken yet");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_was_written_leaves_at_once() {
+    fn all_written_bytes_leave_at_once() {
         let mut pipe = Pipe::default();
         assert_eq!(pipe.take_leaving(), None);
         pipe.write_all(b"ab").unwrap();

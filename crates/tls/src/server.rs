@@ -23,52 +23,52 @@ pub use config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBindi
 pub use replay::{FirstSeen, MemoryFilter, NoEarlyData, ReplayFilter};
 use serving::Serving;
 
-/// Common state of a server's connections.
+/// Shared state of a server's connections.
 pub struct ServerContext {
     serving: RwLock<Arc<Serving>>,
 }
 
 impl ServerContext {
-    /// A server of this configuration.
+    /// Creates a server with this configuration.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// A fault of the configuration.
     pub fn new(config: &ServerConfig) -> Result<Self, ConfigError> {
         Ok(Self { serving: RwLock::new(Arc::new(Serving::new(config)?)) })
     }
 
-    /// Serves new connections by another configuration; those that run keep theirs.
+    /// Serves new connections with another configuration; open connections keep theirs.
     ///
-    /// Sessions stay good as far as the key ring is the same.
+    /// Sessions stay valid as far as the key ring stays the same.
     ///
     /// # Errors
-    /// What is wrong with the configuration; then the earlier one stays.
+    /// A fault of the configuration; the old one then stays.
     pub fn replace(&self, config: &ServerConfig) -> Result<(), ConfigError> {
         let serving = Arc::new(Serving::new(config)?);
         let mut place = self.serving.write().unwrap_or_else(PoisonError::into_inner);
         let earlier = mem::replace(&mut *place, serving);
-        // Connections are accepted again before it is taken apart.
+        // Accept connections again before dropping the old configuration.
         drop(place);
         drop(earlier);
         Ok(())
     }
 
-    /// A connection that a client at `peer` has opened `now`. Cookies are for that address, and
+    /// Accepts a connection that a client at `peer` opened `now`. Cookies are for that address, and
     /// their life starts at that time; sessions end
     /// [`RESUMPTION_LIFE`](crate::limits::RESUMPTION_LIFE) after their full handshake.
     ///
     /// # Errors
-    /// [`TlsError::Internal`]: no memory.
+    /// [`TlsError::Internal`]: out of memory.
     pub fn accept(&self, peer: IpAddr, now: UnixSeconds) -> Result<Conn, TlsError> {
         self.accept_first(peer, now, None)
     }
 
-    /// As [`accept`](Self::accept), of a connection about whose ClientHello a filter was asked
-    /// before: if it says that it is the `first`, its early data may be taken without asking
-    /// [`ReplayFilter::is_first`].
+    /// Accepts a connection as [`accept`](Self::accept) does, after the caller has asked a filter
+    /// about its ClientHello: if the answer was `first`, its early data may be accepted without
+    /// calling [`ReplayFilter::is_first`].
     ///
     /// # Errors
-    /// [`TlsError::Internal`]: no memory.
+    /// [`TlsError::Internal`]: out of memory.
     pub fn accept_first(
         &self,
         peer: IpAddr,

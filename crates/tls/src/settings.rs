@@ -13,19 +13,20 @@ use crate::facts::Version;
 use crate::ffi;
 use crate::wire::normal_name;
 
-/// Gets lines in the format of NSS key logs, with which captures can be decrypted.
+/// Receives lines in the format of NSS key logs, with which captures can be decrypted.
 ///
-/// Whoever sees them reads the connections; there are none unless a configuration asks for them.
+/// Anyone who sees them can read the connections; there are none unless a configuration asks for
+/// them.
 pub type KeyLog = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Cipher suites of TLS 1.2: authenticated encryption and forward secrecy (RFC 9325 section 4.2).
 const CIPHERS: &str = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
-/// `SSL_OP_NO_ANTI_REPLAY` of openssl/ssl.h: tickets stay stateless with early data, and what
-/// has been seen is remembered by our own filter.
+/// `SSL_OP_NO_ANTI_REPLAY` of openssl/ssl.h: tickets stay stateless with early data, and our own
+/// filter is the replay cache.
 const NO_ANTI_REPLAY: SslOptions = SslOptions::from_bits_retain(1 << 24);
 
-/// Settings that both sides have to settle.
+/// Settings common to both sides.
 pub(crate) struct Settings<'a> {
     pub(crate) groups: Option<&'a str>,
     pub(crate) signature_algorithms: Option<&'a str>,
@@ -34,7 +35,7 @@ pub(crate) struct Settings<'a> {
 }
 
 impl Settings<'_> {
-    /// A context with these settings.
+    /// Creates a context with these settings.
     pub(crate) fn context(&self, method: SslMethod) -> Result<SslContextBuilder, ConfigError> {
         let (lowest, highest) = self.versions;
         if lowest > highest {
@@ -78,12 +79,12 @@ impl Settings<'_> {
     }
 }
 
-/// A text that C can take.
+/// Returns the text if C can represent it.
 fn text(text: &str) -> Option<&str> {
     (!text.contains('\0')).then_some(text)
 }
 
-/// Application protocols in the form of ALPN: a byte of length before each (RFC 7301 section 3.1).
+/// Encodes application protocols for ALPN: a length byte before each (RFC 7301 section 3.1).
 pub(crate) fn alpn_wire(protocols: &[Vec<u8>]) -> Result<Vec<u8>, ConfigError> {
     let mut wire = Vec::new();
     for protocol in protocols {
@@ -96,7 +97,7 @@ pub(crate) fn alpn_wire(protocols: &[Vec<u8>]) -> Result<Vec<u8>, ConfigError> {
     Ok(wire)
 }
 
-/// Whom to trust, from PEM.
+/// Reads trust anchors from PEM.
 pub(crate) fn roots(pem: &[u8]) -> Result<(Vec<X509>, X509Store), ConfigError> {
     let unusable = |error: ErrorStack| ConfigError::Roots(words(&error));
     let roots = X509::stack_from_pem(pem).map_err(unusable)?;
@@ -120,11 +121,10 @@ pub struct CertifiedKey {
 }
 
 impl CertifiedKey {
-    /// Reads a chain in PEM, the own certificate first, and its key in PEM, without a password.
+    /// Reads a chain in PEM, its own certificate first, and its key in PEM, without a password.
     ///
     /// # Errors
-    /// [`ConfigError::Pem`]. Whether the two belong together is seen when a context is made of
-    /// them.
+    /// [`ConfigError::Pem`]. Creating a context checks that the two belong together.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, ConfigError> {
         forget_errors();
         let unusable = |error: ErrorStack| ConfigError::Pem(words(&error));
@@ -133,20 +133,19 @@ impl CertifiedKey {
             return Err(ConfigError::Pem("no certificate"));
         }
         let certificate = chain.remove(0);
-        // Without an answer of ours OpenSSL would ask for a password on the terminal.
+        // Without this answer OpenSSL would ask for a password on the terminal.
         let key = PKey::private_key_from_pem_passphrase(key, b"").map_err(unusable)?;
         let names = names(&certificate);
         Ok(Self { certificate, chain, key, names })
     }
 
-    /// The host names that the certificate is for, in small letters and sorted, wildcards as they
-    /// are.
+    /// Returns the host names of the certificate, in lower case and sorted, wildcards as they are.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Gives the certificate to a context.
+    /// Adds the certificate to a context.
     pub(crate) fn add_to(&self, tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
         let mut chain = Stack::new()?;
         for certificate in &self.chain {
@@ -156,14 +155,14 @@ impl CertifiedKey {
     }
 }
 
-/// Shows the names alone.
+/// Shows only the names.
 impl fmt::Debug for CertifiedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CertifiedKey").field("names", &self.names).finish_non_exhaustive()
     }
 }
 
-/// Names are those of subjectAltName (RFC 9525 section 4.1); the subject is not looked at.
+/// Returns the names of subjectAltName (RFC 9525 section 4.1); the subject is ignored.
 fn names(certificate: &X509Ref) -> Vec<String> {
     let mut names: Vec<_> = certificate
         .subject_alt_names()
@@ -181,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protocols_have_their_length_before_them() {
+    fn protocols_are_length_prefixed() {
         let wire = alpn_wire(&[b"h2".to_vec(), b"http/1.1".to_vec()]).unwrap();
         assert_eq!(wire, b"\x02h2\x08http/1.1");
         assert_eq!(alpn_wire(&[]).unwrap(), b"");
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pem_is_no_certificate() {
+    fn invalid_pem_is_refused() {
         assert!(matches!(CertifiedKey::from_pem(b"", b""), Err(ConfigError::Pem(_))));
         let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(matches!(CertifiedKey::from_pem(broken, b""), Err(ConfigError::Pem(_))));

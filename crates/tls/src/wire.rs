@@ -1,5 +1,5 @@
-//! Parsers for bytes that anybody can send: two extensions of a ClientHello before OpenSSL looks at
-//! them, and the data in a ticket.
+//! Parsers of our own for bytes that anybody can send: two extensions of a ClientHello before
+//! OpenSSL reads them, and the data in a ticket.
 //!
 //! The extension that carries cookies is [`OfferedCookie`](headstart_proto::cookie::OfferedCookie).
 
@@ -8,16 +8,16 @@ use openssl::sha::{Sha256, sha256};
 
 use crate::limits::NAME_MAX;
 
-/// The number of the extension server_name (RFC 6066 section 3).
+/// Number of the extension server_name (RFC 6066 section 3).
 pub const SERVER_NAME: u16 = 0;
 
-/// The number of the extension pre_shared_key (RFC 8446 section 4.2.11).
+/// Number of the extension pre_shared_key (RFC 8446 section 4.2.11).
 pub const PRE_SHARED_KEY: u16 = 41;
 
-/// The host name in an extension server_name, in small letters; none if it is malformed or no host
-/// name.
+/// Returns the host name in an extension server_name, in lower case; `None` if it is malformed or
+/// not a host name.
 ///
-/// OpenSSL judges the same bytes later, and ends the handshake where they are malformed.
+/// OpenSSL parses the same bytes later, and ends the handshake if they are malformed.
 #[must_use]
 pub fn server_name(extension: &[u8]) -> Option<String> {
     let (list, []) = prefixed16(extension)? else { return None };
@@ -27,7 +27,7 @@ pub fn server_name(extension: &[u8]) -> Option<String> {
     normal_name(std::str::from_utf8(name).ok()?)
 }
 
-/// A host name in small letters and without the root's dot; none if it cannot be one.
+/// Returns a host name in lower case and without the root's dot; `None` if it is invalid.
 #[must_use]
 pub fn normal_name(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);
@@ -35,8 +35,9 @@ pub fn normal_name(name: &str) -> Option<String> {
     (is_plain && (1..=NAME_MAX).contains(&name.len())).then(|| name.to_ascii_lowercase())
 }
 
-/// The hash of the first binder in an extension pre_shared_key: of one ClientHello and no other,
-/// and nobody without the session's key can make another that fits (RFC 8446 section 4.2.11.2).
+/// Returns the hash of the first binder in an extension pre_shared_key. A binder is unique to its
+/// ClientHello, and without the session's key nobody can make another that fits (RFC 8446 section
+/// 4.2.11.2).
 ///
 /// Early data belongs to the first key offered, whose binder is the first.
 #[must_use]
@@ -48,45 +49,45 @@ pub fn binder_hash(extension: &[u8]) -> Option<[u8; 32]> {
     (!binder.is_empty()).then(|| binder_key(binder))
 }
 
-/// Returns the key under which a binder is remembered.
+/// Returns the hash under which a binder is remembered.
 #[must_use]
 pub fn binder_key(binder: &[u8]) -> [u8; 32] {
     sha256(binder)
 }
 
-/// Two bytes of length, so many bytes, and what follows.
+/// Splits off two bytes of length and that many bytes; returns these and the rest.
 fn prefixed16(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u16::from_be_bytes(*length).into())
 }
 
-/// Data that a server writes into its tickets for itself, besides OpenSSL's; encrypted as all of
-/// it.
+/// Data that a server writes into its tickets for itself, besides OpenSSL's; encrypted with the
+/// rest.
 ///
 /// | at | length | field |
 /// |---|---|---|
-/// | 0 | 1 | 2, the version of this |
-/// | 1 | 16 | the scope of the filter that knows of early data with this ticket |
+/// | 0 | 1 | 2, the version of this format |
+/// | 1 | 16 | scope of the replay filter for early data with this ticket |
 /// | 17 | 16 | the start of a hash of the host name |
-/// | 33 | 8 | Unix time of the full handshake that the session comes from; big-endian |
+/// | 33 | 8 | Unix time of the full handshake behind the session; big-endian |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketData {
-    /// The filter that was in use when the ticket was made; see
+    /// Scope of the filter in use when the ticket was made; see
     /// [`ReplayFilter`](crate::ReplayFilter::scope).
     pub scope: [u8; 16],
-    /// [`name_hash`](Self::name_hash) of the host that the ticket was made for.
+    /// The [`name_hash`](Self::name_hash) of the host that the ticket was made for.
     pub name: [u8; 16],
-    /// When both sides last proved who they are, be it many resumptions ago.
+    /// Time at which both sides last proved their identity, possibly many resumptions ago.
     pub since: UnixSeconds,
 }
 
 impl TicketData {
-    /// Bytes of it.
+    /// Length in bytes.
     pub const LEN: usize = 41;
 
     const VERSION: u8 = 2;
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn emit(&self) -> [u8; Self::LEN] {
         let since = self.since.0.to_be_bytes();
@@ -96,7 +97,7 @@ impl TicketData {
         data
     }
 
-    /// Reads them; none if they are of another version or length.
+    /// Reads the bytes; `None` if the version or length is another.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (&Self::VERSION, rest) = bytes.split_first()? else { return None };
@@ -106,7 +107,7 @@ impl TicketData {
         Some(Self { scope: *scope, name: *name, since })
     }
 
-    /// Stands for a host name, or for none.
+    /// Returns a hash of a host name, or of its absence.
     #[must_use]
     pub fn name_hash(name: Option<&str>) -> [u8; 16] {
         let mut hash = Sha256::new();
@@ -130,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_none_are_none() {
+    fn invalid_names_are_none() {
         for cut in 0..NAMED.len() {
             assert_eq!(server_name(&NAMED[..cut]), None);
         }
         assert_eq!(server_name(b"\x00\x08\x01\x00\x05A.tEs"), None, "another type");
-        assert_eq!(server_name(b"\x00\x08\x00\x00\x05A.tEsX"), None, "bytes behind");
+        assert_eq!(server_name(b"\x00\x08\x00\x00\x05A.tEsX"), None, "trailing bytes");
         assert_eq!(server_name(b"\x00\x08\x00\x00\x05A\0tEs"), None, "a NUL");
         assert_eq!(server_name(b"\x00\x08\x00\x00\x05\xff.tEs"), None, "no text");
         assert_eq!(normal_name(""), None);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_binders_that_is_cut_has_none() {
+    fn a_truncated_list_of_binders_has_none() {
         for cut in 0..OFFERED.len() {
             assert_eq!(binder_hash(&OFFERED[..cut]), None, "{cut} bytes");
         }
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn ticket_data_comes_back() {
+    fn ticket_data_survives_a_round_trip() {
         let name = TicketData::name_hash(Some("a.test"));
         let data = TicketData { scope: [7; 16], name, since: UnixSeconds(0x0102_0304) };
         let bytes = data.emit();

@@ -337,16 +337,19 @@ fn what_is_no_ring_is_explained_without_showing_it() {
     let text = place.text();
     let lines: Vec<&str> = text.lines().collect();
     let cases = [
-        (String::new(), "line 1: this is no key ring"),
+        (String::new(), "line 1: this is not a key ring"),
         (
             text.replace("ring 1", "ring 2"),
-            "line 1: this is no key ring, or one of another version",
+            "line 1: this is not a key ring, or has another version",
         ),
-        (text.replace("period 43200", "period 60"), "line 2: keys are renewed every hour at most"),
+        (
+            text.replace("period 43200", "period 60"),
+            "line 2: the rotation period must be between an hour and 7 days",
+        ),
         (text.replace("current ", "currant "), "line 3: lines begin with"),
         (text.trim_end()[..text.len() - 3].to_owned(), "line 4: the secret is not 64 hex digits"),
         (lines[..3].join("\n"), "line 3: the period, the current or the next epoch is missing"),
-        (format!("{text}{}", lines[3]), "line 5: this role, number or secret was there before"),
+        (format!("{text}{}", lines[3]), "line 5: this role, number or secret is repeated"),
         ("#".repeat(5000), "is larger than a key ring can be"),
     ];
     for (text, words) in cases {

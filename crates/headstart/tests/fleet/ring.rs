@@ -133,7 +133,7 @@ fn a_reload_that_names_another_place_brings_no_older_keys() {
     moved.ask_bytes(&[b"SET", RING.as_bytes(), &first]);
     place(&moved.url());
     one.signal(Signal::HUP);
-    until("it is refused", || one.logged("is older than that in use") == 1);
+    until("it is refused", || one.logged("is older than the one in use") == 1);
     assert!(resumes(&site, &one, &other) && resumes(&site, &other, &one));
     assert_eq!(one.logged(FOUND), 2);
     moved.ask_bytes(&[b"SET", RING.as_bytes(), &redis.value(RING)]);
@@ -207,7 +207,7 @@ fn older_stale_foreign_and_malformed_rings_are_not_taken() {
     changed[11] ^= 1; // a later generation
     let text = foreign_text(now);
     for (value, why) in [
-        (&first, "is older than that in use"),
+        (&first, "is older than the one in use"),
         (&foreign, "was not sealed with this fleet key"),
         (&changed, "was not sealed with this fleet key"),
         (&b"no keys".to_vec(), "this is no sealed key ring"),

@@ -69,7 +69,7 @@ fn client_certificates_are_checked_at_the_start() {
     refused(&[&without_key], "others may use the key in ");
     let pem = files.write("both.pem", b"nothing", 0o600);
     let (a, b) = (format!("a={pem}"), format!("b={pem}"));
-    refused(&[&a], "no certificate or key");
+    refused(&[&a], "invalid certificate or key");
     refused(&["a"], "write NAME=FILE");
     let both: Vec<_> = ["pem", "key"]
         .iter()

@@ -1,4 +1,4 @@
-//! Each rule of the jar by itself; `tests/model.rs` holds them against a model.
+//! Each rule of the jar alone; `tests/model.rs` compares it with a model.
 
 use super::*;
 use crate::limits::HOST_MAX;
@@ -45,7 +45,7 @@ impl Bench {
 }
 
 #[test]
-fn what_is_put_is_taken_once() {
+fn a_cookie_is_taken_once() {
     let mut bench = Bench::new();
     assert_eq!(bench.take("a.example"), None);
     bench.put("a.example", 1, HOUR).unwrap();
@@ -63,7 +63,7 @@ fn a_host_has_one_spelling() {
 }
 
 #[test]
-fn names_at_the_limit_and_one_over() {
+fn limits_the_length_of_names() {
     let mut bench = Bench::new();
     let longest = "x".repeat(HOST_MAX);
     assert_eq!(bench.put(&longest, 1, HOUR), Ok(()));
@@ -72,7 +72,7 @@ fn names_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn the_cookie_that_ends_first_is_taken_first() {
+fn the_cookie_that_expires_first_is_taken_first() {
     let mut bench = Bench::new();
     for (number, hours) in [(2, 2), (3, 3), (1, 1)] {
         bench.put("a.example", number, HOUR * hours).unwrap();
@@ -82,7 +82,7 @@ fn the_cookie_that_ends_first_is_taken_first() {
 }
 
 #[test]
-fn the_end_at_the_limit_and_one_over() {
+fn a_cookie_is_not_taken_near_its_end() {
     let mut bench = Bench::new();
     assert_eq!(bench.put("a.example", 1, LAST_MOMENT), Err(NotKept::Lifetime));
     assert_eq!(bench.put("a.example", 1, Duration::ZERO), Err(NotKept::Lifetime));
@@ -95,7 +95,7 @@ fn the_end_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn nothing_lives_longer_than_a_cookie_may() {
+fn no_cookie_outlives_the_maximum() {
     let mut bench = Bench::new();
     bench.put("a.example", 1, COOKIE_LIFE_MAX * 1000).unwrap();
     bench.now += COOKIE_LIFE_MAX;
@@ -103,7 +103,7 @@ fn nothing_lives_longer_than_a_cookie_may() {
 }
 
 #[test]
-fn contexts_do_not_know_of_each_other() {
+fn contexts_are_isolated() {
     let mut bench = Bench::new();
     bench.put("a.example", 1, HOUR).unwrap();
     bench.context = Context::user(1001);
@@ -127,7 +127,7 @@ fn an_unknown_user_keeps_nothing() {
 }
 
 #[test]
-fn another_network_drops_what_was_got_before() {
+fn another_network_drops_the_cookies() {
     let address = network(2);
     let interface = Network { interface: 3, ..network(1) };
     let gateway = Network { gateway: None, ..network(1) };
@@ -137,12 +137,12 @@ fn another_network_drops_what_was_got_before() {
         let context = bench.context.clone();
         let elsewhere = Visit { host: "a.example", context: &context, network: other };
         assert_eq!(bench.jar.take(&elsewhere, bench.now), None);
-        assert_eq!(bench.take("a.example"), None, "nor when the machine is back");
+        assert_eq!(bench.take("a.example"), None, "still gone when the machine is back");
     }
 }
 
 #[test]
-fn a_visit_tells_whether_the_machine_moved_and_how_long_ago_the_last_one_was() {
+fn a_visit_reports_moves_and_the_age_of_the_last_visit() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
     let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
@@ -157,15 +157,15 @@ fn a_visit_tells_whether_the_machine_moved_and_how_long_ago_the_last_one_was() {
     assert_eq!(bench.jar.cookies(), 0);
     bench.jar.arrive(&visit(2), bench.now);
     bench.now += SECOND;
-    // To look for a cookie is no visit, and brings none.
+    // Looking for a cookie is not a visit, and brings none.
     assert_eq!(bench.jar.take(&visit(2), bench.now), None);
     bench.now += SECOND;
     assert_eq!(bench.jar.visit(&visit(2), bench.now), here(SECOND * 2));
 }
 
-/// As a browser's six connections to one host.
+/// Simulates a browser's six connections to one host.
 #[test]
-fn visits_that_begin_at_once_are_told_the_same() {
+fn simultaneous_visits_get_the_same_answer() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
     let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
@@ -181,7 +181,7 @@ fn visits_that_begin_at_once_are_told_the_same() {
 }
 
 #[test]
-fn what_arrives_from_a_network_that_was_left_counts_for_nothing() {
+fn arrivals_from_a_network_that_was_left_are_ignored() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
     let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
@@ -196,7 +196,7 @@ fn what_arrives_from_a_network_that_was_left_counts_for_nothing() {
 }
 
 #[test]
-fn what_was_got_on_a_network_that_was_left_is_dropped_and_the_rest_is_not() {
+fn leaving_a_network_drops_its_cookies_only() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
     let other = Visit { host: "b.example", context: &context, network: network(2) };
@@ -208,7 +208,7 @@ fn what_was_got_on_a_network_that_was_left_is_dropped_and_the_rest_is_not() {
 }
 
 #[test]
-fn a_network_that_was_left_is_another_one_even_if_it_comes_back() {
+fn a_network_counts_as_new_after_the_machine_left_it() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
     let visit = Visit { host: "a.example", context: &context, network: network(1) };
@@ -246,25 +246,25 @@ fn a_cookie_spent_elsewhere_is_kept_no_longer() {
 }
 
 #[test]
-fn a_cookie_is_kept_for_one_host_only() {
+fn a_cookie_is_kept_for_one_host() {
     let mut bench = Bench::new();
     bench.put("a.example", 1, HOUR).unwrap();
     assert_eq!(bench.put("b.example", 1, HOUR), Err(NotKept::Known));
 }
 
 #[test]
-fn cookies_of_a_host_at_the_limit_and_one_over() {
+fn limits_cookies_per_host() {
     let mut bench = Bench::new();
     let most = u8::try_from(COOKIES_PER_HOST).unwrap();
     for number in 0..=most {
         bench.put("a.example", number, HOUR + SECOND * u32::from(number)).unwrap();
     }
     assert_eq!(bench.jar.cookies(), COOKIES_PER_HOST);
-    assert_eq!(bench.take("a.example"), Some(cookie(1)), "the first to end gave way");
+    assert_eq!(bench.take("a.example"), Some(cookie(1)), "the first to expire was evicted");
 }
 
 #[test]
-fn hosts_at_the_limit_and_one_over() {
+fn limits_hosts() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
     for number in 0..HOSTS {
@@ -281,7 +281,7 @@ fn hosts_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn a_user_with_many_hosts_displaces_its_own() {
+fn a_user_with_many_hosts_evicts_its_own() {
     let limits = Limits { hosts: 4, ..Limits::default() };
     let mut bench = Bench { jar: CookieJar::with_limits(limits), ..Bench::new() };
     bench.put("a.example", 1, HOUR).unwrap();
@@ -294,20 +294,20 @@ fn a_user_with_many_hosts_displaces_its_own() {
 }
 
 #[test]
-fn where_nothing_more_can_be_noted_as_spent_nothing_is_given() {
+fn nothing_is_taken_while_spending_cannot_be_recorded() {
     let limits = Limits { spent: 1, ..Limits::default() };
     let mut bench = Bench { jar: CookieJar::with_limits(limits), ..Bench::new() };
     bench.put("a.example", 1, HOUR).unwrap();
     bench.put("a.example", 2, COOKIE_LIFE_MAX).unwrap();
     assert_eq!(bench.take("a.example"), Some(cookie(1)));
     assert_eq!(bench.take("a.example"), None);
-    assert_eq!(bench.jar.cookies(), 1, "it is there for when there is room again");
+    assert_eq!(bench.jar.cookies(), 1, "it stays until there is room again");
     assert_eq!(bench.jar.spend(cookie(3), ME, bench.now), Err(Unspendable::Full));
 }
 
-/// The places for spent cookies are shared by users, not by contexts.
+/// Users, not contexts, share the entries for spent cookies.
 #[test]
-fn a_user_does_not_spend_the_places_of_others() {
+fn a_user_does_not_use_up_the_entries_of_others() {
     let limits = Limits { spent: 4, ..Limits::default() };
     let mut bench = Bench { jar: CookieJar::with_limits(limits), ..Bench::new() };
     bench.put("a.example", 1, HOUR).unwrap();
@@ -319,7 +319,7 @@ fn a_user_does_not_spend_the_places_of_others() {
 }
 
 #[test]
-fn users_and_contexts_are_forgotten_and_others_are_not() {
+fn forgetting_users_and_contexts_spares_others() {
     let labelled = |user, label: &str| Context { label: Some(label.into()), ..Context::user(user) };
     let whose = [Context::user(1), labelled(1, "work"), Context::user(2)];
     let left = |forget: Whose<'_>| {

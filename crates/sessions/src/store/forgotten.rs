@@ -6,11 +6,10 @@ use crate::limits::FORGOTTEN;
 use crate::origin::Whose;
 use crate::ticket::Stamp;
 
-/// When contexts were last forgotten: connections that were open then bring nothing back.
+/// Times at which contexts were last forgotten: connections open at that time bring nothing back.
 ///
-/// Contexts are known by keyed hashes, so that no label outlives its context here. Where two have
-/// the same hash, or there are too many, more is taken for forgotten than was: that costs a
-/// handshake.
+/// Contexts are stored as keyed hashes, so that no label outlives its context here. If two collide,
+/// or there are too many, more counts as forgotten than was: that costs a handshake.
 #[derive(Debug, Default)]
 pub(super) struct Forgotten {
     everybody: Stamp,
@@ -61,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_all_contexts_of_it() {
+    fn forgetting_a_user_forgets_all_its_contexts() {
         let mut forgotten = Forgotten::default();
         forgotten.note(Whose::User(1), Stamp(5));
         assert!(forgotten.is_since(&labelled(0), Stamp(4)));
@@ -72,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_at_the_limit_and_one_over() {
+    fn beyond_the_limit_all_contexts_are_forgotten() {
         let mut forgotten = Forgotten::default();
         for label in 0..FORGOTTEN {
             forgotten.note(Whose::Context(&labelled(label)), Stamp(5));
@@ -83,7 +82,7 @@ mod tests {
         assert!(!forgotten.is_since(&Context::user(2), Stamp(0)));
         forgotten.note(Whose::Context(&labelled(FORGOTTEN)), Stamp(7));
         for context in [labelled(0), again, labelled(FORGOTTEN), Context::user(2)] {
-            assert!(forgotten.is_since(&context, Stamp(6)), "more, and nothing is brought back");
+            assert!(forgotten.is_since(&context, Stamp(6)), "one more, and all count as forgotten");
         }
         assert!(!forgotten.is_since(&labelled(0), Stamp(7)));
     }

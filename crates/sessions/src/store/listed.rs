@@ -5,29 +5,29 @@ use crate::origin::{Key, Server};
 use crate::policy::Policy;
 use crate::store::pool::Pool;
 
-/// Contents of one origin, without any secret.
+/// Contents of the store for one origin, without secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed<'a> {
-    /// Whom it is for.
+    /// Server of the tickets.
     pub server: Server<'a>,
-    /// Owner.
+    /// Owner of the tickets.
     pub context: &'a Context,
-    /// The application protocols that were offered.
+    /// The application protocols offered.
     pub alpn: Vec<&'a [u8]>,
     /// Number of tickets that can be taken.
     pub tickets: usize,
-    /// Bytes of memory that they take.
+    /// Memory they take, in bytes.
     pub bytes: usize,
-    /// Age of the newest of them.
+    /// Age of the newest ticket.
     pub newest: Duration,
-    /// In how long the last of them is over.
+    /// Time until the last ticket expires.
     pub expires: Duration,
-    /// Early data that one of them allows at most, in bytes; 0 if the policy allows none.
+    /// Maximum early data that a ticket allows, in bytes; 0 if the policy allows none.
     pub early_data: u32,
 }
 
 impl<'a> Listed<'a> {
-    /// Lists a pool; `None` if nothing of it can be taken any more.
+    /// Returns `None` if no ticket can be taken any more.
     pub(super) fn from_pool(
         key: &'a Key,
         pool: &Pool,
@@ -50,31 +50,31 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// Contents of a store, and what happened to tickets so far.
+/// Contents of a store, and totals of what happened to tickets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Origins that have tickets.
+    /// Origins with tickets.
     pub servers: usize,
-    /// Tickets, of which some may be over.
+    /// Tickets, some of which may have expired.
     pub tickets: usize,
-    /// Bytes of them.
+    /// Bytes of the tickets.
     pub bytes: usize,
     /// Tickets that were put and kept.
     pub kept: u64,
     /// Times that a ticket was taken.
     pub taken: u64,
-    /// Times that there was none to take.
+    /// Times that no ticket was available.
     pub missed: u64,
-    /// Taken ones that were given back and kept.
+    /// Taken tickets that were given back and kept.
     pub given_back: u64,
-    /// Taken ones that their servers did not resume.
+    /// Taken tickets that their servers did not resume.
     pub refused: u64,
-    /// Kept ones that went because another of their origin was refused.
+    /// Kept tickets dropped because another of their origin was refused.
     pub outdated: u64,
-    /// Tickets that were not used in their time.
+    /// Tickets not used before they expired.
     pub expired: u64,
-    /// Tickets that gave way to others.
+    /// Tickets evicted in favour of others.
     pub evicted: u64,
-    /// Tickets that were forgotten on demand, or with a policy.
+    /// Tickets forgotten on demand, or by a policy.
     pub forgotten: u64,
 }

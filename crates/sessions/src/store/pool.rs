@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 use crate::limits::LAST_MOMENT;
 use crate::ticket::{Kept, Stamp};
 
-/// The tickets of one origin; that which ends first is in front.
+/// The tickets of one origin; the one that expires first is in front.
 #[derive(Debug, Default)]
 pub(super) struct Pool(VecDeque<Kept>);
 
 impl Pool {
-    /// Adds one; of those that may be offered more than once the newest is enough.
+    /// Adds a ticket; of the reusable ones, keeps only the newest.
     pub(super) fn put(&mut self, new: Kept) {
         if new.ticket.reusable {
             self.0.retain(|kept| !kept.ticket.reusable);
@@ -18,8 +18,7 @@ impl Pool {
         self.0.insert(at, new);
     }
 
-    /// Takes the ticket that ends first, and last of all one that may be offered more than once: it
-    /// stays here.
+    /// Takes the ticket that expires first. Without a single-use ticket, copies a reusable one.
     pub(super) fn take(&mut self) -> Option<Kept> {
         match self.0.iter().position(|kept| !kept.ticket.reusable) {
             Some(at) => self.0.remove(at),
@@ -30,26 +29,26 @@ impl Pool {
         }
     }
 
-    /// Drops that which ends first.
+    /// Drops the ticket that expires first.
     pub(super) fn drop_first(&mut self) {
         self.0.pop_front();
     }
 
-    /// Drops those that are over, and says how many.
+    /// Drops expired tickets and returns their number.
     pub(super) fn drop_ended(&mut self, now: Instant) -> usize {
         let before = self.len();
         self.0.retain(|kept| is_alive(kept.end, now));
         before - self.len()
     }
 
-    /// Drops those that were here already at `stamp`, and says how many.
+    /// Drops tickets put up to `stamp` and returns their number.
     pub(super) fn drop_older(&mut self, stamp: Stamp) -> usize {
         let before = self.len();
         self.0.retain(|kept| kept.put > stamp);
         before - self.len()
     }
 
-    /// Shortens lives: no ticket is offered longer than `lifetime` after its server was verified.
+    /// Limits each ticket's end to `lifetime` after its server was verified.
     pub(super) fn shorten(&mut self, lifetime: Duration) {
         for kept in &mut self.0 {
             kept.end = kept.end.min(kept.ticket.verified + lifetime);
@@ -66,7 +65,7 @@ impl Pool {
         self.0.len()
     }
 
-    /// When the first of them is over.
+    /// Returns the end of the ticket that expires first.
     pub(super) fn first_end(&self) -> Option<Instant> {
         self.0.front().map(|kept| kept.end)
     }
@@ -75,13 +74,13 @@ impl Pool {
         self.0.is_empty()
     }
 
-    /// Bytes of memory.
+    /// Returns the memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|kept| kept.ticket.bytes()).sum()
     }
 }
 
-/// Returns true if a ticket can still get to its server in time.
+/// Returns true if a ticket can still reach its server in time.
 pub(super) fn is_alive(end: Instant, now: Instant) -> bool {
     now + LAST_MOMENT < end
 }

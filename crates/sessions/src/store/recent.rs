@@ -1,9 +1,9 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-/// The tickets that came last, by keyed hashes, so that none is kept twice.
+/// The most recent tickets, as keyed hashes, so that none is kept twice.
 ///
-/// Two generations of a number each: when one is full, the one before is forgotten.
+/// Has two generations of `limit` each: when one is full, the previous one is forgotten.
 #[derive(Debug)]
 pub(super) struct Recent {
     current: HashSet<u64>,
@@ -13,18 +13,18 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Knows at least the last `limit` tickets.
+    /// Remembers at least the last `limit` tickets.
     pub(super) fn new(limit: usize) -> Self {
         let hasher = RandomState::new();
         Self { current: HashSet::new(), previous: HashSet::new(), limit, hasher }
     }
 
-    /// Returns the mark of a session.
+    /// Returns the hash of a session.
     pub(super) fn mark(&self, session: &[u8]) -> u64 {
         self.hasher.hash_one(session)
     }
 
-    /// Returns true if a session has come before, as far as that is remembered.
+    /// Returns true if a session is remembered.
     pub(super) fn contains(&self, mark: u64) -> bool {
         self.current.contains(&mark) || self.previous.contains(&mark)
     }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_known_at_the_limit_and_one_over() {
+    fn at_least_the_last_ones_up_to_the_limit_are_known() {
         let mut recent = Recent::new(2);
         for mark in 0..4 {
             assert!(!recent.contains(mark));
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_have_marks_of_their_own_in_each_store() {
+    fn marks_differ_by_session_and_store() {
         let (one, other) = (Recent::new(2), Recent::new(2));
         assert_eq!(one.mark(b"session"), one.mark(b"session"));
         assert_ne!(one.mark(b"session"), one.mark(b"another"));

@@ -1,4 +1,4 @@
-//! Each rule of the store by itself; `tests/store.rs` holds them against a model.
+//! Each rule of the store alone; `tests/store.rs` compares it with a model.
 
 use zeroize::Zeroizing;
 
@@ -10,7 +10,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const SETTINGS: [u8; 32] = [7; 32];
 
-/// A store, whose connections are opened, and a moment.
+/// A store, the properties of a connection, and a moment.
 struct Bench {
     store: SessionStore,
     context: Context,
@@ -34,7 +34,7 @@ impl Bench {
         }
     }
 
-    /// The same bench for connections of another user.
+    /// Switches the bench to another user.
     fn user(&mut self, user: u32) -> &mut Self {
         self.context = Context::user(user);
         self
@@ -50,7 +50,7 @@ impl Bench {
         self.store.set_policy(&self.context, Some(policy)).unwrap();
     }
 
-    /// A ticket that came now in a full handshake.
+    /// Returns a ticket that arrived now in a full handshake.
     fn ticket(&self, session: impl AsRef<[u8]>) -> Ticket {
         Ticket {
             session: Zeroizing::new(session.as_ref().to_vec()),
@@ -65,7 +65,7 @@ impl Bench {
         }
     }
 
-    /// Acts on the store for the connection to `server`.
+    /// Calls the store for a connection to `server`.
     fn at<T>(
         &mut self,
         server: Server<'_>,
@@ -89,7 +89,7 @@ impl Bench {
         self.at(server, SessionStore::take)
     }
 
-    /// The session that is taken, as text.
+    /// Takes a session, as text.
     fn take(&mut self, host: &str) -> Option<String> {
         let taken = self.take_one(Server::Name(host))?;
         Some(String::from_utf8(taken.session().to_vec()).unwrap())
@@ -110,7 +110,7 @@ fn names(names: &[&str]) -> CertificateNames {
 }
 
 #[test]
-fn what_is_put_is_taken_once() {
+fn a_ticket_is_taken_once() {
     let mut bench = Bench::new();
     assert_eq!(bench.take("a.example"), None);
     bench.put("a.example", "one").unwrap();
@@ -134,7 +134,7 @@ fn a_ticket_is_kept_once_wherever_it_is_put() {
 }
 
 #[test]
-fn the_ticket_that_ends_first_is_taken_first() {
+fn the_ticket_that_expires_first_is_taken_first() {
     let mut bench = Bench::new();
     for hours in [2, 3, 1] {
         let ticket = Ticket { lifetime: HOUR * hours, ..bench.ticket(hours.to_string()) };
@@ -145,7 +145,7 @@ fn the_ticket_that_ends_first_is_taken_first() {
 }
 
 #[test]
-fn whatever_differs_nothing_is_shared() {
+fn any_difference_prevents_sharing() {
     let other = |change: fn(&mut Bench)| {
         let mut bench = Bench::new();
         bench.put("a.example", "one").unwrap();
@@ -174,7 +174,7 @@ fn an_unknown_user_keeps_nothing() {
 }
 
 #[test]
-fn hosts_at_the_limit_and_one_over() {
+fn limits_the_length_of_hosts() {
     let mut bench = Bench::new();
     let longest = "x".repeat(HOST_MAX);
     assert_eq!(bench.put(&longest, "one"), Ok(()));
@@ -183,7 +183,7 @@ fn hosts_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn protocols_have_to_fit() {
+fn protocols_must_match() {
     let mut bench = Bench::new();
     let other = Ticket { alpn: Some(b"http/1.1".to_vec()), ..bench.ticket("one") };
     assert_eq!(bench.put_ticket(Server::Name("a.example"), other), Err(NotKept::Alpn));
@@ -195,7 +195,7 @@ fn protocols_have_to_fit() {
 }
 
 #[test]
-fn sessions_with_a_client_certificate_are_nobodys() {
+fn sessions_with_a_client_certificate_are_not_kept() {
     let mut bench = Bench::new();
     let ticket = Ticket { client_certificate: true, ..bench.ticket("one") };
     let kept = bench.put_ticket(Server::Name("a.example"), ticket);
@@ -203,7 +203,7 @@ fn sessions_with_a_client_certificate_are_nobodys() {
 }
 
 #[test]
-fn bytes_of_a_ticket_at_the_limit_and_one_over() {
+fn limits_the_size_of_a_ticket() {
     let mut bench = Bench::new();
     let mut put = |session: usize| {
         let ticket = bench.ticket(vec![1; session]);
@@ -216,12 +216,12 @@ fn bytes_of_a_ticket_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn the_end_at_the_limit_and_one_over() {
+fn a_ticket_is_not_taken_near_its_end() {
     let mut bench = Bench::new();
     for lifetime in [Duration::ZERO, LAST_MOMENT] {
         let ticket = Ticket { lifetime, ..bench.ticket("short") };
         let kept = bench.put_ticket(Server::Name("a.example"), ticket);
-        assert_eq!(kept, Err(NotKept::Lifetime), "zero says so in TLS 1.3");
+        assert_eq!(kept, Err(NotKept::Lifetime), "zero forbids use in TLS 1.3");
     }
     bench.put("a.example", "one").unwrap();
     bench.put("a.example", "two").unwrap();
@@ -233,7 +233,7 @@ fn the_end_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn nothing_lives_longer_than_its_policy_says_after_a_full_handshake() {
+fn no_session_outlives_its_policy_after_a_full_handshake() {
     let mut bench = Bench::new();
     let begin = bench.now;
     bench.put("a.example", "full handshake").unwrap();
@@ -253,7 +253,7 @@ fn nothing_lives_longer_than_its_policy_says_after_a_full_handshake() {
 }
 
 #[test]
-fn times_that_have_not_come_yet_win_nothing() {
+fn times_in_the_future_gain_nothing() {
     let mut bench = Bench::new();
     let later = bench.now + HOUR * 100;
     let ticket = Ticket { received: later, verified: later, ..bench.ticket("one") };
@@ -263,7 +263,7 @@ fn times_that_have_not_come_yet_win_nothing() {
 }
 
 #[test]
-fn what_the_server_says_of_lifetimes_has_bounds() {
+fn limits_lifetimes_from_the_server() {
     let mut bench = Bench::new();
     let begin = bench.now;
     let policy = Policy { lifetime: SESSION_LIFE_MAX * 2, ..Policy::default() };
@@ -284,7 +284,7 @@ fn what_the_server_says_of_lifetimes_has_bounds() {
 }
 
 #[test]
-fn a_session_of_tls_1_2_is_taken_again_and_the_newest_is_enough() {
+fn a_session_of_tls_1_2_is_reused_and_only_the_newest_is_kept() {
     let mut bench = Bench::new();
     for session in ["old", "new", "new"] {
         let ticket = Ticket { reusable: true, ..bench.ticket(session) };
@@ -306,7 +306,7 @@ fn a_session_of_tls_1_2_is_taken_again_and_the_newest_is_enough() {
 }
 
 #[test]
-fn what_was_not_offered_can_be_given_back() {
+fn a_ticket_that_was_not_offered_can_be_given_back() {
     let mut bench = Bench::new();
     bench.put("a.example", "one").unwrap();
     for _ in 0..2 {
@@ -318,12 +318,12 @@ fn what_was_not_offered_can_be_given_back() {
     let taken = bench.take_one(Server::Name("a.example")).unwrap();
     bench.now += HOUR - LAST_MOMENT;
     bench.store.give_back(taken, bench.now);
-    assert_eq!(bench.tickets(), 0, "it is over");
+    assert_eq!(bench.tickets(), 0, "it has expired");
     assert_eq!(bench.store.counts().given_back, 2);
 }
 
 #[test]
-fn what_was_forgotten_does_not_come_back() {
+fn forgotten_tickets_do_not_come_back() {
     let forgets: [fn(&mut Bench); 5] = [
         |bench| {
             bench.store.end_context(&bench.context);
@@ -378,7 +378,7 @@ fn a_private_context_leaves_nothing_at_its_end() {
 }
 
 #[test]
-fn a_server_is_forgotten_by_its_name_and_by_certificates_that_have_it() {
+fn forgetting_a_server_covers_its_name_and_certificates() {
     let mut bench = Bench::new();
     bench.policy(Sharing::ShareCertificate);
     let (one, other) = (names(&["*.example.org"]), names(&["example.net"]));
@@ -395,7 +395,7 @@ fn a_server_is_forgotten_by_its_name_and_by_certificates_that_have_it() {
 }
 
 #[test]
-fn a_refused_ticket_takes_those_before_it_along() {
+fn a_refused_ticket_drops_older_ones() {
     let mut bench = Bench::new();
     for session in ["one", "two", "three"] {
         bench.put("a.example", session).unwrap();
@@ -411,14 +411,14 @@ fn a_refused_ticket_takes_those_before_it_along() {
 }
 
 #[test]
-fn policies_that_keep_nothing_keep_nothing() {
+fn off_and_isolate_keep_nothing() {
     for sharing in [Sharing::Off, Sharing::Isolate] {
         let mut bench = Bench::new();
         bench.put("a.example", "one").unwrap();
         bench.label("work").put("a.example", "two").unwrap();
         bench.user(1001).put("a.example", "three").unwrap();
         bench.user(1000).policy(sharing);
-        assert_eq!(bench.tickets(), 1, "of the other user");
+        assert_eq!(bench.tickets(), 1, "the other user's");
         assert_eq!(bench.put("a.example", "four"), Err(NotKept::Policy));
         assert_eq!(bench.take("a.example"), None);
         assert_eq!(bench.wanted("a.example"), (0, 0));
@@ -429,7 +429,7 @@ fn policies_that_keep_nothing_keep_nothing() {
 }
 
 #[test]
-fn a_shorter_life_is_for_what_is_there_already() {
+fn a_shorter_life_applies_to_existing_tickets() {
     let mut bench = Bench::new();
     let (long, short) = (HOUR, HOUR / 2);
     bench.put("a.example", "one").unwrap();
@@ -446,15 +446,15 @@ fn a_shorter_life_is_for_what_is_there_already() {
     assert_eq!(
         (listed.tickets, listed.expires),
         (2, HOUR - SECOND),
-        "given back under the last one"
+        "given back under the last policy"
     );
     bench.now += short - SECOND - LAST_MOMENT;
     let left = bench.store.list(None, bench.now).next().unwrap();
-    assert_eq!(left.tickets, 1, "a longer one prolongs nothing");
+    assert_eq!(left.tickets, 1, "a longer one extends nothing");
 }
 
 #[test]
-fn early_data_is_what_policy_and_server_allow() {
+fn early_data_needs_policy_and_server() {
     let mut bench = Bench::new();
     bench.put("a.example", "one").unwrap();
     bench.put("a.example", "two").unwrap();
@@ -480,7 +480,7 @@ fn a_certificate_is_shared_only_by_choice_and_without_early_data() {
     bench.policy(Sharing::ShareCertificate);
     let ticket = bench.ticket("two");
     bench.put_ticket(server, ticket).unwrap();
-    assert_eq!(bench.take("a.example"), None, "who does not ask for it does not get it");
+    assert_eq!(bench.take("a.example"), None, "it has to be asked for");
     assert_eq!(bench.store.list(None, bench.now).next().unwrap().early_data, 0);
     let taken = bench.take_one(server).unwrap();
     assert_eq!((taken.session(), taken.early_data_max()), (&b"two"[..], 0));
@@ -509,11 +509,11 @@ fn a_certificate_for_a_host_is_found_in_its_context() {
     assert_eq!(find(&mut bench, "a.example"), None);
     bench.settings = SETTINGS;
     bench.now += HOUR;
-    assert_eq!(find(&mut bench, "a.example"), None, "it is over");
+    assert_eq!(find(&mut bench, "a.example"), None, "it has expired");
 }
 
 #[test]
-fn as_many_tickets_are_wanted_as_are_missing() {
+fn asks_for_the_missing_tickets() {
     let mut bench = Bench::new();
     assert_eq!(bench.wanted("a.example"), (TICKETS_WANTED, TICKETS_WANTED));
     for number in 1..=TICKETS_WANTED + 1 {
@@ -530,7 +530,7 @@ fn as_many_tickets_are_wanted_as_are_missing() {
 }
 
 #[test]
-fn tickets_of_a_server_at_the_limit_and_one_over() {
+fn limits_tickets_per_server() {
     let mut bench = Bench::new();
     for number in 0..=TICKETS_PER_SERVER {
         assert_eq!(bench.tickets(), number);
@@ -539,11 +539,11 @@ fn tickets_of_a_server_at_the_limit_and_one_over() {
     }
     assert_eq!(bench.tickets(), TICKETS_PER_SERVER);
     assert_eq!(bench.store.counts().evicted, 1);
-    assert_eq!(bench.take("a.example").as_deref(), Some("1"), "the first to end gave way");
+    assert_eq!(bench.take("a.example").as_deref(), Some("1"), "the first to expire was evicted");
 }
 
 #[test]
-fn servers_at_the_limit_and_one_over() {
+fn limits_servers() {
     let mut bench = Bench::with(StoreLimits { servers: 3, ..StoreLimits::default() });
     for host in ["a", "b", "c"] {
         bench.put(host, host).unwrap();
@@ -557,7 +557,7 @@ fn servers_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn tickets_at_the_limit_and_one_over() {
+fn limits_tickets() {
     let mut bench = Bench::with(StoreLimits { tickets: 3, ..StoreLimits::default() });
     for (host, session) in [("a", "1"), ("a", "2"), ("b", "3"), ("c", "4")] {
         bench.put(host, session).unwrap();
@@ -567,7 +567,7 @@ fn tickets_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn bytes_at_the_limit_and_one_over() {
+fn limits_bytes() {
     let of = |bytes| Bench::with(StoreLimits { bytes, ..StoreLimits::default() });
     let fill = |mut bench: Bench| {
         for (host, length) in [("a", 10), ("b", 20), ("c", 30)] {
@@ -581,7 +581,7 @@ fn bytes_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn what_is_over_goes_before_what_is_not() {
+fn expired_tickets_go_first() {
     let mut bench = Bench::with(StoreLimits { tickets: 2, ..StoreLimits::default() });
     bench.put("a", "1").unwrap();
     let short = Ticket { lifetime: SECOND * 3, ..bench.ticket("2") };
@@ -594,7 +594,7 @@ fn what_is_over_goes_before_what_is_not() {
 }
 
 #[test]
-fn who_has_most_gives_way_and_who_has_less_does_not() {
+fn evicts_from_the_user_with_most() {
     let limits = StoreLimits { servers: 8, tickets: 8, ..StoreLimits::default() };
     let mut bench = Bench::with(limits);
     bench.put("a.example", "one").unwrap();
@@ -611,13 +611,13 @@ fn who_has_most_gives_way_and_who_has_less_does_not() {
 }
 
 #[test]
-fn who_alone_would_have_most_is_refused() {
+fn a_user_who_alone_would_have_most_is_refused() {
     let mut bench = Bench::with(StoreLimits { bytes: 50, ..StoreLimits::default() });
     bench.put("a", &"x".repeat(20)).unwrap();
     let large = "y".repeat(40);
     assert_eq!(bench.user(1001).put("a", &large), Err(NotKept::Full));
     assert_eq!(bench.user(1000).take("a").map(|session| session.len()), Some(20));
-    assert_eq!(bench.user(1001).put("a", &large), Ok(()), "it was not taken for known");
+    assert_eq!(bench.user(1001).put("a", &large), Ok(()), "the refused ticket is still new");
 }
 
 #[test]
@@ -634,7 +634,7 @@ fn a_store_without_room_keeps_nothing() {
 }
 
 #[test]
-fn tickets_that_are_over_are_wiped_though_nobody_asks_for_them() {
+fn expired_tickets_are_wiped_without_a_request() {
     let mut bench = Bench::new();
     bench.put("a.example", "one").unwrap();
     bench.put("b.example", "two").unwrap();
@@ -644,11 +644,11 @@ fn tickets_that_are_over_are_wiped_though_nobody_asks_for_them() {
     bench.put("a.example", "three").unwrap();
     bench.now += HOUR;
     bench.put("b.example", "four").unwrap();
-    assert_eq!(bench.tickets(), 1, "other calls do it too");
+    assert_eq!(bench.tickets(), 1, "other calls wipe too");
 }
 
 #[test]
-fn tickets_are_looked_through_now_and_then() {
+fn expired_tickets_are_swept_at_an_interval() {
     let mut bench = Bench::new();
     let short = Ticket { lifetime: LAST_MOMENT + SECOND, ..bench.ticket("short") };
     bench.put_ticket(Server::Name("a.example"), short).unwrap();
@@ -661,7 +661,7 @@ fn tickets_are_looked_through_now_and_then() {
 }
 
 #[test]
-fn a_list_shows_each_user_its_own_and_nothing_that_is_over() {
+fn a_list_shows_a_users_live_tickets_only() {
     let mut bench = Bench::new();
     bench.put("a.example", "one").unwrap();
     bench.now += SECOND * 5;

@@ -3,47 +3,45 @@ use std::fmt;
 use crate::facts::Version;
 use crate::settings::{CertifiedKey, KeyLog};
 
-/// Options of a client, and its trust anchors. Every field may be set; [`new`](Self::new) has the
-/// defaults.
+/// A client's requests and trust. Every field may be set; [`new`](Self::new) has the defaults.
 #[derive(Clone)]
 pub struct ClientConfig {
-    /// Trust anchors for a server's name.
+    /// Trust anchors for the names of servers.
     pub trust: Trust,
-    /// Application protocols, the best first. None: not negotiated.
+    /// Application protocols, in order of preference. Empty: not negotiated.
     pub alpn: Vec<Vec<u8>>,
-    /// Groups of the key exchange in OpenSSL's form, such as `X25519MLKEM768:X25519`. None:
-    /// OpenSSL's.
+    /// Key exchange groups in OpenSSL's form, such as `X25519MLKEM768:X25519`. `None`: OpenSSL's.
     ///
-    /// The default makes a ClientHello of about 1,500 bytes; with `X25519` alone it has about 300
+    /// The default makes a ClientHello of about 1,500 bytes; with only `X25519` it has about 300
     /// and fits into a SYN.
     pub groups: Option<String>,
-    /// Signature algorithms in OpenSSL's form, such as `mldsa44:ecdsa_secp256r1_sha256`. None:
+    /// Signature algorithms in OpenSSL's form, such as `mldsa44:ecdsa_secp256r1_sha256`. `None`:
     /// OpenSSL's.
     pub signature_algorithms: Option<String>,
-    /// The lowest version of TLS.
+    /// Minimum version of TLS.
     pub min_version: Version,
-    /// The highest version of TLS.
+    /// Maximum version of TLS.
     pub max_version: Version,
-    /// A certificate to show to servers that ask. Sessions made with one are the client's own alone
+    /// A certificate to show to servers that ask. Only this client may use sessions made with one
     /// ([`NewSession::client_certificate`](crate::NewSession::client_certificate)).
     pub certificate: Option<CertifiedKey>,
-    /// Gets the secrets of connections. None: nobody does.
+    /// Receives the secrets of connections; `None` logs nothing.
     pub key_log: Option<KeyLog>,
 }
 
-/// Trust anchors for a server's name.
+/// Trust anchors for the names of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// The certificate authorities of the system, or those of SSL_CERT_FILE and SSL_CERT_DIR.
     System,
-    /// The authorities in this PEM, and no others.
+    /// The certificates in this PEM, and no others.
     Roots(Vec<u8>),
-    /// Anybody's: whoever is on the way can read and change everything.
+    /// Any certificate: anyone on the path can read and change everything.
     Anyone,
 }
 
 impl ClientConfig {
-    /// TLS 1.2 and 1.3 without application protocols and without a certificate.
+    /// TLS 1.2 and 1.3, without application protocols or a certificate.
     #[must_use]
     pub const fn new(trust: Trust) -> Self {
         Self {

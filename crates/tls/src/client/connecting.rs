@@ -13,7 +13,7 @@ use crate::ffi;
 use crate::limits::SESSIONS_MAX;
 use crate::ticket_request::TicketRequest;
 
-/// Our state of one connection at a client, found from OpenSSL's callbacks.
+/// Our state of one connection at a client, which OpenSSL's callbacks look up.
 pub(crate) struct Connecting {
     pub(super) server_name: String,
     /// True if the name goes into the ClientHello: addresses do not.
@@ -22,28 +22,28 @@ pub(crate) struct Connecting {
     pub(super) ticket_request: OnceLock<TicketRequest>,
     pub(super) early_data_max: u32,
     pub(super) trust: [u8; 32],
-    /// When the full handshake was that the offered session comes from.
+    /// Time of the full handshake behind the offered session.
     pub(super) offered_since: Option<UnixSeconds>,
     pub(super) client_certificate: bool,
     pub(super) received: Mutex<Received>,
 }
 
-/// Contents of NewSessionTicket messages.
+/// Content of NewSessionTicket messages.
 #[derive(Default)]
 pub(super) struct Received {
-    /// Cookie of the message that is being read.
+    /// The cookie in the message being read.
     offer: Option<OfferedCookie>,
     sessions: VecDeque<NewSession>,
 }
 
 impl Connecting {
-    /// Lets callbacks of `ssl` find this.
+    /// Lets the callbacks of `ssl` find this state.
     pub(super) fn attach(self: &Arc<Self>, ssl: &mut Ssl) -> Result<(), ErrorStack> {
         ssl.set_ex_data(index()?, Arc::clone(self));
         Ok(())
     }
 
-    /// Returns our state of the connection that a callback is about.
+    /// Returns our state of the connection in a callback.
     pub(super) fn from_ssl(ssl: &SslRef) -> Option<&Arc<Self>> {
         ssl.ex_data(*INDEX.get()?)
     }
@@ -56,12 +56,12 @@ impl Connecting {
         self.request_fop
     }
 
-    /// From now on the ClientHello asks for tickets; the first word counts.
+    /// Makes the ClientHello ask for tickets; only the first call counts.
     pub(crate) fn request_tickets(&self, request: TicketRequest) {
         self.ticket_request.get_or_init(|| request);
     }
 
-    /// Early data that the offered session allows, if any.
+    /// Returns the early data that the offered session allows, in bytes.
     pub(crate) const fn early_data_max(&self) -> u32 {
         self.early_data_max
     }
@@ -70,7 +70,8 @@ impl Connecting {
         self.lock().sessions.pop_front()
     }
 
-    /// The handshake is done. OpenSSL does not report what a resumption of TLS 1.2 has renewed.
+    /// Handles the end of the handshake. OpenSSL does not report the renewed session of a TLS 1.2
+    /// resumption.
     pub(crate) fn on_done(&self, ssl: &SslRef) {
         let is_tls12 = ssl.version2().and_then(Version::from_openssl) == Some(Version::Tls12);
         if let Some(session) = ssl.session().filter(|_| is_tls12 && ssl.session_reused()) {
@@ -78,7 +79,7 @@ impl Connecting {
         }
     }
 
-    /// A cookie has come, before the session of the same message.
+    /// Handles a cookie, which arrives before the session of the same message.
     pub(super) fn on_offer(&self, offer: OfferedCookie) {
         self.lock().offer = Some(offer);
     }
@@ -104,7 +105,7 @@ impl Connecting {
         });
     }
 
-    /// No call can leave it half changed.
+    /// Locks the received data. No call can leave it half changed.
     fn lock(&self) -> MutexGuard<'_, Received> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,7 +113,7 @@ impl Connecting {
 
 static INDEX: OnceLock<Index<Ssl, Arc<Connecting>>> = OnceLock::new();
 
-/// Where OpenSSL keeps the pointer to ours: one place for the program.
+/// Returns the slot for our state in OpenSSL's connections: one per program.
 fn index() -> Result<Index<Ssl, Arc<Connecting>>, ErrorStack> {
     if let Some(index) = INDEX.get() {
         return Ok(*index);

@@ -1,4 +1,4 @@
-//! OpenSSL's callbacks in the middle of a client's connection.
+//! OpenSSL's callbacks during a client's connection.
 
 use headstart_proto::cookie::{EXTENSION_TYPE, OfferedCookie};
 use openssl::error::ErrorStack;
@@ -8,7 +8,7 @@ use crate::client::connecting::Connecting;
 use crate::ffi::guard;
 use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 
-/// Gives a context all of them.
+/// Installs all of them in a context.
 pub(super) fn install(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
     tls.set_session_cache_mode(SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL);
     tls.set_new_session_callback(|ssl, session| {
@@ -35,12 +35,12 @@ pub(super) fn install(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
             | ExtensionContext::TLS1_3_ENCRYPTED_EXTENSIONS
             | ExtensionContext::TLS1_3_ONLY,
         |ssl, _, _| Ok(guard(None, || ticket_request(ssl))),
-        // How many the server expects to send changes nothing here.
+        // The number of tickets the server expects to send makes no difference here.
         |_, _, hint, _| if hint.len() == HINT_LEN { Ok(()) } else { Err(SslAlert::DECODE_ERROR) },
     )
 }
 
-/// The request is an empty extension of the ClientHello, where a client writes the only one.
+/// Returns the request for cookies: an empty extension of the ClientHello.
 fn request(ssl: &SslRef) -> Option<[u8; 0]> {
     Connecting::from_ssl(ssl)?.requests_fop().then_some([])
 }
@@ -49,8 +49,9 @@ fn ticket_request(ssl: &SslRef) -> Option<[u8; TicketRequest::LEN]> {
     Connecting::from_ssl(ssl)?.ticket_request.get().map(|request| request.emit())
 }
 
-/// A cookie that was not asked for is passed over, as every unknown extension of a NewSessionTicket
-/// (RFC 8446 section 4.6.1), and so is what has another length: the ticket is good without.
+/// Takes an offered cookie. Ignores one that was not requested, like every unknown extension of a
+/// NewSessionTicket (RFC 8446 section 4.6.1), and one of the wrong length: the ticket works
+/// without.
 fn on_offer(ssl: &SslRef, content: &[u8]) {
     let asked = Connecting::from_ssl(ssl).filter(|connecting| connecting.requests_fop());
     if let Some((connecting, offer)) = asked.zip(OfferedCookie::parse(content)) {

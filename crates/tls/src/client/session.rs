@@ -10,39 +10,39 @@ use crate::facts::Version;
 use crate::ffi;
 use crate::limits::{NAME_MAX, RESUMPTION_LIFE, SESSION_MAX};
 
-/// A session to be offered to a server, as bytes that can be kept elsewhere; wiped when dropped.
+/// A session to offer to a server, as bytes that can be stored elsewhere; wiped when dropped.
 ///
-/// Who has them can be the server to this client, and can read its early data: they are as secret
-/// as a key. They hold OpenSSL's own form and:
+/// A holder of the bytes can pose as the server to this client, and can read its early data: they
+/// are as secret as a key. They hold OpenSSL's own form and:
 ///
 /// | at | length | field |
 /// |---|---|---|
-/// | 0 | 1 | 2, the version of this |
-/// | 1 | 32 | what the client that made it trusts, as a hash |
-/// | 33 | 8 | Unix time of the full handshake that it comes from; big-endian |
+/// | 0 | 1 | 2, the version of this format |
+/// | 1 | 32 | hash of the trust anchors of the client that made it |
+/// | 33 | 8 | Unix time of the full handshake behind it; big-endian |
 /// | 41 | 1 | length of the host name |
 /// | 42 | n | host name |
 /// | 42+n | rest | SSL_SESSION in DER |
 ///
-/// A session of one client context can be offered by another, also in another process, if that
-/// trusts the same. One for another name, or of a client with another trust, is not offered: nobody
-/// checks a certificate when a session is resumed. For the same reason one is not offered later
-/// than [`RESUMPTION_LIFE`] after the full handshake, however often it was renewed.
+/// Another client context, also in another process, can offer the session if it has the same trust
+/// anchors. A session for another name or with other trust anchors is not offered: resuming a
+/// session verifies no certificate. For the same reason none is offered later than
+/// [`RESUMPTION_LIFE`] after the full handshake, however often it was renewed.
 #[derive(Clone)]
 pub struct Session {
     bytes: Zeroizing<Vec<u8>>,
-    /// OpenSSL's form, if it was needed already: to make it costs as much as the rest of a
-    /// resumption, since there is a certificate in it. OpenSSL wipes its keys.
+    /// OpenSSL's form, if already decoded: decoding costs as much as the rest of a resumption,
+    /// since it includes a certificate. OpenSSL wipes its keys.
     decoded: Option<SslSession>,
 }
 
-/// The bytes are no session.
+/// The error for bytes that are not a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionError;
 
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the bytes are no TLS session")
+        f.write_str("the bytes are not a TLS session")
     }
 }
 
@@ -50,11 +50,11 @@ impl std::error::Error for SessionError {}
 
 const VERSION: u8 = 2;
 
-/// Bytes before the host name.
+/// Length of everything before the host name.
 const HEAD: usize = 42;
 
 impl Session {
-    /// Reads what [`as_bytes`](Self::as_bytes) gave.
+    /// Reads bytes from [`as_bytes`](Self::as_bytes).
     ///
     /// # Errors
     /// They are malformed or longer than [`SESSION_MAX`].
@@ -67,19 +67,19 @@ impl Session {
         Ok(Self { bytes, decoded: Some(decoded) })
     }
 
-    /// The bytes, to be kept and given to nobody.
+    /// Returns the bytes, which must stay secret.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The host name that it is for.
+    /// Returns the host name that the session is for.
     #[must_use]
     pub fn server_name(&self) -> &str {
         Parts::read(&self.bytes).map_or("", |parts| parts.name)
     }
 
-    /// Makes a session; `None` if the name or all of it is too long, or OpenSSL has no memory.
+    /// Returns `None` if the name or the whole is too long, or OpenSSL is out of memory.
     pub(super) fn new(
         trust: &[u8; 32],
         since: UnixSeconds,
@@ -90,8 +90,8 @@ impl Session {
         Parts { trust, since, name, der: &der }.emit()
     }
 
-    /// OpenSSL's form and the time of the full handshake, if it may be offered to `name` by a
-    /// client that trusts so, and lives.
+    /// Returns OpenSSL's form and the time of the full handshake, if a client with trust hash
+    /// `trust` may offer it to `name` and it has not expired.
     pub(super) fn usable(
         &self,
         trust: &[u8; 32],
@@ -107,7 +107,7 @@ impl Session {
     }
 }
 
-/// Shows nothing: who reads a session in a log could use it.
+/// Shows nothing: anyone who reads a session in a log could use it.
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Session(..)")
@@ -139,7 +139,7 @@ impl<'a> Parts<'a> {
         if size > SESSION_MAX {
             return None;
         }
-        // Of the final length at once, so that no copy is left behind by growing.
+        // Reserve the final length, so that growing leaves no copy behind.
         let mut bytes = Zeroizing::new(Vec::with_capacity(size));
         bytes.push(VERSION);
         bytes.extend_from_slice(self.trust);
@@ -155,7 +155,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Returns true if the ticket has not expired. OpenSSL looks at the same clock, but would still
+/// Returns true if the ticket has not expired. OpenSSL checks the same clock, but would still
 /// announce early data.
 fn lives(session: &SslSessionRef, now: UnixSeconds) -> bool {
     let life = ffi::ticket_lifetime(session);
@@ -163,27 +163,28 @@ fn lives(session: &SslSessionRef, now: UnixSeconds) -> bool {
     life.is_zero() || now < made + life
 }
 
-/// OpenSSL's clock, by which sessions are made.
+/// Returns the time by OpenSSL's clock, which dates sessions.
 pub(super) fn wall_clock() -> UnixSeconds {
     UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
-/// A session that a server has handed out, with its public facts.
+/// A session from a server, with its public properties.
 #[derive(Debug)]
 pub struct NewSession {
-    /// To be offered once (RFC 8446 appendix C.4): connections that offer the same can be linked.
+    /// The session, to be offered once: connections that offer the same one can be linked (RFC 8446
+    /// appendix C.4).
     pub session: Session,
-    /// The version of TLS that it is of.
+    /// Its version of TLS.
     pub version: Option<Version>,
-    /// Time that it may be offered; zero if the server does not tell, which TLS 1.2 allows.
+    /// Time it may be offered; zero if the server gives none, which TLS 1.2 allows.
     pub lifetime: Duration,
-    /// Early data that it allows, in bytes; 0 allows none.
+    /// Early data it allows, in bytes; 0 allows none.
     pub max_early_data: u32,
-    /// The application protocol, of which early data has to be.
+    /// Its application protocol, which early data has to use.
     pub alpn: Option<Vec<u8>>,
-    /// Fast Open cookies that came along; none unless they were asked for.
+    /// Fast Open cookies sent with it; empty unless requested.
     pub cookies: Vec<OfferedCookie>,
-    /// True if the client could have shown a certificate: then others must not use the session.
+    /// True if the client could have shown a certificate: then no other client may use the session.
     pub client_certificate: bool,
 }
 
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_session_is_refused() {
+    fn invalid_sessions_are_refused() {
         let header = [&[VERSION][..], &[7; 32], &[0; 8], &[6], b"a.test"].concat();
         let with_other_der = [&header[..], b"\x30\x03\x02\x01\x01"].concat();
         let malformed: [&[u8]; 3] = [b"", &header, &with_other_der];
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_found_where_the_table_has_them() {
+    fn parts_match_the_table() {
         let since = [0, 0, 0, 0, 0, 0, 1, 2];
         let bytes = [&[VERSION][..], &[7; 32], &since, &[6], b"a.test", b"der"].concat();
         let session = Session { bytes: Zeroizing::new(bytes), decoded: None };
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_be_read_again_is_not_kept() {
+    fn sessions_that_could_not_be_read_again_are_not_kept() {
         let der = vec![0; SESSION_MAX];
         let of = |length: usize| {
             let parts = Parts {

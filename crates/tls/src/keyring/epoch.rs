@@ -12,16 +12,16 @@ use zeroize::Zeroizing;
 
 use super::KeyRingError;
 
-/// Bytes of an epoch's secret, and of each key derived from it.
+/// Length of an epoch's secret and of each derived key, in bytes.
 pub const SECRET_LEN: usize = 32;
 
-/// The salt of all derivations, which sets them apart from other users of HKDF.
+/// Salt of all derivations, which separates them from other users of HKDF.
 const SALT: &[u8] = b"headstart key ring 1";
 
-/// Bytes that are wiped.
+/// Secret bytes, wiped when dropped.
 pub(super) type Secret = Zeroizing<[u8; SECRET_LEN]>;
 
-/// Purpose of a key; keys of different purposes reveal nothing of each other.
+/// Use of a key; keys of different purposes reveal nothing about each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Encrypts tickets.
@@ -49,7 +49,7 @@ impl Purpose {
         Self::RouteMask,
     ];
 
-    /// The `info` of HKDF, and the name in `docs/fop.md`.
+    /// Returns the `info` of HKDF, which is the name in `docs/fop.md`.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -66,13 +66,13 @@ impl Purpose {
 /// One secret and its keys, all wiped when dropped.
 #[derive(Clone)]
 pub struct Epoch {
-    /// Its number, which tickets show; the next epoch has the next one, 0 after 255.
+    /// Number shown in tickets; the next epoch has the next one, 0 after 255.
     pub id: u8,
-    /// When it became current, or will.
+    /// Time at which it became current, or will.
     pub from: UnixSeconds,
     secret: Secret,
-    /// Derived once, so that a handshake has nothing to derive and nothing that can fail. In the
-    /// order of [`Purpose::ALL`].
+    /// Keys in the order of [`Purpose::ALL`]. Derived once, so that a handshake derives nothing
+    /// that could fail.
     keys: [Secret; Purpose::ALL.len()],
 }
 
@@ -89,7 +89,8 @@ impl Epoch {
         Ok(Self { id, from, secret, keys })
     }
 
-    /// The key for `purpose`: HKDF-SHA-256 of the secret, with the purpose as `info` (RFC 5869).
+    /// Returns the key for `purpose`: HKDF-SHA-256 of the secret, with the purpose as `info` (RFC
+    /// 5869).
     #[must_use]
     pub fn derive(&self, purpose: Purpose) -> Zeroizing<[u8; SECRET_LEN]> {
         let [cipher, mac, name, fop_tag, fop_mask, route_mask] = &self.keys;
@@ -104,9 +105,10 @@ impl Epoch {
         key.clone()
     }
 
-    /// The first 16 bytes of tickets that carry no cookie.
+    /// Returns the first 16 bytes of tickets that carry no cookie.
     ///
-    /// Public, the same in all tickets of the epoch, and so also a name by which to compare rings.
+    /// They are public and the same in all tickets of the epoch, so they also serve to compare
+    /// rings.
     #[must_use]
     pub fn ticket_name(&self) -> [u8; 16] {
         half(&self.derive(Purpose::TicketName))
@@ -147,7 +149,7 @@ pub(super) fn random_id() -> Result<u8, KeyRingError> {
     Ok(id)
 }
 
-/// HKDF-SHA-256 (RFC 5869).
+/// Runs HKDF-SHA-256 (RFC 5869).
 pub(super) fn expand(
     secret: &Secret,
     salt: &[u8],
@@ -164,7 +166,7 @@ pub(super) fn expand(
     Ok(())
 }
 
-/// SipHash and OpenSSL's name of a key want 16 bytes.
+/// Returns the first 16 bytes: the length that SipHash and OpenSSL's key name need.
 fn half(key: &[u8; SECRET_LEN]) -> [u8; 16] {
     std::array::from_fn(|at| key[at])
 }

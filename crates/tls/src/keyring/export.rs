@@ -1,34 +1,33 @@
-//! The ticket keys in the forms of other servers, which use OpenSSL's tickets with the same
-//! algorithms.
+//! Ticket keys in the formats of other servers that use OpenSSL's tickets with the same algorithms.
 
 use openssl::base64::encode_block;
 use zeroize::Zeroizing;
 
 use super::{Epoch, KeyRing, Purpose, Role};
 
-/// Bytes of a ticket key with AES-256: name 16, and two keys of 32.
+/// Length of a ticket key with AES-256 in bytes: name 16, and two keys of 32.
 pub const TICKET_KEY_LEN: usize = 80;
 
 impl KeyRing {
-    /// Each epoch as a file for nginx's `ssl_session_ticket_key`: name, HMAC key, AES key.
+    /// Returns each epoch as a file for nginx's `ssl_session_ticket_key`: name, HMAC key, AES key.
     ///
-    /// The order is that of nginx 1.11.8 and later for files of 80 bytes (with 48 it has the AES
-    /// key first).
+    /// This is the order of nginx 1.11.8 and later for files of 80 bytes (with 48 the AES key comes
+    /// first).
     pub fn nginx_keys(&self) -> impl Iterator<Item = (Role, Zeroizing<[u8; TICKET_KEY_LEN]>)> {
         let order = [Purpose::TicketMac, Purpose::TicketCipher];
         self.roles().map(move |(role, epoch)| (role, ticket_key(epoch, order)))
     }
 
-    /// The epochs as the file of HAProxy's `tls-ticket-keys`: a line each, of name, AES key and
-    /// HMAC key in base64.
+    /// Returns the epochs as the file of HAProxy's `tls-ticket-keys`: one line each, with name, AES
+    /// key and HMAC key in base64.
     ///
-    /// HAProxy wants three lines at least and makes tickets with the last but one, which is the
-    /// current epoch here; in a new ring that comes twice.
+    /// HAProxy needs at least three lines and makes tickets with the second-to-last, which is the
+    /// current epoch here; in a new ring it appears twice.
     #[must_use]
     pub fn haproxy_keys(&self) -> Zeroizing<String> {
         let order = [Purpose::TicketCipher, Purpose::TicketMac];
         let previous = self.previous.as_ref().unwrap_or(&self.current);
-        // Three lines of 108 characters, so that no copy is left behind by growing.
+        // Three lines of 108 characters fit, so that growing leaves no copy behind.
         let mut text = Zeroizing::new(String::with_capacity(512));
         for epoch in [previous, &self.current, &self.next] {
             let line = Zeroizing::new(encode_block(&ticket_key(epoch, order)[..]));
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn nginx_has_the_mac_first() {
+    fn nginx_keys_have_the_mac_first() {
         assert_eq!(ring().nginx_keys().count(), 2, "a new ring");
         let rotated = ring().rotated(UnixSeconds(1)).unwrap();
         let keys: Vec<_> = rotated.nginx_keys().collect();
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn haproxy_has_the_current_key_last_but_one() {
+    fn haproxy_keys_have_the_current_one_second_to_last() {
         let fresh = ring();
         let rotated = fresh.rotated(UnixSeconds(1)).unwrap();
         for ring in [&fresh, &rotated] {

@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 
 use super::{KeyRing, TextError};
 
-/// Bytes of a file at most. A ring has some 320; the rest is for comments.
+/// Maximum size of a file in bytes. A ring takes about 320; the rest is for comments.
 pub const FILE_MAX: usize = 4096;
 
-/// The permissions that nobody but the owner may have.
+/// Permission bits of users other than the owner.
 const OTHERS: u32 = 0o077;
 
 impl KeyRing {
@@ -22,45 +22,45 @@ impl KeyRing {
     ///
     /// # Errors
     /// A file that others may read or write, or that another user owns: they could have read or
-    /// changed what is in it. A symbolic link, which somebody else may turn. Anything that is no
-    /// key ring.
+    /// changed it. A symbolic link, whose target others may change. Anything that is not a key
+    /// ring.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
         open(path).and_then(|file| ring(&file)).map_err(|fault| fault.at(path))
     }
 
-    /// Writes the ring to `path` in place of what is there: a reader sees the old ring or the new
-    /// one. For a ring that was made from that one there is [`KeyFile`].
+    /// Replaces the file at `path` with the ring: a reader sees the old ring or the new one. For a
+    /// ring derived from that one, use [`KeyFile`].
     ///
-    /// The file is readable and writable for its owner only, who is the caller. If `path` is a
-    /// symbolic link, the link is replaced.
+    /// Only the owner, who is the caller, can read and write the file. If `path` is a symbolic
+    /// link, the link is replaced.
     ///
     /// # Errors
-    /// The directory is missing, full or not writable. What is there then stays as it is.
+    /// The directory is missing, full or not writable. The old file then stays.
     pub fn store(&self, path: &Path) -> Result<(), KeyFileError> {
         store_private(path, self.to_text().as_bytes())
     }
 
-    /// Writes the ring to `path`, where nothing may be yet.
+    /// Writes the ring to `path`, where no file may exist yet.
     ///
     /// # Errors
-    /// [`FileFault::Exists`], and those of [`store`](Self::store).
+    /// [`FileFault::Exists`], and the errors of [`store`](Self::store).
     pub fn create(&self, path: &Path) -> Result<(), KeyFileError> {
         create(path, self.to_text().as_bytes()).map_err(|fault| fault.at(path))
     }
 }
 
-/// Writes `bytes` to `path`, readable and writable for its owner only, in place of what is there: a
-/// reader sees the old bytes or the new ones. If `path` is a symbolic link, the link is replaced.
+/// Replaces the file at `path` with `bytes`, readable and writable only by its owner: a reader sees
+/// the old bytes or the new ones. If `path` is a symbolic link, the link is replaced.
 ///
 /// # Errors
-/// The directory is missing, full or not writable. What is there then stays as it is.
+/// The directory is missing, full or not writable. The old file then stays.
 pub fn store_private(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
     let stored = write(path, bytes)
         .and_then(|file| file.persist(path).map_err(|error| FileFault::Write(error.error)));
     stored.map(|_| sync(path)).map_err(|fault| fault.at(path))
 }
 
-/// The same, where nothing may be yet.
+/// Writes `bytes` as [`store_private`] does, where no file may exist yet.
 pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), FileFault> {
     let file = write(path, bytes)?;
     file.persist_noclobber(path).map_err(|error| match error.error.kind() {
@@ -71,39 +71,38 @@ pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), FileFault> {
     Ok(())
 }
 
-/// A key file that is about to be changed: whoever else wants to change it waits until this is
-/// dropped.
+/// A key file about to be changed: other writers wait until this is dropped.
 ///
-/// Without, of two rotations at the same time one would be lost. Readers do not wait.
+/// Without the lock, one of two simultaneous rotations would be lost. Readers do not wait.
 #[derive(Debug)]
 pub struct KeyFile {
     path: PathBuf,
     ring: KeyRing,
-    /// Holds the lock. Only the owner can open the file, so nobody else can hold the owner up.
+    /// The locked file. Only the owner can open it, so nobody else can block the owner.
     _locked: File,
 }
 
 impl KeyFile {
-    /// Reads the ring from `path`, once nobody else changes it.
+    /// Locks `path` and reads the ring, once no other process is changing it.
     ///
     /// # Errors
-    /// Those of [`KeyRing::load`]; a file system that has no locks.
+    /// The errors of [`KeyRing::load`]; a file system without locks.
     pub fn lock(path: &Path) -> Result<Self, KeyFileError> {
         let locked = lock(path).and_then(|file| Ok((ring(&file)?, file)));
         let (ring, file) = locked.map_err(|fault| fault.at(path))?;
         Ok(Self { path: path.to_owned(), ring, _locked: file })
     }
 
-    /// Returns the ring in it.
+    /// Returns the ring in the file.
     #[must_use]
     pub const fn ring(&self) -> &KeyRing {
         &self.ring
     }
 
-    /// Puts another ring in its place, as [`KeyRing::store`] does.
+    /// Replaces the ring, as [`KeyRing::store`] does.
     ///
     /// # Errors
-    /// Those of [`KeyRing::store`].
+    /// The errors of [`KeyRing::store`].
     pub fn replace(self, ring: &KeyRing) -> Result<(), KeyFileError> {
         ring.store(&self.path)
     }
@@ -113,8 +112,8 @@ fn lock(path: &Path) -> Result<File, FileFault> {
     loop {
         let file = open(path)?;
         file.lock().map_err(FileFault::Read)?;
-        // Who had the lock before has probably put another file in its place, and this is a lock of
-        // the old one. Each turn means that somebody got on.
+        // The previous holder of the lock has probably replaced the file, and this is a lock of the
+        // old one. Each iteration means that another process made progress.
         let there = fs::symlink_metadata(path).map_err(FileFault::Read)?;
         let ours = file.metadata().map_err(FileFault::Read)?;
         if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) {
@@ -141,7 +140,7 @@ fn ring(file: &File) -> Result<KeyRing, FileFault> {
     KeyRing::parse(text).map_err(FileFault::Text)
 }
 
-/// Reads a file that nobody else can have read or written, at most `max` bytes.
+/// Reads a private file of at most `max` bytes.
 pub(super) fn read(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFault> {
     content(&open(path)?, max)
 }
@@ -167,9 +166,9 @@ fn check(file: &Metadata) -> Result<(), FileFault> {
     Ok(())
 }
 
-/// A file beside `path` that goes away by itself if it is not renamed.
+/// Writes a temporary file beside `path`, which is deleted unless it is renamed.
 fn write(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, FileFault> {
-    // The tempfile crate makes files that only their owner can read and write.
+    // The tempfile crate creates files that only their owner can read and write.
     let made = tempfile::Builder::new().prefix(".headstart-keys-").tempfile_in(dir(path));
     let mut file = made.map_err(FileFault::Write)?;
     file.write_all(bytes).map_err(FileFault::Write)?;
@@ -177,8 +176,8 @@ fn write(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, FileFault> {
     Ok(file)
 }
 
-/// Puts the renaming on the disk. Some file systems cannot; then a power failure may bring the old
-/// ring back.
+/// Syncs the rename to disk. Some file systems cannot; then a power failure may bring the old ring
+/// back.
 fn sync(path: &Path) {
     let _ = File::open(dir(path)).and_then(|dir| dir.sync_all());
 }
@@ -192,18 +191,18 @@ pub(super) fn dir(path: &Path) -> &Path {
 pub struct KeyFileError {
     /// The file.
     pub path: PathBuf,
-    /// Fault of the file.
+    /// The fault.
     pub fault: FileFault,
 }
 
-/// Fault of a key file.
+/// A fault of a key file.
 #[derive(Debug)]
 pub enum FileFault {
     /// It cannot be opened or read.
     Read(io::Error),
     /// It cannot be written.
     Write(io::Error),
-    /// Something is there already.
+    /// The file exists already.
     Exists,
     /// It is a symbolic link.
     Symlink,
@@ -211,13 +210,13 @@ pub enum FileFault {
     NotFile,
     /// The user of this number owns it, not the one who runs this.
     Owner(u32),
-    /// Others have permissions on it; its mode.
+    /// Others have permissions on it; holds its mode.
     Open(u32),
     /// It is larger than [`FILE_MAX`].
     TooLarge,
     /// It is not UTF-8.
     NotText,
-    /// It is no key ring.
+    /// It is not a key ring.
     Text(TextError),
 }
 
@@ -228,7 +227,7 @@ impl FileFault {
 }
 
 impl KeyFileError {
-    /// Returns advice on what to do about it: one line.
+    /// Returns advice for the user, in one line.
     #[must_use]
     pub fn hint(&self) -> String {
         let file = self.path.display();
@@ -245,7 +244,7 @@ impl KeyFileError {
             }
             FileFault::Exists => format!(
                 "`headstart keys rotate {file}` renews its keys; remove it first to start anew, \
-                 which makes all tickets and cookies worthless"
+                 which invalidates all tickets and cookies"
             ),
             FileFault::Symlink => "name the file itself".into(),
             FileFault::NotFile => "name a file that `headstart keys new` made".into(),

@@ -1,4 +1,4 @@
-//! File that the machines of a fleet share: a key, and the address of each edge.
+//! The file that the machines of a fleet share: a key, and the address of each edge.
 //!
 //! ```text
 //! headstart fleet 1
@@ -7,8 +7,8 @@
 //! edge 2 10.0.0.2:4433
 //! ```
 //!
-//! The number of an edge is from 1 to 255; the address is where it takes joins that came to another
-//! one. Empty lines and lines that begin with `#` are skipped.
+//! Edge numbers go from 1 to 255; at the address the edge takes joins that arrived at another edge.
+//! Empty lines and lines that begin with `#` are skipped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,35 +26,36 @@ use super::text::{numbered_lines, put_secret, secret};
 /// The first line.
 const VERSION: &str = "headstart fleet 1";
 
-/// The salt of all derivations, which sets them apart from those of key rings.
+/// Salt of all derivations, which separates them from those of key rings.
 const SALT: &[u8] = b"headstart fleet 1";
 
 /// Purpose of the key that seals rings.
 pub(super) const SEAL: &str = "ring seal";
 
-/// Purpose of the key by which edges know each other.
+/// Purpose of the key with which edges authenticate each other.
 pub(crate) const LINK: &str = "edge link";
 
-/// Bytes of a fleet's file at most: 255 edges take some 12,000.
+/// Maximum size of a fleet's file in bytes: 255 edges take about 12,000.
 pub const FLEET_FILE_MAX: usize = 16 * 1024;
 
 /// The secret of a fleet, wiped when dropped.
 ///
-/// It seals the key ring where others keep it, and by it edges know each other. It is no ticket
-/// key: who has it can make the fleet take a ring of his own, and read those that he gets hold of.
+/// It seals the key ring in untrusted storage, and authenticates edges to each other. It is not a
+/// ticket key: its holder can make the fleet accept a forged ring, and read any sealed ring.
 #[derive(Clone)]
 pub struct FleetKey(Secret);
 
 impl FleetKey {
-    /// A new one.
+    /// Generates a new key.
     ///
     /// # Errors
-    /// No randomness.
+    /// A failure of randomness.
     pub fn generate() -> Result<Self, KeyRingError> {
         random_secret().map(Self)
     }
 
-    /// The key for one purpose: HKDF-SHA-256 of the secret, with the purpose as `info` (RFC 5869).
+    /// Derives the key for one purpose: HKDF-SHA-256 of the secret, with the purpose as `info` (RFC
+    /// 5869).
     pub(crate) fn derive(&self, purpose: &str) -> Result<Zeroizing<[u8; 32]>, KeyRingError> {
         let mut key = Secret::default();
         expand(&self.0, SALT, purpose, &mut key).map_err(|_| KeyRingError::Derive)?;
@@ -68,20 +69,20 @@ impl fmt::Debug for FleetKey {
     }
 }
 
-/// A fleet as its file tells it.
+/// A fleet as described by its file.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     /// Its secret.
     pub key: FleetKey,
-    /// Where each edge takes joins from the others; may be empty.
+    /// Address at which each edge takes joins from the others; may be empty.
     pub edges: BTreeMap<EdgeNumber, SocketAddr>,
 }
 
 impl Fleet {
-    /// A fleet without edges, and with a new key.
+    /// Generates a fleet without edges, with a new key.
     ///
     /// # Errors
-    /// No randomness.
+    /// A failure of randomness.
     pub fn generate() -> Result<Self, KeyRingError> {
         Ok(Self { key: FleetKey::generate()?, edges: BTreeMap::new() })
     }
@@ -99,10 +100,10 @@ impl Fleet {
         fleet.map_err(|fault| FleetFileError { path: path.to_owned(), fault })
     }
 
-    /// Writes a file for its owner alone, where nothing may be yet.
+    /// Writes a file that only its owner can read, where no file may exist yet.
     ///
     /// # Errors
-    /// Something is there, or the directory is not writable.
+    /// The file exists, or the directory is not writable.
     pub fn create(&self, path: &Path) -> Result<(), FleetFileError> {
         create(path, self.to_text().as_bytes()).map_err(|fault| FleetFileError {
             path: path.to_owned(),
@@ -110,10 +111,10 @@ impl Fleet {
         })
     }
 
-    /// The content of a file, the secret included.
+    /// Returns the content of a file, the secret included.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        // Enough for what is written, so that no copy is left behind by growing.
+        // Enough capacity, so that growing leaves no copy behind.
         let mut text = Zeroizing::new(String::with_capacity(128 + 64 * self.edges.len()));
         text.push_str(VERSION);
         text.push_str("\nkey ");
@@ -125,10 +126,10 @@ impl Fleet {
         text
     }
 
-    /// Reads what [`to_text`](Self::to_text) wrote.
+    /// Reads text from [`to_text`](Self::to_text).
     ///
     /// # Errors
-    /// The line that is wrong, counted from 1. No error holds anything of the text.
+    /// The number of the faulty line, from 1. Errors contain nothing of the text.
     pub fn parse(text: &str) -> Result<Self, FleetFault> {
         let mut lines = numbered_lines(text);
         let (version, first) = lines.next().unwrap_or(("", 1));
@@ -155,7 +156,7 @@ impl Fleet {
     }
 }
 
-/// Adds an edge, whose number and address nobody has yet.
+/// Adds an edge whose number and address are new.
 fn edge(edges: &mut BTreeMap<EdgeNumber, SocketAddr>, number: &str, address: &str) -> bool {
     let number = number.parse().ok().map(EdgeNumber);
     let address: Option<SocketAddr> = address.parse().ok();
@@ -169,22 +170,22 @@ fn edge(edges: &mut BTreeMap<EdgeNumber, SocketAddr>, number: &str, address: &st
 pub struct FleetFileError {
     /// The file.
     pub path: PathBuf,
-    /// Fault of the file.
+    /// The fault.
     pub fault: FleetFault,
 }
 
-/// Fault of a fleet's file.
+/// A fault of a fleet's file.
 #[derive(Debug)]
 pub enum FleetFault {
     /// It is not readable, not writable, or not private.
     File(FileFault),
-    /// This line is not one of a fleet's file, says what another said, or is the last and no key
-    /// was there.
+    /// The line with this number is invalid or repeats another, or it is the last and the key is
+    /// missing.
     Line(usize),
 }
 
 impl FleetFileError {
-    /// Returns advice on what to do about it: one line.
+    /// Returns advice for the user, in one line.
     #[must_use]
     pub fn hint(&self) -> String {
         let file = self.path.display();
@@ -192,7 +193,9 @@ impl FleetFileError {
             FleetFault::File(FileFault::Read(error))
                 if error.kind() == std::io::ErrorKind::NotFound =>
             {
-                format!("`headstart keys new --fleet {file}` makes one; then copy it to all machines")
+                format!(
+                    "`headstart keys new --fleet {file}` makes one; then copy it to all machines"
+                )
             }
             FleetFault::File(FileFault::Write(error))
                 if error.kind() == std::io::ErrorKind::NotFound =>
@@ -200,7 +203,9 @@ impl FleetFileError {
                 format!("make its directory first: mkdir -p -m 700 {}", dir(&self.path).display())
             }
             FleetFault::File(FileFault::Exists) => {
-                "a new key makes the rings worthless that the old one has sealed; remove the file first".into()
+                "a new key invalidates the rings that the old one sealed; \
+                 remove the file first"
+                    .into()
             }
             FleetFault::File(FileFault::Open(_)) => format!(
                 "chmod 600 {file}; if somebody else may have read it, make a new one and new keys"
@@ -213,7 +218,8 @@ impl FleetFileError {
             }
             FleetFault::File(_) => format!("copy it again; run this as the owner of {file}"),
             FleetFault::Line(_) => format!(
-                "the lines are `{VERSION}`, `key` with 64 hex digits, and `edge NUMBER ADDR:PORT` for each edge"
+                "the lines are `{VERSION}`, `key` with 64 hex digits, and `edge NUMBER ADDR:PORT` \
+                 for each edge"
             ),
         }
     }
@@ -256,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_comes_back() {
+    fn a_fleet_survives_a_round_trip() {
         let mut fleet = Fleet::generate().unwrap();
         fleet.edges.insert(EdgeNumber::new(255).unwrap(), "[2001:db8::1]:4433".parse().unwrap());
         fleet.edges.insert(EdgeNumber::new(1).unwrap(), "10.0.0.1:4433".parse().unwrap());
@@ -265,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_describes_no_fleet_is_refused_by_its_line() {
+    fn errors_name_the_faulty_line() {
         let head = format!("headstart fleet 1\nkey {}\n", key());
         for (text, line) in [
             (String::new(), 1),
@@ -287,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn purposes_have_keys_of_their_own() {
+    fn purposes_have_distinct_keys() {
         let fleet = Fleet::parse(&format!("headstart fleet 1\nkey {}\n", key())).unwrap();
         let (seal, link) = (fleet.key.derive(SEAL).unwrap(), fleet.key.derive(LINK).unwrap());
         assert_ne!(*seal, *link);
@@ -296,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_its_owners_alone() {
+    fn the_file_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fleet");
         let fleet = Fleet::generate().unwrap();

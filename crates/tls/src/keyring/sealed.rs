@@ -1,21 +1,21 @@
-//! A ring at a place that need not be trusted, such as Redis: encrypted and authenticated under the
-//! fleet key.
+//! Key rings in untrusted storage, such as Redis: encrypted and authenticated under the fleet key.
 //!
 //! | at | length | field |
 //! |---|---|---|
 //! | 0 | 4 | `hsr1` |
-//! | 4 | 8 | generation: one more with each rotation; the seconds since 1970 in a ring that was made anew |
-//! | 12 | 8 | when it was written |
+//! | 4 | 8 | generation: one more with each rotation; the seconds since 1970 in a newly generated
+//! ring |
+//! | 12 | 8 | time at which it was written |
 //! | 20 | 1 | id of the current epoch |
-//! | 21 | 8 | from when that is current |
+//! | 21 | 8 | time from which that is current |
 //! | 29 | 4 | period |
 //! | 33 | 12 | nonce, random |
 //! | 45 | n | the ring's text, AES-256-GCM |
 //! | 45+n | 16 | tag |
 //!
-//! Numbers are big-endian, times in seconds (since 1970). Associated data are `headstart sealed
-//! ring 1`, a zero byte, the name of the site, a zero byte, and all before the nonce: a ring of
-//! another site, or one whose times somebody has changed, does not open.
+//! Numbers are big-endian, times in seconds (since 1970). The associated data is `headstart sealed
+//! ring 1`, a zero byte, the name of the site, a zero byte, and everything before the nonce: a ring
+//! of another site, or one with changed times, does not open.
 
 use std::fmt;
 
@@ -32,22 +32,21 @@ const HEADER: usize = 33;
 const NONCE: usize = 12;
 const TAG: usize = 16;
 
-/// Bytes of a sealed ring at most: the text has some 320 bytes.
+/// Maximum size of a sealed ring in bytes: the text takes about 320.
 pub const SEALED_MAX: usize = 1024;
 
 impl KeyRing {
-    /// Returns true if nobody may begin with this ring any more: it should have been rotated more
-    /// than a period ago, so it may be an old one that somebody has put back.
+    /// Returns true if no edge may start with this ring: it should have been rotated more than a
+    /// period ago, so it may be an old one that somebody has put back.
     #[must_use]
     pub fn is_stale(&self, now: UnixSeconds) -> bool {
         now > self.rotation_due() + self.period
     }
 
-    /// The ring for a place that others can read and write, as its `generation`th, for the site
-    /// called `name`.
+    /// Seals the ring for untrusted storage, as generation `generation` of the site `name`.
     ///
     /// # Errors
-    /// No randomness, or no OpenSSL.
+    /// A failure of randomness or OpenSSL.
     pub fn seal(
         &self,
         key: &FleetKey,
@@ -68,14 +67,14 @@ impl KeyRing {
     }
 }
 
-/// A ring that was sealed, open again.
+/// A sealed ring after decryption.
 #[derive(Clone, Debug)]
 pub struct Sealed {
     /// The ring.
     pub ring: KeyRing,
-    /// Number among the rings that were written to its place.
+    /// Its number among the rings written to its storage.
     pub generation: u64,
-    /// When it was written.
+    /// Time at which it was written.
     pub written: UnixSeconds,
 }
 
@@ -83,7 +82,7 @@ impl Sealed {
     /// Opens what [`KeyRing::seal`] made with the same key and name.
     ///
     /// # Errors
-    /// What is wrong with it. No error holds anything of the content.
+    /// The fault. Errors contain nothing of the content.
     pub fn open(bytes: &[u8], key: &FleetKey, name: &str) -> Result<Self, SealFault> {
         if bytes.len() > SEALED_MAX {
             return Err(SealFault::Form);
@@ -108,7 +107,7 @@ impl Sealed {
     }
 }
 
-/// Header of a sealed ring, which can be read without the key, and not changed.
+/// The part of a sealed ring that is readable without the key, but authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
     generation: u64,
@@ -160,18 +159,18 @@ fn associated(name: &str, header: &[u8; HEADER]) -> Vec<u8> {
     [b"headstart sealed ring 1\0", name.as_bytes(), b"\0", header].concat()
 }
 
-/// The newest ring that somebody has taken from a place, by which older ones are known.
+/// The newest ring taken from storage, by which older ones are recognized.
 ///
-/// It takes a ring of a later generation; of the same generation one that was written later, which
-/// a place has that lost the last change and was changed again. Of two that were written in the
-/// same second everybody takes the one whose bytes are greater, whatever order they come in. It
-/// never goes back.
+/// Takes a ring of a later generation. Of the same generation it takes one written later: storage
+/// that lost the last change and was changed again has such a ring. Of two written in the same
+/// second, every edge takes the one with the greater bytes, in whatever order they arrive. It never
+/// goes back.
 #[derive(Clone, Debug, Default)]
 pub struct Newest {
     taken: Option<Taken>,
 }
 
-/// In the order of fields.
+/// Compared in the order of fields.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Taken {
     generation: u64,
@@ -180,13 +179,14 @@ struct Taken {
 }
 
 impl Newest {
-    /// The ring in `bytes` if it is newer than the last one that was taken; none if it is that one.
+    /// Returns the ring in `bytes` if it is newer than the last one taken; `None` if it is the
+    /// same.
     ///
-    /// The first one must not be stale, since nothing else says how old it may be: its current
-    /// epoch may be overdue by one period at most, after which a ring should be worth nothing.
+    /// The first ring must not be stale, since nothing else limits its age: its current epoch may
+    /// be overdue by at most one period, after which a ring should be worthless.
     ///
     /// # Errors
-    /// Why it is refused. Then what was taken last stays good.
+    /// The reason why it is refused. The last ring taken then stays valid.
     pub fn take(
         &mut self,
         bytes: &[u8],
@@ -212,30 +212,30 @@ impl Newest {
     }
 }
 
-/// Reason why a ring at some place is refused.
+/// Reason why a ring in storage is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingRefused {
     /// It does not open.
     Seal(SealFault),
-    /// It is older than the one that was taken.
+    /// It is older than the last ring taken.
     Older {
         /// Its generation.
         generation: u64,
-        /// Generation of the ring that was taken.
+        /// Generation of the last ring taken.
         taken: u64,
     },
-    /// It should have been renewed more than a period ago.
+    /// It should have been rotated more than a period ago.
     Stale,
 }
 
-/// Fault of a sealed ring.
+/// A fault of a sealed ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealFault {
-    /// It is too short, too long, of another version, or says something else outside than inside.
+    /// It is too short, too long, of another version, or its header contradicts its content.
     Form,
     /// It was sealed with another key or for another site, or somebody has changed it.
     NotAuthentic,
-    /// The contents are no ring.
+    /// The content is not a ring.
     Text(TextError),
 }
 
@@ -246,7 +246,8 @@ impl fmt::Display for RingRefused {
             Self::Older { generation, taken } => {
                 write!(
                     f,
-                    "the ring of generation {generation} is older than that in use, of generation {taken}"
+                    "the ring of generation {generation} is older than the one in use, \
+                     of generation {taken}"
                 )
             }
             Self::Stale => f.write_str("the ring should have been renewed more than a period ago"),
@@ -259,11 +260,11 @@ impl std::error::Error for RingRefused {}
 impl fmt::Display for SealFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Form => f.write_str("this is no sealed key ring, or one of another version"),
+            Self::Form => f.write_str("this is not a sealed key ring, or has another version"),
             Self::NotAuthentic => {
                 f.write_str("the ring was not sealed with this fleet key for this name")
             }
-            Self::Text(error) => write!(f, "what was sealed is no key ring: {error}"),
+            Self::Text(error) => write!(f, "the sealed content is not a key ring: {error}"),
         }
     }
 }
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_comes_back_and_shows_nothing_meanwhile() {
+    fn a_sealed_ring_opens_again_and_hides_its_secrets() {
         let (key, ring) = (key(), ring());
         let bytes = ring.seal(&key, SITE, 7, NOW).unwrap();
         assert!(bytes.len() <= SEALED_MAX);
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_about_it_can_be_changed() {
+    fn no_byte_of_a_sealed_ring_can_be_changed() {
         let (fleet, ring) = (key(), ring());
         let bytes = ring.seal(&fleet, SITE, 7, NOW).unwrap();
         for at in 0..bytes.len() {
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn later_rings_are_taken_and_earlier_ones_never_again() {
+    fn takes_later_rings_only() {
         let (key, first) = (key(), ring());
         let second = first.rotated(NOW).unwrap();
         let (one, two) =
@@ -335,17 +336,17 @@ mod tests {
         let mut newest = Newest::default();
         let mut take = |bytes: &[u8]| newest.take(bytes, &key, SITE, NOW);
         assert_eq!(take(&one).unwrap().map(|ring| ids(&ring)), Some(ids(&first)));
-        assert!(take(&one).unwrap().is_none(), "it is there already");
+        assert!(take(&one).unwrap().is_none(), "it was taken already");
         assert_eq!(take(&two).unwrap().map(|ring| ids(&ring)), Some(ids(&second)));
         let older = RingRefused::Older { generation: 1, taken: 2 };
         assert_eq!(take(&one).unwrap_err(), older);
         assert_eq!(take(b"garbage").unwrap_err(), RingRefused::Seal(SealFault::Form));
-        assert!(take(&two).unwrap().is_none(), "what was taken stays");
+        assert!(take(&two).unwrap().is_none(), "the ring taken stays");
     }
 
-    /// A place that loses its last change and is changed again has two rings of one generation.
+    /// Storage that loses its last change and is changed again has had two rings of one generation.
     #[test]
-    fn of_one_generation_the_later_is_taken() {
+    fn takes_the_later_of_one_generation() {
         let (key, before) = (key(), ring());
         let [lost, kept] = [NOW, UnixSeconds(NOW.0 + 9)]
             .map(|now| before.rotated(now).unwrap().seal(&key, SITE, 2, now).unwrap());
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_generation_and_second_all_take_the_same() {
+    fn all_take_the_same_of_one_generation_and_second() {
         let (key, before) = (key(), ring());
         let rings =
             [(); 2].map(|()| before.rotated(NOW).unwrap().seal(&key, SITE, 2, NOW).unwrap());
@@ -378,7 +379,7 @@ mod tests {
         let late = UnixSeconds(last.0 + 1);
         let refused = Newest::default().take(&bytes, &key, SITE, late).unwrap_err();
         assert_eq!(refused, RingRefused::Stale);
-        // One that is in use goes on until there is another.
+        // A ring in use stays until there is another.
         let mut newest = Newest::default();
         newest.take(&bytes, &key, SITE, NOW).unwrap();
         assert!(newest.take(&bytes, &key, SITE, late).unwrap().is_none());

@@ -1,4 +1,4 @@
-//! The ring as text, one line an epoch:
+//! The ring as text, one line per epoch:
 //!
 //! ```text
 //! headstart key ring 1
@@ -8,8 +8,8 @@
 //! next 8 1790086400 4e5f...
 //! ```
 //!
-//! The numbers are the id and the second since 1970 from which the epoch is current; then come 64
-//! hex digits of secret. Empty lines and lines that begin with `#` are skipped.
+//! The numbers are the id and the second since 1970 from which the epoch is current; 64 hex digits
+//! of secret follow. Empty lines and lines that begin with `#` are skipped.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -23,25 +23,25 @@ use super::{KeyRing, KeyRingError, PERIOD_MAX, PERIOD_MIN};
 /// The first line.
 const VERSION: &str = "headstart key ring 1";
 
-/// More than any ring needs, so that no half-written copy is left behind when it grows.
+/// More than any ring needs, so that growing leaves no partial copy behind.
 const TEXT_MAX: usize = 512;
 
-/// Epochs start before the year 9999, which is as far as dates are written.
+/// Epochs start before the year 9999, the last that dates can show.
 const FROM_MAX: u64 = 253_370_764_800;
 
 /// Role of an epoch in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Was current before.
+    /// The epoch was current before.
     Previous,
-    /// Makes tickets and cookies.
+    /// The epoch makes tickets and cookies.
     Current,
-    /// Will be current.
+    /// The epoch will be current.
     Next,
 }
 
 impl Role {
-    /// The first word of its line.
+    /// Returns the first word of its line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Role {
 }
 
 impl KeyRing {
-    /// The ring as the content of a file, secrets included.
+    /// Returns the content of a file, secrets included.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(TEXT_MAX));
@@ -71,10 +71,10 @@ impl KeyRing {
         text
     }
 
-    /// Reads what [`to_text`](Self::to_text) wrote.
+    /// Reads text from [`to_text`](Self::to_text).
     ///
     /// # Errors
-    /// What is wrong and in which line. No error holds anything of the text.
+    /// The fault and its line. Errors contain nothing of the text.
     pub fn parse(text: &str) -> Result<Self, TextError> {
         let mut lines = numbered_lines(text);
         let (version, first) = lines.next().unwrap_or(("", 1));
@@ -90,14 +90,14 @@ impl KeyRing {
         parts.ring().map_err(|fault| fault.at(last))
     }
 
-    /// The epochs in the order of time.
+    /// Returns the epochs in order of time.
     pub fn roles(&self) -> impl Iterator<Item = (Role, &Epoch)> {
         let previous = self.previous.iter().map(|epoch| (Role::Previous, epoch));
         previous.chain([(Role::Current, &self.current), (Role::Next, &self.next)])
     }
 }
 
-/// Parts of a ring read so far.
+/// The parts of a ring read so far.
 #[derive(Default)]
 struct Parts {
     period: Option<Duration>,
@@ -170,13 +170,13 @@ fn epoch<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<Epoch, TextFaul
     Epoch::new(id, UnixSeconds(from), secret).map_err(TextFault::Ring)
 }
 
-/// Digits alone: `parse` takes a sign too.
+/// Parses digits only: `parse` accepts a sign too.
 fn number(word: Option<&str>) -> Result<u64, TextFault> {
     let digits = word.filter(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
     digits.and_then(|digits| digits.parse().ok()).ok_or(TextFault::Fields)
 }
 
-/// The lines that say something, and their numbers from 1.
+/// Returns the lines with content, and their numbers from 1.
 pub(super) fn numbered_lines(text: &str) -> impl Iterator<Item = (&str, usize)> {
     let lines = text.lines().map(str::trim).zip(1..);
     lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#'))
@@ -199,27 +199,27 @@ pub(super) fn secret(word: &str) -> Option<Secret> {
     Some(secret)
 }
 
-/// Text that is no key ring.
+/// The error for text that is not a key ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextError {
     /// The line, counted from 1.
     pub line: usize,
-    /// Fault of the line.
+    /// Its fault.
     pub fault: TextFault,
 }
 
-/// Fault of a line.
+/// A fault of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFault {
     /// The first line is not that of a key ring of this version.
     Version,
     /// It begins with an unknown word.
     Word,
-    /// A number is missing, too large or no number, or something follows the last field.
+    /// A number is missing, too large or invalid, or something follows the last field.
     Fields,
     /// The secret is not 64 hex digits.
     Secret,
-    /// Its role, id or secret was there before.
+    /// Its role, id or secret appeared before.
     Repeated,
     /// It is the last, and the period, the current or the next epoch is missing.
     Missing,
@@ -236,11 +236,11 @@ impl TextFault {
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fault = match self.fault {
-            TextFault::Version => "this is no key ring, or one of another version",
+            TextFault::Version => "this is not a key ring, or has another version",
             TextFault::Word => "lines begin with period, previous, current or next",
             TextFault::Fields => "a number is missing or wrong, or there is too much in the line",
             TextFault::Secret => "the secret is not 64 hex digits",
-            TextFault::Repeated => "this role, number or secret was there before",
+            TextFault::Repeated => "this role, number or secret is repeated",
             TextFault::Missing => "the period, the current or the next epoch is missing",
             TextFault::Ring(error) => return write!(f, "line {}: {error}", self.line),
         };

@@ -1,4 +1,4 @@
-//! Recognition of the ring's own tickets, without opening them.
+//! Recognizes tickets made by the ring, without opening them.
 
 use openssl::hash::MessageDigest;
 use openssl::memcmp;
@@ -7,15 +7,15 @@ use openssl::sign::Signer;
 
 use super::{Epoch, KeyRing, Purpose};
 
-/// Bytes of the name at a ticket's start, of the IV behind it, and of the MAC at its end
+/// Lengths of the name at a ticket's start, of the IV after it, and of the MAC at its end
 /// (docs/fop.md section 3).
 const NAME: usize = 16;
 const IV: usize = 16;
 const MAC: usize = 32;
 
 impl KeyRing {
-    /// The epoch whose keys a ticket asks for that starts so: by its static name, or else by the
-    /// IV's first byte.
+    /// Returns the epoch with the keys of a ticket with this start: by its static name, or else by
+    /// the IV's first byte.
     pub(crate) fn epoch_of(&self, name: &[u8; NAME], iv: &[u8; IV]) -> Option<&Epoch> {
         let named = self.epochs().find(|epoch| epoch.ticket_name() == *name);
         named.or_else(|| self.epoch(iv[0]))
@@ -23,8 +23,8 @@ impl KeyRing {
 
     /// Returns true if one of the epochs made this ticket.
     ///
-    /// It costs an HMAC: for those who would spend more on a ticket, before TLS has looked at it.
-    /// Whether the client may use it is for TLS to say.
+    /// Costs an HMAC: for callers who would spend more on a ticket before TLS has checked it. TLS
+    /// decides whether the client may use it.
     #[must_use]
     pub fn made(&self, ticket: &[u8]) -> bool {
         self.authenticates(ticket).unwrap_or(false)

@@ -13,17 +13,17 @@ use crate::server::replay::FirstSeen;
 use crate::server::serving::Serving;
 use crate::ticket_request::TicketRequest;
 
-/// Our state of one connection at a server, found from OpenSSL's callbacks.
+/// Our state of one connection at a server, which OpenSSL's callbacks look up.
 pub(crate) struct Accepted {
     pub(super) serving: Arc<Serving>,
     peer: Mutex<IpAddr>,
     pub(super) now: UnixSeconds,
-    /// Answer of the filter that was asked beforehand.
+    /// The filter's answer, if it was asked beforehand.
     pub(super) first: Option<FirstSeen>,
     hello: Mutex<Hello>,
 }
 
-/// Contents of the ClientHello. A client may send a second one (RFC 8446 section 4.1.4): the last
+/// Content of the ClientHello. A client may send a second one (RFC 8446 section 4.1.4): the last
 /// counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hello {
@@ -43,18 +43,18 @@ impl Accepted {
         Self { serving, peer: Mutex::new(peer), now, first, hello: Mutex::default() }
     }
 
-    /// Lets callbacks of `ssl` find this.
+    /// Lets the callbacks of `ssl` find this state.
     pub(super) fn attach(self: &Arc<Self>, ssl: &mut Ssl) -> Result<(), ErrorStack> {
         ssl.set_ex_data(index()?, Arc::clone(self));
         Ok(())
     }
 
-    /// Returns our state of the connection that a callback is about.
+    /// Returns our state of the connection in a callback.
     pub(super) fn from_ssl(ssl: &SslRef) -> Option<&Arc<Self>> {
         ssl.ex_data(*INDEX.get()?)
     }
 
-    /// Early data that is taken of the connection, if any.
+    /// Returns the early data accepted on the connection, in bytes.
     pub(crate) fn early_data_max(&self) -> u32 {
         self.serving.early_data_max
     }
@@ -63,12 +63,12 @@ impl Accepted {
         self.lock().clone()
     }
 
-    /// Cookies from now on are for a client at `peer`.
+    /// Mints cookies for a client at `peer` from now on.
     pub(crate) fn set_peer(&self, peer: IpAddr) {
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = peer;
     }
 
-    /// A ClientHello has come; what it asks for by extensions of ours comes separately.
+    /// Handles a ClientHello; our own extensions are handled separately.
     pub(super) fn on_hello(&self, server_name: Option<String>, binder: Option<[u8; 32]>) {
         *self.lock() = Hello { server_name, binder, ..Hello::default() };
     }
@@ -81,22 +81,22 @@ impl Accepted {
         self.lock().ticket_request = Some(request);
     }
 
-    /// Returns the number of tickets that the client gets because it asked for them; `None` if it
-    /// did not, or there are no tickets here.
+    /// Returns the number of tickets the client gets because it asked; `None` if it did not ask, or
+    /// the server sends no tickets.
     pub(super) fn tickets_asked_for(&self, resumed: bool) -> Option<u8> {
         let request = self.lock().ticket_request.filter(|_| self.serving.hands_out_tickets)?;
         let most = u8::try_from(TICKETS_MAX).unwrap_or(u8::MAX);
         Some(request.count(resumed).min(most))
     }
 
-    /// Returns how many of them OpenSSL does not send by itself: with a resumption it sends one.
+    /// Returns how many of them OpenSSL does not send by itself: after a resumption it sends one.
     pub(crate) fn tickets_left(&self, ssl: &SslRef) -> u8 {
         let resumed = ssl.session_reused();
         let asked_for = self.tickets_asked_for(resumed).filter(|_| resumed);
         asked_for.unwrap_or_default().saturating_sub(1)
     }
 
-    /// A fresh cookie for this client. Only TLS 1.3 encrypts what carries it.
+    /// Mints a cookie for this client. Only TLS 1.3 encrypts the messages that carry it.
     pub(super) fn mint(&self, ssl: &SslRef) -> Option<Cookie> {
         let policy = self.serving.cookies?;
         if ssl.version2() != Some(SslVersion::TLS1_3) {
@@ -109,7 +109,7 @@ impl Accepted {
         Some(ring.mint(nonce, self.now + policy.life, peer))
     }
 
-    /// The same as the extension has it, if the client asked.
+    /// Mints a cookie for the extension, if the client asked.
     pub(super) fn offer(&self, ssl: &SslRef) -> Option<OfferedCookie> {
         let lifetime = self.serving.cookies?.life;
         let asked = self.lock().fop_requested;
@@ -117,7 +117,7 @@ impl Accepted {
         Some(OfferedCookie { cookie, lifetime })
     }
 
-    /// No call can leave it half changed.
+    /// Locks the ClientHello. No call can leave it half changed.
     fn lock(&self) -> MutexGuard<'_, Hello> {
         self.hello.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,7 +125,7 @@ impl Accepted {
 
 static INDEX: OnceLock<Index<Ssl, Arc<Accepted>>> = OnceLock::new();
 
-/// Where OpenSSL keeps the pointer to ours: one place for the program.
+/// Returns the slot for our state in OpenSSL's connections: one per program.
 fn index() -> Result<Index<Ssl, Arc<Accepted>>, ErrorStack> {
     if let Some(index) = INDEX.get() {
         return Ok(*index);

@@ -9,46 +9,46 @@ use crate::keyring::KeyRing;
 use crate::server::replay::{NoEarlyData, ReplayFilter};
 use crate::settings::{CertifiedKey, KeyLog};
 
-/// Options of a server. Every field may be set; [`new`](Self::new) has the defaults.
+/// A server's certificates and policies. Every field may be set; [`new`](Self::new) has the
+/// defaults.
 #[derive(Clone)]
 pub struct ServerConfig {
     /// Certificates with their keys, chosen by the name that the client asks for. The first is
-    /// shown to all who ask for no name or for one that no certificate has.
+    /// shown to clients that ask for no name or for an unknown one.
     ///
-    /// Several with the same names and other kinds of keys are one host; the client's signature
-    /// algorithms decide.
+    /// Certificates with the same names and different kinds of keys form one host; the client's
+    /// signature algorithms decide.
     pub certificates: Vec<CertifiedKey>,
-    /// Application protocols, the best first; a client that offers others only is refused. None:
-    /// not negotiated.
+    /// Application protocols, in order of preference; a client that offers only others is refused.
+    /// Empty: not negotiated.
     pub alpn: Vec<Vec<u8>>,
-    /// Groups of the key exchange in OpenSSL's form, such as `X25519MLKEM768:X25519`. None:
-    /// OpenSSL's.
+    /// Key exchange groups in OpenSSL's form, such as `X25519MLKEM768:X25519`. `None`: OpenSSL's.
     pub groups: Option<String>,
-    /// Signature algorithms in OpenSSL's form, such as `mldsa44:ecdsa_secp256r1_sha256`. None:
+    /// Signature algorithms in OpenSSL's form, such as `mldsa44:ecdsa_secp256r1_sha256`. `None`:
     /// OpenSSL's.
     pub signature_algorithms: Option<String>,
-    /// The lowest version of TLS.
+    /// Minimum version of TLS.
     pub min_version: Version,
-    /// The highest version of TLS.
+    /// Maximum version of TLS.
     pub max_version: Version,
-    /// Client certificates.
+    /// Policy on client certificates.
     pub client_auth: ClientAuth,
-    /// Keys of tickets and cookies. Tickets live for one period of the ring, as it is when the
-    /// context is made.
+    /// Secrets behind tickets and cookies. Tickets live for one period of the ring at the time the
+    /// context is created.
     pub keyring: Arc<SharedRing>,
-    /// Tickets after a full handshake; a resumption brings one. 0: nothing is resumed, in any
+    /// Tickets after a full handshake; a resumption brings one. 0: no session is resumed, in any
     /// version.
     pub tickets: usize,
-    /// Binding of sessions.
+    /// Connections a session can be resumed for.
     pub ticket_binding: TicketBinding,
-    /// Early data of a connection at most, in bytes; 0 takes none.
+    /// Maximum early data of a connection, in bytes; 0 accepts none.
     pub early_data_max: u32,
-    /// Lets each ClientHello with early data through once. It has to outlive reloads: hand the
-    /// same one to [`replace`](crate::ServerContext::replace).
+    /// Lets each ClientHello with early data through once. It has to outlive reloads: pass the same
+    /// one to [`replace`](crate::ServerContext::replace).
     pub replay: Arc<dyn ReplayFilter>,
-    /// Hands out Fast Open cookies, or does not.
+    /// Policy for Fast Open cookies; `None` hands out none.
     pub cookies: Option<CookiePolicy>,
-    /// Gets the secrets of connections. None: nobody does.
+    /// Receives the secrets of connections; `None` logs nothing.
     pub key_log: Option<KeyLog>,
 }
 
@@ -89,14 +89,14 @@ impl fmt::Debug for ServerConfig {
     }
 }
 
-/// Client certificates, and the trust anchors for them: certificates in PEM.
+/// Policy on client certificates, with the trusted issuers in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// They are not asked.
+    /// The server does not ask for them.
     None,
-    /// They may; one that is not vouched for ends the handshake.
+    /// Clients may show one; an untrusted one ends the handshake.
     Optional(Vec<u8>),
-    /// They have to.
+    /// Clients have to show one.
     Required(Vec<u8>),
 }
 
@@ -108,7 +108,7 @@ impl ClientAuth {
         }
     }
 
-    /// Stands for the setting in what binds tickets.
+    /// Returns a byte for the setting in the ticket binding.
     pub(super) const fn mark(&self) -> u8 {
         match self {
             Self::None => 0,
@@ -118,35 +118,36 @@ impl ClientAuth {
     }
 }
 
-/// Binding of sessions, besides the same setting about client certificates.
+/// Connections a session can be resumed for, given the same setting for client certificates.
 ///
-/// With anything else there is a full handshake. Early data is for the same name in any case.
+/// All others need a full handshake. Early data always needs the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TicketBinding {
-    /// The same host name.
+    /// Connections to the same host name.
     #[default]
     ServerName,
-    /// All names of the certificate, for clients that know to ask for it (Hiller et al. 2019).
+    /// Connections to any name of the certificate, for clients that know to ask (Hiller et al.
+    /// 2019).
     Certificate,
-    /// The binding of nginx's HTTP sessions, so that servers with the same ticket keys take each
-    /// other's: the same certificates. Early data is still for the same name, and for tickets made
-    /// here.
+    /// The connections for which nginx resumes an HTTP session, so that servers with the same
+    /// ticket keys accept each other's: those with the same certificates. Early data still needs
+    /// the same name, and tickets made here.
     Nginx,
-    /// The binding of HAProxy's sessions: none.
+    /// The connections for which HAProxy resumes a session: all.
     Haproxy,
 }
 
 impl TicketBinding {
-    /// Returns true if other programs make and take such tickets.
+    /// Returns true if other programs make and accept such tickets.
     pub(super) const fn is_foreign(self) -> bool {
         matches!(self, Self::Nginx | Self::Haproxy)
     }
 }
 
-/// Rules for handing out cookies.
+/// Policy for handing out cookies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CookiePolicy {
-    /// Time that a cookie can be spent; whole seconds.
+    /// Time during which a cookie can be spent; whole seconds.
     pub life: Duration,
 }
 
@@ -167,13 +168,13 @@ impl SharedRing {
         Self(RwLock::new(Arc::new(ring)))
     }
 
-    /// The ring of this moment.
+    /// Returns the ring in use now.
     #[must_use]
     pub fn current(&self) -> Arc<KeyRing> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on tickets and cookies are made with `ring`, also those of connections that run.
+    /// Uses `ring` for tickets and cookies from now on, also on open connections.
     pub fn replace(&self, ring: KeyRing) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ring);
     }

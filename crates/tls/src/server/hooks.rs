@@ -1,4 +1,4 @@
-//! OpenSSL's callbacks in the middle of a server's handshake.
+//! OpenSSL's callbacks during a server's handshake.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::server::replay::FirstSeen;
 use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 use crate::wire::{PRE_SHARED_KEY, SERVER_NAME, TicketData, binder_hash, server_name};
 
-/// Gives a context all of them. Callbacks are found by their types, so all contexts of a program
+/// Installs all of them in a context. OpenSSL finds callbacks by type, so all contexts of a program
 /// have to get them here.
 pub(super) fn install(tls: &mut SslContextBuilder, alpn: &[Vec<u8>]) -> Result<(), ErrorStack> {
     tls.set_client_hello_callback(|ssl, _| {
         guard(Err(ErrorStack::get()), || on_hello(ssl)).map(|()| ClientHelloResponse::SUCCESS)
     });
-    // So that OpenSSL acknowledges the name and keeps it in the session.
+    // Makes OpenSSL acknowledge the name and keep it in the session.
     tls.set_servername_callback(|_, _| Ok(()));
     if !alpn.is_empty() {
         let own: Arc<[Vec<u8>]> = alpn.into();
@@ -53,7 +53,7 @@ pub(super) fn install(tls: &mut SslContextBuilder, alpn: &[Vec<u8>]) -> Result<(
     ffi::set_ticket_hooks::<Tickets>(tls)
 }
 
-/// Chooses the host before OpenSSL looks at tickets, and ties the session to it.
+/// Chooses the host before OpenSSL reads tickets, and ties the session to it.
 fn on_hello(ssl: &mut SslRef) -> Result<(), ErrorStack> {
     let Some(accepted) = Accepted::from_ssl(ssl).cloned() else { return Ok(()) };
     let name = ffi::hello_extension(ssl, SERVER_NAME).and_then(server_name);
@@ -65,12 +65,12 @@ fn on_hello(ssl: &mut SslRef) -> Result<(), ErrorStack> {
     Ok(())
 }
 
-/// The first of our protocols that the client offers, as it lies in the client's list.
+/// Returns the first of our protocols that the client offers, as a slice of the client's list.
 fn select<'a>(own: &[Vec<u8>], offered: &'a [u8]) -> Option<&'a [u8]> {
     own.iter().find_map(|own| protocols(offered).find(|name| *name == own.as_slice()))
 }
 
-/// The names in a list of ALPN (RFC 7301 section 3.1), as far as they are well-formed.
+/// Yields the names in an ALPN list (RFC 7301 section 3.1), as far as they are well-formed.
 fn protocols(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (&length, rest) = list.split_first()?;
@@ -80,12 +80,12 @@ fn protocols(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The content of the extension in a NewSessionTicket, a cookie of its own for each.
+/// Returns the content of the extension in a NewSessionTicket, with a new cookie for each.
 fn cookie_offer(ssl: &SslRef) -> Option<[u8; OFFER_LEN]> {
     Accepted::from_ssl(ssl)?.offer(ssl).map(|offer| offer.emit())
 }
 
-/// The request is an empty extension of the ClientHello.
+/// Handles the request for cookies: an empty extension of the ClientHello.
 fn on_fop_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
     if !content.is_empty() {
         return Err(SslAlert::DECODE_ERROR);
@@ -96,8 +96,8 @@ fn on_fop_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
     Ok(())
 }
 
-/// So many tickets as the client asks for are sent, and the client is told (RFC 9149 section 3). By
-/// now it is settled whether a session is resumed.
+/// Sends as many tickets as the client asks for, and tells it so (RFC 9149 section 3). By now it is
+/// decided whether a session is resumed.
 fn ticket_hint(ssl: &mut SslRef) -> Option<[u8; HINT_LEN]> {
     let count = Accepted::from_ssl(ssl)?.tickets_asked_for(ssl.session_reused())?;
     ssl.set_num_tickets(count.into()).ok()?;
@@ -114,9 +114,9 @@ fn on_ticket_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
 
 /// Tickets under the key ring.
 ///
-/// They start with a fresh cookie, or with the epoch's name where cookies are not handed out; then
-/// comes the IV, whose first byte is the epoch's id. So two tickets have nothing in common that
-/// would link them, but for that id, which all clients of the epoch share.
+/// They start with a fresh cookie, or with the epoch's name if cookies are not handed out; then
+/// comes the IV, whose first byte is the epoch's id. So two tickets share nothing that would link
+/// them, except that id, which all clients of the epoch share.
 enum Tickets {}
 
 impl TicketHooks for Tickets {
@@ -151,9 +151,9 @@ impl TicketHooks for Tickets {
         let Some(accepted) = Accepted::from_ssl(ssl) else { return false };
         match data_of(session) {
             Some(data) => accepted.now.since(data.since) <= RESUMPTION_LIFE,
-            // Where others make tickets, those that come from a full handshake with them do not say
-            // when that was: it counts as one of now. What they make of ours says it still, since
-            // OpenSSL copies what it does not know.
+            // Where others make tickets, those from their full handshakes carry no time: count them
+            // as made now. Tickets that they renew from ours still carry it, since OpenSSL copies
+            // unknown data.
             None => {
                 accepted.serving.takes_tickets_of_others()
                     && ffi::ticket_data_of(session).is_empty()
@@ -166,8 +166,8 @@ impl TicketHooks for Tickets {
     }
 }
 
-/// Early data is taken with a ticket of this filter's scope that allows it, for the name of the
-/// ticket, the first time that it comes.
+/// Returns true if early data may be accepted: with a ticket of this filter's scope that allows it,
+/// for the name of the ticket, the first time it arrives.
 fn is_first(ssl: &SslRef, accepted: &Accepted) -> Option<bool> {
     let (session, hello) = (ssl.session()?, accepted.hello());
     let ticket = data_of(session)?;
@@ -201,7 +201,11 @@ mod tests {
         assert_eq!(select(&own, b"\x08http/1.1\x02h2"), Some(&b"h2"[..]));
         assert_eq!(select(&own, b"\x08http/1.1"), Some(&b"http/1.1"[..]));
         assert_eq!(select(&own, b"\x02h3"), None);
-        assert_eq!(select(&own, b"\x08http/1.1\x05h2"), Some(&b"http/1.1"[..]), "cut behind");
+        assert_eq!(
+            select(&own, b"\x08http/1.1\x05h2"),
+            Some(&b"http/1.1"[..]),
+            "the next name is cut"
+        );
         assert_eq!(select(&own, b""), None);
     }
 }

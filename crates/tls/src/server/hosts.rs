@@ -6,21 +6,21 @@ use openssl::ssl::SslContext;
 pub(super) struct Hosts {
     list: Vec<Host>,
     exact: HashMap<String, usize>,
-    /// Hosts by the part behind the star, with its dot.
+    /// Keyed by the part after the star, with its dot.
     wildcard: HashMap<String, usize>,
 }
 
 /// One certificate, or several for the same names.
 pub(super) struct Host {
     pub(super) names: Vec<String>,
-    /// The session id context that nginx has for HTTP with the same certificates.
+    /// The session id context that nginx uses for HTTP with the same certificates.
     pub(super) nginx: [u8; 20],
     pub(super) context: SslContext,
 }
 
 impl Hosts {
-    /// Collects a first host, which stands for all unknown names, and the others. Of two that have
-    /// the same name the earlier has it.
+    /// Creates the hosts from the first, which serves all unknown names, and the others. The
+    /// earlier of two with the same name gets it.
     pub(super) fn new(first: Host, others: impl IntoIterator<Item = Host>) -> Self {
         let mut hosts = Self { list: Vec::new(), exact: HashMap::new(), wildcard: HashMap::new() };
         hosts.add(first);
@@ -40,7 +40,7 @@ impl Hosts {
         self.list.push(host);
     }
 
-    /// Returns the host for `name`: exactly, by a wildcard for its first label, or the first.
+    /// Returns the host for `name`: exact, by a wildcard for the first label, or the first.
     pub(super) fn find(&self, name: Option<&str>) -> &Host {
         let found = name.and_then(|name| self.exact.get(name).or_else(|| self.by_wildcard(name)));
         &self.list[found.copied().unwrap_or(0)]
@@ -50,7 +50,7 @@ impl Hosts {
         self.find(None)
     }
 
-    /// A wildcard stands for one label (RFC 9525 section 6.3).
+    /// Finds a wildcard, which stands for one label (RFC 9525 section 6.3).
     fn by_wildcard(&self, name: &str) -> Option<&usize> {
         let dot = name.find('.').filter(|dot| *dot > 0)?;
         self.wildcard.get(&name[dot..])
@@ -73,16 +73,16 @@ mod tests {
     }
 
     #[test]
-    fn exact_names_go_before_wildcards_and_these_before_the_first() {
+    fn exact_names_precede_wildcards_and_those_the_first() {
         let others = [host(&["*.b.test"]), host(&["x.b.test", "a.test"])];
         let hosts = Hosts::new(host(&["a.test"]), others);
         let found = |name| hosts.find(name).names[0].as_str();
         assert_eq!(found(None), "a.test");
-        assert_eq!(found(Some("a.test")), "a.test", "the earlier has it");
+        assert_eq!(found(Some("a.test")), "a.test", "the earlier host gets it");
         assert_eq!(found(Some("x.b.test")), "x.b.test");
         assert_eq!(found(Some("y.b.test")), "*.b.test");
         assert_eq!(found(Some("z.y.b.test")), "a.test", "a wildcard is one label");
-        assert_eq!(found(Some("b.test")), "a.test", "and not none");
+        assert_eq!(found(Some("b.test")), "a.test", "not zero labels");
         assert_eq!(found(Some(".b.test")), "a.test");
     }
 }

@@ -9,37 +9,37 @@ use openssl::rand::rand_bytes;
 use crate::error::ConfigError;
 use crate::limits::{CLOCK_SLACK, REPLAY_ENTRIES, REPLAY_LIFE};
 
-/// Remembers ClientHellos with early data, so that each is taken once (RFC 8446 section 8.2).
+/// Replay cache: remembers ClientHellos with early data, so that each is accepted once (RFC 8446
+/// section 8.2).
 ///
-/// Whenever it does not know it says no: then the session is resumed and the client sends its data
-/// again, once the handshake is done. It is asked in the middle of a handshake, so it must not take
-/// long.
+/// If in doubt it says no: then the session is resumed, and the client sends its data again once
+/// the handshake is done. OpenSSL calls it during a handshake, so it must not take long.
 pub trait ReplayFilter: Send + Sync {
-    /// Returns the name of this filter's memory. It is written into tickets, and early data comes
-    /// into question with tickets of the same scope alone.
+    /// Returns the name of this filter's memory. It is written into tickets, and only tickets of
+    /// the same scope allow early data.
     ///
-    /// Filters that share their memory have the same one; a memory that begins anew needs a new
-    /// one, unless it denies everything until what came before is too old. It is asked for each
-    /// ClientHello with early data that OpenSSL takes for fresh, before
+    /// Filters that share their memory have the same scope; a memory that starts anew needs a new
+    /// one, unless it denies everything until all earlier ClientHellos are too old. Called for each
+    /// ClientHello with early data that OpenSSL considers fresh, before
     /// [`is_first`](Self::is_first).
     fn scope(&self) -> [u8; 16];
 
-    /// Returns true if this binder, by its hash, comes for the first time within [`REPLAY_LIFE`];
-    /// from then on it does not.
+    /// Returns true if the binder with this hash arrives for the first time within [`REPLAY_LIFE`];
+    /// later calls return false.
     fn is_first(&self, binder: [u8; 32]) -> bool;
 }
 
-/// Answer of a filter before the handshake, which needs longer than a handshake can wait: a
-/// ClientHello with early data has come for the first time.
+/// A filter's answer from before the handshake, for filters that take longer than a handshake can
+/// wait: a ClientHello with early data has arrived for the first time.
 ///
-/// The binder is public, so it can be read and asked about before TLS sees it; TLS then takes early
-/// data if that is the binder it has checked, and the ticket is of the scope. See
+/// The binder is public, so the caller can read it and ask about it before TLS sees it. TLS then
+/// accepts early data if it has verified that binder, and the ticket has the scope. See
 /// [`ServerContext::accept_first`](crate::ServerContext::accept_first).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstSeen {
     /// Scope of the filter's memory when it was asked.
     pub scope: [u8; 16],
-    /// Key of the first binder, [`binder_key`](crate::wire::binder_key).
+    /// The [`binder_key`](crate::wire::binder_key) of the first binder.
     pub binder: [u8; 32],
 }
 
@@ -57,53 +57,53 @@ impl ReplayFilter for NoEarlyData {
     }
 }
 
-/// A filter in the memory of one process: early data is taken with its own tickets only.
+/// A replay cache in the memory of one process: accepts early data only with its own tickets.
 ///
-/// It denies everything for [`REPLAY_LIFE`] after its start, and what exceeds its capacity. It
-/// measures time with a monotonic clock. Where the wall clock is set back, tickets made before
-/// are no longer its own: by that clock OpenSSL says what is fresh.
+/// Denies everything for [`REPLAY_LIFE`] after its start, and everything beyond its capacity. It
+/// measures time with a monotonic clock. If the wall clock is set back, it disowns earlier tickets:
+/// OpenSSL judges freshness by that clock.
 pub struct MemoryFilter {
     clocks: Box<dyn Fn() -> Clocks + Send + Sync>,
     capacity: usize,
     seen: Mutex<Seen>,
 }
 
-/// Two clocks at one moment.
+/// Readings of two clocks at one moment.
 #[derive(Clone, Copy)]
 struct Clocks {
-    /// Since the start, by a clock that nobody sets.
+    /// Time since the start, by a clock that nobody sets.
     since_start: Duration,
-    /// Since 1970, by the clock that tells the age of tickets.
+    /// Time since 1970, by the clock that dates tickets.
     wall: Duration,
 }
 
 struct Seen {
     scope: [u8; 16],
-    /// The moment at which the wall clock was further ahead of the other than ever since.
+    /// Moment of the greatest lead of the wall clock over the other.
     ahead: Clocks,
-    /// When the generations last changed.
+    /// Time at which the generations last changed.
     turned: Duration,
-    /// Binders since the last turn.
+    /// Binders since then.
     newer: HashSet<[u8; 32]>,
-    /// Binders between the last two turns.
+    /// Binders between the last two changes.
     older: HashSet<[u8; 32]>,
 }
 
 impl MemoryFilter {
-    /// A filter that starts now, with room for [`REPLAY_ENTRIES`].
+    /// Creates a filter that starts now, with room for [`REPLAY_ENTRIES`].
     ///
     /// # Errors
-    /// [`ConfigError::Openssl`]: no randomness.
+    /// [`ConfigError::Openssl`]: a failure of randomness.
     pub fn new() -> Result<Self, ConfigError> {
         let start = Instant::now();
         Self::made(REPLAY_ENTRIES, move || Clocks { since_start: start.elapsed(), wall: wall() })
     }
 
-    /// A filter with room for `capacity` ClientHellos of each [`REPLAY_LIFE`], by a clock that
-    /// shows the time since the start, and a wall clock that is never set.
+    /// Creates a filter with room for `capacity` ClientHellos in each [`REPLAY_LIFE`], with a clock
+    /// that shows the time since the start and a wall clock that is never set.
     ///
     /// # Errors
-    /// [`ConfigError::Openssl`]: no randomness.
+    /// [`ConfigError::Openssl`]: a failure of randomness.
     pub fn with_clock(
         capacity: usize,
         clock: impl Fn() -> Duration + Send + Sync + 'static,
@@ -114,11 +114,11 @@ impl MemoryFilter {
         })
     }
 
-    /// As [`with_clock`](Self::with_clock), and with a wall clock that shows the time since 1970,
-    /// and may be set.
+    /// Creates a filter as [`with_clock`](Self::with_clock) does, with a wall clock that shows the
+    /// time since 1970 and may be set.
     ///
     /// # Errors
-    /// [`ConfigError::Openssl`]: no randomness.
+    /// [`ConfigError::Openssl`]: a failure of randomness.
     pub fn with_clocks(
         capacity: usize,
         clock: impl Fn() -> Duration + Send + Sync + 'static,
@@ -138,18 +138,18 @@ impl MemoryFilter {
         Ok(Self { clocks: Box::new(clocks), capacity, seen })
     }
 
-    /// Returns the memory, once it is known how the clocks stand; and the time since the start.
+    /// Locks the memory, updated by the clocks; also returns the time since the start.
     fn look(&self) -> (MutexGuard<'_, Seen>, Duration) {
         // No call can leave it half changed.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock, so that moments come in their order.
+        // Read the clocks under the lock, so that moments come in order.
         let now = (self.clocks)();
         seen.heed(now);
         (seen, now.since_start)
     }
 }
 
-/// Since 1970; OpenSSL reads the same clock.
+/// Returns the time since 1970; OpenSSL reads the same clock.
 fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -174,11 +174,10 @@ impl ReplayFilter for MemoryFilter {
 }
 
 impl Seen {
-    /// Notes how the clocks stand to each other, and takes another scope if the wall clock was set
-    /// back.
+    /// Compares the clocks, and changes the scope if the wall clock was set back.
     ///
-    /// Then what came before would be fresh once more when it is forgotten here; with another scope
-    /// no ticket of that time is for this memory. By small steps the clock goes back
+    /// Otherwise earlier ClientHellos would be fresh again after this memory forgets them; with a
+    /// new scope, no ticket of that time matches this memory. In small steps the clock may go back
     /// [`CLOCK_SLACK`] in all.
     fn heed(&mut self, now: Clocks) {
         let (wall, expected) =
@@ -191,8 +190,7 @@ impl Seen {
         }
     }
 
-    /// Forgets what came longer than [`REPLAY_LIFE`] ago. Nothing goes earlier, and all within
-    /// twice that.
+    /// Forgets binders older than [`REPLAY_LIFE`]: none earlier, and all within twice that time.
     fn turn(&mut self, now: Duration) {
         let since = now.saturating_sub(self.turned);
         if since < REPLAY_LIFE {
@@ -219,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// A filter with a clock in milliseconds.
+    /// Creates a filter with a clock in milliseconds.
     fn filter(capacity: usize) -> (MemoryFilter, impl Fn(Duration)) {
         let clock = Arc::new(AtomicU64::new(0));
         let shown = Arc::clone(&clock);
@@ -233,7 +231,7 @@ mod tests {
     const TICK: Duration = Duration::from_millis(1);
 
     #[test]
-    fn denies_until_what_came_before_it_is_too_old() {
+    fn denies_until_earlier_hellos_are_too_old() {
         let (filter, set) = filter(10);
         assert!(!filter.is_first([1; 32]));
         set(REPLAY_LIFE - TICK);
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_each_once_within_its_life_whenever_it_turns() {
+    fn accepts_each_once_within_its_life_at_any_offset() {
         for offset in 0..40 {
             let (filter, set) = filter(10);
             let start = REPLAY_LIFE + Duration::from_secs(offset);
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_one_denies_and_recovers() {
+    fn a_full_filter_denies_and_recovers() {
         let (filter, set) = filter(2);
         set(REPLAY_LIFE);
         assert!(filter.is_first([1; 32]) && filter.is_first([2; 32]));
@@ -275,7 +273,8 @@ mod tests {
         assert_ne!(filter(1).0.scope(), filter(1).0.scope());
     }
 
-    /// A filter, and what sets its clocks: the time since the start, and the wall clock.
+    /// Creates a filter and a function that sets its clocks: the time since the start, and the wall
+    /// clock.
     fn filter_and_clocks() -> (MemoryFilter, impl Fn(Duration, Duration)) {
         let shown: Arc<Mutex<(Duration, Duration)>> = Arc::new(Mutex::new((DAY, 100 * DAY)));
         let [start, wall, set] = [(); 3].map(|()| Arc::clone(&shown));
@@ -290,25 +289,22 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
     #[test]
-    fn a_wall_clock_that_was_set_back_makes_earlier_tickets_those_of_others() {
+    fn setting_the_wall_clock_back_disowns_earlier_tickets() {
         let (filter, set) = filter_and_clocks();
         let first = filter.scope();
         set(2 * DAY, 101 * DAY);
-        assert_eq!(filter.scope(), first, "both went on");
+        assert_eq!(filter.scope(), first, "both advanced");
         set(2 * DAY + CLOCK_SLACK, 101 * DAY);
-        assert_eq!(filter.scope(), first, "as much as may be");
+        assert_eq!(filter.scope(), first, "at the limit");
         set(2 * DAY + CLOCK_SLACK + TICK, 101 * DAY);
         let second = filter.scope();
         assert_ne!(second, first);
-        assert_eq!(filter.scope(), second, "once for each time");
-        assert!(
-            filter.is_first([1; 32]) && !filter.is_first([1; 32]),
-            "it goes on with newer ones"
-        );
+        assert_eq!(filter.scope(), second, "once per change");
+        assert!(filter.is_first([1; 32]) && !filter.is_first([1; 32]), "newer tickets work");
     }
 
     #[test]
-    fn a_wall_clock_is_set_back_also_step_by_step_and_after_it_was_ahead() {
+    fn notices_small_steps_back_and_a_return_from_the_future() {
         let (filter, set) = filter_and_clocks();
         let first = filter.scope();
         for step in 1..=3 {

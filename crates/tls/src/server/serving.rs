@@ -18,7 +18,7 @@ use crate::server::hosts::{Host, Hosts};
 use crate::server::replay::ReplayFilter;
 use crate::settings::{CertifiedKey, Settings, alpn_wire, roots};
 
-/// A configuration in use. Connections keep theirs to their end.
+/// A configuration in use. Connections keep theirs until they end.
 pub(crate) struct Serving {
     pub(super) hosts: Hosts,
     pub(super) keyring: Arc<SharedRing>,
@@ -27,7 +27,7 @@ pub(crate) struct Serving {
     pub(super) cookies: Option<CookiePolicy>,
     pub(super) hands_out_tickets: bool,
     ticket_binding: TicketBinding,
-    /// Stands for the client-certificate settings in what binds tickets.
+    /// Hash of the client-certificate settings in the ticket binding.
     client_auth: [u8; 32],
 }
 
@@ -53,13 +53,15 @@ impl Serving {
         })
     }
 
-    /// Returns true if programs that write nothing of ours into tickets have the same keys.
+    /// Returns true if other programs, which write none of our data into tickets, have the same
+    /// keys.
     pub(super) const fn takes_tickets_of_others(&self) -> bool {
         self.ticket_binding.is_foreign()
     }
 
-    /// Returns the binding of sessions of a connection to `name`. Stateless and the same on all
-    /// servers of a site; also after a certificate was renewed.
+    /// Returns the session id context of a connection to `name`, which limits what its sessions can
+    /// be resumed for. Stateless and the same on all servers of a site, and unchanged by
+    /// certificate renewal.
     pub(super) fn binding(&self, host: &Host, name: Option<&str>) -> Vec<u8> {
         let mut hash = Sha256::new();
         hash.update(b"headstart ticket binding 1\0");
@@ -83,11 +85,11 @@ impl Serving {
     }
 }
 
-/// The session id context of all of HAProxy's listeners, `SHCTX_APPNAME` of its ssl_sock-t.h.
+/// Session id context of all HAProxy listeners, `SHCTX_APPNAME` of its ssl_sock-t.h.
 const HAPROXY: &[u8] = b"haproxy";
 
-/// The session id context of nginx for HTTP, `ngx_ssl_session_id_context`: a hash of `HTTP`, and of
-/// the hash of each certificate, the last that is configured first. The names of client CAs would
+/// Returns nginx's session id context for HTTP, `ngx_ssl_session_id_context`: a hash of `HTTP` and
+/// of the hash of each certificate, the last configured one first. The names of client CAs would
 /// follow, but there are none.
 fn nginx_context(group: &Group<'_>) -> Result<[u8; 20], ErrorStack> {
     let mut hash = Sha1::new();
@@ -121,7 +123,7 @@ fn check(config: &ServerConfig) -> Result<(), ConfigError> {
 /// Certificates with their numbers.
 type Group<'a> = Vec<(usize, &'a CertifiedKey)>;
 
-/// Certificates for the same names together; the order of the first of each stays.
+/// Groups certificates with the same names, in the order of the first of each.
 fn by_names(certificates: &[CertifiedKey]) -> Result<Vec<Group<'_>>, ConfigError> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for (number, certificate) in certificates.iter().enumerate() {
@@ -143,9 +145,9 @@ fn host(config: &ServerConfig, group: &Group<'_>) -> Result<Host, ConfigError> {
     Ok(Host { names, nginx, context: context(config, group)? })
 }
 
-/// A context for one host. All contexts of a server differ in their certificates only: OpenSSL
-/// starts with the first host's, changes to the right one when the name is known, and takes some
-/// settings from either.
+/// Creates the context of one host. All contexts of a server differ only in their certificates:
+/// OpenSSL starts with the first host's, switches to the right one when the name is known, and
+/// takes some settings from each.
 fn context(config: &ServerConfig, group: &Group<'_>) -> Result<SslContext, ConfigError> {
     let settings = Settings {
         groups: config.groups.as_deref(),
@@ -160,7 +162,7 @@ fn context(config: &ServerConfig, group: &Group<'_>) -> Result<SslContext, Confi
     }
     set_client_auth(&mut tls, &config.client_auth)?;
     set_tickets(&mut tls, config)?;
-    alpn_wire(&config.alpn)?; // for its checks: what is selected comes from the client's own list
+    alpn_wire(&config.alpn)?; // only for its checks: the selection comes from the client's own list
     hooks::install(&mut tls, &config.alpn)?;
     Ok(tls.build())
 }
@@ -179,7 +181,7 @@ fn set_client_auth(tls: &mut SslContextBuilder, auth: &ClientAuth) -> Result<(),
     Ok(())
 }
 
-/// Tickets hold the whole session; nothing of it stays here.
+/// Configures tickets. They hold the whole session; the server keeps none of it.
 fn set_tickets(tls: &mut SslContextBuilder, config: &ServerConfig) -> Result<(), ConfigError> {
     tls.set_session_cache_mode(SslSessionCacheMode::OFF);
     tls.set_num_tickets(config.tickets)?;
@@ -187,8 +189,8 @@ fn set_tickets(tls: &mut SslContextBuilder, config: &ServerConfig) -> Result<(),
         tls.set_options(SslOptions::NO_TICKET);
     }
     tls.set_max_early_data(config.early_data_max)?;
-    // Not less, though fewer bytes are configured: tickets of an earlier configuration may allow
-    // more, and what is refused has to be skipped.
+    // Not less, even if fewer bytes are configured: tickets of an earlier configuration may allow
+    // more, and refused data has to be skipped.
     ffi::set_early_data_limit(tls, EARLY_DATA_MAX)?;
     ffi::set_session_life(tls, config.keyring.current().period.min(TICKET_LIFE_MAX));
     Ok(())
