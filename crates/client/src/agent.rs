@@ -1,6 +1,7 @@
 //! The agent of this machine, and connections through it.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::error::{Error, Refusal};
 use crate::facts::Facts;
-use crate::head::{Head, NoHead};
+use crate::head::{Head, HeadError};
 use crate::options::Options;
 use crate::request::{EARLY_DATA_MAX, Request};
 use crate::stream::{Io, Stream};
@@ -30,12 +31,12 @@ const NAME: &str = "headstart.sock";
 /// Creating an `Agent` connects to nothing.
 #[derive(Clone)]
 pub struct Agent {
-    at: At,
+    at: Address,
     timeout: Duration,
 }
 
 #[derive(Clone)]
-enum At {
+enum Address {
     Socket(PathBuf),
     Port { address: SocketAddr, token: String },
 }
@@ -43,12 +44,12 @@ enum At {
 impl Agent {
     /// Returns the agent that listens on this socket.
     pub fn socket(path: impl Into<PathBuf>) -> Self {
-        Self { at: At::Socket(path.into()), timeout: TIMEOUT }
+        Self { at: Address::Socket(path.into()), timeout: TIMEOUT }
     }
 
     /// Returns the agent that listens on this loopback port, with the token that it requires.
     pub fn port(address: SocketAddr, token: impl Into<String>) -> Self {
-        Self { at: At::Port { address, token: token.into() }, timeout: TIMEOUT }
+        Self { at: Address::Port { address, token: token.into() }, timeout: TIMEOUT }
     }
 
     /// Returns the agent at `HEADSTART_SOCKET`, else at `$XDG_RUNTIME_DIR/headstart.sock`.
@@ -56,11 +57,10 @@ impl Agent {
     /// # Errors
     /// [`Error::Unnamed`].
     pub fn from_env() -> Result<Self, Error> {
-        let named = |name| env::var_os(name).filter(|value| !value.is_empty());
-        if let Some(path) = named("HEADSTART_SOCKET") {
+        if let Some(path) = variable("HEADSTART_SOCKET") {
             return Ok(Self::socket(path));
         }
-        let dir = named("XDG_RUNTIME_DIR").ok_or(Error::Unnamed)?;
+        let dir = variable("XDG_RUNTIME_DIR").ok_or(Error::Unnamed)?;
         Ok(Self::socket(Path::new(&dir).join(NAME)))
     }
 
@@ -115,7 +115,7 @@ impl Agent {
     }
 
     async fn ask(&self, mut request: Request) -> Result<(Io, Head, Bytes), Error> {
-        if let At::Port { token, .. } = &self.at {
+        if let Address::Port { token, .. } = &self.at {
             request.field("Proxy-Authorization", &format!("Bearer {token}"))?;
         }
         let asked = timeout(self.timeout, self.exchange(request.finish())).await;
@@ -123,15 +123,14 @@ impl Agent {
     }
 
     async fn exchange(&self, request: String) -> Result<(Io, Head, Bytes), Error> {
-        let unavailable = |source| Error::Unavailable { agent: self.to_string(), source };
-        let mut io = self.dial().await.map_err(unavailable)?;
+        let mut io = self.dial().await.map_err(|error| self.unavailable(error))?;
         // An overloaded agent answers without reading and closes: its answer is still there.
         let written = io.write_all(request.as_bytes()).await;
         let (head, behind) = match (Head::read(&mut io).await, written) {
             (Ok(read), _) => read,
-            (Err(NoHead::Malformed(error)), _) => return Err(error),
-            (Err(NoHead::Io(_)), Err(error)) | (Err(NoHead::Io(error)), Ok(())) => {
-                return Err(unavailable(error));
+            (Err(HeadError::Malformed(error)), _) => return Err(error),
+            (Err(HeadError::Io(_)), Err(error)) | (Err(HeadError::Io(error)), Ok(())) => {
+                return Err(self.unavailable(error));
             }
         };
         if (200..300).contains(&head.status) {
@@ -142,10 +141,14 @@ impl Agent {
         Err(Error::Refused(Box::new(Refusal::new(head.status, name, &text))))
     }
 
+    fn unavailable(&self, source: io::Error) -> Error {
+        Error::Unavailable { agent: self.to_string(), source }
+    }
+
     async fn dial(&self) -> io::Result<Io> {
         match &self.at {
-            At::Socket(path) => UnixStream::connect(path).await.map(Io::Unix),
-            At::Port { address, .. } => {
+            Address::Socket(path) => UnixStream::connect(path).await.map(Io::Unix),
+            Address::Port { address, .. } => {
                 let tcp = TcpStream::connect(address).await?;
                 tcp.set_nodelay(true)?;
                 Ok(Io::Tcp(tcp))
@@ -154,11 +157,16 @@ impl Agent {
     }
 }
 
+/// Returns an environment variable that is set and not empty.
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
 impl fmt::Display for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.at {
-            At::Socket(path) => write!(f, "{}", path.display()),
-            At::Port { address, .. } => write!(f, "{address}"),
+            Address::Socket(path) => write!(f, "{}", path.display()),
+            Address::Port { address, .. } => write!(f, "{address}"),
         }
     }
 }

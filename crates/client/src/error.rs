@@ -166,14 +166,17 @@ mod tests {
 
     #[test]
     fn refusals_are_classified() {
-        let kind = |status, name| Refusal::new(status, name, "").kind();
-        assert_eq!(kind(400, "roots"), Kind::Request);
-        assert_eq!(kind(403, "certificate_not_allowed"), Kind::NotAllowed);
-        assert_eq!(kind(407, "token"), Kind::NotAllowed);
-        assert_eq!(kind(502, "name"), Kind::Connect);
-        assert_eq!(kind(502, "tls"), Kind::Tls);
-        assert_eq!(kind(503, "overloaded"), Kind::Overloaded);
-        assert_eq!(kind(504, "timed_out"), Kind::TimedOut);
-        assert_eq!(kind(500, "internal"), Kind::Agent);
+        for (status, name, kind) in [
+            (400, "roots", Kind::Request),
+            (403, "certificate_not_allowed", Kind::NotAllowed),
+            (407, "token", Kind::NotAllowed),
+            (502, "name", Kind::Connect),
+            (502, "tls", Kind::Tls),
+            (503, "overloaded", Kind::Overloaded),
+            (504, "timed_out", Kind::TimedOut),
+            (500, "internal", Kind::Agent),
+        ] {
+            assert_eq!(Refusal::new(status, name, "").kind(), kind, "{status} {name}");
+        }
     }
 }

@@ -18,6 +18,7 @@ mod stats;
 #[path = "../tests/fastopen_support/mod.rs"]
 mod support;
 
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs;
 use std::net::IpAddr;
@@ -59,22 +60,22 @@ struct Plan {
 
 impl Plan {
     fn from_arguments() -> Self {
-        let after = |name: &str| {
-            let mut arguments = std::env::args_os().skip_while(|argument| argument != name);
-            arguments.nth(1)
-        };
-        let rounds = after("--rounds").map(|text| text.to_str().unwrap().parse().unwrap());
-        Self { rounds: rounds.unwrap_or(ROUNDS), out: after("--out").map(PathBuf::from) }
+        let rounds = argument_of("--rounds").map(|text| text.to_str().unwrap().parse().unwrap());
+        Self { rounds: rounds.unwrap_or(ROUNDS), out: argument_of("--out").map(PathBuf::from) }
     }
+}
+
+fn argument_of(option: &str) -> Option<OsString> {
+    std::env::args_os().skip_while(|argument| argument != option).nth(1)
 }
 
 /// A kind of packet, and how its cost is measured.
 struct Case {
     what: &'static str,
-    how: How,
+    sampling: Sampling,
 }
 
-enum How {
+enum Sampling {
     /// Mean of many runs in a row.
     Repeated(Frame),
     /// Median of single runs, each with a new packet.
@@ -108,17 +109,19 @@ fn forged() -> Frame {
 
 fn cases() -> Vec<Case> {
     let other_port = Frame { port: PORT + 1, ..plain_syn() };
-    let case = |what, how| Case { what, how };
-    vec![
-        case("TCP to another port", How::Repeated(other_port)),
-        case("no SYN", How::Repeated(not_a_syn())),
-        case("SYN without Fast Open", How::Repeated(plain_syn())),
-        case("no SYN, single runs", How::Single(not_a_syn)),
-        case("SYN without Fast Open, single runs", How::Single(plain_syn)),
-        case("valid cookie, taken", How::Single(valid)),
-        case("cookie seen before", How::Second(valid)),
-        case("forged cookie, three keys", How::Single(forged)),
+    [
+        ("TCP to another port", Sampling::Repeated(other_port)),
+        ("no SYN", Sampling::Repeated(not_a_syn())),
+        ("SYN without Fast Open", Sampling::Repeated(plain_syn())),
+        ("no SYN, single runs", Sampling::Single(not_a_syn)),
+        ("SYN without Fast Open, single runs", Sampling::Single(plain_syn)),
+        ("valid cookie, taken", Sampling::Single(valid)),
+        ("cookie seen before", Sampling::Second(valid)),
+        ("forged cookie, three keys", Sampling::Single(forged)),
     ]
+    .into_iter()
+    .map(|(what, sampling)| Case { what, sampling })
+    .collect()
 }
 
 fn measure(plan: &Plan) {
@@ -129,7 +132,7 @@ fn measure(plan: &Plan) {
     let mut samples = vec![Vec::new(); cases.len()];
     for _ in 0..plan.rounds {
         for (case, samples) in cases.iter().zip(&mut samples) {
-            samples.push(loaded.within(|runs| cost(runs, &case.how)));
+            samples.push(loaded.within(|runs| cost(runs, &case.sampling)));
         }
     }
     println!("{:36} {:>8}  95 % interval        least .. most", "ns a packet", "median");
@@ -150,23 +153,24 @@ fn measure(plan: &Plan) {
 }
 
 /// Returns nanoseconds per packet in one round.
-fn cost(runs: &Runs<'_>, how: &How) -> f64 {
-    let one = |frame: &Frame, times| {
-        let run = runs.run_bytes(Link::Ethernet, &frame.bytes(), times);
-        run.time.as_nanos() as f64
-    };
-    let all: Vec<_> = match how {
-        How::Repeated(frame) => vec![one(frame, REPEATED)],
-        How::Single(make) => (0..SINGLE).map(|_| one(&make(), 1)).collect(),
-        How::Second(make) => (0..SINGLE)
+fn cost(runs: &Runs<'_>, sampling: &Sampling) -> f64 {
+    let all: Vec<_> = match sampling {
+        Sampling::Repeated(frame) => vec![run(runs, frame, REPEATED)],
+        Sampling::Single(make) => (0..SINGLE).map(|_| run(runs, &make(), 1)).collect(),
+        Sampling::Second(make) => (0..SINGLE)
             .map(|_| {
                 let frame = make();
-                one(&frame, 1);
-                one(&frame, 1)
+                run(runs, &frame, 1);
+                run(runs, &frame, 1)
             })
             .collect(),
     };
     Median::from_samples(&all).value
+}
+
+/// Returns the mean nanoseconds of `times` runs.
+fn run(runs: &Runs<'_>, frame: &Frame, times: u32) -> f64 {
+    runs.run_bytes(Link::Ethernet, &frame.bytes(), times).time.as_nanos() as f64
 }
 
 fn show(what: &str, samples: &[f64]) {
@@ -176,24 +180,26 @@ fn show(what: &str, samples: &[f64]) {
     println!("{what:36} {value:8.0}  [{low:.0} .. {high:.0}]{:10} {least:.0} .. {most:.0}", "");
 }
 
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn output_of(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map_or_else(|_| String::new(), |out| String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
 fn environment(plan: &Plan) -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let said = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output();
-        output
-            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-            .unwrap_or_default()
-    };
     let cpuinfo = read("/proc/cpuinfo");
     let model = cpuinfo.lines().find(|line| line.starts_with("model name")).unwrap_or_default();
     format!(
         "command: cargo bench -p headstart-net --bench fastopen -- --rounds {}\ncommit: {}{model}\n\
          kernel: {}bpf_jit_enable: {}load average at the end: {}rustc: {}",
         plan.rounds,
-        said("git", &["rev-parse", "HEAD"]),
+        output_of("git", &["rev-parse", "HEAD"]),
         read("/proc/sys/kernel/osrelease"),
         read("/proc/sys/net/core/bpf_jit_enable"),
         read("/proc/loadavg"),
-        said("rustc", &["--version"]),
+        output_of("rustc", &["--version"]),
     )
 }

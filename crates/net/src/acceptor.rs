@@ -5,7 +5,7 @@ mod fleet;
 mod session;
 mod shared;
 mod stream;
-mod way;
+mod transport;
 mod worker;
 
 use std::io;
@@ -39,7 +39,7 @@ const BACKLOG: i32 = 4096;
 ///
 /// As many as [`BACKLOG`] holds behind them. They count apart from the permits of served streams:
 /// otherwise sessions that hold all permits would wait for joins that wait for a permit.
-const ESTABLISHING: usize = 4096;
+const ESTABLISHING_MAX: usize = 4096;
 
 /// Number of other ports tried when any port will do and UDP lacks the one that TCP got.
 const PORTS_TRIED: usize = 16;
@@ -55,7 +55,7 @@ pub struct AcceptorConfig {
     pub hello_timeout: Duration,
     /// One permit for each stream served; several acceptors may share them. Without a free one no
     /// session starts over UDP, so that its client comes over TCP, and TCP connections wait.
-    pub places: Arc<Semaphore>,
+    pub permits: Arc<Semaphore>,
     /// TCP connections at one time without a permit: in their first bytes, or waiting for one.
     pub establishing: usize,
     /// A second listener, of the same family, to which SYNs with valid cookies are steered: its
@@ -74,8 +74,8 @@ impl Default for AcceptorConfig {
             // So that a join may arrive as late as its session lives. HAProxy's usual 10 s cut off
             // one client in 150 where 20 % of packets are lost each way.
             hello_timeout: SESSION_LIFE_SPARE,
-            places: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
-            establishing: ESTABLISHING,
+            permits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            establishing: ESTABLISHING_MAX,
             hidden: None,
             fleet: None,
         }

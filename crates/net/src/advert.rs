@@ -364,13 +364,16 @@ mod tests {
 
     #[test]
     fn zone_line_refuses_values_it_cannot_write() {
-        let wrong = |record: HttpsRecord| record.zone_line().unwrap_err();
-        assert_eq!(wrong(HttpsRecord { owner: "a b".into(), ..record() }), RecordError::Owner);
-        assert_eq!(wrong(HttpsRecord { owner: "1.2.3.4".into(), ..record() }), RecordError::Owner);
-        assert_eq!(wrong(HttpsRecord { target: String::new(), ..record() }), RecordError::Target);
-        assert_eq!(wrong(HttpsRecord { priority: 0, ..record() }), RecordError::Priority);
-        assert_eq!(wrong(HttpsRecord { port: 0, ..record() }), RecordError::Port);
-        assert_eq!(wrong(HttpsRecord { alpn: vec!["a,b".into()], ..record() }), RecordError::Alpn);
+        for (record, error) in [
+            (HttpsRecord { owner: "a b".into(), ..record() }, RecordError::Owner),
+            (HttpsRecord { owner: "1.2.3.4".into(), ..record() }, RecordError::Owner),
+            (HttpsRecord { target: String::new(), ..record() }, RecordError::Target),
+            (HttpsRecord { priority: 0, ..record() }, RecordError::Priority),
+            (HttpsRecord { port: 0, ..record() }, RecordError::Port),
+            (HttpsRecord { alpn: vec!["a,b".into()], ..record() }, RecordError::Alpn),
+        ] {
+            assert_eq!(record.zone_line(), Err(error));
+        }
     }
 
     /// Parses the line as a name server does: text to record to wire to record.

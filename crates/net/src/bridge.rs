@@ -10,7 +10,9 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::relay::{Clock, Relay, RelayCounts, RelayEnd, RelayLimits, RelayReason, Side, Ways};
+use crate::relay::{
+    Clock, Directions, Relay, RelayCounts, RelayEnd, RelayLimits, RelayReason, Side,
+};
 use flow::Flow;
 
 /// A stream that becomes a plain TCP connection after its opening.
@@ -98,8 +100,8 @@ impl<H: Handoff> Start<H> {
         let reason = match outcome {
             Outcome::Transparent => match ends.into_tcp() {
                 Some((a, b)) => {
-                    let ways = Ways { ab: down.into(), ba: up.into() };
-                    return Relay::new(a, b, ways, clock).run(counts).await;
+                    let directions = Directions { ab: down.into(), ba: up.into() };
+                    return Relay::new(a, b, directions, clock).run(counts).await;
                 }
                 None => RelayReason::Reset(Side::A),
             },

@@ -28,12 +28,12 @@ impl Clock {
 /// A clock that runs on while the machine sleeps, as the server's does; [`std::time::Instant`]
 /// stands still. For anything that has to end in time at the other side too, such as sessions.
 #[derive(Clone, Debug)]
-pub struct Sleepless {
+pub struct BootClock {
     start: std::time::Instant,
     boot: Duration,
 }
 
-impl Sleepless {
+impl BootClock {
     /// Starts a clock now.
     #[must_use]
     pub fn start() -> Self {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn time_asleep_counts() {
-        let clock = Sleepless::start();
+        let clock = BootClock::start();
         let night = Duration::from_secs(8 * 3600);
         let (before, after) = (clock.at(clock.boot), clock.at(clock.boot + night));
         assert_eq!(after - before, night);
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn while_awake_it_agrees_with_instant() {
-        let (clock, begin) = (Sleepless::start(), std::time::Instant::now());
+        let (clock, begin) = (BootClock::start(), std::time::Instant::now());
         let first = clock.now();
         std::thread::sleep(Duration::from_millis(20));
         let second = clock.now();

@@ -23,7 +23,7 @@ use headstart_sessions::{Context, Visit, Whose};
 use kernel::{Kernel, Linux};
 use offer::Offer;
 use opening::Opening;
-pub use report::{FastOpenNotUsed, Moment, NotUsed, Report, What};
+pub use report::{FastOpenNotUsed, Moment, NotUsed, OpeningEvent, Report};
 pub use stream::ClientStream;
 
 use crate::advert::{Advert, SLOTS_MAX};
@@ -243,7 +243,7 @@ impl Connector {
             Some(edge) => self.advert_of(&edge).fop,
             None => {
                 target.port == HTTPS_PORT
-                    && self.inner.paths.expects_syn_offer(&normal(target.name()))
+                    && self.inner.paths.expects_syn_offer(&normalized(target.name()))
             }
         };
         offered && target.context.is_shared() && self.uses_contexts()
@@ -361,7 +361,7 @@ impl Connector {
     /// Returns the edge configured for the name. An edge serves the HTTPS port of its name.
     fn edge_for(&self, target: &Target) -> Option<Edge> {
         let name = Some(target.name()).filter(|_| target.port == HTTPS_PORT)?;
-        (self.inner.config.edges)(&normal(name))
+        (self.inner.config.edges)(&normalized(name))
     }
 
     /// Returns what a configured edge offers, or is assumed to offer.
@@ -387,6 +387,6 @@ impl Connector {
 }
 
 /// Lower-cases a name and removes its final dot: names are compared that way (RFC 4343).
-fn normal(name: &str) -> String {
+fn normalized(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }

@@ -146,9 +146,9 @@ impl Resolver {
             return Ok(Lookup::known(vec![literal]));
         }
         let name = host_name(host)?;
-        let listed = self.inner.listed(&name);
-        if !listed.is_empty() {
-            return Ok(Lookup::known(listed));
+        let in_hosts_file = self.inner.in_hosts_file(&name);
+        if !in_hosts_file.is_empty() {
+            return Ok(Lookup::known(in_hosts_file));
         }
         let service = (port == HTTPS_PORT).then(|| self.ask_service(name.clone())).flatten();
         let mut lookup = Lookup::new(Assembly::new(port, service.is_some()), service);
@@ -163,7 +163,7 @@ impl Resolver {
     /// [`ADVERT_DELAY`]; the connection to `literal` can start before.
     pub async fn advert_for(&self, name: &str, literal: SocketAddr) -> Option<EdgeAdvert> {
         let name = host_name(name).ok()?;
-        if literal.port() != HTTPS_PORT || !self.inner.listed(&name).is_empty() {
+        if literal.port() != HTTPS_PORT || !self.inner.in_hosts_file(&name).is_empty() {
             return None;
         }
         let lookup = self.lookup_for(name, literal)?;
@@ -352,7 +352,7 @@ impl Inner {
     }
 
     /// Returns the addresses of `name` in the hosts file, IPv6 first.
-    fn listed(&self, name: &Name) -> Vec<IpAddr> {
+    fn in_hosts_file(&self, name: &Name) -> Vec<IpAddr> {
         [RecordType::AAAA, RecordType::A]
             .into_iter()
             .filter_map(|kind| self.hosts.lookup_static_host(&Query::query(name.clone(), kind)))
@@ -382,12 +382,13 @@ fn canonical(name: &Name, answers: &[Record]) -> Name {
 }
 
 fn explicit(servers: &[SocketAddr]) -> ResolverConfig {
-    let server = |address: &SocketAddr| {
-        let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
-        connections.iter_mut().for_each(|connection| connection.port = address.port());
-        NameServerConfig::new(address.ip(), true, connections)
-    };
-    ResolverConfig::from_name_servers(servers.iter().map(server).collect())
+    ResolverConfig::from_name_servers(servers.iter().map(name_server).collect())
+}
+
+fn name_server(address: &SocketAddr) -> NameServerConfig {
+    let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
+    connections.iter_mut().for_each(|connection| connection.port = address.port());
+    NameServerConfig::new(address.ip(), true, connections)
 }
 
 fn tuned(mut options: ResolverOpts, timeout: Duration) -> ResolverOpts {

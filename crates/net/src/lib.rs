@@ -33,19 +33,21 @@ pub use headstart_sessions::{Context, Network};
 
 pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Fleet, ProvenAddr, ServerStream};
 pub use bridge::{Handoff, bridge};
-pub use clock::Sleepless;
+pub use clock::BootClock;
 pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, FastOpenNotUsed, Moment, NotUsed,
-    OpeningPolicy, Report, Target, UnknownPolicy, What,
+    OpeningEvent, OpeningPolicy, Report, Target, UnknownPolicy,
 };
 pub use netlink::tcp_owner;
-pub use race::{ATTEMPT_DELAY, Attempt, MAX_ADDRESSES, Outcome, Race, RaceError, RaceFailure, Won};
+pub use race::{
+    ATTEMPT_DELAY, Attempt, MAX_ADDRESSES, Outcome, Race, RaceError, RaceFailure, RaceWinner,
+};
 pub use redirect::original_destination;
 pub use relay::{
     COPY_BUFFER, PIPE_CAPACITY, PIPES_IN_USE, RelayCounts, RelayEnd, RelayLimits, RelayReason,
     SPLICE_AFTER, Side, relay,
 };
-pub use tls_stream::{Moved, TlsHandle, TlsStream};
+pub use tls_stream::{ByteCounts, TlsHandle, TlsStream};
 pub use udp::{
     Datagram, LISTEN_BUFFER, Received, RecvBuffers, RecvError, UdpPort, is_unreachable,
     with_thread_buffers,

@@ -52,7 +52,7 @@ pub struct Race {
 
 /// The connection that won a race.
 #[derive(Debug)]
-pub struct Won {
+pub struct RaceWinner {
     /// The connection; TCP_NODELAY is set.
     pub stream: TcpStream,
     /// Remote address.
@@ -178,10 +178,10 @@ impl Race {
     /// Tries `addr` at once, beside any running attempt, even one at `addr`; poll again afterwards.
     ///
     /// If an attempt at `addr` that was started elsewhere fails, it is then not repeated.
-    pub fn again(&mut self, addr: SocketAddr) {
+    pub fn try_beside(&mut self, addr: SocketAddr) {
         for running in &mut self.running {
             let here = self.attempts.get(running.number).is_some_and(|tried| tried.addr == addr);
-            running.again &= !here;
+            running.try_beside &= !here;
         }
         self.waiting.push_first(addr);
         self.next_start = None;
@@ -206,9 +206,9 @@ impl Race {
     /// Returns the address tried first, past or future, among those that have not failed: the
     /// destination for a UDP flight.
     pub fn first(&self) -> Option<SocketAddr> {
-        let alive = |attempt: &&Attempt| !matches!(attempt.outcome, Outcome::Failed(_));
-        let tried = self.attempts.iter().find(alive).map(|attempt| attempt.addr);
-        tried.or_else(|| self.waiting.peek())
+        let mut attempts = self.attempts.iter();
+        let tried = attempts.find(|attempt| !matches!(attempt.outcome, Outcome::Failed(_)));
+        tried.map(|attempt| attempt.addr).or_else(|| self.waiting.peek())
     }
 
     /// Returns the attempts so far, in the order of starting.
@@ -220,12 +220,12 @@ impl Race {
     ///
     /// # Errors
     /// [`RaceError`] when all have failed, at the time limit, or if there was no address.
-    pub async fn winner(&mut self) -> Result<Won, RaceError> {
+    pub async fn winner(&mut self) -> Result<RaceWinner, RaceError> {
         poll_fn(|cx| self.poll_winner(cx)).await
     }
 
     /// Drives the race; must not be polled again after it was ready.
-    pub fn poll_winner(&mut self, cx: &mut Context<'_>) -> Poll<Result<Won, RaceError>> {
+    pub fn poll_winner(&mut self, cx: &mut Context<'_>) -> Poll<Result<RaceWinner, RaceError>> {
         loop {
             if let Some(won) = self.poll_running(cx) {
                 return Poll::Ready(Ok(won));
@@ -249,19 +249,19 @@ impl Race {
     }
 
     /// Polls all attempts; records those that failed.
-    fn poll_running(&mut self, cx: &mut Context<'_>) -> Option<Won> {
+    fn poll_running(&mut self, cx: &mut Context<'_>) -> Option<RaceWinner> {
         let mut index = 0;
         while let Some(running) = self.running.get_mut(index) {
             let Poll::Ready(result) = running.connect.as_mut().poll(cx) else {
                 index += 1;
                 continue;
             };
-            let Running { number, again, .. } = self.running.swap_remove(index);
+            let Running { number, try_beside, .. } = self.running.swap_remove(index);
             match result {
                 Ok(stream) => return self.win(number, stream),
                 Err(error) => self.note(number, Outcome::Failed(error)),
             }
-            if let Some(attempt) = self.attempts.get(number).filter(|_| again) {
+            if let Some(attempt) = self.attempts.get(number).filter(|_| try_beside) {
                 self.waiting.push_first(attempt.addr);
             }
             self.next_start = None;
@@ -283,9 +283,9 @@ impl Race {
     }
 
     /// Runs an attempt; if it fails and `again` is true, `addr` is tried again.
-    fn run(&mut self, addr: SocketAddr, connect: Connect, again: bool, now: Instant) -> usize {
+    fn run(&mut self, addr: SocketAddr, connect: Connect, try_beside: bool, now: Instant) -> usize {
         let number = self.attempts.len();
-        self.running.push(Running { number, connect, again });
+        self.running.push(Running { number, connect, try_beside });
         self.attempts.push(Attempt { addr, started: now, ended: None, outcome: Outcome::Running });
         self.next_start = now.checked_add(self.delay);
         number
@@ -312,11 +312,11 @@ impl Race {
         timer.as_mut().poll(cx)
     }
 
-    fn win(&mut self, number: usize, stream: TcpStream) -> Option<Won> {
+    fn win(&mut self, number: usize, stream: TcpStream) -> Option<RaceWinner> {
         self.note(number, Outcome::Connected);
         self.stop(|| Outcome::Lost);
         let attempt = self.attempts.get(number)?;
-        Some(Won {
+        Some(RaceWinner {
             stream,
             addr: attempt.addr,
             started: attempt.started,
@@ -399,7 +399,7 @@ struct Running {
     number: usize,
     connect: Connect,
     /// True if the address is to be tried again should this fail.
-    again: bool,
+    try_beside: bool,
 }
 
 type Connect = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;

@@ -108,21 +108,21 @@ pub async fn relay(
     limits: RelayLimits,
     counts: &RelayCounts,
 ) -> RelayEnd {
-    Relay::new(a, b, Ways::default(), Clock::new(limits)).run(counts).await
+    Relay::new(a, b, Directions::default(), Clock::new(limits)).run(counts).await
 }
 
 /// A relay, possibly one that was started elsewhere.
 pub(crate) struct Relay {
     ends: Ends,
-    ways: Ways,
+    directions: Directions,
     clock: Clock,
 }
 
 impl Relay {
     /// Creates a relay. `ways` holds bytes read before and not written; `clock` runs since the
     /// relay started.
-    pub(crate) fn new(a: TcpStream, b: TcpStream, ways: Ways, clock: Clock) -> Self {
-        Self { ends: Ends { a, b, orderly: false }, ways, clock }
+    pub(crate) fn new(a: TcpStream, b: TcpStream, directions: Directions, clock: Clock) -> Self {
+        Self { ends: Ends { a, b, orderly: false }, directions, clock }
     }
 
     /// Runs to the end; the result counts all bytes, also earlier ones.
@@ -132,33 +132,37 @@ impl Relay {
             Err(reason) => reason,
         };
         self.ends.orderly = matches!(reason, RelayReason::Closed);
-        let ways = &self.ways;
-        RelayEnd { reason, bytes_a_to_b: ways.ab.bytes(), bytes_b_to_a: ways.ba.bytes() }
+        let directions = &self.directions;
+        RelayEnd {
+            reason,
+            bytes_a_to_b: directions.ab.bytes(),
+            bytes_b_to_a: directions.ba.bytes(),
+        }
     }
 
     /// Runs both directions, the watch for resets and the clock in one task.
     async fn pass(&mut self, counts: &RelayCounts) -> RelayReason {
-        let Self { ends, ways, clock } = self;
+        let Self { ends, directions, clock } = self;
         let mut fault_a = pin!(fault(&ends.a));
         let mut fault_b = pin!(fault(&ends.b));
         std::future::poll_fn(|cx| {
-            let moved = match ways.poll(cx, ends, counts) {
+            let moved = match directions.poll(cx, ends, counts) {
                 Poll::Ready(reason) => return Poll::Ready(reason),
-                Poll::Pending => ways.ab.bytes().wrapping_add(ways.ba.bytes()),
+                Poll::Pending => directions.ab.bytes().wrapping_add(directions.ba.bytes()),
             };
             // A side that is being read shows its reset there, after the bytes before it. The watch
             // is for a side that is not.
-            if !ways.ab.is_reading()
+            if !directions.ab.is_reading()
                 && let Poll::Ready(error) = fault_a.as_mut().poll(cx)
             {
                 return Poll::Ready(reason(Side::A, error));
             }
-            if !ways.ba.is_reading()
+            if !directions.ba.is_reading()
                 && let Poll::Ready(error) = fault_b.as_mut().poll(cx)
             {
                 return Poll::Ready(reason(Side::B, error));
             }
-            clock.poll(cx, moved, ways.ab.is_done() || ways.ba.is_done())
+            clock.poll(cx, moved, directions.ab.is_done() || directions.ba.is_done())
         })
         .await
     }
@@ -191,12 +195,12 @@ impl Drop for Ends {
 
 /// Both directions.
 #[derive(Default)]
-pub(crate) struct Ways {
+pub(crate) struct Directions {
     pub(crate) ab: Direction,
     pub(crate) ba: Direction,
 }
 
-impl Ways {
+impl Directions {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -111,7 +111,7 @@ pub struct TlsHandle<S> {
 
 /// Byte counts of a [`TlsStream`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct ByteCounts {
     /// Plain text read from it.
     pub read: u64,
     /// Plain text written to it.
@@ -159,8 +159,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsHandle<S> {
 
     /// Returns the byte counts so far.
     #[must_use]
-    pub fn moved(&self) -> Moved {
-        self.shared.lock().moved()
+    pub fn byte_counts(&self) -> ByteCounts {
+        self.shared.lock().byte_counts()
     }
 
     /// Calls `look` with the transport, unless it was closed.

@@ -235,12 +235,11 @@ impl UdpPort {
         if transmit.destination.port() == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let send = || self.state.try_send(self.sock_ref(), transmit);
-        match send() {
+        match self.state.try_send(self.sock_ref(), transmit) {
             // Again through tokio, so that it waits for the socket if it is still full.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.socket.try_io(Interest::WRITABLE, send)
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self
+                .socket
+                .try_io(Interest::WRITABLE, || self.state.try_send(self.sock_ref(), transmit)),
             result => result,
         }
     }

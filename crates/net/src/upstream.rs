@@ -70,7 +70,7 @@ pub struct Upstream {
     /// Policy for sending bytes ahead of its replies.
     pub optimistic: Optimistic,
     /// Timeouts.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
 }
 
 /// Policy for sending bytes ahead of a proxy's replies.
@@ -142,10 +142,11 @@ impl Credentials {
     /// Returns `None` if either is empty or too long.
     #[must_use]
     pub fn new(user: &[u8], password: &[u8]) -> Option<Self> {
-        let fits = |text: &[u8]| (1..=Self::LENGTH_MAX).contains(&text.len());
-        let owned = |text: &[u8]| Zeroizing::new(text.to_vec());
-        (fits(user) && fits(password))
-            .then(|| Self { user: owned(user), password: owned(password) })
+        if [user, password].iter().any(|text| !(1..=Self::LENGTH_MAX).contains(&text.len())) {
+            return None;
+        }
+        let [user, password] = [user, password].map(|text| Zeroizing::new(text.to_vec()));
+        Some(Self { user, password })
     }
 }
 
@@ -157,7 +158,7 @@ impl fmt::Debug for Credentials {
 
 /// Timeouts for a proxy; [`Default`] takes the constants of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// See [`SILENCE_TIME`].
     pub silence: Duration,
     /// See [`NEGOTIATION_TIME`].
@@ -166,7 +167,7 @@ pub struct Patience {
     pub reply: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self { silence: SILENCE_TIME, negotiation: NEGOTIATION_TIME, reply: REPLY_TIME }
     }

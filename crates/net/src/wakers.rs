@@ -7,10 +7,10 @@ use std::task::{Wake, Waker};
 /// waker](Self::waker), so that whichever task polled last, the event wakes all of them. A task is
 /// woken once, and must register again at its next poll, as usual.
 #[derive(Debug, Default)]
-pub(crate) struct Wakers(Arc<Noted>);
+pub(crate) struct Wakers(Arc<Registered>);
 
 #[derive(Debug, Default)]
-struct Noted(Mutex<Waiting>);
+struct Registered(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -46,13 +46,13 @@ impl Wakers {
     }
 }
 
-impl Noted {
+impl Registered {
     fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Wake for Noted {
+impl Wake for Registered {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

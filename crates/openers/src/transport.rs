@@ -7,7 +7,7 @@ use std::time::Duration;
 use fast_socks5::client::{Config, Socks5Stream};
 use fast_socks5::util::target_addr::TargetAddr;
 use fast_socks5::{AuthenticationMethod, Socks5Command};
-use headstart_net::{ClientEvent, ClientStream, Moment, What};
+use headstart_net::{ClientEvent, ClientStream, Moment, OpeningEvent};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -49,8 +49,8 @@ impl Transport for ClientStream {
         let Some(report) = self.report() else { return (Carrier::Tcp, "") };
         // Early data that was lost goes with a join, so that the opening counts as TurboTLS's.
         let given_up = || {
-            report.timeline.iter().find_map(|moment| match moment.what {
-                What::Transport(ClientEvent::GivenUp(reason)) => Some(reason.name()),
+            report.timeline.iter().find_map(|moment| match moment.event {
+                OpeningEvent::Transport(ClientEvent::GivenUp(reason)) => Some(reason.name()),
                 _ => None,
             })
         };
@@ -73,8 +73,8 @@ impl Transport for ClientStream {
 /// early.
 fn left(timeline: &[Moment], end: u64) -> Option<Duration> {
     let events = || {
-        timeline.iter().filter_map(|moment| match moment.what {
-            What::Transport(event) => Some((moment.at, event)),
+        timeline.iter().filter_map(|moment| match moment.event {
+            OpeningEvent::Transport(event) => Some((moment.at, event)),
             _ => None,
         })
     };
@@ -155,7 +155,7 @@ mod tests {
     fn when(events: &[ClientEvent]) -> Option<u64> {
         let at = (1..).map(Duration::from_millis);
         let moments =
-            at.zip(events).map(|(at, event)| Moment { at, what: What::Transport(*event) });
+            at.zip(events).map(|(at, event)| Moment { at, event: OpeningEvent::Transport(*event) });
         let left = left(&moments.collect::<Vec<_>>(), 400)?;
         u64::try_from(left.as_millis()).ok()
     }

@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-/// Question of a connection to the agent: all that two connections must share.
+/// Query of a connection to the agent: everything that two connections must have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) server: String,
@@ -36,7 +36,7 @@ fn encode(path: &mut String, bytes: &[u8]) {
 
 /// Answer of the agent.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct Answer {
     pub(crate) status: u16,
     /// Milliseconds since the session's last full handshake.
     pub(crate) age: u64,
@@ -44,27 +44,26 @@ pub(crate) struct Said {
     pub(crate) body: Vec<u8>,
 }
 
-impl Said {
-    /// Reads the bytes of an answer, if it is whole.
+impl Answer {
+    /// Parses an answer; `None` if it is incomplete or malformed.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
         let head = std::str::from_utf8(bytes.get(..end)?).ok()?;
         let body = bytes.get(end + 4..)?;
-        let field = |name: &str| {
-            let mut fields = head.lines().filter_map(|line| line.split_once(':'));
-            fields
-                .find(|(found, _)| found.eq_ignore_ascii_case(name))
-                .map(|(_, value)| value.trim())
-        };
-        let length =
-            field("content-length").map_or(Some(0), |length| length.parse::<usize>().ok())?;
+        let length = field(head, "content-length");
+        let length = length.map_or(Some(0), |length| length.parse::<usize>().ok())?;
         Some(Self {
             status: head.split(' ').nth(1)?.parse().ok()?,
-            age: field("headstart-age").and_then(|age| age.parse().ok()).unwrap_or(0),
-            opened: field("headstart-opened").unwrap_or_default().to_owned(),
+            age: field(head, "headstart-age").and_then(|age| age.parse().ok()).unwrap_or(0),
+            opened: field(head, "headstart-opened").unwrap_or_default().to_owned(),
             body: body.get(..length)?.to_vec(),
         })
     }
+}
+
+fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
 #[cfg(test)]
@@ -89,13 +88,13 @@ mod tests {
     fn incomplete_answers_are_rejected() {
         let text = b"HTTP/1.1 200 OK\r\nheadstart-age: 7\r\nHeadstart-Opened: a-1\r\n\
                      content-length: 3\r\n\r\nabc";
-        let said = Said::read(text).unwrap();
+        let answer = Answer::read(text).unwrap();
         assert_eq!(
-            (said.status, said.age, said.opened.as_str(), &said.body[..]),
+            (answer.status, answer.age, answer.opened.as_str(), &answer.body[..]),
             (200, 7, "a-1", &b"abc"[..])
         );
         for end in 0..text.len() {
-            assert_eq!(Said::read(&text[..end]), None, "{end}");
+            assert_eq!(Answer::read(&text[..end]), None, "{end}");
         }
     }
 }

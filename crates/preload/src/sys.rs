@@ -8,13 +8,13 @@
 mod api;
 mod chain;
 mod clock;
+mod environment;
 mod forward;
 mod once;
 mod rules;
 mod settle;
 mod socket;
 mod state;
-mod surroundings;
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 use std::mem::transmute;
@@ -22,11 +22,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use api::{Api, Info, NewSession, Object, api};
+use environment::environment;
 use forward::next;
 use rules::{Role, Roots};
 use settle::after_handshake;
-use state::{connection, context, go_blind};
-use surroundings::surroundings;
+use state::{connection, context, disable_sharing};
 
 /// Defines functions with OpenSSL's names that call ours with their return address as an additional
 /// argument.
@@ -112,7 +112,7 @@ macro_rules! call {
 /// Runs our part if there is an agent; a panic ends it silently. Restores `errno` and the error
 /// queue.
 fn guard<R>(ours: impl FnOnce(&'static Api) -> Option<R>) -> Option<R> {
-    surroundings()?;
+    environment()?;
     let api = api()?;
     // SAFETY: the thread's own errno; marks are paired, and nothing between them removes one.
     unsafe {
@@ -128,14 +128,14 @@ fn guard<R>(ours: impl FnOnce(&'static Api) -> Option<R>) -> Option<R> {
 /// Records a setting that has no getter. If that fails, nothing is shared from now on.
 fn note(is_served: bool, ours: impl FnOnce(&'static Api) -> Option<()>) {
     if is_served && guard(ours).is_none() {
-        go_blind();
+        disable_sharing();
     }
 }
 
 extern "C" fn ctx_new(method: *const Object, caller: *const c_void) -> *mut Object {
     let next = next(c"SSL_CTX_new", caller);
     let ctx = call!(next, fn(*const Object) -> *mut Object, (method), ptr::null_mut());
-    is_made(ctx, next.is_served)
+    remember_new(ctx, next.is_served)
 }
 
 extern "C" fn ctx_new_ex(
@@ -153,10 +153,10 @@ extern "C" fn ctx_new_ex(
     );
     // A program that selects its own implementations (FIPS) uses them for sessions and certificates
     // too.
-    is_made(ctx, next.is_served && library.is_null() && properties.is_null())
+    remember_new(ctx, next.is_served && library.is_null() && properties.is_null())
 }
 
-fn is_made(ctx: *mut Object, is_served: bool) -> *mut Object {
+fn remember_new(ctx: *mut Object, is_served: bool) -> *mut Object {
     if is_served && !ctx.is_null() {
         guard(|api| state::remember(api, ctx));
     }

@@ -348,7 +348,7 @@ impl Conn {
 
     fn on_done(&mut self) {
         self.phase = Phase::Open;
-        self.stream.get_mut().bore_fruit();
+        self.stream.get_mut().note_plain_text();
         match &self.side {
             Side::Client(connecting) => connecting.on_done(self.stream.ssl()),
             Side::Server(accepted) => {
@@ -384,7 +384,7 @@ impl Conn {
                 Err(self.end(TlsError::Limit("requests, without reading the answers")))
             }
             Ok(count) => {
-                pipe.bore_fruit();
+                pipe.note_plain_text();
                 Ok(Read::Bytes(count))
             }
             Err(error) if error.code() == ErrorCode::ZERO_RETURN => Ok(Read::End),

@@ -42,7 +42,7 @@ impl Pipe {
     }
 
     /// Reports that the bytes taken have yielded plain text.
-    pub(crate) const fn bore_fruit(&mut self) {
+    pub(crate) const fn note_plain_text(&mut self) {
         self.fruitless = 0;
     }
 
@@ -119,7 +119,7 @@ mod tests {
         pipe.read_exact(&mut [0; 4]).unwrap();
         pipe.read_exact(&mut [0; 3]).unwrap();
         assert_eq!(pipe.fruitless(), 7);
-        pipe.bore_fruit();
+        pipe.note_plain_text();
         pipe.read_exact(&mut [0; 3]).unwrap();
         assert_eq!(pipe.fruitless(), 3);
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use headstart_net::upstream::{Credentials, Login, Optimistic, Patience, Upstream};
+use headstart_net::upstream::{Credentials, Login, Optimistic, Timeouts, Upstream};
 use percent_encoding::percent_decode_str;
 use zeroize::Zeroizing;
 
@@ -120,7 +120,7 @@ impl UpstreamOptions {
             OptimisticName::Never => Optimistic::Never,
         };
         let HostPort { host, port } = place;
-        Ok(Some(Upstream { host, port, login, optimistic, patience: Patience::default() }))
+        Ok(Some(Upstream { host, port, login, optimistic, timeouts: Timeouts::default() }))
     }
 
     /// Returns true if clients of `port` speak first, and are answered at once.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use headstart_net::dns::{EdgeAdvert, Event, HTTPS_PORT, Resolver};
-use headstart_net::{Carrier, Connector, ConnectorConfig, Moment, NotUsed, Report, What};
+use headstart_net::{Carrier, Connector, ConnectorConfig, Moment, NotUsed, OpeningEvent, Report};
 use headstart_proto::{ClientEvent, PlainReason};
 use hyper::Uri;
 
@@ -146,8 +146,7 @@ fn tcp(report: &Report) -> Option<Finding> {
 /// Only where a datagram was sent is there anything to say.
 fn udp(report: &Report) -> Option<Finding> {
     let at = |wanted: fn(&ClientEvent) -> bool| {
-        let found =
-            |moment: &&Moment| matches!(&moment.what, What::Transport(event) if wanted(event));
+        let found = |moment: &&Moment| matches!(&moment.event, OpeningEvent::Transport(event) if wanted(event));
         report.timeline.iter().find(found).map(|moment| moment.at)
     };
     let sent = at(|event| matches!(event, ClientEvent::FlightSent { .. }))?;

@@ -179,7 +179,7 @@ fn acceptor_config(
     AcceptorConfig {
         server,
         udp_workers: options.udp_workers.get(),
-        places,
+        permits: places,
         // Whoever wants to keep others out by saying nothing needs as many connections as one who
         // says something.
         establishing: AcceptorConfig::default().establishing.max(options.max_connections.get()),
@@ -233,7 +233,7 @@ async fn serve(
     let counted = Connection::accepted(Role::Edge);
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
-            let _place = stream.take_place();
+            let _permit = stream.take_permit();
             let opening = stream.opened_by();
             let outcome = find(stream, local, settings, stop).await;
             tracing::debug!(%peer, ?opening, ?outcome, "connection ended");

@@ -58,7 +58,7 @@ impl Server {
         let status = &self.0;
         let interface = |one: &AttachedInterface| {
             let end = if one.is_live { "" } else { ", gone" };
-            format!("{} ({}{end})", one.name, one.how.name())
+            format!("{} ({}{end})", one.name, one.method.name())
         };
         let interfaces: Vec<_> = status.interfaces.iter().map(interface).collect();
         let interfaces =
@@ -98,7 +98,7 @@ impl Server {
         let interfaces: Vec<_> = status
             .interfaces
             .iter()
-            .map(|one| json!({ "name": one.name, "how": one.how.name(), "live": one.is_live }))
+            .map(|one| json!({ "name": one.name, "how": one.method.name(), "live": one.is_live }))
             .collect();
         let counts: serde_json::Map<_, _> =
             status.stats.iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
@@ -118,7 +118,7 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use headstart_net::fastopen::{How, Stats};
+    use headstart_net::fastopen::{AttachMethod, Stats};
 
     use super::*;
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn interface(name: &str, is_live: bool) -> AttachedInterface {
-        AttachedInterface { name: name.into(), how: How::Tcx, is_live }
+        AttachedInterface { name: name.into(), method: AttachMethod::Tcx, is_live }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use headstart_net::{Carrier, FastOpenNotUsed, NotUsed, Report, What};
+use headstart_net::{Carrier, FastOpenNotUsed, NotUsed, OpeningEvent, Report};
 use serde_json::{Value, json};
 
 use super::event::words;
@@ -111,7 +111,7 @@ impl Account {
         moments
             .map(|moment: &headstart_net::Moment| {
                 let ms = moment.at.as_secs_f64() - self.lookup().as_secs_f64();
-                json!({ "ms": rounded(ms * 1000.0, 1000.0), "event": words(&moment.what) })
+                json!({ "ms": rounded(ms * 1000.0, 1000.0), "event": words(&moment.event) })
             })
             .collect()
     }
@@ -133,6 +133,6 @@ pub fn rounded(value: f64, parts: f64) -> f64 {
 
 /// When the first address was known.
 fn resolved(report: &Report) -> Option<Duration> {
-    let found = |what: &What| matches!(what, What::Resolved(_));
-    report.timeline.iter().find(|moment| found(&moment.what)).map(|moment| moment.at)
+    let found = |what: &OpeningEvent| matches!(what, OpeningEvent::Resolved(_));
+    report.timeline.iter().find(|moment| found(&moment.event)).map(|moment| moment.at)
 }

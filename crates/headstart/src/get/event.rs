@@ -1,20 +1,20 @@
 //! Events of a connection in words.
 
-use headstart_net::{FastOpenEvent, What};
+use headstart_net::{FastOpenEvent, OpeningEvent};
 use headstart_proto::{ClientEvent, PlainReason};
 
 /// One event of a timeline in words.
-pub(crate) fn words(what: &What) -> String {
+pub(crate) fn words(what: &OpeningEvent) -> String {
     match what {
-        What::Resolved(1) => "address known".into(),
-        What::Resolved(count) => format!("{count} addresses known"),
-        What::Offered => "TurboTLS offered there".into(),
-        What::Syn(address) => format!("TCP  -> SYN to {address}"),
-        What::NotUsed(reason) => format!("TurboTLS not used: {reason}"),
-        What::FastOpen(event) => fast_open(event),
-        What::FastOpenNotUsed(reason) => format!("Fast Open not used: {reason}"),
-        What::Transport(event) => transport(event),
-        What::Upstream(event) => format!("proxy: {event:?}"),
+        OpeningEvent::Resolved(1) => "address known".into(),
+        OpeningEvent::Resolved(count) => format!("{count} addresses known"),
+        OpeningEvent::Offered => "TurboTLS offered there".into(),
+        OpeningEvent::Syn(address) => format!("TCP  -> SYN to {address}"),
+        OpeningEvent::NotUsed(reason) => format!("TurboTLS not used: {reason}"),
+        OpeningEvent::FastOpen(event) => fast_open(event),
+        OpeningEvent::FastOpenNotUsed(reason) => format!("Fast Open not used: {reason}"),
+        OpeningEvent::Transport(event) => transport(event),
+        OpeningEvent::Upstream(event) => format!("proxy: {event:?}"),
     }
 }
 

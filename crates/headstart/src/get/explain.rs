@@ -24,7 +24,7 @@ impl Account {
         let moments = self.report.iter().flat_map(|report| &report.timeline);
         let mut events: Vec<_> =
             std::iter::once((Duration::ZERO, format!("asked for {}", self.host)))
-                .chain(moments.map(|moment| (moment.at, words(&moment.what))))
+                .chain(moments.map(|moment| (moment.at, words(&moment.event))))
                 .collect();
         let own = [
             (self.secured, self.established()),

@@ -14,7 +14,7 @@ use super::fleet::{Forwarded, NotForwarded};
 use super::session::{Link, Session, Tcp, ToSession};
 use super::shared::Shared;
 use super::stream::ServerStream;
-use super::way::Way;
+use super::transport::ClientTransport;
 
 /// Bytes of the first read of a connection: enough for the ClientHello of today's browsers.
 const FIRST_READ: usize = 2048;
@@ -49,11 +49,11 @@ impl Arrival {
 
     pub(super) const fn session(
         session: Session,
-        place: Option<OwnedSemaphorePermit>,
+        permit: Option<OwnedSemaphorePermit>,
         peer: SocketAddr,
         hello: Box<ClientHello>,
     ) -> Self {
-        Self { peer, kind: Kind::Session(session, place, hello) }
+        Self { peer, kind: Kind::Session(session, permit, hello) }
     }
 
     /// Returns the client's address; not proven if [`is_unproven`](Self::is_unproven).
@@ -79,17 +79,17 @@ impl Arrival {
     /// its join is malformed or refused, and any error of TCP.
     pub async fn establish(self) -> io::Result<Option<ServerStream>> {
         match self.kind {
-            Kind::Session(session, place, hello) => {
-                let place = match place {
-                    Some(place) => place,
-                    None => session.shared.place().await?,
+            Kind::Session(session, permit, hello) => {
+                let permit = match permit {
+                    Some(permit) => permit,
+                    None => session.shared.permit().await?,
                 };
                 let stream = ServerStream::session(session, self.peer, *hello).if_alive()?;
-                Ok(Some(stream.with_place(place)))
+                Ok(Some(stream.with_permit(permit)))
             }
             Kind::Tcp(shared, room, tcp, opened_by) => {
-                let way = Way::Tcp(tcp);
-                let first = First::new(Arc::clone(&shared), self.peer, way, opened_by);
+                let transport = ClientTransport::Tcp(tcp);
+                let first = First::new(Arc::clone(&shared), self.peer, transport, opened_by);
                 let established = tokio::time::timeout(shared.hello_timeout, first.establish());
                 let established = established.await??;
                 if matches!(established, Established::Joined) {
@@ -98,9 +98,9 @@ impl Arrival {
                 // Connections that wait give up their permit of `establishing`: joins have to be
                 // read.
                 drop(room);
-                let place = shared.place().await?;
+                let permit = shared.permit().await?;
                 match established {
-                    Established::Stream(stream) => Ok(Some(stream.with_place(place))),
+                    Established::Stream(stream) => Ok(Some(stream.with_permit(permit))),
                     Established::Elsewhere(forwarded, client) => {
                         forwarded.run(client).await;
                         Ok(None)
@@ -126,7 +126,7 @@ enum Established {
 pub(super) struct First {
     shared: Arc<Shared>,
     peer: SocketAddr,
-    way: Way,
+    transport: ClientTransport,
     opened_by: Carrier,
     read: Vec<u8>,
 }
@@ -135,10 +135,10 @@ impl First {
     pub(super) const fn new(
         shared: Arc<Shared>,
         peer: SocketAddr,
-        way: Way,
+        transport: ClientTransport,
         opened_by: Carrier,
     ) -> Self {
-        Self { shared, peer, way, opened_by, read: Vec::new() }
+        Self { shared, peer, transport, opened_by, read: Vec::new() }
     }
 
     /// Handles a join that another edge has read and forwards with the bytes behind it.
@@ -157,8 +157,8 @@ impl First {
 
     async fn refuse(mut self, answer: JoinAnswer) -> io::Result<()> {
         count_join("refused");
-        self.way.write_all(&answer.emit()).await?;
-        self.way.flush().await?;
+        self.transport.write_all(&answer.emit()).await?;
+        self.transport.flush().await?;
         Err(io::Error::new(io::ErrorKind::InvalidData, "the join was refused"))
     }
 
@@ -196,16 +196,16 @@ impl First {
             Some(fleet) => fleet.forward(owner, &forward, &self.read).await,
             None => Err(NotForwarded::Unknown),
         };
-        match (asked, self.way) {
-            (Ok(forwarded), Way::Tcp(client)) => {
+        match (asked, self.transport) {
+            (Ok(forwarded), ClientTransport::Tcp(client)) => {
                 Ok(Established::Elsewhere(Box::new(forwarded), client))
             }
-            (asked, way) => {
+            (asked, transport) => {
                 let reason = asked.err().map_or("unknown", NotForwarded::name);
                 metrics::counter!("headstart_forwards_failed_total", "reason" => reason)
                     .increment(1);
                 let (outcome, link) = self.shared.handle_join_here(self.peer, &forward.join);
-                Self { way, ..self }.decided(outcome, link).await
+                Self { transport, ..self }.decided(outcome, link).await
             }
         }
     }
@@ -225,7 +225,7 @@ impl First {
                 count_join("fresh");
                 // At once: the client waits for it, whatever becomes of the origin.
                 let mut to_write = answer.emit().to_vec();
-                self.way.write_at_once(&mut to_write).await?;
+                self.transport.write_at_once(&mut to_write).await?;
                 self.plain(to_write).await
             }
             JoinOutcome::Refused(answer) => self.refuse(answer).await.map(|()| Established::Joined),
@@ -259,7 +259,8 @@ impl First {
                 return Ok(Established::Joined);
             }
         }
-        let tcp = Tcp { way: self.way, to_write, to_read: self.read, skip: 0, finish: false };
+        let tcp =
+            Tcp { transport: self.transport, to_write, to_read: self.read, skip: 0, finish: false };
         let stream = ServerStream::tcp(tcp, self.peer, self.opened_by, hello);
         Ok(Established::Stream(Box::new(stream)))
     }
@@ -273,13 +274,13 @@ impl First {
         link: Option<Link>,
     ) -> io::Result<()> {
         to_write.extend_from_slice(&handover.server_bytes);
-        self.way.write_at_once(&mut to_write).await?;
+        self.transport.write_at_once(&mut to_write).await?;
         let known = handover.skip.min(self.read.len());
         let mut to_read = handover.client_bytes;
         to_read.extend(self.read.drain(..).skip(known));
         let finish = handover.end == OriginEnd::Finished;
         let skip = handover.skip - known;
-        let tcp = Tcp { way: self.way, to_write, to_read, skip, finish };
+        let tcp = Tcp { transport: self.transport, to_write, to_read, skip, finish };
         let orphan = match link {
             Some(link) => match link.send(ToSession::Joined(Box::new(tcp))) {
                 Ok(()) => return Ok(()),
@@ -293,18 +294,18 @@ impl First {
 
     /// Reads on; returns false at the end.
     async fn read_more(&mut self) -> io::Result<bool> {
-        Ok(self.way.read_buf(&mut self.read).await? > 0)
+        Ok(self.transport.read_buf(&mut self.read).await? > 0)
     }
 }
 
 /// Delivers what the origin, which is gone, still owes the client.
 async fn end_orphan(mut orphan: Tcp, end: OriginEnd) -> io::Result<()> {
-    orphan.way.write_all(&orphan.to_write).await?;
-    orphan.way.flush().await?;
+    orphan.transport.write_all(&orphan.to_write).await?;
+    orphan.transport.flush().await?;
     if end == OriginEnd::Finished {
-        orphan.way.shutdown().await
+        orphan.transport.shutdown().await
     } else {
-        orphan.way.reset();
+        orphan.transport.reset();
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! The other edges of a site: forwards joins that came to the wrong edge to the one that answered.
 
 use std::collections::{BTreeMap, HashMap};
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use tokio::time::{Instant, timeout};
 
 use super::arrival::{First, count_join};
 use super::shared::Shared;
-use super::way::Way;
+use super::transport::ClientTransport;
 use crate::bridge::bridge;
 use crate::relay::{RelayCounts, RelayLimits};
 use crate::tls_stream::TlsStream;
@@ -28,21 +29,21 @@ use crate::tls_stream::TlsStream;
 ///
 /// Edges behind one address are milliseconds apart. The client waits at most this long before this
 /// edge decides alone.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time that a forwarded join may take here, including the few bytes written to the link before its
 /// stream takes over.
-const TAKING: Duration = Duration::from_secs(2);
+const TAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Pause after an edge did not answer: otherwise each join would wait for [`PATIENCE`].
+/// Pause after an edge did not answer: otherwise each join would wait for [`ANSWER_TIMEOUT`].
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Joins at one time that wait for another edge. Anyone can write a tag on a join; this edge
 /// decides any beyond the limit itself.
-const ASKING: usize = 256;
+const ASKING_MAX: usize = 256;
 
 /// Links of other edges at one time whose join was not read yet; more wait in the kernel's queue.
-const ARRIVING: usize = 1024;
+const ARRIVING_MAX: usize = 1024;
 
 /// Pause after a failed accept, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -83,8 +84,8 @@ impl Fleet {
             counts,
             edges: RwLock::new(edges),
             paused: Mutex::default(),
-            asking: Semaphore::new(ASKING),
-            arriving: Arc::new(Semaphore::new(ARRIVING)),
+            asking: Semaphore::new(ASKING_MAX),
+            arriving: Arc::new(Semaphore::new(ARRIVING_MAX)),
             acceptors: Mutex::default(),
         }
     }
@@ -102,7 +103,7 @@ impl Fleet {
                 Ok((tcp, _)) => {
                     let fleet = Arc::clone(&self);
                     tokio::spawn(async move {
-                        let taken = timeout(TAKING, fleet.take(tcp)).await;
+                        let taken = timeout(TAKE_TIMEOUT, fleet.take(tcp)).await;
                         drop(room);
                         if let Err(error) = taken.unwrap_or_else(|late| Err(late.into())) {
                             tracing::debug!(%error, "a forwarded join failed");
@@ -124,16 +125,15 @@ impl Fleet {
         let mut link = TlsStream::new(conn, tcp);
         let mut frame = [0; FORWARD_LEN];
         link.read_exact(&mut frame).await?;
-        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let Forward { client, join } = Forward::parse(&frame).map_err(invalid)?;
+        let Forward { client, join } = Forward::parse(&frame).map_err(invalid_data)?;
         let owner = self.acceptors().into_iter().find(|shared| shared.has(&join));
         let Some(shared) = owner else {
             let refused = JoinAnswer { status: Status::Refused, server_offset: 0 };
             link.write_all(&refused.emit()).await?;
             return link.shutdown().await;
         };
-        let way = Way::Link(Box::new(link), client);
-        First::new(shared, client, way, Carrier::Tcp).join_forwarded(&join).await
+        let transport = ClientTransport::Link(Box::new(link), client);
+        First::new(shared, client, transport, Carrier::Tcp).join_forwarded(&join).await
     }
 
     /// Returns the acceptors that have sessions.
@@ -176,7 +176,7 @@ impl Fleet {
             return Err(NotForwarded::Paused);
         }
         let _asking = self.asking.try_acquire().map_err(|_| NotForwarded::TooMany)?;
-        let asked = timeout(PATIENCE, self.ask(address, forward, head)).await;
+        let asked = timeout(ANSWER_TIMEOUT, self.ask(address, forward, head)).await;
         match asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok((link, answer)) if answer.status == Status::Joined => {
                 Ok(Forwarded { link, answer, limits: self.limits, counts: self.counts })
@@ -185,7 +185,7 @@ impl Fleet {
             Err(error) => {
                 tracing::warn!(edge = %owner, %address, %error, "cannot forward a join");
                 self.pause(owner);
-                Err(NotForwarded::Away)
+                Err(NotForwarded::Unreachable)
             }
         }
     }
@@ -209,8 +209,7 @@ impl Fleet {
         link.flush().await?;
         let mut answer = [0; JOIN_ANSWER_LEN];
         link.read_exact(&mut answer).await?;
-        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        Ok((link, JoinAnswer::parse(&answer).map_err(invalid)?))
+        Ok((link, JoinAnswer::parse(&answer).map_err(invalid_data)?))
     }
 
     fn is_paused(&self, edge: EdgeNumber) -> bool {
@@ -222,6 +221,10 @@ impl Fleet {
         let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
         paused.insert(edge, Instant::now() + PAUSE);
     }
+}
+
+fn invalid_data(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 impl fmt::Debug for Fleet {
@@ -240,7 +243,7 @@ pub(super) enum NotForwarded {
     /// Too many other joins wait.
     TooMany,
     /// The edge does not answer, or does not belong to the fleet.
-    Away,
+    Unreachable,
     /// The edge does not have the session.
     Refused,
 }
@@ -252,7 +255,7 @@ impl NotForwarded {
             Self::Unknown => "unknown",
             Self::Paused => "paused",
             Self::TooMany => "too_many",
-            Self::Away => "away",
+            Self::Unreachable => "away",
             Self::Refused => "refused",
         }
     }

@@ -4,7 +4,7 @@ use headstart_proto::SessionId;
 use tokio::sync::mpsc;
 
 use super::shared::Shared;
-use super::way::Way;
+use super::transport::ClientTransport;
 
 /// Sender to the task that serves a session.
 pub(super) type Link = mpsc::UnboundedSender<ToSession>;
@@ -24,7 +24,7 @@ pub(super) enum ToSession {
 /// A TCP connection in the state in which a stream takes it over.
 #[derive(Debug)]
 pub(super) struct Tcp {
-    pub(super) way: Way,
+    pub(super) transport: ClientTransport,
     /// Bytes to write before all others.
     pub(super) to_write: Vec<u8>,
     /// Client bytes to be read before those of TCP.

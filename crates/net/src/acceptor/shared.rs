@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
 /// Time that a stream waits for a permit; by then its client has given up too.
-const PLACE_PATIENCE: Duration = Duration::from_secs(60);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// State shared by the UDP tasks, the accepted connections and the running sessions of one
 /// acceptor.
@@ -30,7 +30,7 @@ pub(super) struct Shared {
     pub(super) ports: Vec<Arc<UdpPort>>,
     clock: Clock,
     arrivals: mpsc::Sender<Arrival>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// Bounds the connections that wait for a permit to as many as may be establishing.
     waiting: Semaphore,
     pub(super) fleet: Option<Arc<Fleet>>,
@@ -69,7 +69,7 @@ impl Shared {
             ports,
             clock: Clock::start(),
             arrivals,
-            places: config.places,
+            permits: config.permits,
             waiting: Semaphore::new(config.establishing),
             fleet: config.fleet,
             state: Mutex::new(state),
@@ -92,20 +92,21 @@ impl Shared {
     }
 
     /// Waits for a permit to serve a stream.
-    pub(super) async fn place(self: &Arc<Self>) -> io::Result<OwnedSemaphorePermit> {
-        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(place);
+    pub(super) async fn permit(self: &Arc<Self>) -> io::Result<OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            return Ok(permit);
         }
         metrics::counter!("headstart_limits_hit_total", "limit" => "max_connections").increment(1);
-        let too_many = |_| io::Error::from(io::ErrorKind::ConnectionAborted);
-        let _waiting = self.waiting.try_acquire().map_err(too_many)?;
-        self.give_way();
-        let place = Arc::clone(&self.places).acquire_owned();
-        tokio::time::timeout(PLACE_PATIENCE, place).await?.map_err(io::Error::other)
+        let Ok(_waiting) = self.waiting.try_acquire() else {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        };
+        self.end_overdue_session();
+        let permit = Arc::clone(&self.permits).acquire_owned();
+        tokio::time::timeout(PERMIT_TIMEOUT, permit).await?.map_err(io::Error::other)
     }
 
     /// Ends a session that outlived its promised time, to free its permit.
-    fn give_way(self: &Arc<Self>) {
+    fn end_overdue_session(self: &Arc<Self>) {
         let mut state = self.lock();
         state.server.give_way(self.clock.now());
         self.settle(state);
@@ -133,7 +134,7 @@ impl Shared {
         state.renew_keys(self.fleet.as_deref());
         let (mut outcomes, mut started) = (Outcomes::default(), false);
         for Received { from, to, bytes } in datagrams {
-            state.server.pause(self.places.available_permits() == 0);
+            state.server.pause(self.permits.available_permits() == 0);
             outcomes.add(state.server.handle_datagram(now, from, Some(to), bytes).err());
             // Each session takes its permit before the next datagram is handled.
             started |= self.dispatch_all(&mut state);
@@ -268,8 +269,8 @@ impl Shared {
                 state.links.insert(id, link);
                 // There was a permit just now; if another stream took it, the session waits for the
                 // next.
-                let place = Arc::clone(&self.places).try_acquire_owned().ok();
-                room.send(Arrival::session(session, place, peer, hello));
+                let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
+                room.send(Arrival::session(session, permit, peer, hello));
             }
             ServerEvent::ClientBytes { id, bytes } => {
                 if let Some(link) = state.links.get(&id) {
@@ -321,7 +322,7 @@ impl State {
     fn show(&mut self) {
         let unproven = self.server.unproven();
         metrics::gauge!("headstart_sessions_unproven")
-            .increment(small(unproven) - small(self.shown));
+            .increment(to_float(unproven) - to_float(self.shown));
         self.shown = unproven;
     }
 }
@@ -356,6 +357,6 @@ impl Outcomes {
 }
 
 /// Converts a count that fits a float exactly.
-fn small(count: usize) -> f64 {
+fn to_float(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }

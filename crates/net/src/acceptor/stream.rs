@@ -25,7 +25,7 @@ pub struct ServerStream {
     hello: Option<ClientHello>,
     medium: Medium,
     proven: ProvenAddr,
-    place: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
     wakers: Wakers,
     /// Reason why it failed while it opened: reported to it once, repeated on every call.
     failed: Option<io::ErrorKind>,
@@ -65,7 +65,7 @@ impl ServerStream {
             hello: Some(hello),
             medium: Medium::Session(session),
             proven: ProvenAddr::default(),
-            place: None,
+            permit: None,
             wakers: Wakers::default(),
             failed: None,
         }
@@ -85,21 +85,21 @@ impl ServerStream {
             hello,
             medium: Medium::Tcp(tcp),
             proven,
-            place: None,
+            permit: None,
             wakers: Wakers::default(),
             failed: None,
         }
     }
 
-    pub(super) fn with_place(self, place: OwnedSemaphorePermit) -> Self {
-        Self { place: Some(place), ..self }
+    pub(super) fn with_permit(self, permit: OwnedSemaphorePermit) -> Self {
+        Self { permit: Some(permit), ..self }
     }
 
-    /// Takes the stream's permit of [`AcceptorConfig::places`](super::AcceptorConfig::places), for
+    /// Takes the stream's permit of [`AcceptorConfig::permits`](super::AcceptorConfig::permits), for
     /// work that outlives the stream: the permit is free again when the stream or the returned
     /// value is dropped.
-    pub const fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
-        self.place.take()
+    pub const fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.permit.take()
     }
 
     /// Fails if the session ended before a task served it; keeps its other events.
@@ -147,7 +147,7 @@ impl ServerStream {
     /// Returns the connection, once it carries the stream and nothing else.
     fn transparent(&mut self) -> Option<Pin<&mut TcpStream>> {
         match &mut self.medium {
-            Medium::Tcp(tcp) if tcp.is_transparent() => tcp.way.as_tcp(),
+            Medium::Tcp(tcp) if tcp.is_transparent() => tcp.transport.as_tcp(),
             _ => None,
         }
     }
@@ -164,7 +164,7 @@ impl ServerStream {
             let tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
             // A connection that is gone already no longer has an address, and carries nothing
             // either.
-            if let Some(address) = tcp.way.client() {
+            if let Some(address) = tcp.transport.client() {
                 self.proven.set(address);
             }
             self.medium = Medium::Tcp(tcp);
@@ -223,19 +223,19 @@ impl Session {
 impl Tcp {
     const fn is_transparent(&self) -> bool {
         let is_settled = self.to_write.is_empty() && self.to_read.is_empty();
-        is_settled && self.skip == 0 && !self.finish && self.way.is_tcp()
+        is_settled && self.skip == 0 && !self.finish && self.transport.is_tcp()
     }
 
     fn poll_write_owed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.to_write.is_empty() {
-            let written = ready!(Pin::new(&mut self.way).poll_write(cx, &self.to_write))?;
+            let written = ready!(Pin::new(&mut self.transport).poll_write(cx, &self.to_write))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.to_write.drain(..written);
         }
         if self.finish {
-            ready!(Pin::new(&mut self.way).poll_shutdown(cx))?;
+            ready!(Pin::new(&mut self.transport).poll_shutdown(cx))?;
             self.finish = false;
         }
         Poll::Ready(Ok(()))
@@ -246,7 +246,7 @@ impl Tcp {
         while self.skip > 0 {
             let room = self.skip.min(scratch.len());
             let mut known = ReadBuf::new(scratch.get_mut(..room).unwrap_or_default());
-            ready!(Pin::new(&mut self.way).poll_read(cx, &mut known))?;
+            ready!(Pin::new(&mut self.transport).poll_read(cx, &mut known))?;
             if known.filled().is_empty() {
                 self.skip = 0; // the client ended before it repeated what is known
             }
@@ -279,7 +279,7 @@ impl AsyncRead for ServerStream {
         let tcp = ready!(this.poll_joined())?;
         ready!(tcp.poll_skip(cx)).inspect_err(|error| this.failed = Some(error.kind()))?;
         let tcp = ready!(this.poll_joined())?;
-        Pin::new(&mut tcp.way).poll_read(cx, buf)
+        Pin::new(&mut tcp.transport).poll_read(cx, buf)
     }
 }
 
@@ -295,7 +295,7 @@ impl AsyncWrite for ServerStream {
         }
         this.wakers.writer(cx.waker());
         if let Poll::Ready(tcp) = this.poll_settled() {
-            return Pin::new(&mut tcp?.way).poll_write(cx, bytes);
+            return Pin::new(&mut tcp?.transport).poll_write(cx, bytes);
         }
         let Medium::Session(session) = &mut this.medium else { return Poll::Pending };
         match session.shared.handle_origin_data(session.id, bytes) {
@@ -313,7 +313,7 @@ impl AsyncWrite for ServerStream {
                 this.wakers.writer(cx.waker());
                 let tcp = ready!(this.poll_settled())?;
                 // A link to another edge holds bytes back; TCP does not.
-                Pin::new(&mut tcp.way).poll_flush(cx)
+                Pin::new(&mut tcp.transport).poll_flush(cx)
             }
         }
     }
@@ -322,7 +322,7 @@ impl AsyncWrite for ServerStream {
         let this = self.get_mut();
         this.wakers.writer(cx.waker());
         if let Poll::Ready(tcp) = this.poll_settled() {
-            return Pin::new(&mut tcp?.way).poll_shutdown(cx);
+            return Pin::new(&mut tcp?.transport).poll_shutdown(cx);
         }
         let Medium::Session(session) = &mut this.medium else { return Poll::Pending };
         session.shared.handle_origin_finished(session.id);
@@ -341,7 +341,7 @@ impl Handoff for ServerStream {
 
     fn into_tcp(self) -> Option<TcpStream> {
         match self.medium {
-            Medium::Tcp(tcp) => tcp.way.into_tcp(),
+            Medium::Tcp(tcp) => tcp.transport.into_tcp(),
             Medium::Session(_) => None,
         }
     }
@@ -349,7 +349,7 @@ impl Handoff for ServerStream {
     fn reset(self) {
         // Dropping a session says the same to the core.
         if let Medium::Tcp(tcp) = self.medium {
-            tcp.way.reset();
+            tcp.transport.reset();
         }
     }
 }

@@ -18,14 +18,14 @@ const BATCH: usize = 8;
 
 /// A socket, and the runtime that waits for it.
 pub(super) struct Worker {
-    runtime: Quiet,
+    runtime: DetachableRuntime,
     pub(super) port: Arc<UdpPort>,
 }
 
 /// A runtime that may be dropped within another one, for example when a socket cannot be opened.
-struct Quiet(Option<Runtime>);
+struct DetachableRuntime(Option<Runtime>);
 
-impl Drop for Quiet {
+impl Drop for DetachableRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -41,7 +41,7 @@ impl Worker {
             let _entered = runtime.enter();
             UdpPort::listen(address, shared)
         };
-        let runtime = Quiet(Some(runtime));
+        let runtime = DetachableRuntime(Some(runtime));
         Ok(Self { runtime, port: Arc::new(opened?) })
     }
 }

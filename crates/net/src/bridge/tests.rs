@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 /// Far beyond anything that happens on loopback; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(40);
 /// An idle limit that a busy machine does not reach between two bytes.
 const IDLE: Duration = Duration::from_secs(1);
@@ -103,17 +103,17 @@ impl Running {
         let (counts, opened) = (Arc::<RelayCounts>::default(), Arc::<AtomicUsize>::default());
         let (shared, calls) = (counts.clone(), opened.clone());
         let bridge = tokio::spawn(async move {
-            let count = |_: &Slow| {
+            bridge(Slow { tcp, opening }, other, head, limits, &shared, |_| {
                 calls.fetch_add(1, Ordering::Relaxed);
-            };
-            bridge(Slow { tcp, opening }, other, head, limits, &shared, count).await
+            })
+            .await
         });
         Self { a, b, counts, opened, bridge }
     }
 
     /// Waits for the end of the bridge, and checks its counts and that `opened` was called once.
     async fn end(self) -> RelayEnd {
-        let end = tokio::time::timeout(PATIENCE, self.bridge).await.expect("it ends").unwrap();
+        let end = tokio::time::timeout(TIMEOUT, self.bridge).await.expect("it ends").unwrap();
         assert_eq!(self.opened.load(Ordering::Relaxed), 1);
         let counted = (self.counts.a_to_b(), self.counts.b_to_a());
         assert_eq!((end.bytes_a_to_b, end.bytes_b_to_a), counted);
@@ -139,13 +139,13 @@ async fn pair() -> (TcpStream, TcpStream) {
 async fn expect_reset(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     let read = stream.read_to_end(&mut rest);
-    let error = tokio::time::timeout(PATIENCE, read).await.unwrap().unwrap_err();
+    let error = tokio::time::timeout(TIMEOUT, read).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 }
 
 async fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
     bytes
 }
 
@@ -230,7 +230,7 @@ async fn bytes_held_at_the_handover_go_first() {
                 },
             )
         };
-        tokio::time::timeout(PATIENCE, exchange).await.unwrap();
+        tokio::time::timeout(TIMEOUT, exchange).await.unwrap();
         assert!(at_a == [b"head", up.as_slice()].concat() && at_b == down, "{opening}");
         let end = running.end().await;
         assert!(matches!(end.reason, RelayReason::Closed), "{end:?}");
@@ -311,13 +311,13 @@ async fn the_total_limit_counts_from_the_start() {
 #[tokio::test]
 async fn the_total_limit_includes_the_opening() {
     let ((_a, tcp), (_b, other)) = (pair().await, pair().await);
-    let total = 2 * PATIENCE;
+    let total = 2 * TIMEOUT;
     let limits = RelayLimits { total: Some(total), ..RelayLimits::default() };
     // The head ends the opening at once, so that only the relay can notice the elapsed time.
     let mut start = Start::new(Slow { tcp, opening: 1 }, other, b"x", limits);
     start.clock = Clock::since(limits, tokio::time::Instant::now() - total);
     let counts = RelayCounts::default();
-    let end = tokio::time::timeout(PATIENCE, start.run(&counts, |_| {})).await.unwrap();
+    let end = tokio::time::timeout(TIMEOUT, start.run(&counts, |_| {})).await.unwrap();
     assert!(matches!(end.reason, RelayReason::TotalLimit), "{end:?}");
     assert_eq!((end.bytes_b_to_a, counts.b_to_a()), (1, 1));
 }
@@ -325,7 +325,7 @@ async fn the_total_limit_includes_the_opening() {
 #[tokio::test]
 async fn a_half_closed_opening_has_its_own_idle_limit() {
     let half_closed_idle = Some(SHORT);
-    let limits = RelayLimits { idle: Some(PATIENCE * 10), half_closed_idle, total: None };
+    let limits = RelayLimits { idle: Some(TIMEOUT * 10), half_closed_idle, total: None };
     let mut running = Running::start(NEVER, b"", limits).await;
     running.b.shutdown().await.unwrap();
     expect_reset(&mut running.b).await;

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::kernel::Kernel;
 use super::report::FastOpenNotUsed;
-use crate::clock::Sleepless;
+use crate::clock::BootClock;
 use crate::netlink::Change;
 
 /// Lifetime of the kernel's answer: programs are attached and detached while this one runs.
@@ -21,7 +21,7 @@ pub(super) struct Cookies {
     kernel: Box<dyn Kernel>,
     probed: Mutex<Option<Probed>>,
     /// Runs on during sleep: a laptop that slept through a cookie's life must not show it.
-    clock: Sleepless,
+    clock: BootClock,
 }
 
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ struct Probed {
 
 impl Cookies {
     pub(super) fn new(kernel: Box<dyn Kernel>) -> Self {
-        let clock = Sleepless::start();
+        let clock = BootClock::start();
         Self { jar: Mutex::default(), kernel, probed: Mutex::default(), clock }
     }
 
@@ -53,9 +53,11 @@ impl Cookies {
     pub(super) fn is_available(&self, now: Instant) -> bool {
         let mut probed = lock(&self.probed);
         let last = *probed;
-        let fresh = |last: &Probed| now.saturating_duration_since(last.at) < PROBE_LIFE;
-        if let Some(last) = last.filter(fresh) {
-            return last.available;
+        match last {
+            Some(last) if now.saturating_duration_since(last.at) < PROBE_LIFE => {
+                return last.available;
+            }
+            _ => {}
         }
         let answer = self.kernel.probe();
         let available = answer.is_ok();
@@ -72,8 +74,7 @@ impl Cookies {
     /// Handles a refusal by the kernel: if programs were detached or Fast Open was switched off,
     /// the probe's result changes.
     pub(super) fn on_error(&self, error: &io::Error, now: Instant) {
-        let says = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
-        if says(Errno::NOPROTOOPT) || says(Errno::OPNOTSUPP) {
+        if matches!(Errno::from_io_error(error), Some(Errno::NOPROTOOPT | Errno::OPNOTSUPP)) {
             *lock(&self.probed) = Some(Probed { at: now, available: false });
         }
     }

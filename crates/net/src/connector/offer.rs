@@ -60,7 +60,7 @@ impl Offer {
     }
 
     /// Returns the reason why nothing was offered before TCP connected to `address`.
-    pub(super) fn why_not(&self, address: Option<SocketAddr>) -> NotUsed {
+    pub(super) fn not_used_reason(&self, address: Option<SocketAddr>) -> NotUsed {
         match self {
             Self::Never(reason) => *reason,
             Self::Awaited | Self::Asked(_) => NotUsed::AdvertLate,
@@ -81,9 +81,9 @@ mod tests {
     fn a_separate_lookup_ignores_the_lookup_of_the_address() {
         let mut offer = Offer::asked(std::future::pending());
         offer.learn(None);
-        assert_eq!(offer.why_not(None), NotUsed::AdvertLate);
+        assert_eq!(offer.not_used_reason(None), NotUsed::AdvertLate);
         let mut offer = Offer::asked(std::future::ready(None));
         offer.poll(&mut Context::from_waker(std::task::Waker::noop()));
-        assert_eq!(offer.why_not(None), NotUsed::NotAdvertised);
+        assert_eq!(offer.not_used_reason(None), NotUsed::NotAdvertised);
     }
 }

@@ -17,13 +17,13 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::offer::Offer;
-use super::report::{NotUsed, Report, What};
-use super::{Inner, OpeningPolicy, Target, normal};
+use super::report::{NotUsed, OpeningEvent, Report};
+use super::{Inner, OpeningPolicy, Target, normalized};
 use crate::advert::Advert;
 use crate::clock::Clock;
 use crate::dns::{Event, Lookup};
 use crate::path::{Advice, GraceEstimator, LAG_MAX, Outcome, PathKey, SlotReservation};
-use crate::race::{ATTEMPT_DELAY, Race, Won};
+use crate::race::{ATTEMPT_DELAY, Race, RaceWinner};
 use crate::udp::{Datagram, RecvBuffers, RecvError, UdpPort, is_unreachable, with_thread_buffers};
 use syn::SynData;
 
@@ -90,7 +90,7 @@ impl Opening {
         Self {
             shared,
             clock: Clock::start(),
-            name: normal(target.name()),
+            name: normalized(target.name()),
             port,
             lookup: Some(ask(lookup)),
             offer,
@@ -225,8 +225,8 @@ impl Opening {
         self.report
     }
 
-    fn note(&mut self, what: What) {
-        self.report.note(self.clock.now().since_epoch(), what);
+    fn note(&mut self, event: OpeningEvent) {
+        self.report.note(self.clock.now().since_epoch(), event);
     }
 
     fn poll_lookup(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
@@ -235,7 +235,7 @@ impl Opening {
         self.lookup = event.is_some().then(|| ask(lookup));
         match event {
             Some(Event::Addresses(found)) => {
-                self.note(What::Resolved(found.len()));
+                self.note(OpeningEvent::Resolved(found.len()));
                 if let Some(race) = &mut self.race {
                     race.add(found.into_iter().map(|address| SocketAddr::new(address, self.port)));
                 }
@@ -257,7 +257,7 @@ impl Opening {
         let before = race.attempts().len();
         let outcome = race.poll_winner(cx);
         let started: Vec<_> = race.attempts().iter().skip(before).map(|tried| tried.addr).collect();
-        started.into_iter().for_each(|address| self.note(What::Syn(address)));
+        started.into_iter().for_each(|address| self.note(OpeningEvent::Syn(address)));
         match outcome {
             Poll::Pending => Ok(false),
             Poll::Ready(Err(error)) => Err(io::Error::new(error.kind(), error)),
@@ -268,7 +268,7 @@ impl Opening {
         }
     }
 
-    fn handle_connected(&mut self, won: Won) {
+    fn handle_connected(&mut self, won: RaceWinner) {
         let rtt = won.connected - won.started;
         self.handle_syn_connected(&won);
         if let Some(sent) = self.flight_sent {
@@ -310,7 +310,7 @@ impl Opening {
         }
         let Some(advert) = self.offer.at(first) else { return };
         match self.open_udp(first, advert) {
-            Ok(()) => self.note(What::Offered),
+            Ok(()) => self.note(OpeningEvent::Offered),
             // No route to this family: the race notices it too, and goes on to another address.
             Err(NotUsed::Socket) => self.unreachable = Some(first),
             Err(reason) => self.set_not_used(reason),
@@ -346,7 +346,7 @@ impl Opening {
     fn set_not_used(&mut self, reason: NotUsed) {
         if self.report.not_used.is_none() {
             self.report.not_used = Some(reason);
-            self.note(What::NotUsed(reason));
+            self.note(OpeningEvent::NotUsed(reason));
         }
     }
 
@@ -454,7 +454,7 @@ impl Opening {
 
     fn take_events(&mut self) -> io::Result<()> {
         while let Some(event) = self.client.poll_event() {
-            self.note(What::Transport(event));
+            self.note(OpeningEvent::Transport(event));
             self.learn(event)?;
         }
         Ok(())
@@ -510,7 +510,7 @@ impl Opening {
     fn learn_plain(&mut self, reason: PlainReason) {
         let reason = match reason {
             PlainReason::NotOffered if self.unreachable.is_some() => NotUsed::Socket,
-            PlainReason::NotOffered => self.offer.why_not(self.report.address),
+            PlainReason::NotOffered => self.offer.not_used_reason(self.report.address),
             other => NotUsed::Fallback(other),
         };
         self.set_not_used(reason);

@@ -170,7 +170,7 @@ impl fmt::Display for FastOpenNotUsed {
 
 /// Event of an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum OpeningEvent {
     /// This many addresses were found.
     Resolved(usize),
     /// An offer of TurboTLS became known.
@@ -195,7 +195,7 @@ pub struct Moment {
     /// Time since the connection was requested.
     pub at: Duration,
     /// The event.
-    pub what: What,
+    pub event: OpeningEvent,
 }
 
 /// Report on one opening: its times, and why it was not faster.
@@ -235,9 +235,9 @@ impl Report {
         }
     }
 
-    pub(crate) fn note(&mut self, at: Duration, what: What) {
+    pub(crate) fn note(&mut self, at: Duration, event: OpeningEvent) {
         if self.timeline.len() < MOMENTS_MAX {
-            self.timeline.push(Moment { at, what });
+            self.timeline.push(Moment { at, event });
         }
     }
 }

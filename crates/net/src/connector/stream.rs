@@ -25,13 +25,13 @@ pub struct ClientStream {
 
 #[derive(Debug)]
 enum State {
-    Opening(Box<dyn Opens>),
+    Opening(Box<dyn Opener>),
     Open(TcpStream, Box<Report>),
     Failed(Failure),
 }
 
 /// A connection until TCP alone carries it.
-pub(super) trait Opens: fmt::Debug + Send {
+pub(super) trait Opener: fmt::Debug + Send {
     /// Returns the report so far.
     fn report(&self) -> &Report;
     /// Does everything that can be done now; returns true on progress.
@@ -57,7 +57,7 @@ pub(super) trait Opens: fmt::Debug + Send {
     fn reset(self: Box<Self>);
 }
 
-impl Opens for Opening {
+impl Opener for Opening {
     fn report(&self) -> &Report {
         &self.report
     }
@@ -108,7 +108,7 @@ impl Opens for Opening {
 }
 
 /// Everything that comes through a proxy comes on TCP.
-impl Opens for upstream::Opening {
+impl Opener for upstream::Opening {
     fn report(&self) -> &Report {
         &self.report
     }
@@ -167,7 +167,7 @@ struct Failure {
 }
 
 impl ClientStream {
-    pub(super) fn new(opening: Box<dyn Opens>) -> Self {
+    pub(super) fn new(opening: Box<dyn Opener>) -> Self {
         let state = State::Opening(opening);
         Self { state, to_read: Vec::new(), wakers: Wakers::default() }
     }

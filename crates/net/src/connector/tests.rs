@@ -17,7 +17,7 @@ use crate::netlink::network_to;
 use crate::path::PathReason;
 use crate::{Carrier, ClientEvent, FastOpenEvent, NotFast};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Behaviour of the stand-in.
@@ -247,7 +247,7 @@ async fn talk(mut stream: ClientStream, hello: &[u8]) -> Report {
         assert_eq!(rest, b"and more");
         Ok::<_, io::Error>(())
     };
-    tokio::time::timeout(PATIENCE, talk).await.expect("hangs").unwrap();
+    tokio::time::timeout(TIMEOUT, talk).await.expect("hangs").unwrap();
     stream.report().unwrap().clone()
 }
 
@@ -270,12 +270,13 @@ async fn a_ticket_opens_with_its_cookie_and_once() {
     let sent = FastOpenEvent::SynSent { bytes: hello.len(), early_data: false };
     let answered = FastOpenEvent::Answered { accepted: true };
     for event in [sent, answered] {
-        let noted = report.timeline.iter().any(|moment| moment.what == What::FastOpen(event));
+        let noted =
+            report.timeline.iter().any(|moment| moment.event == OpeningEvent::FastOpen(event));
         assert!(noted, "{event:?} is not in {:?}", report.timeline);
     }
 
-    let again = reason(&connector, &target(), &hello).await;
-    assert_eq!(again, Some(FastOpenNotUsed::Unspendable(Unspendable::Spent)));
+    let try_beside = reason(&connector, &target(), &hello).await;
+    assert_eq!(try_beside, Some(FastOpenNotUsed::Unspendable(Unspendable::Spent)));
     assert_eq!(kernel.sent().len(), 1, "the cookie was sent more than once");
     exchange(&connector, &target(), &resuming(8)).await;
     assert_eq!(kernel.sent().len(), 2);
@@ -376,6 +377,14 @@ async fn refusals_of_one_user_do_not_affect_others() {
     assert_eq!(reason(&connector, &labelled, &resuming(9)).await, Some(blocked));
 }
 
+/// Returns the time of the first wanted event.
+fn time_of(report: &Report, wanted: fn(&FastOpenEvent) -> bool) -> Duration {
+    let mut moments = report.timeline.iter();
+    let moment =
+        moments.find(|moment| matches!(&moment.event, OpeningEvent::FastOpen(e) if wanted(e)));
+    moment.unwrap().at
+}
+
 #[tokio::test]
 async fn a_silent_syn_is_followed_by_a_bare_one_and_two_disable_the_path() {
     let (server, hole) = (echo().await, black_hole());
@@ -385,15 +394,12 @@ async fn a_silent_syn_is_followed_by_a_bare_one_and_two_disable_the_path() {
         let report = exchange(&connector, &target(), &resuming(fill)).await;
         assert_eq!(report.opened_by, Carrier::Tcp);
         assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Lost));
-        let at = |wanted: fn(&What) -> bool| {
-            let moment = report.timeline.iter().find(|moment| wanted(&moment.what));
-            moment.map(|moment| moment.at).unwrap()
-        };
-        let sent = at(|what| matches!(what, What::FastOpen(FastOpenEvent::SynSent { .. })));
-        let silent = at(|what| *what == What::FastOpen(FastOpenEvent::Silent));
+        let sent = time_of(&report, |event| matches!(event, FastOpenEvent::SynSent { .. }));
+        let silent = time_of(&report, |event| *event == FastOpenEvent::Silent);
         // Each is noted after it happened, the first one perhaps much later.
         assert!(silent - sent >= headstart_proto::limits::SYN_SILENCE / 2);
-        let syns = report.timeline.iter().filter(|moment| moment.what == What::Syn(server));
+        let syns =
+            report.timeline.iter().filter(|moment| moment.event == OpeningEvent::Syn(server));
         assert_eq!(syns.count(), 2, "{:?}", report.timeline);
     }
     let blocked = reason(&connector, &target(), &resuming(3)).await;
@@ -415,8 +421,8 @@ async fn a_reset_syn_is_followed_by_a_bare_one_and_two_disable_the_path() {
         let report = exchange(&connector, &target(), &resuming(fill)).await;
         assert_eq!(report.opened_by, Carrier::Tcp);
         assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Lost));
-        let failed = What::FastOpen(FastOpenEvent::Failed);
-        assert!(report.timeline.iter().any(|moment| moment.what == failed), "{report:?}");
+        let failed = OpeningEvent::FastOpen(FastOpenEvent::Failed);
+        assert!(report.timeline.iter().any(|moment| moment.event == failed), "{report:?}");
     }
     let blocked = reason(&connector, &target(), &resuming(3)).await;
     assert_eq!(blocked, Some(FastOpenNotUsed::Path(PathReason::SynLost)));
@@ -499,13 +505,14 @@ async fn a_ticket_older_than_its_cookie_costs_no_round_trip() {
     let connector = usual(server, &kernel);
     let (context, network) = (Context::user(1000), network_to(server.ip()).unwrap());
     let visit = Visit { host: "test.example", context: &context, network };
-    let spend = |fill, ago| {
-        connector.inner.cookies.spend(&visit, Some(cookie(fill)), Visited::Here { ago })
-    };
-    assert_eq!(spend(1, COOKIE_LIFE - Duration::from_secs(1)), Ok(cookie(1)));
-    assert_eq!(spend(2, COOKIE_LIFE), Err(FastOpenNotUsed::TicketOld));
-    let never = connector.inner.cookies.spend(&visit, Some(cookie(2)), Visited::Never);
-    assert_eq!(never, Ok(cookie(2)), "a ticket of unknown age was refused");
+    for (fill, visited, expected) in [
+        (1, Visited::Here { ago: COOKIE_LIFE - Duration::from_secs(1) }, Ok(cookie(1))),
+        (2, Visited::Here { ago: COOKIE_LIFE }, Err(FastOpenNotUsed::TicketOld)),
+        (2, Visited::Never, Ok(cookie(2))),
+    ] {
+        let spent = connector.inner.cookies.spend(&visit, Some(cookie(fill)), visited);
+        assert_eq!(spent, expected, "{visited:?}");
+    }
 }
 
 #[tokio::test]
@@ -521,8 +528,10 @@ async fn oversized_flights_go_over_udp_and_other_protocols_leave_the_syn_bare() 
         assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Flight(expected)));
         // Nobody answers there.
         assert_eq!(report.opened_by, Carrier::Tcp);
-        let flight = |what: &What| matches!(what, What::Transport(ClientEvent::FlightSent { .. }));
-        let over_udp = report.timeline.iter().any(|moment| flight(&moment.what));
+        let flight = |what: &OpeningEvent| {
+            matches!(what, OpeningEvent::Transport(ClientEvent::FlightSent { .. }))
+        };
+        let over_udp = report.timeline.iter().any(|moment| flight(&moment.event));
         assert_eq!(over_udp, expected == NotFast::TooLarge, "{report:?}");
     }
     assert!(kernel.sent().is_empty());
@@ -544,7 +553,7 @@ async fn a_server_that_speaks_first_is_heard() {
         assert_eq!(&greeting, b"220 ready\r\n");
     };
     let both = async { tokio::join!(server, client) };
-    tokio::time::timeout(PATIENCE, both).await.expect("hangs");
+    tokio::time::timeout(TIMEOUT, both).await.expect("hangs");
     assert!(kernel.sent().is_empty());
 }
 
@@ -553,21 +562,22 @@ async fn a_syn_does_not_wait_for_a_silent_application() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
     let connector = usual(server, &kernel);
     let mut stream = connector.connect(&target()).unwrap();
-    tokio::time::timeout(PATIENCE, stream.connected()).await.expect("hangs").unwrap();
+    tokio::time::timeout(TIMEOUT, stream.connected()).await.expect("hangs").unwrap();
     let report = stream.report().unwrap();
     let late = FastOpenNotUsed::Flight(NotFast::HelloLate);
     assert_eq!(report.fast_open_not_used, Some(late));
-    let waited = report.timeline.iter().find(|moment| moment.what == What::Syn(server)).unwrap();
+    let waited =
+        report.timeline.iter().find(|moment| moment.event == OpeningEvent::Syn(server)).unwrap();
     assert!(waited.at >= headstart_proto::limits::SYN_DATA_WAIT);
 
     // A SYN does not wait at all for an application that is not going to write first.
     let listens = Target { speaks_first: false, ..target() };
     let mut stream = connector.connect(&listens).unwrap();
-    tokio::time::timeout(PATIENCE, stream.connected()).await.expect("hangs").unwrap();
+    tokio::time::timeout(TIMEOUT, stream.connected()).await.expect("hangs").unwrap();
     let report = stream.report().unwrap();
     assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::ConnectFirst));
-    let waits = What::FastOpen(FastOpenEvent::Waiting);
-    assert!(report.timeline.iter().all(|moment| moment.what != waits));
+    let waits = OpeningEvent::FastOpen(FastOpenEvent::Waiting);
+    assert!(report.timeline.iter().all(|moment| moment.event != waits));
     assert!(kernel.sent().is_empty());
 }
 

@@ -138,10 +138,12 @@ impl Assembly {
             },
             Some(Discovered::Elsewhere(edge)) => {
                 let edge = edge.clone();
-                self.say_finally(Some(edge))
+                self.give_final_advert(Some(edge))
             }
-            Some(Discovered::Nothing | Discovered::Alias(_)) => self.say_finally(None),
-            None if self.deadline.is_some_and(|deadline| now >= deadline) => self.say_finally(None),
+            Some(Discovered::Nothing | Discovered::Alias(_)) => self.give_final_advert(None),
+            None if self.deadline.is_some_and(|deadline| now >= deadline) => {
+                self.give_final_advert(None)
+            }
             None => Step::Wait(self.deadline),
         }
     }
@@ -150,7 +152,7 @@ impl Assembly {
     fn step_elsewhere(&mut self, now: Instant) -> Step {
         let late = self.deadline.is_some_and(|deadline| now >= deadline);
         if late || self.rest() == Step::Done {
-            return self.say_finally(None);
+            return self.give_final_advert(None);
         }
         Step::Wait(self.deadline)
     }
@@ -166,7 +168,7 @@ impl Assembly {
         (edge.addresses.len() > said).then_some(edge)
     }
 
-    fn say_finally(&mut self, edge: Option<EdgeAdvert>) -> Step {
+    fn give_final_advert(&mut self, edge: Option<EdgeAdvert>) -> Step {
         self.advert = AdvertState::Final;
         Step::Event(Event::Advert(edge))
     }
@@ -180,7 +182,7 @@ impl Assembly {
         let (Family::Failed(v4), Family::Failed(v6)) = (&self.v4, &self.v6) else {
             return Step::Wait(self.deadline);
         };
-        let error = graver(*v4, *v6);
+        let error = more_specific(*v4, *v6);
         let behind = self.behind_alias();
         if !behind.is_empty() {
             let found = Found { owner: Name::root(), addresses: behind, valid_until: now };
@@ -237,7 +239,7 @@ impl From<Answer> for Family {
 
 /// Returns the error that says more: that the name does not exist, else the reason why one family
 /// is not known.
-fn graver(one: DnsError, other: DnsError) -> DnsError {
+fn more_specific(one: DnsError, other: DnsError) -> DnsError {
     if one == DnsError::NoSuchName || other == DnsError::NoSuchName {
         DnsError::NoSuchName
     } else if one == DnsError::NoAddress {
@@ -384,30 +386,33 @@ mod tests {
         assert_eq!(assembly.step(now), Step::Done);
     }
 
+    /// Returns an assembly with an offer for no address so far, waiting for IPv4.
+    fn waiting_for_v4(now: Instant) -> Assembly {
+        let end = now + ADVERT_DELAY;
+        let mut assembly = Assembly::new(443, true);
+        assembly.on_service(own(now));
+        assembly.on_v6(strange(v6(), now));
+        assert_eq!(assembly.step(now), given(&[v6()]));
+        assert_eq!(assembly.step(end - MS), Step::Wait(Some(end)));
+        assembly
+    }
+
     #[test]
     fn an_offer_for_no_address_waits_for_the_other_family() {
         let now = Instant::now();
         let end = now + ADVERT_DELAY;
-        let waiting = || {
-            let mut assembly = Assembly::new(443, true);
-            assembly.on_service(own(now));
-            assembly.on_v6(strange(v6(), now));
-            assert_eq!(assembly.step(now), given(&[v6()]));
-            assert_eq!(assembly.step(end - MS), Step::Wait(Some(end)));
-            assembly
-        };
-        let mut late = waiting();
+        let mut late = waiting_for_v4(now);
         assert_eq!(late.step(end), Step::Event(Event::Advert(None)));
         late.on_v4(found(v4(), now), end);
         assert_eq!(late.step(end), given(&[v4()]));
         assert_eq!(late.step(end), Step::Done);
 
-        let mut in_time = waiting();
+        let mut in_time = waiting_for_v4(now);
         in_time.on_v4(found(v4(), now), end - MS);
         assert_eq!(in_time.step(end - MS), given(&[v4()]));
         assert_eq!(offered(in_time.step(end - MS)), [v4()]);
 
-        let mut strange_too = waiting();
+        let mut strange_too = waiting_for_v4(now);
         strange_too.on_v4(strange(v4(), now), end - MS);
         assert_eq!(strange_too.step(end - MS), given(&[v4()]));
         assert_eq!(strange_too.step(end - MS), Step::Event(Event::Advert(None)));
@@ -459,10 +464,10 @@ mod tests {
     #[test]
     fn the_more_specific_error_wins() {
         use DnsError::{NoAddress, NoSuchName, Refused, Timeout};
-        assert_eq!(graver(NoAddress, Timeout), Timeout);
-        assert_eq!(graver(Refused, NoAddress), Refused);
-        assert_eq!(graver(NoAddress, NoAddress), NoAddress);
-        assert_eq!(graver(Timeout, NoSuchName), NoSuchName);
+        assert_eq!(more_specific(NoAddress, Timeout), Timeout);
+        assert_eq!(more_specific(Refused, NoAddress), Refused);
+        assert_eq!(more_specific(NoAddress, NoAddress), NoAddress);
+        assert_eq!(more_specific(Timeout, NoSuchName), NoSuchName);
     }
 
     proptest! {

@@ -128,11 +128,11 @@ fn is_increasing(keys: &[SvcParamKey]) -> bool {
 
 /// Returns true if every mandatory key is understood and present (sections 2.4.3 and 8).
 fn mandatory_is_met(record: &SVCB) -> bool {
-    let present = |key| record.svc_params.iter().any(|(known, _)| u16::from(*known) == key);
+    let present: Vec<_> = record.svc_params.iter().map(|(key, _)| u16::from(*key)).collect();
     record.svc_params.iter().all(|(_, value)| match value {
         SvcParamValue::Mandatory(list) => list.0.iter().all(|key| {
             let key = u16::from(*key);
-            UNDERSTOOD.contains(&key) && present(key)
+            UNDERSTOOD.contains(&key) && present.contains(&key)
         }),
         _ => true,
     })
@@ -162,8 +162,8 @@ mod tests {
         Name::from_ascii(text).unwrap()
     }
 
-    fn record(priority: u16, target: &str, params: Vec<SvcParamValue>) -> SVCB {
-        let key = |value: &SvcParamValue| match value {
+    fn key(value: &SvcParamValue) -> SvcParamKey {
+        match value {
             SvcParamValue::Mandatory(_) => SvcParamKey::Mandatory,
             SvcParamValue::Alpn(_) => SvcParamKey::Alpn,
             SvcParamValue::NoDefaultAlpn => SvcParamKey::NoDefaultAlpn,
@@ -172,7 +172,10 @@ mod tests {
             SvcParamValue::EchConfigList(_) => SvcParamKey::EchConfigList,
             SvcParamValue::Ipv6Hint(_) => SvcParamKey::Ipv6Hint,
             SvcParamValue::Unknown(_) => SvcParamKey::Key(advert::KEY),
-        };
+        }
+    }
+
+    fn record(priority: u16, target: &str, params: Vec<SvcParamValue>) -> SVCB {
         let params = params.into_iter().map(|value| (key(&value), value)).collect();
         SVCB::new(priority, name(target), params)
     }

@@ -6,7 +6,7 @@ mod error;
 mod interface;
 mod load;
 mod mounts;
-mod place;
+mod pin_dir;
 mod server;
 
 use std::io;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 pub use client::{ClientOptions, ClientStatus, attach_client, client_status, detach_client};
 pub use error::AttachError;
-pub use interface::{AttachedInterface, How};
+pub use interface::{AttachMethod, AttachedInterface};
 pub use server::{
     SPENT_DEFAULT, SPENT_MAX, ServerOptions, ServerStatus, attach_server, detach_server,
     server_status,

@@ -111,8 +111,8 @@ impl Config {
             hidden4: u16::from_le_bytes(*hidden4),
             hidden6: u16::from_le_bytes(*hidden6),
         };
-        let is_valid = |key: &&[u8]| key.get(32).is_some_and(|valid| *valid != 0);
-        let valid = keys.chunks_exact(KEY_LEN).filter(is_valid).count();
+        let keys = keys.chunks_exact(KEY_LEN);
+        let valid = keys.filter(|key| key.get(32).is_some_and(|valid| *valid != 0)).count();
         (bytes.len() == CONFIG_LEN).then_some((config, valid))
     }
 }
@@ -127,30 +127,23 @@ fn key_bytes(key: &Option<KeyBytes>) -> [u8; KEY_LEN] {
 
 /// Sums each counter over the processors.
 pub(super) fn sums(counters: impl IntoIterator<Item = Vec<u8>>) -> Vec<u64> {
-    let sum = |values: Vec<u8>| -> u64 {
-        let (values, _) = values.as_chunks::<8>();
-        values.iter().map(|value| u64::from_le_bytes(*value)).fold(0, u64::wrapping_add)
-    };
-    counters.into_iter().map(sum).collect()
+    counters.into_iter().map(|values| sum(&values)).collect()
+}
+
+fn sum(values: &[u8]) -> u64 {
+    let (values, _) = values.as_chunks::<8>();
+    values.iter().map(|value| u64::from_le_bytes(*value)).fold(0, u64::wrapping_add)
 }
 
 /// `enum server_count`.
 pub(super) const SERVER_COUNTS: u32 = 10;
 
 pub(super) fn server_stats(counts: &[u64]) -> Stats {
-    let at = |place: usize| counts.get(place).copied().unwrap_or_default();
-    Stats {
-        syns: at(0),
-        steered: at(1),
-        replayed: at(2),
-        full: at(3),
-        expired: at(4),
-        forged: at(5),
-        early: at(6),
-        no_listener: at(7),
-        stripped: at(8),
-        faults: at(9),
-    }
+    let mut all = [0; SERVER_COUNTS as usize];
+    all.iter_mut().zip(counts).for_each(|(to, count)| *to = *count);
+    let [syns, steered, replayed, full, expired, forged, early, no_listener, stripped, faults] =
+        all;
+    Stats { syns, steered, replayed, full, expired, forged, early, no_listener, stripped, faults }
 }
 
 /// `enum client_count`.
@@ -204,18 +197,20 @@ mod tests {
         }
     }
 
+    /// Returns the header's names of the counters with this prefix, in lower case.
+    fn counters(prefix: &str) -> Vec<String> {
+        let header = include_str!("../../../../bpf/layout.h");
+        let words = header.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+        let mut names: Vec<_> = words.filter_map(|word| word.strip_prefix(prefix)).collect();
+        assert_eq!(names.pop(), Some("COUNTS"));
+        names.into_iter().map(str::to_ascii_lowercase).collect()
+    }
+
     #[test]
     fn counters_have_the_order_of_the_header() {
-        let header = include_str!("../../../../bpf/layout.h");
-        let names = |prefix: &str| -> Vec<String> {
-            let words = header.split(|c: char| !c.is_ascii_uppercase() && c != '_');
-            let mut names: Vec<_> = words.filter_map(|word| word.strip_prefix(prefix)).collect();
-            assert_eq!(names.pop(), Some("COUNTS"));
-            names.into_iter().map(str::to_ascii_lowercase).collect()
-        };
         let stats = server_stats(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         let ours: Vec<_> = stats.iter().map(|(name, _)| name).collect();
-        let theirs = names("SERVER_");
+        let theirs = counters("SERVER_");
         let theirs: Vec<_> = theirs
             .iter()
             .map(|name| name.replace("fault", "faults").replace("syn", "syns"))
@@ -226,7 +221,7 @@ mod tests {
             (0..10).collect::<Vec<_>>()
         );
         assert_eq!(ours.len(), SERVER_COUNTS as usize);
-        assert_eq!(names("CLIENT_"), ["sent", "no_room", "no_data"]);
+        assert_eq!(counters("CLIENT_"), ["sent", "no_room", "no_data"]);
         assert_eq!(CLIENT_COUNTS, 3);
     }
 

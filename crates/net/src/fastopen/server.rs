@@ -73,14 +73,15 @@ impl Drop for Keys {
 
 impl Keys {
     fn from_ring(ring: &CookieRing) -> Self {
-        let bytes = |key: &CookieKey| {
-            let (tag, mask) = key.secrets();
-            (*tag, *mask)
-        };
         // The current key first: the program tries them in this order.
         let keys = [Some(&ring.current), ring.previous.as_ref(), ring.next.as_ref()];
-        Self(keys.map(|key| key.map(bytes)))
+        Self(keys.map(|key| key.map(secrets)))
     }
+}
+
+fn secrets(key: &CookieKey) -> KeyBytes {
+    let (tag, mask) = key.secrets();
+    (*tag, *mask)
 }
 
 impl ServerMaps {
@@ -94,20 +95,22 @@ impl ServerMaps {
     pub fn open(dir: &Path) -> Result<Self, Unavailable> {
         check_owner(dir, SIDE)?;
         let dir = dir.join(SIDE);
-        let map = |name: &str, access| open(dir.join(name), access);
-        let setup = read_setup(&map(SETUP, Access::Read)?)?;
+        let setup = read_setup(&open(dir.join(SETUP), Access::Read)?)?;
         if setup.layout != LAYOUT {
             return Err(Unavailable::Layout);
         }
         let [even, odd] = SPENT;
-        let config = map(CONFIG, Access::ReadWrite)?;
+        let config = open(dir.join(CONFIG), Access::ReadWrite)?;
         let (now, _) = read_config(&config)?;
         let mut maps = Self {
             setup,
             config,
-            listeners: map(LISTENERS, Access::ReadWrite)?,
-            spent: [map(even, Access::ReadWrite)?, map(odd, Access::ReadWrite)?],
-            stats: map(SERVER_STATS, Access::Read)?,
+            listeners: open(dir.join(LISTENERS), Access::ReadWrite)?,
+            spent: [
+                open(dir.join(even), Access::ReadWrite)?,
+                open(dir.join(odd), Access::ReadWrite)?,
+            ],
+            stats: open(dir.join(SERVER_STATS), Access::Read)?,
             // Another edge's ports and keys are not ours; the swept time stays.
             now: Config { swept: now.swept, ..Config::default() },
             syn_cookies: false,
@@ -181,7 +184,7 @@ impl ServerMaps {
     /// Errors of bpf(2).
     pub fn refresh(&mut self) -> io::Result<usize> {
         self.publish()?;
-        self.heed_syn_cookies();
+        self.check_forced_syn_cookies();
         self.set_clock(unix_minus_boot())?;
         self.sweep()
     }
@@ -260,7 +263,7 @@ impl ServerMaps {
     }
 
     /// Handles SYN cookies forced after the start; at the start they are refused.
-    fn heed_syn_cookies(&mut self) {
+    fn check_forced_syn_cookies(&mut self) {
         let forced = check_syn_cookies();
         if let (Err(why), false) = (&forced, self.syn_cookies) {
             tracing::warn!(hint = why.hint(), "no connection opens by Fast Open: {why}");
@@ -270,12 +273,12 @@ impl ServerMaps {
 
     fn write(&mut self) -> io::Result<()> {
         self.keep_swept();
-        let value = Zeroizing::new(self.told().to_bytes(&self.keys.0));
+        let value = Zeroizing::new(self.config_for_program().to_bytes(&self.keys.0));
         self.config.set(&FIRST, value.as_slice())
     }
 
     /// Returns the configuration for the program.
-    fn told(&self) -> Config {
+    fn config_for_program(&self) -> Config {
         match self.syn_cookies {
             true => Config { hidden4: 0, hidden6: 0, ..self.now },
             false => self.now,
@@ -295,9 +298,10 @@ impl Drop for ServerMaps {
     fn drop(&mut self) {
         // Unless another process has taken over, whose ports are there now.
         self.keep_swept();
-        let told = self.told();
+        let config_for_program = self.config_for_program();
         let is_ours = read_config(&self.config).is_ok_and(|(config, _)| {
-            (config.hidden4, config.hidden6) == (told.hidden4, told.hidden6)
+            (config.hidden4, config.hidden6)
+                == (config_for_program.hidden4, config_for_program.hidden6)
         });
         if is_ours {
             let swept = Config { swept: self.now.swept, ..Config::default() };

@@ -97,9 +97,11 @@ pub(super) fn gone(message: Message<'_>) -> Option<Change> {
 /// Returns the removed address. If the two differ, as at the ends of a tunnel, IFA_ADDRESS is the
 /// other end's.
 fn removed(body: &[u8]) -> Option<IpAddr> {
-    let find = |wanted: u16| {
-        let mut all = attributes(body.get(ADDRESS..)?);
-        all.find(|(number, _)| *number == wanted).and_then(|(_, value)| address(value))
-    };
-    find(IFA_LOCAL).or_else(|| find(IFA_ADDRESS))
+    let rest = body.get(ADDRESS..)?;
+    find_address(rest, IFA_LOCAL).or_else(|| find_address(rest, IFA_ADDRESS))
+}
+
+fn find_address(bytes: &[u8], wanted: u16) -> Option<IpAddr> {
+    let (_, value) = attributes(bytes).find(|(number, _)| *number == wanted)?;
+    address(value)
 }

@@ -64,15 +64,15 @@ fn question(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
     question.extend(u32::MAX.to_ne_bytes()); // in any state
     question.extend(client.port().to_be_bytes());
     question.extend(server.port().to_be_bytes());
-    question.extend(sixteen(client.ip()));
-    question.extend(sixteen(server.ip()));
+    question.extend(padded16(client.ip()));
+    question.extend(padded16(server.ip()));
     question.extend(interface.to_ne_bytes());
     question.extend([0xff; 8]); // whatever the socket's number
     question
 }
 
 /// Returns an address padded with zeros to sixteen bytes.
-fn sixteen(address: IpAddr) -> Vec<u8> {
+fn padded16(address: IpAddr) -> Vec<u8> {
     let mut bytes = octets(address);
     bytes.resize(16, 0);
     bytes
@@ -83,15 +83,18 @@ fn sixteen(address: IpAddr) -> Vec<u8> {
 pub(super) fn parse(body: &[u8], client: SocketAddr, server: SocketAddr) -> Option<u32> {
     let body = body.get(..ANSWER)?;
     let [family, state, ..] = *body else { return None };
-    let port = |at: usize| Some(u16::from_be_bytes(*body.get(at..)?.first_chunk()?));
-    let ip = |at: usize| {
-        let length = if family == super::AF_INET { 4 } else { 16 };
-        address(body.get(at..at + length)?).map(|ip| ip.to_canonical())
-    };
-    let asked_for = (port(4)?, port(6)?) == (client.port(), server.port())
-        && (ip(8)?, ip(24)?) == (client.ip(), server.ip());
+    let length = if family == super::AF_INET { 4 } else { 16 };
+    let asked_for = endpoint(body, 4, 8, length)? == (client.ip(), client.port())
+        && endpoint(body, 6, 24, length)? == (server.ip(), server.port());
     // A socket without an inode was closed by its process, and a user of 0 then means nothing.
     let (uid, inode) = (number32(body, 64)?, number32(body, 68)?);
     let known = state == ESTABLISHED && inode != 0 && uid != OVERFLOW_UID;
     (asked_for && known).then_some(uid)
+}
+
+/// Reads an address of `length` bytes and its port at these offsets.
+fn endpoint(body: &[u8], port: usize, ip: usize, length: usize) -> Option<(IpAddr, u16)> {
+    let port = u16::from_be_bytes(*body.get(port..)?.first_chunk()?);
+    let ip = address(body.get(ip..ip + length)?)?;
+    Some((ip.to_canonical(), port))
 }

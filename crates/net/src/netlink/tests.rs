@@ -49,13 +49,15 @@ fn a_wrong_length_ends_the_list() {
 
 #[test]
 fn the_kernel_refuses_with_a_negative_number() {
-    let no = |number: i32| {
+    for (number, kind) in [
+        (-2, io::ErrorKind::NotFound),
+        (0, io::ErrorKind::InvalidData),
+        (5, io::ErrorKind::InvalidData),
+        (i32::MIN, io::ErrorKind::InvalidData),
+    ] {
         let body = [&number.to_ne_bytes()[..], &[0; 16]].concat();
-        Message { kind: NLMSG_ERROR, body: &body }.answer(1).unwrap_err()
-    };
-    assert_eq!(no(-2).raw_os_error(), Some(2));
-    for number in [0, 5, i32::MIN] {
-        assert_eq!(no(number).kind(), io::ErrorKind::InvalidData);
+        let error = Message { kind: NLMSG_ERROR, body: &body }.answer(1).unwrap_err();
+        assert_eq!(error.kind(), kind, "{number}");
     }
     let other = Message { kind: 3, body: &[] }.answer(1).unwrap_err();
     assert_eq!(other.kind(), io::ErrorKind::InvalidData);
@@ -108,22 +110,24 @@ fn the_route_to_this_machine_is_the_loopback_interface() {
     assert_eq!(network_to(mapped).unwrap().local, Ipv4Addr::LOCALHOST);
 }
 
+fn gone(kind: u16, body: &[u8]) -> Option<Change> {
+    changes::gone(Message { kind, body })
+}
+
 #[test]
 fn an_address_that_is_gone_and_an_interface_that_is_down() {
-    use changes::gone;
-    let parsed = |kind, body: &[u8]| gone(Message { kind, body });
     let local = [vec![0; 8], attribute(1, &[10, 0, 0, 9]), attribute(2, &[10, 0, 0, 1])].concat();
-    assert_eq!(parsed(21, &local), Some(Change::Address([10, 0, 0, 1].into())));
+    assert_eq!(gone(21, &local), Some(Change::Address([10, 0, 0, 1].into())));
     let v6 = [vec![0; 8], attribute(1, &Ipv6Addr::LOCALHOST.octets())].concat();
-    assert_eq!(parsed(21, &v6), Some(Change::Address(Ipv6Addr::LOCALHOST.into())));
-    assert_eq!(parsed(20, &local), None, "a new address counted as removed");
+    assert_eq!(gone(21, &v6), Some(Change::Address(Ipv6Addr::LOCALHOST.into())));
+    assert_eq!(gone(20, &local), None, "a new address counted as removed");
 
     let link =
         |flags: u32| [&[0; 4][..], &3_u32.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 4]].concat();
-    assert_eq!(parsed(16, &link(0x41)), None);
-    assert_eq!(parsed(16, &link(0x1)), Some(Change::Interface(3)));
-    assert_eq!(parsed(17, &link(0x41)), Some(Change::Interface(3)));
-    assert_eq!(parsed(16, &link(0x1)[..12]), None);
+    assert_eq!(gone(16, &link(0x41)), None);
+    assert_eq!(gone(16, &link(0x1)), Some(Change::Interface(3)));
+    assert_eq!(gone(17, &link(0x41)), Some(Change::Interface(3)));
+    assert_eq!(gone(16, &link(0x1)[..12]), None);
 }
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
@@ -145,25 +149,27 @@ impl Diag {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let sixteen = |ip: IpAddr| {
-            let mut bytes = match ip {
-                IpAddr::V4(v4) if self.family == AF_INET6 => v4.to_ipv6_mapped().octets().to_vec(),
-                _ => octets(ip),
-            };
-            bytes.resize(16, 0);
-            bytes
-        };
         [
             &[self.family, self.state, 0, 0][..],
             &self.client.port().to_be_bytes(),
             &self.server.port().to_be_bytes(),
-            &sixteen(self.client.ip()),
-            &sixteen(self.server.ip()),
+            &self.padded(self.client.ip()),
+            &self.padded(self.server.ip()),
             &[0; 24],
             &self.uid.to_ne_bytes(),
             &self.inode.to_ne_bytes(),
         ]
         .concat()
+    }
+
+    /// Returns an address padded to sixteen bytes.
+    fn padded(&self, ip: IpAddr) -> Vec<u8> {
+        let mut bytes = match ip {
+            IpAddr::V4(v4) if self.family == AF_INET6 => v4.to_ipv6_mapped().octets().to_vec(),
+            _ => octets(ip),
+        };
+        bytes.resize(16, 0);
+        bytes
     }
 
     fn owner(&self) -> Option<u32> {

@@ -73,9 +73,10 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
             *owned.entry((self.owner)(known)).or_default() += 1;
         }
         let most = owned.values().copied().max().unwrap_or_default();
-        let has_most = |known: &K| owned.get(&(self.owner)(known)) == Some(&most);
-        let oldest = self.entries.iter().filter(|(known, _)| has_most(known));
-        let oldest = oldest.min_by_key(|(_, entry)| entry.used);
+        let entries = self.entries.iter();
+        let oldest = entries
+            .filter(|(known, _)| owned.get(&(self.owner)(known)) == Some(&most))
+            .min_by_key(|(_, entry)| entry.used);
         if let Some(key) = oldest.map(|(key, _)| key.clone()) {
             self.entries.remove(&key);
         }
@@ -109,6 +110,11 @@ mod tests {
         assert_eq!((map.get(&1).copied(), map.get(&2).copied()), (Some('d'), Some('c')));
     }
 
+    /// Returns the numbers of a user's entries, and uses them.
+    fn kept(map: &mut Bounded<(User, u8), ()>, user: User) -> Vec<u8> {
+        (1..=9).filter(|number| map.get(&(user, *number)).is_some()).collect()
+    }
+
     #[test]
     fn the_user_with_most_entries_loses_its_least_recently_used() {
         let mut map = Bounded::shared(4, |(user, _): &(User, u8)| *user);
@@ -117,9 +123,6 @@ mod tests {
         for number in 1..=9 {
             map.insert((many, number), ());
         }
-        let kept = |map: &mut Bounded<(User, u8), ()>, user: User| -> Vec<u8> {
-            (1..=9).filter(|number| map.get(&(user, *number)).is_some()).collect()
-        };
         assert_eq!((kept(&mut map, many), kept(&mut map, few)), (vec![7, 8, 9], vec![1]));
         // A new user gets an entry in a full map, and so does one that has no more than others, by
         // evicting the least recently used.

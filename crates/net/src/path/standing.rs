@@ -66,7 +66,7 @@ pub(super) enum Standing {
     #[default]
     Good,
     /// This many failures in a row, not yet enough.
-    Noted(u8),
+    Registered(u8),
     /// Not used until then, nor while a probe runs; `times` back-offs in a row.
     Blocked { reason: PathReason, until: Instant, times: u32, probe_until: Option<Instant> },
 }
@@ -86,7 +86,7 @@ impl Standing {
     /// Checks that the path may be used, without using it.
     pub(super) fn permits(&self, now: Instant) -> Result<(), (PathReason, Instant)> {
         match self {
-            Self::Good | Self::Noted(_) => Ok(()),
+            Self::Good | Self::Registered(_) => Ok(()),
             Self::Blocked { reason, until, .. } if now < *until => Err((*reason, *until)),
             Self::Blocked { probe_until, .. } => match probe_until.filter(|probe| now < *probe) {
                 Some(probe) => Err((PathReason::Probing, probe)),
@@ -109,12 +109,12 @@ impl Standing {
     pub(super) fn failed(&mut self, reason: PathReason, to_block: u8, now: Instant) {
         let before = match self {
             Self::Good => 0,
-            Self::Noted(failures) => *failures,
+            Self::Registered(failures) => *failures,
             Self::Blocked { .. } => to_block,
         };
         let failures = before.saturating_add(1);
         if failures < to_block {
-            *self = Self::Noted(failures);
+            *self = Self::Registered(failures);
         } else {
             self.block(reason, now);
         }
@@ -129,8 +129,8 @@ impl Standing {
                     *reason = PathReason::Late;
                 }
             }
-            Self::Good => *self = Self::Noted(1),
-            Self::Noted(_) | Self::Blocked { .. } => {}
+            Self::Good => *self = Self::Registered(1),
+            Self::Registered(_) | Self::Blocked { .. } => {}
         }
     }
 
@@ -145,7 +145,7 @@ impl Standing {
         let before = match self {
             Self::Blocked { until, .. } if now < *until => return,
             Self::Blocked { times, .. } => *times,
-            Self::Good | Self::Noted(_) => 0,
+            Self::Good | Self::Registered(_) => 0,
         };
         let until = now + backoff(before);
         let times = before.saturating_add(1);

@@ -85,8 +85,8 @@ impl SynTables {
 
     fn advise(&mut self, user: User, key: PathKey, now: Instant) -> SynAdvice {
         let rtt = self.rtts.get(&key).copied();
-        let permits = |standing: &mut Standing| standing.permits(now);
-        match self.standings(user, key).into_iter().flatten().try_for_each(permits) {
+        let mut standings = self.standings(user, key).into_iter().flatten();
+        match standings.try_for_each(|standing| standing.permits(now)) {
             Ok(()) => SynAdvice::Use { rtt },
             Err((reason, until)) => SynAdvice::Bare { reason, until, rtt },
         }

@@ -38,6 +38,10 @@ impl Bench {
         self.memory.advise(key(1), self.now)
     }
 
+    fn reserve(&self, slots: usize, bytes: usize) -> Option<SlotReservation> {
+        self.memory.reserve_slots(key(1), slots, bytes)
+    }
+
     fn pass(&mut self, time: Duration) {
         self.now += time;
     }
@@ -238,14 +242,13 @@ fn names_at_the_limit_and_one_over() {
 #[test]
 fn slots_at_the_budget_and_one_over() {
     let bench = Bench::new();
-    let reserve = |slots, bytes| bench.memory.reserve_slots(key(1), slots, bytes);
-    let whole = reserve(2, SLOT_BUDGET / 2).unwrap();
+    let whole = bench.reserve(2, SLOT_BUDGET / 2).unwrap();
     assert_eq!(whole.slots(), 2);
-    assert!(reserve(1, 1).is_none());
+    assert!(bench.reserve(1, 1).is_none());
     drop(whole);
-    assert_eq!(reserve(3, SLOT_BUDGET / 2).unwrap().slots(), 2);
-    assert!(reserve(1, SLOT_BUDGET + 1).is_none());
-    assert!(reserve(0, SLOT).is_none());
+    assert_eq!(bench.reserve(3, SLOT_BUDGET / 2).unwrap().slots(), 2);
+    assert!(bench.reserve(1, SLOT_BUDGET + 1).is_none());
+    assert!(bench.reserve(0, SLOT).is_none());
 }
 
 #[test]

@@ -256,7 +256,7 @@ async fn two_attempts_at_one_address_can_run_and_the_loser_is_closed() {
     let at = hole.addr;
     let silent = race.start(good, async move { begun(at).await });
     assert!(poll_fn(|cx| Poll::Ready(race.poll_winner(cx).is_pending())).await);
-    race.again(good);
+    race.try_beside(good);
     let won = race.winner().await.unwrap();
     assert_eq!((won.addr, won.number), (good, 1));
     assert!(matches!(race.attempts()[silent].outcome, Outcome::Lost));
@@ -272,7 +272,7 @@ async fn a_second_attempt_at_an_address_replaces_the_repetition() {
         Err(io::ErrorKind::ConnectionReset.into())
     };
     race.start(hole.addr, late);
-    race.again(hole.addr);
+    race.try_beside(hole.addr);
     let error = race.winner().await.unwrap_err();
     assert_eq!((error.cause, error.attempts.len()), (RaceFailure::OutOfTime, 2));
 }

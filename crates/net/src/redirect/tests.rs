@@ -27,8 +27,8 @@ async fn a_direct_connection_was_not_redirected() {
         let (stream, _) = accepted(SocketAddr::new(ip, 0), |port| SocketAddr::new(ip, port)).await;
         assert_eq!(original_destination(&stream).unwrap(), None);
     }
-    let mapped = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-    let (stream, _) = accepted(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0), mapped).await;
+    let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+    let (stream, _) = accepted(any, |port| (Ipv4Addr::LOCALHOST, port).into()).await;
     assert_eq!(original_destination(&stream).unwrap(), None);
 }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 /// Far beyond anything that happens on loopback; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(40);
 
 /// Both peers of a running relay.
@@ -38,7 +38,7 @@ impl Running {
     }
 
     async fn end(self) -> RelayEnd {
-        tokio::time::timeout(PATIENCE, self.relay).await.expect("the relay ends").unwrap()
+        tokio::time::timeout(TIMEOUT, self.relay).await.expect("the relay ends").unwrap()
     }
 }
 
@@ -56,7 +56,7 @@ fn reset(stream: TcpStream) {
 async fn expect_reset(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     let error =
-        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.unwrap().unwrap_err();
+        tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut rest)).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 }
 
@@ -189,7 +189,7 @@ async fn a_reset_of_a_side_that_has_ended_is_passed_on() {
         a.shutdown().await.unwrap();
         assert_eq!(b.read(&mut [0; 1]).await.unwrap(), 0);
         reset(a);
-        let end = tokio::time::timeout(PATIENCE, relay).await.unwrap().unwrap();
+        let end = tokio::time::timeout(TIMEOUT, relay).await.unwrap().unwrap();
         let side = if swap { Side::B } else { Side::A };
         assert!(matches!(end.reason, RelayReason::Reset(at) if at == side), "{end:?}");
         // `b` has read its end already; the reset after it shows as EPIPE (tcp_reset in
@@ -205,7 +205,7 @@ async fn a_reset_shows_while_the_other_side_is_slow() {
     let Running { mut a, mut b, relay, .. } = Running::start(RelayLimits::default()).await;
     write_until_stalled(&mut a).await;
     reset(a);
-    let end = tokio::time::timeout(PATIENCE, relay).await.unwrap().unwrap();
+    let end = tokio::time::timeout(TIMEOUT, relay).await.unwrap().unwrap();
     assert!(matches!(end.reason, RelayReason::Reset(Side::A)), "{end:?}");
     expect_reset(&mut b).await;
 }
@@ -238,7 +238,7 @@ async fn bytes_extend_the_idle_limit() {
 #[tokio::test]
 async fn a_half_closed_relay_has_its_own_idle_limit() {
     let limits =
-        RelayLimits { idle: Some(PATIENCE * 10), half_closed_idle: Some(SHORT), total: None };
+        RelayLimits { idle: Some(TIMEOUT * 10), half_closed_idle: Some(SHORT), total: None };
     let mut running = Running::start(limits).await;
     running.a.shutdown().await.unwrap();
     expect_reset(&mut running.a).await;
@@ -247,7 +247,7 @@ async fn a_half_closed_relay_has_its_own_idle_limit() {
 
 #[tokio::test]
 async fn the_total_limit_holds_for_a_busy_relay() {
-    let limits = RelayLimits { idle: Some(PATIENCE), half_closed_idle: None, total: Some(SHORT) };
+    let limits = RelayLimits { idle: Some(TIMEOUT), half_closed_idle: None, total: Some(SHORT) };
     let mut running = Running::start(limits).await;
     while running.a.write_all(b".").await.is_ok() && running.b.read_exact(&mut [0; 1]).await.is_ok()
     {
@@ -291,7 +291,7 @@ async fn write_until_stalled(stream: &mut TcpStream) -> usize {
 async fn peers_that_close_at_once_end_in_order() {
     let Running { a, b, relay, .. } = Running::start(RelayLimits::default()).await;
     drop((a, b));
-    let end = tokio::time::timeout(PATIENCE, relay).await.unwrap().unwrap();
+    let end = tokio::time::timeout(TIMEOUT, relay).await.unwrap().unwrap();
     assert!(matches!(end.reason, RelayReason::Closed), "{end:?}");
     assert_eq!((end.bytes_a_to_b, end.bytes_b_to_a), (0, 0));
 }

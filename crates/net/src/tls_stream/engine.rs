@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use headstart_tls::{Conn, Progress, Read, TlsError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Moved;
+use super::ByteCounts;
 use crate::acceptor::ProvenAddr;
 
 /// Bytes read from the transport at a time, on the stack: two records of the largest size, which
@@ -64,7 +64,7 @@ pub(super) struct Engine<S> {
     sends_early: bool,
     /// True if something came that another task may wait for.
     changed: bool,
-    moved: Moved,
+    moved: ByteCounts,
 }
 
 impl<S> Engine<S> {
@@ -82,7 +82,7 @@ impl<S> Engine<S> {
             closing: false,
             sends_early: false,
             changed: false,
-            moved: Moved::default(),
+            moved: ByteCounts::default(),
         }
     }
 
@@ -98,7 +98,7 @@ impl<S> Engine<S> {
         &mut self.conn
     }
 
-    pub(super) const fn moved(&self) -> Moved {
+    pub(super) const fn byte_counts(&self) -> ByteCounts {
         self.moved
     }
 

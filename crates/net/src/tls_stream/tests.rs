@@ -24,7 +24,7 @@ use super::*;
 use crate::acceptor::ProvenAddr;
 
 /// Longer than any machine takes, so that a hang becomes a failure.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 const NAME: &str = "www.example.com";
 
@@ -146,10 +146,10 @@ async fn bytes_pass_both_ways_at_once_and_end_in_order() {
         let size = if room < 100 { 20_000 } else { 300_000 };
         let (up, down) = (pattern(size), pattern(size / 2));
         let server = tokio::spawn(exchange(server, down.clone()));
-        let at_client = timeout(PATIENCE, exchange(client, up.clone())).await.expect("no hang");
-        let at_server = timeout(PATIENCE, server).await.expect("no hang").unwrap();
+        let at_client = timeout(TIMEOUT, exchange(client, up.clone())).await.expect("no hang");
+        let at_server = timeout(TIMEOUT, server).await.expect("no hang").unwrap();
         assert!(at_client.0 == down && at_server.0 == up, "{room}");
-        let moved = at_server.1.handle().moved();
+        let moved = at_server.1.handle().byte_counts();
         assert_eq!((moved.read, moved.written), (up.len() as u64, down.len() as u64));
         assert!(moved.transport > moved.read + moved.written);
         assert!(at_client.1.handle().is_done());
@@ -163,7 +163,7 @@ async fn early_data_is_answered_before_the_client_is_proven() {
     let (mut client, mut server) = site.connect(Some(session), 1 << 16);
     assert_eq!(client.write_early(b"question").await.unwrap(), 8);
     let (near, far) = (client.handle(), server.handle());
-    timeout(PATIENCE, far.opened()).await.expect("the request did not arrive").unwrap();
+    timeout(TIMEOUT, far.opened()).await.expect("the request did not arrive").unwrap();
     let mut question = [0; 8];
     server.read_exact(&mut question).await.unwrap();
     assert_eq!(&question, b"question");
@@ -171,10 +171,10 @@ async fn early_data_is_answered_before_the_client_is_proven() {
     assert!(!far.is_done(), "the client has sent nothing else");
     assert_eq!(far.facts().early_data, EarlyData::Accepted);
     let mut answer = [0; 6];
-    timeout(PATIENCE, client.read_exact(&mut answer)).await.expect("an answer").unwrap();
+    timeout(TIMEOUT, client.read_exact(&mut answer)).await.expect("an answer").unwrap();
     assert_eq!(&answer, b"answer");
     assert_eq!(near.facts().early_data, EarlyData::Accepted);
-    timeout(PATIENCE, far.done()).await.expect("the client was not proven").unwrap();
+    timeout(TIMEOUT, far.done()).await.expect("the client was not proven").unwrap();
     assert!(far.is_done() && near.is_done() && far.facts().resumed);
 }
 
@@ -193,7 +193,7 @@ async fn cookies_are_for_the_address_that_tcp_has_proven() {
         server.write_all(b"x").await.unwrap();
         server
     });
-    timeout(PATIENCE, client.read_exact(&mut [0; 1])).await.expect("an answer").unwrap();
+    timeout(TIMEOUT, client.read_exact(&mut [0; 1])).await.expect("an answer").unwrap();
     let cookies = client.handle().take_session().expect("a ticket").cookies;
     assert_eq!(cookies.len(), 1);
     let ring = site.ring.current().cookies();
@@ -218,12 +218,12 @@ async fn early_data_that_another_task_took_wakes_the_reader() {
     let waits = [tokio::spawn(wait(handle.clone())), tokio::spawn(wait(handle))];
     others_wait().await;
     client.write_early(b"early").await.unwrap();
-    let bytes = timeout(PATIENCE, read).await.expect("the reader was not woken").unwrap().unwrap();
+    let bytes = timeout(TIMEOUT, read).await.expect("the reader was not woken").unwrap().unwrap();
     assert_eq!(&bytes, b"early");
     client.flush().await.unwrap();
-    timeout(PATIENCE, client.handle().done()).await.expect("done").unwrap();
+    timeout(TIMEOUT, client.handle().done()).await.expect("done").unwrap();
     for wait in waits {
-        timeout(PATIENCE, wait).await.expect("a waiting task was not woken").unwrap();
+        timeout(TIMEOUT, wait).await.expect("a waiting task was not woken").unwrap();
     }
 }
 
@@ -247,8 +247,8 @@ async fn the_handshake_goes_on_without_a_reader() {
         assert_eq!(&bytes, b"early");
         server
     });
-    timeout(PATIENCE, client.handle().done()).await.expect("done").unwrap();
-    let mut server = timeout(PATIENCE, serve).await.expect("done").unwrap();
+    timeout(TIMEOUT, client.handle().done()).await.expect("done").unwrap();
+    let mut server = timeout(TIMEOUT, serve).await.expect("done").unwrap();
     client.write_all(b"later").await.unwrap();
     let mut bytes = [0; 5];
     server.read_exact(&mut bytes).await.unwrap();
@@ -270,7 +270,7 @@ async fn a_replay_yields_no_early_data() {
         // An end of its own: bytes missing by then never come.
         attacker.shutdown().await.unwrap();
         let mut bytes = Vec::new();
-        let read = timeout(PATIENCE, server.read_to_end(&mut bytes)).await.expect("it ends");
+        let read = timeout(TIMEOUT, server.read_to_end(&mut bytes)).await.expect("it ends");
         assert_eq!(read.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(bytes, if first { &b"early"[..] } else { b"" });
         assert!(!server.handle().is_done());
@@ -290,9 +290,9 @@ async fn an_answer_to_early_data_closes_after_the_handshake() {
         assert!(server.handle().is_done());
     });
     let mut answer = Vec::new();
-    timeout(PATIENCE, client.read_to_end(&mut answer)).await.expect("it ends").unwrap();
+    timeout(TIMEOUT, client.read_to_end(&mut answer)).await.expect("it ends").unwrap();
     assert_eq!(answer, b"answer");
-    timeout(PATIENCE, serve).await.expect("it ends").unwrap();
+    timeout(TIMEOUT, serve).await.expect("it ends").unwrap();
 }
 
 #[tokio::test]
@@ -305,7 +305,7 @@ async fn a_truncated_stream_is_an_error() {
         server.handle().close();
     });
     let mut said = Vec::new();
-    let read = timeout(PATIENCE, client.read_to_end(&mut said)).await.expect("it ends");
+    let read = timeout(TIMEOUT, client.read_to_end(&mut said)).await.expect("it ends");
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     assert_eq!(said, b"half");
     serve.await.unwrap();
@@ -320,7 +320,7 @@ async fn closing_wakes_the_reader() {
     let read = tokio::spawn(async move { server.read(&mut [0; 1]).await });
     others_wait().await;
     handle.close();
-    let read = timeout(PATIENCE, read).await.expect("the reader was not woken").unwrap();
+    let read = timeout(TIMEOUT, read).await.expect("the reader was not woken").unwrap();
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::NotConnected);
     assert!(handle.with_transport(|_| ()).is_none());
 }
@@ -334,7 +334,7 @@ async fn answer_to(said: &[u8]) -> Vec<u8> {
     let read = server.read(&mut [0; 1]).await;
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
     let mut answer = Vec::new();
-    timeout(PATIENCE, attacker.read_to_end(&mut answer)).await.expect("it ends").unwrap();
+    timeout(TIMEOUT, attacker.read_to_end(&mut answer)).await.expect("it ends").unwrap();
     answer
 }
 
@@ -363,7 +363,7 @@ async fn nothing_is_written_after_the_end() {
     client.shutdown().await.unwrap();
     assert_eq!(client.write(b"y").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     let mut said = Vec::new();
-    timeout(PATIENCE, client.read_to_end(&mut said)).await.expect("it ends").unwrap();
+    timeout(TIMEOUT, client.read_to_end(&mut said)).await.expect("it ends").unwrap();
     assert_eq!(said, b"late");
     serve.await.unwrap();
 }
@@ -380,7 +380,7 @@ async fn records_go_together_and_a_truncation_is_reported_after_them() {
         server.handle().close();
     });
     client.handle().done().await.unwrap();
-    timeout(PATIENCE, serve).await.unwrap().unwrap();
+    timeout(TIMEOUT, serve).await.unwrap().unwrap();
     let mut room = vec![0; 2 * RECORDS];
     let count = client.read(&mut room).await.unwrap();
     assert_eq!((count, &room[..count]), (RECORDS, &pattern(RECORDS)[..]));

@@ -7,7 +7,7 @@ use rustix::net::sockopt::{
 use super::*;
 
 /// Far beyond anything that happens on loopback; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const LOOPBACKS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
@@ -26,7 +26,7 @@ async fn receive(port: &UdpPort, count: usize) -> Vec<(SocketAddr, IpAddr, Vec<u
     let mut buffers = RecvBuffers::new(BATCH_SIZE);
     let mut all = Vec::new();
     while all.len() < count {
-        let received = tokio::time::timeout(PATIENCE, port.recv(&mut buffers))
+        let received = tokio::time::timeout(TIMEOUT, port.recv(&mut buffers))
             .await
             .expect("datagrams")
             .unwrap();
@@ -99,7 +99,7 @@ async fn an_unreachable_peer_is_reported_and_the_port_goes_on() {
         for _ in 0..3 {
             client.try_send(&Datagram { to: addr, from: None, bytes: b"anyone?" }).unwrap();
             let mut buffers = RecvBuffers::new(1);
-            let error = tokio::time::timeout(PATIENCE, client.recv(&mut buffers))
+            let error = tokio::time::timeout(TIMEOUT, client.recv(&mut buffers))
                 .await
                 .unwrap()
                 .unwrap_err();

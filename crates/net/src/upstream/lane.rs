@@ -11,22 +11,22 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use zeroize::Zeroizing;
 
 use super::exchange::Exchange;
-use super::{Patience, Step, UpstreamError};
+use super::{Step, Timeouts, UpstreamError};
 use crate::dns::{Event, Lookup};
-use crate::race::{ATTEMPT_DELAY, Race, Won};
+use crate::race::{ATTEMPT_DELAY, Race, RaceWinner};
 
 /// Bytes of a greeting, a login, a request and a typical ClientHello.
 const ROOM: usize = 3 * 1024;
 
 /// Connects to the proxy.
-pub(super) type Dial = Pin<Box<dyn Future<Output = Result<Won, io::ErrorKind>> + Send>>;
+pub(super) type Dial = Pin<Box<dyn Future<Output = Result<RaceWinner, io::ErrorKind>> + Send>>;
 
 /// One connection to the proxy, and what was sent on it.
 pub(super) struct Lane {
     dial: Option<Dial>,
     tcp: Option<TcpStream>,
     exchange: Exchange,
-    patience: Patience,
+    timeouts: Timeouts,
     deadline: Option<Pin<Box<Sleep>>>,
     /// Bytes being written to the socket.
     out: Zeroizing<Vec<u8>>,
@@ -46,12 +46,12 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(dial: Dial, exchange: Exchange, patience: Patience) -> Self {
+    pub(super) fn new(dial: Dial, exchange: Exchange, timeouts: Timeouts) -> Self {
         Self {
             dial: Some(dial),
             tcp: None,
             exchange,
-            patience,
+            timeouts,
             deadline: None,
             out: Zeroizing::default(),
             written: 0,
@@ -179,15 +179,15 @@ impl Lane {
         self.address = Some(won.addr);
         self.rtt = Some(won.connected - won.started);
         self.tcp = Some(won.stream);
-        self.hear(self.patience.negotiation);
+        self.note_reply(self.timeouts.negotiation);
         Ok(true)
     }
 
     /// Notes a sign of life, and how long the next one may take.
-    fn hear(&mut self, patience: Duration) {
+    fn note_reply(&mut self, timeouts: Duration) {
         let now = Instant::now();
         self.heard = Some(now);
-        self.deadline = Some(Box::pin(sleep_until(now + patience)));
+        self.deadline = Some(Box::pin(sleep_until(now + timeouts)));
     }
 
     fn poll_replies(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
@@ -205,9 +205,9 @@ impl Lane {
             self.exchange.handle_bytes(read.filled())?;
             progress = true;
             if self.exchange.awaits() != Some(step) {
-                let Patience { negotiation, reply, .. } = self.patience;
+                let Timeouts { negotiation, reply, .. } = self.timeouts;
                 let asks = self.exchange.awaits() == Some(Step::Request);
-                self.hear(if asks { reply } else { negotiation });
+                self.note_reply(if asks { reply } else { negotiation });
             }
             self.ask();
         }
@@ -248,7 +248,11 @@ pub(super) fn dial(lookup: Lookup, port: u16, limit: Duration) -> Dial {
     Box::pin(connect(lookup, port, limit))
 }
 
-async fn connect(mut lookup: Lookup, port: u16, limit: Duration) -> Result<Won, io::ErrorKind> {
+async fn connect(
+    mut lookup: Lookup,
+    port: u16,
+    limit: Duration,
+) -> Result<RaceWinner, io::ErrorKind> {
     let mut race = Race::new([], ATTEMPT_DELAY).with_limit(limit);
     race.expect_more(true);
     let mut looking = true;

@@ -18,7 +18,7 @@ use super::{
     UpstreamEvent,
 };
 use crate::clock::Clock;
-use crate::connector::{NotUsed, Report, Target, What};
+use crate::connector::{NotUsed, OpeningEvent, Report, Target};
 use crate::dns::{DnsError, Resolver};
 
 /// Rounds over both lanes before the task yields.
@@ -323,8 +323,9 @@ impl Opening {
     }
 
     fn fall_back(&mut self, objection: Objection) -> Result<(), UpstreamError> {
-        let unreachable = |_| UpstreamError::Unreachable(io::ErrorKind::InvalidInput);
-        self.waiting = Some(self.shared.lane(false).map_err(unreachable)?);
+        let lane = self.shared.lane(false);
+        let lane = lane.map_err(|_| UpstreamError::Unreachable(io::ErrorKind::InvalidInput))?;
+        self.waiting = Some(lane);
         self.objection = Some(objection);
         self.note(UpstreamEvent::FellBack(objection));
         Ok(())
@@ -337,7 +338,7 @@ impl Opening {
         else {
             return Ok(false);
         };
-        let until = heard + self.shared.upstream.patience.silence;
+        let until = heard + self.shared.upstream.timeouts.silence;
         let silence = self.silence.get_or_insert_with(|| Box::pin(sleep_until(until)));
         if silence.deadline() != until {
             silence.as_mut().reset(until);
@@ -475,7 +476,7 @@ impl Opening {
     }
 
     fn note(&mut self, event: UpstreamEvent) {
-        self.report.note(self.clock.now().since_epoch(), What::Upstream(event));
+        self.report.note(self.clock.now().since_epoch(), OpeningEvent::Upstream(event));
     }
 }
 
@@ -487,7 +488,7 @@ impl Shared {
         // Port 0: a proxy advertises nothing.
         let lookup = self.resolver.resolve(&upstream.host, 0)?;
         let dial = lane::dial(lookup, upstream.port, self.connect_timeout);
-        Ok(Lane::new(dial, exchange, upstream.patience))
+        Ok(Lane::new(dial, exchange, upstream.timeouts))
     }
 }
 

@@ -16,7 +16,7 @@ use super::exchange::Exchange;
 use super::standing::Standing;
 use super::*;
 use crate::bridge::Handoff;
-use crate::connector::{ClientStream, Connector, ConnectorConfig, Target, What};
+use crate::connector::{ClientStream, Connector, ConnectorConfig, OpeningEvent, Target};
 use crate::dns::{DnsConfig, Resolver};
 
 /// Limit that only a very busy machine could reach: nothing here takes long.
@@ -34,27 +34,30 @@ fn asked() -> Vec<u8> {
 /// Returns a ClientHello, as far as one is read here.
 fn hello() -> Vec<u8> {
     const LENGTH: usize = 300;
-    let two = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
     let padding = LENGTH - 56;
     let mut bytes = vec![22, 3, 1];
-    bytes.extend(two(LENGTH - 5));
+    bytes.extend(length16(LENGTH - 5));
     bytes.extend([1, 0]);
-    bytes.extend(two(LENGTH - 9));
+    bytes.extend(length16(LENGTH - 9));
     bytes.extend([3, 3]);
     bytes.extend([7; 32]);
     bytes.extend([0, 0, 2, 0x13, 1, 1, 0]);
-    bytes.extend(two(padding + 4));
+    bytes.extend(length16(padding + 4));
     bytes.extend([0, 21]);
-    bytes.extend(two(padding));
+    bytes.extend(length16(padding));
     bytes.resize(LENGTH, 0);
     bytes
+}
+
+fn length16(value: usize) -> [u8; 2] {
+    u16::try_from(value).unwrap().to_be_bytes()
 }
 
 fn upstream(at: SocketAddr, optimistic: Optimistic) -> Upstream {
     let (host, port) = (at.ip().to_string(), at.port());
     let silence = Duration::from_secs(20);
-    let patience = Patience { silence, ..Patience::default() };
-    Upstream { host, port, login: Login::None, optimistic, patience }
+    let timeouts = Timeouts { silence, ..Timeouts::default() };
+    Upstream { host, port, login: Login::None, optimistic, timeouts }
 }
 
 fn connector(upstream: Upstream) -> Connector {
@@ -152,8 +155,8 @@ async fn steps_and_hello_leave_before_any_reply() {
     assert_eq!(echoed(&mut stream, &hello()).await, Carrier::Proxy { optimistic: true });
     assert_eq!(standing(&connector, at), Standing::Trusted);
     let events = &stream.report().unwrap().timeline;
-    let early = What::Upstream(UpstreamEvent::SentEarly(hello().len()));
-    assert!(events.iter().any(|moment| moment.what == early), "{events:?}");
+    let early = OpeningEvent::Upstream(UpstreamEvent::SentEarly(hello().len()));
+    assert!(events.iter().any(|moment| moment.event == early), "{events:?}");
     // The stream goes on where the proxy left it.
     assert_eq!(echoed(&mut stream, b"more").await, Carrier::Proxy { optimistic: true });
 }
@@ -236,8 +239,9 @@ async fn each_context_has_its_own_login() {
         }
     })
     .await;
-    let derive = |context: &Context| Credentials::new(&[u8::try_from(context.uid?).unwrap()], b"x");
-    let login = Login::ByContext(Arc::new(derive));
+    let login = Login::ByContext(Arc::new(|context| {
+        Credentials::new(&[u8::try_from(context.uid?).unwrap()], b"x")
+    }));
     let connector = connector(Upstream { login, ..upstream(at, Optimistic::Auto) });
     assert!(connector.uses_contexts());
     for user in [3, 4, 3] {
@@ -306,8 +310,8 @@ async fn after_a_close_on_early_bytes_the_client_goes_step_by_step() {
 async fn a_second_lane_goes_step_by_step_when_early_bytes_are_lost() {
     for flight in [hello(), b"no TLS".to_vec()] {
         let (at, _proxy) = proxy(|_, client| discarding(client)).await;
-        let patience = Patience { silence: Duration::from_millis(200), ..Patience::default() };
-        let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Auto) });
+        let timeouts = Timeouts { silence: Duration::from_millis(200), ..Timeouts::default() };
+        let connector = connector(Upstream { timeouts, ..upstream(at, Optimistic::Auto) });
         assert_eq!(
             echoed(&mut connect(&connector), &flight).await,
             Carrier::Proxy { optimistic: false }
@@ -357,8 +361,8 @@ async fn a_proxy_that_loses_early_bytes_can_still_refuse() {
     })
     .await;
     let (silence, reply) = (Duration::from_millis(200), 10 * LONG);
-    let patience = Patience { silence, reply, ..Patience::default() };
-    let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Auto) });
+    let timeouts = Timeouts { silence, reply, ..Timeouts::default() };
+    let connector = connector(Upstream { timeouts, ..upstream(at, Optimistic::Auto) });
     let mut stream = connect(&connector);
     stream.write_all(&hello()).await.unwrap();
     assert_eq!(failure(&mut stream).await, UpstreamError::Refused(5));
@@ -399,8 +403,8 @@ async fn a_slow_proxy_does_not_count_as_objecting() {
         echo(client).await;
     })
     .await;
-    let patience = Patience { silence: Duration::from_millis(50), ..Patience::default() };
-    let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Auto) });
+    let timeouts = Timeouts { silence: Duration::from_millis(50), ..Timeouts::default() };
+    let connector = connector(Upstream { timeouts, ..upstream(at, Optimistic::Auto) });
     assert_eq!(
         echoed(&mut connect(&connector), &hello()).await,
         Carrier::Proxy { optimistic: true }
@@ -523,8 +527,8 @@ async fn a_proxy_that_is_down_or_silent_fails_the_connection() {
         .await;
         let short = Duration::from_millis(100);
         let negotiation = if said.is_empty() { short } else { LONG };
-        let patience = Patience { negotiation, reply: short, ..Patience::default() };
-        let connector = connector(Upstream { patience, ..upstream(at, Optimistic::Always) });
+        let timeouts = Timeouts { negotiation, reply: short, ..Timeouts::default() };
+        let connector = connector(Upstream { timeouts, ..upstream(at, Optimistic::Always) });
         assert_eq!(failure(&mut connect(&connector)).await, UpstreamError::Silent(step));
     }
 }
@@ -560,11 +564,17 @@ async fn a_name_too_long_for_a_request_is_refused() {
 
 #[test]
 fn logins_are_within_their_limits() {
-    let login = |user: usize, password: usize| {
-        Credentials::new(&vec![b'u'; user], &vec![b'p'; password]).is_some()
-    };
-    assert!(login(1, 1) && login(255, 255));
-    assert!(!login(0, 1) && !login(1, 0) && !login(256, 1) && !login(1, 256));
+    for (user, password, fits) in [
+        (1, 1, true),
+        (255, 255, true),
+        (0, 1, false),
+        (1, 0, false),
+        (256, 1, false),
+        (1, 256, false),
+    ] {
+        let login = Credentials::new(&vec![b'u'; user], &vec![b'p'; password]);
+        assert_eq!(login.is_some(), fits, "{user} {password}");
+    }
 }
 
 #[test]
@@ -581,25 +591,27 @@ fn standings_expire() {
     }
 }
 
+/// Returns an exchange that has sent what it may.
+fn exchange(login: &Credentials, early: bool) -> Exchange {
+    let mut exchange = Exchange::new("origin.test", 443, Some(login), early).unwrap();
+    while exchange.poll_bytes().is_some() {}
+    exchange
+}
+
 /// Tor answers this way. A client that goes step by step has not sent a login yet, and gets no such
 /// answer.
 #[test]
 fn an_accepted_login_implies_its_method() {
     let login = Credentials::new(b"u", b"p").unwrap();
-    let exchange = |early| {
-        let mut exchange = Exchange::new("origin.test", 443, Some(&login), early).unwrap();
-        while exchange.poll_bytes().is_some() {}
-        exchange
-    };
-    let mut early = exchange(true);
+    let mut early = exchange(&login, true);
     for byte in [&[1, 0][..], &GRANTED].concat() {
         assert!(early.wants() > 0);
         early.handle_bytes(&[byte]).unwrap();
     }
     assert!(early.is_granted() && early.wants() == 0);
-    assert_eq!(exchange(true).handle_bytes(&[1, 1]), Err(UpstreamError::LoginRefused));
+    assert_eq!(exchange(&login, true).handle_bytes(&[1, 1]), Err(UpstreamError::LoginRefused));
     let garbage = Err(UpstreamError::Garbage(Step::Method));
-    assert_eq!(exchange(false).handle_bytes(&[1]), garbage);
+    assert_eq!(exchange(&login, false).handle_bytes(&[1]), garbage);
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::thread;
 
 use headstart_net::fastopen::{
-    AttachError, ClientOptions, How, ServerMaps, ServerOptions, Unavailable, attach_client,
-    attach_server, client_status, detach_client, detach_server, probe, server_status,
+    AttachError, AttachMethod, ClientOptions, ServerMaps, ServerOptions, ServerStatus, Unavailable,
+    attach_client, attach_server, client_status, detach_client, detach_server, probe,
+    server_status,
 };
 
 use crate::server::Server;
@@ -76,14 +77,16 @@ fn refusal(world: &World, options: &ServerOptions) -> AttachError {
 
 pub(crate) fn refusals() {
     let world = World::new();
-    let usual = || world.server_options();
-    let error = refusal(&world, &ServerOptions { port: PORT + 1, ..usual() });
+    let error = refusal(&world, &ServerOptions { port: PORT + 1, ..world.server_options() });
     assert!(matches!(error, AttachError::OtherPort(PORT)), "{error}");
-    let error = refusal(&world, &ServerOptions { interfaces: vec!["none0".into()], ..usual() });
+    let error = refusal(
+        &world,
+        &ServerOptions { interfaces: vec!["none0".into()], ..world.server_options() },
+    );
     assert!(matches!(&error, AttachError::NoInterface(name) if name == "none0"), "{error}");
     let elsewhere = tempfile::tempdir().unwrap();
     let dir = elsewhere.path().join("pins");
-    let error = refusal(&world, &ServerOptions { dir: dir.clone(), ..usual() });
+    let error = refusal(&world, &ServerOptions { dir: dir.clone(), ..world.server_options() });
     assert!(matches!(&error, AttachError::NoBpfFs(at) if *at == dir), "{error}");
     assert!(!dir.exists());
     let cgroup = Some(elsewhere.path().to_owned());
@@ -91,7 +94,7 @@ pub(crate) fn refusals() {
     let error = world.client().run(|| attach_client(&options)).unwrap().unwrap_err();
     assert!(matches!(error, AttachError::NotCgroup2(_)), "{error}");
     world.set(world.server(), "tcp_fastopen", "1").unwrap();
-    let error = refusal(&world, &usual());
+    let error = refusal(&world, &world.server_options());
     assert!(matches!(error, AttachError::Unavailable(Unavailable::TurnedOff(2))), "{error}");
     assert!(error.hint().contains("tcp_fastopen="), "{}", error.hint());
 }
@@ -147,25 +150,19 @@ pub(crate) fn directories_of_others() {
     // By default everyone may write to a BPF file system: another user was there first.
     let dir = bpf().join("others");
     let pins = dir.join("server");
-    let refused = |at: &Path| {
-        let options = ServerOptions { dir: dir.clone(), ..world.server_options() };
-        let error = world.server().run(|| attach_server(&options)).unwrap().unwrap_err();
-        assert!(is_foreign(&error, at), "{error}");
-        assert!(!error.hint().is_empty());
-    };
     fs::create_dir(&dir).unwrap();
     symlink(elsewhere.path().join("server"), &pins).unwrap();
-    refused(&pins);
+    refuses(&world, &dir, &pins);
     let error = detach_server(&dir, &[]).unwrap_err();
     assert!(is_foreign(&error, &pins), "{error}");
     fs::remove_file(&pins).unwrap();
     fs::create_dir(&pins).unwrap();
     chown(&pins, Some(NOBODY), None).unwrap();
-    refused(&pins);
+    refuses(&world, &dir, &pins);
     let error = ServerMaps::open(&dir).map(drop).unwrap_err();
     assert!(matches!(&error, Unavailable::Foreign(at) if *at == pins), "{error}");
     chown(&dir, Some(NOBODY), None).unwrap();
-    refused(&dir);
+    refuses(&world, &dir, &dir);
     let link = bpf().join("link");
     symlink(&dir, &link).unwrap();
     let error = detach_server(&link, &[]).unwrap_err();
@@ -177,22 +174,30 @@ pub(crate) fn directories_of_others() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
 }
 
+/// Checks that attaching in `dir` fails because of `foreign`.
+fn refuses(world: &World, dir: &Path, foreign: &Path) {
+    let options = ServerOptions { dir: dir.to_owned(), ..world.server_options() };
+    let error = world.server().run(|| attach_server(&options)).unwrap().unwrap_err();
+    assert!(is_foreign(&error, foreign), "{error}");
+    assert!(!error.hint().is_empty());
+}
+
+fn interfaces(status: &ServerStatus) -> Vec<(String, AttachMethod)> {
+    status.interfaces.iter().map(|one| (one.name.clone(), one.method)).collect()
+}
+
 pub(crate) fn other_interfaces() {
     let world = World::new();
     let options = ServerOptions { interfaces: vec!["lo".into()], ..world.server_options() };
     let status = world.server().run(|| attach_server(&options)).unwrap().unwrap();
-    let names = |status: &headstart_net::fastopen::ServerStatus| -> Vec<(String, How)> {
-        status.interfaces.iter().map(|one| (one.name.clone(), one.how)).collect()
-    };
-    let how = names(&status)[0].1;
-    assert_eq!(names(&status), [("lo".into(), how), ("w0".into(), how)]);
+    let how = interfaces(&status)[0].1;
+    assert_eq!(interfaces(&status), [("lo".into(), how), ("w0".into(), how)]);
     println!("  by {}", how.name());
-    let detach = |name: &str| {
-        world.server().run(|| detach_server(world.dir(), &[name.to_owned()])).unwrap().unwrap()
-    };
-    assert!(detach("lo"));
-    assert!(!detach("lo"));
-    assert_eq!(names(&world.server_status().unwrap()), [("w0".into(), how)]);
+    for attached in [true, false] {
+        let detached = world.server().run(|| detach_server(world.dir(), &["lo".into()])).unwrap();
+        assert_eq!(detached.unwrap(), attached);
+    }
+    assert_eq!(interfaces(&world.server_status().unwrap()), [("w0".into(), how)]);
     let server = Server::start(&world);
     opens(&world, &server, 0);
 }

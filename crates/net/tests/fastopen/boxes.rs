@@ -5,6 +5,7 @@ use std::time::Duration;
 use headstart_emulation::{Element, Outputs, Packet, Protocol};
 
 use crate::packet::{ACK, SYN};
+use crate::support::internet_checksum;
 
 const RST: u8 = 4;
 
@@ -106,10 +107,5 @@ fn sign_tcp(packet: &mut [u8]) {
 
 /// Computes the Internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> [u8; 2] {
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    let mut sum: u32 = bytes.chunks(2).map(word).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    (!u16::try_from(sum).unwrap()).to_be_bytes()
+    internet_checksum(bytes).to_be_bytes()
 }

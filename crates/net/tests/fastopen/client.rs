@@ -1,5 +1,6 @@
 //! The client's programs alone.
 
+use std::io;
 use std::path::Path;
 
 use headstart_net::fastopen::{
@@ -25,14 +26,14 @@ pub(crate) fn cookie_needs_data() {
     let _server = Server::start(&world);
     for number in [0, 2] {
         let (to, cookie) = (world.to(number), world.cookie(number));
-        let connected = || {
+        let state = world.client().run(|| {
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
             assert_eq!(cookie_state(&socket).unwrap(), CookieState::None);
             set_cookie(&socket, &cookie).unwrap();
             socket.connect(&to.into()).unwrap();
             cookie_state(&socket).unwrap()
-        };
-        assert_eq!(world.client().run(connected).unwrap(), CookieState::Unspent);
+        });
+        assert_eq!(state.unwrap(), CookieState::Unspent);
     }
     assert!(world.seen.cookies().is_empty());
     let status = world.client_status().unwrap();
@@ -42,15 +43,18 @@ pub(crate) fn cookie_needs_data() {
 /// An inner socket sends a multipath SYN, and would not know of the cookie.
 pub(crate) fn not_plain_tcp() {
     let world = World::new();
-    let refused = |socket: Socket| {
-        let error = set_cookie(&socket, &world.cookie(0)).unwrap_err();
-        assert_eq!(error.raw_os_error(), ENOPROTOOPT);
-    };
-    world.client().run(|| refused(Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap())).unwrap();
-    let multipath = || Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::from(MPTCP)));
-    match world.client().run(multipath).unwrap() {
-        Ok(socket) => refused(socket),
-        Err(error) => println!("  this kernel has no MPTCP: {error}"),
+    for (kind, protocol) in [(Type::DGRAM, None), (Type::STREAM, Some(Protocol::from(MPTCP)))] {
+        let socket = world.client().run(|| Socket::new(Domain::IPV4, kind, protocol)).unwrap();
+        match socket {
+            Ok(socket) => {
+                let error = set_cookie(&socket, &world.cookie(0)).unwrap_err();
+                assert_eq!(error.raw_os_error(), ENOPROTOOPT);
+            }
+            Err(error) => {
+                assert!(protocol.is_some(), "{error}");
+                println!("  this kernel has no MPTCP: {error}");
+            }
+        }
     }
 }
 
@@ -59,7 +63,7 @@ pub(crate) fn not_plain_tcp() {
 pub(crate) fn long_options_of_others() {
     let world = World::bare();
     world.attach_client();
-    let set = || {
+    let done = world.client().run(|| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let mut name = b"reno".to_vec();
         for length in [4096, 4097, 8192, 70_000] {
@@ -67,8 +71,8 @@ pub(crate) fn long_options_of_others() {
             socket.set_tcp_congestion(&name).unwrap();
             assert!(socket.tcp_congestion().unwrap().starts_with(b"reno\0"));
         }
-    };
-    world.client().run(set).unwrap();
+    });
+    done.unwrap();
 }
 
 /// One program is attached to the whole machine by its owner, and one to a group by an experiment:
@@ -91,18 +95,23 @@ pub(crate) fn attached_twice() {
     assert!(detach_client(&outer.dir).unwrap());
 }
 
+/// Tries to connect, and returns the error.
+fn connect_error(world: &World) -> io::Error {
+    let (to, cookie) = (world.to(0), world.cookie(0));
+    let connected =
+        world.client().run(|| block_on(async { connect(to, None, &cookie, LINE).map(drop) }));
+    connected.unwrap().unwrap_err()
+}
+
 pub(crate) fn detached() {
     let world = World::new();
-    let to = world.to(0);
     world.client().run(probe).unwrap().unwrap();
     assert!(world.detach_client());
     assert!(!world.detach_client());
     assert_eq!(world.client_status(), None);
     let error = world.client().run(probe_fails).unwrap();
     assert!(matches!(error, Unavailable::NotAttached), "{error}");
-    let cookie = world.cookie(0);
-    let connected = || block_on(async { connect(to, None, &cookie, LINE).map(drop) });
-    let error = world.client().run(connected).unwrap().unwrap_err();
+    let error = connect_error(&world);
     assert_eq!(error.raw_os_error(), ENOPROTOOPT);
     assert!(world.seen.all().is_empty(), "a packet was sent");
     // Each detach takes effect at once, not with the kernel's last reference, which may take a
@@ -118,14 +127,11 @@ pub(crate) fn detached() {
 
 pub(crate) fn switched_off() {
     let world = World::new();
-    let to = world.to(0);
     world.set(world.client(), "tcp_fastopen", "2").unwrap();
     let error = world.client().run(probe).unwrap().unwrap_err();
     assert!(matches!(error, Unavailable::TurnedOff(1)), "{error}");
     assert!(error.hint().contains("tcp_fastopen="), "{}", error.hint());
-    let cookie = world.cookie(0);
-    let connected = || block_on(async { connect(to, None, &cookie, LINE).map(drop) });
-    let error = world.client().run(connected).unwrap().unwrap_err();
+    let error = connect_error(&world);
     assert_eq!(error.raw_os_error(), EOPNOTSUPP);
     let options = world.client_options();
     let error = world.client().run(|| attach_client(&options)).unwrap().unwrap_err();

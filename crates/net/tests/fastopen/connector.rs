@@ -13,8 +13,8 @@ use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::path::PathReason;
 use headstart_net::{
-    Carrier, Connector, ConnectorConfig, Context, Edge, FastOpenEvent, FastOpenNotUsed, Report,
-    Target, What,
+    Carrier, Connector, ConnectorConfig, Context, Edge, FastOpenEvent, FastOpenNotUsed,
+    OpeningEvent, Report, Target,
 };
 use headstart_proto::cookie::Cookie;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,7 +23,7 @@ use crate::boxes::SynDataBox;
 use crate::refused::no_kernel_cookie;
 use crate::server::Server;
 use crate::support::succeeds;
-use crate::world::{INTERFACE, PATIENCE, PORT, World, block_on, probe_fails};
+use crate::world::{INTERFACE, PORT, TIMEOUT, World, block_on, probe_fails};
 
 /// Byte that ends a line for the server.
 const END: u8 = b'\n';
@@ -95,7 +95,7 @@ async fn visit_as(user: u32, connector: &Connector, flight: &Flight) -> Report {
         stream.write_all(&flight.bytes).await?;
         stream.read_to_end(&mut answer).await
     };
-    tokio::time::timeout(PATIENCE, talk).await.expect("the server did not answer").unwrap();
+    tokio::time::timeout(TIMEOUT, talk).await.expect("the server did not answer").unwrap();
     assert_eq!(answer, flight.bytes);
     stream.report().unwrap().clone()
 }
@@ -147,10 +147,12 @@ impl Row {
 
     /// Tells for each visit whether the event occurred.
     fn happened(&self, event: FastOpenEvent) -> Vec<bool> {
-        let happened = |report: &Report| {
-            report.timeline.iter().any(|moment| moment.what == What::FastOpen(event))
-        };
-        self.reports.iter().map(happened).collect()
+        let timelines = self.reports.iter().map(|report| &report.timeline);
+        timelines
+            .map(|moments| {
+                moments.iter().any(|moment| moment.event == OpeningEvent::FastOpen(event))
+            })
+            .collect()
     }
 }
 
@@ -223,7 +225,7 @@ pub(crate) fn syn_late() {
     assert_eq!(row.world.seen.cookies(), [row.flights[0].cookie.as_bytes().to_vec()]);
     let begun = Instant::now();
     while row.world.stats().steered == 0 {
-        assert!(begun.elapsed() < PATIENCE, "the SYN never arrived");
+        assert!(begun.elapsed() < TIMEOUT, "the SYN never arrived");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -284,18 +286,15 @@ pub(crate) fn switched_off_or_detached_meanwhile() {
         let world = World::new();
         let server = Server::start(&world);
         let flights: Vec<_> = (0..3).map(|_| Flight::new(&world)).collect();
-        let off = || {
+        let visits = async {
+            let connector = connector(world.to(0));
+            let first = visit(&connector, &flights[0]).await;
+            assert_eq!(first.opened_by, Carrier::Fop);
             match detach {
                 true => assert!(world.detach_client()),
                 false => std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "2").unwrap(),
             }
             probe_fails();
-        };
-        let visits = async {
-            let connector = connector(world.to(0));
-            let first = visit(&connector, &flights[0]).await;
-            assert_eq!(first.opened_by, Carrier::Fop);
-            off();
             let mut reasons = Vec::new();
             for flight in &flights[1..] {
                 reasons.push(visit(&connector, flight).await.fast_open_not_used);
@@ -310,14 +309,16 @@ pub(crate) fn switched_off_or_detached_meanwhile() {
     }
 }
 
+/// Runs ip(8) for this namespace's interface.
+fn ip(arguments: &str) {
+    succeeds(Command::new("ip").args(arguments.split(' ')).args(["dev", INTERFACE]));
+}
+
 /// An address that returns may be on another network: earlier cookies are not shown.
 pub(crate) fn address_gone_and_back() {
     let world = World::new();
     let server = Server::start(&world);
     let flights: Vec<_> = (0..3).map(|_| Flight::new(&world)).collect();
-    let ip = |arguments: &str| {
-        succeeds(Command::new("ip").args(arguments.split(' ')).args(["dev", INTERFACE]));
-    };
     let [own, other] = [0, 1].map(|number| world.client_ip(number));
     let visits = async {
         ip(&format!("address del {other}/32"));

@@ -21,7 +21,7 @@ use crate::connector::connector;
 use crate::refused::no_kernel_cookie;
 use crate::server::{Options, Server};
 use crate::support::now;
-use crate::world::{LINE, PATIENCE, World, block_on};
+use crate::world::{LINE, TIMEOUT, World, block_on};
 
 /// Without any session, the second connection opens with a cookie from the extension of the first,
 /// for the same user only.
@@ -61,7 +61,7 @@ async fn visit(connector: &Connector, tls: &ClientContext, context: Context) -> 
         stream.write_all(LINE).await?;
         stream.read_to_end(&mut answer).await
     };
-    tokio::time::timeout(PATIENCE, talk).await.expect("the server did not answer").unwrap();
+    tokio::time::timeout(TIMEOUT, talk).await.expect("the server did not answer").unwrap();
     assert_eq!(answer, LINE);
     let handle = stream.handle();
     let report = handle.with_transport(|stream| stream.report().cloned()).flatten().unwrap();

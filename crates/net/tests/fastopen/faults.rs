@@ -13,7 +13,7 @@ use headstart_net::fastopen::{
 
 use crate::refused::{no_kernel_cookie, ordinary};
 use crate::server::{Hidden, Options, Server};
-use crate::world::{LINE, PATIENCE, PORT, World, block_on};
+use crate::world::{LINE, PORT, TIMEOUT, World, block_on};
 
 /// The kernel repeats the SYN after a second, without data and without the cookie.
 pub(crate) fn syn_lost() {
@@ -83,7 +83,7 @@ pub(crate) fn detached_in_mid_flight() {
         let client = scope.spawn(|| world.open(world.to(0), &cookie, LINE));
         let begun = Instant::now();
         while world.seen.syns().is_empty() {
-            assert!(begun.elapsed() < PATIENCE);
+            assert!(begun.elapsed() < TIMEOUT);
             thread::sleep(Duration::from_millis(1));
         }
         assert!(world.detach_server());
@@ -129,8 +129,10 @@ pub(crate) fn queue_full() {
     let cookies: Vec<_> = (0..CLIENTS).map(|_| world.cookie(0)).collect();
     let near = &world;
     let opened: Vec<_> = thread::scope(|scope| {
-        let open = |cookie| scope.spawn(move || near.open(near.to(0), cookie, LINE));
-        let clients: Vec<_> = cookies.iter().map(open).collect();
+        let clients: Vec<_> = cookies
+            .iter()
+            .map(|cookie| scope.spawn(move || near.open(near.to(0), cookie, LINE)))
+            .collect();
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     assert!(opened.iter().all(|opened| opened.answer == LINE), "{opened:?}");
@@ -164,7 +166,7 @@ pub(crate) fn syn_cookies_forced() {
     let error = attached.unwrap_err();
     assert!(matches!(error, AttachError::Unavailable(Unavailable::SynCookies)), "{error}");
     assert!(error.hint().contains("tcp_syncookies=1"), "{}", error.hint());
-    let bound = || block_on(async { HiddenListener::bind(([0; 4], PORT).into()).map(drop) });
-    let error = world.server().run(bound).unwrap().unwrap_err();
+    let bound = async { HiddenListener::bind(([0; 4], PORT).into()).map(drop) };
+    let error = world.server().run(|| block_on(bound)).unwrap().unwrap_err();
     assert!(matches!(error, Unavailable::SynCookies), "{error}");
 }

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use headstart_emulation::Node;
 use headstart_net::Carrier;
 use headstart_net::fastopen::{CookieState, connect as connect_fast, cookie_state, set_cookie};
 use headstart_proto::cookie::Cookie;
@@ -15,7 +16,7 @@ use crate::packet::Segment;
 use crate::refused::{no_kernel_cookie, ordinary};
 use crate::server::{Hidden, Options, Server};
 use crate::support::succeeds;
-use crate::world::{LINE, PATIENCE, PORT, World, block_on};
+use crate::world::{LINE, PORT, TIMEOUT, World, block_on};
 
 /// Flag to send data with the SYN, or request a cookie (include/linux/socket.h).
 const MSG_FASTOPEN: i32 = 0x2000_0000;
@@ -26,32 +27,36 @@ fn without_maps(world: &World) -> Server {
 }
 
 fn answer(mut stream: TcpStream) -> Vec<u8> {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     answer
 }
 
-/// Connects an ordinary client.
-fn connect(world: &World, to: SocketAddr) -> Vec<u8> {
-    let connected = || {
-        let mut stream = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
+fn connect_from(node: &Node, to: SocketAddr) -> Vec<u8> {
+    let answered = node.run(|| {
+        let mut stream = TcpStream::connect_timeout(&to, TIMEOUT).unwrap();
         stream.write_all(LINE).unwrap();
         answer(stream)
-    };
-    world.client().run(connected).unwrap()
+    });
+    answered.unwrap()
+}
+
+/// Connects an ordinary client.
+fn connect(world: &World, to: SocketAddr) -> Vec<u8> {
+    connect_from(world.client(), to)
 }
 
 /// Connects a client of the kernel's Fast Open; returns the SYN that it sent.
 fn kernel_client(world: &World, to: SocketAddr) -> Segment {
     world.seen.clear();
-    let connected = || {
+    let answered = world.client().run(|| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
         let sent = socket.send_to_with_flags(LINE, &to.into(), MSG_FASTOPEN).unwrap();
         assert_eq!(sent, LINE.len());
         answer(socket.into())
-    };
-    assert_eq!(world.client().run(connected).unwrap(), LINE);
+    });
+    assert_eq!(answered.unwrap(), LINE);
     let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
     assert_eq!(syn.fast_open().len(), 1, "{syn:?}");
     syn.clone()
@@ -139,14 +144,14 @@ pub(crate) fn no_room() {
     // It requests a cookie, and gets one.
     assert!(kernel_client(&world, to).data.is_empty());
     world.seen.clear();
-    let connected = || {
+    let connected = world.client().run(|| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         set_cookie(&socket, &world.cookie(0)).unwrap();
         assert_eq!(socket.send_to_with_flags(LINE, &to.into(), MSG_FASTOPEN).unwrap(), LINE.len());
         let state = cookie_state(&socket).unwrap();
         (answer(socket.into()), state)
-    };
-    let (answer, state) = world.client().run(connected).unwrap();
+    });
+    let (answer, state) = connected.unwrap();
     assert_eq!((&answer[..], state), (LINE, CookieState::Unspent));
     let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
     assert_eq!((syn.fast_open()[0].len(), &syn.data[..]), (8, LINE));
@@ -179,7 +184,7 @@ pub(crate) fn another_server_on_the_port() {
     let server = Server::with(&world, Options { public, ..Options::default() });
     let stranger = world.server().run(|| TcpListener::bind(world.to(1))).unwrap().unwrap();
     // No client may come.
-    SockRef::from(&stranger).set_read_timeout(Some(PATIENCE)).unwrap();
+    SockRef::from(&stranger).set_read_timeout(Some(TIMEOUT)).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = stranger.accept().unwrap();
@@ -227,6 +232,13 @@ pub(crate) fn on_for_all_listeners() {
     ordinary(&world, &server, 2, &opened);
 }
 
+/// Returns the states of the connections with port 40000 on a node.
+fn states(node: &Node) -> Vec<String> {
+    let table = node.run(|| fs::read_to_string("/proc/thread-self/net/tcp")).unwrap().unwrap();
+    let lines = table.lines().filter(|line| line.contains(":9C40 "));
+    lines.map(|line| line.split_whitespace().nth(3).unwrap().to_owned()).collect()
+}
+
 /// A client may reuse a port while the server keeps the last connection in TIME-WAIT: only that
 /// state can tell whether the SYN is an old one.
 pub(crate) fn in_time_wait() {
@@ -235,14 +247,9 @@ pub(crate) fn in_time_wait() {
     world.set(world.client(), "ip_local_port_range", "40000 40000").unwrap();
     let server = Server::start(&world);
     assert!(world.open(world.to(0), &world.cookie(0), LINE).accepted);
-    let states = |node: &headstart_emulation::Node| -> Vec<String> {
-        let table = node.run(|| fs::read_to_string("/proc/thread-self/net/tcp")).unwrap().unwrap();
-        let lines = table.lines().filter(|line| line.contains(":9C40 "));
-        lines.map(|line| line.split_whitespace().nth(3).unwrap().to_owned()).collect()
-    };
     let begun = Instant::now();
     while !states(world.client()).is_empty() || states(world.server()) != [TIME_WAIT] {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", states(world.server()));
+        assert!(begun.elapsed() < TIMEOUT, "{:?}", states(world.server()));
         thread::sleep(Duration::from_millis(2));
     }
     world.seen.clear();
@@ -250,6 +257,14 @@ pub(crate) fn in_time_wait() {
     ordinary(&world, &server, 1, &opened);
     assert_eq!(world.seen.syns().len(), 1, "more than one SYN");
     assert_eq!((world.stats().steered, world.stats().no_listener), (1, 1));
+}
+
+/// Returns the number of packets that a node has forwarded.
+fn forwarded(node: &Node) -> usize {
+    let table = node.run(|| fs::read_to_string("/proc/thread-self/net/snmp")).unwrap().unwrap();
+    let mut lines = table.lines().filter(|line| line.starts_with("Ip: "));
+    let column = lines.next().unwrap().split(' ').position(|name| name == "ForwDatagrams");
+    lines.next().unwrap().split(' ').nth(column.unwrap()).unwrap().parse().unwrap()
 }
 
 /// Forwarded packets must not reach this machine's listeners: Linux drops a packet that has a
@@ -270,27 +285,12 @@ pub(crate) fn on_its_way() {
     }
     world.set(node, "ip_forward", "1").unwrap();
     let cookie = world.cookie(0);
-    let sent = || {
-        block_on(async {
-            connect_fast(
-                (there.parse::<std::net::IpAddr>().unwrap(), PORT).into(),
-                None,
-                &cookie,
-                LINE,
-            )
-            .unwrap()
-        })
-    };
-    let stream = world.client().run(sent).unwrap();
-    let forwarded = || {
-        let table = node.run(|| fs::read_to_string("/proc/thread-self/net/snmp")).unwrap().unwrap();
-        let mut lines = table.lines().filter(|line| line.starts_with("Ip: "));
-        let place = lines.next().unwrap().split(' ').position(|name| name == "ForwDatagrams");
-        lines.next().unwrap().split(' ').nth(place.unwrap()).unwrap().parse::<usize>().unwrap()
-    };
+    let to = (there.parse::<std::net::IpAddr>().unwrap(), PORT).into();
+    let connected = async { connect_fast(to, None, &cookie, LINE).unwrap() };
+    let stream = world.client().run(|| block_on(connected)).unwrap();
     let begun = Instant::now();
-    while forwarded() == 0 || forwarded() != world.seen.syns().len() {
-        assert!(begun.elapsed() < PATIENCE, "{} of {:?}", forwarded(), world.seen.syns());
+    while forwarded(node) == 0 || forwarded(node) != world.seen.syns().len() {
+        assert!(begun.elapsed() < TIMEOUT, "{} of {:?}", forwarded(node), world.seen.syns());
         thread::sleep(Duration::from_millis(2));
     }
     assert_eq!((world.stats().steered, world.stats().no_listener), (0, 1));

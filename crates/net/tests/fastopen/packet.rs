@@ -11,7 +11,7 @@ pub(crate) const ACK: u8 = 16;
 
 /// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Out,
     In,
 }
@@ -19,7 +19,7 @@ pub(crate) enum Way {
 /// One segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
-    pub(crate) way: Way,
+    pub(crate) direction: Direction,
     pub(crate) flags: u8,
     pub(crate) seq: u32,
     pub(crate) ack: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// Parses a whole segment in an unfragmented packet without extension headers.
-    fn read(way: Way, packet: &[u8]) -> Option<Self> {
+    fn read(direction: Direction, packet: &[u8]) -> Option<Self> {
         let (start, end) = match packet.first()? >> 4 {
             4 if packet[9] == 6 && packet[6] & 0x3f == 0 && packet[7] == 0 => (
                 usize::from(packet[0] & 15) * 4,
@@ -43,12 +43,11 @@ impl Segment {
         };
         let tcp = &packet[start..end];
         let data = usize::from(tcp[12] >> 4) * 4;
-        let word = |at: usize| u32::from_be_bytes(*tcp[at..].first_chunk().unwrap());
         Some(Self {
-            way,
+            direction,
             flags: tcp[13],
-            seq: word(4),
-            ack: word(8),
+            seq: u32::from_be_bytes(*tcp[4..].first_chunk().unwrap()),
+            ack: u32::from_be_bytes(*tcp[8..].first_chunk().unwrap()),
             options: options(&tcp[20..data]),
             data: tcp[data..].to_vec(),
         })
@@ -64,10 +63,13 @@ impl Segment {
 
     /// Returns the contents of its Fast Open options, of either form.
     pub(crate) fn fast_open(&self) -> Vec<&[u8]> {
-        let is_fast_open = |(kind, content): &&(u8, Vec<u8>)| {
-            *kind == 34 || *kind == 254 && content.starts_with(&[0xf9, 0x89])
-        };
-        self.options.iter().filter(is_fast_open).map(|(_, content)| &content[..]).collect()
+        let options = self.options.iter().map(|(kind, content)| (*kind, &content[..]));
+        options
+            .filter(|(kind, content)| {
+                *kind == 34 || *kind == 254 && content.starts_with(&[0xf9, 0x89])
+            })
+            .map(|(_, content)| content)
+            .collect()
     }
 }
 
@@ -99,11 +101,11 @@ impl Seen {
     }
 
     pub(crate) fn syns(&self) -> Vec<Segment> {
-        self.all().into_iter().filter(|s| s.way == Way::Out && s.is_syn()).collect()
+        self.all().into_iter().filter(|s| s.direction == Direction::Out && s.is_syn()).collect()
     }
 
     pub(crate) fn syn_acks(&self) -> Vec<Segment> {
-        self.all().into_iter().filter(|s| s.way == Way::In && s.is_syn_ack()).collect()
+        self.all().into_iter().filter(|s| s.direction == Direction::In && s.is_syn_ack()).collect()
     }
 
     /// Returns all cookies sent in either direction, with repetitions.
@@ -113,20 +115,20 @@ impl Seen {
     }
 
     /// Returns an element that records packets before anything else happens to them.
-    pub(crate) fn tap(&self, way: Way) -> Tap {
-        Tap { way, seen: self.clone() }
+    pub(crate) fn tap(&self, direction: Direction) -> Tap {
+        Tap { direction, seen: self.clone() }
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Tap {
-    way: Way,
+    direction: Direction,
     seen: Seen,
 }
 
 impl Element for Tap {
     fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
-        self.seen.0.lock().unwrap().extend(Segment::read(self.way, &packet.bytes));
+        self.seen.0.lock().unwrap().extend(Segment::read(self.direction, &packet.bytes));
         out.pass(packet);
     }
 }

@@ -90,8 +90,7 @@ pub(crate) fn garbage() {
 
 pub(crate) fn of_a_retired_key() {
     let world = World::new();
-    let options = || Options { keys: Some(ring(key(2))), ..Options::default() };
-    let server = Server::with(&world, options());
+    let server = Server::with(&world, Options { keys: Some(ring(key(2))), ..Options::default() });
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     ordinary(&world, &server, 0, &opened);
     assert_eq!(world.stats().forged, 1);
@@ -155,10 +154,10 @@ pub(crate) fn spent_full() {
     let server = Server::start(&world);
     // The same expiry for both, and so the same generation.
     let expiry = now() + LIFE / 2;
-    let cookie = || mint(&key(1), expiry, world.client_ip(0));
-    assert!(world.open(world.to(0), &cookie(), LINE).accepted);
+    let [first, second] = [(); 2].map(|()| mint(&key(1), expiry, world.client_ip(0)));
+    assert!(world.open(world.to(0), &first, LINE).accepted);
     world.seen.clear();
-    let opened = world.open(world.to(0), &cookie(), LINE);
+    let opened = world.open(world.to(0), &second, LINE);
     ordinary(&world, &server, 1, &opened);
     assert_eq!((world.stats().steered, world.stats().full), (1, 1));
 }

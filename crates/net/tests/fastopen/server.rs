@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::oneshot;
 
 use crate::support::now;
-use crate::world::{LIFE, PATIENCE, PORT, World, block_on, usual_ring};
+use crate::world::{LIFE, PORT, TIMEOUT, World, block_on, usual_ring};
 
 /// Treatment of hidden listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,17 +76,19 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let (ready_in, ready) = mpsc::channel();
         let (dir, record) = (world.dir().to_owned(), Arc::clone(&served));
-        let run = move || block_on(run(dir, options, record, ready_in, stopped));
-        let thread = world.server().spawn_thread(run).unwrap();
-        let (hidden, maps) = ready.recv_timeout(PATIENCE).expect("the server starts");
+        let thread = world
+            .server()
+            .spawn_thread(move || block_on(run(dir, options, record, ready_in, stopped)))
+            .unwrap();
+        let (hidden, maps) = ready.recv_timeout(TIMEOUT).expect("the server starts");
         let maps = Arc::new(Mutex::new(maps));
         Self { served, maps, hidden, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Does a server's regular maintenance, in its network namespace.
     pub(crate) fn refresh(&self, world: &World) {
-        let refresh = || self.maps().as_mut().unwrap().refresh().unwrap();
-        world.server().run(refresh).unwrap();
+        let refreshed = world.server().run(|| self.maps().as_mut().unwrap().refresh());
+        refreshed.unwrap().unwrap();
     }
 
     /// Returns true if its program is the one that is attached.
@@ -102,7 +104,7 @@ impl Server {
     pub(crate) fn served(&self, count: usize) -> Vec<Served> {
         let begun = Instant::now();
         while self.served.lock().unwrap().len() < count {
-            assert!(begun.elapsed() < PATIENCE, "{:?}", self.served.lock().unwrap());
+            assert!(begun.elapsed() < TIMEOUT, "{:?}", self.served.lock().unwrap());
             thread::sleep(Duration::from_millis(2));
         }
         // A duplicate would arrive at about the same time.
@@ -137,8 +139,8 @@ async fn run(
     stopped: oneshot::Receiver<()>,
 ) {
     let hidden = options.public.map(|public| {
-        let bind = || Arc::new(HiddenListener::with_pending(public, options.pending).unwrap());
-        (options.hidden != Hidden::None).then(bind)
+        (options.hidden != Hidden::None)
+            .then(|| Arc::new(HiddenListener::with_pending(public, options.pending).unwrap()))
     });
     let maps = options.keys.as_ref().map(|keys| maps(&dir, keys, &hidden, options.clock));
     let addresses =

@@ -21,10 +21,13 @@ const NAME: &str = "t0";
 /// Makes a tun device on a node, with addresses that end in `number`.
 fn device(node: &Node, number: u8) -> File {
     let device = node.run(|| sys::tun(NAME)).unwrap().unwrap();
-    let ip = |arguments: &[&str]| succeeds(node.command("ip").args(arguments));
-    ip(&["address", "add", &format!("10.79.0.{number}/24"), "dev", NAME]);
-    ip(&["address", "add", &format!("fd79::{number}/64"), "dev", NAME, "nodad"]);
-    ip(&["link", "set", NAME, "up"]);
+    for arguments in [
+        &["address", "add", &format!("10.79.0.{number}/24"), "dev", NAME][..],
+        &["address", "add", &format!("fd79::{number}/64"), "dev", NAME, "nodad"],
+        &["link", "set", NAME, "up"],
+    ] {
+        succeeds(node.command("ip").args(arguments));
+    }
     device
 }
 
@@ -64,9 +67,9 @@ pub(crate) fn over_tun() {
         scope.spawn(|| carry(&client, &server, &stop));
         scope.spawn(|| carry(&server, &client, &stop));
         for (known, net) in ["10.79.0.", "fd79::"].into_iter().enumerate() {
-            let end = |number: u8| format!("{net}{number}").parse::<IpAddr>().unwrap();
-            let cookie = mint(&key(1), now() + LIFE, end(1));
-            let to = (end(2), PORT).into();
+            let [from, to] = [1, 2].map(|end| format!("{net}{end}").parse::<IpAddr>().unwrap());
+            let cookie = mint(&key(1), now() + LIFE, from);
+            let to = (to, PORT).into();
             let opened = world.open(to, &cookie, LINE);
             assert!(opened.accepted && opened.answer == LINE, "{opened:?}");
             let again = world.open(to, &cookie, LINE);

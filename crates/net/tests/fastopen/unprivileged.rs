@@ -191,15 +191,19 @@ pub(crate) fn both_sides() {
     assert_eq!(world.server_status().unwrap().keys, 0);
 }
 
+/// Runs the role "look" with this directory; returns its output.
+fn look(world: &World, dir: &Path) -> String {
+    said(as_nobody(world.server(), "look").env(DIR, dir))
+}
+
 /// Without `owner` the maps belong to the user who attached.
 pub(crate) fn denied() {
     let world = World::new();
-    let look = |dir: &Path| said(as_nobody(world.server(), "look").env(DIR, dir));
-    assert_eq!(look(world.dir()), "denied\n");
+    assert_eq!(look(&world, world.dir()), "denied\n");
     let options = ServerOptions { owner: Some(NOBODY), ..world.server_options() };
     world.server().run(|| attach_server(&options)).unwrap().unwrap();
-    assert_eq!(look(world.dir()), "opened\n");
-    assert_eq!(look(Path::new("/nowhere")), "no_maps\n");
+    assert_eq!(look(&world, world.dir()), "opened\n");
+    assert_eq!(look(&world, Path::new("/nowhere")), "no_maps\n");
 }
 
 /// Makes a directory of pins for nobody, as a systemd unit would.
@@ -214,13 +218,15 @@ fn own_directory(name: &str) -> PathBuf {
 pub(crate) fn helper_with_capabilities() {
     let world = World::bare();
     let dir = own_directory("helper");
-    let helper = |capabilities: &str| {
-        said(as_nobody_with(world.server(), "helper", capabilities).env(DIR, &dir))
-    };
-    // Bits 12 and 39 (linux/capability.h).
-    assert_eq!(helper(",+bpf,+net_admin"), "done with 8000001000\n");
-    for too_few in ["", ",+bpf", ",+net_admin"] {
-        assert_eq!(helper(too_few), "privilege\n", "{too_few}");
+    for (capabilities, expected) in [
+        // Bits 12 and 39 (linux/capability.h).
+        (",+bpf,+net_admin", "done with 8000001000\n"),
+        ("", "privilege\n"),
+        (",+bpf", "privilege\n"),
+        (",+net_admin", "privilege\n"),
+    ] {
+        let mut helper = as_nobody_with(world.server(), "helper", capabilities);
+        assert_eq!(said(helper.env(DIR, &dir)), expected, "{capabilities}");
     }
 }
 

@@ -16,7 +16,7 @@ use headstart_net::fastopen::{
 use headstart_proto::cookie::Cookie;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::packet::{Seen, Way};
+use crate::packet::{Direction, Seen};
 use crate::support::{self, bpf, key, mint, now};
 
 /// The protected port.
@@ -26,7 +26,7 @@ pub(crate) const PORT: u16 = 8443;
 pub(crate) const LIFE: u64 = 3600;
 
 /// Only bounds a check that fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The interface of a node of a lab.
 pub(crate) const INTERFACE: &str = "w0";
@@ -67,16 +67,6 @@ impl World {
 
     /// Creates a world with nothing attached. Client and server have two addresses of each family.
     pub(crate) fn bare() -> Self {
-        let host = |name: &str, number: u8| {
-            let addresses = [
-                format!("10.77.{number}.1"),
-                format!("10.77.{number}.2"),
-                format!("fd77::{number}:1"),
-                format!("fd77:0:0:{number}::2"),
-            ];
-            let address = |text: &String| text.parse::<IpAddr>().unwrap();
-            addresses.iter().map(address).fold(Host::new(name), Host::address)
-        };
         let lab = Lab::build(vec![host("client", 1), host("server", 2)]).unwrap();
         let dir = bpf().join(format!("world-{:016x}", rand::random::<u64>()));
         let world = Self { lab, dir, seen: Seen::default() };
@@ -94,7 +84,7 @@ impl World {
     pub(crate) fn wait_until_alone(&self) {
         let begun = Instant::now();
         while self.client().run(probe).unwrap().is_ok() {
-            assert!(begun.elapsed() < PATIENCE, "others have attached it for all processes");
+            assert!(begun.elapsed() < TIMEOUT, "others have attached it for all processes");
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -133,12 +123,19 @@ impl World {
         out: Option<Box<dyn Element>>,
         back: Option<Box<dyn Element>>,
     ) {
-        let link = |way, more: Option<Box<dyn Element>>| {
-            let tap: Box<dyn Element> = Box::new(self.seen.tap(way));
-            let delay: Box<dyn Element> = Box::new(Delay(delay));
-            Link::new([tap].into_iter().chain(more).chain([delay]).collect())
-        };
-        assert!(self.lab.set_links("client", link(Way::Out, out), link(Way::In, back)));
+        let out = self.link_one_way(Direction::Out, delay, out);
+        assert!(self.lab.set_links("client", out, self.link_one_way(Direction::In, delay, back)));
+    }
+
+    fn link_one_way(
+        &self,
+        direction: Direction,
+        delay: Duration,
+        more: Option<Box<dyn Element>>,
+    ) -> Link {
+        let tap: Box<dyn Element> = Box::new(self.seen.tap(direction));
+        let delay: Box<dyn Element> = Box::new(Delay(delay));
+        Link::new([tap].into_iter().chain(more).chain([delay]).collect())
     }
 
     /// Does the same with the usual delay.
@@ -209,6 +206,17 @@ impl World {
     }
 }
 
+fn host(name: &str, number: u8) -> Host {
+    let addresses = [
+        format!("10.77.{number}.1"),
+        format!("10.77.{number}.2"),
+        format!("fd77::{number}:1"),
+        format!("fd77:0:0:{number}::2"),
+    ];
+    let addresses = addresses.map(|text| text.parse::<IpAddr>().unwrap());
+    addresses.into_iter().fold(Host::new(name), Host::address)
+}
+
 /// Opens a connection in this network namespace.
 pub(crate) async fn open(
     to: SocketAddr,
@@ -222,7 +230,7 @@ pub(crate) async fn open(
         stream.write_all(&data[taken..]).await?;
         stream.read_to_end(&mut answer).await
     };
-    tokio::time::timeout(PATIENCE, exchange).await.expect("the server did not answer").unwrap();
+    tokio::time::timeout(TIMEOUT, exchange).await.expect("the server did not answer").unwrap();
     let accepted = was_accepted(&stream).unwrap();
     // If the program is gone by now, so is its memory.
     let cookie = cookie_state(&stream).unwrap_or(CookieState::None);
@@ -236,7 +244,7 @@ pub(crate) fn probe_fails() -> Unavailable {
     loop {
         match probe() {
             Err(why) => return why,
-            Ok(()) => assert!(begun.elapsed() < PATIENCE, "cookies can still be sent"),
+            Ok(()) => assert!(begun.elapsed() < TIMEOUT, "cookies can still be sent"),
         }
         thread::sleep(Duration::from_millis(1));
     }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use headstart_net::fastopen::ServerOptions;
 use headstart_proto::cookie::{Cookie, CookieKey, CookieRing};
 
 use crate::blocks::{Block, read};
@@ -30,8 +29,7 @@ fn client() -> IpAddr {
 
 /// The same vectors that headstart-proto is tested with.
 pub(crate) fn vectors() {
-    let since_ever = |options: &mut ServerOptions| options.age = EVER;
-    let mut loaded = Loaded::with(since_ever);
+    let mut loaded = Loaded::with(|options| options.age = EVER);
     let (mut taken, mut refused) = (0, 0);
     for block in &read("cookie_checks.txt") {
         let address: IpAddr = block.number("client");
@@ -96,30 +94,32 @@ pub(crate) fn taken_once() {
 pub(crate) fn taken_once_by_two_processors() {
     const COOKIES: usize = 10_000;
     let mut loaded = Loaded::new();
-    let syn = |cookie: Cookie| Frame::syn(client()).fast_open(cookie.as_bytes()).bytes();
-    let frames: Vec<_> = (0..COOKIES).map(|_| syn(mint(&key(1), NOW + LIFE, client()))).collect();
+    let cookies = (0..COOKIES).map(|_| mint(&key(1), NOW + LIFE, client()));
+    let syns = cookies.map(|cookie| Frame::syn(client()).fast_open(cookie.as_bytes()));
+    let frames: Vec<_> = syns.map(|frame| frame.bytes()).collect();
     let arrived = AtomicUsize::new(0);
-    // One of them is delayed a little more each time, up to some microseconds.
-    let run_all = |later: usize| {
-        loaded.within(|runs| {
-            for (number, frame) in frames.iter().enumerate() {
-                arrived.fetch_add(1, Ordering::SeqCst);
-                let both = || arrived.load(Ordering::SeqCst) >= 2 * (number + 1);
-                while !(0..10_000).any(|_| both()) {
-                    thread::yield_now();
-                }
-                (0..number % 256 * later).for_each(|_| spin_loop());
-                runs.run_bytes(Link::Ethernet, frame, 1);
-            }
-        });
-    };
     thread::scope(|scope| {
-        scope.spawn(|| run_all(0));
-        run_all(1);
+        scope.spawn(|| run_in_step(&loaded, &frames, &arrived, 0));
+        run_in_step(&loaded, &frames, &arrived, 1);
     });
     let stats = loaded.maps().stats().unwrap();
     let all = u64::try_from(COOKIES).unwrap();
     assert_eq!((stats.syns, stats.no_listener, stats.replayed), (2 * all, all, all));
+}
+
+/// Runs each frame when another thread is about to run it too, `later` times a little more delayed
+/// each time, up to some microseconds.
+fn run_in_step(loaded: &Loaded, frames: &[Vec<u8>], arrived: &AtomicUsize, later: usize) {
+    loaded.within(|runs| {
+        for (number, frame) in frames.iter().enumerate() {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            while !(0..10_000).any(|_| arrived.load(Ordering::SeqCst) >= 2 * (number + 1)) {
+                thread::yield_now();
+            }
+            (0..number % 256 * later).for_each(|_| spin_loop());
+            runs.run_bytes(Link::Ethernet, frame, 1);
+        }
+    });
 }
 
 pub(crate) fn three_keys() {
@@ -140,9 +140,9 @@ pub(crate) fn three_keys() {
 /// While keys are being written or wiped, another processor may see zeros.
 pub(crate) fn zeros_are_no_key() {
     let mut loaded = Loaded::new();
-    let zeros = || CookieKey::new([0; 16], [0; 16]);
-    loaded.set_keys(&ring(zeros()), LIFE);
-    assert_eq!(loaded.fresh(&zeros(), NOW + 60, client()), "forged");
+    let [known, used] = [(); 2].map(|()| CookieKey::new([0; 16], [0; 16]));
+    loaded.set_keys(&ring(known), LIFE);
+    assert_eq!(loaded.fresh(&used, NOW + 60, client()), "forged");
 }
 
 /// There are no keys before an edge starts, and after it has ended.
@@ -211,10 +211,10 @@ pub(crate) fn older_than_the_maps() {
     loaded.set_keys(&ring(key(1)), LIFE);
     for (known, now) in [NOW, NOW + 365 * 86_400, 1_000_000_000].into_iter().enumerate() {
         loaded.set_clock(now);
-        let minted = |ago: u64| now - ago + LIFE;
-        assert_eq!(loaded.fresh(&key(1), minted(1100), client()), "early");
-        assert_eq!(loaded.fresh(&key(1), minted(900), client()), TAKEN);
-        assert_eq!(loaded.fresh(&key(1), minted(0), client()), TAKEN);
+        for (minted_ago, outcome) in [(1100, "early"), (900, TAKEN), (0, TAKEN)] {
+            let expiry = now - minted_ago + LIFE;
+            assert_eq!(loaded.fresh(&key(1), expiry, client()), outcome, "{minted_ago}");
+        }
         assert_eq!(loaded.maps().spent().unwrap(), 2 * (known + 1));
     }
 }

@@ -50,8 +50,8 @@ impl Loaded {
         change(&mut options);
         let namespace = Namespace::new().unwrap();
         namespace.run(|| attach(&options)).unwrap();
-        let program = |name| Program::open(&dir.join("server").join(name)).unwrap();
-        let programs = [program("steer_ethernet"), program("steer_bare")];
+        let programs = ["steer_ethernet", "steer_bare"]
+            .map(|name| Program::open(&dir.join("server").join(name)).unwrap());
         let maps = Some(ServerMaps::open(&dir).unwrap());
         Self { dir, namespace, programs, maps }
     }

@@ -52,8 +52,10 @@ pub(crate) fn within(work: impl FnOnce() -> ExitCode) -> ExitCode {
 
 fn run_all(checks: &[Check]) -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
-    let checks: Vec<_> = checks.iter().filter(|(name, _)| chosen(name)).collect();
+    let checks: Vec<_> = checks
+        .iter()
+        .filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(word)))
+        .collect();
     let begun = Instant::now();
     let failed: Vec<_> = checks.iter().filter(|(name, check)| !passes(name, *check)).collect();
     println!("{} checks, {} failed, {:.0?}", checks.len(), failed.len(), begun.elapsed());
@@ -157,8 +159,8 @@ pub(crate) fn mint(key: &CookieKey, expiry: u64, client: std::net::IpAddr) -> Co
 
 /// Computes the checksum of IP and TCP (RFC 1071).
 pub(crate) fn internet_checksum(bytes: &[u8]) -> u16 {
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    let words = bytes.chunks(2).map(|pair| [pair[0], *pair.get(1).unwrap_or(&0)]);
+    let mut sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(word))).sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

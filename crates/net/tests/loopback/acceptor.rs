@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::hello::{HELLO, hello};
 
 /// Longer than any machine takes, so that a hang becomes a failure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One session, seen from the client.
 struct Client {
@@ -52,7 +52,7 @@ impl Client {
     /// Receives a response; returns the sequence number that it answers.
     async fn answered(&mut self) -> u8 {
         let mut datagram = [0; 2048];
-        let length = timeout(PATIENCE, self.udp.recv(&mut datagram)).await.unwrap().unwrap();
+        let length = timeout(TIMEOUT, self.udp.recv(&mut datagram)).await.unwrap().unwrap();
         let response = Response::parse(&datagram[..length]).unwrap();
         self.tag = response.tag;
         response.seq
@@ -68,7 +68,7 @@ impl Client {
         let mut tcp = TcpStream::connect(self.edge).await.unwrap();
         tcp.write_all(&join.emit()).await.unwrap();
         let mut answer = [0; JOIN_ANSWER_LEN];
-        timeout(PATIENCE, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
+        timeout(TIMEOUT, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
         (tcp, JoinAnswer::parse(&answer).unwrap().status)
     }
 }
@@ -79,7 +79,7 @@ fn bind(config: AcceptorConfig) -> Acceptor {
 
 /// Returns the next stream of an acceptor.
 async fn next(acceptor: &mut Acceptor) -> ServerStream {
-    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
     arrival.establish().await.unwrap().unwrap()
 }
 
@@ -116,7 +116,7 @@ async fn a_join_wakes_the_reader_although_another_task_wrote_last() {
     let (mut tcp, status) = client.join().await;
     assert_eq!(status, Status::Joined);
     tcp.write_all(b"ready").await.unwrap();
-    let bytes = timeout(PATIENCE, read).await.expect("the join did not wake the reader").unwrap();
+    let bytes = timeout(TIMEOUT, read).await.expect("the join did not wake the reader").unwrap();
     assert_eq!(bytes.unwrap()[HELLO..], *b"ready");
 }
 
@@ -137,10 +137,10 @@ async fn a_join_wakes_the_writer_although_another_task_read_last() {
     let (mut from_edge, mut to_edge) = tcp.into_split();
     to_edge.write_all(b"ready").await.unwrap();
     let mut bytes = vec![0; size];
-    timeout(PATIENCE, from_edge.read_exact(&mut bytes)).await.expect("bytes are missing").unwrap();
+    timeout(TIMEOUT, from_edge.read_exact(&mut bytes)).await.expect("bytes are missing").unwrap();
     written.await.unwrap().unwrap();
     to_edge.shutdown().await.unwrap();
-    let length = timeout(PATIENCE, read).await.expect("the end was not read").unwrap().unwrap();
+    let length = timeout(TIMEOUT, read).await.expect("the end was not read").unwrap().unwrap();
     assert_eq!(length, HELLO + 5);
 }
 
@@ -157,9 +157,9 @@ async fn every_use_of_an_ended_session_fails() {
     client.tag = RouteTag([255; 4]);
     assert_eq!(client.join().await.1, Status::Refused);
     for _ in 0..3 {
-        let read = timeout(PATIENCE, stream.read(&mut bytes)).await.unwrap();
+        let read = timeout(TIMEOUT, stream.read(&mut bytes)).await.unwrap();
         assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        let written = timeout(PATIENCE, stream.write(b"late")).await.unwrap();
+        let written = timeout(TIMEOUT, stream.write(b"late")).await.unwrap();
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }
@@ -176,7 +176,7 @@ async fn a_join_proves_the_address_of_its_tcp_connection() {
     let (mut tcp, _) = client.join().await;
     tcp.write_all(b"ready").await.unwrap();
     let mut bytes = [0; HELLO + 5];
-    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(proven.get(), Some(tcp.local_addr().unwrap()));
     assert_ne!(proven.get(), Some(stream.peer_addr()), "the datagrams have the same port");
 }
@@ -204,7 +204,7 @@ async fn a_join_with_impossible_offsets_leaves_the_session() {
     assert_eq!(status, Status::Joined);
     tcp.write_all(b"ready").await.unwrap();
     let mut bytes = [0; HELLO + 5];
-    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(bytes[HELLO..], *b"ready");
 }
 
@@ -234,7 +234,7 @@ async fn sessions_end_with_their_acceptor() {
     let reads = tokio::spawn(async move { stream.read(&mut bytes).await });
     others_wait().await;
     drop(acceptor);
-    let read = timeout(PATIENCE, reads).await.expect("it ends").unwrap();
+    let read = timeout(TIMEOUT, reads).await.expect("it ends").unwrap();
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
 }
 
@@ -253,7 +253,7 @@ async fn dropping_an_arrival_ends_its_session() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
-    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
     assert_eq!((arrival.is_unproven(), acceptor.unproven()), (true, 1));
     drop(arrival);
     assert_eq!(acceptor.unproven(), 0);
@@ -264,7 +264,7 @@ async fn a_session_that_ended_in_the_queue_is_not_served() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
-    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
     tokio::time::pause();
     tokio::time::sleep(2 * SESSION_LIFE_SPARE).await;
     assert_eq!(arrival.establish().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -275,7 +275,7 @@ async fn a_session_that_was_joined_in_the_queue_is_served() {
     let mut acceptor = bind(AcceptorConfig::default());
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
-    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
     establish_all(acceptor);
     let (mut tcp, status) = client.join().await;
     assert_eq!(status, Status::Joined);
@@ -283,7 +283,7 @@ async fn a_session_that_was_joined_in_the_queue_is_served() {
     let mut stream = arrival.establish().await.unwrap().unwrap();
     assert!(stream.is_joined());
     let mut bytes = [0; HELLO + 5];
-    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(bytes[HELLO..], *b"ready");
 }
 
@@ -308,13 +308,13 @@ async fn a_join_may_come_as_late_as_its_session_lives() {
         Join { key: client.key.clone(), tag: client.tag, client_offset: offset, server_offset: 0 };
     tcp.write_all(&join.emit()).await.unwrap();
     let mut answer = [0; JOIN_ANSWER_LEN];
-    timeout(PATIENCE, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
+    timeout(TIMEOUT, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
     assert_eq!(JoinAnswer::parse(&answer).unwrap().status, Status::Joined);
 }
 
 #[tokio::test]
 async fn a_connection_gets_the_permit_of_a_session_that_outlived_its_time() {
-    let mut acceptor = bind(with_places(1));
+    let mut acceptor = bind(with_permits(1));
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
     let mut stream = next(&mut acceptor).await;
@@ -328,17 +328,17 @@ async fn a_connection_gets_the_permit_of_a_session_that_outlived_its_time() {
     tokio::time::resume();
     let mut tcp = TcpStream::connect(client.edge).await.unwrap();
     tcp.write_all(&hello(rand::random())).await.unwrap();
-    let _plain = timeout(PATIENCE, next(&mut acceptor)).await.unwrap();
+    let _plain = timeout(TIMEOUT, next(&mut acceptor)).await.unwrap();
     assert!(serving.await.unwrap().is_err(), "the session was not ended");
 }
 
-fn with_places(places: usize) -> AcceptorConfig {
-    AcceptorConfig { places: Arc::new(Semaphore::new(places)), ..AcceptorConfig::default() }
+fn with_permits(permits: usize) -> AcceptorConfig {
+    AcceptorConfig { permits: Arc::new(Semaphore::new(permits)), ..AcceptorConfig::default() }
 }
 
 #[tokio::test]
 async fn a_session_that_holds_the_last_permit_can_be_joined() {
-    let mut acceptor = bind(with_places(1));
+    let mut acceptor = bind(with_permits(1));
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
     let mut stream = next(&mut acceptor).await;
@@ -347,13 +347,13 @@ async fn a_session_that_holds_the_last_permit_can_be_joined() {
     assert_eq!(status, Status::Joined);
     tcp.write_all(b"ready").await.unwrap();
     let mut bytes = [0; HELLO + 5];
-    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(bytes[HELLO..], *b"ready");
 }
 
 #[tokio::test]
 async fn without_a_free_permit_no_session_starts() {
-    let mut acceptor = bind(with_places(1));
+    let mut acceptor = bind(with_permits(1));
     let mut client = Client::new(acceptor.local_addr()).await;
     let mut other = Client::new(acceptor.local_addr()).await;
     client.flight().await;
@@ -371,7 +371,7 @@ async fn without_a_free_permit_no_session_starts() {
 
 #[tokio::test]
 async fn a_batch_of_datagrams_starts_no_more_sessions_than_permits() {
-    let mut acceptor = bind(with_places(2));
+    let mut acceptor = bind(with_permits(2));
     let edge = acceptor.local_addr();
     // On this thread nothing is read before everything is sent.
     let mut clients = Vec::new();
@@ -391,20 +391,20 @@ async fn a_batch_of_datagrams_starts_no_more_sessions_than_permits() {
 
 #[tokio::test]
 async fn a_tcp_connection_waits_for_a_permit() {
-    let mut acceptor = bind(with_places(1));
+    let mut acceptor = bind(with_permits(1));
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
     let mut stream = next(&mut acceptor).await;
     let mut tcp = TcpStream::connect(acceptor.local_addr()).await.unwrap();
     tcp.write_all(&hello([0; 8])).await.unwrap();
-    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
     let waiting = tokio::spawn(arrival.establish());
-    let place = stream.take_place();
+    let permit = stream.take_permit();
     drop(stream);
     others_wait().await;
     assert!(!waiting.is_finished());
-    drop(place);
-    let plain = timeout(PATIENCE, waiting).await.expect("no permit became free").unwrap();
+    drop(permit);
+    let plain = timeout(TIMEOUT, waiting).await.expect("no permit became free").unwrap();
     assert!(plain.unwrap().is_some());
 }
 
@@ -413,12 +413,12 @@ async fn silent_tcp_connections_leave_room_for_sessions() {
     let mut acceptor = bind(AcceptorConfig { establishing: 1, ..AcceptorConfig::default() });
     let _silent = TcpStream::connect(acceptor.local_addr()).await.unwrap();
     let _waits = TcpStream::connect(acceptor.local_addr()).await.unwrap();
-    let arrival = timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap();
+    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
-    assert!(timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap().is_unproven());
+    assert!(timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap().is_unproven());
     drop(arrival);
-    assert!(!timeout(PATIENCE, acceptor.accept()).await.unwrap().unwrap().is_unproven());
+    assert!(!timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap().is_unproven());
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
 const FLIGHT: &[u8] = b"the server's flight";
 const FINISHED: &[u8] = b"Finished and a request";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns a ClientHello of 300 bytes, whose only extension is padding (21).
 fn client_hello() -> Vec<u8> {
@@ -82,7 +82,7 @@ async fn halves_of_a_stream_in_two_tasks_wake_each_other() {
         writer.write_all(&client_hello()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
         writer.write_all(FINISHED).await.unwrap();
-        let read = tokio::time::timeout(PATIENCE, reads).await.expect("the reader hangs");
+        let read = tokio::time::timeout(TIMEOUT, reads).await.expect("the reader hangs");
         assert_eq!(read.unwrap().unwrap(), [FLIGHT, b"answer"].concat());
     }
 }
@@ -148,7 +148,7 @@ async fn a_network_that_resets_joins_harms_one_connection_and_not_the_next() {
     let mut resets = 0;
     for _ in 0..20 {
         let mut stream = connect(&connector);
-        match tokio::time::timeout(PATIENCE, echo(&mut stream)).await.expect("hangs") {
+        match tokio::time::timeout(TIMEOUT, echo(&mut stream)).await.expect("hangs") {
             Ok(()) => assert_eq!(stream.report().unwrap().opened_by, Carrier::Tcp),
             Err(_) => {
                 resets += 1;

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use crate::hello::{HELLO, hello};
 
 /// Longer than any machine takes, so that a hang becomes a failure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 static COUNTS: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
 
@@ -90,7 +90,7 @@ impl Edge {
 
     /// Returns the next stream.
     async fn next(&mut self) -> ServerStream {
-        let arrival = timeout(PATIENCE, self.acceptor.accept()).await.unwrap().unwrap();
+        let arrival = timeout(TIMEOUT, self.acceptor.accept()).await.unwrap().unwrap();
         arrival.establish().await.unwrap().unwrap()
     }
 
@@ -131,7 +131,7 @@ impl Client {
         let request = Request { id: key.session_id(), seq: 0, offset: 0, payload: &hello };
         udp.send(&request.emit()).await.unwrap();
         let mut datagram = [0; 2048];
-        let length = timeout(PATIENCE, udp.recv(&mut datagram)).await.unwrap().unwrap();
+        let length = timeout(TIMEOUT, udp.recv(&mut datagram)).await.unwrap().unwrap();
         let tag = Response::parse(&datagram[..length]).unwrap().tag;
         Self { key, hello, tag }
     }
@@ -143,7 +143,7 @@ impl Client {
         let mut tcp = TcpStream::connect(edge).await.unwrap();
         tcp.write_all(&[&join.emit()[..], bytes].concat()).await.unwrap();
         let mut answer = [0; JOIN_ANSWER_LEN];
-        timeout(PATIENCE, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
+        timeout(TIMEOUT, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
         (tcp, JoinAnswer::parse(&answer).unwrap().status)
     }
 }
@@ -159,7 +159,7 @@ async fn a_join_at_another_edge_reaches_the_session() {
     let (mut tcp, status) = client.join(other, u32::try_from(HELLO).unwrap(), b"and more").await;
     assert_eq!(status, Status::Joined);
     let mut bytes = [0; HELLO + 8];
-    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(bytes[..HELLO], client.hello);
     assert_eq!(&bytes[HELLO..], b"and more");
     assert_eq!(proven.get(), tcp.local_addr().ok(), "the client's address, not the edge's");
@@ -175,11 +175,11 @@ async fn a_join_at_another_edge_reaches_the_session() {
         got.len()
     });
     let mut got = Vec::new();
-    timeout(PATIENCE, tcp.read_to_end(&mut got)).await.unwrap().unwrap();
+    timeout(TIMEOUT, tcp.read_to_end(&mut got)).await.unwrap().unwrap();
     assert_eq!(got.len(), size);
     tcp.write_all(&vec![9; size]).await.unwrap();
     tcp.shutdown().await.unwrap();
-    assert_eq!(timeout(PATIENCE, served).await.unwrap().unwrap(), size);
+    assert_eq!(timeout(TIMEOUT, served).await.unwrap().unwrap(), size);
 }
 
 #[tokio::test]
@@ -191,10 +191,10 @@ async fn a_broken_connection_breaks_at_the_owner() {
     let (tcp, status) = client.join(other.establish_all(), 0, &client.hello).await;
     assert_eq!(status, Status::Joined);
     let mut bytes = [0; HELLO];
-    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     tcp.set_zero_linger().unwrap();
     drop(tcp);
-    let broken = timeout(PATIENCE, stream.read(&mut bytes)).await.unwrap();
+    let broken = timeout(TIMEOUT, stream.read(&mut bytes)).await.unwrap();
     assert!(broken.is_err(), "a reset looked like an orderly end: {broken:?}");
 }
 
@@ -239,10 +239,10 @@ async fn decides_alone(mut owner: Edge, mut other: Edge) {
         tcp
     };
     let served = async {
-        let arrival = timeout(PATIENCE, other.acceptor.accept()).await.unwrap().unwrap();
+        let arrival = timeout(TIMEOUT, other.acceptor.accept()).await.unwrap().unwrap();
         let mut stream = arrival.establish().await.unwrap().expect("a stream of its own");
         let mut bytes = [0; HELLO];
-        timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+        timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
         assert_eq!(bytes.as_slice(), clients[0].hello);
         other.establish_all();
     };
@@ -305,13 +305,13 @@ async fn the_port_for_edges_reveals_nothing_to_strangers() {
         let mut tcp = TcpStream::connect(address).await.unwrap();
         tcp.write_all(said).await.unwrap();
         let mut got = Vec::new();
-        let _ = timeout(PATIENCE, tcp.read_to_end(&mut got)).await.expect("link still open");
+        let _ = timeout(TIMEOUT, tcp.read_to_end(&mut got)).await.expect("link still open");
         assert!(got.is_empty() || got[0] == 21, "more than an alert: {got:?}");
     }
     // The edge does not wait for a peer that sends nothing.
     let mut silent = TcpStream::connect(address).await.unwrap();
     let mut got = Vec::new();
-    let _ = timeout(PATIENCE, silent.read_to_end(&mut got)).await.expect("link still open");
+    let _ = timeout(TIMEOUT, silent.read_to_end(&mut got)).await.expect("link still open");
 }
 
 /// A peer that has the key, but sends what no edge would, or half of it.
@@ -326,7 +326,7 @@ async fn malformed_forwarded_joins_are_closed() {
         link.write_all(said).await.unwrap();
         link.flush().await.unwrap();
         let mut got = Vec::new();
-        let _ = timeout(PATIENCE, link.read_to_end(&mut got)).await.expect("link still open");
+        let _ = timeout(TIMEOUT, link.read_to_end(&mut got)).await.expect("link still open");
         assert!(got.is_empty(), "{got:?}");
     }
 }

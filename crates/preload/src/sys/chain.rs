@@ -18,7 +18,7 @@ const SUITE_B: c_long = 0x30000;
 /// Largest session with its chain in bytes; the agent's limit.
 const BYTES_MAX: usize = 16 * 1024;
 
-/// Errors of openssl/x509_vfy.h for a chain without a root: UNABLE_TO_GET_ISSUER_CERT,
+/// Verification errors for a missing root (openssl/x509_vfy.h): UNABLE_TO_GET_ISSUER_CERT,
 /// DEPTH_ZERO_SELF_SIGNED_CERT, SELF_SIGNED_CERT_IN_CHAIN, UNABLE_TO_GET_ISSUER_CERT_LOCALLY and
 /// UNABLE_TO_VERIFY_LEAF_SIGNATURE.
 const ROOT_IS_MISSING: [c_int; 5] = [2, 18, 19, 20, 21];
@@ -64,7 +64,7 @@ impl Drop for Chain<'_> {
 }
 
 impl<'a> Offered<'a> {
-    /// Reads what the agent gave: any bytes.
+    /// Parses the agent's bytes, which may be anything.
     pub(super) fn read(api: &'a Api, bytes: &'a [u8]) -> Option<Self> {
         let (session, encoded) = decoded(api.d2i_SSL_SESSION, bytes)?;
         let session = Session(api, session);
@@ -73,7 +73,7 @@ impl<'a> Offered<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// Reads certificates, one behind the other.
+    /// Parses certificates, one behind the other.
     pub(super) fn read(api: &'a Api, encoded: &[u8]) -> Option<Self> {
         // SAFETY: it has no arguments.
         let chain = unsafe { (api.OPENSSL_sk_new_null)() };
@@ -137,8 +137,8 @@ pub(super) fn sent(api: &Api, ssl: *mut Object) -> Option<Vec<u8>> {
         if chain.is_null() {
             return None;
         }
-        for place in 1..(api.OPENSSL_sk_num)(chain) {
-            all.extend(encoded(api.i2d_X509, (api.OPENSSL_sk_value)(chain, place))?);
+        for index in 1..(api.OPENSSL_sk_num)(chain) {
+            all.extend(encoded(api.i2d_X509, (api.OPENSSL_sk_value)(chain, index))?);
             if all.len() > BYTES_MAX {
                 return None;
             }
@@ -148,16 +148,16 @@ pub(super) fn sent(api: &Api, ssl: *mut Object) -> Option<Vec<u8>> {
 }
 
 /// Encodes a session with its chain, as sent to the agent.
-pub(super) fn together(api: &Api, session: *mut Object, chain: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn with_chain(api: &Api, session: *mut Object, chain: &[u8]) -> Option<Vec<u8>> {
     // SAFETY: the caller's session.
     let mut all = unsafe { encoded(api.i2d_SSL_SESSION, session) }?;
     all.extend_from_slice(chain);
     (all.len() <= BYTES_MAX).then_some(all)
 }
 
-/// Party that decides what is good.
+/// Judge of a verification.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Says {
+pub(super) enum Judge {
     /// OpenSSL itself, ignoring missing roots.
     AllButRoots,
     /// OpenSSL itself.
@@ -166,7 +166,7 @@ pub(super) enum Says {
     Program,
 }
 
-/// Returns true if the program has callbacks that a verification asks.
+/// Returns true if the program has callbacks that take part in a verification.
 pub(super) fn has_callbacks(api: &Api, ssl: *mut Object) -> bool {
     let store = store(api, ssl);
     // SAFETY: the caller's connection, and its store.
@@ -176,8 +176,7 @@ pub(super) fn has_callbacks(api: &Api, ssl: *mut Object) -> bool {
     }
 }
 
-/// Returns true if a connection has no roots, so far: curl reads them when the ClientHello has
-/// left.
+/// Returns true if a connection has no roots yet: curl loads them after the ClientHello has left.
 pub(super) fn has_no_roots(api: &Api, ssl: *mut Object) -> bool {
     let store = store(api, ssl);
     if store.is_null() {
@@ -194,15 +193,15 @@ pub(super) fn has_no_roots(api: &Api, ssl: *mut Object) -> bool {
     }
 }
 
-/// Returns true if a connection finds the certificate of a session good, with its server's chain,
-/// as it would in a handshake (`ssl_verify_cert_chain` of OpenSSL, step by step): by its roots, its
-/// parameters, its host names, its DANE records.
+/// Verifies the certificate of a session with its server's chain as the connection would in a
+/// handshake (`ssl_verify_cert_chain` of OpenSSL, step by step): with its roots, parameters, host
+/// names and DANE records.
 pub(super) fn verifies(
     api: &Api,
     ssl: *mut Object,
     session: *mut Object,
     chain: *mut Object,
-    says: Says,
+    judge: Judge,
 ) -> bool {
     let store = store(api, ssl);
     if store.is_null() {
@@ -218,9 +217,9 @@ pub(super) fn verifies(
         let good =
             (api.X509_STORE_CTX_init)(check, store, (api.SSL_SESSION_get0_peer)(session), chain)
                 == 1
-                && is_set(api, ssl, check, says)
+                && is_set(api, ssl, check, judge)
                 && (api.X509_verify_cert)(check) == 1
-                && (says == Says::AllButRoots || (api.X509_STORE_CTX_get_error)(check) == 0);
+                && (judge == Judge::AllButRoots || (api.X509_STORE_CTX_get_error)(check) == 0);
         (api.X509_STORE_CTX_free)(check);
         good
     }
@@ -230,7 +229,7 @@ pub(super) fn verifies(
 ///
 /// # Safety
 /// Both must be objects of these types, and the check must be initialised.
-unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, says: Says) -> bool {
+unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, judge: Judge) -> bool {
     // SAFETY: as the caller says.
     unsafe {
         let param = (api.X509_STORE_CTX_get0_param)(check);
@@ -238,29 +237,29 @@ unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, says: Says) ->
         let suite_b = (api.SSL_ctrl)(ssl, CERT_FLAGS, 0, ptr::null_mut()) & SUITE_B;
         (api.X509_STORE_CTX_set_flags)(check, c_ulong::try_from(suite_b).unwrap_or(0));
         (api.X509_STORE_CTX_set0_dane)(check, (api.SSL_get0_dane)(ssl));
-        let place = (api.SSL_get_ex_data_X509_STORE_CTX_idx)();
-        let is_set = (api.X509_STORE_CTX_set_ex_data)(check, place, ssl) == 1
+        let index = (api.SSL_get_ex_data_X509_STORE_CTX_idx)();
+        let is_set = (api.X509_STORE_CTX_set_ex_data)(check, index, ssl) == 1
             && (api.X509_STORE_CTX_set_default)(check, c"ssl_server".as_ptr()) == 1
             && (api.X509_VERIFY_PARAM_set1)(param, (api.SSL_get0_param)(ssl)) == 1;
-        match (says, (api.SSL_get_verify_callback)(ssl)) {
-            (Says::AllButRoots, _) => {
-                (api.X509_STORE_CTX_set_verify_cb)(check, Some(but_for_roots))
+        match (judge, (api.SSL_get_verify_callback)(ssl)) {
+            (Judge::AllButRoots, _) => {
+                (api.X509_STORE_CTX_set_verify_cb)(check, Some(ignore_missing_roots))
             }
-            (Says::OpenSsl, _) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(as_it_is)),
-            (Says::Program, Some(own)) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(own)),
+            (Judge::OpenSsl, _) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(keep_verdict)),
+            (Judge::Program, Some(own)) => (api.X509_STORE_CTX_set_verify_cb)(check, Some(own)),
             // The store's own callback is set already.
-            (Says::Program, None) => {}
+            (Judge::Program, None) => {}
         }
         is_set
     }
 }
 
-/// Callback that does what OpenSSL does without one.
-unsafe extern "C" fn as_it_is(good: c_int, _: *mut Object) -> c_int {
+/// Accepts OpenSSL's verdict, as it does without a callback.
+unsafe extern "C" fn keep_verdict(good: c_int, _: *mut Object) -> c_int {
     good
 }
 
-unsafe extern "C" fn but_for_roots(good: c_int, check: *mut Object) -> c_int {
+unsafe extern "C" fn ignore_missing_roots(good: c_int, check: *mut Object) -> c_int {
     // SAFETY: OpenSSL's verification, for which it calls this.
     let error = api().map(|api| unsafe { (api.X509_STORE_CTX_get_error)(check) });
     if error.is_some_and(|error| ROOT_IS_MISSING.contains(&error)) { 1 } else { good }

@@ -23,17 +23,23 @@ pub(super) fn next(name: &CStr, caller: *const c_void) -> Next {
 }
 
 fn find(name: &CStr, caller: *const c_void) -> Option<*mut c_void> {
-    // SAFETY: the name ends with zero.
-    let linked = || unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     // For the program itself, or libraries loaded with it: the libraries that they were linked to
     // come next. The last resort is for a wrong caller: the return address of a tail call can be
     // the caller's caller.
-    beside(name, caller).or_else(|| of_another(linked())).or_else(|| of_another(api::find(name)))
+    near_caller(name, caller)
+        .or_else(|| unless_ours(linked(name)))
+        .or_else(|| unless_ours(api::find(name)))
+}
+
+/// Returns the function in the libraries that this one was linked to; null if there is none.
+fn linked(name: &CStr) -> *mut c_void {
+    // SAFETY: the name ends with zero.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
 /// Searches the caller's object and its dependencies, where Python's or Ruby's module finds the
 /// function.
-fn beside(name: &CStr, caller: *const c_void) -> Option<*mut c_void> {
+fn near_caller(name: &CStr, caller: *const c_void) -> Option<*mut c_void> {
     let object = object(caller)?;
     // SAFETY: the loader's own name of an object, which the loader keeps; the call loads nothing.
     // Closing the handle leaves the object loaded, since its code has just called. The program
@@ -48,12 +54,13 @@ fn beside(name: &CStr, caller: *const c_void) -> Option<*mut c_void> {
         }
         let found = libc::dlsym(handle, name.as_ptr());
         libc::dlclose(handle);
-        of_another(found)
+        unless_ours(found)
     }
 }
 
-fn of_another(function: *mut c_void) -> Option<*mut c_void> {
-    (!function.is_null() && base(function) != base(of_another as *const c_void)).then_some(function)
+fn unless_ours(function: *mut c_void) -> Option<*mut c_void> {
+    (!function.is_null() && base(function) != base(unless_ours as *const c_void))
+        .then_some(function)
 }
 
 fn base(address: *const c_void) -> *mut c_void {

@@ -4,15 +4,16 @@ use std::ffi::{CStr, CString, c_int, c_long, c_uint};
 use std::ptr;
 
 use super::api::{Api, Info, NewSession, Object, api};
-use super::chain::{self, Offered, Says};
+use super::chain::{self, Judge, Offered};
 use super::clock::now;
+use super::environment::{Environment, copy, environment};
 use super::guard;
 use super::settle::settle;
 use super::socket::Socket;
 use super::state::{
-    self, OfConnection, OfContext, Settings, Visit, connection, context, is_blind, known,
+    self, ConnectionState, ContextState, Settings, Visit, connection, context, is_sharing_disabled,
+    known,
 };
-use super::surroundings::{Surroundings, copy, surroundings};
 use crate::link;
 use crate::query::Query;
 
@@ -58,7 +59,7 @@ pub(super) fn before_handshake(
     role: Role,
     roots: Roots,
 ) -> Option<()> {
-    let around = surroundings()?;
+    let environment = environment()?;
     begin_anew(api, ssl);
     // A connection that offers a session stays watched, since the session may still have to be
     // verified: a program that started with a handshake may end it by writing.
@@ -66,7 +67,7 @@ pub(super) fn before_handshake(
         return None;
     }
     disarm(api, ssl);
-    if is_blind() || !is_beginning(api, ssl, role) {
+    if is_sharing_disabled() || !is_beginning(api, ssl, role) {
         return None;
     }
     let connection = connection(api, ssl)?;
@@ -75,25 +76,29 @@ pub(super) fn before_handshake(
     }
     // SAFETY: the caller's connection.
     let ctx = unsafe { (api.SSL_get_SSL_CTX)(ssl) };
-    let of_context = context(api, ctx)?;
-    let settings = of_context.settings()?;
+    let context_state = context(api, ctx)?;
+    let settings = context_state.settings()?;
     let server = eligible(api, ssl, ctx, &settings)?;
     let alpn = connection.alpn.borrow().clone().unwrap_or(settings.alpn);
     let id = connection.id.borrow().clone().unwrap_or(settings.id);
-    let query = query(api, ssl, &server, alpn, around);
+    let query = query(api, ssl, &server, alpn, environment);
     let began = now()?;
-    let said = link::take(&mut Socket::connect(&around.socket, around.patience)?, &query)?;
-    watch(api, ctx, of_context);
-    let verified = began.saturating_sub(said.age);
-    let offered =
-        if said.status == 200 { offer(api, ssl, &said.body, &server, &id, roots) } else { None };
+    let answer =
+        link::take(&mut Socket::connect(&environment.socket, environment.timeout)?, &query)?;
+    watch(api, ctx, context_state);
+    let verified = began.saturating_sub(answer.age);
+    let offered = if answer.status == 200 {
+        offer(api, ssl, &answer.body, &server, &id, roots)
+    } else {
+        None
+    };
     let chain = offered.map_or_else(Vec::new, |(chain, is_verified)| {
         connection.offers.set(true);
         connection.unverified.set(!is_verified);
         listen(api, ssl, connection);
         chain
     });
-    connection.visit.set(Some(Visit { query, opened: said.opened, verified, began, chain }));
+    connection.visit.set(Some(Visit { query, opened: answer.opened, verified, began, chain }));
     Some(())
 }
 
@@ -153,7 +158,7 @@ fn query(
     ssl: *mut Object,
     server: &CStr,
     alpn: Vec<u8>,
-    around: &Surroundings,
+    environment: &Environment,
 ) -> Query {
     // SAFETY: the caller's connection.
     let level = unsafe { (api.SSL_get_security_level)(ssl) };
@@ -163,25 +168,25 @@ fn query(
         server: server.to_string_lossy().to_ascii_lowercase(),
         alpn,
         settings: format!("openssl {version:x} level {level}"),
-        context: around.context.clone(),
+        context: environment.context.clone(),
     }
 }
 
 /// Makes OpenSSL report new sessions to our callback, which then calls the program's own.
-fn watch(api: &Api, ctx: *mut Object, of_context: &OfContext) {
+fn watch(api: &Api, ctx: *mut Object, context_state: &ContextState) {
     // SAFETY: the caller's context. The callback has the required signature, and its library stays
     // loaded.
     unsafe {
         let set = (api.SSL_CTX_sess_get_new_cb)(ctx);
         if !is_ours(set) {
-            of_context.set_original(set);
+            context_state.set_original(set);
             (api.SSL_CTX_sess_set_new_cb)(ctx, Some(new_session));
         }
         let mode = (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut());
         if mode & CACHE_CLIENT == 0 {
             // Not into OpenSSL's own cache, which would never be searched.
             let with_clients = mode | CACHE_CLIENT | NO_INTERNAL_STORE;
-            of_context.set_mode(with_clients);
+            context_state.set_mode(with_clients);
             (api.SSL_CTX_ctrl)(ctx, SET_CACHE_MODE, with_clients, ptr::null_mut());
         }
     }
@@ -209,16 +214,16 @@ fn offer(
         if !is_good(api, session, server) {
             return None;
         }
-        let verifies = |says| chain::verifies(api, ssl, session, chain, says);
+        let verifies = |judge| chain::verifies(api, ssl, session, chain, judge);
         // First without the program's callbacks: they must not see a failure that the handshake may
         // not have. A program with callbacks may continue without roots.
-        let rests_on_roots = || {
-            roots == Roots::Later
+        let is_verified = verifies(Judge::OpenSsl);
+        let holds = is_verified
+            || roots == Roots::Later
                 && !chain::has_callbacks(api, ssl)
                 && chain::has_no_roots(api, ssl)
-        };
-        let is_verified = verifies(Says::OpenSsl);
-        if !(is_verified || rests_on_roots() && verifies(Says::AllButRoots)) {
+                && verifies(Judge::AllButRoots);
+        if !holds {
             return None;
         }
         state::mark_spent(api, session)?;
@@ -233,7 +238,7 @@ fn offer(
             return None;
         }
         let holds = (api.SSL_get_verify_result)(ssl) == VERIFIED
-            && (!is_verified || !chain::has_callbacks(api, ssl) || verifies(Says::Program));
+            && (!is_verified || !chain::has_callbacks(api, ssl) || verifies(Judge::Program));
         if !holds {
             (api.SSL_set_session)(ssl, ptr::null_mut());
             (api.SSL_set_verify_result)(ssl, before);
@@ -270,7 +275,7 @@ unsafe fn is_good(api: &Api, session: *mut Object, server: &CStr) -> bool {
 
 /// Makes OpenSSL report the start of the handshake, for programs that begin by writing or reading.
 pub(super) fn arm(api: &Api, ssl: *mut Object) -> Option<()> {
-    if is_blind() || !is_beginning(api, ssl, Role::AsSet) {
+    if is_sharing_disabled() || !is_beginning(api, ssl, Role::AsSet) {
         return None;
     }
     let connection = connection(api, ssl)?;
@@ -280,7 +285,7 @@ pub(super) fn arm(api: &Api, ssl: *mut Object) -> Option<()> {
     Some(())
 }
 
-fn listen(api: &Api, ssl: *mut Object, connection: &OfConnection) {
+fn listen(api: &Api, ssl: *mut Object, connection: &ConnectionState) {
     // SAFETY: the caller's connection. The callback has the required signature, and its library
     // stays loaded.
     unsafe {
@@ -321,8 +326,8 @@ unsafe extern "C" fn on_info(ssl: *const Object, kind: c_int, value: c_int) {
     }
     let own = guard(|api| {
         // SAFETY: the connection for which OpenSSL calls this, and its context.
-        let of_context = || unsafe { (api.SSL_CTX_get_info_callback)((api.SSL_get_SSL_CTX)(ssl)) };
-        known(api, ssl)?.info.get().or_else(of_context)
+        let context_state = unsafe { (api.SSL_CTX_get_info_callback)((api.SSL_get_SSL_CTX)(ssl)) };
+        known(api, ssl)?.info.get().or(context_state)
     });
     if let Some(own) = own {
         // SAFETY: the program's own callback for this connection.
@@ -340,9 +345,9 @@ pub(super) unsafe extern "C" fn new_session(ssl: *mut Object, session: *mut Obje
         let (ctx, is_client) =
             unsafe { ((api.SSL_get_SSL_CTX)(ssl), (api.SSL_is_server)(ssl) == 0) };
         let mode = unsafe { (api.SSL_CTX_ctrl)(ctx, GET_CACHE_MODE, 0, ptr::null_mut()) };
-        let of_context = context(api, ctx)?;
+        let context_state = context(api, ctx)?;
         // For a client it would not have been called without our mode.
-        of_context.original().filter(|_| !is_client || of_context.mode() != Some(mode))
+        context_state.original().filter(|_| !is_client || context_state.mode() != Some(mode))
     });
     // SAFETY: the program's own callback for this context, called as it would have been.
     own.map_or(0, |own| unsafe { own(ssl, session) })
@@ -351,7 +356,7 @@ pub(super) unsafe extern "C" fn new_session(ssl: *mut Object, session: *mut Obje
 /// Leaves the first session of a connection with the agent; does nothing if the program uses its
 /// own.
 fn leave(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<()> {
-    let around = surroundings().filter(|_| !is_blind())?;
+    let environment = environment().filter(|_| !is_sharing_disabled())?;
     let visit = known(api, ssl)?.visit.take()?;
     let server = CString::new(visit.query.server.as_bytes()).ok()?;
     // SAFETY: the connection and session for which OpenSSL calls this.
@@ -370,13 +375,13 @@ fn leave(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<()> {
     let verified = if resumed { visit.verified } else { visit.began };
     let age = now()?.saturating_sub(verified);
     let more = format!("&lifetime={lifetime}&age_ms={age}&opened={}", visit.opened);
-    let bytes = chain::together(api, session, &chain)?;
+    let bytes = chain::with_chain(api, session, &chain)?;
     state::mark_spent(api, session)?;
     let made = state::outdate(api, session);
-    let mut agent = Socket::connect(&around.socket, around.patience);
+    let mut agent = Socket::connect(&environment.socket, environment.timeout);
     let left = agent.as_mut().is_some_and(|agent| link::put(agent, &visit.query, &more, &bytes));
     if !left {
-        state::unmark(api, session, made);
+        state::restore(api, session, made);
     }
     left.then_some(())
 }
@@ -386,7 +391,7 @@ fn leave(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<()> {
 fn checked(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<Vec<u8>> {
     // SAFETY: the caller's connection, whose chain is only read.
     let chain = unsafe { (api.SSL_get_peer_cert_chain)(ssl) };
-    let good =
-        !chain::has_callbacks(api, ssl) || chain::verifies(api, ssl, session, chain, Says::OpenSsl);
+    let good = !chain::has_callbacks(api, ssl)
+        || chain::verifies(api, ssl, session, chain, Judge::OpenSsl);
     if good { chain::sent(api, ssl) } else { None }
 }

@@ -4,9 +4,9 @@
 use std::ffi::{c_int, c_long};
 
 use super::api::{Api, Object, raise};
-use super::chain::{self, Chain, Says};
+use super::chain::{self, Chain, Judge};
 use super::guard;
-use super::state::{self, OfConnection, known};
+use super::state::{self, ConnectionState, known};
 
 // From openssl/ssl.h, sslerr.h, err.h and x509_vfy.h.
 const BOTH_SHUT_DOWN: c_int = 3;
@@ -50,7 +50,7 @@ pub(super) fn settle(api: &Api, ssl: *mut Object) -> Option<()> {
 
 /// Verifies the session. A failure acts like an invalid certificate in a handshake: nothing is sent
 /// or received from then on.
-fn verify(api: &Api, ssl: *mut Object, connection: &OfConnection) {
+fn verify(api: &Api, ssl: *mut Object, connection: &ConnectionState) {
     // Refused until proven valid, whatever happens here.
     connection.refused.set(true);
     let visit = connection.visit.take();
@@ -68,8 +68,8 @@ fn is_good(api: &Api, ssl: *mut Object, encoded: &[u8]) -> bool {
     let Some(chain) = Chain::read(api, encoded).filter(|_| !session.is_null()) else {
         return false;
     };
-    let verifies = |says| chain::verifies(api, ssl, session, chain.get(), says);
-    verifies(Says::OpenSsl) && (!chain::has_callbacks(api, ssl) || verifies(Says::Program))
+    let verifies = |judge| chain::verifies(api, ssl, session, chain.get(), judge);
+    verifies(Judge::OpenSsl) && (!chain::has_callbacks(api, ssl) || verifies(Judge::Program))
 }
 
 /// Closes a connection, also for a program that goes on by writing: its output is discarded.

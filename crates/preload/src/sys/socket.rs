@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::clock;
-use crate::link::{Line, REST};
+use crate::link::{AgentLink, REST};
 
 /// First number above the standard streams, which a program may have closed.
 const FIRST: c_int = 3;
@@ -20,7 +20,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Connects to the agent, if it accepts at once, for at most `patience`.
-    pub(crate) fn connect(path: &CStr, patience: Duration) -> Option<Self> {
+    pub(crate) fn connect(path: &CStr, timeout: Duration) -> Option<Self> {
         if is_resting() {
             return None;
         }
@@ -34,12 +34,12 @@ impl Socket {
         for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
             *place = libc::c_char::from_ne_bytes([*byte]);
         }
-        let socket = Self { fd: socket()?, end: Instant::now() + patience };
+        let socket = Self { fd: socket()?, end: Instant::now() + timeout };
         let length = libc::socklen_t::try_from(size_of_val(&address)).ok()?;
         // SAFETY: the address is valid for its length.
         let done =
             unsafe { libc::connect(socket.fd.as_raw_fd(), ptr::from_ref(&address).cast(), length) };
-        (done == 0 && is_believed(socket.user()?, path)).then_some(socket)
+        (done == 0 && is_trusted(socket.user()?, path)).then_some(socket)
     }
 
     /// Returns the user who listens there.
@@ -83,7 +83,7 @@ impl Socket {
     }
 }
 
-impl Line for Socket {
+impl AgentLink for Socket {
     fn send(&mut self, mut bytes: &[u8]) -> Option<()> {
         while !bytes.is_empty() {
             self.wait(libc::POLLOUT)?;
@@ -114,7 +114,7 @@ impl Line for Socket {
 /// Returns true if a listener may be trusted: it could impersonate any server. Trusted are this
 /// user, root, and the owner of the socket's directory. In a directory that everyone may write to,
 /// such as /tmp, another user could have listened before the agent.
-fn is_believed(user: libc::uid_t, path: &CStr) -> bool {
+fn is_trusted(user: libc::uid_t, path: &CStr) -> bool {
     // SAFETY: it has no arguments.
     user == 0 || user == unsafe { libc::geteuid() } || owner_of_directory(path) == Some(user)
 }

@@ -1,4 +1,4 @@
-//! State beside OpenSSL's own objects, which goes with them.
+//! State kept beside OpenSSL's own objects, and freed with them.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_long, c_uchar, c_uint, c_void};
@@ -12,7 +12,7 @@ use crate::query::Query;
 
 /// State of a context, which threads share.
 #[derive(Default)]
-pub(super) struct OfContext {
+pub(super) struct ContextState {
     /// The program's own callback for new sessions: it must be called whatever else fails.
     original: AtomicPtr<c_void>,
     /// The cache mode that we set, so that clients' sessions are reported; 0 if the mode is the
@@ -28,7 +28,7 @@ pub(super) struct Settings {
     pub(super) left_alone: bool,
 }
 
-impl OfContext {
+impl ContextState {
     pub(super) fn settings(&self) -> Option<Settings> {
         locked(&self.settings).map(|settings| settings.clone())
     }
@@ -57,18 +57,18 @@ impl OfContext {
 
 /// True once a setting could not be recorded that may rule out sharing: all connections are left
 /// alone from then on.
-static BLIND: AtomicBool = AtomicBool::new(false);
+static SHARING_DISABLED: AtomicBool = AtomicBool::new(false);
 
-pub(super) fn go_blind() {
-    BLIND.store(true, Ordering::Release);
+pub(super) fn disable_sharing() {
+    SHARING_DISABLED.store(true, Ordering::Release);
 }
 
-pub(super) fn is_blind() -> bool {
-    BLIND.load(Ordering::Acquire)
+pub(super) fn is_sharing_disabled() -> bool {
+    SHARING_DISABLED.load(Ordering::Acquire)
 }
 
-/// Attempts at a lock. It is held for some instructions; in the child of a fork it may be held for
-/// ever.
+/// Number of attempts to lock. The lock is held for a few instructions; in the child of a fork it
+/// may be held forever.
 const TRIES: usize = 1000;
 
 fn locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
@@ -78,14 +78,14 @@ fn locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
             Err(_) => std::thread::yield_now(),
         }
     }
-    go_blind();
+    disable_sharing();
     None
 }
 
-/// State of a connection, which one thread uses at a time. A callback of the program can come in
-/// between: nothing is borrowed while one is called.
+/// State of a connection, which one thread uses at a time. A callback of the program may reenter:
+/// nothing is borrowed while one runs.
 #[derive(Default)]
-pub(super) struct OfConnection {
+pub(super) struct ConnectionState {
     /// True if the program offers its own session or certificate.
     pub(super) left_alone: Cell<bool>,
     pub(super) alpn: RefCell<Option<Vec<u8>>>,
@@ -105,7 +105,7 @@ pub(super) struct OfConnection {
     pub(super) visit: Cell<Option<Visit>>,
 }
 
-/// State that the first ticket of a connection is left with.
+/// Data with which the first ticket of a connection is left.
 pub(super) struct Visit {
     pub(super) query: Query,
     pub(super) opened: String,
@@ -119,7 +119,7 @@ pub(super) struct Visit {
 }
 
 /// Indices under which OpenSSL keeps our data.
-struct Places {
+struct Indices {
     connection: c_int,
     context: c_int,
     session: c_int,
@@ -130,24 +130,29 @@ const CLASS_SSL: c_int = 0;
 const CLASS_SSL_CTX: c_int = 1;
 const CLASS_SSL_SESSION: c_int = 2;
 
-fn places(api: &Api) -> Option<&'static Places> {
-    static PLACES: Published<Option<Places>> = Published::nothing();
-    let new = |class, dup: Dup, free: Option<Free>| {
-        let (none, zero) = (ptr::null_mut(), 0);
-        // SAFETY: the callbacks have the signatures of CRYPTO_EX_dup and _free, and this library is
-        // never unloaded.
-        let place =
-            unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup), free) };
-        (place > 0).then_some(place)
-    };
-    let all = PLACES.get_or(|| {
-        Some(Places {
-            connection: new(CLASS_SSL, dup_left_alone, Some(drop_of::<OfConnection>))?,
-            context: new(CLASS_SSL_CTX, dup_as_none, Some(drop_of::<OfContext>))?,
-            session: new(CLASS_SSL_SESSION, dup_as_none, None)?,
+fn indices(api: &Api) -> Option<&'static Indices> {
+    static INDICES: Published<Option<Indices>> = Published::nothing();
+    let all = INDICES.get_or(|| {
+        Some(Indices {
+            connection: new_index(
+                api,
+                CLASS_SSL,
+                dup_left_alone,
+                Some(drop_state::<ConnectionState>),
+            )?,
+            context: new_index(api, CLASS_SSL_CTX, dup_as_none, Some(drop_state::<ContextState>))?,
+            session: new_index(api, CLASS_SSL_SESSION, dup_as_none, None)?,
         })
     });
     all.as_ref()
+}
+
+fn new_index(api: &Api, class: c_int, dup: Dup, free: Option<Free>) -> Option<c_int> {
+    let (none, zero) = (ptr::null_mut(), 0);
+    // SAFETY: the callbacks have the signatures of CRYPTO_EX_dup and _free, and this library is
+    // never unloaded.
+    let index = unsafe { (api.CRYPTO_get_ex_new_index)(class, zero, none, none, Some(dup), free) };
+    (index > 0).then_some(index)
 }
 
 /// Marks a copy of a connection (SSL_dup), which has the callbacks of the first, as left alone.
@@ -161,7 +166,7 @@ unsafe extern "C" fn dup_left_alone(
 ) -> c_int {
     // SAFETY: OpenSSL's slot for the copy's data, which holds the original's.
     if let Some(ours) = unsafe { ours.as_mut() }.filter(|ours| !ours.is_null()) {
-        let copy = OfConnection { left_alone: Cell::new(true), ..OfConnection::default() };
+        let copy = ConnectionState { left_alone: Cell::new(true), ..ConnectionState::default() };
         *ours = Box::into_raw(Box::new(copy)).cast();
     }
     1
@@ -184,7 +189,7 @@ unsafe extern "C" fn dup_as_none(
     1
 }
 
-unsafe extern "C" fn drop_of<T>(
+unsafe extern "C" fn drop_state<T>(
     _: *mut Object,
     ours: *mut c_void,
     _: *mut Object,
@@ -198,24 +203,24 @@ unsafe extern "C" fn drop_of<T>(
     }
 }
 
-/// Returns the state of a connection, if there is any.
-pub(super) fn known(api: &Api, ssl: *const Object) -> Option<&'static OfConnection> {
-    let place = places(api)?.connection;
+/// Returns the state of a connection, if it has any.
+pub(super) fn known(api: &Api, ssl: *const Object) -> Option<&'static ConnectionState> {
+    let index = indices(api)?.connection;
     // SAFETY: the caller's connection, which outlives the call that uses this reference, and which
     // no other thread uses meanwhile (openssl-threads(7)).
-    unsafe { (api.SSL_get_ex_data)(ssl, place).cast::<OfConnection>().as_ref() }
+    unsafe { (api.SSL_get_ex_data)(ssl, index).cast::<ConnectionState>().as_ref() }
 }
 
 /// Returns the state of a connection; creates it if there is none.
-pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static OfConnection> {
+pub(super) fn connection(api: &Api, ssl: *mut Object) -> Option<&'static ConnectionState> {
     if let Some(found) = known(api, ssl) {
         return Some(found);
     }
-    let place = places(api)?.connection;
-    let fresh = Box::into_raw(Box::<OfConnection>::default());
+    let index = indices(api)?.connection;
+    let fresh = Box::into_raw(Box::<ConnectionState>::default());
     // SAFETY: as above; a rejected box is freed here, a stored one with the connection.
     unsafe {
-        if (api.SSL_set_ex_data)(ssl, place, fresh.cast()) != 1 {
+        if (api.SSL_set_ex_data)(ssl, index, fresh.cast()) != 1 {
             drop(Box::from_raw(fresh));
             return None;
         }
@@ -230,11 +235,11 @@ pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
     if context(api, ctx).is_some() {
         return Some(());
     }
-    let place = places(api)?.context;
-    let fresh = Box::into_raw(Box::<OfContext>::default());
+    let index = indices(api)?.context;
+    let fresh = Box::into_raw(Box::<ContextState>::default());
     // SAFETY: the caller's context; a rejected box is freed here, a stored one with the context.
     unsafe {
-        if (api.SSL_CTX_set_ex_data)(ctx, place, fresh.cast()) != 1 {
+        if (api.SSL_CTX_set_ex_data)(ctx, index, fresh.cast()) != 1 {
             drop(Box::from_raw(fresh));
             return None;
         }
@@ -243,11 +248,11 @@ pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
 }
 
 /// Returns the state of a context.
-pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static OfContext> {
-    let place = places(api)?.context;
+pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static ContextState> {
+    let index = indices(api)?.context;
     // SAFETY: the caller's context, which outlives the call that uses this reference; the state's
     // own lock serves threads.
-    unsafe { (api.SSL_CTX_get_ex_data)(ctx, place).cast::<OfContext>().as_ref() }
+    unsafe { (api.SSL_CTX_get_ex_data)(ctx, index).cast::<ContextState>().as_ref() }
 }
 
 /// Records a setting of a context, unless it is left alone anyway.
@@ -267,10 +272,10 @@ pub(super) fn mark_spent(api: &Api, session: *mut Object) -> Option<()> {
 }
 
 fn mark(api: &Api, session: *mut Object, number: usize) -> Option<()> {
-    let place = places(api)?.session;
+    let index = indices(api)?.session;
     // SAFETY: the caller's session; a number is stored, not a pointer.
     let done = unsafe {
-        (api.SSL_SESSION_set_ex_data)(session, place, ptr::without_provenance_mut(number))
+        (api.SSL_SESSION_set_ex_data)(session, index, ptr::without_provenance_mut(number))
     };
     (done == 1).then_some(())
 }
@@ -294,7 +299,7 @@ pub(super) fn outdate(api: &Api, session: *mut Object) -> c_long {
 }
 
 /// Returns a session to the program.
-pub(super) fn unmark(api: &Api, session: *mut Object, made: c_long) {
+pub(super) fn restore(api: &Api, session: *mut Object, made: c_long) {
     // SAFETY: the caller's session.
     unsafe { (api.SSL_SESSION_set_time)(session, made) };
     let _ = mark(api, session, 0);
@@ -302,11 +307,11 @@ pub(super) fn unmark(api: &Api, session: *mut Object, made: c_long) {
 
 pub(super) fn is_spent(api: &Api, session: *const Object) -> bool {
     // SAFETY: the caller's session.
-    let is_marked = |places: &Places| unsafe {
-        (api.SSL_SESSION_get_ex_data)(session, places.session).addr() == SPENT
-    };
-    // SAFETY: as above.
-    places(api).is_some_and(is_marked) || unsafe { (api.SSL_SESSION_get_time)(session) } == LONG_AGO
+    unsafe {
+        indices(api).is_some_and(|indices| {
+            (api.SSL_SESSION_get_ex_data)(session, indices.session).addr() == SPENT
+        }) || (api.SSL_SESSION_get_time)(session) == LONG_AGO
+    }
 }
 
 /// Copies a caller's bytes.

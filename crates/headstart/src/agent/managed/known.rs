@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use headstart_net::{Context, Sleepless};
+use headstart_net::{BootClock, Context};
 use headstart_sessions::{Counts, SessionStore, Sharing};
 
 /// State of the agent about all connections that it spoke TLS on, for as long as it runs; reloads
@@ -10,12 +10,12 @@ use headstart_sessions::{Counts, SessionStore, Sharing};
 pub(in crate::agent) struct Known {
     store: Mutex<SessionStore>,
     /// Sessions end while a laptop sleeps, too.
-    clock: Sleepless,
+    clock: BootClock,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { store: Mutex::default(), clock: Sleepless::start() }
+        Self { store: Mutex::default(), clock: BootClock::start() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use headstart_net::upstream::UpstreamEvent;
 use headstart_net::{
-    Carrier, ClientEvent, ClientStream, Context, NotUsed, Report, Target, TlsStream, What,
+    Carrier, ClientEvent, ClientStream, Context, NotUsed, OpeningEvent, Report, Target, TlsStream,
 };
 use headstart_sessions::{Taken, TicketsWanted};
 use headstart_tls::{ClientContext, EarlyData, Facts, Session, TicketRequest};
@@ -252,34 +252,35 @@ async fn write_early(
 /// Returns true if no byte of TLS has left: no datagram, no data in a SYN, and TCP was never
 /// connected.
 fn is_untouched(report: &Report) -> bool {
-    let is_silent = |what: &What| match what {
+    let is_silent = |what: &OpeningEvent| match what {
         // Its place is taken by data in the SYN.
-        What::NotUsed(reason) => *reason != NotUsed::FastOpen,
-        What::Resolved(_)
-        | What::Offered
-        | What::Syn(_)
-        | What::FastOpenNotUsed(_)
-        | What::Transport(ClientEvent::Plain(_)) => true,
-        What::Upstream(event) => {
+        OpeningEvent::NotUsed(reason) => *reason != NotUsed::FastOpen,
+        OpeningEvent::Resolved(_)
+        | OpeningEvent::Offered
+        | OpeningEvent::Syn(_)
+        | OpeningEvent::FastOpenNotUsed(_)
+        | OpeningEvent::Transport(ClientEvent::Plain(_)) => true,
+        OpeningEvent::Upstream(event) => {
             matches!(event, UpstreamEvent::Connected | UpstreamEvent::FellBack(_))
         }
-        What::FastOpen(_) | What::Transport(_) => false,
+        OpeningEvent::FastOpen(_) | OpeningEvent::Transport(_) => false,
     };
-    report.address.is_none() && report.timeline.iter().all(|moment| is_silent(&moment.what))
+    report.address.is_none() && report.timeline.iter().all(|moment| is_silent(&moment.event))
 }
 
 impl Ledger {
     /// Costs of an opening that began `begun` after the request, with the handshake done now.
     fn new(report: Option<&Report>, begun: Duration, tls: Duration) -> Self {
-        let resolved = moment(report, |what| matches!(what, What::Resolved(_)));
+        let resolved = moment(report, |what| matches!(what, OpeningEvent::Resolved(_)));
         let connected = moment(report, |what| {
             matches!(
                 what,
-                What::Transport(ClientEvent::TcpConnected)
-                    | What::Upstream(UpstreamEvent::Connected)
+                OpeningEvent::Transport(ClientEvent::TcpConnected)
+                    | OpeningEvent::Upstream(UpstreamEvent::Connected)
             )
         });
-        let granted = moment(report, |what| matches!(what, What::Upstream(UpstreamEvent::Granted)));
+        let granted =
+            moment(report, |what| matches!(what, OpeningEvent::Upstream(UpstreamEvent::Granted)));
         Self {
             lookup: resolved.map(|at| begun + at),
             tcp: connected.map(|at| begun + at),
@@ -291,8 +292,8 @@ impl Ledger {
 }
 
 /// When the first such thing happened, since the connection was asked for.
-fn moment(report: Option<&Report>, is: fn(&What) -> bool) -> Option<Duration> {
-    report?.timeline.iter().find(|moment| is(&moment.what)).map(|moment| moment.at)
+fn moment(report: Option<&Report>, is: fn(&OpeningEvent) -> bool) -> Option<Duration> {
+    report?.timeline.iter().find(|moment| is(&moment.event)).map(|moment| moment.at)
 }
 
 impl std::fmt::Display for Ledger {
@@ -321,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    fn report(what: &[What]) -> Report {
+    fn report(what: &[OpeningEvent]) -> Report {
         let at = Duration::from_millis(5);
         Report {
             opened_by: Carrier::Tcp,
@@ -331,25 +332,27 @@ mod tests {
             address: None,
             rtt: None,
             network: None,
-            timeline: what.iter().map(|what| Moment { at, what: *what }).collect(),
+            timeline: what.iter().map(|what| Moment { at, event: *what }).collect(),
         }
     }
 
     #[test]
     fn a_ticket_is_unseen_as_long_as_no_byte_of_tls_has_left() {
         let address = "192.0.2.1:443".parse().unwrap();
-        let syn = [What::Resolved(1), What::Syn(address)];
+        let syn = [OpeningEvent::Resolved(1), OpeningEvent::Syn(address)];
         assert!(is_untouched(&report(&[])) && is_untouched(&report(&syn)));
         assert!(!is_untouched(&Report { address: Some(address), ..report(&syn) }), "connected");
-        let flight = What::Transport(ClientEvent::FlightSent { seq: 0, offset: 0, bytes: 300 });
-        assert!(!is_untouched(&report(&[What::Resolved(1), flight])));
-        assert!(is_untouched(&report(&[What::NotUsed(NotUsed::NotAdvertised)])));
-        assert!(!is_untouched(&report(&[What::NotUsed(NotUsed::FastOpen)])));
+        let flight =
+            OpeningEvent::Transport(ClientEvent::FlightSent { seq: 0, offset: 0, bytes: 300 });
+        assert!(!is_untouched(&report(&[OpeningEvent::Resolved(1), flight])));
+        assert!(is_untouched(&report(&[OpeningEvent::NotUsed(NotUsed::NotAdvertised)])));
+        assert!(!is_untouched(&report(&[OpeningEvent::NotUsed(NotUsed::FastOpen)])));
     }
 
     #[test]
     fn a_ledger_counts_from_the_request() {
-        let timeline = [What::Resolved(1), What::Transport(ClientEvent::TcpConnected)];
+        let timeline =
+            [OpeningEvent::Resolved(1), OpeningEvent::Transport(ClientEvent::TcpConnected)];
         let ms = Duration::from_millis;
         let ledger = Ledger::new(Some(&report(&timeline)), ms(2), ms(9));
         let expected =

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use headstart_net::{Moved, RelayLimits, ServerStream, TlsHandle};
+use headstart_net::{ByteCounts, RelayLimits, ServerStream, TlsHandle};
 use tokio::time::Instant;
 
 use super::body::Pending;
@@ -76,7 +76,7 @@ pub(super) struct Life {
     clock: Clock,
     look_at: Instant,
     /// Bytes that were reported.
-    reported: Moved,
+    reported: ByteCounts,
     counted: AtomicBool,
 }
 
@@ -95,7 +95,7 @@ impl Life {
             handshake_until: begun + handshake.min(HANDSHAKE_MAX),
             clock: Clock::new(begun, limits),
             look_at: begun,
-            reported: Moved::default(),
+            reported: ByteCounts::default(),
             counted: AtomicBool::new(false),
         }
     }
@@ -145,7 +145,7 @@ impl Life {
 
     /// Adds the bytes since the last report to the metrics.
     pub(super) fn report(&mut self) {
-        let moved = self.tls.moved();
+        let moved = self.tls.byte_counts();
         metrics::relayed(Direction::ToServer, moved.read - self.reported.read);
         metrics::relayed(Direction::ToClient, moved.written - self.reported.written);
         self.reported = moved;

@@ -17,10 +17,10 @@ use super::{Opening, now};
 use crate::advert::Advert;
 use crate::connector::kernel::SYN_DATA_MAX;
 use crate::connector::offer::Offer;
-use crate::connector::report::{FastOpenNotUsed, NotUsed, What};
+use crate::connector::report::{FastOpenNotUsed, NotUsed, OpeningEvent};
 use crate::connector::{OpeningPolicy, Target};
 use crate::path::{PathKey, SynAdvice};
-use crate::race::{Attempt, Outcome, Won};
+use crate::race::{Outcome, RaceWinner};
 
 /// State of an opening concerning data in its SYN.
 pub(super) struct SynData {
@@ -29,7 +29,7 @@ pub(super) struct SynData {
     /// True if the application writes before TCP is connected.
     speaks_first: bool,
     /// Route, once the server is known to accept cookies.
-    way: Option<Way>,
+    route: Option<Route>,
     /// Time and network of the context's last visit to this host.
     last: Visited,
     /// Addresses without a route.
@@ -40,7 +40,7 @@ pub(super) struct SynData {
 
 /// A route and its address.
 #[derive(Clone, Copy)]
-struct Way {
+struct Route {
     key: PathKey,
     network: Network,
 }
@@ -63,7 +63,7 @@ impl SynData {
             core,
             context: target.context.clone(),
             speaks_first: target.speaks_first,
-            way: None,
+            route: None,
             last: Visited::Never,
             unreachable: Vec::new(),
             sent: None,
@@ -91,10 +91,10 @@ impl Opening {
             self.send_syn(flight);
             progress = true;
         }
-        if let (true, Some(way)) = (self.syn.core.poll_beside(), self.syn.way)
+        if let (true, Some(route)) = (self.syn.core.poll_beside(), self.syn.route)
             && let Some(race) = &mut self.race
         {
-            race.again(way.key.edge);
+            race.try_beside(route.key.edge);
             progress = true;
         }
         self.note_syn_events();
@@ -105,20 +105,20 @@ impl Opening {
     }
 
     /// Determines the outcome of the data, now that `won` is connected.
-    pub(super) fn handle_syn_connected(&mut self, won: &Won) {
+    pub(super) fn handle_syn_connected(&mut self, won: &RaceWinner) {
         self.notice_failure();
-        let Some(way) = self.syn.way else { return };
-        if won.addr == way.key.edge {
-            self.report.network = Some(way.network);
-            self.note_arrival(way.network);
+        let Some(route) = self.syn.route else { return };
+        if won.addr == route.key.edge {
+            self.report.network = Some(route.network);
+            self.note_arrival(route.network);
         }
         let Some(sent) = self.syn.sent else {
-            if won.addr == way.key.edge {
-                self.shared.paths.record_rtt(way.key, won.connected - won.started);
+            if won.addr == route.key.edge {
+                self.shared.paths.record_rtt(route.key, won.connected - won.started);
             }
             return;
         };
-        let winner = self.winner(sent, way, won);
+        let winner = self.winner(sent, route, won);
         if let Winner::Syn { accepted } = winner {
             self.client.handle_syn_data(sent.bytes);
             self.learn_answer(accepted);
@@ -127,8 +127,8 @@ impl Opening {
         self.note_syn_events();
         // The time until the SYN-ACK of a bare second SYN is not a round trip.
         let doubtful = verdict == Some(Verdict::Lost) && won.number == sent.attempt;
-        if won.addr == way.key.edge && !doubtful {
-            self.shared.paths.record_rtt(way.key, won.connected - won.started);
+        if won.addr == route.key.edge && !doubtful {
+            self.shared.paths.record_rtt(route.key, won.connected - won.started);
         }
         match verdict {
             Some(Verdict::Accepted) => {}
@@ -137,7 +137,7 @@ impl Opening {
             None => self.set_fast_open_not_used(FastOpenNotUsed::Overtaken),
         }
         if let Some(verdict) = verdict {
-            self.shared.paths.record_syn(self.syn.context.uid, way.key, verdict, now());
+            self.shared.paths.record_syn(self.syn.context.uid, route.key, verdict, now());
             count(verdict);
         }
     }
@@ -148,12 +148,12 @@ impl Opening {
         cookies.jar().arrive(&visit, cookies.now());
     }
 
-    fn winner(&self, sent: Sent, way: Way, won: &Won) -> Winner {
+    fn winner(&self, sent: Sent, route: Route, won: &RaceWinner) -> Winner {
         if won.number == sent.attempt {
             // If the kernel cannot tell, the data count as not accepted: nothing is claimed.
             let accepted = self.shared.cookies.kernel().was_accepted(&won.stream);
             Winner::Syn { accepted: accepted.unwrap_or(false) }
-        } else if won.addr == way.key.edge {
+        } else if won.addr == route.key.edge {
             Winner::SameAddress
         } else {
             Winner::Elsewhere { took: won.connected - won.started }
@@ -174,8 +174,8 @@ impl Opening {
             return false;
         }
         let Some(race) = &self.race else { return false };
-        let is_alive = |tried: &Attempt| !matches!(tried.outcome, Outcome::Failed(_));
-        let left = race.attempts().iter().any(is_alive);
+        let mut attempts = race.attempts().iter();
+        let left = attempts.any(|attempt| !matches!(attempt.outcome, Outcome::Failed(_)));
         let Some(first) = race.first() else { return false };
         match self.offer.at(first) {
             Some(advert) => return self.on_advert(first, advert, left),
@@ -198,7 +198,7 @@ impl Opening {
                     self.syn.core.offer(self.clock.now(), rtt);
                     return false;
                 }
-                Err(FastOpenNotUsed::NoRoute) if self.put_off(first) => return true,
+                Err(FastOpenNotUsed::NoRoute) if self.defer_if_unreachable(first) => return true,
                 // Addresses of the other family may still arrive.
                 Err(FastOpenNotUsed::NoRoute) if self.lookup.is_some() => return false,
                 Err(reason) => reason,
@@ -210,7 +210,7 @@ impl Opening {
 
     /// Moves `first` to the end if it has no route, as IPv6 addresses on many networks. Returns
     /// true if another address is first now.
-    fn put_off(&mut self, first: SocketAddr) -> bool {
+    fn defer_if_unreachable(&mut self, first: SocketAddr) -> bool {
         let (Some(race), unreachable) = (&mut self.race, &self.syn.unreachable) else {
             return false;
         };
@@ -255,7 +255,7 @@ impl Opening {
             FastOpenNotUsed::NoRoute
         })?;
         let key = PathKey { local: network.local, edge: first };
-        self.syn.way = Some(Way { key, network });
+        self.syn.route = Some(Route { key, network });
         let visit = Visit { host: &self.name, context: &self.syn.context, network };
         self.syn.last = cookies.jar().visit(&visit, cookies.now());
         match self.shared.paths.advise_syn(self.syn.context.uid, key, now()) {
@@ -268,14 +268,14 @@ impl Opening {
 
     /// Sends the SYN with the complete flight, if there is a cookie.
     fn send_syn(&mut self, flight: Flight) {
-        let Some(way) = self.syn.way else { return self.syn.core.give_up() };
-        let (stream, bytes) = match self.connect_with(flight, way) {
+        let Some(route) = self.syn.route else { return self.syn.core.give_up() };
+        let (stream, bytes) = match self.connect_with(flight, route) {
             Ok(opened) => opened,
             Err(reason) => return self.refuse_syn(reason),
         };
         let Some(race) = &mut self.race else { return self.syn.core.give_up() };
-        let attempt = race.start(way.key.edge, established(stream));
-        self.note(What::Syn(way.key.edge));
+        let attempt = race.start(route.key.edge, established(stream));
+        self.note(OpeningEvent::Syn(route.key.edge));
         if bytes == 0 {
             // The kernel sent it without data: an ordinary connection.
             return self.refuse_syn(FastOpenNotUsed::System);
@@ -288,19 +288,19 @@ impl Opening {
     fn connect_with(
         &self,
         flight: Flight,
-        way: Way,
+        route: Route,
     ) -> Result<(TcpStream, usize), FastOpenNotUsed> {
-        let visit = Visit { host: &self.name, context: &self.syn.context, network: way.network };
+        let visit = Visit { host: &self.name, context: &self.syn.context, network: route.network };
         let cookies = &self.shared.cookies;
         let cookie = cookies.spend(&visit, flight.ticket_cookie, self.syn.last)?;
         // Checked last: probing a path takes a cookie.
-        if let Err(reason) = self.shared.paths.begin_syn(self.syn.context.uid, way.key, now())
+        if let Err(reason) = self.shared.paths.begin_syn(self.syn.context.uid, route.key, now())
             && !self.asks_for_syn_data()
         {
             return Err(FastOpenNotUsed::Path(reason));
         }
         let data = self.client.stream().get(..flight.bytes).unwrap_or_default();
-        cookies.kernel().connect(way.key.edge, &cookie, data).map_err(|error| {
+        cookies.kernel().connect(route.key.edge, &cookie, data).map_err(|error| {
             tracing::debug!(%error, "no SYN with data");
             cookies.on_error(&error, cookies.now());
             FastOpenNotUsed::System
@@ -324,8 +324,8 @@ impl Opening {
             return false;
         };
         let deadline = self.clock.to_tokio(deadline);
-        let new = || Box::pin(tokio::time::sleep_until(deadline));
-        let timer = self.syn.timer.get_or_insert_with(new);
+        let timer = &mut self.syn.timer;
+        let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if timer.deadline() != deadline {
             timer.as_mut().reset(deadline);
         }
@@ -348,7 +348,7 @@ impl Opening {
                 FastOpenEvent::NotFast(reason) => {
                     self.set_fast_open_not_used(FastOpenNotUsed::Flight(reason));
                 }
-                event => self.note(What::FastOpen(event)),
+                event => self.note(OpeningEvent::FastOpen(event)),
             }
         }
     }
@@ -358,7 +358,7 @@ impl Opening {
         let telling = self.asks_for_syn_data() || self.shared.paths.expects_syn_offer(&self.name);
         if telling && self.report.fast_open_not_used.is_none() {
             self.report.fast_open_not_used = Some(reason);
-            self.note(What::FastOpenNotUsed(reason));
+            self.note(OpeningEvent::FastOpenNotUsed(reason));
         }
     }
 

@@ -27,8 +27,8 @@ fn rotated(owner: &str, [https, v4, v6]: [&str; 3]) -> Zone {
 
 /// Returns the outcome expected: record and address must belong to the same host, the edge.
 fn rotated_outcome(addresses: [&str; 2], offered: bool) -> Outcome {
-    let is_edge = |address: &&str| offered && [EDGE4, EDGE6].contains(address);
-    let edge: Vec<_> = addresses.iter().copied().filter(is_edge).map(|a| at(a, 443)).collect();
+    let edge = addresses.into_iter().filter(|address| offered && [EDGE4, EDGE6].contains(address));
+    let edge: Vec<_> = edge.map(|address| at(address, 443)).collect();
     found(&addresses, (!edge.is_empty()).then_some(("cdn-a.example", &edge)))
 }
 

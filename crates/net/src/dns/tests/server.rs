@@ -139,10 +139,6 @@ impl Zone {
 
     /// Returns the records of `kind`, behind the CNAME records that lead to them.
     pub(super) fn chain(&self, owner: &Name, kind: RecordType) -> Vec<Record> {
-        let at = |owner: &Name, kind| {
-            let is = |record: &&Record| record.name == *owner && record.record_type() == kind;
-            self.records.iter().filter(is).cloned().collect::<Vec<_>>()
-        };
         let mut answers = Vec::new();
         let mut owner = owner.clone();
         if let Some(target) = self.rotated.get(&(owner.clone(), kind)) {
@@ -154,15 +150,23 @@ impl Zone {
             ));
         }
         for _ in 0..3 {
-            let alias = at(&owner, RecordType::CNAME);
+            let alias = self.records_at(&owner, RecordType::CNAME);
             let Some(RData::CNAME(target)) = alias.first().map(|record| &record.data) else {
                 break;
             };
             owner = target.0.clone();
             answers.extend(alias);
         }
-        answers.extend(at(&owner, kind));
+        answers.extend(self.records_at(&owner, kind));
         answers
+    }
+
+    fn records_at(&self, owner: &Name, kind: RecordType) -> Vec<Record> {
+        let records = self.records.iter();
+        records
+            .filter(|record| record.name == *owner && record.record_type() == kind)
+            .cloned()
+            .collect()
     }
 
     pub(super) fn expiring_at_once(mut self) -> Self {

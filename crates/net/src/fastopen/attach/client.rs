@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::error::AttachError;
 use super::load::Loaded;
 use super::mounts;
-use super::place::Place;
+use super::pin_dir::PinDir;
 use super::{PIN_DIR, SHARED, at_path};
 use crate::fastopen::layout::{CLIENT_COUNTS, CLIENT_STATS};
 use crate::fastopen::server::{open, read_counts};
@@ -61,19 +61,19 @@ pub struct ClientStatus {
 pub fn attach_client(options: &ClientOptions) -> Result<ClientStatus, AttachError> {
     check_sysctl(CLIENT_BIT)?;
     let cgroup = Cgroup::open(options.cgroup.clone())?;
-    let place = Place::make(&options.dir, SIDE)?;
-    match attached_to(&place)? {
-        Some(id) if id == cgroup.id => return status(&place, id),
+    let pins = PinDir::make(&options.dir, SIDE)?;
+    match attached_to(&pins)? {
+        Some(id) if id == cgroup.id => return status(&pins, id),
         // The cgroup's directory is gone, and so are the links.
         Some(0) | None => {}
         Some(_) => return Err(AttachError::OtherCgroup),
     }
-    place.clear()?;
-    match install(&place, &cgroup) {
-        Ok(()) => status(&place, cgroup.id),
+    pins.clear()?;
+    match install(&pins, &cgroup) {
+        Ok(()) => status(&pins, cgroup.id),
         Err(error) => {
             // The first error says more than one from the cleanup.
-            let _ = place.dissolve();
+            let _ = pins.dissolve();
             Err(error)
         }
     }
@@ -84,11 +84,11 @@ pub fn attach_client(options: &ClientOptions) -> Result<ClientStatus, AttachErro
 /// # Errors
 /// Errors of the system.
 pub fn detach_client(dir: &Path) -> Result<bool, AttachError> {
-    let Some(place) = Place::find(dir, SIDE)? else { return Ok(false) };
-    let was_attached = !place.names()?.is_empty();
+    let Some(pins) = PinDir::find(dir, SIDE)? else { return Ok(false) };
+    let was_attached = !pins.names()?.is_empty();
     // The other programs are unused once this is gone.
-    place.remove(SET)?;
-    place.dissolve()?;
+    pins.remove(SET)?;
+    pins.dissolve()?;
     Ok(was_attached)
 }
 
@@ -97,36 +97,36 @@ pub fn detach_client(dir: &Path) -> Result<bool, AttachError> {
 /// # Errors
 /// Errors of the system: reading the status needs the rights of the user who attached.
 pub fn client_status(dir: &Path) -> Result<Option<ClientStatus>, AttachError> {
-    let Some(place) = Place::find(dir, SIDE)? else { return Ok(None) };
-    attached_to(&place)?.map(|id| status(&place, id)).transpose()
+    let Some(pins) = PinDir::find(dir, SIDE)? else { return Ok(None) };
+    attached_to(&pins)?.map(|id| status(&pins, id)).transpose()
 }
 
-fn install(place: &Place, cgroup: &Cgroup) -> Result<(), AttachError> {
+fn install(pins: &PinDir, cgroup: &Cgroup) -> Result<(), AttachError> {
     let mut loaded = Loaded::client()?;
-    loaded.pin_map(CLIENT_STATS, place)?;
-    place.give(CLIENT_STATS, None, SHARED)?;
+    loaded.pin_map(CLIENT_STATS, pins)?;
+    pins.give(CLIENT_STATS, None, SHARED)?;
     let sock_ops = loaded.sock_ops("fop_sockops")?;
     let get = loaded.sock_opt("fop_getsockopt")?;
     let set = loaded.sock_opt("fop_setsockopt")?;
-    cgroup.link(&sock_ops, Hook::SockOps, SOCK_OPS, place)?;
-    cgroup.link(&get, Hook::GetSockOpt, GET, place)?;
-    cgroup.link(&set, Hook::SetSockOpt, SET, place)
+    cgroup.link(&sock_ops, Hook::SockOps, SOCK_OPS, pins)?;
+    cgroup.link(&get, Hook::GetSockOpt, GET, pins)?;
+    cgroup.link(&set, Hook::SetSockOpt, SET, pins)
 }
 
 /// Returns the cgroup that all three programs are attached to.
-fn attached_to(place: &Place) -> Result<Option<u64>, AttachError> {
-    if !LINKS.iter().all(|link| place.has(link)) {
+fn attached_to(pins: &PinDir) -> Result<Option<u64>, AttachError> {
+    if !LINKS.iter().all(|link| pins.has(link)) {
         return Ok(None);
     }
-    let path = place.path(SET);
+    let path = pins.path(SET);
     match sys::link_target(&path).map_err(at_path("opening", &path))? {
         Target::Cgroup(id) => Ok(Some(id)),
         Target::Interface(_) | Target::Other => Ok(None),
     }
 }
 
-fn status(place: &Place, cgroup: u64) -> Result<ClientStatus, AttachError> {
-    let stats = open(place.path(CLIENT_STATS), Access::Read)?;
+fn status(pins: &PinDir, cgroup: u64) -> Result<ClientStatus, AttachError> {
+    let stats = open(pins.path(CLIENT_STATS), Access::Read)?;
     let counts =
         read_counts(&stats, CLIENT_COUNTS).map_err(Unavailable::system("reading counters"))?;
     let [sent, no_room, no_data] = counts[..] else { return Err(Unavailable::Layout.into()) };
@@ -155,11 +155,11 @@ impl Cgroup {
         program: &OwnedFd,
         hook: Hook,
         name: &str,
-        place: &Place,
+        pins: &PinDir,
     ) -> Result<(), AttachError> {
         let directory: BorrowedFd<'_> = self.directory.as_fd();
         let link = sys::link_to_cgroup(program.as_fd(), directory, hook)
             .map_err(AttachError::system("attaching to the cgroup"))?;
-        place.pin(link.as_fd(), name)
+        pins.pin(link.as_fd(), name)
     }
 }

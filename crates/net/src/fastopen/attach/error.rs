@@ -22,7 +22,7 @@ pub enum AttachError {
         /// The oldest kernel that accepts it.
         needs: &'static str,
         /// The kernel's message; for the verifier, the end of its log.
-        said: String,
+        message: String,
     },
     /// No interface has this name in this network namespace.
     NoInterface(String),
@@ -115,7 +115,7 @@ impl fmt::Display for AttachError {
             Self::NoBpfFs(dir) => write!(f, "{} is not in a BPF file system", dir.display()),
             Self::NoCgroup2 => f.write_str("no cgroup2 hierarchy is mounted"),
             Self::NotCgroup2(dir) => write!(f, "{} is not a cgroup of version 2", dir.display()),
-            Self::Refused { said, .. } => write!(f, "the kernel refused the program: {said}"),
+            Self::Refused { message, .. } => write!(f, "the kernel refused the program: {message}"),
             Self::NoInterface(name) => write!(f, "there is no interface '{name}' here"),
             Self::InterfaceKind { name, kind } => {
                 write!(
@@ -125,7 +125,7 @@ impl fmt::Display for AttachError {
             }
             Self::OtherPort(port) => write!(f, "the program is attached for port {port}"),
             Self::OtherCgroup => f.write_str("the programs are attached to another cgroup"),
-            Self::Tc(said) => write!(f, "tc: {said}"),
+            Self::Tc(message) => write!(f, "tc: {message}"),
             Self::System { what, source } => write!(f, "{what}: {source}"),
         }
     }

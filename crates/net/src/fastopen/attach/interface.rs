@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::at_path;
 use super::error::AttachError;
-use super::place::Place;
+use super::pin_dir::PinDir;
 use crate::sys::{self, Program, Target};
 
 /// Pins of the program in its two forms, for packets with and without an Ethernet header. The first is
@@ -36,14 +36,14 @@ const TC_COMMANDS: [&str; 3] = ["tc", "/usr/sbin/tc", "/sbin/tc"];
 
 /// Mechanism that attaches a program to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum AttachMethod {
     /// A TCX link (Linux 6.6): other programs cannot remove it by accident.
     Tcx,
     /// A clsact filter.
     Filter,
 }
 
-impl How {
+impl AttachMethod {
     /// Returns a short stable name, for scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -60,7 +60,7 @@ pub struct AttachedInterface {
     /// Name.
     pub name: String,
     /// Mechanism.
-    pub how: How,
+    pub method: AttachMethod,
     /// True if the interface is still the same; false if the link ended with it.
     pub is_live: bool,
 }
@@ -87,25 +87,23 @@ impl Interface {
     }
 
     /// Attaches the pinned program; does nothing if it is attached.
-    pub(super) fn attach(&self, place: &Place) -> Result<(), AttachError> {
+    pub(super) fn attach(&self, pins: &PinDir) -> Result<(), AttachError> {
         let pin = pin_name(LINK, &self.name);
-        if place.has(&pin) {
-            let path = place.path(&pin);
+        if pins.has(&pin) {
+            let path = pins.path(&pin);
             let target = sys::link_target(&path).map_err(at_path("opening", &path))?;
             if target == Target::Interface(self.index) {
                 return Ok(());
             }
             // Left by an interface of this name that is gone.
-            place.remove(&pin)?;
+            pins.remove(&pin)?;
         }
-        let path = place.path(self.program);
+        let path = pins.path(self.program);
         let program = Program::open(&path).map_err(at_path("opening", &path))?;
         match sys::link_to_interface(program.as_fd(), self.index) {
-            Ok(link) => place.pin(link.as_fd(), &pin),
+            Ok(link) => pins.pin(link.as_fd(), &pin),
             // The kernel does not know the hook.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                self.filter(&program, place)
-            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.filter(&program, pins),
             Err(error) => {
                 let what = format!("attaching to the interface {}", self.name);
                 Err(AttachError::system(what)(error))
@@ -114,14 +112,14 @@ impl Interface {
     }
 
     /// Attaches a filter. The pin only marks that there is one, so it is made first.
-    fn filter(&self, program: &Program, place: &Place) -> Result<(), AttachError> {
+    fn filter(&self, program: &Program, pins: &PinDir) -> Result<(), AttachError> {
         let pin = pin_name(FILTER, &self.name);
-        if !place.has(&pin) {
-            place.pin(program.as_fd(), &pin)?;
+        if !pins.has(&pin) {
+            pins.pin(program.as_fd(), &pin)?;
         }
         // Fails if there is one already.
         let _ = tc(&["qdisc", "add", "dev", &self.name, "clsact"]);
-        let path = place.path(&pin);
+        let path = pins.path(&pin);
         let path = path.to_string_lossy();
         let filter = ["filter", "replace", "dev", &self.name, "ingress", "protocol", "all"];
         let number = ["pref", PREFERENCE, "handle", HANDLE];
@@ -131,29 +129,29 @@ impl Interface {
 }
 
 /// Returns all interfaces that were attached to.
-pub(super) fn attached(place: &Place) -> Result<Vec<AttachedInterface>, AttachError> {
+pub(super) fn attached(pins: &PinDir) -> Result<Vec<AttachedInterface>, AttachError> {
     let socket = any_socket()?;
     let mut all = Vec::new();
-    for pin in place.names()? {
+    for pin in pins.names()? {
         if let Some(name) = interface_name(LINK, &pin) {
-            let path = place.path(&pin);
+            let path = pins.path(&pin);
             let target = sys::link_target(&path).map_err(at_path("opening", &path))?;
             let index = index_of(&socket, &name).ok();
             let is_live = matches!(target, Target::Interface(at) if index == Some(at));
-            all.push(AttachedInterface { name, how: How::Tcx, is_live });
+            all.push(AttachedInterface { name, method: AttachMethod::Tcx, is_live });
         } else if let Some(name) = interface_name(FILTER, &pin) {
             let is_live = index_of(&socket, &name).is_ok();
-            all.push(AttachedInterface { name, how: How::Filter, is_live });
+            all.push(AttachedInterface { name, method: AttachMethod::Filter, is_live });
         }
     }
     Ok(all)
 }
 
 /// Detaches from an interface; returns true if it was attached.
-pub(super) fn detach(place: &Place, name: &str) -> Result<bool, AttachError> {
-    let link = place.remove(&pin_name(LINK, name))?;
+pub(super) fn detach(pins: &PinDir, name: &str) -> Result<bool, AttachError> {
+    let link = pins.remove(&pin_name(LINK, name))?;
     let pin = pin_name(FILTER, name);
-    if !place.has(&pin) {
+    if !pins.has(&pin) {
         return Ok(link);
     }
     let exists = any_socket().is_ok_and(|socket| index_of(&socket, name).is_ok());
@@ -162,7 +160,7 @@ pub(super) fn detach(place: &Place, name: &str) -> Result<bool, AttachError> {
         // If the filter was removed otherwise, the mark must still go.
         let _ = tc(&filter)?;
     }
-    place.remove(&pin)
+    pins.remove(&pin)
 }
 
 /// Returns the pin's name: pins cannot have dots in their names, interfaces can.

@@ -9,7 +9,7 @@ use aya::{Ebpf, EbpfLoader};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::error::AttachError;
-use super::place::Place;
+use super::pin_dir::PinDir;
 use crate::fastopen::layout::SPENT;
 
 /// Client object, built by `bpf/build.sh` and compared by CI.
@@ -50,9 +50,9 @@ impl Loaded {
         Ok(Self { ebpf, needs: SERVER_NEEDS })
     }
 
-    pub(super) fn pin_map(&self, name: &str, place: &Place) -> Result<(), AttachError> {
+    pub(super) fn pin_map(&self, name: &str, pins: &PinDir) -> Result<(), AttachError> {
         let map = self.ebpf.map(name).ok_or_else(|| self.lacks(name))?;
-        map.pin(place.path(name)).map_err(refused(self.needs))
+        map.pin(pins.path(name)).map_err(refused(self.needs))
     }
 
     pub(super) fn sock_ops(&mut self, name: &str) -> Result<OwnedFd, AttachError> {
@@ -88,7 +88,7 @@ impl Loaded {
 
     /// Returns the error for a committed object without an expected part.
     fn lacks(&self, name: &str) -> AttachError {
-        AttachError::Refused { needs: self.needs, said: format!("the object has no '{name}'") }
+        AttachError::Refused { needs: self.needs, message: format!("the object has no '{name}'") }
     }
 }
 
@@ -103,10 +103,9 @@ fn handle(
 /// Checks the privilege first: without BTF, which needs privilege, the kernel's error would
 /// mislead.
 fn privileged() -> Result<(), AttachError> {
-    let sets = capabilities(None).map_err(|_| AttachError::Privilege)?;
-    let has = |needed| sets.effective.contains(needed);
-    let may = has(CapabilitySet::BPF | CapabilitySet::NET_ADMIN)
-        || has(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN);
+    let effective = capabilities(None).map_err(|_| AttachError::Privilege)?.effective;
+    let may = effective.contains(CapabilitySet::NET_ADMIN)
+        && effective.intersects(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN);
     if may { Ok(()) } else { Err(AttachError::Privilege) }
 }
 
@@ -120,16 +119,16 @@ fn refused<E: Error + 'static>(needs: &'static str) -> impl FnOnce(E) -> AttachE
         if system.any(|error| error.raw_os_error() == Some(libc::EPERM)) {
             return AttachError::Privilege;
         }
-        let mut said: Vec<_> = causes.map(ToString::to_string).collect();
+        let mut message: Vec<_> = causes.map(ToString::to_string).collect();
         // An error that only wraps another repeats its text.
-        said.dedup();
-        AttachError::Refused { needs, said: end_of(said.join(": ")) }
+        message.dedup();
+        AttachError::Refused { needs, message: end_of(message.join(": ")) }
     }
 }
 
 fn end_of(text: String) -> String {
     let start = text.len().saturating_sub(SAID_MAX);
-    match text.char_indices().map(|(place, _)| place).find(|place| *place >= start) {
+    match text.char_indices().map(|(pins, _)| pins).find(|pins| *pins >= start) {
         Some(start) if start > 0 => format!("...{}", text.get(start..).unwrap_or_default()),
         _ => text,
     }

@@ -33,8 +33,8 @@ fn kind_of<'a>(text: &'a str, path: &Path) -> Option<&'a str> {
 fn mounts(text: &str) -> impl Iterator<Item = (PathBuf, &str)> {
     text.lines().filter_map(|line| {
         // Optional fields end with a dash.
-        let (place, source) = line.split_once(" - ")?;
-        let point = place.split(' ').nth(4)?;
+        let (pins, source) = line.split_once(" - ")?;
+        let point = pins.split(' ').nth(4)?;
         Some((PathBuf::from(unescaped(point)), source.split(' ').next()?))
     })
 }
@@ -60,13 +60,16 @@ mod tests {
 
     #[test]
     fn the_nearest_mount_above_counts() {
-        let kind = |path| kind_of(HYBRID, Path::new(path));
-        assert_eq!(kind("/sys/fs/bpf/headstart"), Some("bpf"));
-        assert_eq!(kind("/sys/fs/bpf"), Some("bpf"));
-        assert_eq!(kind("/sys/fs/bpfx"), Some("sysfs"));
-        assert_eq!(kind("/run/a place/x"), Some("bpf"));
-        assert_eq!(kind("/run"), Some("ext4"));
-        assert_eq!(kind("/sys/fs/cgroup/unified/system.slice"), Some("cgroup2"));
+        for (path, kind) in [
+            ("/sys/fs/bpf/headstart", "bpf"),
+            ("/sys/fs/bpf", "bpf"),
+            ("/sys/fs/bpfx", "sysfs"),
+            ("/run/a place/x", "bpf"),
+            ("/run", "ext4"),
+            ("/sys/fs/cgroup/unified/system.slice", "cgroup2"),
+        ] {
+            assert_eq!(kind_of(HYBRID, Path::new(path)), Some(kind), "{path}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use headstart_proto::UnixSeconds;
 use super::error::AttachError;
 use super::interface::{self, AttachedInterface, BARE, ETHERNET, Interface};
 use super::load::Loaded;
-use super::place::Place;
+use super::pin_dir::PinDir;
 use super::{PIN_DIR, PRIVATE, SHARED};
 use crate::fastopen::Stats;
 use crate::fastopen::layout::{
@@ -20,7 +20,7 @@ use crate::fastopen::server::{
     SIDE, count, nanos, open, read_config, read_counts, read_setup, since_boot, unix_at,
 };
 use crate::fastopen::unavailable::{SERVER_BIT, Unavailable, check_syn_cookies, check_sysctl};
-use crate::sys::Access;
+use crate::sys::{Access, Map};
 
 /// Taken cookies remembered in each generation, unless another number is asked for: as many as a server
 /// takes that opens 36 connections by Fast Open each second, with cookies of the longest life.
@@ -94,18 +94,18 @@ pub fn attach_server(options: &ServerOptions) -> Result<ServerStatus, AttachErro
     check_syn_cookies()?;
     let interfaces: Vec<_> =
         options.interfaces.iter().map(|name| Interface::find(name)).collect::<Result<_, _>>()?;
-    let place = Place::make(&options.dir, SIDE)?;
-    if place.has(ETHERNET) {
-        check_same(&place, options)?;
+    let pins = PinDir::make(&options.dir, SIDE)?;
+    if pins.has(ETHERNET) {
+        check_same(&pins, options)?;
     } else {
         // Left by an attach or detach that was killed.
-        place.clear()?;
-        install(&place, options)?;
+        pins.clear()?;
+        install(&pins, options)?;
     }
     // Also repeated, because the owner may be another one now.
-    give_away(&place, options.owner)?;
-    interfaces.iter().try_for_each(|interface| interface.attach(&place))?;
-    status(&place)
+    give_away(&pins, options.owner)?;
+    interfaces.iter().try_for_each(|interface| interface.attach(&pins))?;
+    status(&pins)
 }
 
 /// Detaches from these interfaces; if none is named, from all, and removes everything. Returns true
@@ -114,20 +114,20 @@ pub fn attach_server(options: &ServerOptions) -> Result<ServerStatus, AttachErro
 /// # Errors
 /// Errors of the system.
 pub fn detach_server(dir: &Path, interfaces: &[String]) -> Result<bool, AttachError> {
-    let Some(place) = Place::find(dir, SIDE)? else { return Ok(false) };
+    let Some(pins) = PinDir::find(dir, SIDE)? else { return Ok(false) };
     let mut was_attached = false;
     if !interfaces.is_empty() {
         for name in interfaces {
-            was_attached |= interface::detach(&place, name)?;
+            was_attached |= interface::detach(&pins, name)?;
         }
         return Ok(was_attached);
     }
-    for interface in interface::attached(&place)? {
-        was_attached |= interface::detach(&place, &interface.name)?;
+    for interface in interface::attached(&pins)? {
+        was_attached |= interface::detach(&pins, &interface.name)?;
     }
     // Before the maps, so that the next attach sees an incomplete set.
-    was_attached |= place.remove(ETHERNET)?;
-    place.dissolve()?;
+    was_attached |= pins.remove(ETHERNET)?;
+    pins.dissolve()?;
     Ok(was_attached)
 }
 
@@ -136,29 +136,29 @@ pub fn detach_server(dir: &Path, interfaces: &[String]) -> Result<bool, AttachEr
 /// # Errors
 /// Errors of the system: reading the status needs the rights of the user who attached, or root.
 pub fn server_status(dir: &Path) -> Result<Option<ServerStatus>, AttachError> {
-    match Place::find(dir, SIDE)? {
-        Some(place) if place.has(ETHERNET) => status(&place).map(Some),
+    match PinDir::find(dir, SIDE)? {
+        Some(pins) if pins.has(ETHERNET) => status(&pins).map(Some),
         _ => Ok(None),
     }
 }
 
-fn install(place: &Place, options: &ServerOptions) -> Result<(), AttachError> {
+fn install(pins: &PinDir, options: &ServerOptions) -> Result<(), AttachError> {
     let mut loaded = Loaded::server(options.spent)?;
     for map in [SETUP, CONFIG, LISTENERS, SERVER_STATS].into_iter().chain(SPENT) {
-        loaded.pin_map(map, place)?;
+        loaded.pin_map(map, pins)?;
     }
     let created = since_boot().wrapping_sub(nanos(options.age));
     let setup = Setup { layout: LAYOUT, port: options.port, created };
-    open(place.path(SETUP), Access::ReadWrite)?
+    open(pins.path(SETUP), Access::ReadWrite)?
         .set(&FIRST, &setup.to_bytes())
         .map_err(AttachError::system("writing a map"))?;
     let (bare, ethernet) = (loaded.classifier(BARE)?, loaded.classifier(ETHERNET)?);
-    place.pin(bare.as_fd(), BARE)?;
-    place.pin(ethernet.as_fd(), ETHERNET)
+    pins.pin(bare.as_fd(), BARE)?;
+    pins.pin(ethernet.as_fd(), ETHERNET)
 }
 
-fn check_same(place: &Place, options: &ServerOptions) -> Result<(), AttachError> {
-    let setup = read_setup(&open(place.path(SETUP), Access::Read)?)?;
+fn check_same(pins: &PinDir, options: &ServerOptions) -> Result<(), AttachError> {
+    let setup = read_setup(&open(pins.path(SETUP), Access::Read)?)?;
     match setup {
         Setup { layout, .. } if layout != LAYOUT => Err(Unavailable::Layout.into()),
         Setup { port, .. } if port != options.port => Err(AttachError::OtherPort(port)),
@@ -168,27 +168,32 @@ fn check_same(place: &Place, options: &ServerOptions) -> Result<(), AttachError>
 
 /// Gives the maps that the edge writes to its user, and makes those that it only reads
 /// world-readable.
-fn give_away(place: &Place, owner: Option<u32>) -> Result<(), AttachError> {
+fn give_away(pins: &PinDir, owner: Option<u32>) -> Result<(), AttachError> {
     for map in [CONFIG, LISTENERS].into_iter().chain(SPENT) {
-        place.give(map, owner, PRIVATE)?;
+        pins.give(map, owner, PRIVATE)?;
     }
-    [SETUP, SERVER_STATS].into_iter().try_for_each(|map| place.give(map, None, SHARED))
+    [SETUP, SERVER_STATS].into_iter().try_for_each(|map| pins.give(map, None, SHARED))
 }
 
-fn status(place: &Place) -> Result<ServerStatus, AttachError> {
-    let map = |name: &str| open(place.path(name), Access::Read);
-    let setup = read_setup(&map(SETUP)?)?;
-    let (config, keys) = read_config(&map(CONFIG)?)?;
+fn open_to_read(pins: &PinDir, map: &str) -> Result<Map, Unavailable> {
+    open(pins.path(map), Access::Read)
+}
+
+fn status(pins: &PinDir) -> Result<ServerStatus, AttachError> {
+    let setup = read_setup(&open_to_read(pins, SETUP)?)?;
+    let (config, keys) = read_config(&open_to_read(pins, CONFIG)?)?;
     let counters = Unavailable::system("reading counters");
-    let stats = read_counts(&map(SERVER_STATS)?, SERVER_COUNTS).map_err(counters)?;
+    let stats = read_counts(&open_to_read(pins, SERVER_STATS)?, SERVER_COUNTS);
+    let stats = stats.map_err(counters)?;
     let mut spent = 0;
     for name in SPENT {
-        spent += count(&map(name)?).map_err(Unavailable::system("reading a pinned map"))?;
+        let entries = count(&open_to_read(pins, name)?);
+        spent += entries.map_err(Unavailable::system("reading a pinned map"))?;
     }
     Ok(ServerStatus {
         port: setup.port,
         created: unix_at(setup.created),
-        interfaces: interface::attached(place)?,
+        interfaces: interface::attached(pins)?,
         hidden: [config.hidden4, config.hidden6].map(|port| Some(port).filter(|port| *port != 0)),
         keys,
         spent,

@@ -47,7 +47,7 @@ impl Traffic {
 }
 
 /// Does a client's handshake over `transport`; returns its keys afterwards.
-async fn shake(transport: &mut DuplexStream) -> Traffic {
+async fn handshake(transport: &mut DuplexStream) -> Traffic {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&lines);
     let config = ClientConfig {
@@ -74,8 +74,8 @@ async fn shake(transport: &mut DuplexStream) -> Traffic {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
-    (0..text.len()).step_by(2).map(byte).collect()
+    let pairs = (0..text.len()).step_by(2).map(|at| &text[at..at + 2]);
+    pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
 
 /// Writes as much of `bytes` as `transport` accepts while all other tasks run; returns how much.
@@ -105,7 +105,7 @@ async fn a_peer_that_requests_keys_and_reads_nothing_is_throttled() {
     let (mut near, far) = duplex(ROOM);
     let mut server = site.accept(far);
     let serve = tokio::spawn(async move { server.read(&mut [0; 1]).await });
-    let mut traffic = shake(&mut near).await;
+    let mut traffic = handshake(&mut near).await;
     let flood: Vec<u8> = (0..UPDATES).flat_map(|_| traffic.key_update()).collect();
 
     let taken = push(&mut near, &flood).await;
@@ -118,10 +118,10 @@ async fn a_peer_that_requests_keys_and_reads_nothing_is_throttled() {
     let drain = tokio::spawn(async move { answers.read_to_end(&mut Vec::new()).await });
     // It goes on when its answers are read, until the engine's limit on protocol messages without
     // data.
-    let written = timeout(PATIENCE, rest.write_all(&flood[taken..])).await;
+    let written = timeout(TIMEOUT, rest.write_all(&flood[taken..])).await;
     assert!(written.expect("the server stayed blocked").is_err(), "everything was read");
-    let read = timeout(PATIENCE, serve).await.expect("it ends").unwrap();
+    let read = timeout(TIMEOUT, serve).await.expect("it ends").unwrap();
     let error = read.unwrap_err().to_string();
     assert!(error.contains("protocol messages without data"), "{error}");
-    timeout(PATIENCE, drain).await.expect("it ends").unwrap().unwrap();
+    timeout(TIMEOUT, drain).await.expect("it ends").unwrap().unwrap();
 }

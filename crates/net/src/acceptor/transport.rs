@@ -7,19 +7,19 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::fleet::PATIENCE;
+use super::fleet::ANSWER_TIMEOUT;
 use crate::bridge::Handoff;
 use crate::tls_stream::TlsStream;
 
 /// Carrier of a client's stream: its own TCP connection, or a link from the edge where it arrived.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum ClientTransport {
     Tcp(TcpStream),
     /// Holds the client's address, for which the other edge vouches.
     Link(Box<TlsStream<TcpStream>>, SocketAddr),
 }
 
-impl Way {
+impl ClientTransport {
     /// Returns the client's address; `None` if the connection is gone already.
     pub(super) fn client(&self) -> Option<SocketAddr> {
         match self {
@@ -41,7 +41,7 @@ impl Way {
                     link.write_all(bytes).await?;
                     link.flush().await
                 };
-                timeout(PATIENCE, all).await??;
+                timeout(ANSWER_TIMEOUT, all).await??;
                 bytes.len()
             }
         };
@@ -77,7 +77,7 @@ impl Way {
     }
 }
 
-impl AsyncRead for Way {
+impl AsyncRead for ClientTransport {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -90,7 +90,7 @@ impl AsyncRead for Way {
     }
 }
 
-impl AsyncWrite for Way {
+impl AsyncWrite for ClientTransport {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,23 +1,23 @@
-//! The environment, read when the program is loaded: later, other threads may change it.
+//! Environment variables, read when the program is loaded: later, other threads may change them.
 
 use std::ffi::{CStr, CString, c_char};
 use std::time::Duration;
 
 use super::once::Published;
-use crate::link::{PATIENCE, PATIENCE_MAX};
+use crate::link::{ANSWER_TIMEOUT, ANSWER_TIMEOUT_MAX};
 
-pub(super) struct Surroundings {
+pub(super) struct Environment {
     /// Path of the agent's socket.
     pub(super) socket: CString,
     pub(super) context: Option<String>,
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
 }
 
-static SURROUNDINGS: Published<Option<Surroundings>> = Published::nothing();
+static ENVIRONMENT: Published<Option<Environment>> = Published::nothing();
 
-/// Reads the environment; `None`: there is no agent, and all is left alone.
-pub(super) fn surroundings() -> Option<&'static Surroundings> {
-    SURROUNDINGS.get()?.as_ref()
+/// Returns the settings; `None` if there is no agent, and everything is left alone.
+pub(super) fn environment() -> Option<&'static Environment> {
+    ENVIRONMENT.get()?.as_ref()
 }
 
 /// Called by the loader, before the program has threads.
@@ -29,17 +29,17 @@ extern "C" fn loaded() {
     // Affects only this library, which has its own standard library. A panic ends our part
     // silently.
     std::panic::set_hook(Box::new(|_| {}));
-    SURROUNDINGS.get_or(read);
+    ENVIRONMENT.get_or(read);
 }
 
-fn read() -> Option<Surroundings> {
-    let text = |name| setting(name).map(|value| value.to_string_lossy().into_owned());
-    let patience =
-        text(c"HEADSTART_PATIENCE_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
-    Some(Surroundings {
+fn read() -> Option<Environment> {
+    let timeout = setting(c"HEADSTART_PATIENCE_MS");
+    let timeout = timeout.and_then(|ms| ms.to_str().ok()?.parse().ok());
+    let timeout = timeout.map_or(ANSWER_TIMEOUT, Duration::from_millis);
+    Some(Environment {
         socket: setting(c"HEADSTART_SOCKET").filter(|path| !path.is_empty())?,
         context: context()?,
-        patience: patience.unwrap_or(PATIENCE).min(PATIENCE_MAX),
+        timeout: timeout.min(ANSWER_TIMEOUT_MAX),
     })
 }
 

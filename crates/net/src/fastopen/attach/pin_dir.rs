@@ -27,12 +27,12 @@ const TRIES: usize = 16;
 
 /// A directory of pins, locked while this lives.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PinDir {
     dir: PathBuf,
     _lock: File,
 }
 
-impl Place {
+impl PinDir {
     /// Opens the directory, and makes the missing directories.
     pub(super) fn make(dir: &Path, side: &str) -> Result<Self, AttachError> {
         if !mounts::is_in(dir, "bpf") {
@@ -46,9 +46,9 @@ impl Place {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 made => made.map_err(at_path("making the directory", &inner))?,
             }
-            if let Some(place) = Self::lock(&inner)? {
+            if let Some(pins) = Self::lock(&inner)? {
                 check_owner(dir, side)?;
-                return Ok(place);
+                return Ok(pins);
             }
         }
         Err(at_path("making the directory", &inner)(io::ErrorKind::ResourceBusy.into()))
@@ -65,7 +65,6 @@ impl Place {
 
     /// Locks a directory; `None` if it does not exist, or is removed while this waits for the lock.
     fn lock(dir: &Path) -> Result<Option<Self>, AttachError> {
-        let at = |what| at_path(what, dir);
         let directory = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let opened = File::options().read(true).custom_flags(directory).open(dir);
         let lock = match opened {
@@ -73,15 +72,15 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 return Err(Unavailable::Foreign(dir.to_owned()).into());
             }
-            opened => opened.map_err(at("opening"))?,
+            opened => opened.map_err(at_path("opening", dir))?,
         };
         // Everything in it may be removed, so it must not be an ordinary directory.
-        let system = fstatfs(&lock).map_err(|error| at("looking at")(error.into()))?;
+        let system = fstatfs(&lock).map_err(|error| at_path("inspecting", dir)(error.into()))?;
         if u64::try_from(system.f_type) != Ok(BPF_FS) {
             return Err(AttachError::NoBpfFs(dir.to_owned()));
         }
-        lock.lock().map_err(at("locking"))?;
-        let locked = lock.metadata().map_err(at("looking at"))?;
+        lock.lock().map_err(at_path("locking", dir))?;
+        let locked = lock.metadata().map_err(at_path("inspecting", dir))?;
         let is_there = fs::symlink_metadata(dir)
             .is_ok_and(|there| (there.dev(), there.ino()) == (locked.dev(), locked.ino()));
         Ok(is_there.then(|| Self { dir: dir.to_owned(), _lock: lock }))
