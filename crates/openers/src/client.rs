@@ -133,12 +133,6 @@ impl Client {
         self.open_ready(ready, visit, Instant::now()).await
     }
 
-    /// The same, with times from `start`, which may be past.
-    pub async fn open_planned(&self, bytes: u64, start: Instant) -> Trial {
-        let visit = Visit::new(bytes);
-        self.open_ready(self.ready(&visit), &visit, start).await
-    }
-
     /// Prepares what one connection needs that is no part of opening it, before the clock starts.
     pub(crate) fn ready(&self, visit: &Visit) -> Ready {
         let Some(to) = self.address(visit.at) else {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io::{self, BufRead, Read};
+use std::io::Read;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use crate::page::{
 };
 
 /// Bytes of a response after which what it names is asked for.
-pub const HEAD: u64 = 4000;
+const HEAD: u64 = 4000;
 
 /// Bytes of a file at most: a hundred for each resource, and some for JSON.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
@@ -30,55 +30,11 @@ pub fn read_json(from: impl Read) -> Result<Page, Cs244Error> {
     page(file.name, file.head_bytes, &file.requests)
 }
 
-/// Reads a page from the form of the original: the number of requests, then one a line, as `file
-/// group connection after_head_of_group after_completion_of_group response_bytes`, -1 for no group.
-///
-/// `request_bytes` says how large the file of a request is, if it is there.
-///
-/// # Errors
-/// Another form, or its requests are no page.
-pub fn read_manifest(
-    name: String,
-    from: impl BufRead,
-    request_bytes: impl Fn(&str) -> Option<u64>,
-) -> Result<Page, Cs244Error> {
-    let mut lines = from.take(FILE_MAX).lines();
-    let first = lines.next().ok_or(Cs244Error::Line(1))?.map_err(Cs244Error::Io)?;
-    let count: usize = first.trim().parse().map_err(|_| Cs244Error::Line(1))?;
-    let mut requests = Vec::new();
-    for (number, line) in (2..).zip(lines) {
-        let line = line.map_err(Cs244Error::Io)?;
-        if !line.trim().is_empty() {
-            let request =
-                Request::of_line(&line, &request_bytes).ok_or(Cs244Error::Line(number))?;
-            requests.push(request);
-        }
-        if requests.len() > RESOURCES_MAX {
-            return Err(Cs244Error::Page(PageError::Resources(requests.len())));
-        }
-    }
-    if requests.len() != count {
-        return Err(Cs244Error::Count { said: count, found: requests.len() });
-    }
-    page(name, HEAD, &requests)
-}
-
 /// Reason why a recording could not be read.
 #[derive(Debug)]
 pub enum Cs244Error {
-    /// The file could not be read.
-    Io(io::Error),
     /// It is no JSON, or not this.
     Json(serde_json::Error),
-    /// A line of a manifest is not as it should be: its number, from 1.
-    Line(usize),
-    /// A manifest has not as many requests as it says.
-    Count {
-        /// In its first line.
-        said: usize,
-        /// Lines after that.
-        found: usize,
-    },
     /// A request waits for a group that none belongs to: its place, from 0.
     Group(usize),
     /// The requests are no page.
@@ -88,12 +44,7 @@ pub enum Cs244Error {
 impl fmt::Display for Cs244Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(error) => error.fmt(f),
             Self::Json(error) => write!(f, "not a recording of CS244: {error}"),
-            Self::Line(number) => write!(f, "line {number} is not that of a manifest"),
-            Self::Count { said, found } => {
-                write!(f, "the manifest says {said} requests and has {found}")
-            }
             Self::Group(request) => {
                 write!(f, "request {request} waits for a group that is not there")
             }
@@ -105,10 +56,9 @@ impl fmt::Display for Cs244Error {
 impl std::error::Error for Cs244Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io(error) => Some(error),
             Self::Json(error) => Some(error),
             Self::Page(error) => Some(error),
-            Self::Line(_) | Self::Count { .. } | Self::Group(_) => None,
+            Self::Group(_) => None,
         }
     }
 }
@@ -143,31 +93,6 @@ impl Request {
         let whole = self.after_completion_of_group;
         let head = self.after_head_of_group.filter(|_| self.after_head_of_group != whole);
         head.into_iter().chain(whole)
-    }
-
-    /// From a line of a manifest, which names a file and no host: each connection has a server of
-    /// its own.
-    fn of_line(line: &str, request_bytes: impl Fn(&str) -> Option<u64>) -> Option<Self> {
-        let mut words = line.split_whitespace();
-        let file = words.next()?;
-        let mut number = || words.next()?.parse::<i64>().ok();
-        let (group, connection) = (number()?, number()?);
-        let (head, completion) = (number()?, number()?);
-        let response_bytes = u64::try_from(number()?).ok()?;
-        let group_or_none = |group: i64| match group {
-            -1 => Some(None),
-            group => u32::try_from(group).ok().map(Some),
-        };
-        Some(Self {
-            url_path: file.into(),
-            host: format!("connection-{connection}"),
-            group: u32::try_from(group).ok()?,
-            connection: u32::try_from(connection).ok()?,
-            after_head_of_group: group_or_none(head)?,
-            after_completion_of_group: group_or_none(completion)?,
-            request_bytes: request_bytes(file).unwrap_or(0),
-            response_bytes,
-        })
     }
 }
 
@@ -301,53 +226,56 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const MANIFEST: &str = "3\na 0 0 -1 -1 9000\nb 1 1 0 -1 10\nc 2 0 -1 1 20\n";
+    /// Group, connection, group awaited by its head, group awaited whole, response bytes.
+    type Row = (u32, u32, Option<u32>, Option<u32>, u64);
 
-    fn manifest(text: &str) -> Result<Page, Cs244Error> {
-        read_manifest("page".into(), text.as_bytes(), |file| (file == "a").then_some(77))
+    fn recording(rows: impl IntoIterator<Item = Row>) -> Result<Page, Cs244Error> {
+        let requests =
+            rows.into_iter().map(|(group, connection, head, whole, response_bytes)| Request {
+                url_path: "/".into(),
+                host: format!("connection-{connection}"),
+                group,
+                connection,
+                after_head_of_group: head,
+                after_completion_of_group: whole,
+                request_bytes: 77,
+                response_bytes,
+            });
+        page("page".into(), HEAD, &requests.collect::<Vec<_>>())
+    }
+
+    /// Requests in pairs: the second of each waits for the first group.
+    fn pairs(count: u32) -> Result<Page, Cs244Error> {
+        recording((0..count).map(|id| (id % 2, 0, (id % 2 == 1).then_some(0), None, 1)))
     }
 
     #[test]
-    fn a_manifest_says_what_waits_for_what() {
-        let page = manifest(MANIFEST).unwrap();
+    fn a_request_waits_for_the_groups_it_names() {
+        let rows = [(0, 0, None, None, 9000), (1, 1, Some(0), None, 10), (2, 0, None, Some(1), 20)];
+        let page = recording(rows).unwrap();
         let on = |on, part| Dependency { on, part, then: Duration::ZERO };
         let waits: Vec<_> = page.resources().iter().map(|one| one.dependencies.clone()).collect();
         assert_eq!(waits, [vec![], vec![on(0, Part::Bytes(HEAD))], vec![on(1, Part::Whole)]]);
-        let sizes: Vec<_> = page.resources().iter().map(|one| one.request_bytes).collect();
-        assert_eq!(sizes, [77, 0, 0]);
         assert_eq!(page.servers().len(), 2);
     }
 
     #[test]
-    fn the_order_is_that_of_the_waiting() {
-        let page = manifest("2\nb 1 1 0 -1 10\na 0 0 -1 -1 9000\n").unwrap();
-        let urls: Vec<_> = page.resources().iter().map(|one| one.response_bytes).collect();
-        assert_eq!(urls, [9000, 10]);
+    fn resources_stand_behind_those_they_wait_for() {
+        let page = recording([(1, 1, Some(0), None, 10), (0, 0, None, None, 9000)]).unwrap();
+        let sizes: Vec<_> = page.resources().iter().map(|one| one.response_bytes).collect();
+        assert_eq!(sizes, [9000, 10]);
     }
 
     #[test]
-    fn what_is_no_manifest_is_refused() {
-        for (text, line) in [("", 1), ("x\n", 1), ("1\na 0 0 -1\n", 2), ("1\na 0 0 -1 -1 -5\n", 2)]
-        {
-            let error = manifest(text).unwrap_err();
-            assert!(matches!(error, Cs244Error::Line(at) if at == line), "{text:?}: {error}");
-        }
-        let error = manifest("2\na 0 0 -1 -1 9000\n").unwrap_err();
-        assert!(matches!(error, Cs244Error::Count { said: 2, found: 1 }), "{error}");
-        let error = manifest("1\na 0 0 4 -1 9000\n").unwrap_err();
+    fn a_recording_that_is_no_page_is_refused() {
+        let error = recording([(0, 0, Some(4), None, 9000)]).unwrap_err();
         assert!(matches!(error, Cs244Error::Group(0)), "{error}");
-        let circle = manifest("2\na 0 0 1 -1 1\nb 1 1 0 -1 1\n").unwrap_err();
+        let circle = recording([(0, 0, Some(1), None, 1), (1, 1, Some(0), None, 1)]).unwrap_err();
         assert!(matches!(circle, Cs244Error::Page(PageError::Order { .. })), "{circle}");
-        let group: String =
-            (0..1_100).map(|id| format!("a {} 0 {} -1 1\n", id % 2, id % 2 - 1)).collect();
-        let pairs = manifest(&format!("1100\n{group}")).unwrap();
-        assert_eq!(
-            pairs.resources().iter().map(|one| one.dependencies.len()).sum::<usize>(),
-            550 * 550
-        );
-        let group: String =
-            (0..2_200).map(|id| format!("a {} 0 {} -1 1\n", id % 2, id % 2 - 1)).collect();
-        let error = manifest(&format!("2200\n{group}")).unwrap_err();
+        let most = pairs(1_100).unwrap();
+        let waits: usize = most.resources().iter().map(|one| one.dependencies.len()).sum();
+        assert_eq!(waits, 550 * 550);
+        let error = pairs(2_200).unwrap_err();
         assert!(matches!(error, Cs244Error::Page(PageError::Dependencies(1_210_000))), "{error}");
         assert!(read_json(&b"{}"[..]).is_err());
     }

@@ -5,7 +5,6 @@
 //! * [`tree`]: how its resources hang together, and where the time of a recorded load went.
 //! * [`sim`]: what loading it takes, in simulated time.
 //! * [`plan`]: what each technique would save on a page, and what the page waits for.
-//! * [`balance`]: what several addresses of a host cost Fast Open.
 //! * [`devtools`]: HAR files of what Chromium's DevTools protocol says of a load.
 //! * [`db`]: what many recordings of pages tell a browser before it asks.
 //! * [`statistics`]: how values hang together, and how far simulated times are from measured ones.
@@ -15,7 +14,6 @@
 //! Nothing here opens a file or a socket: recordings come in through [`Read`](std::io::Read).
 #![forbid(unsafe_code)]
 
-pub mod balance;
 pub mod blast;
 pub mod cs244;
 pub mod db;

@@ -1,15 +1,13 @@
 //! Time of loading a page, simulated.
 //!
 //! [`blast`] has the rules of the simulator that was published with BLAST (Wang 2020), to the
-//! letter: what it says can be compared with what that one said ([`published`]), and what BLAST
-//! asked of it can be asked again ([`study`]). [`tcp`] has the network as it is. [`profile`] asks
-//! either of them in one way.
+//! letter: what it says can be compared with what that one said ([`published`]). [`tcp`] has the
+//! network as it is. [`profile`] asks either of them in one way.
 
 pub mod blast;
 mod events;
 pub mod profile;
 pub mod published;
-pub mod study;
 pub mod tcp;
 mod triggers;
 

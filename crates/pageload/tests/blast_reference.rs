@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use headstart_pageload::blast::{self, Logged, Record};
 use headstart_pageload::page::Page;
-use headstart_pageload::sim::blast::{Feature, Features, Settings};
+use headstart_pageload::sim::blast::{Feature, Features, Plan, Settings, Simulator};
 use headstart_pageload::sim::published::{self, Agreement, DRAWS};
-use headstart_pageload::sim::study::{self, Savings};
 use headstart_pageload::sim::tcp::{self, Link, Revisit, Technique, Techniques};
 
 /// Loads of set A under the main settings, and under the others.
@@ -102,9 +101,9 @@ fn tables(name: &str, logged: &[Logged], hit_rate: f64) {
     let pages: Vec<Page> = logged.iter().map(|logged| logged.page.clone()).collect();
     let settings = Settings::default();
     for hit_rate in [1.0, hit_rate] {
-        let said = Savings::by_published_rules(&pages, &settings, hit_rate, 5);
+        let said = Savings::new(&pages, &settings, hit_rate, 5);
         let features = Features { zero_rtt: false, ..Features::from_list(&Feature::ALL) };
-        let without = study::expected(&pages, &Settings { features, ..settings }, hit_rate, 5);
+        let without = expected(&pages, &Settings { features, ..settings }, hit_rate, 5);
         println!(
             "{} pages, {name}, hit rate {hit_rate}: {said:.2?}; without 0-RTT {without:.2}",
             pages.len()
@@ -115,11 +114,68 @@ fn tables(name: &str, logged: &[Logged], hit_rate: f64) {
         assert!(all < without && without < said.none);
     }
     let settings = Settings { rate: 347_000, ..settings };
-    let said = study::pipelining(&pages, &settings, &study::PIPELINING, 5);
+    let said = PIPELINING.map(|(connections, depth)| {
+        let settings = Settings { http2: false, connections, depth, ..settings };
+        ((connections, depth), page_load_time(&pages, &settings, 5))
+    });
     println!("{name}, pipelining: {said:.2?}");
     // As published: one connection is slowest, and more requests than six on each of six change
     // little.
-    let [six, deeper, .., one] = said[..] else { panic!("{said:?}") };
+    let [six, deeper, .., one] = said;
     assert!(said.iter().all(|other| other.1 <= one.1), "{said:?}");
     assert!((deeper.1 / six.1 - 1.0).abs() < 0.02, "{said:?}");
+}
+
+/// Connections to a server, and requests on each, of which BLAST compares the page load times.
+const PIPELINING: [(usize, usize); 5] = [(6, 6), (6, 20), (20, 6), (20, 20), (1, 100)];
+
+/// Mean page load times in seconds, by the published rules, in the order of BLAST.
+#[derive(Debug)]
+struct Savings {
+    /// Without any feature.
+    none: f64,
+    /// With each feature alone.
+    alone: Vec<(Feature, f64)>,
+    /// With each feature and all before it.
+    cumulative: Vec<(Feature, f64)>,
+}
+
+impl Savings {
+    fn new(pages: &[Page], settings: &Settings, hit_rate: f64, draws: u64) -> Self {
+        let mean = |features: &[Feature]| {
+            let settings = Settings { features: Features::from_list(features), ..*settings };
+            expected(pages, &settings, hit_rate, draws)
+        };
+        let all = Feature::ALL;
+        Self {
+            none: mean(&[]),
+            alone: all.iter().map(|&one| (one, mean(&[one]))).collect(),
+            cumulative: (0..all.len()).map(|last| (all[last], mean(&all[..=last]))).collect(),
+        }
+    }
+}
+
+/// Returns the mean page load time in seconds, if the databases know a page with the probability
+/// `hit_rate`.
+fn expected(pages: &[Page], settings: &Settings, hit_rate: f64, draws: u64) -> f64 {
+    let missed = Settings { features: settings.features.without_databases(), ..*settings };
+    let hit = page_load_time(pages, settings, draws);
+    if missed == *settings {
+        return hit;
+    }
+    hit_rate * hit + (1.0 - hit_rate) * page_load_time(pages, &missed, draws)
+}
+
+/// Returns the mean page load time in seconds, over `draws` loads of each page.
+fn page_load_time(pages: &[Page], settings: &Settings, draws: u64) -> f64 {
+    let mut simulator = Simulator::new();
+    let mut total = 0.0;
+    for page in pages {
+        let plan = Plan::new(page, settings);
+        for seed in 0..draws {
+            total += simulator.load(&plan, settings, seed).page_load_time().as_secs_f64();
+        }
+    }
+    let loads = u32::try_from(pages.len() as u64 * draws).unwrap();
+    total / f64::from(loads)
 }

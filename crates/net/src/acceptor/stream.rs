@@ -138,12 +138,6 @@ impl ServerStream {
         self.hello.as_ref()
     }
 
-    /// Returns true once the client's address is proven and TCP carries the stream.
-    #[must_use]
-    pub const fn is_joined(&self) -> bool {
-        matches!(self.medium, Medium::Tcp(_))
-    }
-
     /// Returns the connection, once it carries the stream and nothing else.
     fn transparent(&mut self) -> Option<Pin<&mut TcpStream>> {
         match &mut self.medium {

@@ -281,7 +281,7 @@ async fn a_session_that_was_joined_in_the_queue_is_served() {
     assert_eq!(status, Status::Joined);
     tcp.write_all(b"ready").await.unwrap();
     let mut stream = arrival.establish().await.unwrap().unwrap();
-    assert!(stream.is_joined());
+    assert!(stream.proven_addr().get().is_some());
     let mut bytes = [0; HELLO + 5];
     timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(bytes[HELLO..], *b"ready");
