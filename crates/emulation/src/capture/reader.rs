@@ -3,17 +3,14 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{
-    BYTE_ORDER, ENHANCED_PACKET, EPB_FLAGS, IF_TSRESOL, INTERFACE_DESCRIPTION, LINKTYPE_RAW,
-    NANOSECONDS, SECTION_HEADER,
-};
+use pcap_parser::pcapng::EnhancedPacketBlock;
+use pcap_parser::traits::PcapNGPacketBlock;
+use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapNGSlice};
+
+use super::EPB_FLAGS;
 
 /// Largest file read; it is in memory twice then. Captures of a run end at a quarter of a gigabyte.
 const FILE_MAX: u64 = 512 << 20;
-
-/// Length of a block's head, kind and length, and of the length behind it.
-const HEAD: usize = 8;
-const TAIL: usize = 4;
 
 /// A packet of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,64 +35,36 @@ pub fn read_capture(path: impl AsRef<Path>) -> io::Result<Vec<CapturedPacket>> {
     parse(&fs::read(path)?)
 }
 
-fn parse(mut rest: &[u8]) -> io::Result<Vec<CapturedPacket>> {
+fn parse(bytes: &[u8]) -> io::Result<Vec<CapturedPacket>> {
+    let blocks = PcapNGSlice::from_slice(bytes)
+        .map_err(|_| malformed("it does not begin as a capture of the lab does"))?;
     let mut packets = Vec::new();
-    let mut begun = false;
-    while !rest.is_empty() {
-        let (kind, body, after) = block(rest).ok_or_else(|| malformed("a block is cut off"))?;
-        match kind {
-            SECTION_HEADER if body.get(..4) == Some(&BYTE_ORDER) => begun = true,
-            _ if !begun => return Err(malformed("it does not begin as a capture of the lab does")),
-            INTERFACE_DESCRIPTION if !is_ours(body) => {
+    for block in blocks {
+        match block.map_err(|_| malformed("a block is cut off"))? {
+            PcapBlockOwned::NG(Block::SectionHeader(header)) if header.big_endian() => {
+                return Err(malformed("it does not begin as a capture of the lab does"));
+            }
+            PcapBlockOwned::NG(Block::InterfaceDescription(interface))
+                if (interface.linktype, interface.if_tsresol) != (Linktype::RAW, 9) =>
+            {
                 return Err(malformed("it has another link type or other time stamps"));
             }
-            ENHANCED_PACKET => {
-                packets.push(packet(body).ok_or_else(|| malformed("a packet is cut off"))?);
+            PcapBlockOwned::NG(Block::EnhancedPacket(block)) => {
+                packets.push(packet(&block).ok_or_else(|| malformed("a packet has no direction"))?);
             }
             _ => {}
         }
-        rest = after;
     }
     Ok(packets)
 }
 
-/// The first block: kind, body, and what follows.
-fn block(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
-    let length = usize::try_from(word(bytes, 4)?).ok()?;
-    let end = length.checked_sub(TAIL).filter(|end| *end >= HEAD)?;
-    Some((word(bytes, 0)?, bytes.get(HEAD..end)?, bytes.get(length..)?))
-}
-
-/// Returns true if packets have no link header, and times are in nanoseconds.
-fn is_ours(description: &[u8]) -> bool {
-    let resolution = description.get(8..).and_then(|options| option(options, IF_TSRESOL));
-    description.get(..2) == Some(&LINKTYPE_RAW.to_le_bytes()) && resolution == Some(&NANOSECONDS)
-}
-
-fn packet(body: &[u8]) -> Option<CapturedPacket> {
-    let nanos = u64::from(word(body, 4)?) << 32 | u64::from(word(body, 8)?);
-    let length = usize::try_from(word(body, 12)?).ok()?;
-    let bytes = body.get(20..)?.get(..length)?.to_vec();
-    let flags = option(body.get(20 + length.next_multiple_of(4)..)?, EPB_FLAGS)?;
-    let from_node = word(flags, 0)? & 3 == 2;
-    Some(CapturedPacket { at: Duration::from_nanos(nanos), from_node, bytes })
-}
-
-/// The value of the first option of this code.
-fn option(mut options: &[u8], code: u16) -> Option<&[u8]> {
-    loop {
-        let (&found, rest) = options.split_first_chunk::<2>()?;
-        let (&length, rest) = rest.split_first_chunk::<2>()?;
-        let length = usize::from(u16::from_le_bytes(length));
-        if u16::from_le_bytes(found) == code {
-            return rest.get(..length);
-        }
-        options = rest.get(length.next_multiple_of(4)..)?;
-    }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+fn packet(block: &EnhancedPacketBlock<'_>) -> Option<CapturedPacket> {
+    let flags = block.options.iter().find(|option| option.code.0 == EPB_FLAGS)?;
+    Some(CapturedPacket {
+        at: Duration::from_nanos(u64::from(block.ts_high) << 32 | u64::from(block.ts_low)),
+        from_node: flags.as_u32_le().ok()? & 3 == 2,
+        bytes: block.packet_data().to_vec(),
+    })
 }
 
 fn malformed(why: &str) -> io::Error {
