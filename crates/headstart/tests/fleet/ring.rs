@@ -210,9 +210,9 @@ fn older_stale_foreign_and_malformed_rings_are_not_taken() {
         (&first, "is older than the one in use"),
         (&foreign, "was not sealed with this fleet key"),
         (&changed, "was not sealed with this fleet key"),
-        (&b"no keys".to_vec(), "this is no sealed key ring"),
-        (&text, "this is no sealed key ring"),
-        (&Vec::new(), "this is no sealed key ring"),
+        (&b"no keys".to_vec(), "this is not a sealed key ring"),
+        (&text, "this is not a sealed key ring"),
+        (&Vec::new(), "this is not a sealed key ring"),
     ] {
         // Each complaint is made once, unless there was another one between.
         let said = |words: &str| [&one, &other].map(|edge| edge.logged(words));
