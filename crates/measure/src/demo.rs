@@ -10,9 +10,10 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
-use headstart_emulation::{Host, Lab, LabError, Node, Privilege, enter_user_namespace, privilege};
+use headstart_emulation::{Host, Lab, Node};
 
 use crate::demo::options::DemoOptions;
+use crate::network::{become_privileged, not_built, not_started};
 use figures::Figures;
 use headstart::base::failure::Failure;
 use headstart::base::{output, runtime};
@@ -43,31 +44,6 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
         output::print(picture::draw(&figures).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Makes this process able to build a lab. Call it while it has one thread.
-pub(crate) fn become_privileged() -> Result<(), Failure> {
-    let done = match privilege() {
-        Privilege::Root => Ok(()),
-        Privilege::UserNamespace => enter_user_namespace(),
-        Privilege::None(refusal) => Err(refusal),
-    };
-    done.map_err(|refusal| {
-        Failure::usage(format!("cannot make an emulated network: {refusal}")).hint(refusal.hint())
-    })
-}
-
-/// A lab that could not be built, with what to do about it.
-pub(crate) fn not_built(error: &LabError) -> Failure {
-    let failure = Failure::usage(format!("cannot make an emulated network: {error}"));
-    match error.hint() {
-        Some(hint) => failure.hint(hint),
-        None => failure.hint("`headstart doctor` checks what this machine allows"),
-    }
-}
-
-pub(crate) fn not_started(error: &std::io::Error) -> Failure {
-    Failure::usage(format!("cannot start on the emulated network: {error}"))
 }
 
 /// Starts origin and edge on `node`, where they run until the process ends; the edge's address.

@@ -3,11 +3,19 @@
 //! `headstart lab`, `pageload` and `demo` run it. Data goes to standard output, words to standard
 //! error; exit codes are those of `headstart`, see [`headstart::base::failure`].
 
+mod chart;
+mod chromium;
 mod command;
 mod demo;
 mod doctor;
+mod interrupt;
 mod lab;
+mod network;
 mod pageload;
+mod progress;
+mod recordings;
+mod simulated;
+mod stats;
 mod value;
 
 pub use command::main;

@@ -7,14 +7,11 @@ mod files;
 mod model;
 pub(crate) mod options;
 mod plan;
-mod progress;
 pub(crate) mod record;
-pub(crate) mod recordings;
 mod replay;
 mod sharing;
 mod show;
 mod simulate;
-pub(crate) mod simulated;
 mod text;
 mod validate;
 

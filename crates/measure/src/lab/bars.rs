@@ -5,9 +5,9 @@ use serde::Serialize;
 use headstart_openers::Arm;
 
 use super::experiment::{ANY, Bar, Exception};
-use super::stats::{Summary, ratio_of_medians};
 use super::summary::{Group, Groups};
 use super::trial::Key;
+use crate::stats::{Summary, ratio_of_medians};
 
 /// Digits behind the point that a figure is shown with, if they tell it from the limit; and the
 /// most of them.

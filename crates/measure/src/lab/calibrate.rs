@@ -10,7 +10,7 @@ use headstart_emulation::{
 };
 use serde_json::{Value, json};
 
-use crate::demo;
+use crate::network;
 use crate::value::emulated_rtt;
 use headstart::base::failure::{Failure, NEGATIVE};
 use headstart::base::logging::LogOptions;
@@ -62,7 +62,7 @@ pub(crate) struct CalibrateOptions {
 
 /// Measures and prints. Call it while the process has one thread.
 pub(crate) fn run(options: &CalibrateOptions) -> Result<ExitCode, Failure> {
-    demo::become_privileged()?;
+    network::become_privileged()?;
     let programs = [0, 1].map(|number| Scheduling::exact(number).granted());
     let mut links = Vec::new();
     for (number, rtt) in (1..).zip(&options.rtt) {
@@ -91,13 +91,13 @@ fn measure(
 ) -> Result<Calibrated, Failure> {
     let hosts = vec![Host::new("client").delay(rtt / 2), Host::new("server")];
     let lab = Lab::build_with(hosts, LabOptions { pinned: true, ..LabOptions::default() })
-        .map_err(|error| demo::not_built(&error))?;
+        .map_err(|error| network::not_built(&error))?;
     let [near, far] = lab.nodes() else { return Err(Failure::usage("the lab has no nodes")) };
     let connects = usize::from(options.samples / ECHOES_PER_CONNECT);
     let echoes = usize::from(options.samples);
     let start = Instant::now();
     let probed = probe(near, far, ProbeOptions { rtt, echoes, connects, client, server });
-    let seen = probed.map_err(|error| demo::not_started(&error))?;
+    let seen = probed.map_err(|error| network::not_started(&error))?;
     let late = lab.disturbance(start, Instant::now()).late;
     let forwarder =
         Forwarding { lateness: lab.counters().lateness, late, exactness: lab.exactness() };

@@ -6,7 +6,7 @@ use headstart_emulation::Capture;
 
 use super::plan::Stage;
 use super::topology::Topology;
-use crate::demo;
+use crate::network;
 use headstart::base::failure::Failure;
 
 /// Bytes of one file at most. A stage of a hundred trials an arm has some 10 MB.
@@ -30,7 +30,7 @@ impl Captures {
         for node in topology.clients() {
             let name = format!("{}-{}.pcapng", stage.file_name(), node.name());
             let capture = topology.lab.capture(node.name(), folder.join(&name), FILE_MAX);
-            running.push((name, capture.map_err(|error| demo::not_built(&error))?));
+            running.push((name, capture.map_err(|error| network::not_built(&error))?));
         }
         Ok(Self { folder: folder.to_owned(), running })
     }

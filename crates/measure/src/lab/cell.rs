@@ -16,12 +16,12 @@ use headstart_openers::{PageLoad, Trial};
 use serde::{Deserialize, Serialize};
 
 use super::experiment::Acts;
-use super::interrupt::Interrupt;
 use super::plan::{CellSpec, Mode, Stage};
 use super::privacy::Case;
 use super::process::{Broken, Program};
 use super::topology::Topology;
 use super::trial::{Done, Key, Row, Said, failed};
+use crate::interrupt::Interrupt;
 use start::Setting;
 
 pub(crate) use counted::Counted;

@@ -5,16 +5,15 @@ pub(super) mod text;
 
 use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 use std::time::Duration;
 
-use headstart_openers::{Arm, CONNECTIONS_MAX, OpeningPolicy, Suite};
-use headstart_pageload::sim::tcp::Pools;
+use headstart_openers::{Arm, OpeningPolicy, Suite};
 use headstart_proto::limits::{COOKIE_LIFE, COOKIE_LIFE_MAX};
 use serde::Deserialize;
 
 use super::privacy::Boundary;
 use super::workload::{HOSTS_MAX, SHARES_MAX, Shares};
+use crate::value::Connections;
 use headstart::base::failure::Failure;
 
 pub(crate) use bar::{ANY, Bar, Exception, Moment};
@@ -218,45 +217,6 @@ pub(crate) struct Variant {
     /// True if `--quick` uses it.
     #[serde(default = "yes")]
     pub(crate) quick: bool,
-}
-
-/// Over which connections a page is loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Connections {
-    /// At most so many to each server at a time, each for whatever waits.
-    Pool(usize),
-    /// Each resource over that on which it was recorded.
-    Recorded,
-}
-
-impl Default for Connections {
-    /// As browsers have them.
-    fn default() -> Self {
-        Self::Pool(Pools::default().connections)
-    }
-}
-
-impl FromStr for Connections {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = || text.parse().ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number));
-        match text {
-            "recorded" => Ok(Self::Recorded),
-            _ => number().map(Self::Pool).ok_or_else(|| {
-                format!("'{text}' is neither `recorded` nor a number up to {CONNECTIONS_MAX}")
-            }),
-        }
-    }
-}
-
-impl fmt::Display for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pool(number) => write!(f, "{number}"),
-            Self::Recorded => f.write_str("recorded"),
-        }
-    }
 }
 
 /// Program that serves the origin of an arm.

@@ -10,9 +10,9 @@ use super::browser::{self, BrowserExperiment};
 use super::builtin;
 use super::experiment::Experiment;
 use super::plan::{Extent, Plan};
-use super::progress::in_words;
 use super::tor;
 use crate::lab::options::LabListOptions;
+use crate::progress::in_words;
 use headstart::base::failure::Failure;
 use headstart::base::output;
 

@@ -11,9 +11,9 @@ use headstart_pageload::page::{self, Dependency, Page};
 use headstart_pageload::sim::tcp::Pools;
 use serde::Serialize;
 
-use super::experiment::Connections;
 use super::trial::Key;
-use crate::pageload::recordings;
+use crate::recordings;
+use crate::value::Connections;
 use headstart::base::failure::Failure;
 
 /// The name that the certificate of all origins of a page is for.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use headstart::companion;
 use headstart_emulation::Node;
 
-use super::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 use headstart::base::failure::Failure;
 
 /// Longest line taken from a program. Those of connections have some hundred bytes; that of a page

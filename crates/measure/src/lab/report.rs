@@ -4,14 +4,12 @@
 mod browser;
 mod distribution;
 mod environment;
-pub(crate) mod figure;
 mod folder;
-pub(crate) mod html;
+mod html;
 mod model;
 pub(crate) mod options;
 mod paper;
 mod privacy;
-pub(crate) mod scale;
 mod table;
 mod text;
 mod waterfall;

@@ -14,20 +14,20 @@ use super::capture::Captures;
 use super::cell::{self, Cell, ClientSide, Context, Place};
 use super::environment::Environment;
 use super::experiment::{Acts, Experiment};
-use super::interrupt::Interrupt;
 use super::page::LoadLine;
 use super::plan::{Extent, Mode, Plan, Stage};
 use super::privacy::{self, Finding};
 use super::process::{Broken, product, this_program};
-use super::progress::{Progress, in_words};
 use super::results::{self, Folder};
 use super::summary::{self, CellSummary, Groups, Told};
 use super::topology::{self, Topology};
 use super::tor;
 use super::trial::Key;
 use super::workload::{Handshakes, Seen};
-use crate::demo;
+use crate::interrupt::Interrupt;
 use crate::lab::options::LabRunOptions;
+use crate::network;
+use crate::progress::{Progress, in_words};
 use headstart::base::failure::{Failure, NEGATIVE};
 use headstart::base::output;
 
@@ -127,7 +127,7 @@ pub(crate) fn carry_out(order: Order) -> Result<Finished, Failure> {
     topology::check(&plan)?;
     cell::check_tools(&plan)?;
     let root = privilege() == Privilege::Root;
-    demo::become_privileged()?;
+    network::become_privileged()?;
     let program = product()?;
     topology::hosts_file(&plan).map_or(Ok(()), |text| own_hosts_file(&text)).map_err(|error| {
         Failure::usage(format!("cannot give the programs their hosts: {error}"))
@@ -174,7 +174,7 @@ impl Run {
             environment: Environment::new(&plan, root),
             groups: Groups::default(),
             loads: None,
-            progress: Progress::new(plan.turns()),
+            progress: Progress::with_turns(plan.turns()),
             captures: pcap.then(|| folder.captures()).transpose()?,
             plan,
             folder,

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use headstart_openers::PeerError;
 use headstart_openers::site::{Authority, Site, SiteOptions, SiteOrigin};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::lab::site_options::LabSiteOptions;
+use crate::network::failed;
 use headstart::base::failure::Failure;
 use headstart::base::{output, runtime};
 
@@ -105,13 +105,4 @@ pub(crate) fn find(name: &str) -> Result<Site, Failure> {
         Failure::usage(format!("cannot use {name}: {error}"))
             .hint("lab/sites/README.md has the form of descriptions")
     })
-}
-
-/// Turns an error of the openers into one for the terminal.
-pub(crate) fn failed(error: &PeerError) -> Failure {
-    let failure = Failure::usage(error.to_string());
-    match error.hint() {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
 }

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::cell::{LinkActs, LoadTotals};
 use super::experiment::Moment;
 use super::privacy::{Finding, Linkable};
-use super::stats::{P90_LEAST, P99_LEAST, Summary, with_failed};
 use super::trial::{Key, Row, rounded};
 use super::workload::Handshakes;
+use crate::stats::{P90_LEAST, P99_LEAST, Summary, with_failed};
 
 /// The arm of programs as they come.
 const TODAY: &str = "today";

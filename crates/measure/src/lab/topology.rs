@@ -8,7 +8,7 @@ use headstart_emulation::{Host, Lab, LabOptions, Link, Node, Packet, Path, Split
 use super::cell::LinkActs;
 use super::experiment::LinkSpec;
 use super::plan::{Mode, Plan, Stage};
-use crate::demo;
+use crate::network;
 use headstart::base::failure::Failure;
 
 /// Port of every server that clients connect to: some boxes look at nothing else.
@@ -187,7 +187,7 @@ impl Topology {
         }
         let options =
             LabOptions { late: stage.late, pinned: true, split_tcp: proxies(stage, &apart) };
-        let lab = Lab::build_with(hosts, options).map_err(|error| demo::not_built(&error))?;
+        let lab = Lab::build_with(hosts, options).map_err(|error| network::not_built(&error))?;
         let topology = Self { lab, clients, servers, addresses: stage.addresses(), apart };
         topology.set_up()?;
         Ok(topology)

@@ -24,16 +24,16 @@ use serde_json::{Value, json};
 use super::bars;
 use super::cell::await_port;
 use super::environment;
-use super::interrupt::Interrupt;
 use super::process::{Broken, Program, product};
-use super::progress::Progress;
 use super::results::{self, Folder};
 use super::run::{Finished, interrupted, keep_links, no_links};
-use super::stats::Summary;
 use super::summary::{Groups, Told};
 use super::trial::{Key, Row};
-use crate::demo;
+use crate::interrupt::Interrupt;
 use crate::lab::options::LabRunOptions;
+use crate::network;
+use crate::progress::Progress;
+use crate::stats::Summary;
 use evidence::Evidence;
 use headstart::base::failure::Failure;
 use origin::Origin;
@@ -112,7 +112,7 @@ pub(super) fn run(options: &LabRunOptions) -> Result<Finished, Failure> {
     if experiment.links(options.quick).is_empty() {
         return Err(no_links());
     }
-    demo::become_privileged()?;
+    network::become_privileged()?;
     let program = product()?;
     let interrupt = Interrupt::listen()?;
     let place = options.out.clone().unwrap_or_else(|| results::default_place(&experiment.name));
@@ -156,12 +156,12 @@ impl Run {
         seed: u64,
     ) -> Result<Self, Failure> {
         let links = experiment.links(quick).len();
-        let progress = Progress::new(u64::from(experiment.trials(quick)) * links as u64);
+        let progress = Progress::with_turns(u64::from(experiment.trials(quick)) * links as u64);
         progress.note("starting a private Tor network: 20 to 40 s");
         let first = experiment.link.first().ok_or_else(|| Failure::usage("no link"))?;
         let mut hosts = vec![Host::new(CLIENT), Host::new(SERVER)];
         hosts.extend(TorNetwork::hosts(Duration::ZERO));
-        let lab = Lab::build(hosts).map_err(|error| demo::not_built(&error))?;
+        let lab = Lab::build(hosts).map_err(|error| network::not_built(&error))?;
         set_links(&lab, first);
         let server = node(&lab, SERVER)?
             .ipv4()
@@ -215,7 +215,7 @@ impl Run {
         let file =
             self.folder.captures()?.join(format!("{}-exit.pcapng", link.name.replace(' ', "-")));
         let capture = self.lab.capture("tor-exit-1", &file, CAPTURE_MAX);
-        let capture = capture.map_err(|error| demo::not_built(&error))?;
+        let capture = capture.map_err(|error| network::not_built(&error))?;
         let (mut pairs, mut order) = (Pairs::new(), Vec::new());
         for round in 1..=self.experiment.trials(self.quick) {
             let mut turns = each.clone();
@@ -259,7 +259,7 @@ impl Run {
             wanted: &|| !interrupt.is_set(),
         };
         let visited = client.run(|| visit::visit(&wanted, circuit));
-        let mut visited = visited.map_err(|error| demo::not_started(&error))?;
+        let mut visited = visited.map_err(|error| network::not_started(&error))?;
         visited.round = round;
         visited.flagged = self.lab.disturbed(begun, Instant::now());
         self.check()?;

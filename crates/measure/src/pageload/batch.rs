@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::files::Files;
-use super::recordings::{self, Contents};
 use super::show::summary::Unreadable;
+use crate::recordings::{self, Contents};
 use headstart::base::failure::{Failure, USAGE};
 
 /// Results of files.

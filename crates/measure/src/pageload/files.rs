@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use glob::MatchOptions;
 
-use super::recordings::name_of;
+use crate::recordings::name_of;
 use headstart::base::failure::Failure;
 
 /// Ends of the names of files that are taken out of a folder.

@@ -20,9 +20,9 @@ use serde::Serialize;
 use super::batch::Batch;
 use super::database::{Source, Used, known};
 use super::model::{self, Setting};
-use super::recordings::{Contents, HarFacts, Recording, on_all_cores};
 use super::show::summary::{Unreadable, counted};
 use crate::pageload::plan::options::PlanOptions;
+use crate::recordings::{Contents, HarFacts, Recording, on_all_cores};
 use headstart::base::failure::Failure;
 use headstart::base::output;
 

@@ -1,13 +1,8 @@
 //! `headstart pageload record`: page loads in Chromium, as HAR files.
 
-mod browser;
-mod devtools;
 mod files;
-mod load;
 pub(crate) mod options;
-pub(crate) mod session;
 mod stage;
-mod tls;
 
 use std::fs;
 use std::path::Path;
@@ -21,15 +16,17 @@ use openssl::x509::X509;
 use serde_json::json;
 use url::Url;
 
-use self::browser::{Browser, Settings};
-use self::devtools::Trouble;
 use self::files::Summary;
-use self::load::{Loaded, Wanted};
 use self::stage::Stage;
-use self::tls::Classical;
-use crate::demo;
-use crate::lab::interrupt::Interrupt;
-use crate::pageload::record::options::{BrowserTls, RecordOptions};
+use crate::chromium::devtools::Trouble;
+use crate::chromium::load::{Loaded, Wanted};
+use crate::chromium::process::{Browser, Settings};
+use crate::chromium::tls::Classical;
+use crate::chromium::{BrowserTls, DIRECT, load, process, tls, trusting};
+use crate::interrupt::Interrupt;
+use crate::network;
+use crate::pageload::record::options::RecordOptions;
+use crate::recordings;
 use headstart::base::failure::{Failure, NEGATIVE};
 use headstart::base::output;
 
@@ -43,17 +40,17 @@ const INTERRUPTED: u8 = 130;
 pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
     let pages = pages(options)?;
     let arguments = arguments(options)?;
-    let mut program = browser::find(options.browser.as_ref())?;
+    let mut program = process::find(options.browser.as_ref())?;
     if let Some(link) = &options.link {
         stage::path(link)?;
-        demo::become_privileged()?;
+        network::become_privileged()?;
     }
     fs::create_dir_all(&options.out).map_err(|error| files::unusable(&options.out, &error))?;
     let (sites, others): (Vec<_>, Vec<_>) = pages.iter().partition(|page| page.site.is_some());
     let sites: Vec<Site> = sites.into_iter().filter_map(|page| page.site.clone()).collect();
     let stage = Stage::build(&sites, others.is_empty(), options.link.as_deref(), options.think)?;
     let arguments = [stage.arguments.clone(), arguments].concat();
-    if browser::is_root() {
+    if process::is_root() {
         eprintln!("note: Chromium runs without its sandbox, as it does not start as root with it");
     }
     let interrupt = Interrupt::listen()?;
@@ -121,7 +118,7 @@ fn arguments(options: &RecordOptions) -> Result<Vec<String>, Failure> {
         arguments.push("--proxy-bypass-list=<-loopback>".into());
     }
     if let Some(file) = &options.trust {
-        arguments.push(stage::trusting(&fingerprint(file)?));
+        arguments.push(trusting(&fingerprint(file)?));
     }
     if options.insecure {
         arguments.push("--ignore-certificate-errors".into());
@@ -239,10 +236,10 @@ impl Recorder<'_> {
     fn start(&mut self, page: &Page, profile: &Path) -> Result<Browser, Trouble> {
         let mut settings = self.settings.clone();
         if page.site.is_some() {
-            settings.arguments.push(stage::DIRECT.into());
+            settings.arguments.push(DIRECT.into());
         }
         let browser = Browser::start(&settings, self.stage.client(), profile)?;
-        if let Some(doubt) = browser::doubt(&browser.version).filter(|_| !self.doubted) {
+        if let Some(doubt) = process::doubt(&browser.version).filter(|_| !self.doubted) {
             eprintln!("note: {doubt}");
             self.doubted = true;
         }
@@ -257,7 +254,7 @@ impl Recorder<'_> {
     ) -> Result<Result<(), Trouble>, Failure> {
         let Loaded { load, notes, screenshot } = loaded;
         let har = load.har(&self.about(url, &version, &notes)).to_string().into_bytes();
-        let recording = match files::read(&har) {
+        let recording = match recordings::only_one(&har) {
             Ok(recording) => recording,
             Err(why) => {
                 return Ok(Err(Trouble::Page(format!("there is no page to record: {why}"))));

@@ -18,11 +18,11 @@ use headstart_pageload::page::Page;
 use toml::Value;
 
 use self::outcome::Outcome;
-use super::recordings;
 use crate::lab::experiment::{Experiment, NAME_MAX};
 use crate::lab::run::{Order, carry_out};
 use crate::lab::{Extent, round_trip};
 use crate::pageload::options::ReplayOptions;
+use crate::recordings;
 use headstart::base::failure::Failure;
 use headstart::base::{logging, output};
 

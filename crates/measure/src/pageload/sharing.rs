@@ -1,16 +1,16 @@
 //! `headstart pageload sharing`: the files, and what comes of them.
 
-use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 use std::process::ExitCode;
 
 use headstart_pageload::sharing::{AsTable, Audit, Report};
 
-use super::progress::Progress;
-use super::recordings::name_of;
 use super::text;
 use crate::pageload::options::SharingOptions;
+use crate::progress::Progress;
+use crate::recordings::{name_of, open, total, unreadable};
 use headstart::base::failure::Failure;
 use headstart::base::output;
 
@@ -35,22 +35,15 @@ pub(super) fn run(options: &SharingOptions) -> Result<ExitCode, Failure> {
 
 fn audit(options: &SharingOptions) -> Result<Audit, Failure> {
     let mut audit = Audit::new();
-    let progress = Progress::new(total(&options.files));
+    let progress = Progress::with_bytes(total(&options.files));
     let read = options.files.iter().try_for_each(|path| read(path, &mut audit, &progress));
     progress.done();
     read.map(|()| audit)
 }
 
-/// Bytes of all files; none if one has no length.
-pub(super) fn total(files: &[impl AsRef<Path>]) -> Option<u64> {
-    let length =
-        |path: &Path| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
-    files.iter().map(|path| length(path.as_ref())).sum()
-}
-
 fn read(path: &Path, audit: &mut Audit, progress: &Progress) -> Result<(), Failure> {
     let name = name_of(path);
-    progress.stage(name.clone());
+    progress.stage(&name);
     let input = open(path).map_err(|error| unreadable(&name, &error))?;
     let recording = audit.read(&name, progress.wrap(input)).map_err(|error| {
         Failure::usage(format!("cannot read {name}: {error}")).hint(error.hint())
@@ -61,27 +54,11 @@ fn read(path: &Path, audit: &mut Audit, progress: &Progress) -> Result<(), Failu
     Ok(())
 }
 
-pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdin().lock()));
-    }
-    let file = File::open(path)?;
-    match file.metadata()?.is_dir() {
-        true => Err(io::ErrorKind::IsADirectory.into()),
-        false => Ok(Box::new(file)),
-    }
-}
-
 fn systems(path: &Path) -> Result<AsTable, Failure> {
     let name = name_of(path);
     let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
     AsTable::read(BufReader::new(file))
         .map_err(|error| Failure::usage(format!("cannot read {name}: {error}")).hint(error.hint()))
-}
-
-pub(super) fn unreadable(name: &str, error: &io::Error) -> Failure {
-    Failure::usage(format!("cannot read {name}: {error}"))
-        .hint("name a file that you may read, or - for standard input")
 }
 
 /// The failure when there may be nothing to report.

@@ -15,8 +15,8 @@ use headstart_pageload::page::Ignored;
 
 use self::summary::{All, DETAILED, PageSummary, ResourceSummary};
 use super::batch::Batch;
-use super::recordings::Contents;
 use crate::pageload::options::ShowOptions;
+use crate::recordings::Contents;
 use headstart::base::failure::{Failure, USAGE};
 use headstart::base::output;
 

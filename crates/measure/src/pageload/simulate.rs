@@ -19,11 +19,11 @@ use serde::Serialize;
 use super::batch::Batch;
 use super::database::{Source, Used, known};
 use super::model::{self, Setting};
-use super::recordings::{Contents, Recording, on_all_cores};
 use super::show::summary::{Unreadable, counted as by_reason, ms};
 use super::show::text::left_out;
 use super::text::{columns, counted, percent, shortened};
 use crate::pageload::plan::options::{Arm, SimulateOptions};
+use crate::recordings::{Contents, Recording, on_all_cores};
 use headstart::base::failure::Failure;
 use headstart::base::output;
 

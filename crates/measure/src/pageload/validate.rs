@@ -14,11 +14,11 @@ use headstart_pageload::sim::published::{self, Agreement};
 use serde::Serialize;
 
 use self::replays::Replays;
-use super::progress::Progress;
-use super::recordings;
-use super::sharing::unreadable;
 use super::text::{columns, counted};
 use crate::pageload::plan::options::ValidateOptions;
+use crate::progress::Progress;
+use crate::recordings;
+use crate::recordings::unreadable;
 use headstart::base::failure::{Failure, NEGATIVE};
 use headstart::base::output;
 
@@ -100,8 +100,8 @@ fn reference(options: &ValidateOptions) -> Result<PathBuf, Failure> {
 fn read(path: &Path) -> Result<Vec<Logged>, Failure> {
     let name = recordings::name_of(path);
     let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
-    let progress = Progress::new(file.metadata().ok().map(|file| file.len()));
-    progress.stage(name.clone());
+    let progress = Progress::with_bytes(file.metadata().ok().map(|file| file.len()));
+    progress.stage(&name);
     let file = progress.wrap(file);
     let is_compressed = path.extension().is_some_and(|end| end == "gz");
     let input: Box<dyn Read> =

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::pageload::record::session::{Session, Stopped};
+use crate::chromium::session::{Session, Stopped};
 use headstart::base::failure::Failure;
 
 /// Names its folder.

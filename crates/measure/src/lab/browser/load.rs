@@ -20,13 +20,13 @@ use super::extension;
 use super::servers::Front;
 use super::stage::Stage;
 use super::whole;
+use crate::chromium::BrowserTls;
+use crate::chromium::session::{Seen, Session, Start, Stopped};
+use crate::interrupt::Interrupt;
 use crate::lab::cell::{Agent, Counts};
-use crate::lab::interrupt::Interrupt;
 use crate::lab::process::Broken;
 use crate::lab::tor;
 use crate::lab::trial::rounded;
-use crate::pageload::record::options::BrowserTls;
-use crate::pageload::record::session::{Seen, Session, Start, Stopped};
 
 /// Time that Chromium rests before a counted load, in all arms: after its start, and after leaving
 /// a page, it has work of its own. Counters of an agent rest if they are the same after this time:

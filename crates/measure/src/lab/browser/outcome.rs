@@ -8,7 +8,7 @@ use super::arm::Arm;
 use super::databases::DatabaseFacts;
 use super::experiment::CellSpec;
 use super::load::Times;
-use crate::lab::stats::{self, Estimate};
+use crate::stats::{self, Estimate};
 
 /// Loads of a cell that fail, one after the other from the first on, until it is given up.
 const GIVEN_UP: usize = 3;

@@ -8,7 +8,7 @@ use headstart_pageload::sim::tcp::{
 
 use super::arm::Arm;
 use super::experiment::{BrowserLink, CellSpec};
-use crate::pageload::simulated;
+use crate::simulated;
 
 /// Seed of the simulator. Without loss it draws nothing that matters.
 const SEED: u64 = 1;

@@ -21,19 +21,19 @@ use super::predict::Predictor;
 use super::servers::{BEFORE_CHROMIUM, Front};
 use super::stage::{LATE, Place, SYSCTLS, Stage};
 use super::{extension, table};
-use crate::demo;
+use crate::chromium::session::{self, Classical, Stopped};
+use crate::interrupt::Interrupt;
 use crate::lab::bars;
 use crate::lab::cell::{ClientSide, Counted};
 use crate::lab::environment::{About, Environment};
-use crate::lab::interrupt::Interrupt;
 use crate::lab::options::LabRunOptions;
 use crate::lab::process::product;
-use crate::lab::progress::{Progress, in_words};
 use crate::lab::results::{self, Folder};
 use crate::lab::run::{Finished, interrupted, keep_links, no_links};
 use crate::lab::summary::Groups;
 use crate::lab::trial::{Row, rounded};
-use crate::pageload::record::session::{self, Classical, Stopped};
+use crate::network;
+use crate::progress::{Progress, in_words};
 use headstart::base::failure::Failure;
 use headstart::base::output;
 
@@ -76,7 +76,7 @@ pub(crate) fn run(
         extension::find()?;
     }
     let root = privilege() == Privilege::Root;
-    demo::become_privileged()?;
+    network::become_privileged()?;
     let program = product()?;
     // Programs are attached to the kernel by root alone; without them there is early data, and no
     // Fast Open.
@@ -100,7 +100,7 @@ pub(crate) fn run(
     };
     let mut run = Run {
         environment: Environment::from_about(about, root),
-        progress: Progress::new(plan.steps()),
+        progress: Progress::with_turns(plan.steps()),
         groups: Groups::default(),
         outcome: Outcome::default(),
         chromium,

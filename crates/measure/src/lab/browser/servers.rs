@@ -10,12 +10,12 @@ use headstart_openers::site::{Authority, SiteOrigin};
 use tokio::net::TcpListener;
 
 use super::agent::METRICS;
+use crate::interrupt::Interrupt;
 use crate::lab::cell::await_port;
-use crate::lab::interrupt::Interrupt;
 use crate::lab::process::{Broken, Program};
 use crate::lab::run::interrupted;
-use crate::lab::site::failed;
 use crate::lab::topology::HTTPS;
+use crate::network::failed;
 use headstart::base::failure::Failure;
 use headstart::base::runtime;
 

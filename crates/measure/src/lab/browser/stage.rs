@@ -12,15 +12,15 @@ use super::agent::METRICS;
 use super::arm::Arm;
 use super::experiment::BrowserLink;
 use super::servers::{self, Edges, Front, addresses, identities};
-use crate::demo;
+use crate::chromium::session;
+use crate::interrupt::Interrupt;
 use crate::lab::cell::{ClientSide, Counted, ServerSide};
-use crate::lab::interrupt::Interrupt;
 use crate::lab::process::Program;
 use crate::lab::run::interrupted;
-use crate::lab::site::failed;
 use crate::lab::topology::{FAST_OPEN, MTU_PROBING};
 use crate::lab::tor;
-use crate::pageload::record::session;
+use crate::network;
+use crate::network::failed;
 use headstart::base::failure::Failure;
 
 /// Hosts of all sites at most: addresses of one network.
@@ -281,7 +281,7 @@ fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Fail
     }
     // Chromium needs every processor there is: the forwarder has none for itself.
     let options = LabOptions { late: LATE, pinned: false, ..LabOptions::default() };
-    let lab = Lab::build_with(nodes, options).map_err(|error| demo::not_built(&error))?;
+    let lab = Lab::build_with(nodes, options).map_err(|error| network::not_built(&error))?;
     for node in lab.nodes() {
         for (file, value) in SYSCTLS {
             node.run(|| std::fs::write(file, value)).flatten().map_err(|error| {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::arm::Arm;
 use super::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
-use crate::lab::stats::Estimate;
+use crate::stats::Estimate;
 
 /// Aim for the prediction error of the mean.
 pub(crate) const AIM: f64 = 0.15;

@@ -12,8 +12,8 @@ use headstart_openers::fill;
 
 use super::start::{Setting, await_port};
 use super::{ech, workload};
+use crate::interrupt::Interrupt;
 use crate::lab::experiment::OriginKind;
-use crate::lab::interrupt::Interrupt;
 use crate::lab::plan::Plan;
 use crate::lab::process::{Broken, Program};
 use headstart::base::failure::Failure;

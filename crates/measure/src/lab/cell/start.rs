@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use super::fast_open::{ClientSide, ServerSide};
 use super::{Cell, Client, LinkActs, LoadTotals, ech, origin};
+use crate::interrupt::Interrupt;
 use crate::lab::experiment::OriginKind;
-use crate::lab::interrupt::Interrupt;
 use crate::lab::page::{self, StagePage};
 use crate::lab::plan::{CellSpec, Stage};
 use crate::lab::process::{Broken, Program};

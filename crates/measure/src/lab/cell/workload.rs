@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::counted::Counted;
 use super::start::{Agent, Setting};
 use super::{Cell, Context, PATIENCE, Timed, no_client};
-use crate::lab::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 use crate::lab::process::{Broken, Program, cpu_of_children};
 use crate::lab::topology::Topology;
 use crate::lab::trial::{failed, rounded};

@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::figure;
 use super::model::Run;
+use crate::chart::figure;
 use crate::lab::browser::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
 use crate::lab::browser::table::{percent, signed, verdict};
-use crate::lab::stats::Estimate;
+use crate::stats::Estimate;
 
 /// Sizes in CSS pixels.
 const WIDTH: f64 = 1_100.0;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use super::model::{Cell, Group, Moment};
-use super::scale::{self, Scale};
+use crate::chart::scale::{self, Scale};
 
 /// Sizes in CSS pixels: three panels stand side by side in 1,200.
 const WIDTH: f64 = 390.0;

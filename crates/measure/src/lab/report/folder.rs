@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::lab::browser::outcome::{self, Outcome};
 use crate::lab::privacy::Finding;
-use crate::lab::stats::Summary;
 use crate::lab::workload::Handshakes;
+use crate::stats::Summary;
 use headstart::base::failure::Failure;
 
 /// Trials of one folder: two hours at 140 connections a second; about 300 MB of memory.

@@ -3,16 +3,9 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::model::{Group, Run};
-use super::{browser, distribution, figure, privacy, table, waterfall};
-use crate::lab::stats::FEW;
-
-/// Colours, tables and plots of all reports.
-pub(crate) const STYLE: &str = include_str!("report.css");
-
-/// The beginning of a document that XML and HTML both take.
-pub(crate) const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
-    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
-    <meta name=\"color-scheme\" content=\"light dark\"/>";
+use super::{browser, distribution, privacy, table, waterfall};
+use crate::chart::{HEAD, STYLE, figure, tile};
+use crate::stats::FEW;
 
 /// Fields of the environment in the head of a run; the rest follows in a table.
 const FOREMOST: [&str; 12] = [
@@ -159,10 +152,6 @@ fn head(run: &Run, at: usize) -> Markup {
         }
         (environment(own.iter().chain(named).chain(exactness)))
     }
-}
-
-pub(crate) fn tile(figure: &str, words: &str) -> Markup {
-    html! { div { b { (figure) } span { (words) } } }
 }
 
 fn environment<'r>(lines: impl Iterator<Item = &'r (String, String)>) -> Markup {

@@ -9,7 +9,7 @@ use super::environment::{self, List};
 use super::folder::{CellSummary, Experiment, Folder, Times, Trial, Verdict};
 use super::paper::{Comparison, Paper};
 use crate::lab::browser::outcome::Outcome;
-use crate::lab::stats::{self, Estimate, Summary};
+use crate::stats::{self, Estimate, Summary};
 use headstart::base::failure::Failure;
 
 /// The arm that all others are compared with, and the one in its place where an experiment has no

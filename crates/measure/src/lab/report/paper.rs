@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::folder::Times;
 use super::model::{BASELINE, Cell, Group, Moment, SEED};
-use crate::lab::stats::{self, Estimate};
+use crate::stats::{self, Estimate};
 use headstart::base::failure::Failure;
 
 /// The tables that can be compared with, by the name that an experiment calls them.

@@ -3,10 +3,10 @@
 use maud::{Markup, html};
 
 use super::environment::List;
-use super::figure;
 use super::folder::Verdict;
 use super::model::{Cell, Group, Moment, Reason};
 use super::paper::{Comparison, Figures, Line, Ours};
+use crate::chart::figure;
 
 /// Arms side by side: how many, how opened, how long.
 pub(super) fn arms(group: &Group) -> Markup {

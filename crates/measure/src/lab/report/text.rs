@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use super::model::{Cell, Group, Moment, Run};
 use super::paper::{Comparison, Line};
+use super::privacy;
 use super::table::{counterpart, demand, openings, printed};
-use super::{figure, privacy};
+use crate::chart::figure;
 use crate::lab::browser::table;
-use crate::lab::stats::FEW;
+use crate::stats::FEW;
 
 /// Reasons for failures that are listed; the HTML has them all.
 const FAILURES_SHOWN: usize = 10;

@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::figure;
 use super::folder::Trial;
 use super::model::Group;
-use super::scale::{self, Scale};
+use crate::chart::figure;
+use crate::chart::scale::{self, Scale};
 
 /// Sizes in CSS pixels.
 const WIDTH: f64 = 1200.0;

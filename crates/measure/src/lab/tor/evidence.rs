@@ -11,7 +11,7 @@ use headstart_emulation::{CapturedPacket, TcpSegment};
 use serde_json::{Value, json};
 
 use super::Arm;
-use crate::lab::stats::Summary;
+use crate::stats::Summary;
 
 /// In parts of the circuit's round trip: less is at once, more is after waiting. The circuit's
 /// round trip is that with the origin; without its links, four fifths are left.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use headstart_emulation::Node;
 use openssl::ssl::SslAcceptor;
 
-use crate::demo;
+use crate::network;
 use headstart::base::failure::Failure;
 
 /// Bytes of a request's head at most.
@@ -29,12 +29,12 @@ pub(super) struct Origin {
 
 impl Origin {
     pub(super) fn start(node: &Node, name: &str, response: usize) -> Result<Self, Failure> {
-        let tls = demo::tls_acceptor(name)?;
+        let tls = crate::demo::tls_acceptor(name)?;
         let connections = Arc::<AtomicU64>::default();
         let body = Arc::new(vec![b'x'; response]);
         for (port, tls) in [(80, None), (443, Some(tls))] {
             let listener = node.run(|| TcpListener::bind(("0.0.0.0", port))).flatten();
-            let listener = listener.map_err(|error| demo::not_started(&error))?;
+            let listener = listener.map_err(|error| network::not_started(&error))?;
             let (connections, body) = (Arc::clone(&connections), Arc::clone(&body));
             // A socket stays in the namespace that it was made in.
             thread::spawn(move || {

@@ -15,11 +15,11 @@ use headstart_proto::UnixSeconds;
 use serde_json::{Value, json};
 
 use super::super::files::Files;
-use super::super::recordings::{Contents, Recording, logged, open_unpacked, read_all};
-use super::super::sharing::unreadable;
 use super::super::text::{columns, counted, grouped, percent};
 use super::{file, keys};
 use crate::pageload::db::options::{DbBuildOptions, DbName};
+use crate::recordings::unreadable;
+use crate::recordings::{Contents, Recording, logged, open_unpacked, read_all};
 use headstart::base::clock::wall_clock;
 use headstart::base::failure::{Failure, USAGE};
 use headstart::base::output;

@@ -41,9 +41,6 @@ Examples:
       headstart lab run pages --out results
       headstart pageload validate --replays results";
 
-/// Slowest link that is simulated, in bits a second: below, a page takes hours.
-const RATE_MIN: u64 = 8_000;
-
 /// Longest round trip that is simulated.
 const RTT_MAX: Duration = Duration::from_secs(60);
 
@@ -170,11 +167,11 @@ pub(crate) struct SimulatorOptions {
 
     /// Bandwidth to the client, such as 8Mbit; no limit if not given. For blast that of each
     /// resource, else 1312kbit
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = crate::value::rate)]
     pub(crate) down: Option<u64>,
 
     /// Bandwidth to the servers; no limit if not given
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = crate::value::rate)]
     pub(crate) up: Option<u64>,
 
     /// Packets lost each way, in percent
@@ -290,22 +287,6 @@ fn round_trip(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Bytes a second of a rate in bits.
-pub(crate) fn rate(text: &str) -> Result<u64, String> {
-    let units = [("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9), ("bit", 1.0)];
-    let bits = units.into_iter().find_map(|(unit, factor): (&str, f64)| {
-        let count: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
-        count.is_finite().then_some(count * factor)
-    });
-    let bits = bits.ok_or("not a rate; write for example 8Mbit, 512kbit or 1Gbit")?;
-    match bits {
-        bits if bits < RATE_MIN as f64 => Err("less than 8kbit".into()),
-        bits if bits > 1e12 => Err("more than 1000Gbit".into()),
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within these bounds
-        bits => Ok((bits / 8.0) as u64),
-    }
-}
-
 fn share(text: &str) -> Result<f64, String> {
     let percent: f64 =
         text.trim_end_matches('%').trim_end().parse().map_err(|_| "not a number".to_owned())?;
@@ -324,16 +305,6 @@ fn loss(text: &str) -> Result<f64, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn rates_are_in_bits() {
-        assert_eq!(rate("8Mbit"), Ok(1_000_000));
-        assert_eq!((rate("512kbit"), rate("1.5 Mbit")), (Ok(64_000), Ok(187_500)));
-        assert_eq!((rate("8kbit"), rate("8000bit")), (Ok(1_000), Ok(1_000)));
-        for wrong in ["", "8", "Mbit", "8MB", "0Mbit", "7999bit", "-8Mbit", "NaNMbit", "infMbit"] {
-            assert!(rate(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn shares_are_in_percent() {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use headstart_pageload::plan::{Point, Sweep};
 use maud::{Markup, html};
 
-use crate::lab::report::scale::{self, Scale};
+use crate::chart::scale::{self, Scale};
 use crate::pageload::model::short;
 
 /// Sizes in CSS pixels: two plots stand side by side in 1,200, or three narrow ones.

@@ -66,12 +66,6 @@ struct Row<'r> {
     url: &'r str,
 }
 
-/// Reads what is to be written: what cannot be read is not written at all.
-pub(super) fn read(har: &[u8]) -> Result<Recording, String> {
-    let read = har::read(har).map_err(|error| error.to_string())?;
-    read.recordings.into_iter().next().ok_or_else(|| "there is no page in it".into())
-}
-
 /// The first figures of a recording; file, browser, picture and notes are the caller's.
 pub(super) fn summary(url: &str, recording: &Recording) -> Summary {
     let page = &recording.page;

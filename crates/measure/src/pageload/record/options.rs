@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+
+use crate::chromium::BrowserTls;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -105,28 +107,4 @@ pub(crate) struct RecordOptions {
     /// Print what was recorded as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// Chromium's TLS, where it is not the default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BrowserTls {
-    /// No Encrypted ClientHello, not even a made-up one (as policy
-    /// EncryptedClientHelloEnabled=false)
-    NoEch,
-    /// No X25519MLKEM768: with a copy of Chromium that is changed, as there is no setting for it
-    NoPostQuantum,
-    /// Early data where servers take it (as chrome://flags/#enable-tls13-early-data)
-    EarlyData,
-}
-
-impl BrowserTls {
-    /// As it is called on the command line.
-    #[must_use]
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::NoEch => "no-ech",
-            Self::NoPostQuantum => "no-post-quantum",
-            Self::EarlyData => "early-data",
-        }
-    }
 }

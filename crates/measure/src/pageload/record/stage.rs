@@ -10,8 +10,9 @@ use headstart_emulation::{Host, Lab, Node, PRESETS, Path};
 use headstart_openers::site::{Authority, Site, SiteOptions, SiteOrigin};
 use tokio::net::TcpListener;
 
-use crate::demo;
-use crate::lab::site::failed;
+use crate::chromium::trusting;
+use crate::network;
+use crate::network::failed;
 use headstart::base::failure::Failure;
 use headstart::base::runtime;
 
@@ -20,9 +21,6 @@ const LOOPBACK: [u8; 3] = [127, 77, 0];
 
 /// Hosts of the sites have 10.100.0.N in the lab.
 const EMULATED: [u8; 3] = [10, 100, 0];
-
-/// Has Chromium ask no proxy of the environment's or the system's: none finds what is served here.
-pub(super) const DIRECT: &str = "--no-proxy-server";
 
 /// The port of HTTPS, which is free in a lab.
 const HTTPS: u16 = 443;
@@ -84,12 +82,6 @@ impl Stage {
     }
 }
 
-/// The argument that makes Chromium trust certificates by the authority with this key, and no
-/// others beside.
-pub(super) fn trusting(fingerprint: &str) -> String {
-    format!("--ignore-certificate-errors-spki-list={fingerprint}")
-}
-
 /// A path by its text, or by the name of a preset.
 pub(super) fn path(link: &str) -> Result<Path, Failure> {
     let is_preset = PRESETS.iter().any(|preset| preset.name == link);
@@ -107,7 +99,7 @@ fn build_lab(link: &str, hosts: usize) -> Result<Lab, Failure> {
     let client = Host::new("client").path(path(link)?);
     let addresses = addresses(EMULATED, hosts);
     let server = addresses.into_iter().fold(Host::new("server"), Host::address);
-    Lab::build(vec![client, server]).map_err(|error| demo::not_built(&error))
+    Lab::build(vec![client, server]).map_err(|error| network::not_built(&error))
 }
 
 fn addresses([a, b, c]: [u8; 3], count: usize) -> Vec<IpAddr> {

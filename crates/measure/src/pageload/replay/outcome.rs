@@ -8,10 +8,10 @@ use super::{Link, Recorded};
 
 use crate::lab::page::LoadLine;
 use crate::lab::run::Finished;
-use crate::lab::stats::{Estimate, Summary, ratio_of_medians, with_failed};
 use crate::lab::summary::CellSummary;
 use crate::pageload::options::ReplayOptions;
-use crate::pageload::simulated::{Simulated, Way, network};
+use crate::simulated::{Simulated, Way, network};
+use crate::stats::{Estimate, Summary, ratio_of_medians, with_failed};
 
 /// All of it. The names are a contract.
 #[derive(Debug, Serialize)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::outcome::{OfArm, OfLink, OfPage, Outcome};
-use crate::lab::stats::Summary;
+use crate::stats::Summary;
 
 /// A table for each page and link.
 pub(super) fn table(outcome: &Outcome) -> String {

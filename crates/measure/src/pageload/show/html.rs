@@ -9,8 +9,8 @@ use maud::{Markup, PreEscaped, html};
 use super::picture::{self, SHOW_STYLE};
 use super::summary::{All, DETAILED, Distribution, PageSummary, ms, reason};
 use super::text::bytes;
-use crate::lab::report::figure;
-use crate::lab::report::html::{HEAD, STYLE, tile};
+use crate::chart::figure;
+use crate::chart::{HEAD, STYLE, tile};
 use crate::pageload::text::grouped;
 
 /// The whole file.

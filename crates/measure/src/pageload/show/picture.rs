@@ -4,9 +4,9 @@ use maud::{Markup, PreEscaped, html};
 
 use super::summary::{PageSummary, ResourceSummary, Times};
 use super::text;
-use crate::lab::report::figure;
-use crate::lab::report::html::STYLE;
-use crate::lab::report::scale::{self, Scale};
+use crate::chart::STYLE;
+use crate::chart::figure;
+use crate::chart::scale::{self, Scale};
 
 pub(super) const SHOW_STYLE: &str = include_str!("show.css");
 

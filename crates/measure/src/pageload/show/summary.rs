@@ -9,7 +9,7 @@ use headstart_pageload::printable;
 use headstart_pageload::tree::{self, Breakdown, CriticalPath, Quantiles, Shape, Tree};
 use serde::Serialize;
 
-use crate::pageload::recordings::{HarFacts, Recording};
+use crate::recordings::{HarFacts, Recording};
 
 /// Resources of a page that are kept one by one: more are no picture. Their figures count all the
 /// same.

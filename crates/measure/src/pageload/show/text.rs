@@ -7,7 +7,7 @@ use headstart_pageload::har::{Agreed, Agreement, Parents};
 use headstart_pageload::tree::Breakdown;
 
 use super::summary::{All, Distribution, PageSummary, ResourceSummary, Times, ms, reason};
-use crate::lab::report::figure;
+use crate::chart::figure;
 use crate::pageload::text::{columns, counted, grouped, percent, shortened};
 
 /// Characters of a waterfall, and of the names beside it.

@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::lab::experiment::{Experiment, LinkSpec, Variant};
 use crate::lab::page;
 use crate::lab::summary::CellSummary;
-use crate::pageload::simulated::{Simulated, Way, network};
 use crate::pageload::text::{columns, counted};
+use crate::simulated::{Simulated, Way, network};
 use headstart::base::failure::Failure;
 
 /// Bar for held-out pages.

@@ -10,7 +10,7 @@ use headstart_emulation::{Namespace, Node};
 use headstart_openers::Trial;
 
 use super::await_port;
-use crate::lab::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 use crate::lab::process::{Broken, Program};
 
 /// First port of agents; each cell has two.

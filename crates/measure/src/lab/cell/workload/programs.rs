@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use headstart_emulation::Node;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::interrupt::Interrupt;
 use crate::lab::cell::origin;
 use crate::lab::cell::start::{Agent, Setting};
-use crate::lab::interrupt::Interrupt;
 use crate::lab::plan::Plan;
 use crate::lab::process::Broken;
 use crate::lab::workload::{Application, Visit, Way};

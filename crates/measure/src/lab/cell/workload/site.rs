@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use headstart_emulation::Node;
 use headstart_openers::{Arm, Identity, Suite};
 
+use crate::interrupt::Interrupt;
 use crate::lab::cell::origin;
 use crate::lab::cell::start::{Agent, Setting, await_port};
-use crate::lab::interrupt::Interrupt;
 use crate::lab::process::{Broken, Program};
 use crate::lab::topology::{HTTPS, Site};
 use crate::lab::workload::Application;

@@ -14,7 +14,7 @@ use headstart_pageload::printable;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::lab::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 
 /// Bytes of a message that are taken: a picture of a page has some 100 kB, an event some kB. What
 /// is larger is passed over.
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Message of Chromium.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(crate) enum Message {
     /// Something happened, in this session: none is the browser's own.
     Event { session: Option<String>, method: String, params: Value },
     /// The answer to the command of this number.
@@ -49,7 +49,7 @@ pub(super) enum Message {
 
 /// Reason why there is no load.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// Chromium ended, hangs or says nonsense.
     Browser(String),
     /// The page cannot be loaded.
@@ -71,7 +71,7 @@ impl fmt::Display for Trouble {
 
 /// A text by the page or the browser as people are shown it: on one line, without what commands a
 /// terminal, and not endless.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let beginning: String = text.chars().take(SHOWN).collect();
     let end = if beginning.len() < text.len() { "…" } else { "" };
     printable(&beginning) + end
@@ -79,7 +79,7 @@ pub(super) fn shown(text: &str) -> String {
 
 /// A connection to Chromium. No wait takes longer than its deadline, whatever comes meanwhile.
 #[derive(Debug)]
-pub(super) struct Devtools {
+pub(crate) struct Devtools {
     commands: SyncSender<Vec<u8>>,
     messages: Receiver<Weighed>,
     set_aside: VecDeque<Weighed>,
@@ -112,7 +112,7 @@ struct RawError {
 
 impl Devtools {
     /// Starts with pipes to and from Chromium.
-    pub(super) fn new(
+    pub(crate) fn new(
         to: impl Write + Send + 'static,
         from: impl Read + Send + 'static,
         interrupt: Interrupt,
@@ -126,7 +126,7 @@ impl Devtools {
     }
 
     /// Sends a command; the number that its answer will have.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         session: Option<&str>,
         method: &str,
@@ -148,7 +148,7 @@ impl Devtools {
 
     /// Sends a command and waits for its answer; what else comes meanwhile is kept for
     /// [`next`](Self::next).
-    pub(super) fn call(
+    pub(crate) fn call(
         &mut self,
         session: Option<&str>,
         method: &str,
@@ -185,7 +185,7 @@ impl Devtools {
 
     /// The next message; none if there was none until then. After that moment there is none, even
     /// if more has come.
-    pub(super) fn next(&mut self, until: Instant) -> Result<Option<Message>, Trouble> {
+    pub(crate) fn next(&mut self, until: Instant) -> Result<Option<Message>, Trouble> {
         if Instant::now() < until
             && let Some((message, bytes)) = self.set_aside.pop_front()
         {
@@ -196,7 +196,7 @@ impl Devtools {
     }
 
     /// Drops what comes until then, and what is there by then.
-    pub(super) fn forget(&mut self, until: Instant) -> Result<(), Trouble> {
+    pub(crate) fn forget(&mut self, until: Instant) -> Result<(), Trouble> {
         (self.set_aside, self.aside) = (VecDeque::new(), 0);
         while self.receive(until)?.is_some() {}
         // No more than can be there: others may come as fast as these are taken.
@@ -208,7 +208,7 @@ impl Devtools {
     ///
     /// # Errors
     /// There is no such pause until then.
-    pub(super) fn forget_until_quiet(
+    pub(crate) fn forget_until_quiet(
         &mut self,
         quiet: Duration,
         until: Instant,

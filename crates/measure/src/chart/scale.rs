@@ -22,7 +22,7 @@ pub(crate) enum Scale {
 
 impl Scale {
     /// The axis that shows all of these times.
-    pub(super) fn from_times(times: impl Iterator<Item = f64> + Clone) -> Self {
+    pub(crate) fn from_times(times: impl Iterator<Item = f64> + Clone) -> Self {
         let high = times.clone().fold(SHORTEST, f64::max);
         let low = times.fold(high, f64::min).max(SHORTEST);
         if high / low > LINEAR_SPAN { Self::Log { low, high } } else { Self::linear(high) }
@@ -33,7 +33,7 @@ impl Scale {
         Self::Linear { high: high.max(SHORTEST) }
     }
 
-    pub(super) const fn is_log(self) -> bool {
+    pub(crate) const fn is_log(self) -> bool {
         matches!(self, Self::Log { .. })
     }
 
@@ -68,7 +68,7 @@ impl Scale {
 }
 
 /// Multiples of `step` from zero to `high`.
-pub(super) fn multiples(step: f64, high: f64) -> Vec<f64> {
+pub(crate) fn multiples(step: f64, high: f64) -> Vec<f64> {
     std::iter::successors(Some(0.0), |count| Some(count + 1.0))
         .map(|count| count * step)
         .take_while(|tick| *tick <= high * 1.0001)
@@ -76,7 +76,7 @@ pub(super) fn multiples(step: f64, high: f64) -> Vec<f64> {
 }
 
 /// The round number at or above: 1, 2 or 5 times a power of ten.
-pub(super) fn step(least: f64) -> f64 {
+pub(crate) fn step(least: f64) -> f64 {
     let decade = 10_f64.powf(least.max(SHORTEST / 100.0).log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|step| step * decade);
     steps.into_iter().find(|step| *step >= least * 0.9999).unwrap_or(10.0 * decade)

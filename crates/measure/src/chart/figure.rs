@@ -1,7 +1,7 @@
 //! Numbers as text, with as many digits as they carry.
 
-use super::folder::Times;
-use crate::lab::stats::{Estimate, P90_LEAST, P99_LEAST};
+use crate::stats::Summary as Times;
+use crate::stats::{Estimate, P90_LEAST, P99_LEAST};
 
 /// A time: microseconds below 10 ms, four or more digits above.
 pub(crate) fn ms(time: f64) -> String {
@@ -17,23 +17,23 @@ pub(crate) fn ms(time: f64) -> String {
 }
 
 /// A time, or that so many failed that there is none.
-pub(super) fn or_failed(time: Option<f64>) -> String {
+pub(crate) fn or_failed(time: Option<f64>) -> String {
     time.map_or_else(|| "failed".into(), ms)
 }
 
 /// The median, or a dash where nothing was tried.
-pub(super) fn middle(times: Option<Times>) -> String {
+pub(crate) fn middle(times: Option<Times>) -> String {
     times.map_or_else(|| "–".into(), |times| or_failed(times.p50))
 }
 
 /// The 90th percentile, where there are enough trials for one.
-pub(super) fn p90(times: Option<Times>) -> String {
+pub(crate) fn p90(times: Option<Times>) -> String {
     let enough = times.filter(|times| times.n >= P90_LEAST);
     enough.map_or_else(|| "–".into(), |times| or_failed(times.p90))
 }
 
 /// The 99th percentile, or the maximum where there are too few trials for one.
-pub(super) fn p99(times: Option<Times>) -> String {
+pub(crate) fn p99(times: Option<Times>) -> String {
     match times {
         None => "–".into(),
         Some(times) if times.n < P99_LEAST => format!("max {}", or_failed(times.max)),
@@ -42,13 +42,13 @@ pub(super) fn p99(times: Option<Times>) -> String {
 }
 
 /// The mean with the standard deviation, or a dash where there is none.
-pub(super) fn mean(times: Option<Times>) -> String {
+pub(crate) fn mean(times: Option<Times>) -> String {
     let both = times.and_then(|times| Some((times.mean?, times.sd)));
     both.map_or_else(|| "–".into(), |(mean, sd)| with_deviation(mean, sd))
 }
 
 /// A mean as papers print it.
-pub(super) fn with_deviation(mean: f64, sd: Option<f64>) -> String {
+pub(crate) fn with_deviation(mean: f64, sd: Option<f64>) -> String {
     let sd = sd.map_or(String::new(), |sd| format!(" ({})", ms(sd)));
     format!("{}{sd}", ms(mean))
 }
@@ -59,7 +59,7 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// A share or ratio.
-pub(super) fn ratio(ratio: f64) -> String {
+pub(crate) fn ratio(ratio: f64) -> String {
     if ratio.is_infinite() {
         return "∞".into();
     }
@@ -67,7 +67,7 @@ pub(super) fn ratio(ratio: f64) -> String {
 }
 
 /// A time that was added or saved: with its sign.
-pub(super) fn change(time: f64) -> String {
+pub(crate) fn change(time: f64) -> String {
     match time {
         time if time < 0.0 => format!("−{}", ms(-time)),
         time => format!("+{}", ms(time)),
@@ -75,29 +75,29 @@ pub(super) fn change(time: f64) -> String {
 }
 
 /// The two ends of an interval, each as `end` writes it.
-pub(super) fn interval(ci95: [f64; 2], end: impl Fn(f64) -> String) -> String {
+pub(crate) fn interval(ci95: [f64; 2], end: impl Fn(f64) -> String) -> String {
     let [low, high] = ci95.map(end);
     format!("[{low}, {high}]")
 }
 
 /// The interval of a median, whose ends may lie among those that failed.
-pub(super) fn median_interval(times: &Times) -> String {
+pub(crate) fn median_interval(times: &Times) -> String {
     let [low, high] = times.ci95.map(or_failed);
     format!("[{low}, {high}]")
 }
 
 /// A median with its interval.
-pub(super) fn median(times: &Times) -> String {
+pub(crate) fn median(times: &Times) -> String {
     format!("{} {}", or_failed(times.p50), median_interval(times))
 }
 
 /// A ratio with its interval.
-pub(super) fn estimate(estimate: &Estimate) -> String {
+pub(crate) fn estimate(estimate: &Estimate) -> String {
     format!("{} {}", ratio(estimate.value), interval(estimate.ci95, ratio))
 }
 
 /// A count and what it is of, in percent.
-pub(super) fn share(count: usize, of: usize) -> String {
+pub(crate) fn share(count: usize, of: usize) -> String {
     if of == 0 {
         return "0".into();
     }
@@ -107,14 +107,14 @@ pub(super) fn share(count: usize, of: usize) -> String {
 }
 
 /// A rate.
-pub(super) fn per_s(rate: f64) -> String {
+pub(crate) fn per_s(rate: f64) -> String {
     if rate < 99.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::stats::{Summary, with_failed};
+    use crate::stats::{Summary, with_failed};
 
     #[test]
     fn digits_follow_the_size() {

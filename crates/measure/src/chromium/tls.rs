@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::pageload::record::options::BrowserTls;
+use clap::ValueEnum;
 use headstart::base::failure::Failure;
 
 /// Settings that are the whole browser's are in this file of a profile.
@@ -30,7 +30,7 @@ const CHUNK: usize = 4 << 20;
 ///
 /// # Errors
 /// The folder cannot be written to.
-pub(super) fn settle(profile: &Path, tls: &[BrowserTls]) -> io::Result<()> {
+pub(crate) fn settle(profile: &Path, tls: &[BrowserTls]) -> io::Result<()> {
     let settings: Map<String, Value> = tls.iter().filter_map(setting).collect();
     if settings.is_empty() {
         return Ok(());
@@ -46,7 +46,7 @@ fn setting(tls: &BrowserTls) -> Option<(String, Value)> {
 }
 
 /// Returns Chromium's arguments.
-pub(super) fn arguments(tls: &[BrowserTls]) -> Vec<String> {
+pub(crate) fn arguments(tls: &[BrowserTls]) -> Vec<String> {
     // Its setting counts only where it comes by policy.
     let early = "--enable-features=EnableTLS13EarlyData";
     tls.iter().filter(|one| **one == BrowserTls::EarlyData).map(|_| early.to_owned()).collect()
@@ -55,7 +55,7 @@ pub(super) fn arguments(tls: &[BrowserTls]) -> Vec<String> {
 /// A copy of Chromium that offers no post-quantum key share: there is no setting for it any more.
 /// It is gone when dropped.
 #[derive(Debug)]
-pub(super) struct Classical {
+pub(crate) struct Classical {
     dir: TempDir,
     name: PathBuf,
 }
@@ -66,7 +66,7 @@ impl Classical {
     ///
     /// # Errors
     /// No room, or a version whose groups lie elsewhere.
-    pub(super) fn copy(program: &Path, into: &Path) -> Result<Self, Failure> {
+    pub(crate) fn copy(program: &Path, into: &Path) -> Result<Self, Failure> {
         let program = binary(program).ok_or_else(|| {
             cannot("it is a script that leads elsewhere")
                 .hint("name the program itself with --browser")
@@ -87,7 +87,7 @@ impl Classical {
         }
     }
 
-    pub(super) fn program(&self) -> PathBuf {
+    pub(crate) fn program(&self) -> PathBuf {
         self.dir.path().join(&self.name)
     }
 }
@@ -146,6 +146,30 @@ fn exchange(file: &File) -> io::Result<usize> {
         file.write_all_at(&CLASSICAL, place)?;
     }
     Ok(found.len())
+}
+
+/// Chromium's TLS, where it is not the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BrowserTls {
+    /// No Encrypted ClientHello, not even a made-up one (as policy
+    /// EncryptedClientHelloEnabled=false)
+    NoEch,
+    /// No X25519MLKEM768: with a copy of Chromium that is changed, as there is no setting for it
+    NoPostQuantum,
+    /// Early data where servers take it (as chrome://flags/#enable-tls13-early-data)
+    EarlyData,
+}
+
+impl BrowserTls {
+    /// As it is called on the command line.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::NoEch => "no-ech",
+            Self::NoPostQuantum => "no-post-quantum",
+            Self::EarlyData => "early-data",
+        }
+    }
 }
 
 #[cfg(test)]

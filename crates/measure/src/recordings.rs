@@ -1,6 +1,7 @@
 //! Pages from files, whatever wrote them.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -13,8 +14,7 @@ use headstart_pageload::har::{self, Facts, Parents};
 use headstart_pageload::page::{Ignored, Page};
 use headstart_pageload::printable;
 
-use super::progress::Progress;
-use super::sharing;
+use crate::progress::Progress;
 use headstart::base::failure::Failure;
 
 /// Bytes by which a kind of file is told: the first keys are among them.
@@ -31,46 +31,46 @@ const LOADS_MAX: usize = 10_000;
 
 /// A page, and what its file says beside it.
 #[derive(Debug)]
-pub(super) struct Recording {
-    pub(super) file: String,
-    pub(super) page: Page,
+pub(crate) struct Recording {
+    pub(crate) file: String,
+    pub(crate) page: Page,
     /// Facts of a HAR file.
-    pub(super) har: Option<HarFacts>,
+    pub(crate) har: Option<HarFacts>,
 }
 
 #[derive(Debug)]
-pub(super) struct HarFacts {
+pub(crate) struct HarFacts {
     /// Facts of each resource.
-    pub(super) facts: Vec<Facts>,
-    pub(super) parents: Parents,
+    pub(crate) facts: Vec<Facts>,
+    pub(crate) parents: Parents,
     /// Round trip of each server, in ms.
-    pub(super) round_trips_ms: Vec<f64>,
+    pub(crate) round_trips_ms: Vec<f64>,
 }
 
 /// The pages of one file, and entries that are of none.
 #[derive(Debug)]
-pub(super) struct Contents {
-    pub(super) recordings: Vec<Recording>,
-    pub(super) ignored: Ignored,
+pub(crate) struct Contents {
+    pub(crate) recordings: Vec<Recording>,
+    pub(crate) ignored: Ignored,
 }
 
 /// The name of a file, as a terminal and a report may have it: files come from others, their names
 /// do, too.
-pub(super) fn name_of(path: &Path) -> String {
+pub(crate) fn name_of(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
 
 /// Reads files on all cores, and gives what `of` makes of each and its place, in their order.
 ///
 /// Only that is kept: thousands of recordings are larger than what is said of them.
-pub(super) fn read_all<T: Send>(
+pub(crate) fn read_all<T: Send>(
     files: &[PathBuf],
     of: impl Fn(usize, Contents) -> T + Sync,
 ) -> Vec<(String, Result<T, Failure>)> {
-    let progress = Progress::new(sharing::total(files));
+    let progress = Progress::with_bytes(total(files));
     let done = on_all_cores(files.iter().enumerate(), |(place, path)| {
         let name = name_of(path);
-        progress.stage(name.clone());
+        progress.stage(&name);
         let read = read(path, &name, &progress).map(|contents| of(place, contents));
         (name, read)
     });
@@ -79,7 +79,7 @@ pub(super) fn read_all<T: Send>(
 }
 
 /// Applies `of` to each, and returns the results in their order.
-pub(super) fn on_all_cores<T: Send, R: Send>(
+pub(crate) fn on_all_cores<T: Send, R: Send>(
     all: impl ExactSizeIterator<Item = T> + Send,
     of: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
@@ -110,7 +110,7 @@ pub(super) fn on_all_cores<T: Send, R: Send>(
 /// It cannot be read, or has no such page.
 pub(crate) fn read_page(path: &Path, number: usize) -> Result<Page, Failure> {
     let name = path.display().to_string();
-    let progress = Progress::new(sharing::total(&[path]));
+    let progress = Progress::with_bytes(total(&[path]));
     let contents = read(path, &name, &progress);
     progress.done();
     let mut recordings = contents?.recordings.into_iter();
@@ -121,25 +121,58 @@ pub(crate) fn read_page(path: &Path, number: usize) -> Result<Page, Failure> {
     })
 }
 
+/// Reads the one page of a HAR file in memory.
+///
+/// # Errors
+/// It is not such a file, or has no page.
+pub(crate) fn only_one(har: &[u8]) -> Result<har::Recording, String> {
+    let read = har::read(har).map_err(|error| error.to_string())?;
+    read.recordings.into_iter().next().ok_or_else(|| "there is no page in it".into())
+}
+
 /// A worker that panicked ends the program anyway, when the scope does.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn read(path: &Path, name: &str, progress: &Progress) -> Result<Contents, Failure> {
-    let unreadable = |error: &io::Error| sharing::unreadable(name, error);
-    let input = sharing::open(path).map_err(|error| unreadable(&error))?;
-    let (head, whole) = peek(progress.wrap(input)).map_err(|error| unreadable(&error))?;
+    let input = open(path).map_err(|error| unreadable(name, &error))?;
+    let (head, whole) = peek(progress.wrap(input)).map_err(|error| unreadable(name, &error))?;
     if !head.starts_with(&GZIP) {
         return of_kind(&head, whole, name);
     }
-    let (head, whole) = peek(MultiGzDecoder::new(whole)).map_err(|error| unreadable(&error))?;
+    let (head, whole) =
+        peek(MultiGzDecoder::new(whole)).map_err(|error| unreadable(name, &error))?;
     of_kind(&head, whole, name)
 }
 
+/// Bytes of all files; none if one has no length.
+pub(crate) fn total(files: &[impl AsRef<Path>]) -> Option<u64> {
+    let length =
+        |path: &Path| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
+    files.iter().map(|path| length(path.as_ref())).sum()
+}
+
+/// Opens a file, or standard input by the name `-`.
+pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let file = File::open(path)?;
+    match file.metadata()?.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false => Ok(Box::new(file)),
+    }
+}
+
+pub(crate) fn unreadable(name: &str, error: &io::Error) -> Failure {
+    Failure::usage(format!("cannot read {name}: {error}"))
+        .hint("name a file that you may read, or - for standard input")
+}
+
 /// A file, decompressed if it is compressed.
-pub(super) fn open_unpacked(path: &Path) -> io::Result<Box<dyn Read>> {
-    let (head, whole) = peek(sharing::open(path)?)?;
+pub(crate) fn open_unpacked(path: &Path) -> io::Result<Box<dyn Read>> {
+    let (head, whole) = peek(open(path)?)?;
     Ok(if head.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
 }
 
@@ -192,7 +225,7 @@ fn published(input: impl Read, name: &str) -> Result<Contents, Failure> {
 }
 
 /// The logged trees of a file of published loads, each with the number of its line.
-pub(super) fn logged(
+pub(crate) fn logged(
     input: impl Read,
     name: &str,
 ) -> impl Iterator<Item = Result<(usize, Logged), Failure>> {
@@ -201,7 +234,7 @@ pub(super) fn logged(
         let mut line = String::new();
         let mut limited = input.by_ref().take(LINE_BYTES);
         let read = limited.read_line(&mut line);
-        if read.map_err(|error| sharing::unreadable(name, &error))? == 0 {
+        if read.map_err(|error| unreadable(name, &error))? == 0 {
             return Ok(None);
         }
         let record = blast::read(&line);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::devtools::{Devtools, Trouble};
 use super::load::Tab;
-use crate::lab::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 use headstart::base::failure::Failure;
 
 /// Names of Chromium, and of browsers made of it.
@@ -95,27 +95,27 @@ const ARGUMENTS: [&str; 26] = [
 ];
 
 /// Lets extensions be installed over DevTools; without it, there are none at all.
-pub(super) const DEBUG_EXTENSIONS: &str = "--enable-unsafe-extension-debugging";
+pub(crate) const DEBUG_EXTENSIONS: &str = "--enable-unsafe-extension-debugging";
 
 /// Settings of Chromium's start.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
-    pub(super) program: PathBuf,
+pub(crate) struct Settings {
+    pub(crate) program: PathBuf,
     /// Beside those that are always there.
-    pub(super) arguments: Vec<String>,
-    pub(super) interrupt: Interrupt,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) interrupt: Interrupt,
 }
 
 /// A running Chromium. All of it is killed when dropped; and it ends by itself when this process
 /// does.
 #[derive(Debug)]
-pub(super) struct Browser {
+pub(crate) struct Browser {
     child: Child,
-    pub(super) devtools: Devtools,
+    pub(crate) devtools: Devtools,
     /// Once a page was loaded.
-    pub(super) tab: Option<Tab>,
+    pub(crate) tab: Option<Tab>,
     /// Such as `Chrome/156.0.8078.79`.
-    pub(super) version: String,
+    pub(crate) version: String,
     tail: Tail,
     /// Ends with the last that writes there.
     tail_reader: JoinHandle<()>,
@@ -127,7 +127,7 @@ type Tail = Arc<Mutex<VecDeque<String>>>;
 ///
 /// # Errors
 /// It is nowhere.
-pub(super) fn find(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
+pub(crate) fn find(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
     let is_program = |path: &Path| {
         let metadata = fs::metadata(path);
         metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
@@ -151,7 +151,7 @@ pub(super) fn find(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
 
 impl Browser {
     /// Starts Chromium on this machine, or on a node of a lab, with the profile of a folder.
-    pub(super) fn start(
+    pub(crate) fn start(
         settings: &Settings,
         node: Option<&Node>,
         profile: &Path,
@@ -212,7 +212,7 @@ impl Browser {
     }
 
     /// Has it end by itself, so that its cache is on disk.
-    pub(super) fn close(mut self) -> Result<(), Trouble> {
+    pub(crate) fn close(mut self) -> Result<(), Trouble> {
         self.devtools.ask(None, "Browser.close", json!({}))?;
         let until = Instant::now() + END;
         while Instant::now() < until {
@@ -230,7 +230,7 @@ impl Browser {
     }
 
     /// Adds its last words, if it ended.
-    pub(super) fn explain(&mut self, trouble: Trouble) -> Trouble {
+    pub(crate) fn explain(&mut self, trouble: Trouble) -> Trouble {
         let Trouble::Browser(text) = trouble else { return trouble };
         let until = Instant::now() + Duration::from_millis(500);
         let status = loop {
@@ -275,12 +275,12 @@ impl Drop for Browser {
 }
 
 /// Returns true if Chromium refuses to start with its sandbox.
-pub(super) fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     geteuid().is_root()
 }
 
 /// Returns a warning about a version that this was not tried with.
-pub(super) fn doubt(version: &str) -> Option<String> {
+pub(crate) fn doubt(version: &str) -> Option<String> {
     let major = major(version).filter(|major| *major != TRIED)?;
     Some(format!("this was tried with Chromium {TRIED}, and this one is {major}"))
 }

@@ -6,8 +6,8 @@ use headstart_pageload::devtools::Load;
 use openssl::base64;
 use serde_json::{Value, json};
 
-use super::browser::Browser;
 use super::devtools::{Devtools, Message, Trouble, shown};
+use super::process::Browser;
 
 /// A loaded page is over when nothing came for so long (as WebPageTest has it, and the reader of
 /// HAR files).
@@ -33,32 +33,32 @@ const NOTES: usize = 20;
 
 /// A load, and its time limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'w> {
-    pub(super) url: &'w str,
-    pub(super) timeout: Duration,
-    pub(super) screenshot: bool,
+pub(crate) struct Wanted<'w> {
+    pub(crate) url: &'w str,
+    pub(crate) timeout: Duration,
+    pub(crate) screenshot: bool,
 }
 
 /// A load.
 #[derive(Debug)]
-pub(super) struct Loaded {
-    pub(super) load: Load,
+pub(crate) struct Loaded {
+    pub(crate) load: Load,
     /// Things out of the ordinary.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// PNG.
-    pub(super) screenshot: Option<Vec<u8>>,
+    pub(crate) screenshot: Option<Vec<u8>>,
 }
 
 /// The one tab that a browser has.
 #[derive(Debug)]
-pub(super) struct Tab {
+pub(crate) struct Tab {
     target: String,
     session: String,
     frame: String,
 }
 
 /// Loads a page in the one tab that the browser has.
-pub(super) fn load(browser: &mut Browser, wanted: Wanted<'_>) -> Result<Loaded, Trouble> {
+pub(crate) fn load(browser: &mut Browser, wanted: Wanted<'_>) -> Result<Loaded, Trouble> {
     let Browser { devtools, tab, .. } = browser;
     let tab = match tab {
         Some(tab) => Ok(tab),
@@ -69,7 +69,7 @@ pub(super) fn load(browser: &mut Browser, wanted: Wanted<'_>) -> Result<Loaded, 
 }
 
 /// Leaves the page, and waits: what comes meanwhile is of no load.
-pub(super) fn leave(browser: &mut Browser, pause: Duration) -> Result<(), Trouble> {
+pub(crate) fn leave(browser: &mut Browser, pause: Duration) -> Result<(), Trouble> {
     let Browser { devtools, tab, .. } = browser;
     let session = tab.as_ref().map(|tab| tab.session.as_str());
     let nowhere = json!({ "url": "about:blank" });

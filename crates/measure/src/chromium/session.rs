@@ -10,13 +10,13 @@ use headstart_pageload::har::Recording;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::browser::{self, Browser, DEBUG_EXTENSIONS, Settings};
+use super::BrowserTls;
 use super::devtools::{Trouble, shown};
-use super::files;
 use super::load::{self, Loaded, Wanted};
+use super::process::{self, Browser, DEBUG_EXTENSIONS, Settings};
 use super::tls;
-use crate::lab::interrupt::Interrupt;
-use crate::pageload::record::options::BrowserTls;
+use crate::interrupt::Interrupt;
+use crate::recordings;
 use headstart::base::failure::Failure;
 
 /// Longest that it takes to leave a page, with all connections closed, and to install an extension,
@@ -118,16 +118,16 @@ pub(crate) struct Session {
 /// # Errors
 /// It is nowhere.
 pub(crate) fn find() -> Result<PathBuf, Failure> {
-    browser::find(None)
+    process::find(None)
 }
 
 /// The argument that makes it trust certificates by the authority with this key.
 pub(crate) fn trusting(fingerprint: &str) -> String {
-    super::stage::trusting(fingerprint)
+    super::trusting(fingerprint)
 }
 
 /// The argument that makes it ask no proxy of the environment's or the system's.
-pub(crate) const DIRECT: &str = super::stage::DIRECT;
+pub(crate) const DIRECT: &str = super::DIRECT;
 
 impl Session {
     pub(crate) fn start(start: &Start, node: &Node) -> Result<Self, Stopped> {
@@ -166,7 +166,7 @@ impl Session {
             comment: notes.join("; "),
         };
         let har = load.har(&about).to_string().into_bytes();
-        let recording = files::read(&har)
+        let recording = recordings::only_one(&har)
             .map_err(|why| Stopped::Failed(format!("there is no page to record: {why}")))?;
         let (largest_paint_ms, hinted) = (load.largest_paint_ms(), load.hinted());
         Ok(Seen { recording, har, largest_paint_ms, hinted, notes })

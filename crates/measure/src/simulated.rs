@@ -6,8 +6,7 @@ use headstart_openers::{Arm, Suite};
 use headstart_pageload::page::{Page, Protocol, Resource, Server};
 use headstart_pageload::sim::tcp::{self, Link, Pools, Revisit, Settings, Technique, Techniques};
 
-use crate::lab::experiment::Connections;
-use crate::pageload::plan::options::rate;
+use crate::value::{Connections, rate};
 
 /// Seed of the simulator. Without loss it draws nothing that matters.
 const SEED: u64 = 1;
@@ -22,16 +21,16 @@ const STEADY: [&str; 2] = ["preset satellite", "preset transatlantic"];
 
 /// Way of replaying a page.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
-    pub(super) connections: Connections,
+pub(crate) struct Way {
+    pub(crate) connections: Connections,
     /// True if all was forgotten before.
-    pub(super) first_visit: bool,
-    pub(super) suite: Suite,
+    pub(crate) first_visit: bool,
+    pub(crate) suite: Suite,
 }
 
 /// A page as replays load it, for the simulator.
 #[derive(Debug)]
-pub(super) struct Simulated {
+pub(crate) struct Simulated {
     /// Over HTTP/1.1, with TLS and without, and with one connection for each server.
     tls: Page,
     clear: Page,
@@ -42,7 +41,7 @@ pub(super) struct Simulated {
 impl Simulated {
     /// Prepares a replay; `None` if the page cannot be told apart from one with other servers,
     /// which no page that was read is.
-    pub(super) fn new(page: &Page, way: Way) -> Option<Self> {
+    pub(crate) fn new(page: &Page, way: Way) -> Option<Self> {
         let recorded = way.connections == Connections::Recorded;
         let own = if recorded { page.by_connection() } else { page.clone() };
         let over = |page: &Page, tls: bool, protocol: Protocol| {
@@ -62,7 +61,7 @@ impl Simulated {
     }
 
     /// Until all resources are there, in ms.
-    pub(super) fn full_load_ms(&self, arm: Arm, link: Link) -> f64 {
+    pub(crate) fn full_load_ms(&self, arm: Arm, link: Link) -> f64 {
         let (page, techniques) = self.for_arm(arm);
         let connections = match self.way.connections {
             Connections::Pool(connections) => connections,
