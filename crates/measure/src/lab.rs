@@ -9,6 +9,7 @@ mod cell;
 mod environment;
 pub(crate) mod experiment;
 mod list;
+mod listening;
 pub(crate) mod options;
 pub(crate) mod page;
 pub(crate) mod peer;

@@ -1,33 +1,36 @@
 //! One arm with one suite on a lab: its servers and clients as processes, and their turns.
 
+mod agent;
 mod case;
 mod counted;
 mod ech;
 mod fast_open;
 mod origin;
 mod page;
+mod setting;
 mod start;
+mod tools;
 mod workload;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use headstart_openers::{PageLoad, Trial};
-use serde::{Deserialize, Serialize};
 
-use super::experiment::Acts;
 use super::plan::{CellSpec, Mode, Stage};
 use super::privacy::Case;
 use super::process::{Broken, Program};
-use super::topology::Topology;
+use super::topology::{LinkEffects, Topology};
 use super::trial::{Done, Key, Row, Said, failed};
 use crate::interrupt::Interrupt;
-use start::Setting;
+use setting::Setting;
 
+pub(crate) use agent::{Agent, Counts};
 pub(crate) use counted::Counted;
 pub(crate) use fast_open::{ClientSide, ServerSide};
-pub(crate) use origin::{check_tools, versions};
-pub(crate) use start::{Agent, Counts, Place, await_port, begin};
+pub(crate) use setting::Place;
+pub(crate) use start::begin;
+pub(crate) use tools::{check_tools, versions};
 
 /// Time that a client may need beyond the time in which a connection fails, before it counts as
 /// hung.
@@ -58,7 +61,7 @@ pub(crate) struct Cell {
     /// Client whose turn it is.
     turn: usize,
     /// Effects of links on its packets while it had its turns.
-    pub(crate) links: LinkActs,
+    pub(crate) links: LinkEffects,
     pub(crate) load: LoadTotals,
     /// Loads of a page that nobody has taken yet.
     pub(crate) page_loads: Vec<PageLoad>,
@@ -86,33 +89,6 @@ pub(crate) struct LoadTotals {
     pub(crate) time: Duration,
     pub(crate) client_cpu: Duration,
     pub(crate) server_cpu: Duration,
-}
-
-/// Effects of links on packets. A late packet of one cell may count for the next.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LinkActs {
-    pub(crate) dropped: u64,
-    /// Answered by a box.
-    pub(crate) replied: u64,
-    pub(crate) added: u64,
-}
-
-impl LinkActs {
-    fn add_since(&mut self, before: Self, now: Self) {
-        self.dropped += now.dropped.saturating_sub(before.dropped);
-        self.replied += now.replied.saturating_sub(before.replied);
-        self.added += now.added.saturating_sub(before.added);
-    }
-
-    /// Returns true if there is any sign of a box that does this.
-    pub(crate) const fn show(self, acts: Acts) -> bool {
-        match acts {
-            Acts::Drops => self.dropped > 0,
-            Acts::Replies => self.replied > 0,
-            Acts::Adds => self.added > 0,
-            Acts::Changes => true,
-        }
-    }
 }
 
 /// A row, and when its connection began and ended.
@@ -444,18 +420,20 @@ fn millis(ms: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::experiment::LinkEffect;
 
     #[test]
     fn a_box_shows_itself_by_what_it_does() {
-        let none = LinkActs::default();
-        let dropped = LinkActs { dropped: 1, ..none };
-        let shown = |acts: LinkActs| {
-            [Acts::Drops, Acts::Replies, Acts::Adds, Acts::Changes].map(|what| acts.show(what))
+        let none = LinkEffects::default();
+        let dropped = LinkEffects { dropped: 1, ..none };
+        let shown = |acts: LinkEffects| {
+            [LinkEffect::Drops, LinkEffect::Replies, LinkEffect::Adds, LinkEffect::Changes]
+                .map(|what| acts.show(what))
         };
         assert_eq!(shown(none), [false, false, false, true]);
         assert_eq!(shown(dropped), [true, false, false, true]);
         let mut cell = none;
-        cell.add_since(dropped, LinkActs { dropped: 4, replied: 2, added: 0 });
-        assert_eq!(cell, LinkActs { dropped: 3, replied: 2, added: 0 });
+        cell.add_since(dropped, LinkEffects { dropped: 4, replied: 2, added: 0 });
+        assert_eq!(cell, LinkEffects { dropped: 3, replied: 2, added: 0 });
     }
 }

@@ -129,7 +129,7 @@ pub(crate) struct LinkSpec {
     #[serde(default, deserialize_with = "text::some_time")]
     pub(crate) slice: Option<Duration>,
     /// Effect that its box must be seen to have: without it the cells show nothing.
-    pub(crate) acts: Option<Acts>,
+    pub(crate) acts: Option<LinkEffect>,
     /// True if `--quick` uses it.
     #[serde(default = "yes")]
     pub(crate) quick: bool,
@@ -233,7 +233,7 @@ pub(crate) enum OriginKind {
 /// Effect of a box on packets, as the counters of a link tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Acts {
+pub(crate) enum LinkEffect {
     /// It drops some.
     Drops,
     /// It answers some itself.

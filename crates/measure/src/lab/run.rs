@@ -13,7 +13,7 @@ use super::builtin;
 use super::capture::Captures;
 use super::cell::{self, Cell, ClientSide, Context, Place};
 use super::environment::Environment;
-use super::experiment::{Acts, Experiment};
+use super::experiment::{Experiment, LinkEffect};
 use super::page::LoadLine;
 use super::plan::{Extent, Mode, Plan, Stage};
 use super::privacy::{self, Finding};
@@ -416,10 +416,10 @@ fn decision((cell, finding): (&Cell, &Option<Finding>)) -> Value {
 fn idle(stage: &Stage, topology: &Topology) -> Option<String> {
     let acts = stage.link.acts.filter(|acts| !topology.acts().show(*acts))?;
     let did = match acts {
-        Acts::Drops => "dropped",
-        Acts::Replies => "answered",
-        Acts::Adds => "added",
-        Acts::Changes => "changed",
+        LinkEffect::Drops => "dropped",
+        LinkEffect::Replies => "answered",
+        LinkEffect::Adds => "added",
+        LinkEffect::Changes => "changed",
     };
     Some(format!("the box did nothing: it {did} no packet, so the figures show a link without it"))
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use headstart_openers::Carrier;
 use serde::{Deserialize, Serialize};
 
-use super::cell::{LinkActs, LoadTotals};
+use super::cell::LoadTotals;
 use super::experiment::Moment;
 use super::privacy::{Finding, Linkable};
+use super::topology::LinkEffects;
 use super::trial::{Key, Row, rounded};
 use super::workload::Handshakes;
 use crate::stats::{P90_LEAST, P99_LEAST, Summary, with_failed};
@@ -52,7 +53,7 @@ pub(crate) struct Group {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told {
     pub(crate) load: LoadTotals,
-    pub(crate) links: LinkActs,
+    pub(crate) links: LinkEffects,
     pub(crate) flight_bytes: Option<u64>,
     pub(crate) broken: Option<String>,
     /// True if trials are numbered in groups, each after everything was forgotten.
@@ -85,7 +86,7 @@ pub(crate) struct CellSummary {
     pub(crate) failed_at: BTreeMap<u32, u64>,
     /// Effects of links on packets while the cell had its turns.
     #[serde(default)]
-    pub(crate) links: LinkActs,
+    pub(crate) links: LinkEffects,
     /// Times in ms; a trial that failed took longer than any.
     pub(crate) first_request_byte: Option<Summary>,
     pub(crate) first_response_byte: Option<Summary>,

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use headstart_emulation::{Host, Lab, LabOptions, Link, Node, Packet, Path, SplitTcp, path_forms};
 
-use super::cell::LinkActs;
-use super::experiment::LinkSpec;
+use super::experiment::{LinkEffect, LinkSpec};
 use super::plan::{Mode, Plan, Stage};
 use crate::network;
 use headstart::base::failure::Failure;
+use serde::{Deserialize, Serialize};
 
 /// Port of every server that clients connect to: some boxes look at nothing else.
 pub(crate) const HTTPS: u16 = 443;
@@ -203,10 +203,10 @@ impl Topology {
     }
 
     /// Returns the effects of all links so far.
-    pub(crate) fn acts(&self) -> LinkActs {
+    pub(crate) fn acts(&self) -> LinkEffects {
         let counters = self.lab.counters();
         let links = counters.ports.iter().flat_map(|port| [port.outbound, port.inbound]);
-        links.fold(LinkActs::default(), |acts, link| LinkActs {
+        links.fold(LinkEffects::default(), |acts, link| LinkEffects {
             dropped: acts.dropped + link.dropped,
             replied: acts.replied + link.replied,
             added: acts.added + link.added,
@@ -335,6 +335,33 @@ fn shared_address(cell: usize) -> Ipv4Addr {
 fn address(net: u8, number: usize, cell: usize) -> Ipv4Addr {
     let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
     Ipv4Addr::new(10, net, byte(number), byte(cell + 1))
+}
+
+/// Effects of links on packets. A late packet of one cell may count for the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LinkEffects {
+    pub(crate) dropped: u64,
+    /// Answered by a box.
+    pub(crate) replied: u64,
+    pub(crate) added: u64,
+}
+
+impl LinkEffects {
+    pub(crate) fn add_since(&mut self, before: Self, now: Self) {
+        self.dropped += now.dropped.saturating_sub(before.dropped);
+        self.replied += now.replied.saturating_sub(before.replied);
+        self.added += now.added.saturating_sub(before.added);
+    }
+
+    /// Returns true if there is any sign of a box that does this.
+    pub(crate) const fn show(self, acts: LinkEffect) -> bool {
+        match acts {
+            LinkEffect::Drops => self.dropped > 0,
+            LinkEffect::Replies => self.replied > 0,
+            LinkEffect::Adds => self.added > 0,
+            LinkEffect::Changes => true,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::bars;
-use super::cell::await_port;
 use super::environment;
+use super::listening::await_port;
 use super::process::{Broken, Program, product};
 use super::results::{self, Folder};
 use super::run::{Finished, interrupted, keep_links, no_links};

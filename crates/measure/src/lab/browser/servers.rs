@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use super::agent::METRICS;
 use crate::interrupt::Interrupt;
-use crate::lab::cell::await_port;
+use crate::lab::listening::await_port;
 use crate::lab::process::{Broken, Program};
 use crate::lab::run::interrupted;
 use crate::lab::topology::HTTPS;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use headstart_emulation::Namespace;
 
-use super::start::scrape;
+use super::agent::scrape;
 
 /// The counter of handshakes at an edge.
 const HANDSHAKES: &str = "headstart_tls_handshakes_total";

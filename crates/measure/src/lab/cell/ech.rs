@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use headstart_emulation::Node;
 use headstart_openers::NAME;
 
-use super::origin;
-use super::start::Setting;
+use super::setting::Setting;
 use crate::lab::plan::Plan;
-use crate::lab::process::{Broken, Program};
+use crate::lab::process::{Broken, Program, find_program};
 
 /// The name that everybody sees; no certificate has it.
 pub(super) const OUTER_NAME: &str = "public.peer.test";
@@ -41,7 +40,7 @@ fn find(told: Option<PathBuf>, this: &Path) -> Option<PathBuf> {
         return told.filter(|file| file.is_file());
     }
     let mut beside = this.ancestors().skip(1).take(2).map(|folder| folder.join(PROGRAM));
-    beside.find(|file| file.is_file()).or_else(|| origin::find(PROGRAM))
+    beside.find(|file| file.is_file()).or_else(|| find_program(PROGRAM))
 }
 
 /// Starts the server of one node; all of a run have one key. It says when it is ready.

@@ -1,66 +1,18 @@
 //! nginx and HAProxy as servers of plain TLS.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use headstart_emulation::Node;
 use headstart_openers::fill;
 
-use super::start::{Setting, await_port};
-use super::{ech, workload};
+use super::setting::Setting;
 use crate::interrupt::Interrupt;
 use crate::lab::experiment::OriginKind;
-use crate::lab::plan::Plan;
-use crate::lab::process::{Broken, Program};
-use headstart::base::failure::Failure;
-
-/// Where servers are that ordinary users lack on the path.
-const DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
-
-/// Finds missing programs before anything is built.
-pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
-    workload::check(plan)?;
-    if ech::is_needed(plan) && ech::program().is_none() {
-        return Err(Failure::usage(format!(
-            "this run of {} needs the program {}",
-            plan.experiment.name,
-            ech::PROGRAM
-        ))
-        .hint(ech::HINT));
-    }
-    let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
-    for name in kinds.filter_map(program_name) {
-        if find(name).is_none() {
-            return Err(Failure::usage(format!(
-                "this run of {} needs {name}",
-                plan.experiment.name
-            ))
-            .hint(format!("install the package {name}")));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the versions of the programs that a run uses beside this one.
-pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
-    let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
-    let names = kinds.filter_map(program_name).collect::<BTreeSet<_>>();
-    let ech = ech::is_needed(plan).then_some(ech::PROGRAM);
-    let ech = ech.and_then(|name| Some((name, version(&ech::program()?, "-V")?)));
-    // Both know `-v`; nginx answers on standard error.
-    let others = names.into_iter().filter_map(|name| Some((name, version(&find(name)?, "-v")?)));
-    others.chain(ech).chain(workload::versions(plan)).collect()
-}
-
-fn version(program: &Path, option: &str) -> Option<String> {
-    let output = Command::new(program).arg(option).output().ok()?;
-    let said = [output.stdout, output.stderr].concat();
-    Some(String::from_utf8_lossy(&said).lines().next()?.trim().to_owned())
-}
+use crate::lab::listening::await_port;
+use crate::lab::process::{Broken, Program, find_program};
 
 /// Starts the server and waits until it listens.
 pub(super) fn start(
@@ -76,7 +28,8 @@ pub(super) fn start(
     let content = content(setting.work(), setting.response()).map_err(cannot)?;
     let kind = setting.kind();
     let name = program_name(kind).unwrap_or_default();
-    let program = find(name).ok_or_else(|| Broken::Program(format!("{name} was not found")))?;
+    let program =
+        find_program(name).ok_or_else(|| Broken::Program(format!("{name} was not found")))?;
     let mut command = node.command(program);
     let text = match kind {
         OriginKind::Haproxy => {
@@ -95,18 +48,12 @@ pub(super) fn start(
     Ok(server)
 }
 
-const fn program_name(kind: OriginKind) -> Option<&'static str> {
+pub(super) const fn program_name(kind: OriginKind) -> Option<&'static str> {
     match kind {
         OriginKind::Builtin => None,
         OriginKind::Nginx => Some("nginx"),
         OriginKind::Haproxy => Some("haproxy"),
     }
-}
-
-pub(super) fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let listed = std::env::split_paths(&path).chain(DIRECTORIES.map(PathBuf::from));
-    listed.map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
 /// The response as a file, at the path that clients ask for below `work`.

@@ -1,61 +1,25 @@
 //! Starting the programs of a cell.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
+use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use headstart_emulation::{IP_COMMANDS, Node};
-use headstart_openers::{Arm, Identity, NAME, OpeningPolicy, Suite};
+use headstart_openers::{Arm, NAME, OpeningPolicy};
 use serde::Deserialize;
 
-use super::fast_open::{ClientSide, ServerSide};
-use super::{Cell, Client, LinkActs, LoadTotals, ech, origin};
+use super::agent::Agent;
+use super::fast_open::ServerSide;
+use super::setting::{Place, Setting, option};
+use super::{Cell, Client, LoadTotals, ech, origin};
 use crate::interrupt::Interrupt;
 use crate::lab::experiment::OriginKind;
+use crate::lab::listening::{READY, await_port};
 use crate::lab::page::{self, StagePage};
-use crate::lab::plan::{CellSpec, Stage};
+use crate::lab::plan::Stage;
 use crate::lab::process::{Broken, Program};
-use crate::lab::topology::{HTTPS, Site, Topology};
-
-mod agent;
-
-pub(crate) use agent::{Agent, Counts, scrape};
-
-/// Port of the server behind an edge.
-const BEHIND: u16 = 8443;
-
-/// Time that a program may take until it is ready: making keys on a busy machine takes the most.
-const READY: Duration = Duration::from_secs(30);
-
-/// Interval at which a daemon is asked whether it listens.
-const ASK: Duration = Duration::from_millis(5);
-
-/// State that programs share over the whole run.
-#[derive(Debug, Clone)]
-pub(crate) struct Place {
-    /// The product, `headstart`.
-    pub(crate) program: PathBuf,
-    /// This program, which is every peer.
-    pub(crate) peer: PathBuf,
-    /// A folder for keys and configurations, which goes away with the run.
-    pub(crate) work: PathBuf,
-    /// Programs attached for clients with private cookies, if there are any.
-    pub(crate) fast_open: Option<Arc<ClientSide>>,
-}
-
-/// All that starting a program of a cell depends on.
-#[derive(Debug, Clone)]
-pub(super) struct Setting {
-    place: Place,
-    pub(super) stage: Stage,
-    pub(super) spec: CellSpec,
-    pub(super) number: usize,
-    /// At least one.
-    targets: Vec<Ipv4Addr>,
-}
+use crate::lab::topology::{LinkEffects, Site, Topology};
 
 /// Message of a server that is ready.
 #[derive(Debug, Clone, Deserialize)]
@@ -95,7 +59,7 @@ pub(crate) fn begin(
                 trial: 1,
                 turns: 0,
                 turn: 0,
-                links: LinkActs::default(),
+                links: LinkEffects::default(),
                 load: LoadTotals::default(),
                 page_loads: Vec::new(),
                 flight_bytes: None,
@@ -178,87 +142,6 @@ impl Cell {
 }
 
 impl Setting {
-    /// The folder of keys: servers of one suite and flight are the same one.
-    fn identities(&self) -> PathBuf {
-        self.place.work.join(if self.stage.page.is_some() { "pages" } else { "identities" })
-    }
-
-    /// The keys of this cell's servers, for servers of other making.
-    pub(super) fn identity(&self) -> Result<Identity, Broken> {
-        let flight = self.stage.variant.flight.and_then(|bytes| usize::try_from(bytes).ok());
-        Identity::obtain(&self.identities(), self.spec.suite, NAME, flight)
-            .map_err(|error| Broken::Program(format!("no keys: {error}")))
-    }
-
-    /// This program.
-    pub(super) fn program(&self) -> &Path {
-        &self.place.program
-    }
-
-    pub(super) fn work(&self) -> &Path {
-        &self.place.work
-    }
-
-    pub(super) fn response(&self) -> u64 {
-        self.stage.response
-    }
-
-    pub(super) fn kind(&self) -> OriginKind {
-        self.stage.variant.origin
-    }
-
-    pub(super) fn threads(&self) -> Option<u16> {
-        self.stage.variant.threads
-    }
-
-    pub(super) fn suite(&self) -> Suite {
-        self.spec.suite
-    }
-
-    /// Unique among the programs of a lab.
-    pub(super) fn label(&self, node: &Node) -> String {
-        format!("{}-{}", node.name(), self.number + 1)
-    }
-
-    /// Where pins for a server are, in a run.
-    fn pins(&self, node: &Node) -> String {
-        format!("{}-{}", self.stage.number + 1, node.name())
-    }
-
-    /// Where clients connect to: the first address.
-    pub(super) fn target(&self) -> SocketAddr {
-        let ip = self.targets.first().copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
-        (ip, HTTPS).into()
-    }
-
-    /// All addresses that clients connect to.
-    pub(super) fn targets(&self) -> impl Iterator<Item = SocketAddr> {
-        self.targets.iter().map(|ip| (*ip, HTTPS).into())
-    }
-
-    /// Where the origin is: behind an edge, or where clients connect to.
-    pub(super) fn origin_address(&self, site: Site<'_>) -> SocketAddr {
-        if self.has_edge() { (site.own, BEHIND).into() } else { self.target() }
-    }
-
-    /// Returns true if there is an edge before the origin.
-    fn has_edge(&self) -> bool {
-        let has_edge = matches!(self.spec.arm, Arm::TURBO_AGENT | Arm::TURBO_ECH | Arm::FOP_AGENT);
-        has_edge || self.spec.arm.is_of_programs()
-    }
-
-    /// The arm that a program itself has: beside an agent clients speak plain TLS, and servers too
-    /// where they speak it at all.
-    fn spoken(&self, role: &str) -> Arm {
-        match (self.spec.arm, role) {
-            (Arm::TURBO_AGENT, _) => Arm::TLS13,
-            (Arm::FOP_AGENT, "client") => Arm::TLS13_RESUMED,
-            // The one whose server speaks HTTP in clear.
-            (arm, "server") if arm.is_of_programs() => Arm::FOP_AGENT,
-            (arm, _) => arm,
-        }
-    }
-
     fn server(&self, site: Site<'_>, maps: Option<&Path>) -> Result<Program, Broken> {
         let (node, listen) = (site.node, self.origin_address(site));
         if self.spec.arm.encrypts_hello() {
@@ -329,29 +212,6 @@ impl Setting {
         side.map_or(Ok(()), |side| side.take(program))
     }
 
-    /// For servers that hand out cookies.
-    fn cookie_life(&self) -> Option<String> {
-        let life = self.stage.variant.cookie_life;
-        let life = life.filter(|_| self.spec.arm.has_private_cookies());
-        life.map(|life| format!("{}s", life.as_secs()))
-    }
-
-    fn peer(&self, node: &Node, role: &str) -> Command {
-        let mut command = node.command(&self.place.peer);
-        command.args(["lab", "peer", role, "--arm", self.spoken(role).name()]);
-        command.args(["--suite", self.spec.suite.name(), "--identity"]).arg(self.identities());
-        self.schedule(&mut command);
-        command
-    }
-
-    /// Makes a program go before others, where one connection at a time leaves it asleep most of
-    /// the time.
-    pub(super) fn schedule(&self, command: &mut Command) {
-        if let Some(scheduling) = self.stage.scheduling(self.number) {
-            scheduling.apply_to(command);
-        }
-    }
-
     fn edge(
         &self,
         site: Site<'_>,
@@ -417,61 +277,6 @@ impl Setting {
         self.take(agent.program())?;
         Ok(agent)
     }
-
-    /// Returns the name of a program in messages.
-    pub(super) fn title(&self, role: &str) -> String {
-        format!("{role} of {} {}", self.spec.arm, self.spec.suite)
-    }
-}
-
-fn option(command: &mut Command, name: &str, value: Option<impl ToString>) {
-    if let Some(value) = value {
-        command.arg(name).arg(value.to_string());
-    }
-}
-
-/// Waits until something listens at `address` of `node`.
-pub(crate) fn await_port(
-    node: &Node,
-    address: SocketAddr,
-    program: &mut Program,
-    interrupt: &Interrupt,
-) -> Result<(), Broken> {
-    let until = Instant::now() + READY;
-    // Looked up and not tried, as a connection would be one of those that an agent counts.
-    let listens =
-        || std::fs::read_to_string(LISTENERS).is_ok_and(|text| is_listener(&text, address));
-    while !node.run(listens).unwrap_or(false) {
-        program.check()?;
-        if interrupt.is_set() {
-            return Err(Broken::Interrupted);
-        }
-        if Instant::now() > until {
-            return Err(program.nonsense(&format!("nothing at {address} for {READY:?}")));
-        }
-        std::thread::sleep(ASK);
-    }
-    Ok(())
-}
-
-/// The sockets of the calling thread's namespace over IPv4 (proc_pid_net(5)).
-const LISTENERS: &str = "/proc/thread-self/net/tcp";
-
-/// TCP_LISTEN of the kernel's include/net/tcp_states.h, in hexadecimal.
-const LISTENING: &str = "0A";
-
-/// Returns true if a line of [`LISTENERS`] is of a socket that listens at this address, or at all
-/// of this port.
-fn is_listener(text: &str, address: SocketAddr) -> bool {
-    let IpAddr::V4(ip) = address.ip() else { return false };
-    // An address is written as the machine would show its four bytes as one number.
-    let ip = u32::from_ne_bytes(ip.octets());
-    let wanted = [ip, 0].map(|ip| format!("{ip:08X}:{:04X}", address.port()));
-    text.lines().skip(1).any(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        let local = fields.next().unwrap_or_default();
-        wanted.iter().any(|wanted| wanted == local) && fields.nth(1) == Some(LISTENING)
-    })
 }
 
 /// Error of `ip` where there is nothing to flush: ESRCH.
@@ -500,27 +305,4 @@ pub(super) fn ip(node: &Node, arguments: &[&str]) -> Result<(), Broken> {
         }
     }
     Err(Broken::Program("the command `ip` was not found".into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_listener_is_seen_without_a_connection() {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let text = std::fs::read_to_string(LISTENERS).unwrap();
-        assert!(is_listener(&text, address));
-        assert!(!is_listener(&text, SocketAddr::new([127, 0, 0, 9].into(), address.port())));
-        // A connection is none.
-        let header = "  sl  local_address rem_address   st\n";
-        let line = |state| format!("{header}   0: 0100007F:01BB 00000000:0000 {state} 0:0");
-        let https = ([127, 0, 0, 1], 443).into();
-        if cfg!(target_endian = "little") {
-            assert!(is_listener(&line("0A"), https) && !is_listener(&line("01"), https));
-        }
-        listener.set_nonblocking(true).unwrap();
-        assert!(listener.accept().is_err(), "nobody connected");
-    }
 }

@@ -17,8 +17,9 @@ use headstart_emulation::{Namespace, Node};
 use headstart_openers::{Carrier, Trial};
 use serde::Serialize;
 
+use super::agent::Agent;
 use super::counted::Counted;
-use super::start::{Agent, Setting};
+use super::setting::Setting;
 use super::{Cell, Context, PATIENCE, Timed, no_client};
 use crate::interrupt::Interrupt;
 use crate::lab::process::{Broken, Program, cpu_of_children};

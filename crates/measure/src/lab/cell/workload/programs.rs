@@ -15,8 +15,8 @@ use headstart_emulation::Node;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::interrupt::Interrupt;
-use crate::lab::cell::origin;
-use crate::lab::cell::start::{Agent, Setting};
+use crate::lab::cell::agent::Agent;
+use crate::lab::cell::setting::Setting;
 use crate::lab::plan::Plan;
 use crate::lab::process::Broken;
 use crate::lab::workload::{Application, Visit, Way};
@@ -101,7 +101,7 @@ fn version(program: Application) -> Option<String> {
 }
 
 fn executable(name: &str) -> Option<PathBuf> {
-    if name.starts_with('/') { Some(name.into()) } else { origin::find(name) }
+    if name.starts_with('/') { Some(name.into()) } else { crate::lab::process::find_program(name) }
 }
 
 /// Where `headstart run` finds its library.

@@ -9,8 +9,9 @@ use headstart_emulation::Node;
 use headstart_openers::{Arm, Identity, Suite};
 
 use crate::interrupt::Interrupt;
-use crate::lab::cell::origin;
-use crate::lab::cell::start::{Agent, Setting, await_port};
+use crate::lab::cell::agent::Agent;
+use crate::lab::cell::setting::Setting;
+use crate::lab::listening::await_port;
 use crate::lab::process::{Broken, Program};
 use crate::lab::topology::{HTTPS, Site};
 use crate::lab::workload::Application;
@@ -132,7 +133,7 @@ impl Setting {
         interrupt: &Interrupt,
     ) -> Result<Program, Broken> {
         let name = program.name();
-        let file = origin::find(name);
+        let file = crate::lab::process::find_program(name);
         let file = file.ok_or_else(|| Broken::Program(format!("{name} was not found")))?;
         let config = self.work().join(format!("{name}-{}.conf", self.number + 1));
         let host = program.own_host().unwrap_or_default().min(self.stage.hosts().saturating_sub(1));

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use headstart_emulation::{Namespace, Node};
 use headstart_openers::Trial;
 
-use super::await_port;
 use crate::interrupt::Interrupt;
+use crate::lab::listening::await_port;
 use crate::lab::process::{Broken, Program};
 
 /// First port of agents; each cell has two.

@@ -1,0 +1,53 @@
+//! Programs of others that a run uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use super::origin::program_name;
+use super::{ech, workload};
+use crate::lab::plan::Plan;
+use crate::lab::process::find_program;
+use headstart::base::failure::Failure;
+
+/// Finds missing programs before anything is built.
+pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
+    workload::check(plan)?;
+    if ech::is_needed(plan) && ech::program().is_none() {
+        return Err(Failure::usage(format!(
+            "this run of {} needs the program {}",
+            plan.experiment.name,
+            ech::PROGRAM
+        ))
+        .hint(ech::HINT));
+    }
+    let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
+    for name in kinds.filter_map(program_name) {
+        if find_program(name).is_none() {
+            return Err(Failure::usage(format!(
+                "this run of {} needs {name}",
+                plan.experiment.name
+            ))
+            .hint(format!("install the package {name}")));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the versions of the programs that a run uses beside this one.
+pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
+    let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
+    let names = kinds.filter_map(program_name).collect::<BTreeSet<_>>();
+    let ech = ech::is_needed(plan).then_some(ech::PROGRAM);
+    let ech = ech.and_then(|name| Some((name, version(&ech::program()?, "-V")?)));
+    // Both know `-v`; nginx answers on standard error.
+    let others =
+        names.into_iter().filter_map(|name| Some((name, version(&find_program(name)?, "-v")?)));
+    others.chain(ech).chain(workload::versions(plan)).collect()
+}
+
+fn version(program: &Path, option: &str) -> Option<String> {
+    let output = Command::new(program).arg(option).output().ok()?;
+    let said = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&said).lines().next()?.trim().to_owned())
+}

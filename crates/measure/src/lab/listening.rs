@@ -1,0 +1,84 @@
+//! Waiting until a program listens.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use headstart_emulation::Node;
+
+use super::process::{Broken, Program};
+use crate::interrupt::Interrupt;
+
+/// Time that a program may take until it is ready: making keys on a busy machine takes the most.
+pub(super) const READY: Duration = Duration::from_secs(30);
+
+/// Interval at which a daemon is asked whether it listens.
+const ASK: Duration = Duration::from_millis(5);
+
+/// Waits until something listens at `address` of `node`.
+pub(crate) fn await_port(
+    node: &Node,
+    address: SocketAddr,
+    program: &mut Program,
+    interrupt: &Interrupt,
+) -> Result<(), Broken> {
+    let until = Instant::now() + READY;
+    // Looked up and not tried, as a connection would be one of those that an agent counts.
+    let listens =
+        || std::fs::read_to_string(LISTENERS).is_ok_and(|text| is_listener(&text, address));
+    while !node.run(listens).unwrap_or(false) {
+        program.check()?;
+        if interrupt.is_set() {
+            return Err(Broken::Interrupted);
+        }
+        if Instant::now() > until {
+            return Err(program.nonsense(&format!("nothing at {address} for {READY:?}")));
+        }
+        std::thread::sleep(ASK);
+    }
+    Ok(())
+}
+
+/// The sockets of the calling thread's namespace over IPv4 (proc_pid_net(5)).
+const LISTENERS: &str = "/proc/thread-self/net/tcp";
+
+/// TCP_LISTEN of the kernel's include/net/tcp_states.h, in hexadecimal.
+const LISTENING: &str = "0A";
+
+/// Returns true if a line of [`LISTENERS`] is of a socket that listens at this address, or at all
+/// of this port.
+fn is_listener(text: &str, address: SocketAddr) -> bool {
+    let IpAddr::V4(ip) = address.ip() else { return false };
+    // An address is written as the machine would show its four bytes as one number.
+    let ip = u32::from_ne_bytes(ip.octets());
+    let wanted = [ip, 0].map(|ip| format!("{ip:08X}:{:04X}", address.port()));
+    text.lines().skip(1).any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let local = fields.next().unwrap_or_default();
+        wanted.iter().any(|wanted| wanted == local) && fields.nth(1) == Some(LISTENING)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_is_seen_without_a_connection() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let text = std::fs::read_to_string(LISTENERS).unwrap();
+        assert!(is_listener(&text, address));
+        assert!(!is_listener(&text, SocketAddr::new([127, 0, 0, 9].into(), address.port())));
+        // A connection is none.
+        let header = "  sl  local_address rem_address   st\n";
+        let line = |state| format!("{header}   0: 0100007F:01BB 00000000:0000 {state} 0:0");
+        let https = ([127, 0, 0, 1], 443).into();
+        if cfg!(target_endian = "little") {
+            assert!(is_listener(&line("0A"), https) && !is_listener(&line("01"), https));
+        }
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "nobody connected");
+    }
+}
