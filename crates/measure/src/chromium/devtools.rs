@@ -77,6 +77,14 @@ pub(crate) fn shown(text: &str) -> String {
     printable(&beginning) + end
 }
 
+/// The one tab that a browser has.
+#[derive(Debug)]
+pub(crate) struct Tab {
+    pub(super) target: String,
+    pub(super) session: String,
+    pub(super) frame: String,
+}
+
 /// A connection to Chromium. No wait takes longer than its deadline, whatever comes meanwhile.
 #[derive(Debug)]
 pub(crate) struct Devtools {

@@ -6,7 +6,7 @@ use headstart_pageload::devtools::Load;
 use openssl::base64;
 use serde_json::{Value, json};
 
-use super::devtools::{Devtools, Message, Trouble, shown};
+use super::devtools::{Devtools, Message, Tab, Trouble, shown};
 use super::process::Browser;
 
 /// A loaded page is over when nothing came for so long (as WebPageTest has it, and the reader of
@@ -49,20 +49,12 @@ pub(crate) struct Loaded {
     pub(crate) screenshot: Option<Vec<u8>>,
 }
 
-/// The one tab that a browser has.
-#[derive(Debug)]
-pub(crate) struct Tab {
-    target: String,
-    session: String,
-    frame: String,
-}
-
 /// Loads a page in the one tab that the browser has.
 pub(crate) fn load(browser: &mut Browser, wanted: Wanted<'_>) -> Result<Loaded, Trouble> {
     let Browser { devtools, tab, .. } = browser;
     let tab = match tab {
         Some(tab) => Ok(tab),
-        None => Tab::open(devtools).map(|opened| tab.insert(opened)),
+        None => open_tab(devtools).map(|opened| tab.insert(opened)),
     };
     let loaded = tab.and_then(|tab| Following::begin(devtools, tab, wanted)?.until_it_ends());
     loaded.map_err(|trouble| browser.explain(trouble))
@@ -262,22 +254,20 @@ impl<'b> Following<'b> {
     }
 }
 
-impl Tab {
-    /// The tab that Chromium starts with, made ready to tell what it loads.
-    fn open(devtools: &mut Devtools) -> Result<Self, Trouble> {
-        let until = Instant::now() + PATIENCE;
-        let denied = json!({ "behavior": "deny", "eventsEnabled": true });
-        devtools.call(None, "Browser.setDownloadBehavior", denied, until)?;
-        let (target, session) = first_tab(devtools, until)?;
-        prepare(devtools, &session)?;
-        let paints = json!({ "eventTypes": ["largest-contentful-paint"] });
-        devtools.ask(Some(&session), "PerformanceTimeline.enable", paints)?;
-        devtools.call(Some(&session), "Page.enable", json!({}), until)?;
-        let tree = devtools.call(Some(&session), "Page.getFrameTree", json!({}), until)?;
-        let frame = tree.pointer("/frameTree/frame/id").and_then(Value::as_str);
-        let frame = frame.unwrap_or(&target).to_owned();
-        Ok(Self { target, session, frame })
-    }
+/// The tab that Chromium starts with, made ready to tell what it loads.
+fn open_tab(devtools: &mut Devtools) -> Result<Tab, Trouble> {
+    let until = Instant::now() + PATIENCE;
+    let denied = json!({ "behavior": "deny", "eventsEnabled": true });
+    devtools.call(None, "Browser.setDownloadBehavior", denied, until)?;
+    let (target, session) = first_tab(devtools, until)?;
+    prepare(devtools, &session)?;
+    let paints = json!({ "eventTypes": ["largest-contentful-paint"] });
+    devtools.ask(Some(&session), "PerformanceTimeline.enable", paints)?;
+    devtools.call(Some(&session), "Page.enable", json!({}), until)?;
+    let tree = devtools.call(Some(&session), "Page.getFrameTree", json!({}), until)?;
+    let frame = tree.pointer("/frameTree/frame/id").and_then(Value::as_str);
+    let frame = frame.unwrap_or(&target).to_owned();
+    Ok(Tab { target, session, frame })
 }
 
 /// Its target and its session.

@@ -15,8 +15,7 @@ use headstart_emulation::Node;
 use rustix::process::{Pid, Signal, geteuid, kill_process_group, test_kill_process_group};
 use serde_json::{Value, json};
 
-use super::devtools::{Devtools, Trouble};
-use super::load::Tab;
+use super::devtools::{Devtools, Tab, Trouble};
 use crate::interrupt::Interrupt;
 use headstart::base::failure::Failure;
 

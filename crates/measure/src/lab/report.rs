@@ -5,6 +5,7 @@ mod browser;
 mod distribution;
 mod environment;
 mod folder;
+mod group;
 mod html;
 mod model;
 pub(crate) mod options;

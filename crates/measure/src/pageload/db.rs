@@ -8,9 +8,11 @@ mod keys;
 pub(crate) mod options;
 mod show;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub(super) use file::signed;
+use headstart_pageload::db::Database;
+
 pub(super) use show::date;
 
 use crate::pageload::db::options::DbCommand;
@@ -27,4 +29,12 @@ pub(super) fn run(command: &DbCommand) -> Result<ExitCode, Failure> {
         DbCommand::Fetch(options) => return fetch::run(options),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a database that one of the keys in these files signed.
+///
+/// # Errors
+/// The file does not pass `db check`, or a key file holds no key.
+pub(super) fn signed(path: &Path, keys: &[PathBuf]) -> Result<Database, Failure> {
+    Ok(file::judged(path, None, &keys::public(keys)?)?.1)
 }

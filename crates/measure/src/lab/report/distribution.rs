@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use super::model::{Cell, Group, Moment};
+use super::group::{Cell, Group, Moment};
 use crate::chart::scale::{self, Scale};
 
 /// Sizes in CSS pixels: three panels stand side by side in 1,200.

@@ -2,7 +2,8 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::model::{Group, Run};
+use super::group::Group;
+use super::model::Run;
 use super::{browser, distribution, privacy, table, waterfall};
 use crate::chart::{HEAD, STYLE, figure, tile};
 use crate::stats::FEW;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::folder::Times;
-use super::model::{BASELINE, Cell, Group, Moment, SEED};
+use super::group::{BASELINE, Cell, Group, Moment, SEED};
 use crate::stats::{self, Estimate};
 use headstart::base::failure::Failure;
 

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::model::{Cell, Run};
+use super::group::Cell;
+use super::model::Run;
 use crate::lab::privacy::{Boundary, Finding, Linkable};
 
 const PUBLISHED: &str = include_str!("../../../../../lab/papers/fop-privacy.toml");

@@ -4,7 +4,8 @@ use maud::{Markup, html};
 
 use super::environment::List;
 use super::folder::Verdict;
-use super::model::{Cell, Group, Moment, Reason};
+use super::group::{Cell, Group, Moment};
+use super::model::Reason;
 use super::paper::{Comparison, Figures, Line, Ours};
 use crate::chart::figure;
 

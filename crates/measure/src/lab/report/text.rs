@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::model::{Cell, Group, Moment, Run};
+use super::group::{Cell, Group, Moment};
+use super::model::Run;
 use super::paper::{Comparison, Line};
 use super::privacy;
 use super::table::{counterpart, demand, openings, printed};

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::folder::Trial;
-use super::model::Group;
+use super::group::Group;
 use crate::chart::figure;
 use crate::chart::scale::{self, Scale};
 

@@ -8,7 +8,6 @@ use headstart_pageload::db::limits::FILE_BYTES;
 use headstart_pageload::db::update::{InUse, UpdateError, Wanted, judge_header};
 use headstart_pageload::db::{Database, FileError, PublicKey, read_unverified};
 
-use super::keys;
 use headstart::base::clock::wall_clock;
 use headstart::base::failure::Failure;
 
@@ -42,15 +41,6 @@ pub(super) fn database(path: &Path) -> Result<Database, Failure> {
     read_unverified(&read(path)?).map_err(|error| {
         Failure::usage(format!("cannot read {}: {error}", path.display())).hint(error.hint())
     })
-}
-
-/// A database that one of the keys in these files signed.
-///
-/// # Errors
-/// The file is not good, as `db check` says, or a key is none.
-pub(in crate::pageload) fn signed(path: &Path, keys: &[PathBuf]) -> Result<Database, Failure> {
-    let keys = keys::public(keys)?;
-    Ok(judged(path, None, &keys)?.1)
 }
 
 /// A database that `fetch` would take, or take for the one in use.

@@ -1,0 +1,339 @@
+//! Arms side by side, as a report compares them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::folder::{CellSummary, Experiment, Folder, Times, Trial};
+use crate::stats::{self, Estimate, Summary};
+use headstart::base::failure::Failure;
+
+/// The arm that all others are compared with, and the one in its place where an experiment has no
+/// such arm.
+pub(super) const BASELINE: &str = "tls13";
+const BASELINES: [&str; 5] = [BASELINE, "tls13-0rtt", "today", "http", "plain"];
+
+/// Seed of intervals, so that a report is reproducible.
+pub(super) const SEED: u64 = 1;
+
+/// Effect of rounding on a figure between samples.csv and summary.json: a thousandth, or 1 us.
+const ROUNDING: (f64, f64) = (1e-3, 1e-3);
+
+/// A time of a connection, counted from just before its first socket call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(super) enum Moment {
+    #[serde(rename = "first_request_byte")]
+    FirstRequest,
+    #[serde(rename = "first_response_byte")]
+    FirstResponse,
+    #[serde(rename = "last_response_byte")]
+    LastResponse,
+}
+
+impl Moment {
+    pub(super) const ALL: [Self; 3] = [Self::FirstRequest, Self::FirstResponse, Self::LastResponse];
+
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::FirstRequest => "first request byte",
+            Self::FirstResponse => "first response byte",
+            Self::LastResponse => "last response byte",
+        }
+    }
+
+    const fn read(self, trial: &Trial) -> Option<f64> {
+        match self {
+            Self::FirstRequest => trial.ms_to_first_request_byte,
+            Self::FirstResponse => trial.ms_to_first_response_byte,
+            Self::LastResponse => trial.ms_to_last_response_byte,
+        }
+    }
+
+    const fn summarised(self, cell: &CellSummary) -> Option<Times> {
+        match self {
+            Self::FirstRequest => cell.first_request_byte,
+            Self::FirstResponse => cell.first_response_byte,
+            Self::LastResponse => cell.last_response_byte,
+        }
+    }
+}
+
+/// The arms that were measured side by side.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) link: String,
+    pub(super) path: String,
+    pub(super) rtt_ms: Option<f64>,
+    pub(super) suite: String,
+    pub(super) variant: String,
+    pub(super) cells: Vec<Cell>,
+}
+
+/// One arm in a group.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) summary: CellSummary,
+    /// Rows of samples.csv.
+    pub(super) trials: usize,
+    /// The completed trial whose last response byte came nearest to the median.
+    pub(super) typical: Option<Trial>,
+    measures: [Measure; 3],
+}
+
+#[derive(Debug, Default)]
+struct Measure {
+    times: Option<Times>,
+    /// Times of completed trials, in order.
+    samples: Vec<f64>,
+    /// Times of all trials: those that failed took for ever.
+    ranked: Vec<f64>,
+    ratio: Option<Estimate>,
+    difference: Option<Estimate>,
+}
+
+impl Group {
+    /// The arm that the others here are compared with.
+    pub(super) fn baseline(&self) -> &'static str {
+        let here = BASELINES.into_iter().find(|arm| self.cell(arm).is_some());
+        here.unwrap_or(BASELINE)
+    }
+
+    /// The cell of this arm.
+    pub(super) fn cell(&self, arm: &str) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.summary.arm == arm)
+    }
+
+    /// Returns true if a median here rests on too few samples for an interval of 95 %.
+    pub(super) fn few(&self) -> bool {
+        let count = |cell: &Cell| cell.samples(Moment::LastResponse).len();
+        self.cells.iter().map(count).any(|count| (1..stats::FEW).contains(&count))
+    }
+
+    /// Returns the name that a person would use.
+    pub(super) fn name(&self) -> String {
+        let names = [&self.link, &self.suite, &self.variant];
+        let names: Vec<_> =
+            names.into_iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
+        names.join(" · ")
+    }
+}
+
+impl Cell {
+    pub(super) fn times(&self, moment: Moment) -> Option<Times> {
+        self.measure(moment).times
+    }
+
+    /// Times of completed trials in ms, in order.
+    pub(super) fn samples(&self, moment: Moment) -> &[f64] {
+        &self.measure(moment).samples
+    }
+
+    /// Returns the ratio of the medians to the [baseline](Group::baseline).
+    pub(super) fn ratio(&self, moment: Moment) -> Option<Estimate> {
+        self.measure(moment).ratio
+    }
+
+    /// Returns the difference of the medians from the [baseline](Group::baseline), in ms.
+    pub(super) fn difference(&self, moment: Moment) -> Option<Estimate> {
+        self.measure(moment).difference
+    }
+
+    const fn measure(&self, moment: Moment) -> &Measure {
+        let [request, response, last] = &self.measures;
+        match moment {
+            Moment::FirstRequest => request,
+            Moment::FirstResponse => response,
+            Moment::LastResponse => last,
+        }
+    }
+
+    fn new(folder: &Folder, summary: &CellSummary, trials: &[&Trial]) -> Result<Self, Failure> {
+        let completed: Vec<&Trial> =
+            trials.iter().copied().filter(|trial| trial.completed()).collect();
+        let failed = trials.len() - completed.len();
+        if failed != summary.failed || ![trials.len(), completed.len()].contains(&summary.n) {
+            let what = format!("{} trials, {failed} failed", trials.len());
+            let said = format!("n {}, failed {}", summary.n, summary.failed);
+            return Err(contradiction(folder, summary, &what, &said));
+        }
+        let mut measures = <[Measure; 3]>::default();
+        for (measure, moment) in measures.iter_mut().zip(Moment::ALL) {
+            let mut samples: Vec<f64> =
+                completed.iter().filter_map(|trial| moment.read(trial)).collect();
+            samples.sort_by(f64::total_cmp);
+            let times = moment.summarised(summary);
+            let ranked = stats::with_failed(&samples, failed);
+            agree(times, &ranked).map_err(|(said, what)| {
+                let of = moment.title();
+                contradiction(folder, summary, &format!("{of} {what}"), &format!("{of} {said}"))
+            })?;
+            let times = times.map(|times| with_mean(times, &ranked));
+            *measure = Measure { times, samples, ranked, ratio: None, difference: None };
+        }
+        let typical = typical(&completed, summary.last_response_byte).cloned();
+        Ok(Self { summary: summary.clone(), trials: trials.len(), typical, measures })
+    }
+}
+
+/// The cells of a folder side by side, in the order of the experiment.
+pub(super) fn groups(folder: &Folder) -> Result<Vec<Group>, Failure> {
+    let mut by_cell: BTreeMap<[&str; 4], Vec<&Trial>> = BTreeMap::new();
+    for trial in &folder.trials {
+        let key = [&trial.arm, &trial.suite, &trial.link, &trial.variant].map(String::as_str);
+        by_cell.entry(key).or_default().push(trial);
+    }
+    if let Some(trials) = by_cell.values().find_map(|trials| {
+        let trial = trials.first()?;
+        (!folder.cells.iter().any(|cell| cell.holds(trial))).then_some(trial)
+    }) {
+        let what = format!("{} over {} has trials", trials.arm, trials.link);
+        return Err(mismatch(folder, &what, "nothing of it"));
+    }
+    let mut summaries: Vec<&CellSummary> = folder.cells.iter().collect();
+    summaries.sort_by_key(|cell| folder.experiment.place(cell));
+    let mut groups: Vec<Group> = Vec::new();
+    for summary in summaries {
+        let key = [&summary.arm, &summary.suite, &summary.link, &summary.variant];
+        let trials = by_cell.get(&key.map(String::as_str)).map(Vec::as_slice).unwrap_or_default();
+        let cell = Cell::new(folder, summary, trials)?;
+        match groups.last_mut() {
+            Some(group) if group.takes(summary) => group.cells.push(cell),
+            _ => groups.push(Group::new(&folder.experiment, cell)),
+        }
+    }
+    groups.iter_mut().for_each(Group::compare);
+    Ok(groups)
+}
+
+impl Group {
+    fn new(experiment: &Experiment, cell: Cell) -> Self {
+        let summary = &cell.summary;
+        let link = experiment.links.iter().find(|link| link.name == summary.link);
+        Self {
+            link: summary.link.clone(),
+            path: link.map(|link| link.path.clone()).unwrap_or_default(),
+            rtt_ms: link.and_then(|link| link.rtt_ms()).or(summary.rtt_ms),
+            suite: summary.suite.clone(),
+            variant: summary.variant.clone(),
+            cells: vec![cell],
+        }
+    }
+
+    fn takes(&self, cell: &CellSummary) -> bool {
+        self.link == cell.link && self.suite == cell.suite && self.variant == cell.variant
+    }
+
+    fn compare(&mut self) {
+        let name = self.baseline();
+        let Some(baseline) = self.cell(name) else { return };
+        let baseline = Moment::ALL.map(|moment| baseline.measure(moment).ranked.clone());
+        for cell in self.cells.iter_mut().filter(|cell| cell.summary.arm != name) {
+            for (measure, to) in cell.measures.iter_mut().zip(&baseline) {
+                measure.ratio = stats::ratio_of_medians(&measure.ranked, to, SEED);
+                measure.difference = stats::difference_of_medians(&measure.ranked, to, SEED);
+            }
+        }
+    }
+}
+
+impl Experiment {
+    /// Where a cell stands: as the file lists links, variants, suites and arms.
+    fn place(&self, cell: &CellSummary) -> [usize; 4] {
+        let place = |at: Option<usize>| at.unwrap_or(usize::MAX);
+        let named = |names: &[String], name: &str| place(names.iter().position(|n| n == name));
+        // A variant of first and later connections makes two, whose names begin with its own; one
+        // of hosts makes one for each visit.
+        let variant = |name: &str| {
+            cell.variant
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.is_empty() || name.is_empty() || rest.starts_with(' '))
+        };
+        [
+            place(self.links.iter().position(|link| link.name == cell.link)),
+            place(self.variants.iter().rposition(|entry| variant(&entry.name))),
+            named(&self.suites, &cell.suite),
+            named(&self.arms, &cell.arm),
+        ]
+    }
+}
+
+/// Older results have no means.
+fn with_mean(times: Times, ranked: &[f64]) -> Times {
+    match times.mean {
+        Some(_) => times,
+        None => {
+            let own = Summary::from_samples(ranked);
+            Times { mean: own.and_then(|own| own.mean), sd: own.and_then(|own| own.sd), ..times }
+        }
+    }
+}
+
+fn typical<'t>(completed: &[&'t Trial], last: Option<Times>) -> Option<&'t Trial> {
+    let median = last?.p50.unwrap_or(f64::INFINITY);
+    let from_median = |trial: &&&Trial| {
+        trial.ms_to_last_response_byte.map_or(f64::INFINITY, |ms| (ms - median).abs())
+    };
+    completed.iter().min_by(|one, other| from_median(one).total_cmp(&from_median(other))).copied()
+}
+
+/// Checks that the percentiles are those of the samples; else returns the stated and the true ones.
+fn agree(said: Option<Times>, samples: &[f64]) -> Result<(), (String, String)> {
+    let so = Summary::from_samples(samples);
+    let (relative, absolute) = ROUNDING;
+    let same = |one: Option<f64>, other: Option<f64>| match (one, other) {
+        (Some(one), Some(other)) => (one - other).abs() <= relative * other.abs() + absolute,
+        (one, other) => one.is_none() && other.is_none(),
+    };
+    // Where there are too few trials for it, older results call the maximum the 99th percentile,
+    // too.
+    let last = |times: &Times| times.p99.or(times.max);
+    let percentiles = |times: Times| {
+        let [p50, last] = [times.p50, last(&times)]
+            .map(|ms| ms.map_or("failed".to_owned(), |ms| format!("{ms} ms")));
+        format!("median {p50}, at the end {last}")
+    };
+    match (said, so) {
+        (None, None) => Ok(()),
+        (Some(said), Some(so))
+            if same(said.p50, so.p50)
+                && same(last(&said), last(&so))
+                && (so.n < stats::P90_LEAST || same(said.p90, so.p90)) =>
+        {
+            Ok(())
+        }
+        (said, so) => {
+            Err((said.map_or("none".into(), percentiles), so.map_or("none".into(), percentiles)))
+        }
+    }
+}
+
+fn contradiction(folder: &Folder, cell: &CellSummary, what: &str, said: &str) -> Failure {
+    mismatch(folder, &format!("{} has {what}", cell.name()), said)
+}
+
+fn mismatch(folder: &Folder, what: &str, said: &str) -> Failure {
+    let shown = folder.path.display();
+    Failure::usage(format!("{shown}: in samples.csv {what}; summary.json says {said}"))
+        .hint("one of the files was changed or cut short: run the experiment again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_that_are_not_those_of_the_samples_are_found() {
+        let samples = [1.0, 2.0, 3.0, 4.0];
+        let times = |p50| {
+            let (p50, max) = (Some(p50), Some(4.0));
+            let ci95 = [Some(1.0), max];
+            Some(Times { n: 4, p50, p90: None, p99: None, max, ci95, mean: None, sd: None })
+        };
+        assert!(agree(times(2.0), &samples).is_ok());
+        assert!(agree(times(2.001), &samples).is_ok(), "rounded");
+        assert!(agree(times(2.1), &samples).is_err());
+        assert!(agree(None, &samples).is_err());
+        assert!(agree(None, &[]).is_ok());
+        assert!(agree(times(2.0), &[1.0, 2.0, 3.0, 4.0, f64::INFINITY]).is_err(), "one failed");
+    }
+}
