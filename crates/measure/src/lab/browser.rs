@@ -16,4 +16,4 @@ pub(crate) mod table;
 mod whole;
 
 pub(super) use experiment::{BrowserExperiment, NAME, Plan, find};
-pub(super) use run::run;
+pub(super) use run::PagesInBrowser;

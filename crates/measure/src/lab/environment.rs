@@ -11,8 +11,7 @@ use headstart_emulation::{Counters, Exactness, Lab, Scheduling};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::plan::{Extent, Plan, Stage};
-use super::{cell, topology};
+use super::plan::Stage;
 
 /// environment.json.
 #[derive(Debug, Serialize)]
@@ -48,6 +47,9 @@ pub(crate) struct Environment {
     #[serde(skip)]
     refused: u64,
     stages: Vec<Value>,
+    /// Facts that one kind of experiment knows.
+    #[serde(flatten)]
+    further: Map<String, Value>,
     #[serde(skip)]
     begun: SystemTime,
 }
@@ -64,21 +66,8 @@ pub(crate) struct About {
 }
 
 impl Environment {
-    /// As it is before the run; `root` says whether without a user namespace.
-    pub(crate) fn new(plan: &Plan, root: bool) -> Self {
-        let about = About {
-            quick: plan.extent.is_quick(),
-            full: plan.extent == Extent::Full,
-            seed: plan.seed,
-            late: plan.experiment.late,
-            programs: cell::versions(plan),
-            sysctls: BTreeMap::from([topology::FAST_OPEN, topology::MTU_PROBING]),
-        };
-        Self::from_about(about, root)
-    }
-
-    /// The same of a run that is no such plan.
-    pub(crate) fn from_about(about: About, root: bool) -> Self {
+    /// The state before the run; `root` says whether it runs without a user namespace.
+    pub(crate) fn new(about: About, root: bool) -> Self {
         let About { quick, full, seed, late, programs, sysctls } = about;
         let begun = SystemTime::now();
         Self {
@@ -104,6 +93,7 @@ impl Environment {
             missed: 0,
             refused: 0,
             stages: Vec::new(),
+            further: Map::new(),
             begun,
         }
     }
@@ -121,6 +111,11 @@ impl Environment {
         self.missed += counters.ports.iter().map(|port| port.missed).sum::<u64>();
         self.refused += counters.ports.iter().map(|port| port.refused).sum::<u64>();
         self.stages.push(of_lab(name, late, programs, &counters, lab.exactness()));
+    }
+
+    /// Adds a fact.
+    pub(crate) fn add(&mut self, name: &str, value: Value) {
+        self.further.insert(name.to_owned(), value);
     }
 
     /// Returns what spoils a run, if it happened.
@@ -172,25 +167,6 @@ fn of_lab(
         "dropped_by_links": sum(|port| port.outbound.dropped + port.inbound.dropped),
         "unroutable": counters.unroutable,
     })
-}
-
-/// Returns what every run tells of its machine and program.
-pub(super) fn of_machine(quick: bool, seed: u64) -> Map<String, Value> {
-    let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let values = [
-        ("command", json!(command())),
-        ("commit", json!(commit())),
-        ("version", json!(env!("CARGO_PKG_VERSION"))),
-        ("build", json!(if cfg!(debug_assertions) { "debug" } else { "release" })),
-        ("date", json!(date)),
-        ("kernel", json!(first_line("/proc/sys/kernel/osrelease"))),
-        ("cpu", json!(cpu_name())),
-        ("cpus", json!(std::thread::available_parallelism().map_or(0, usize::from))),
-        ("quick", json!(quick)),
-        ("seed", json!(seed)),
-        ("load_after", json!(load())),
-    ];
-    values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Returns the commit of the checkout that this program was built in, `-dirty` behind it if files

@@ -58,6 +58,16 @@ pub(crate) enum Broken {
     Interrupted,
 }
 
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Interrupted => Self::usage("interrupted; all programs of the run are ended")
+                .hint("run it again; --quick takes minutes"),
+            Broken::Program(why) => Self::usage(why),
+        }
+    }
+}
+
 /// Returns the path of this program, which runs again as the peers of a run.
 ///
 /// # Errors

@@ -21,18 +21,15 @@ use rand::seq::SliceRandom;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::bars;
-use super::environment;
+use super::environment::About;
 use super::listening::await_port;
 use super::process::{Broken, Program, product};
-use super::results::{self, Folder};
-use super::run::{Finished, interrupted, keep_links, no_links};
-use super::summary::{Groups, Told};
+use super::runner::{self, Outline, Scenario, keep_links, no_links};
+use super::summary::Told;
 use super::trial::{Key, Row};
 use crate::interrupt::Interrupt;
 use crate::lab::options::LabRunOptions;
 use crate::network;
-use crate::progress::Progress;
 use crate::stats::Summary;
 use evidence::Evidence;
 use headstart::base::failure::Failure;
@@ -99,140 +96,160 @@ impl Arm {
     }
 }
 
-/// Runs it and writes its results. Call it while the process has one thread.
-///
-/// # Errors
-/// Tor is missing or does not bootstrap, the machine does not allow it, or the user interrupted.
-pub(super) fn run(options: &LabRunOptions) -> Result<Finished, Failure> {
-    if options.full {
-        return Err(Failure::usage("the experiment tor has no --full").hint("leave it out"));
-    }
-    let mut experiment = Experiment::parse()?;
-    keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
-    if experiment.links(options.quick).is_empty() {
-        return Err(no_links());
-    }
-    network::become_privileged()?;
-    let program = product()?;
-    let interrupt = Interrupt::listen()?;
-    let place = options.out.clone().unwrap_or_else(|| results::default_place(&experiment.name));
-    let folder = Folder::create(&place)?;
-    let seed = options.seed.unwrap_or(experiment.seed);
-    let begun = Instant::now();
-    let mut run = Run::begin(experiment, folder, program, interrupt, options.quick, seed)?;
-    let measured = run.measure();
-    run.progress.done();
-    measured?;
-    run.finish(begun)
-}
-
-/// A run that goes on.
-struct Run {
+/// A run of the experiment `tor`.
+pub(super) struct Run {
     experiment: Experiment,
     quick: bool,
     seed: u64,
-    interrupt: Interrupt,
-    progress: Progress,
-    groups: Groups,
+    program: PathBuf,
+    network: Option<Network>,
     stages: Vec<Value>,
+}
+
+/// Programs that run all the time.
+struct Network {
     agents: Vec<Program>,
     origin: Origin,
     tor: TorNetwork,
     lab: Lab,
-    // Dropped last: Tor writes there until it has ended.
-    folder: Folder,
+    interrupt: Interrupt,
 }
 
 /// One pair of trials, or what of it there is, of one suite in one round.
 type Pairs = BTreeMap<(u32, Suite), BTreeMap<&'static str, Visited>>;
 
 impl Run {
-    fn begin(
-        experiment: Experiment,
-        folder: Folder,
-        program: PathBuf,
-        interrupt: Interrupt,
-        quick: bool,
-        seed: u64,
-    ) -> Result<Self, Failure> {
-        let links = experiment.links(quick).len();
-        let progress = Progress::with_turns(u64::from(experiment.trials(quick)) * links as u64);
-        progress.note("starting a private Tor network: 20 to 40 s");
-        let first = experiment.link.first().ok_or_else(|| Failure::usage("no link"))?;
-        let mut hosts = vec![Host::new(CLIENT), Host::new(SERVER)];
-        hosts.extend(TorNetwork::hosts(Duration::ZERO));
-        let lab = Lab::build(hosts).map_err(|error| network::not_built(&error))?;
-        set_links(&lab, first);
-        let server = node(&lab, SERVER)?
-            .ipv4()
-            .ok_or_else(|| Failure::usage("the origin has no address"))?;
-        let names = [(ORIGIN.to_owned(), server)];
-        let tor = start(&lab, CLIENT, &names, &folder.work()?.join("tor"), &interrupt)?;
-        let origin = Origin::start(node(&lab, SERVER)?, ORIGIN, experiment.response)?;
-        let agents = Arm::ALL.map(|arm| agent(&lab, &program, arm, &interrupt));
-        let agents = agents.into_iter().collect::<Result<_, _>>()?;
-        let (groups, stages) = (Groups::default(), Vec::new());
-        Ok(Self {
-            experiment,
-            quick,
-            seed,
-            interrupt,
-            progress,
-            groups,
-            stages,
-            agents,
-            origin,
-            tor,
-            lab,
-            folder,
-        })
-    }
-
-    fn measure(&mut self) -> Result<(), Failure> {
-        let links: Vec<_> = self.experiment.links(self.quick).into_iter().cloned().collect();
-        for (number, link) in (0..).zip(links) {
-            // An order of its own for each link.
-            let random = Xoshiro256PlusPlus::seed_from_u64(self.seed.rotate_left(32) ^ number);
-            self.measure_link(&link, random)?;
+    /// Plans a run.
+    ///
+    /// # Errors
+    /// An option does not fit, or a program is missing.
+    pub(super) fn new(options: &LabRunOptions) -> Result<Self, Failure> {
+        if options.full {
+            return Err(Failure::usage("the experiment tor has no --full").hint("leave it out"));
         }
-        Ok(())
+        let mut experiment = Experiment::parse()?;
+        keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
+        if experiment.links(options.quick).is_empty() {
+            return Err(no_links());
+        }
+        Ok(Self {
+            quick: options.quick,
+            seed: options.seed.unwrap_or(experiment.seed),
+            experiment,
+            program: product()?,
+            network: None,
+            stages: Vec::new(),
+        })
     }
 
     fn measure_link(
         &mut self,
         link: &LinkSpec,
         mut random: Xoshiro256PlusPlus,
+        network: &mut Network,
+        run: &mut runner::Run,
     ) -> Result<(), Failure> {
-        self.progress.stage(&link.name);
-        set_links(&self.lab, link);
+        set_links(&network.lab, link);
         let each: Vec<_> = self.experiment.each().collect();
         for round in 0..self.experiment.warmup {
             for &(suite, arm) in &each {
-                self.visit(suite, arm, round)?;
+                network.visit(&self.experiment, suite, arm, round)?;
             }
         }
-        let before = self.origin.connections();
+        let before = network.origin.connections();
         let file =
-            self.folder.captures()?.join(format!("{}-exit.pcapng", link.name.replace(' ', "-")));
-        let capture = self.lab.capture("tor-exit-1", &file, CAPTURE_MAX);
+            run.folder.captures()?.join(format!("{}-exit.pcapng", link.name.replace(' ', "-")));
+        let capture = network.lab.capture("tor-exit-1", &file, CAPTURE_MAX);
         let capture = capture.map_err(|error| network::not_built(&error))?;
         let (mut pairs, mut order) = (Pairs::new(), Vec::new());
         for round in 1..=self.experiment.trials(self.quick) {
             let mut turns = each.clone();
             turns.shuffle(&mut random);
             for (suite, arm) in turns {
-                let visited = self.visit(suite, arm, round)?;
+                let visited = network.visit(&self.experiment, suite, arm, round)?;
                 order.push(arm);
                 pairs.entry((round, suite)).or_default().insert(arm.name(), visited);
             }
-            self.progress.step();
+            run.progress.step();
         }
-        let evidence = self.evidence(capture, &file, &order, before)?;
-        self.conclude(link, &pairs, &evidence)
+        let evidence = network.evidence(capture, &file, &order, before)?;
+        self.add(link, &pairs, &evidence, network, run)
     }
 
+    /// Writes the rows, and what is known beside them.
+    fn add(
+        &mut self,
+        link: &LinkSpec,
+        pairs: &Pairs,
+        evidence: &Evidence,
+        network: &Network,
+        run: &mut runner::Run,
+    ) -> Result<(), Failure> {
+        let pings = pairs.values().flat_map(BTreeMap::values).flat_map(|visited| visited.rtt_ms);
+        let pings = Summary::from_samples(&pings.collect::<Vec<_>>());
+        let rtt = pings
+            .and_then(|pings| pings.p50)
+            .map_or(link.rtt, |ms| Duration::from_secs_f64(ms / 1e3));
+        let mut trials = BTreeMap::<Key, u32>::new();
+        for ((round, suite), arms) in pairs {
+            for arm in Arm::ALL {
+                let Some(visited) = arms.get(arm.name()) else { continue };
+                let key = self.key(link, *suite, arm);
+                let trial = trials.entry(key.clone()).or_default();
+                *trial += 1;
+                let mut row = Row::new(key, *trial, *round, rtt, visited.trial.clone());
+                arm.opening().clone_into(&mut row.opening);
+                row.reason = visited
+                    .circuit
+                    .as_ref()
+                    .map_or(String::new(), |circuit| format!("circuit {circuit}"));
+                row.flagged = visited.flagged;
+                run.add(&row, rtt)?;
+            }
+        }
+        let same = same_circuit(pairs);
+        let broken = evidence.contradiction(rtt).or_else(|| {
+            let few = same.is_none_or(|same| same < SAME_CIRCUIT_MIN);
+            few.then(|| "the two arms were on different circuits".to_owned())
+        });
+        if let Some(why) = &broken {
+            run.progress.note(&format!("broken: {}: {why}", link.name));
+        }
+        let told = Told { broken, ..Told::default() };
+        run.groups.tell(|key| key.link == link.name, &told);
+        let stage = json!({
+            "link": link.name,
+            "circuit_rtt_ms": pings,
+            "circuit_rtt_of_links_ms": link.rtt.as_secs_f64() * 1e3,
+            "pairs_on_one_circuit": same,
+            "saved": saved(pairs, rtt),
+            "exit": evidence.json(),
+            "circuits": network.circuits(),
+        });
+        self.stages.push(stage);
+        Ok(())
+    }
+
+    fn key(&self, link: &LinkSpec, suite: Suite, arm: Arm) -> Key {
+        Key {
+            experiment: self.experiment.name.clone(),
+            link: link.name.clone(),
+            variant: String::new(),
+            suite: suite.name().to_owned(),
+            arm: arm.name().to_owned(),
+        }
+    }
+}
+
+impl Network {
     /// One connection of a client through the agent of `arm`, and the circuit that it was on.
-    fn visit(&mut self, suite: Suite, arm: Arm, round: u32) -> Result<Visited, Failure> {
+    fn visit(
+        &mut self,
+        experiment: &Experiment,
+        suite: Suite,
+        arm: Arm,
+        round: u32,
+    ) -> Result<Visited, Failure> {
         let (client, tor) = (node(&self.lab, CLIENT)?, &self.tor);
         let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
         let begun = Instant::now();
@@ -254,8 +271,8 @@ impl Run {
             agent: at,
             name: ORIGIN,
             suite,
-            response: self.experiment.response,
-            timeout: self.experiment.timeout,
+            response: experiment.response,
+            timeout: experiment.timeout,
             wanted: &|| !interrupt.is_set(),
         };
         let visited = client.run(|| visit::visit(&wanted, circuit));
@@ -269,10 +286,10 @@ impl Run {
     /// After each visit: one that lacks a program, or that the user broke off, is no failed one.
     fn check(&mut self) -> Result<(), Failure> {
         if self.interrupt.is_set() {
-            return Err(interrupted(Broken::Interrupted));
+            return Err(Broken::Interrupted.into());
         }
         for agent in &mut self.agents {
-            agent.check().map_err(interrupted)?;
+            agent.check()?;
         }
         if self.tor.is_running() { Ok(()) } else { Err(ended()) }
     }
@@ -293,69 +310,6 @@ impl Run {
         Ok(Evidence::from_packets(&packets, order, whole))
     }
 
-    /// Writes the rows, and what is known beside them.
-    fn conclude(
-        &mut self,
-        link: &LinkSpec,
-        pairs: &Pairs,
-        evidence: &Evidence,
-    ) -> Result<(), Failure> {
-        let pings = pairs.values().flat_map(BTreeMap::values).flat_map(|visited| visited.rtt_ms);
-        let pings = Summary::from_samples(&pings.collect::<Vec<_>>());
-        let rtt = pings
-            .and_then(|pings| pings.p50)
-            .map_or(link.rtt, |ms| Duration::from_secs_f64(ms / 1e3));
-        let mut trials = BTreeMap::<Key, u32>::new();
-        for ((round, suite), arms) in pairs {
-            for arm in Arm::ALL {
-                let Some(visited) = arms.get(arm.name()) else { continue };
-                let key = self.key(link, *suite, arm);
-                let trial = trials.entry(key.clone()).or_default();
-                *trial += 1;
-                let mut row = Row::new(key, *trial, *round, rtt, visited.trial.clone());
-                arm.opening().clone_into(&mut row.opening);
-                row.reason = visited
-                    .circuit
-                    .as_ref()
-                    .map_or(String::new(), |circuit| format!("circuit {circuit}"));
-                row.flagged = visited.flagged;
-                self.folder.add(&row)?;
-                self.groups.add(&row, rtt);
-            }
-        }
-        let same = same_circuit(pairs);
-        let broken = evidence.contradiction(rtt).or_else(|| {
-            let few = same.is_none_or(|same| same < SAME_CIRCUIT_MIN);
-            few.then(|| "the two arms were on different circuits".to_owned())
-        });
-        if let Some(why) = &broken {
-            self.progress.note(&format!("broken: {}: {why}", link.name));
-        }
-        let told = Told { broken, ..Told::default() };
-        self.groups.tell(|key| key.link == link.name, &told);
-        let stage = json!({
-            "link": link.name,
-            "circuit_rtt_ms": pings,
-            "circuit_rtt_of_links_ms": link.rtt.as_secs_f64() * 1e3,
-            "pairs_on_one_circuit": same,
-            "saved": saved(pairs, rtt),
-            "exit": evidence.json(),
-            "circuits": self.circuits(),
-        });
-        self.stages.push(stage);
-        self.folder.flush()
-    }
-
-    fn key(&self, link: &LinkSpec, suite: Suite, arm: Arm) -> Key {
-        Key {
-            experiment: self.experiment.name.clone(),
-            link: link.name.clone(),
-            variant: String::new(),
-            suite: suite.name().to_owned(),
-            arm: arm.name().to_owned(),
-        }
-    }
-
     fn circuits(&self) -> Vec<Value> {
         let circuits = self.tor.circuits().unwrap_or_default();
         circuits
@@ -363,22 +317,72 @@ impl Run {
             .map(|one| json!({ "id": one.id, "path": one.path.join(" ") }))
             .collect()
     }
+}
 
-    fn finish(self, begun: Instant) -> Result<Finished, Failure> {
-        let cells = self.groups.summaries();
-        let verdicts = bars::judge(&self.experiment.bar, &self.groups, self.quick, self.seed);
-        let mut environment = environment::of_machine(self.quick, self.seed);
-        environment.insert("seconds".into(), json!(begun.elapsed().as_secs_f64().round()));
-        environment.insert("tor".into(), json!(version()));
-        environment.insert(
-            "tor_bootstrapped_after_s".into(),
-            json!((self.tor.stood_after().as_secs_f64() * 10.0).round() / 10.0),
-        );
-        environment.insert("links".into(), Value::Array(self.stages));
-        // They write below the folder of work, which goes now.
-        drop((self.agents, self.tor));
-        let place = self.folder.finish(&cells, &verdicts, &environment, TEXT)?;
-        Ok(Finished::new(cells, place, verdicts))
+impl Scenario for Run {
+    type Extra = ();
+
+    fn outline(&self) -> Outline {
+        let experiment = &self.experiment;
+        let links = experiment.links(self.quick);
+        Outline {
+            name: experiment.name.clone(),
+            text: TEXT.to_owned(),
+            stages: links.iter().map(|link| link.name.clone()).collect(),
+            cells: experiment.cells(),
+            turns: u64::from(experiment.trials(self.quick)) * links.len() as u64,
+            estimate: experiment.estimate(self.quick),
+            bars: experiment.bar.clone(),
+            about: About {
+                quick: self.quick,
+                seed: self.seed,
+                programs: BTreeMap::from([("tor", version())]),
+                ..About::default()
+            },
+        }
+    }
+
+    fn build(&mut self, run: &mut runner::Run) -> Result<(), Failure> {
+        run.progress.note("starting a private Tor network: 20 to 40 s");
+        let first = self.experiment.link.first().ok_or_else(|| Failure::usage("no link"))?;
+        let mut hosts = vec![Host::new(CLIENT), Host::new(SERVER)];
+        hosts.extend(TorNetwork::hosts(Duration::ZERO));
+        let lab = Lab::build(hosts).map_err(|error| network::not_built(&error))?;
+        set_links(&lab, first);
+        let server = node(&lab, SERVER)?
+            .ipv4()
+            .ok_or_else(|| Failure::usage("the origin has no address"))?;
+        let names = [(ORIGIN.to_owned(), server)];
+        let work = run.folder.work()?.join("tor");
+        let interrupt = run.interrupt.clone();
+        let tor = start(&lab, CLIENT, &names, &work, &interrupt)?;
+        let origin = Origin::start(node(&lab, SERVER)?, ORIGIN, self.experiment.response)?;
+        let agents = Arm::ALL.map(|arm| agent(&lab, &self.program, arm, &interrupt));
+        let agents = agents.into_iter().collect::<Result<_, _>>()?;
+        self.network = Some(Network { agents, origin, tor, lab, interrupt });
+        Ok(())
+    }
+
+    fn stage(&mut self, number: usize, run: &mut runner::Run) -> Result<(), Failure> {
+        let links = self.experiment.links(self.quick);
+        let Some(link) = links.get(number).map(|link| (*link).clone()) else { return Ok(()) };
+        let Some(mut network) = self.network.take() else { return Ok(()) };
+        // An order of its own for each link.
+        let seed = self.seed.rotate_left(32) ^ number as u64;
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let measured = self.measure_link(&link, random, &mut network, run);
+        self.network = Some(network);
+        measured
+    }
+
+    fn conclude(self, run: &mut runner::Run) -> Result<(), Failure> {
+        run.environment.add("tor", json!(version()));
+        if let Some(network) = &self.network {
+            let seconds = (network.tor.stood_after().as_secs_f64() * 10.0).round() / 10.0;
+            run.environment.add("tor_bootstrapped_after_s", json!(seconds));
+        }
+        run.environment.add("links", Value::Array(self.stages));
+        Ok(())
     }
 }
 
@@ -406,7 +410,7 @@ pub(super) fn start(
     let wanted = || !interrupt.is_set();
     let tor = TorNetwork::start_while(lab, client, names, work, TorNetwork::PATIENCE, &wanted);
     tor.map_err(|error| match interrupt.is_set() {
-        true => interrupted(Broken::Interrupted),
+        true => Broken::Interrupted.into(),
         false => Failure::usage(error.to_string())
             .hint(error.hint().unwrap_or("`headstart doctor` checks what this machine allows")),
     })
@@ -442,9 +446,8 @@ fn agent(lab: &Lab, program: &Path, arm: Arm, interrupt: &Interrupt) -> Result<P
     let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
     let mut command = agent_command(client, program, UPSTREAM_USER, arm.option());
     command.args(["--listen", &at.to_string()]);
-    let mut agent = Program::start(client, format!("the agent of {}", arm.name()), command)
-        .map_err(interrupted)?;
-    await_port(client, at, &mut agent, interrupt).map_err(interrupted)?;
+    let mut agent = Program::start(client, format!("the agent of {}", arm.name()), command)?;
+    await_port(client, at, &mut agent, interrupt)?;
     Ok(agent)
 }
 

@@ -19,7 +19,8 @@ use toml::Value;
 
 use self::outcome::Outcome;
 use crate::lab::experiment::{Experiment, NAME_MAX};
-use crate::lab::run::{Order, carry_out};
+use crate::lab::openings::Openings;
+use crate::lab::runner::carry_out;
 use crate::lab::{Extent, round_trip};
 use crate::pageload::options::ReplayOptions;
 use crate::recordings;
@@ -41,16 +42,11 @@ pub(super) fn run(options: &ReplayOptions) -> Result<ExitCode, Failure> {
     let links = (1..).zip(&options.links).map(|(number, link)| Link::new(number, link));
     let links = links.collect::<Result<Vec<_>, _>>()?;
     let text = experiment(options, &pages, &links);
-    let finished = carry_out(Order {
-        experiment: Experiment::parse("the options", &text)?,
-        text,
-        extent: Extent::Usual,
-        seed: Some(options.seed),
-        out: options.out.clone(),
-        pcap: options.pcap,
-        keeps_loads: true,
-    })?;
-    let outcome = Outcome::new(&pages, options, &links, &finished);
+    let experiment = Experiment::parse("the options", &text)?;
+    let scenario = Openings::new(experiment, text, Extent::Usual, Some(options.seed))?;
+    let scenario = scenario.with_captures(options.pcap);
+    let (finished, loads) = carry_out(scenario, options.out.clone())?;
+    let outcome = Outcome::new(&pages, options, &links, &finished, &loads);
     if options.json {
         let text = serde_json::to_string_pretty(&outcome).map_err(|error| {
             Failure::usage(format!("cannot write what was measured as JSON: {error}"))

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,27 +14,22 @@ use serde_json::{Value, json};
 use super::arm::Arm;
 use super::databases::{Databases, Recorded, Served};
 use super::experiment::{BrowserExperiment, BrowserLink, CellSpec, Plan};
+use super::extension;
 use super::load::{Lane, Loaded, Times, Wanted, keep};
 use super::outcome::{FILE, Known, Loads, Outcome, Predicted};
 use super::predict::Predictor;
 use super::servers::{BEFORE_CHROMIUM, Front};
 use super::stage::{LATE, Place, SYSCTLS, Stage};
-use super::{extension, table};
 use crate::chromium::session::{self, Classical, Stopped};
 use crate::interrupt::Interrupt;
-use crate::lab::bars;
 use crate::lab::cell::{ClientSide, Counted};
-use crate::lab::environment::{About, Environment};
+use crate::lab::environment::About;
 use crate::lab::options::LabRunOptions;
-use crate::lab::process::product;
-use crate::lab::results::{self, Folder};
-use crate::lab::run::{Finished, interrupted, keep_links, no_links};
-use crate::lab::summary::Groups;
+use crate::lab::process::{Broken, product};
+use crate::lab::results::Folder;
+use crate::lab::runner::{Outline, Run, Scenario, keep_links, no_links};
 use crate::lab::trial::{Row, rounded};
-use crate::network;
-use crate::progress::{Progress, in_words};
 use headstart::base::failure::Failure;
-use headstart::base::output;
 
 /// An edge takes no early data in its first 20 s (docs/edge.md).
 const FILTER: Duration = Duration::from_secs(21);
@@ -49,86 +43,113 @@ const RECORDINGS: &str = "recordings";
 /// Loads of the first round, each with all of its requests.
 const LOADS: &str = "loads";
 
-/// Runs it and writes its results. Call it while the process has one thread.
-///
-/// # Errors
-/// There is no Chromium, the machine makes no such network, nothing can be recorded, or the user
-/// interrupted.
-pub(crate) fn run(
-    options: &LabRunOptions,
-    experiment: BrowserExperiment,
-    text: &str,
-) -> Result<ExitCode, Failure> {
-    if options.full || options.pcap {
-        let what = if options.full { "--full" } else { "--pcap" };
-        return Err(Failure::usage(format!("{} has no {what}", experiment.name))
-            .hint("leave it out; its results have the times of each request (loads/*.har.gz)"));
-    }
-    let mut experiment = experiment;
-    keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
-    let plan = Plan::new(experiment, options.quick, options.seed);
-    if plan.links.is_empty() {
-        return Err(no_links());
-    }
-    let sites = plan.read_sites()?;
-    let chromium = session::find()?;
-    if plan.cells.iter().any(|cell| cell.arm.has_extension()) {
-        extension::find()?;
-    }
-    let root = privilege() == Privilege::Root;
-    network::become_privileged()?;
-    let program = product()?;
-    // Programs are attached to the kernel by root alone; without them there is early data, and no
-    // Fast Open.
-    let attaches = root && plan.cells.iter().any(|cell| cell.arm == Arm::ZeroRtt);
-    let fast_open =
-        attaches.then(|| ClientSide::attach_for(&plan.experiment.name, &program)).transpose()?;
-    let interrupt = Interrupt::listen()?;
-    let place =
-        options.out.clone().unwrap_or_else(|| results::default_place(&plan.experiment.name));
-    let folder = Folder::create(&place)?;
-    let place = Place { program, work: folder.work()?, fast_open: fast_open.map(Arc::new) };
-    let classical = plan.cells.iter().any(|cell| cell.classical);
-    let classical = classical.then(|| Classical::copy(&chromium, &place.work)).transpose()?;
-    let about = About {
-        quick: plan.quick,
-        full: false,
-        seed: plan.seed,
-        late: Some(LATE),
-        programs: BTreeMap::new(),
-        sysctls: BTreeMap::from(SYSCTLS),
-    };
-    let mut run = Run {
-        environment: Environment::from_about(about, root),
-        progress: Progress::with_turns(plan.steps()),
-        groups: Groups::default(),
-        outcome: Outcome::default(),
-        chromium,
-        classical,
-        sites,
-        plan,
-        folder,
-        place,
-        interrupt,
-    };
-    let measured = run.measure();
-    run.progress.done();
-    measured?;
-    run.finish(text, options.json)
-}
-
-struct Run {
+/// A run of the experiment `browser`.
+pub(crate) struct PagesInBrowser {
     plan: Plan,
+    /// The experiment as it is written beside its results.
+    text: String,
     sites: Vec<Site>,
     chromium: PathBuf,
+    program: PathBuf,
+    fast_open: Option<Arc<ClientSide>>,
+    place: Option<Place>,
     classical: Option<Classical>,
-    folder: Folder,
-    place: Place,
-    environment: Environment,
-    groups: Groups,
     outcome: Outcome,
-    progress: Progress,
-    interrupt: Interrupt,
+}
+
+impl PagesInBrowser {
+    /// Plans a run; `text` is the experiment as it is written beside its results.
+    ///
+    /// # Errors
+    /// There is no Chromium, a site is wrong, or an option does not fit.
+    pub(crate) fn new(
+        options: &LabRunOptions,
+        mut experiment: BrowserExperiment,
+        text: String,
+    ) -> Result<Self, Failure> {
+        if options.full || options.pcap {
+            let what = if options.full { "--full" } else { "--pcap" };
+            return Err(Failure::usage(format!("{} has no {what}", experiment.name)).hint(
+                "leave it out; its results have the times of each request (loads/*.har.gz)",
+            ));
+        }
+        keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
+        let plan = Plan::new(experiment, options.quick, options.seed);
+        if plan.links.is_empty() {
+            return Err(no_links());
+        }
+        let sites = plan.read_sites()?;
+        let chromium = session::find()?;
+        if plan.cells.iter().any(|cell| cell.arm.has_extension()) {
+            extension::find()?;
+        }
+        Ok(Self {
+            plan,
+            text,
+            sites,
+            chromium,
+            program: product()?,
+            fast_open: None,
+            place: None,
+            classical: None,
+            outcome: Outcome::default(),
+        })
+    }
+}
+
+impl Scenario for PagesInBrowser {
+    type Extra = Outcome;
+
+    fn outline(&self) -> Outline {
+        let plan = &self.plan;
+        Outline {
+            name: plan.experiment.name.clone(),
+            text: self.text.clone(),
+            stages: plan.links.iter().map(|link| link.name.clone()).collect(),
+            cells: plan.cell_count(),
+            turns: plan.steps(),
+            estimate: plan.estimate(),
+            bars: plan.experiment.bar.clone(),
+            about: About {
+                quick: plan.quick,
+                full: false,
+                seed: plan.seed,
+                late: Some(LATE),
+                programs: BTreeMap::new(),
+                sysctls: BTreeMap::from(SYSCTLS),
+            },
+        }
+    }
+
+    /// Attaches programs for private cookies. Root alone may do that; without them there is early
+    /// data, and no Fast Open.
+    fn prepare(&mut self) -> Result<(), Failure> {
+        let plan = &self.plan;
+        let attaches = privilege() == Privilege::Root
+            && plan.cells.iter().any(|cell| cell.arm == Arm::ZeroRtt);
+        let attach = || ClientSide::attach_for(&plan.experiment.name, &self.program);
+        self.fast_open = attaches.then(attach).transpose()?.map(Arc::new);
+        Ok(())
+    }
+
+    fn build(&mut self, run: &mut Run) -> Result<(), Failure> {
+        let work = run.folder.work()?;
+        let classical = self.plan.cells.iter().any(|cell| cell.classical);
+        self.classical = classical.then(|| Classical::copy(&self.chromium, &work)).transpose()?;
+        let (program, fast_open) = (self.program.clone(), self.fast_open.clone());
+        self.place = Some(Place { program, work, fast_open });
+        Ok(())
+    }
+
+    fn stage(&mut self, number: usize, run: &mut Run) -> Result<(), Failure> {
+        let Some(link) = self.plan.links.get(number).cloned() else { return Ok(()) };
+        self.link(&link, number + 1, run)
+    }
+
+    fn conclude(self, run: &mut Run) -> Result<Outcome, Failure> {
+        run.folder.add_file(FILE, &self.outcome)?;
+        Ok(self.outcome)
+    }
 }
 
 /// Result of one load, and its time.
@@ -184,30 +205,13 @@ struct LoadLine<'l> {
     hinted: usize,
 }
 
-impl Run {
-    fn measure(&mut self) -> Result<(), Failure> {
-        eprintln!(
-            "{}: {} links, {} cells, about {}; results in {}",
-            self.plan.experiment.name,
-            self.plan.links.len(),
-            self.plan.cell_count(),
-            in_words(self.plan.estimate()),
-            self.folder.place().display(),
-        );
-        for (number, link) in (1..).zip(self.plan.links.clone()) {
-            self.progress.stage(&link.name);
-            self.link(&link, number)?;
-            self.folder.flush()?;
-        }
-        Ok(())
-    }
-
-    fn link(&mut self, link: &BrowserLink, number: usize) -> Result<(), Failure> {
+impl PagesInBrowser {
+    fn link(&mut self, link: &BrowserLink, number: usize, run: &mut Run) -> Result<(), Failure> {
+        let Some(place) = self.place.clone() else { return Ok(()) };
         let lanes = self.plan.lanes(link);
-        let mut stage =
-            Stage::build(&self.place, link, number, &self.sites, lanes, &self.interrupt)?;
+        let mut stage = Stage::build(&place, link, number, &self.sites, lanes, &run.interrupt)?;
         let built = Instant::now();
-        let recorded = self.record(&stage, link)?;
+        let recorded = self.record(&stage, link, run)?;
         let all: Vec<Recorded> = recorded.into_iter().flatten().collect();
         let databases = Databases::learn(&link.name, &all)?;
         self.outcome.databases.push(databases.said.clone());
@@ -222,26 +226,31 @@ impl Run {
             thread::sleep(FILTER.saturating_sub(built.elapsed()));
         }
         for cell in self.plan.cells.iter().filter(|cell| cell.is_on(link)) {
-            self.groups.expect(self.plan.key(link, cell), link.rtt);
+            run.groups.expect(self.plan.key(link, cell), link.rtt);
         }
         let mut loads: Vec<Loads> = self.plan.cells.iter().map(|_| Loads::default()).collect();
         for (round, turns) in (1..).zip(self.plan.rounds(link)) {
             for turn in turns {
-                self.turn(&stage, link, &served, (round, &turn), &mut loads)?;
+                self.turn(&stage, link, &served, (round, &turn), &mut loads, run)?;
                 stage.check()?;
-                self.folder.flush()?;
-                self.progress.step();
+                run.folder.flush()?;
+                run.progress.step();
             }
         }
         self.compare(link, &databases, &all, &loads);
         let realtime = BEFORE_CHROMIUM.granted().realtime;
         let scheduled = json!({ "realtime": realtime, "pinned": false });
-        self.environment.add_lab(&link.name, LATE, scheduled, &stage.lab);
+        run.environment.add_lab(&link.name, LATE, scheduled, &stage.lab);
         Ok(())
     }
 
     /// Loads each site without anything, and keeps what was seen: by site.
-    fn record(&mut self, stage: &Stage, link: &BrowserLink) -> Result<Vec<Vec<Recorded>>, Failure> {
+    fn record(
+        &self,
+        stage: &Stage,
+        link: &BrowserLink,
+        run: &mut Run,
+    ) -> Result<Vec<Vec<Recorded>>, Failure> {
         let mut all: Vec<Vec<Recorded>> = self.sites.iter().map(|_| Vec::new()).collect();
         let spec = |site: usize| {
             let name = self.plan.sites.get(site).cloned().unwrap_or_default();
@@ -252,12 +261,12 @@ impl Run {
             for turn in specs.chunks(self.plan.lanes(link)) {
                 let mut left: Vec<&CellSpec> = turn.iter().collect();
                 for attempt in 1..=TRIES {
-                    let turned = self.load_all(stage, &left, &[])?;
+                    let turned = self.load_all(stage, &left, &[], &run.interrupt)?;
                     let mut failed = Vec::new();
                     for (spec, one) in left.iter().zip(turned) {
                         match one.loaded {
                             Ok(loaded) => {
-                                self.keep(RECORDINGS, link, spec, &loaded)?;
+                                keep_load(&run.folder, RECORDINGS, link, spec, &loaded)?;
                                 let seen = loaded.seen;
                                 let recorded =
                                     Recorded { recording: seen.recording, har: seen.har };
@@ -267,7 +276,7 @@ impl Run {
                             }
                             Err(why) if attempt == TRIES => return Err(unrecorded(spec, &why)),
                             Err(why) => {
-                                self.progress.note(&format!("recording {}: {why}", spec.variant));
+                                run.progress.note(&format!("recording {}: {why}", spec.variant));
                                 failed.push(*spec);
                             }
                         }
@@ -277,33 +286,10 @@ impl Run {
                         break;
                     }
                 }
-                self.progress.step();
+                run.progress.step();
             }
         }
         Ok(all)
-    }
-
-    /// Puts what was seen of a load into a folder, under the next number that is free.
-    fn keep(
-        &self,
-        folder: &str,
-        link: &BrowserLink,
-        spec: &CellSpec,
-        loaded: &Loaded,
-    ) -> Result<(), Failure> {
-        let folder = self.folder.subfolder(folder)?;
-        let name = |number: usize| {
-            let text = format!("{} {} {}", link.name, spec.variant, spec.arm);
-            format!(
-                "{}-{number:04}.har.gz",
-                text.chars()
-                    .map(|c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
-                    .collect::<String>()
-            )
-        };
-        let free = (1..).map(|number| folder.join(name(number))).find(|file| !file.exists());
-        let kept = free.map_or(Ok(()), |file| keep(&loaded.seen.har, &file));
-        kept.map_err(|error| Failure::usage(format!("cannot write {}: {error}", folder.display())))
     }
 
     /// One turn: the loads of some cells at the same time.
@@ -314,6 +300,7 @@ impl Run {
         served: &[Served],
         (round, turn): (u32, &[usize]),
         loads: &mut [Loads],
+        run: &mut Run,
     ) -> Result<(), Failure> {
         let cells = self.plan.cells.clone();
         // One that never comes to its end would take its whole time in each round.
@@ -324,7 +311,7 @@ impl Run {
         let arms: HashSet<Arm> = specs.iter().filter(|it| it.again).map(|it| it.arm).collect();
         let before: HashMap<Arm, Counted> =
             arms.iter().filter_map(|arm: &Arm| Some((*arm, stage.handshakes(*arm)?))).collect();
-        let turned = self.load_all(stage, &specs, served)?;
+        let turned = self.load_all(stage, &specs, served, &run.interrupt)?;
         let of = |arm: Arm, before: Counted| {
             let own =
                 turned.iter().filter(|one| specs.get(one.cell).is_some_and(|it| it.arm == arm));
@@ -339,10 +326,10 @@ impl Run {
             let loaded = one.loaded.as_ref().ok();
             let flagged = loaded.is_some_and(|one| stage.lab.disturbed(one.from, one.to));
             let again = again.get(&spec.arm).copied();
-            self.add(link, spec, (round, flagged), &one.loaded, again)?;
+            self.add(link, spec, (round, flagged), &one.loaded, again, run)?;
             // One of each cell says more than its figures.
             if let Some(loaded) = loaded.filter(|_| round == 1) {
-                self.keep(LOADS, link, spec, loaded)?;
+                keep_load(&run.folder, LOADS, link, spec, loaded)?;
             }
             if let Some(own) = loads.get_mut(*at) {
                 own.rounds.push((round, loaded.map(|loaded| loaded.times)));
@@ -351,7 +338,7 @@ impl Run {
                 own.circuits.extend(loaded.into_iter().flat_map(|loaded| loaded.circuits.clone()));
                 if own.is_given_up() {
                     let CellSpec { variant, arm, .. } = spec;
-                    self.progress.note(&format!("given up: {}, {variant}, {arm}", link.name));
+                    run.progress.note(&format!("given up: {}, {variant}, {arm}", link.name));
                 }
             }
         }
@@ -364,6 +351,7 @@ impl Run {
         stage: &Stage,
         specs: &[&CellSpec],
         served: &[Served],
+        interrupt: &Interrupt,
     ) -> Result<Vec<Turned>, Failure> {
         let classical = self.classical.as_ref().map(Classical::program);
         let one = |cell: usize, spec: &CellSpec| -> Result<Turned, Stopped> {
@@ -372,7 +360,7 @@ impl Run {
                 number: cell,
                 chromium: &self.chromium,
                 classical: classical.as_deref(),
-                interrupt: &self.interrupt,
+                interrupt,
                 served: served.get(cell),
             };
             let no_site = || Stopped::Failed("there is no such site".into());
@@ -397,7 +385,7 @@ impl Run {
         done.into_iter()
             .map(|one| {
                 one.map_err(|stopped| match stopped {
-                    Stopped::Interrupted => interrupted(crate::lab::process::Broken::Interrupted),
+                    Stopped::Interrupted => Broken::Interrupted.into(),
                     Stopped::Failed(why) => Failure::usage(why),
                 })
             })
@@ -411,11 +399,12 @@ impl Run {
         (round, flagged): (u32, bool),
         loaded: &Result<Loaded, String>,
         again: Option<Again>,
+        run: &mut Run,
     ) -> Result<(), Failure> {
         let error = loaded.as_ref().err().cloned().unwrap_or_default().replace(['\n', '\r'], " ");
         if !error.is_empty() {
             let name = format!("{}, {}, {}", link.name, spec.variant, spec.arm);
-            self.progress.note(&format!("failed: {name}: {error}"));
+            run.progress.note(&format!("failed: {name}: {error}"));
         }
         let loaded = loaded.as_ref().ok();
         let times = loaded.map(|loaded| loaded.times);
@@ -448,12 +437,11 @@ impl Run {
             error: error.clone(),
             round,
         };
-        self.folder.add(&row)?;
-        self.groups.add(&row, link.rtt);
+        run.add(&row, link.rtt)?;
         if let Some(loaded) = loaded.filter(|_| self.outcome.browser.is_empty()) {
             self.outcome.browser.clone_from(&loaded.browser);
         }
-        self.folder.add_load(&LoadLine {
+        run.folder.add_load(&LoadLine {
             link: &link.name,
             variant: &spec.variant,
             arm: spec.arm.name(),
@@ -499,26 +487,29 @@ impl Run {
         let cells: Vec<Known<'_>> = all.map(known).collect();
         self.outcome.add(&cells);
     }
+}
 
-    fn finish(mut self, text: &str, as_json: bool) -> Result<ExitCode, Failure> {
-        self.environment.end();
-        let cells = self.groups.summaries();
-        let bars = &self.plan.experiment.bar;
-        let verdicts = bars::judge(bars, &self.groups, self.plan.quick, self.plan.seed);
-        if let Some(warning) = self.environment.warning() {
-            eprintln!("{warning}");
-        }
-        self.folder.add_file(FILE, &self.outcome)?;
-        let place = self.folder.finish(&cells, &verdicts, &self.environment, text)?;
-        let said = match as_json {
-            true => {
-                format!("{}\n", serde_json::to_string_pretty(&self.outcome).unwrap_or_default())
-            }
-            false => table::text(&self.outcome),
-        };
-        output::print(said.as_bytes())?;
-        Ok(Finished { cells, loads: Vec::new(), place, verdicts }.conclusion())
-    }
+/// Puts what was seen of a load into a folder, under the next number that is free.
+fn keep_load(
+    results: &Folder,
+    folder: &str,
+    link: &BrowserLink,
+    spec: &CellSpec,
+    loaded: &Loaded,
+) -> Result<(), Failure> {
+    let folder = results.subfolder(folder)?;
+    let name = |number: usize| {
+        let text = format!("{} {} {}", link.name, spec.variant, spec.arm);
+        format!(
+            "{}-{number:04}.har.gz",
+            text.chars()
+                .map(|c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
+                .collect::<String>()
+        )
+    };
+    let free = (1..).map(|number| folder.join(name(number))).find(|file| !file.exists());
+    let kept = free.map_or(Ok(()), |file| keep(&loaded.seen.har, &file));
+    kept.map_err(|error| Failure::usage(format!("cannot write {}: {error}", folder.display())))
 }
 
 fn unrecorded(spec: &CellSpec, why: &str) -> Failure {

@@ -13,7 +13,6 @@ use super::agent::METRICS;
 use crate::interrupt::Interrupt;
 use crate::lab::listening::await_port;
 use crate::lab::process::{Broken, Program};
-use crate::lab::run::interrupted;
 use crate::lab::topology::HTTPS;
 use crate::network::failed;
 use headstart::base::failure::Failure;
@@ -81,7 +80,7 @@ impl Edges<'_> {
     pub(super) fn hinting(self, front: Front, origin: SiteOrigin) -> Result<Program, Failure> {
         let behind = SocketAddr::new(front.address(0).into(), BEHIND);
         serve(origin, vec![behind], true, self.node)?;
-        self.passing(front, behind).map_err(interrupted)
+        self.passing(front, behind).map_err(Failure::from)
     }
 
     /// An edge that speaks TLS, before the sites in clear.
@@ -102,7 +101,7 @@ impl Edges<'_> {
         if let Some(maps) = maps {
             command.args(["--fast-open", "--fast-open-maps"]).arg(maps);
         }
-        self.start(Front::Terminating, command).map_err(interrupted)
+        self.start(Front::Terminating, command).map_err(Failure::from)
     }
 
     fn passing(self, front: Front, origin: SocketAddr) -> Result<Program, Broken> {

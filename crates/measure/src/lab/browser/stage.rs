@@ -16,7 +16,6 @@ use crate::chromium::session;
 use crate::interrupt::Interrupt;
 use crate::lab::cell::{ClientSide, Counted, ServerSide};
 use crate::lab::process::Program;
-use crate::lab::run::interrupted;
 use crate::lab::topology::{FAST_OPEN, MTU_PROBING};
 use crate::lab::tor;
 use crate::network;
@@ -134,12 +133,12 @@ impl Stage {
         let folder = self.place.work.join(format!("identities-{number}"));
         let identities = identities(&self.authority, &self.hosts, &folder)?;
         let (server, edge) = (self.node(SERVER)?, self.node(EDGE)?);
-        let passing = self.edges_on(server).pass_through().map_err(interrupted)?;
+        let passing = self.edges_on(server).pass_through()?;
         let side =
             self.place.fast_open.as_ref().map(|_| {
                 ServerSide::attach(&self.place.program, edge, &format!("browser-{number}"))
             });
-        let side = side.transpose().map_err(interrupted)?;
+        let side = side.transpose()?;
         let maps = side.as_ref().map(ServerSide::dir);
         let terminating = self.edges_on(edge).terminating(origin, &identities, maps)?;
         self.edges().extend([passing, terminating]);
@@ -219,7 +218,7 @@ impl Stage {
         if self.tor().is_some_and(|mut tor| !tor.is_running()) {
             return Err(tor::ended());
         }
-        self.edges().iter_mut().try_for_each(Program::check).map_err(interrupted)
+        self.edges().iter_mut().try_for_each(Program::check).map_err(Failure::from)
     }
 
     /// Returns the handshakes counted by those who speak TLS with Chromium in this arm; `None` if

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Link, Recorded};
 
 use crate::lab::page::LoadLine;
-use crate::lab::run::Finished;
+use crate::lab::runner::Finished;
 use crate::lab::summary::CellSummary;
 use crate::pageload::options::ReplayOptions;
 use crate::simulated::{Simulated, Way, network};
@@ -79,9 +79,10 @@ impl Outcome {
         options: &ReplayOptions,
         links: &[Link],
         finished: &Finished,
+        all: &[LoadLine],
     ) -> Self {
         let pages: Vec<_> =
-            pages.iter().map(|page| OfPage::new(page, options, links, finished)).collect();
+            pages.iter().map(|page| OfPage::new(page, options, links, (finished, all))).collect();
         Self {
             suite: options.suite.to_string(),
             first_visit: options.first_visit,
@@ -97,7 +98,7 @@ impl OfPage {
         recorded: &Recorded,
         options: &ReplayOptions,
         links: &[Link],
-        finished: &Finished,
+        (finished, all): (&Finished, &[LoadLine]),
     ) -> Self {
         let page = &recorded.page;
         let way = Way {
@@ -109,11 +110,11 @@ impl OfPage {
         let of_link = |link: &Link| {
             let key = |arm: &'static str| (link.name.as_str(), recorded.name.as_str(), arm);
             let network = network(&link.path, link.rtt);
-            let first = options.arms.first().map(|arm| loads(finished, key(arm.name())));
+            let first = options.arms.first().map(|arm| loads(all, key(arm.name())));
             let first = first.unwrap_or_default();
             let arms = options.arms.iter().map(|arm| {
                 let own = key(arm.name());
-                let measured = OfArm::new(arm.name(), &loads(finished, own), &first);
+                let measured = OfArm::new(arm.name(), &loads(all, own), &first);
                 let simulated_ms = simulated
                     .as_ref()
                     .zip(network)
@@ -138,10 +139,10 @@ impl OfPage {
 /// Link, variant and arm.
 type Own<'k> = (&'k str, &'k str, &'k str);
 
-fn loads<'f>(finished: &'f Finished, own: Own<'_>) -> Vec<&'f LoadLine> {
+fn loads<'l>(all: &'l [LoadLine], own: Own<'_>) -> Vec<&'l LoadLine> {
     let is =
         |load: &&LoadLine| (load.link.as_str(), load.variant.as_str(), load.arm.as_str()) == own;
-    finished.loads.iter().filter(is).collect()
+    all.iter().filter(is).collect()
 }
 
 /// Returns the reason why a cell has no more loads.
