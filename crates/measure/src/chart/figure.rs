@@ -1,6 +1,6 @@
 //! Numbers as text, with as many digits as they carry.
 
-use crate::stats::Summary as Times;
+use crate::stats::Summary;
 use crate::stats::{Estimate, P90_LEAST, P99_LEAST};
 
 /// A time: microseconds below 10 ms, four or more digits above.
@@ -22,18 +22,18 @@ pub(crate) fn or_failed(time: Option<f64>) -> String {
 }
 
 /// The median, or a dash where nothing was tried.
-pub(crate) fn middle(times: Option<Times>) -> String {
+pub(crate) fn middle(times: Option<Summary>) -> String {
     times.map_or_else(|| "–".into(), |times| or_failed(times.p50))
 }
 
 /// The 90th percentile, where there are enough trials for one.
-pub(crate) fn p90(times: Option<Times>) -> String {
+pub(crate) fn p90(times: Option<Summary>) -> String {
     let enough = times.filter(|times| times.n >= P90_LEAST);
     enough.map_or_else(|| "–".into(), |times| or_failed(times.p90))
 }
 
 /// The 99th percentile, or the maximum where there are too few trials for one.
-pub(crate) fn p99(times: Option<Times>) -> String {
+pub(crate) fn p99(times: Option<Summary>) -> String {
     match times {
         None => "–".into(),
         Some(times) if times.n < P99_LEAST => format!("max {}", or_failed(times.max)),
@@ -42,7 +42,7 @@ pub(crate) fn p99(times: Option<Times>) -> String {
 }
 
 /// The mean with the standard deviation, or a dash where there is none.
-pub(crate) fn mean(times: Option<Times>) -> String {
+pub(crate) fn mean(times: Option<Summary>) -> String {
     let both = times.and_then(|times| Some((times.mean?, times.sd)));
     both.map_or_else(|| "–".into(), |(mean, sd)| with_deviation(mean, sd))
 }
@@ -81,13 +81,13 @@ pub(crate) fn interval(ci95: [f64; 2], end: impl Fn(f64) -> String) -> String {
 }
 
 /// The interval of a median, whose ends may lie among those that failed.
-pub(crate) fn median_interval(times: &Times) -> String {
+pub(crate) fn median_interval(times: &Summary) -> String {
     let [low, high] = times.ci95.map(or_failed);
     format!("[{low}, {high}]")
 }
 
 /// A median with its interval.
-pub(crate) fn median(times: &Times) -> String {
+pub(crate) fn median(times: &Summary) -> String {
     format!("{} {}", or_failed(times.p50), median_interval(times))
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn estimate(estimate: &Estimate) -> String {
 }
 
 /// A count and what it is of, in percent.
-pub(crate) fn share(count: usize, of: usize) -> String {
+pub(crate) fn share(count: u64, of: u64) -> String {
     if of == 0 {
         return "0".into();
     }

@@ -1,6 +1,6 @@
 //! Comparison of results with an experiment's demands.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use headstart_openers::Arm;
 
@@ -21,7 +21,7 @@ const MOST_DIGITS: i32 = 12;
 const QUICK_SLACK: f64 = 0.4;
 
 /// Verdict of one bar on one cell.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     /// The bar, as the file says it.
     pub(crate) bar: Bar,
@@ -29,7 +29,7 @@ pub(crate) struct Verdict {
     pub(crate) suite: String,
     pub(crate) link: String,
     pub(crate) variant: String,
-    pub(crate) condition: &'static str,
+    pub(crate) condition: String,
     pub(crate) limit: f64,
     /// In as few digits as show on which side of the limit it is; it was judged by all of them.
     /// None if there was nothing to judge by, which misses it.
@@ -109,7 +109,7 @@ fn verdicts(bar: &Bar, group: &Group, groups: &Groups, quick: bool, seed: u64) -
                 suite: group.key.suite.clone(),
                 link: group.key.link.clone(),
                 variant: group.key.variant.clone(),
-                condition,
+                condition: condition.to_owned(),
                 limit,
                 found: found.map(|found| shown(found, holds)),
                 met: found.is_some_and(holds),

@@ -124,6 +124,33 @@ pub(crate) struct CellSummary {
     pub(crate) broken: Option<String>,
 }
 
+impl CellSummary {
+    /// Returns the distribution of one of the times, in ms.
+    pub(crate) const fn times(&self, moment: Moment) -> Option<Summary> {
+        match moment {
+            Moment::Request => self.first_request_byte,
+            Moment::Response => self.first_response_byte,
+            Moment::Last => self.last_response_byte,
+        }
+    }
+
+    /// Returns true if the trial is one of this cell.
+    pub(crate) fn holds(&self, trial: &Row) -> bool {
+        self.arm == trial.arm
+            && self.suite == trial.suite
+            && self.link == trial.link
+            && self.variant == trial.variant
+    }
+
+    /// Returns the name that a person would use.
+    pub(crate) fn name(&self) -> String {
+        let names = [&self.arm, &self.suite, &self.link, &self.variant];
+        let names: Vec<_> =
+            names.into_iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
+        names.join(", ")
+    }
+}
+
 impl Groups {
     /// Gives a cell its place, also if no sample ever comes of it.
     pub(crate) fn expect(&mut self, key: Key, rtt: Duration) {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use headstart_openers::Trial;
 use serde::{Deserialize, Serialize};
 
+use super::experiment::Moment;
+
 /// A client's answer, one line: a connection, or the end of a load.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
@@ -105,6 +107,15 @@ impl Row {
     pub(crate) fn is_zero_rtt(&self) -> bool {
         let at_once = ["tfo", "fop", "turbo", "quic"];
         self.ok && self.early_data && at_once.contains(&self.opening.as_str())
+    }
+
+    /// Returns one of its times, in ms; `None` if it did not come so far.
+    pub(crate) const fn time(&self, moment: Moment) -> Option<f64> {
+        match moment {
+            Moment::Request => self.ms_to_first_request_byte,
+            Moment::Response => self.ms_to_first_response_byte,
+            Moment::Last => self.ms_to_last_response_byte,
+        }
     }
 
     pub(crate) fn key(&self) -> Key {

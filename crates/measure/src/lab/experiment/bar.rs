@@ -106,6 +106,28 @@ pub(crate) enum Moment {
     Last,
 }
 
+impl Moment {
+    pub(crate) const ALL: [Self; 3] = [Self::Request, Self::Response, Self::Last];
+
+    /// Returns the name in experiments and results.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Request => "first_request_byte",
+            Self::Response => "first_response_byte",
+            Self::Last => "last_response_byte",
+        }
+    }
+
+    /// Returns the name for people.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Request => "first request byte",
+            Self::Response => "first response byte",
+            Self::Last => "last response byte",
+        }
+    }
+}
+
 impl Bar {
     /// Returns the demands, and the conditions given.
     pub(crate) fn conditions(&self) -> impl Iterator<Item = (&'static str, f64)> {

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use super::group::{Cell, Group, Moment};
+use super::group::{Cell, Group};
 use crate::chart::scale::{self, Scale};
+use crate::lab::experiment::Moment;
 
 /// Sizes in CSS pixels: three panels stand side by side in 1,200.
 const WIDTH: f64 = 390.0;

@@ -1,7 +1,5 @@
-//! Files of a run, read with more patience than they are written with, so that old results stay
-//! readable, and with none for half a run.
+//! Files of a run, read by the types that wrote them; half a run is refused.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,10 +7,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::lab::bars::Verdict;
 use crate::lab::browser::outcome::{self, Outcome};
-use crate::lab::privacy::Finding;
-use crate::lab::workload::Handshakes;
-use crate::stats::Summary;
+use crate::lab::summary::CellSummary;
+use crate::lab::trial::Row;
 use headstart::base::failure::Failure;
 
 /// Trials of one folder: two hours at 140 connections a second; about 300 MB of memory.
@@ -27,7 +25,7 @@ const WRITTEN_BY: &str = "name a folder that `headstart lab run` has written";
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,
-    pub(super) trials: Vec<Trial>,
+    pub(super) trials: Vec<Row>,
     pub(super) cells: Vec<CellSummary>,
     pub(super) verdicts: Vec<Verdict>,
     pub(super) environment: Map<String, Value>,
@@ -61,122 +59,6 @@ impl Folder {
         })
     }
 }
-
-/// One row of samples.csv. Times in ms.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Trial {
-    pub(super) arm: String,
-    pub(super) suite: String,
-    pub(super) link: String,
-    #[serde(default)]
-    pub(super) variant: String,
-    pub(super) trial: u64,
-    pub(super) opening: String,
-    pub(super) ms_to_first_request_byte: Option<f64>,
-    pub(super) ms_to_first_response_byte: Option<f64>,
-    pub(super) ms_to_last_response_byte: Option<f64>,
-    pub(super) reason: String,
-    pub(super) flagged: bool,
-    ok: Option<bool>,
-    #[serde(default)]
-    pub(super) error: String,
-}
-
-impl Trial {
-    /// Returns true if every byte came.
-    pub(super) fn completed(&self) -> bool {
-        self.ok.unwrap_or(self.error.is_empty() && self.ms_to_last_response_byte.is_some())
-    }
-}
-
-/// One entry of summary.json: an arm with a suite over a link.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct CellSummary {
-    pub(super) experiment: String,
-    pub(super) arm: String,
-    pub(super) suite: String,
-    pub(super) link: String,
-    #[serde(default)]
-    pub(super) variant: String,
-    pub(super) n: usize,
-    #[serde(default)]
-    pub(super) failed: usize,
-    #[serde(default)]
-    pub(super) flagged: usize,
-    pub(super) first_request_byte: Option<Times>,
-    pub(super) first_response_byte: Option<Times>,
-    pub(super) last_response_byte: Option<Times>,
-    pub(super) rtts: Option<f64>,
-    #[serde(default)]
-    pub(super) openings: BTreeMap<String, usize>,
-    /// Trials whose request left with the first packet.
-    #[serde(default)]
-    pub(super) zero_rtt: usize,
-    /// Finding about linking its connections, where the experiment asks.
-    pub(super) privacy: Option<Finding>,
-    /// Outcome of its handshakes, where its clients are programs of others.
-    pub(super) handshakes: Option<Handshakes>,
-    /// The median of the ratios of whole connections, round by round, to those of programs as they
-    /// come.
-    pub(super) to_today: Option<f64>,
-    /// Whole exchanges, to the last response byte; older results have another count under another
-    /// name.
-    pub(super) exchanges_per_s: Option<f64>,
-    /// Median to the first request byte without the flagged trials.
-    pub(super) p50_unflagged: Option<f64>,
-    pub(super) rtt_ms: Option<f64>,
-    /// Processor time of a connection.
-    pub(super) client_cpu_ms: Option<f64>,
-    pub(super) server_cpu_ms: Option<f64>,
-    pub(super) flight_bytes: Option<u64>,
-    /// Reason why there are fewer trials than there should be.
-    pub(super) broken: Option<String>,
-}
-
-impl CellSummary {
-    /// Returns true if the trial is one of this cell.
-    pub(super) fn holds(&self, trial: &Trial) -> bool {
-        self.arm == trial.arm
-            && self.suite == trial.suite
-            && self.link == trial.link
-            && self.variant == trial.variant
-    }
-
-    /// Returns the name that a person would use.
-    pub(super) fn name(&self) -> String {
-        let names = [&self.arm, &self.suite, &self.link, &self.variant];
-        let names: Vec<_> =
-            names.into_iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
-        names.join(", ")
-    }
-}
-
-/// An entry of bars.json: one demand of the experiment on one cell.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Verdict {
-    pub(super) bar: Bar,
-    pub(super) arm: String,
-    pub(super) suite: String,
-    pub(super) link: String,
-    #[serde(default)]
-    pub(super) variant: String,
-    pub(super) condition: String,
-    pub(super) limit: f64,
-    /// Value found; `None` if there was nothing to judge by.
-    pub(super) found: Option<f64>,
-    pub(super) met: bool,
-}
-
-/// The demand as the experiment says it.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Bar {
-    pub(super) against: Option<String>,
-    #[serde(default)]
-    pub(super) of: String,
-}
-
-/// The distribution of one of the times, in ms, over all trials.
-pub(super) type Times = Summary;
 
 /// The parts of experiment.toml that the report needs.
 #[derive(Debug, Default, Deserialize)]
@@ -285,7 +167,7 @@ fn experiment(path: &Path) -> Result<Experiment, Failure> {
     toml::from_str(&text(path, name)?).map_err(|error| not_understood(path, name, &error))
 }
 
-fn trials(path: &Path) -> Result<Vec<Trial>, Failure> {
+fn trials(path: &Path) -> Result<Vec<Row>, Failure> {
     let name = "samples.csv";
     let text = text(path, name)?;
     let mut reader = csv::Reader::from_reader(text.as_bytes());
@@ -315,7 +197,7 @@ fn trials(path: &Path) -> Result<Vec<Trial>, Failure> {
     }
 }
 
-fn sane(trial: &Trial) -> bool {
+fn sane(trial: &Row) -> bool {
     let times = [
         trial.ms_to_first_request_byte,
         trial.ms_to_first_response_byte,

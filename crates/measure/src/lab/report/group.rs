@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
-use super::folder::{CellSummary, Experiment, Folder, Times, Trial};
+use super::folder::{Experiment, Folder};
+use crate::lab::experiment::Moment;
+use crate::lab::summary::CellSummary;
+use crate::lab::trial::Row;
 use crate::stats::{self, Estimate, Summary};
 use headstart::base::failure::Failure;
 
@@ -18,45 +19,6 @@ pub(super) const SEED: u64 = 1;
 
 /// Effect of rounding on a figure between samples.csv and summary.json: a thousandth, or 1 us.
 const ROUNDING: (f64, f64) = (1e-3, 1e-3);
-
-/// A time of a connection, counted from just before its first socket call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(super) enum Moment {
-    #[serde(rename = "first_request_byte")]
-    FirstRequest,
-    #[serde(rename = "first_response_byte")]
-    FirstResponse,
-    #[serde(rename = "last_response_byte")]
-    LastResponse,
-}
-
-impl Moment {
-    pub(super) const ALL: [Self; 3] = [Self::FirstRequest, Self::FirstResponse, Self::LastResponse];
-
-    pub(super) const fn title(self) -> &'static str {
-        match self {
-            Self::FirstRequest => "first request byte",
-            Self::FirstResponse => "first response byte",
-            Self::LastResponse => "last response byte",
-        }
-    }
-
-    const fn read(self, trial: &Trial) -> Option<f64> {
-        match self {
-            Self::FirstRequest => trial.ms_to_first_request_byte,
-            Self::FirstResponse => trial.ms_to_first_response_byte,
-            Self::LastResponse => trial.ms_to_last_response_byte,
-        }
-    }
-
-    const fn summarised(self, cell: &CellSummary) -> Option<Times> {
-        match self {
-            Self::FirstRequest => cell.first_request_byte,
-            Self::FirstResponse => cell.first_response_byte,
-            Self::LastResponse => cell.last_response_byte,
-        }
-    }
-}
 
 /// The arms that were measured side by side.
 #[derive(Debug)]
@@ -76,16 +38,16 @@ pub(super) struct Cell {
     /// Rows of samples.csv.
     pub(super) trials: usize,
     /// The completed trial whose last response byte came nearest to the median.
-    pub(super) typical: Option<Trial>,
+    pub(super) typical: Option<Row>,
     measures: [Measure; 3],
 }
 
 #[derive(Debug, Default)]
 struct Measure {
-    times: Option<Times>,
-    /// Times of completed trials, in order.
+    times: Option<Summary>,
+    /// Summary of completed trials, in order.
     samples: Vec<f64>,
-    /// Times of all trials: those that failed took for ever.
+    /// Summary of all trials: those that failed took for ever.
     ranked: Vec<f64>,
     ratio: Option<Estimate>,
     difference: Option<Estimate>,
@@ -105,7 +67,7 @@ impl Group {
 
     /// Returns true if a median here rests on too few samples for an interval of 95 %.
     pub(super) fn few(&self) -> bool {
-        let count = |cell: &Cell| cell.samples(Moment::LastResponse).len();
+        let count = |cell: &Cell| cell.samples(Moment::Last).len();
         self.cells.iter().map(count).any(|count| (1..stats::FEW).contains(&count))
     }
 
@@ -119,11 +81,11 @@ impl Group {
 }
 
 impl Cell {
-    pub(super) fn times(&self, moment: Moment) -> Option<Times> {
+    pub(super) fn times(&self, moment: Moment) -> Option<Summary> {
         self.measure(moment).times
     }
 
-    /// Times of completed trials in ms, in order.
+    /// Summary of completed trials in ms, in order.
     pub(super) fn samples(&self, moment: Moment) -> &[f64] {
         &self.measure(moment).samples
     }
@@ -141,17 +103,18 @@ impl Cell {
     const fn measure(&self, moment: Moment) -> &Measure {
         let [request, response, last] = &self.measures;
         match moment {
-            Moment::FirstRequest => request,
-            Moment::FirstResponse => response,
-            Moment::LastResponse => last,
+            Moment::Request => request,
+            Moment::Response => response,
+            Moment::Last => last,
         }
     }
 
-    fn new(folder: &Folder, summary: &CellSummary, trials: &[&Trial]) -> Result<Self, Failure> {
-        let completed: Vec<&Trial> =
-            trials.iter().copied().filter(|trial| trial.completed()).collect();
+    fn new(folder: &Folder, summary: &CellSummary, trials: &[&Row]) -> Result<Self, Failure> {
+        let completed: Vec<&Row> = trials.iter().copied().filter(|trial| trial.ok).collect();
         let failed = trials.len() - completed.len();
-        if failed != summary.failed || ![trials.len(), completed.len()].contains(&summary.n) {
+        if failed as u64 != summary.failed
+            || ![trials.len(), completed.len()].iter().any(|count| *count as u64 == summary.n)
+        {
             let what = format!("{} trials, {failed} failed", trials.len());
             let said = format!("n {}, failed {}", summary.n, summary.failed);
             return Err(contradiction(folder, summary, &what, &said));
@@ -159,9 +122,9 @@ impl Cell {
         let mut measures = <[Measure; 3]>::default();
         for (measure, moment) in measures.iter_mut().zip(Moment::ALL) {
             let mut samples: Vec<f64> =
-                completed.iter().filter_map(|trial| moment.read(trial)).collect();
+                completed.iter().filter_map(|trial| trial.time(moment)).collect();
             samples.sort_by(f64::total_cmp);
-            let times = moment.summarised(summary);
+            let times = summary.times(moment);
             let ranked = stats::with_failed(&samples, failed);
             agree(times, &ranked).map_err(|(said, what)| {
                 let of = moment.title();
@@ -177,7 +140,7 @@ impl Cell {
 
 /// The cells of a folder side by side, in the order of the experiment.
 pub(super) fn groups(folder: &Folder) -> Result<Vec<Group>, Failure> {
-    let mut by_cell: BTreeMap<[&str; 4], Vec<&Trial>> = BTreeMap::new();
+    let mut by_cell: BTreeMap<[&str; 4], Vec<&Row>> = BTreeMap::new();
     for trial in &folder.trials {
         let key = [&trial.arm, &trial.suite, &trial.link, &trial.variant].map(String::as_str);
         by_cell.entry(key).or_default().push(trial);
@@ -212,7 +175,7 @@ impl Group {
         Self {
             link: summary.link.clone(),
             path: link.map(|link| link.path.clone()).unwrap_or_default(),
-            rtt_ms: link.and_then(|link| link.rtt_ms()).or(summary.rtt_ms),
+            rtt_ms: link.and_then(|link| link.rtt_ms()).or(Some(summary.rtt_ms)),
             suite: summary.suite.clone(),
             variant: summary.variant.clone(),
             cells: vec![cell],
@@ -258,26 +221,26 @@ impl Experiment {
 }
 
 /// Older results have no means.
-fn with_mean(times: Times, ranked: &[f64]) -> Times {
+fn with_mean(times: Summary, ranked: &[f64]) -> Summary {
     match times.mean {
         Some(_) => times,
         None => {
             let own = Summary::from_samples(ranked);
-            Times { mean: own.and_then(|own| own.mean), sd: own.and_then(|own| own.sd), ..times }
+            Summary { mean: own.and_then(|own| own.mean), sd: own.and_then(|own| own.sd), ..times }
         }
     }
 }
 
-fn typical<'t>(completed: &[&'t Trial], last: Option<Times>) -> Option<&'t Trial> {
+fn typical<'t>(completed: &[&'t Row], last: Option<Summary>) -> Option<&'t Row> {
     let median = last?.p50.unwrap_or(f64::INFINITY);
-    let from_median = |trial: &&&Trial| {
+    let from_median = |trial: &&&Row| {
         trial.ms_to_last_response_byte.map_or(f64::INFINITY, |ms| (ms - median).abs())
     };
     completed.iter().min_by(|one, other| from_median(one).total_cmp(&from_median(other))).copied()
 }
 
 /// Checks that the percentiles are those of the samples; else returns the stated and the true ones.
-fn agree(said: Option<Times>, samples: &[f64]) -> Result<(), (String, String)> {
+fn agree(said: Option<Summary>, samples: &[f64]) -> Result<(), (String, String)> {
     let so = Summary::from_samples(samples);
     let (relative, absolute) = ROUNDING;
     let same = |one: Option<f64>, other: Option<f64>| match (one, other) {
@@ -286,8 +249,8 @@ fn agree(said: Option<Times>, samples: &[f64]) -> Result<(), (String, String)> {
     };
     // Where there are too few trials for it, older results call the maximum the 99th percentile,
     // too.
-    let last = |times: &Times| times.p99.or(times.max);
-    let percentiles = |times: Times| {
+    let last = |times: &Summary| times.p99.or(times.max);
+    let percentiles = |times: Summary| {
         let [p50, last] = [times.p50, last(&times)]
             .map(|ms| ms.map_or("failed".to_owned(), |ms| format!("{ms} ms")));
         format!("median {p50}, at the end {last}")
@@ -327,7 +290,7 @@ mod tests {
         let times = |p50| {
             let (p50, max) = (Some(p50), Some(4.0));
             let ci95 = [Some(1.0), max];
-            Some(Times { n: 4, p50, p90: None, p99: None, max, ci95, mean: None, sd: None })
+            Some(Summary { n: 4, p50, p90: None, p99: None, max, ci95, mean: None, sd: None })
         };
         assert!(agree(times(2.0), &samples).is_ok());
         assert!(agree(times(2.001), &samples).is_ok(), "rounded");

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::environment::{self, List};
-use super::folder::{CellSummary, Folder, Trial, Verdict};
+use super::folder::Folder;
 use super::group::{Group, groups};
 use super::paper::{Comparison, Paper};
+use crate::lab::bars::Verdict;
 use crate::lab::browser::outcome::Outcome;
+use crate::lab::summary::CellSummary;
+use crate::lab::trial::Row;
 use headstart::base::failure::Failure;
 
 /// One run of an experiment.
@@ -17,9 +20,9 @@ pub(super) struct Run {
     pub(super) title: String,
     pub(super) about: String,
     pub(super) folder: PathBuf,
-    pub(super) trials: usize,
-    pub(super) failed: usize,
-    pub(super) flagged: usize,
+    pub(super) trials: u64,
+    pub(super) failed: u64,
+    pub(super) flagged: u64,
     /// The environment as dotted names and texts.
     pub(super) environment: Vec<(String, String)>,
     /// Lists of the environment, for example of what the forwarder did, link by link.
@@ -43,8 +46,8 @@ pub(super) struct Reason {
     pub(super) cell: String,
     pub(super) opening: String,
     pub(super) words: String,
-    pub(super) count: usize,
-    pub(super) of: usize,
+    pub(super) count: u64,
+    pub(super) of: u64,
     /// Number of the first such trial.
     pub(super) first: u64,
 }
@@ -65,9 +68,9 @@ impl Run {
             name: named,
             about: experiment.about,
             folder: path,
-            trials: trials.len(),
-            failed: trials.iter().filter(|trial| !trial.completed()).count(),
-            flagged: trials.iter().filter(|trial| trial.flagged).count(),
+            trials: trials.len() as u64,
+            failed: trials.iter().filter(|trial| !trial.ok).count() as u64,
+            flagged: trials.iter().filter(|trial| trial.flagged).count() as u64,
             environment: environment::flat(&environment),
             lists: environment::lists(&environment),
             lateness_us: environment::lateness(&environment),
@@ -76,10 +79,10 @@ impl Run {
             groups,
             browser,
             failures: reasons(&cells, &trials, |trial| {
-                (!trial.completed()).then(|| words([&trial.error, &trial.reason]))
+                (!trial.ok).then(|| words([&trial.error, &trial.reason]))
             }),
             reasons: reasons(&cells, &trials, |trial| {
-                (trial.completed() && !trial.reason.is_empty()).then(|| trial.reason.clone())
+                (trial.ok && !trial.reason.is_empty()).then(|| trial.reason.clone())
             }),
         })
     }
@@ -88,20 +91,21 @@ impl Run {
 /// Trials counted by cell and words, most first.
 fn reasons(
     cells: &[CellSummary],
-    trials: &[Trial],
-    words: impl Fn(&Trial) -> Option<String>,
+    trials: &[Row],
+    words: impl Fn(&Row) -> Option<String>,
 ) -> Vec<Reason> {
-    let mut found: BTreeMap<(String, String, String), (usize, u64)> = BTreeMap::new();
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let name = |trial: &Trial| {
+    let mut found: BTreeMap<(String, String, String), (u64, u64)> = BTreeMap::new();
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let name = |trial: &Row| {
         cells.iter().find(|cell| cell.holds(trial)).map(CellSummary::name).unwrap_or_default()
     };
     for trial in trials {
         let name = name(trial);
         *counts.entry(name.clone()).or_default() += 1;
         if let Some(words) = words(trial) {
-            let entry =
-                found.entry((name, trial.opening.clone(), words)).or_insert((0, trial.trial));
+            let entry = found
+                .entry((name, trial.opening.clone(), words))
+                .or_insert((0, trial.trial.into()));
             entry.0 += 1;
         }
     }

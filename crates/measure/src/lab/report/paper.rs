@@ -2,8 +2,9 @@
 
 use serde::Deserialize;
 
-use super::folder::Times;
-use super::group::{BASELINE, Cell, Group, Moment, SEED};
+use super::group::{BASELINE, Cell, Group, SEED};
+use crate::lab::experiment::Moment;
+use crate::stats::Summary;
 use crate::stats::{self, Estimate};
 use headstart::base::failure::Failure;
 
@@ -107,8 +108,8 @@ pub(super) struct Ours {
     pub(super) link: String,
     pub(super) suite: String,
     pub(super) variant: String,
-    pub(super) n: usize,
-    pub(super) times: Option<Times>,
+    pub(super) n: u64,
+    pub(super) times: Option<Summary>,
     pub(super) mean: Option<Estimate>,
     pub(super) sd: Option<f64>,
     pub(super) missed: Option<Estimate>,
@@ -229,7 +230,7 @@ impl Ours {
         let late = n.saturating_sub(cell.summary.zero_rtt);
         let (count, of) = match &cell.summary.handshakes {
             Some(handshakes) => (handshakes.full, handshakes.full + handshakes.resumed),
-            None => (late as u64, n as u64),
+            None => (late, n),
         };
         let missed = theirs.missed.and_then(|_| stats::share(count, of));
         let to_paper = match (theirs.p50, theirs.mean, theirs.missed) {

@@ -3,11 +3,12 @@
 use maud::{Markup, html};
 
 use super::environment::List;
-use super::folder::Verdict;
-use super::group::{Cell, Group, Moment};
+use super::group::{Cell, Group};
 use super::model::Reason;
 use super::paper::{Comparison, Figures, Line, Ours};
 use crate::chart::figure;
+use crate::lab::bars::Verdict;
+use crate::lab::experiment::Moment;
 
 /// Arms side by side: how many, how opened, how long.
 pub(super) fn arms(group: &Group) -> Markup {
@@ -69,9 +70,8 @@ fn zero_rtt(cell: &Cell) -> Option<String> {
 /// As the servers have counted them.
 fn full_handshakes(cell: &Cell) -> Option<String> {
     let handshakes = cell.summary.handshakes.as_ref()?;
-    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let all = handshakes.full + handshakes.resumed;
-    (all > 0).then(|| figure::share(count(handshakes.full), count(all)))
+    (all > 0).then(|| figure::share(handshakes.full, all))
 }
 
 /// On the wire, of a connection, both ways.
@@ -271,9 +271,7 @@ pub(super) fn demand(verdict: &Verdict) -> String {
     if let Some(against) = &verdict.bar.against {
         words.push_str(&format!(" to {against}"));
     }
-    if !verdict.bar.of.is_empty() {
-        words.push_str(&format!(" of {}", verdict.bar.of));
-    }
+    words.push_str(&format!(" of {}", verdict.bar.of.name()));
     words.replace('_', " ")
 }
 

@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use super::group::{Cell, Group, Moment};
+use super::group::{Cell, Group};
 use super::model::Run;
 use super::paper::{Comparison, Line};
 use super::privacy;
 use super::table::{counterpart, demand, openings, printed};
 use crate::chart::figure;
 use crate::lab::browser::table;
+use crate::lab::experiment::Moment;
 use crate::stats::FEW;
 
 /// Reasons for failures that are listed; the HTML has them all.
@@ -62,7 +63,7 @@ fn side_by_side(text: &mut String, group: &Group) {
 
 fn cells(cell: &Cell) -> Vec<String> {
     let summary = &cell.summary;
-    let request = cell.times(Moment::FirstRequest);
+    let request = cell.times(Moment::Request);
     let middle = |moment| figure::middle(cell.times(moment));
     vec![
         summary.arm.clone(),
@@ -72,9 +73,9 @@ fn cells(cell: &Cell) -> Vec<String> {
         request.as_ref().map_or("–".into(), figure::median),
         figure::p90(request),
         figure::p99(request),
-        middle(Moment::FirstResponse),
-        middle(Moment::LastResponse),
-        cell.ratio(Moment::FirstRequest).as_ref().map_or("–".into(), figure::estimate),
+        middle(Moment::Response),
+        middle(Moment::Last),
+        cell.ratio(Moment::Request).as_ref().map_or("–".into(), figure::estimate),
         openings(cell),
     ]
 }

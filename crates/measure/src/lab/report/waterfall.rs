@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::folder::Trial;
 use super::group::Group;
 use crate::chart::figure;
 use crate::chart::scale::{self, Scale};
+use crate::lab::trial::Row;
 
 /// Sizes in CSS pixels.
 const WIDTH: f64 = 1200.0;
@@ -58,15 +58,15 @@ pub(super) fn legend() -> Markup {
     }
 }
 
-/// One connection. Times in ms, in order.
+/// One connection. Summary in ms, in order.
 struct Timeline<'a> {
     arm: &'a str,
-    trial: &'a Trial,
+    trial: &'a Row,
     times: [f64; 3],
 }
 
 impl<'a> Timeline<'a> {
-    fn new(arm: &'a str, trial: &'a Trial) -> Option<Self> {
+    fn new(arm: &'a str, trial: &'a Row) -> Option<Self> {
         let times = [
             trial.ms_to_first_request_byte?,
             trial.ms_to_first_response_byte?,
