@@ -25,8 +25,9 @@ use crate::fastopen::HiddenListener;
 
 pub use arrival::Arrival;
 pub use fleet::Fleet;
-pub use stream::{ProvenAddr, ServerStream};
+pub use stream::ServerStream;
 
+use session::Started;
 use shared::Shared;
 use worker::{Receivers, Worker};
 
@@ -92,7 +93,7 @@ pub struct Acceptor {
     local: SocketAddr,
     shared: Arc<Shared>,
     establishing: Arc<Semaphore>,
-    sessions: mpsc::Receiver<Arrival>,
+    sessions: mpsc::Receiver<Started>,
     /// The threads that read datagrams.
     receivers: Option<Receivers>,
 }
@@ -156,7 +157,9 @@ impl Acceptor {
             Ok(Arrival::tcp(Arc::clone(&self.shared), room, tcp, peer, opened_by))
         };
         tokio::select! {
-            Some(session) = self.sessions.recv() => Ok(session),
+            Some(started) = self.sessions.recv() => {
+                Ok(Arrival::session(Arc::clone(&self.shared), started))
+            }
             accepted = tcp => accepted,
         }
     }

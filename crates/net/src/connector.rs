@@ -5,7 +5,6 @@ mod kernel;
 mod late;
 mod offer;
 mod opening;
-mod report;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -23,13 +22,14 @@ use headstart_sessions::{Context, Visit, Whose};
 use kernel::{Kernel, Linux};
 use offer::Offer;
 use opening::Opening;
-pub use report::{FastOpenNotUsed, Moment, NotUsed, OpeningEvent, Report};
 pub use stream::ClientStream;
 
 use crate::advert::{Advert, SLOTS_MAX};
 use crate::dns::{DnsError, HTTPS_PORT, Resolver};
 use crate::netlink::{Change, Changes};
 use crate::path::PathMemory;
+use crate::report::{NotUsed, Report};
+use crate::target::Target;
 use crate::upstream::{self, Standings, Upstream};
 
 /// Openings that may be used.
@@ -154,34 +154,6 @@ impl ConnectorConfig {
 impl fmt::Debug for ConnectorConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectorConfig").field("opening", &self.opening).finish_non_exhaustive()
-    }
-}
-
-/// Destination of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Name or address.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// The name that `host` is known to serve if it is an address: from the ClientHello.
-    pub server_name: Option<String>,
-    /// Owner of the connection: state kept for the next one is shared within this context only.
-    pub context: Context,
-    /// True if the application writes before TCP is connected. If not, no SYN waits for its data.
-    pub speaks_first: bool,
-}
-
-impl Target {
-    /// Creates a target: `host`, a name or an address, at `port`.
-    #[must_use]
-    pub fn new(host: impl Into<String>, port: u16) -> Self {
-        let host = host.into();
-        Self { host, port, server_name: None, context: Context::UNKNOWN, speaks_first: true }
-    }
-
-    fn name(&self) -> &str {
-        self.server_name.as_deref().unwrap_or(&self.host)
     }
 }
 

@@ -17,10 +17,13 @@ mod clock;
 mod connector;
 mod name;
 mod netlink;
+mod proven;
 mod race;
 mod redirect;
 mod relay;
+mod report;
 mod sys;
+mod target;
 mod tls_stream;
 mod udp;
 mod wakers;
@@ -31,14 +34,14 @@ pub use headstart_proto::{
 };
 pub use headstart_sessions::{Context, Network};
 
-pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Fleet, ProvenAddr, ServerStream};
+pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Fleet, ServerStream};
 pub use bridge::{Handoff, bridge};
 pub use clock::BootClock;
 pub use connector::{
-    ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, FastOpenNotUsed, Moment, NotUsed,
-    OpeningEvent, OpeningPolicy, Report, Target, UnknownPolicy,
+    ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, OpeningPolicy, UnknownPolicy,
 };
 pub use netlink::tcp_owner;
+pub use proven::ProvenAddr;
 pub use race::{
     ATTEMPT_DELAY, Attempt, MAX_ADDRESSES, Outcome, Race, RaceError, RaceFailure, RaceWinner,
 };
@@ -47,6 +50,8 @@ pub use relay::{
     COPY_BUFFER, PIPE_CAPACITY, PIPES_IN_USE, RelayCounts, RelayEnd, RelayLimits, RelayReason,
     SPLICE_AFTER, Side, relay,
 };
+pub use report::{FastOpenNotUsed, Moment, NotUsed, OpeningEvent, Report};
+pub use target::Target;
 pub use tls_stream::{ByteCounts, TlsHandle, TlsStream};
 pub use udp::{
     Datagram, LISTEN_BUFFER, Received, RecvBuffers, RecvError, UdpPort, is_unreachable,

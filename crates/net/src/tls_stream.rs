@@ -33,8 +33,8 @@ use headstart_tls::{Conn, Facts, NewSession};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::acceptor::ServerStream;
 use crate::bridge::Handoff;
+use crate::proven::ProvenAddr;
 use crate::wakers::Wakers;
 use engine::{Engine, Stage};
 
@@ -59,6 +59,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
     #[must_use]
     pub fn new(conn: Conn, transport: S) -> Self {
         Self::from_engine(Engine::new(conn, transport, None))
+    }
+
+    /// Starts TLS over a transport whose client may not have proven its address yet.
+    pub(crate) fn unproven(conn: Conn, transport: S, proven: ProvenAddr) -> Self {
+        Self::from_engine(Engine::new(conn, transport, Some(proven)))
     }
 
     fn from_engine(engine: Engine<S>) -> Self {
@@ -87,18 +92,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             shared.poll(|engine, cx| engine.poll_write_early(cx, bytes))
         })
         .await
-    }
-}
-
-impl TlsStream<ServerStream> {
-    /// Starts TLS with a server's `conn` and a client that may not have proven its address yet.
-    ///
-    /// With TurboTLS the client's TCP connection may have another address than its datagrams, for
-    /// which `conn` was made: Fast Open cookies are for the address of TCP.
-    #[must_use]
-    pub fn accepted(conn: Conn, client: ServerStream) -> Self {
-        let proven = client.proven_addr();
-        Self::from_engine(Engine::new(conn, client, Some(proven)))
     }
 }
 

@@ -21,6 +21,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
+pub use crate::report::{Objection, UpstreamEvent};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,47 +171,5 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         Self { silence: SILENCE_TIME, negotiation: NEGOTIATION_TIME, reply: REPLY_TIME }
-    }
-}
-
-/// Event while a connection through a proxy opens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpstreamEvent {
-    /// The connection to the proxy is open.
-    Connected,
-    /// This many of the application's bytes were sent before the proxy reported that it has
-    /// connected.
-    SentEarly(usize),
-    /// The proxy has connected to the target.
-    Granted,
-    /// The target has answered what was sent early.
-    Answered,
-    /// A second connection goes step by step.
-    FellBack(Objection),
-}
-
-/// Reason for starting again step by step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Objection {
-    /// The proxy closed or reset the connection.
-    Closed,
-    /// The proxy sent something that is no reply.
-    Garbage,
-    /// The proxy refused something that it may accept from a client that waits.
-    Refused,
-    /// The proxy went silent.
-    Silence,
-}
-
-impl Objection {
-    /// Returns a short stable name, for counters and scripts.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Garbage => "garbage",
-            Self::Refused => "refused",
-            Self::Silence => "silence",
-        }
     }
 }

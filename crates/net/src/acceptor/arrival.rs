@@ -1,17 +1,18 @@
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use headstart_proto::Carrier;
-use headstart_proto::hello::{self, ClientHello, Progress};
+use headstart_proto::hello::{self, Progress};
 use headstart_proto::wire::{Forward, JOIN_LEN, JOIN_TYPE, Join, JoinAnswer, Status};
 use headstart_proto::{Attachment, EdgeNumber, Handover, JoinOutcome, OriginEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::fleet::{Forwarded, NotForwarded};
-use super::session::{Link, Session, Tcp, ToSession};
+use super::fleet::{Forwarded, NotForwarded, SessionOwner};
+use super::session::{Link, Started, Tcp, ToSession, count_join};
 use super::shared::Shared;
 use super::stream::ServerStream;
 use super::transport::ClientTransport;
@@ -33,7 +34,7 @@ pub struct Arrival {
 enum Kind {
     /// With its share of the connections that may be in their first bytes.
     Tcp(Arc<Shared>, OwnedSemaphorePermit, TcpStream, Carrier),
-    Session(Session, Option<OwnedSemaphorePermit>, Box<ClientHello>),
+    Session(Arc<Shared>, Started),
 }
 
 impl Arrival {
@@ -47,13 +48,8 @@ impl Arrival {
         Self { peer, kind: Kind::Tcp(shared, room, tcp, opened_by) }
     }
 
-    pub(super) const fn session(
-        session: Session,
-        permit: Option<OwnedSemaphorePermit>,
-        peer: SocketAddr,
-        hello: Box<ClientHello>,
-    ) -> Self {
-        Self { peer, kind: Kind::Session(session, permit, hello) }
+    pub(super) const fn session(shared: Arc<Shared>, started: Started) -> Self {
+        Self { peer: started.peer, kind: Kind::Session(shared, started) }
     }
 
     /// Returns the client's address; not proven if [`is_unproven`](Self::is_unproven).
@@ -79,12 +75,12 @@ impl Arrival {
     /// its join is malformed or refused, and any error of TCP.
     pub async fn establish(self) -> io::Result<Option<ServerStream>> {
         match self.kind {
-            Kind::Session(session, permit, hello) => {
+            Kind::Session(shared, Started { session, permit, peer, hello }) => {
                 let permit = match permit {
                     Some(permit) => permit,
-                    None => session.shared.permit().await?,
+                    None => shared.permit().await?,
                 };
-                let stream = ServerStream::session(session, self.peer, *hello).if_alive()?;
+                let stream = ServerStream::session(session, peer, *hello).if_alive()?;
                 Ok(Some(stream.with_permit(permit)))
             }
             Kind::Tcp(shared, room, tcp, opened_by) => {
@@ -112,6 +108,22 @@ impl Arrival {
     }
 }
 
+impl SessionOwner for Shared {
+    fn has(&self, join: &Join) -> bool {
+        self.has_session(join)
+    }
+
+    fn join(
+        self: Arc<Self>,
+        client: SocketAddr,
+        transport: ClientTransport,
+        join: Join,
+    ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
+        let first = First::new(self, client, transport, Carrier::Tcp);
+        Box::pin(async move { first.join_forwarded(&join).await })
+    }
+}
+
 /// Classification of a TCP connection.
 enum Established {
     /// A stream of its own.
@@ -123,7 +135,7 @@ enum Established {
 }
 
 /// A TCP connection whose first bytes are being read.
-pub(super) struct First {
+struct First {
     shared: Arc<Shared>,
     peer: SocketAddr,
     transport: ClientTransport,
@@ -132,7 +144,7 @@ pub(super) struct First {
 }
 
 impl First {
-    pub(super) const fn new(
+    const fn new(
         shared: Arc<Shared>,
         peer: SocketAddr,
         transport: ClientTransport,
@@ -142,7 +154,7 @@ impl First {
     }
 
     /// Handles a join that another edge has read and forwards with the bytes behind it.
-    pub(super) async fn join_forwarded(self, join: &Join) -> io::Result<()> {
+    async fn join_forwarded(self, join: &Join) -> io::Result<()> {
         let (outcome, link) = self.shared.handle_join_here(self.peer, join);
         match outcome {
             JoinOutcome::Joined(answer, handover) => {
@@ -308,8 +320,4 @@ async fn end_orphan(mut orphan: Tcp, end: OriginEnd) -> io::Result<()> {
         orphan.transport.reset();
         Ok(())
     }
-}
-
-pub(super) fn count_join(outcome: &'static str) {
-    metrics::counter!("headstart_joins_total", "outcome" => outcome).increment(1);
 }

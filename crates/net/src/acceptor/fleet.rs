@@ -5,11 +5,11 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use headstart_proto::Carrier;
-use headstart_proto::wire::{FORWARD_LEN, Forward, JOIN_ANSWER_LEN, JoinAnswer, Status};
+use headstart_proto::wire::{FORWARD_LEN, Forward, JOIN_ANSWER_LEN, Join, JoinAnswer, Status};
 use headstart_proto::{EdgeNumber, Routes};
 use headstart_tls::keyring::KeyRing;
 use headstart_tls::{LinkContext, SharedRing};
@@ -18,18 +18,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::arrival::{First, count_join};
-use super::shared::Shared;
-use super::transport::ClientTransport;
+use super::session::count_join;
+use super::transport::{ANSWER_TIMEOUT, ClientTransport};
 use crate::bridge::bridge;
 use crate::relay::{RelayCounts, RelayLimits};
 use crate::tls_stream::TlsStream;
-
-/// Time that another edge may take for a connection, its handshake and its answer together.
-///
-/// Edges behind one address are milliseconds apart. The client waits at most this long before this
-/// edge decides alone.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time that a forwarded join may take here, including the few bytes written to the link before its
 /// stream takes over.
@@ -48,6 +41,21 @@ const ARRIVING_MAX: usize = 1024;
 /// Pause after a failed accept, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// An acceptor, whose sessions other edges may ask for.
+pub(super) trait SessionOwner: Send + Sync {
+    /// Returns true if the session of a join runs here.
+    fn has(&self, join: &Join) -> bool;
+
+    /// Handles a join from the client at this address, with the link that brings the bytes behind
+    /// it.
+    fn join(
+        self: Arc<Self>,
+        client: SocketAddr,
+        transport: ClientTransport,
+        join: Join,
+    ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+}
+
 /// The fleet that an edge belongs to; all its acceptors share it.
 pub struct Fleet {
     own: EdgeNumber,
@@ -61,7 +69,7 @@ pub struct Fleet {
     asking: Semaphore,
     arriving: Arc<Semaphore>,
     /// Acceptors whose sessions other edges may ask for.
-    acceptors: Mutex<Vec<Weak<Shared>>>,
+    acceptors: Mutex<Vec<Weak<dyn SessionOwner>>>,
 }
 
 impl Fleet {
@@ -126,27 +134,26 @@ impl Fleet {
         let mut frame = [0; FORWARD_LEN];
         link.read_exact(&mut frame).await?;
         let Forward { client, join } = Forward::parse(&frame).map_err(invalid_data)?;
-        let owner = self.acceptors().into_iter().find(|shared| shared.has(&join));
-        let Some(shared) = owner else {
+        let owner = self.acceptors().into_iter().find(|owner| owner.has(&join));
+        let Some(owner) = owner else {
             let refused = JoinAnswer { status: Status::Refused, server_offset: 0 };
             link.write_all(&refused.emit()).await?;
             return link.shutdown().await;
         };
         let transport = ClientTransport::Link(Box::new(link), client);
-        First::new(shared, client, transport, Carrier::Tcp).join_forwarded(&join).await
+        owner.join(client, transport, join).await
     }
 
     /// Returns the acceptors that have sessions.
-    fn acceptors(&self) -> Vec<Arc<Shared>> {
+    fn acceptors(&self) -> Vec<Arc<dyn SessionOwner>> {
         let mut acceptors = self.acceptors.lock().unwrap_or_else(PoisonError::into_inner);
-        acceptors.retain(|shared| shared.strong_count() > 0);
+        acceptors.retain(|owner| owner.strong_count() > 0);
         acceptors.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Lets other edges ask for the sessions of `shared` from now on.
-    pub(super) fn enter(&self, shared: &Arc<Shared>) {
-        let mut acceptors = self.acceptors.lock().unwrap_or_else(PoisonError::into_inner);
-        acceptors.push(Arc::downgrade(shared));
+    /// Lets other edges ask for the sessions of `owner` from now on.
+    pub(super) fn enter(&self, owner: Weak<dyn SessionOwner>) {
+        self.acceptors.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
     }
 
     /// Returns the current keys if they are not those of `before`, and the routes for the core.

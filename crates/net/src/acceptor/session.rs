@@ -1,9 +1,11 @@
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use headstart_proto::SessionId;
-use tokio::sync::mpsc;
+use headstart_proto::hello::ClientHello;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::shared::Shared;
 use super::transport::ClientTransport;
 
 /// Sender to the task that serves a session.
@@ -35,10 +37,30 @@ pub(super) struct Tcp {
     pub(super) finish: bool,
 }
 
+/// The acceptor of a session, as the session's task needs it.
+pub(super) trait SessionHost: fmt::Debug + Send + Sync {
+    /// Accepts bytes of the origin; returns how many.
+    fn handle_origin_data(self: Arc<Self>, id: SessionId, bytes: &[u8]) -> usize;
+    /// Notes that the origin sends no more.
+    fn handle_origin_finished(&self, id: SessionId);
+    /// Ends the session, whose origin is gone.
+    fn handle_origin_lost(&self, id: SessionId);
+}
+
+/// A session that began, on its way to the task that serves it.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) session: Session,
+    /// Permit to serve it, unless all were taken.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+    pub(super) peer: SocketAddr,
+    pub(super) hello: Box<ClientHello>,
+}
+
 /// A session that has not joined, as seen by the task that serves it.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) shared: Arc<Shared>,
+    pub(super) host: Arc<dyn SessionHost>,
     pub(super) id: SessionId,
     pub(super) messages: mpsc::UnboundedReceiver<ToSession>,
     /// Client bytes not read yet.
@@ -50,7 +72,12 @@ impl Drop for Session {
     fn drop(&mut self) {
         // After a join or expiry the core no longer knows the session, and this does nothing.
         if !self.finished {
-            self.shared.handle_origin_lost(self.id);
+            self.host.handle_origin_lost(self.id);
         }
     }
+}
+
+/// Counts a join by its outcome.
+pub(super) fn count_join(outcome: &'static str) {
+    metrics::counter!("headstart_joins_total", "outcome" => outcome).increment(1);
 }

@@ -13,9 +13,8 @@ use headstart_tls::keyring::KeyRing;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::AcceptorConfig;
-use super::arrival::Arrival;
 use super::fleet::Fleet;
-use super::session::{Link, Session, ToSession};
+use super::session::{Link, Session, SessionHost, Started, ToSession};
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
@@ -29,7 +28,7 @@ pub(super) struct Shared {
     pub(super) hello_timeout: Duration,
     pub(super) ports: Vec<Arc<UdpPort>>,
     clock: Clock,
-    arrivals: mpsc::Sender<Arrival>,
+    arrivals: mpsc::Sender<Started>,
     permits: Arc<Semaphore>,
     /// Bounds the connections that wait for a permit to as many as may be establishing.
     waiting: Semaphore,
@@ -55,7 +54,7 @@ impl Shared {
     pub(super) fn new(
         config: AcceptorConfig,
         ports: Vec<Arc<UdpPort>>,
-        arrivals: mpsc::Sender<Arrival>,
+        arrivals: mpsc::Sender<Started>,
     ) -> Self {
         let state = State {
             server: Server::new(config.server),
@@ -79,7 +78,8 @@ impl Shared {
     /// Lets other edges ask for the sessions here, if there are other edges.
     pub(super) fn enter_fleet(self: &Arc<Self>) {
         if let Some(fleet) = &self.fleet {
-            fleet.enter(self);
+            let owner: Weak<Self> = Arc::downgrade(self);
+            fleet.enter(owner);
         }
     }
 
@@ -160,26 +160,8 @@ impl Shared {
         next.map(|moment| self.clock.to_tokio(moment))
     }
 
-    pub(super) fn handle_origin_data(self: &Arc<Self>, id: SessionId, bytes: &[u8]) -> usize {
-        let mut state = self.lock();
-        let taken = state.server.handle_origin_data(id, bytes);
-        self.settle(state);
-        taken
-    }
-
-    pub(super) fn handle_origin_finished(&self, id: SessionId) {
-        self.lock().server.handle_origin_finished(id);
-    }
-
-    pub(super) fn handle_origin_lost(&self, id: SessionId) {
-        let now = self.clock.now();
-        let mut state = self.lock();
-        state.links.remove(&id);
-        state.server.handle_origin_lost(now, id);
-    }
-
     /// Returns true if the session of a join runs here.
-    pub(super) fn has(&self, join: &Join) -> bool {
+    pub(super) fn has_session(&self, join: &Join) -> bool {
         self.lock().links.contains_key(&join.key.session_id())
     }
 
@@ -264,13 +246,13 @@ impl Shared {
                     return state.server.handle_origin_lost(self.clock.now(), id);
                 };
                 let (link, messages) = mpsc::unbounded_channel();
-                let shared = Arc::clone(self);
-                let session = Session { shared, id, messages, to_read: bytes, finished: false };
+                let host: Arc<dyn SessionHost> = Arc::clone(self) as _;
+                let session = Session { host, id, messages, to_read: bytes, finished: false };
                 state.links.insert(id, link);
                 // There was a permit just now; if another stream took it, the session waits for the
                 // next.
                 let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
-                room.send(Arrival::session(session, permit, peer, hello));
+                room.send(Started { session, permit, peer, hello });
             }
             ServerEvent::ClientBytes { id, bytes } => {
                 if let Some(link) = state.links.get(&id) {
@@ -306,6 +288,26 @@ impl Shared {
     /// not panic half-way through a change.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SessionHost for Shared {
+    fn handle_origin_data(self: Arc<Self>, id: SessionId, bytes: &[u8]) -> usize {
+        let mut state = self.lock();
+        let taken = state.server.handle_origin_data(id, bytes);
+        self.settle(state);
+        taken
+    }
+
+    fn handle_origin_finished(&self, id: SessionId) {
+        self.lock().server.handle_origin_finished(id);
+    }
+
+    fn handle_origin_lost(&self, id: SessionId) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        state.links.remove(&id);
+        state.server.handle_origin_lost(now, id);
     }
 }
 

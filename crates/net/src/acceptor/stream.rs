@@ -1,7 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use headstart_proto::Carrier;
@@ -11,7 +11,11 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::session::{Session, Tcp, ToSession};
+use headstart_tls::Conn;
+
 use crate::bridge::Handoff;
+use crate::proven::ProvenAddr;
+use crate::tls_stream::TlsStream;
 use crate::wakers::Wakers;
 
 /// A client's connection: a byte stream like any other, on which TLS may be spoken.
@@ -29,26 +33,6 @@ pub struct ServerStream {
     wakers: Wakers,
     /// Reason why it failed while it opened: reported to it once, repeated on every call.
     failed: Option<io::ErrorKind>,
-}
-
-/// The client's address as proven by TCP, once there is one.
-///
-/// Shared with the stream, for callers that have given the stream away: before the join, an origin
-/// must not be told the address of the client's datagrams, because anyone can forge it.
-#[derive(Clone, Debug, Default)]
-pub struct ProvenAddr(Arc<OnceLock<SocketAddr>>);
-
-impl ProvenAddr {
-    /// Returns the client's address on TCP; with TurboTLS, `None` before the join.
-    #[must_use]
-    pub fn get(&self) -> Option<SocketAddr> {
-        self.0.get().copied()
-    }
-
-    pub(crate) fn set(&self, address: SocketAddr) {
-        // At most one TCP connection carries a stream, so the first address is the only one.
-        let _ = self.0.set(address);
-    }
 }
 
 #[derive(Debug)]
@@ -250,6 +234,18 @@ impl Tcp {
     }
 }
 
+impl TlsStream<ServerStream> {
+    /// Starts TLS with a server's `conn` and a client that may not have proven its address yet.
+    ///
+    /// With TurboTLS the client's TCP connection may have another address than its datagrams, for
+    /// which `conn` was made: Fast Open cookies are for the address of TCP.
+    #[must_use]
+    pub fn accepted(conn: Conn, client: ServerStream) -> Self {
+        let proven = client.proven_addr();
+        Self::unproven(conn, client, proven)
+    }
+}
+
 impl AsyncRead for ServerStream {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -292,7 +288,7 @@ impl AsyncWrite for ServerStream {
             return Pin::new(&mut tcp?.transport).poll_write(cx, bytes);
         }
         let Medium::Session(session) = &mut this.medium else { return Poll::Pending };
-        match session.shared.handle_origin_data(session.id, bytes) {
+        match Arc::clone(&session.host).handle_origin_data(session.id, bytes) {
             // Full, or being joined: either way a message comes, and wakes this task.
             0 if !bytes.is_empty() => Poll::Pending,
             taken => Poll::Ready(Ok(taken)),
@@ -319,7 +315,7 @@ impl AsyncWrite for ServerStream {
             return Pin::new(&mut tcp?.transport).poll_shutdown(cx);
         }
         let Medium::Session(session) = &mut this.medium else { return Poll::Pending };
-        session.shared.handle_origin_finished(session.id);
+        session.host.handle_origin_finished(session.id);
         session.finished = true;
         Poll::Ready(Ok(()))
     }

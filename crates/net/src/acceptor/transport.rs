@@ -2,14 +2,20 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::fleet::ANSWER_TIMEOUT;
 use crate::bridge::Handoff;
 use crate::tls_stream::TlsStream;
+
+/// Time that another edge may take for a connection, its handshake and its answer together.
+///
+/// Edges behind one address are milliseconds apart. The client waits at most this long before this
+/// edge decides alone.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Carrier of a client's stream: its own TCP connection, or a link from the edge where it arrived.
 #[derive(Debug)]

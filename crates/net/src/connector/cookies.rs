@@ -8,9 +8,9 @@ use headstart_sessions::{CookieJar, Visit, Visited};
 use rustix::io::Errno;
 
 use super::kernel::Kernel;
-use super::report::FastOpenNotUsed;
 use crate::clock::BootClock;
 use crate::netlink::Change;
+use crate::report::FastOpenNotUsed;
 
 /// Lifetime of the kernel's answer: programs are attached and detached while this one runs.
 const PROBE_LIFE: Duration = Duration::from_secs(60);

@@ -5,9 +5,9 @@ use std::task::{Context, Poll};
 
 use headstart_proto::PlainReason;
 
-use super::NotUsed;
 use crate::advert::Advert;
 use crate::dns::EdgeAdvert;
+use crate::report::NotUsed;
 
 /// Knowledge about the server's side: whether datagrams are welcome.
 pub(super) enum Offer {

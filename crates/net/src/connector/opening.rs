@@ -17,13 +17,14 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::offer::Offer;
-use super::report::{NotUsed, OpeningEvent, Report};
-use super::{Inner, OpeningPolicy, Target, normalized};
+use super::{Inner, OpeningPolicy, normalized};
 use crate::advert::Advert;
 use crate::clock::Clock;
 use crate::dns::{Event, Lookup};
 use crate::path::{Advice, GraceEstimator, LAG_MAX, Outcome, PathKey, SlotReservation};
 use crate::race::{ATTEMPT_DELAY, Race, RaceWinner};
+use crate::report::{NotUsed, OpeningEvent, Report};
+use crate::target::Target;
 use crate::udp::{Datagram, RecvBuffers, RecvError, UdpPort, is_unreachable, with_thread_buffers};
 use syn::SynData;
 

@@ -7,8 +7,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::opening::Opening;
-use super::report::Report;
 use crate::bridge::Handoff;
+use crate::report::Report;
 use crate::upstream;
 use crate::wakers::Wakers;
 

@@ -15,6 +15,7 @@ use super::*;
 use crate::dns::{DnsConfig, Lookup};
 use crate::netlink::network_to;
 use crate::path::PathReason;
+use crate::report::{FastOpenNotUsed, OpeningEvent};
 use crate::{Carrier, ClientEvent, FastOpenEvent, NotFast};
 
 const TIMEOUT: Duration = Duration::from_secs(120);

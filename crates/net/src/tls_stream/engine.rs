@@ -9,7 +9,7 @@ use headstart_tls::{Conn, Progress, Read, TlsError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::ByteCounts;
-use crate::acceptor::ProvenAddr;
+use crate::proven::ProvenAddr;
 
 /// Bytes read from the transport at a time, on the stack: two records of the largest size, which
 /// are slightly longer than their plain text.

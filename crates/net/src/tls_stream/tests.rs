@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::time::timeout;
 
 use super::*;
-use crate::acceptor::ProvenAddr;
+use crate::proven::ProvenAddr;
 
 /// Longer than any machine takes, so that a hang becomes a failure.
 const TIMEOUT: Duration = Duration::from_secs(20);

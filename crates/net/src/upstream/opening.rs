@@ -18,8 +18,9 @@ use super::{
     UpstreamEvent,
 };
 use crate::clock::Clock;
-use crate::connector::{NotUsed, OpeningEvent, Report, Target};
 use crate::dns::{DnsError, Resolver};
+use crate::report::{NotUsed, OpeningEvent, Report};
+use crate::target::Target;
 
 /// Rounds over both lanes before the task yields.
 const BUDGET: usize = 32;

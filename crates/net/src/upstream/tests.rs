@@ -16,8 +16,10 @@ use super::exchange::Exchange;
 use super::standing::Standing;
 use super::*;
 use crate::bridge::Handoff;
-use crate::connector::{ClientStream, Connector, ConnectorConfig, OpeningEvent, Target};
+use crate::connector::{ClientStream, Connector, ConnectorConfig};
 use crate::dns::{DnsConfig, Resolver};
+use crate::report::OpeningEvent;
+use crate::target::Target;
 
 /// Limit that only a very busy machine could reach: nothing here takes long.
 const LONG: Duration = Duration::from_secs(60);

@@ -15,12 +15,13 @@ use tokio::time::Sleep;
 
 use super::{Opening, now};
 use crate::advert::Advert;
+use crate::connector::OpeningPolicy;
 use crate::connector::kernel::SYN_DATA_MAX;
 use crate::connector::offer::Offer;
-use crate::connector::report::{FastOpenNotUsed, NotUsed, OpeningEvent};
-use crate::connector::{OpeningPolicy, Target};
 use crate::path::{PathKey, SynAdvice};
 use crate::race::{Outcome, RaceWinner};
+use crate::report::{FastOpenNotUsed, NotUsed, OpeningEvent};
+use crate::target::Target;
 
 /// State of an opening concerning data in its SYN.
 pub(super) struct SynData {

@@ -8,7 +8,6 @@ use headstart_proto::{ClientEvent, PlainReason, ResetReason};
 use headstart_sessions::{Network, Unspendable};
 
 use crate::path::PathReason;
-use crate::upstream::UpstreamEvent;
 
 /// Moments kept of one connection: three flights, all slots and answers, and some attempts.
 const MOMENTS_MAX: usize = 96;
@@ -238,6 +237,48 @@ impl Report {
     pub(crate) fn note(&mut self, at: Duration, event: OpeningEvent) {
         if self.timeline.len() < MOMENTS_MAX {
             self.timeline.push(Moment { at, event });
+        }
+    }
+}
+
+/// Event while a connection through a proxy opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamEvent {
+    /// The connection to the proxy is open.
+    Connected,
+    /// This many of the application's bytes were sent before the proxy reported that it has
+    /// connected.
+    SentEarly(usize),
+    /// The proxy has connected to the target.
+    Granted,
+    /// The target has answered what was sent early.
+    Answered,
+    /// A second connection goes step by step.
+    FellBack(Objection),
+}
+
+/// Reason for starting again step by step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Objection {
+    /// The proxy closed or reset the connection.
+    Closed,
+    /// The proxy sent something that is no reply.
+    Garbage,
+    /// The proxy refused something that it may accept from a client that waits.
+    Refused,
+    /// The proxy went silent.
+    Silence,
+}
+
+impl Objection {
+    /// Returns a short stable name, for counters and scripts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Garbage => "garbage",
+            Self::Refused => "refused",
+            Self::Silence => "silence",
         }
     }
 }
