@@ -3,7 +3,6 @@
 mod config;
 mod connecting;
 mod hooks;
-mod session;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,15 +15,15 @@ use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslMethod, SslSessionRef,
 use openssl::x509::X509;
 use openssl::x509::verify::X509CheckFlags;
 
-use crate::conn::{Conn, Side};
+use crate::conn::Conn;
 use crate::error::{ConfigError, TlsError, forget_errors, words};
 use crate::ffi;
+use crate::session::{Session, wall_clock};
 use crate::settings::{Settings, alpn_wire, roots};
 use crate::wire::normal_name;
 
 pub use config::{ClientConfig, Trust};
 pub(crate) use connecting::Connecting;
-pub use session::{NewSession, Session, SessionError};
 
 /// Shared state of a client's connections.
 pub struct ClientContext {
@@ -122,7 +121,7 @@ impl ClientContext {
         }
         target.set(&mut ssl, self.checks)?;
         let server_name = target.text();
-        let now = session::wall_clock();
+        let now = wall_clock();
         let usable = session.and_then(|session| session.usable(&self.trust, &server_name, now));
         let (session, offered_since) = usable.unzip();
         if let Some(session) = &session {
@@ -141,7 +140,7 @@ impl ClientContext {
         });
         connecting.attach(&mut ssl)?;
         ssl.set_connect_state();
-        Conn::new(ssl, Side::Client(connecting))
+        Conn::new(ssl, connecting)
     }
 }
 

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use openssl::ssl::{ErrorCode, NameType, Ssl, SslRef, SslStream};
 
-use crate::client::{Connecting, NewSession};
 use crate::error::{TlsError, forget_errors};
 use crate::facts::{EarlyData, Facts, Version};
 use crate::ffi;
 use crate::limits::{OUTPUT_MAX, PROTOCOL_MAX, UNSENT_MAX};
 use crate::pipe::Pipe;
-use crate::server::Accepted;
+use crate::session::NewSession;
 use crate::ticket_request::TicketRequest;
 
 /// One TLS connection without a transport: ciphertext in and out, plain bytes in and out.
@@ -28,17 +27,49 @@ use crate::ticket_request::TicketRequest;
 /// 4. [`close`](Self::close), and then close the transport.
 pub struct Conn {
     stream: SslStream<Pipe>,
-    side: Side,
+    role: Arc<dyn Role>,
     phase: Phase,
     early: Early,
     closing: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    Client(Arc<Connecting>),
-    Server(Arc<Accepted>),
+    Client,
+    Server,
     /// Between two edges, either side.
     Link,
+}
+
+/// What a connection needs from whoever began it, by its side; a link between edges has none of it.
+pub(crate) trait Role: Send + Sync {
+    fn side(&self) -> Side;
+
+    /// Returns the bytes of early data that may be sent or accepted.
+    fn early_data_max(&self) -> u32 {
+        0
+    }
+
+    /// Sets the client's address, at a server.
+    fn set_peer(&self, _: IpAddr) {}
+
+    /// Asks for tickets, at a client.
+    fn request_tickets(&self, _: TicketRequest) {}
+
+    /// Returns what the ClientHello said.
+    fn asked(&self) -> Facts {
+        Facts::default()
+    }
+
+    /// Returns a session for later connections, at a client.
+    fn take_session(&self) -> Option<NewSession> {
+        None
+    }
+
+    /// Notes that the handshake is done; returns the number of tickets still to be sent.
+    fn on_done(&self, _: &SslRef) -> u8 {
+        0
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -92,15 +123,10 @@ struct Early {
 const EARLY_PIECE: usize = 2048;
 
 impl Conn {
-    pub(crate) fn new(ssl: Ssl, side: Side) -> Result<Self, TlsError> {
-        let max = match &side {
-            Side::Client(connecting) => connecting.early_data_max(),
-            Side::Server(accepted) => accepted.early_data_max(),
-            Side::Link => 0,
-        };
-        let early = Early { max: max.into(), ..Early::default() };
+    pub(crate) fn new(ssl: Ssl, role: Arc<dyn Role>) -> Result<Self, TlsError> {
+        let early = Early { max: role.early_data_max().into(), ..Early::default() };
         let stream = SslStream::new(ssl, Pipe::default())?;
-        Ok(Self { stream, side, phase: Phase::Start, early, closing: false })
+        Ok(Self { stream, role, phase: Phase::Start, early, closing: false })
     }
 
     /// Takes bytes that arrived on the transport.
@@ -119,9 +145,7 @@ impl Conn {
     /// minted from now on are for `peer`; the tickets that carry them are made once the client's
     /// Finished has arrived.
     pub fn set_peer(&mut self, peer: IpAddr) {
-        if let Side::Server(accepted) = &self.side {
-            accepted.set_peer(peer);
-        }
+        self.role.set_peer(peer);
     }
 
     /// Returns bytes for the transport.
@@ -144,15 +168,13 @@ impl Conn {
     /// The reason why the connection failed; every later call returns the same. An alert for the
     /// peer may be left to send.
     pub fn handshake(&mut self) -> Result<Progress, TlsError> {
-        match (self.phase, &self.side) {
+        match (self.phase, self.role.side()) {
             (Phase::Failed(error), _) => Err(error),
             (Phase::Open, _) => Ok(Progress::Done),
-            (Phase::Start | Phase::Early, Side::Server(_)) if self.early.max > 0 => {
-                self.take_early()
-            }
+            (Phase::Start | Phase::Early, Side::Server) if self.early.max > 0 => self.take_early(),
             // Continuing would end the early data, and without an answer there is nothing to
             // continue with.
-            (Phase::Early, Side::Client(_)) if !self.stream.get_ref().is_readable() => {
+            (Phase::Early, Side::Client) if !self.stream.get_ref().is_readable() => {
                 Ok(Progress::EarlyData)
             }
             _ => self.advance(),
@@ -213,9 +235,9 @@ impl Conn {
         // OpenSSL takes it all at once.
         let room = OUTPUT_MAX.saturating_sub(self.stream.get_ref().leaving());
         let piece = bytes.get(..left.min(room)).unwrap_or(bytes);
-        match (self.phase, &self.side) {
+        match (self.phase, self.role.side()) {
             (Phase::Failed(error), _) => Err(error),
-            (_, Side::Server(_)) => Err(TlsError::Misuse("a server writes no early data")),
+            (_, Side::Server) => Err(TlsError::Misuse("a server writes no early data")),
             (Phase::Start | Phase::Early, _) if !piece.is_empty() => {
                 let count = self.put(|stream| stream.write_early_data(piece))?;
                 self.phase = Phase::Early;
@@ -231,9 +253,9 @@ impl Conn {
     /// # Errors
     /// [`TlsError::Misuse`]: at a server, or once the ClientHello may have been sent.
     pub fn request_tickets(&mut self, request: TicketRequest) -> Result<(), TlsError> {
-        match (self.phase, &self.side) {
-            (Phase::Start, Side::Client(connecting)) => {
-                connecting.request_tickets(request);
+        match (self.phase, self.role.side()) {
+            (Phase::Start, Side::Client) => {
+                self.role.request_tickets(request);
                 Ok(())
             }
             _ => Err(TlsError::Misuse("tickets are requested at the start, by a client")),
@@ -253,23 +275,7 @@ impl Conn {
     /// Returns what is known of the connection so far.
     #[must_use]
     pub fn facts(&self) -> Facts {
-        let asked = match &self.side {
-            Side::Client(connecting) => Facts {
-                server_name: connecting.sent_name(),
-                fop_requested: connecting.requests_fop(),
-                ..Facts::default()
-            },
-            Side::Server(accepted) => {
-                let hello = accepted.hello();
-                Facts {
-                    server_name: hello.server_name,
-                    fop_requested: hello.fop_requested,
-                    ..Facts::default()
-                }
-            }
-            Side::Link => Facts::default(),
-        };
-        let asked = Facts { early_bytes: self.early.count, ..asked };
+        let asked = Facts { early_bytes: self.early.count, ..self.role.asked() };
         if matches!(self.phase, Phase::Open) || self.is_half_open() {
             self.agreed(asked)
         } else {
@@ -280,10 +286,7 @@ impl Conn {
     /// Returns a session for later connections, at a client; sessions arrive with reads after the
     /// handshake.
     pub fn poll_session(&mut self) -> Option<NewSession> {
-        match &self.side {
-            Side::Client(connecting) => connecting.take_session(),
-            Side::Server(_) | Side::Link => None,
-        }
+        self.role.take_session()
     }
 
     /// Adds the results of the handshake.
@@ -308,7 +311,7 @@ impl Conn {
     /// OpenSSL may also have stopped after a HelloRetryRequest, where there are none yet.
     fn is_half_open(&self) -> bool {
         let runs = matches!(self.phase, Phase::Early | Phase::Handshake);
-        runs && matches!(self.side, Side::Server(_)) && takes_early_data(self.stream.ssl())
+        runs && self.role.side() == Side::Server && takes_early_data(self.stream.ssl())
     }
 
     /// Moves early data from OpenSSL to `early.waiting`, and continues the handshake.
@@ -349,14 +352,8 @@ impl Conn {
     fn on_done(&mut self) {
         self.phase = Phase::Open;
         self.stream.get_mut().note_plain_text();
-        match &self.side {
-            Side::Client(connecting) => connecting.on_done(self.stream.ssl()),
-            Side::Server(accepted) => {
-                let left = accepted.tickets_left(self.stream.ssl());
-                self.add_tickets(left);
-            }
-            Side::Link => {}
-        }
+        let left = self.role.on_done(self.stream.ssl());
+        self.add_tickets(left);
         if self.closing {
             self.send_close();
         }
@@ -444,13 +441,11 @@ impl Conn {
 
 impl fmt::Debug for Conn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let side = match &self.side {
-            Side::Client(_) => "client",
-            Side::Server(_) => "server",
-            Side::Link => "link",
-        };
         let name = self.stream.ssl().servername(NameType::HOST_NAME);
-        f.debug_struct("Conn").field("side", &side).field("name", &name).finish_non_exhaustive()
+        f.debug_struct("Conn")
+            .field("side", &self.role.side())
+            .field("name", &name)
+            .finish_non_exhaustive()
     }
 }
 

@@ -25,10 +25,11 @@ mod ffi;
 mod link;
 mod pipe;
 mod server;
+mod session;
 mod settings;
 mod ticket_request;
 
-pub use client::{ClientConfig, ClientContext, NewSession, Session, SessionError, Trust};
+pub use client::{ClientConfig, ClientContext, Trust};
 pub use conn::{Conn, Progress, Read};
 pub use error::{CertificateFault, ConfigError, Fault, TlsError};
 pub use facts::{EarlyData, Facts, Version};
@@ -37,5 +38,6 @@ pub use server::{
     ClientAuth, CookiePolicy, FirstSeen, MemoryFilter, NoEarlyData, ReplayFilter, ServerConfig,
     ServerContext, SharedRing, TicketBinding,
 };
+pub use session::{NewSession, Session, SessionError};
 pub use settings::{CertifiedKey, KeyLog};
 pub use ticket_request::TicketRequest;

@@ -7,13 +7,14 @@
 //! and would keep out nobody whom the key lets in.
 
 use std::fmt;
+use std::sync::Arc;
 
 use openssl::ssl::{
     Ssl, SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode, SslVerifyMode,
 };
 use zeroize::Zeroizing;
 
-use crate::conn::{Conn, Side};
+use crate::conn::{Conn, Role, Side};
 use crate::error::{ConfigError, TlsError, forget_errors};
 use crate::facts::Version;
 use crate::keyring::{FleetKey, LINK};
@@ -51,7 +52,7 @@ impl LinkContext {
         forget_errors();
         let mut ssl = Ssl::new(&self.client)?;
         ssl.set_connect_state();
-        Conn::new(ssl, Side::Link)
+        Conn::new(ssl, Arc::new(Link))
     }
 
     /// Accepts a connection from another edge. If anyone else opened it, the handshake fails.
@@ -62,7 +63,16 @@ impl LinkContext {
         forget_errors();
         let mut ssl = Ssl::new(&self.server)?;
         ssl.set_accept_state();
-        Conn::new(ssl, Side::Link)
+        Conn::new(ssl, Arc::new(Link))
+    }
+}
+
+/// Either side of a link.
+struct Link;
+
+impl Role for Link {
+    fn side(&self) -> Side {
+        Side::Link
     }
 }
 

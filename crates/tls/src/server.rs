@@ -2,6 +2,7 @@
 
 mod accepted;
 mod config;
+mod contexts;
 mod hooks;
 mod hosts;
 mod replay;
@@ -15,10 +16,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use headstart_proto::UnixSeconds;
 use openssl::ssl::Ssl;
 
-use crate::conn::{Conn, Side};
+use crate::conn::Conn;
 use crate::error::{ConfigError, TlsError, forget_errors};
 
-pub(crate) use accepted::Accepted;
+use accepted::Accepted;
 pub use config::{ClientAuth, CookiePolicy, ServerConfig, SharedRing, TicketBinding};
 pub use replay::{FirstSeen, MemoryFilter, NoEarlyData, ReplayFilter};
 use serving::Serving;
@@ -34,7 +35,7 @@ impl ServerContext {
     /// # Errors
     /// A fault of the configuration.
     pub fn new(config: &ServerConfig) -> Result<Self, ConfigError> {
-        Ok(Self { serving: RwLock::new(Arc::new(Serving::new(config)?)) })
+        Ok(Self { serving: RwLock::new(Arc::new(contexts::serving(config)?)) })
     }
 
     /// Serves new connections with another configuration; open connections keep theirs.
@@ -44,7 +45,7 @@ impl ServerContext {
     /// # Errors
     /// A fault of the configuration; the old one then stays.
     pub fn replace(&self, config: &ServerConfig) -> Result<(), ConfigError> {
-        let serving = Arc::new(Serving::new(config)?);
+        let serving = Arc::new(contexts::serving(config)?);
         let mut place = self.serving.write().unwrap_or_else(PoisonError::into_inner);
         let earlier = mem::replace(&mut *place, serving);
         // Accept connections again before dropping the old configuration.
@@ -81,7 +82,7 @@ impl ServerContext {
         let accepted = Arc::new(Accepted::new(serving, peer, now, first));
         accepted.attach(&mut ssl)?;
         ssl.set_accept_state();
-        Conn::new(ssl, Side::Server(accepted))
+        Conn::new(ssl, accepted)
     }
 }
 

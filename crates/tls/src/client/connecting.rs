@@ -7,10 +7,11 @@ use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
 use openssl::ssl::{Ssl, SslRef, SslSessionRef};
 
-use crate::client::session::{NewSession, Session, wall_clock};
-use crate::facts::Version;
+use crate::conn::{Role, Side};
+use crate::facts::{Facts, Version};
 use crate::ffi;
 use crate::limits::SESSIONS_MAX;
+use crate::session::{NewSession, Session, wall_clock};
 use crate::ticket_request::TicketRequest;
 
 /// Our state of one connection at a client, which OpenSSL's callbacks look up.
@@ -48,38 +49,6 @@ impl Connecting {
         ssl.ex_data(*INDEX.get()?)
     }
 
-    pub(crate) fn sent_name(&self) -> Option<String> {
-        self.sends_name.then(|| self.server_name.clone())
-    }
-
-    pub(crate) const fn requests_fop(&self) -> bool {
-        self.request_fop
-    }
-
-    /// Makes the ClientHello ask for tickets; only the first call counts.
-    pub(crate) fn request_tickets(&self, request: TicketRequest) {
-        self.ticket_request.get_or_init(|| request);
-    }
-
-    /// Returns the early data that the offered session allows, in bytes.
-    pub(crate) const fn early_data_max(&self) -> u32 {
-        self.early_data_max
-    }
-
-    pub(crate) fn take_session(&self) -> Option<NewSession> {
-        self.lock().sessions.pop_front()
-    }
-
-    /// Handles the end of the handshake. OpenSSL does not report the renewed session of a TLS 1.2
-    /// resumption.
-    pub(crate) fn on_done(&self, ssl: &SslRef) {
-        let is_tls12 = ssl.version2().and_then(Version::from_openssl) == Some(Version::Tls12);
-        if let Some(session) = ssl.session().filter(|_| is_tls12 && ssl.session_reused()) {
-            self.on_session(ssl, session);
-        }
-    }
-
-    /// Handles a cookie, which arrives before the session of the same message.
     pub(super) fn on_offer(&self, offer: OfferedCookie) {
         self.lock().offer = Some(offer);
     }
@@ -112,6 +81,38 @@ impl Connecting {
 }
 
 static INDEX: OnceLock<Index<Ssl, Arc<Connecting>>> = OnceLock::new();
+
+impl Role for Connecting {
+    fn side(&self) -> Side {
+        Side::Client
+    }
+
+    fn early_data_max(&self) -> u32 {
+        self.early_data_max
+    }
+
+    fn request_tickets(&self, request: TicketRequest) {
+        self.ticket_request.get_or_init(|| request);
+    }
+
+    fn asked(&self) -> Facts {
+        let server_name = self.sends_name.then(|| self.server_name.clone());
+        Facts { server_name, fop_requested: self.request_fop, ..Facts::default() }
+    }
+
+    fn take_session(&self) -> Option<NewSession> {
+        self.lock().sessions.pop_front()
+    }
+
+    /// OpenSSL does not report the renewed session of a TLS 1.2 resumption.
+    fn on_done(&self, ssl: &SslRef) -> u8 {
+        let is_tls12 = ssl.version2().and_then(Version::from_openssl) == Some(Version::Tls12);
+        if let Some(session) = ssl.session().filter(|_| is_tls12 && ssl.session_reused()) {
+            self.on_session(ssl, session);
+        }
+        0
+    }
+}
 
 /// Returns the slot for our state in OpenSSL's connections: one per program.
 fn index() -> Result<Index<Ssl, Arc<Connecting>>, ErrorStack> {

@@ -42,7 +42,7 @@ pub(super) fn install(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
 
 /// Returns the request for cookies: an empty extension of the ClientHello.
 fn request(ssl: &SslRef) -> Option<[u8; 0]> {
-    Connecting::from_ssl(ssl)?.requests_fop().then_some([])
+    Connecting::from_ssl(ssl)?.request_fop.then_some([])
 }
 
 fn ticket_request(ssl: &SslRef) -> Option<[u8; TicketRequest::LEN]> {
@@ -53,7 +53,7 @@ fn ticket_request(ssl: &SslRef) -> Option<[u8; TicketRequest::LEN]> {
 /// NewSessionTicket (RFC 8446 section 4.6.1), and one of the wrong length: the ticket works
 /// without.
 fn on_offer(ssl: &SslRef, content: &[u8]) {
-    let asked = Connecting::from_ssl(ssl).filter(|connecting| connecting.requests_fop());
+    let asked = Connecting::from_ssl(ssl).filter(|connecting| connecting.request_fop);
     if let Some((connecting, offer)) = asked.zip(OfferedCookie::parse(content)) {
         connecting.on_offer(offer);
     }

@@ -8,6 +8,8 @@ use openssl::ex_data::Index;
 use openssl::rand::rand_bytes;
 use openssl::ssl::{Ssl, SslRef, SslVersion};
 
+use crate::conn::{Role, Side};
+use crate::facts::Facts;
 use crate::limits::TICKETS_MAX;
 use crate::server::replay::FirstSeen;
 use crate::server::serving::Serving;
@@ -54,18 +56,8 @@ impl Accepted {
         ssl.ex_data(*INDEX.get()?)
     }
 
-    /// Returns the early data accepted on the connection, in bytes.
-    pub(crate) fn early_data_max(&self) -> u32 {
-        self.serving.early_data_max
-    }
-
-    pub(crate) fn hello(&self) -> Hello {
+    pub(super) fn hello(&self) -> Hello {
         self.lock().clone()
-    }
-
-    /// Mints cookies for a client at `peer` from now on.
-    pub(crate) fn set_peer(&self, peer: IpAddr) {
-        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = peer;
     }
 
     /// Handles a ClientHello; our own extensions are handled separately.
@@ -87,13 +79,6 @@ impl Accepted {
         let request = self.lock().ticket_request.filter(|_| self.serving.hands_out_tickets)?;
         let most = u8::try_from(TICKETS_MAX).unwrap_or(u8::MAX);
         Some(request.count(resumed).min(most))
-    }
-
-    /// Returns how many of them OpenSSL does not send by itself: after a resumption it sends one.
-    pub(crate) fn tickets_left(&self, ssl: &SslRef) -> u8 {
-        let resumed = ssl.session_reused();
-        let asked_for = self.tickets_asked_for(resumed).filter(|_| resumed);
-        asked_for.unwrap_or_default().saturating_sub(1)
     }
 
     /// Mints a cookie for this client. Only TLS 1.3 encrypts the messages that carry it.
@@ -124,6 +109,33 @@ impl Accepted {
 }
 
 static INDEX: OnceLock<Index<Ssl, Arc<Accepted>>> = OnceLock::new();
+
+impl Role for Accepted {
+    fn side(&self) -> Side {
+        Side::Server
+    }
+
+    fn early_data_max(&self) -> u32 {
+        self.serving.early_data_max
+    }
+
+    fn set_peer(&self, peer: IpAddr) {
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = peer;
+    }
+
+    fn asked(&self) -> Facts {
+        let Hello { server_name, fop_requested, .. } = self.hello();
+        Facts { server_name, fop_requested, ..Facts::default() }
+    }
+
+    /// Returns how many of the tickets asked for OpenSSL does not send by itself: after a
+    /// resumption it sends one.
+    fn on_done(&self, ssl: &SslRef) -> u8 {
+        let resumed = ssl.session_reused();
+        let asked_for = self.tickets_asked_for(resumed).filter(|_| resumed);
+        asked_for.unwrap_or_default().saturating_sub(1)
+    }
+}
 
 /// Returns the slot for our state in OpenSSL's connections: one per program.
 fn index() -> Result<Index<Ssl, Arc<Accepted>>, ErrorStack> {

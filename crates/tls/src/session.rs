@@ -80,7 +80,7 @@ impl Session {
     }
 
     /// Returns `None` if the name or the whole is too long, or OpenSSL is out of memory.
-    pub(super) fn new(
+    pub(crate) fn new(
         trust: &[u8; 32],
         since: UnixSeconds,
         name: &str,
@@ -92,7 +92,7 @@ impl Session {
 
     /// Returns OpenSSL's form and the time of the full handshake, if a client with trust hash
     /// `trust` may offer it to `name` and it has not expired.
-    pub(super) fn usable(
+    pub(crate) fn usable(
         &self,
         trust: &[u8; 32],
         name: &str,
@@ -164,7 +164,7 @@ fn lives(session: &SslSessionRef, now: UnixSeconds) -> bool {
 }
 
 /// Returns the time by OpenSSL's clock, which dates sessions.
-pub(super) fn wall_clock() -> UnixSeconds {
+pub(crate) fn wall_clock() -> UnixSeconds {
     UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
