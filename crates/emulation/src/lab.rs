@@ -1,105 +1,23 @@
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
-use std::process::{Child, Command};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::Link;
 use crate::capture::Capture;
 use crate::error::{LabError, no_node};
 use crate::forwarder::{Counters, Forwarder};
+use crate::host::Host;
 use crate::namespace::Namespace;
+use crate::node::{Node, Spawner};
 use crate::record::Disturbance;
 use crate::schedule::Exactness;
 use crate::split::{SplitProxy, SplitTcp};
 use crate::switch::{Port, Switch};
 use crate::wiring;
-use crate::{Balance, Delay, Link};
 
 /// Nodes a lab has at most: default addresses and hardware addresses count them in one byte.
 pub const MAX_NODES: usize = 250;
-
-/// One node to build: its name, addresses and the two links that join it to the network.
-#[derive(Debug)]
-pub struct Host {
-    name: String,
-    addresses: Vec<IpAddr>,
-    shared: Vec<(IpAddr, Balance)>,
-    public: Vec<IpAddr>,
-    links: Port,
-}
-
-impl Host {
-    /// A node with links that pass everything at once.
-    ///
-    /// Without [`address`](Host::address), node N of a lab (counted from 1) has 10.77.N.1 and
-    /// fd77::N:1.
-    pub fn new(name: impl Into<String>) -> Host {
-        Host {
-            name: name.into(),
-            addresses: Vec::new(),
-            shared: Vec::new(),
-            public: Vec::new(),
-            links: Port::default(),
-        }
-    }
-
-    /// Adds an address; there may be several.
-    #[must_use]
-    pub fn address(mut self, address: impl Into<IpAddr>) -> Host {
-        self.addresses.push(address.into());
-        self
-    }
-
-    /// Adds an address that other nodes have as well, behind a balancer: all of them must name the
-    /// same [`Balance`].
-    ///
-    /// The node has an address of its own besides.
-    #[must_use]
-    pub fn shared_address(mut self, address: impl Into<IpAddr>, balance: Balance) -> Host {
-        self.shared.push((address.into(), balance));
-        self
-    }
-
-    /// Adds an address that the node does not have but a box on its path shows to others;
-    /// [`path`](Host::path) does it for the boxes in it.
-    #[must_use]
-    pub fn public(mut self, address: impl Into<IpAddr>) -> Host {
-        self.public.push(address.into());
-        self
-    }
-
-    /// Both links at once, and what boxes on them need.
-    #[must_use]
-    pub fn path(mut self, path: crate::Path) -> Host {
-        self.public.extend(path.public_addresses());
-        self.outbound(path.outbound).inbound(path.inbound)
-    }
-
-    /// The link from the node into the network.
-    #[must_use]
-    pub fn outbound(mut self, link: Link) -> Host {
-        self.links.outbound = link;
-        self
-    }
-
-    /// The link from the network to the node.
-    #[must_use]
-    pub fn inbound(mut self, link: Link) -> Host {
-        self.links.inbound = link;
-        self
-    }
-
-    /// Links that delay by this much each way, and nothing else; a round trip takes twice as long.
-    #[must_use]
-    pub fn delay(self, each_way: Duration) -> Host {
-        self.outbound(Link::default().with(Delay(each_way)))
-            .inbound(Link::default().with(Delay(each_way)))
-    }
-}
 
 /// Options for building a lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,15 +55,6 @@ pub struct Lab {
     _proxies: Vec<SplitProxy>,
     nodes: Vec<Node>,
     _network: Namespace,
-}
-
-/// One node of a [`Lab`].
-#[derive(Debug)]
-pub struct Node {
-    name: String,
-    addresses: Vec<IpAddr>,
-    namespace: Namespace,
-    spawner: Spawner,
 }
 
 impl Lab {
@@ -280,93 +189,6 @@ impl Lab {
     }
 }
 
-impl Node {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its addresses, in the order they were given; those it shares with others come last.
-    pub fn addresses(&self) -> &[IpAddr] {
-        &self.addresses
-    }
-
-    /// Its first IPv4 address.
-    pub fn ipv4(&self) -> Option<Ipv4Addr> {
-        self.addresses.iter().find_map(|address| match address {
-            IpAddr::V4(address) => Some(*address),
-            IpAddr::V6(_) => None,
-        })
-    }
-
-    /// Its first IPv6 address.
-    pub fn ipv6(&self) -> Option<Ipv6Addr> {
-        self.addresses.iter().find_map(|address| match address {
-            IpAddr::V6(address) => Some(*address),
-            IpAddr::V4(_) => None,
-        })
-    }
-
-    /// Its network namespace.
-    pub fn namespace(&self) -> &Namespace {
-        &self.namespace
-    }
-
-    /// Does `work` on the node, in a thread of its own, and waits for it; a panic of `work` goes on
-    /// here.
-    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        self.namespace.run(work)
-    }
-
-    /// Starts a thread on the node; threads it starts, such as an async runtime's, are there as
-    /// well.
-    pub fn spawn_thread<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> io::Result<thread::JoinHandle<io::Result<T>>> {
-        self.namespace.spawn_thread(work)
-    }
-
-    /// A command that will run on the node; see [`Namespace::command`] for how long it lives.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        self.namespace.command(program)
-    }
-
-    /// Starts a command made by [`command`](Node::command) so that it is killed when the lab ends,
-    /// and not before.
-    ///
-    /// Only the command's own process: one that starts others must see to them.
-    pub fn spawn(&self, command: Command) -> io::Result<Child> {
-        self.spawner.spawn(command)
-    }
-}
-
-/// A thread that spawns commands and lives as long as the lab, because a command dies with the
-/// thread that spawned it.
-#[derive(Clone, Debug)]
-struct Spawner {
-    orders: mpsc::Sender<(Command, mpsc::SyncSender<io::Result<Child>>)>,
-}
-
-impl Spawner {
-    fn start() -> io::Result<Spawner> {
-        let (orders, received) = mpsc::channel::<(Command, mpsc::SyncSender<_>)>();
-        thread::Builder::new().name("lab spawner".into()).spawn(move || {
-            for (mut command, answer) in received {
-                let _ = answer.send(command.spawn());
-            }
-        })?;
-        Ok(Spawner { orders })
-    }
-
-    fn spawn(&self, command: Command) -> io::Result<Child> {
-        let gone = || io::Error::other("the lab's spawning thread ended");
-        let (answer, child) = mpsc::sync_channel(1);
-        self.orders.send((command, answer)).map_err(|_| gone())?;
-        child.recv().map_err(|_| gone())?
-    }
-}
-
 /// Gives hosts their default addresses and refuses what cannot be built.
 fn checked(mut hosts: Vec<Host>) -> Result<Vec<Host>, LabError> {
     if hosts.len() > MAX_NODES {
@@ -416,6 +238,7 @@ fn default_addresses(number: u8) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Balance;
 
     #[test]
     fn names_and_addresses_are_unique() {

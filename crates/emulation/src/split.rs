@@ -9,8 +9,10 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{LabError, no_node};
+use crate::host::Host;
+use crate::node::Node;
 use crate::switch::Diversion;
-use crate::{Host, Node, Protocol, Switch, wiring};
+use crate::{Protocol, Switch, wiring};
 
 mod far;
 mod near;

@@ -30,6 +30,7 @@ mod flight;
 mod identity;
 mod limits;
 mod load;
+mod obtain;
 mod options;
 mod page;
 mod quic;

@@ -24,6 +24,7 @@
 //! resource are as in the simulator: needed, request handed to TLS (early data: when it left),
 //! first and last byte handed out by TLS.
 
+mod browser;
 mod connection;
 mod door;
 mod load;

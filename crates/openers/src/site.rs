@@ -15,6 +15,7 @@
 //! assert_eq!((news.resources().len(), news.shape().height), (104, 15));
 //! ```
 
+mod answers;
 mod authority;
 mod body;
 mod content;
@@ -26,5 +27,7 @@ mod picture;
 mod script;
 
 pub use authority::{Authority, HostIdentity};
-pub use description::{Caching, Redirect, Site, SiteHost, SiteKind, SiteResource, SiteShape};
-pub use origin::{LANGUAGES, SiteOptions, SiteOrigin};
+pub use description::{
+    Caching, LANGUAGES, Redirect, Site, SiteHost, SiteKind, SiteResource, SiteShape,
+};
+pub use origin::{SiteOptions, SiteOrigin};

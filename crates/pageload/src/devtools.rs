@@ -26,7 +26,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use self::entry::{Hop, number, size, text};
+use self::entry::{Hop, size, text};
+use self::timings::number;
 pub use crate::har::limits::ENTRIES;
 
 /// Names of requests that extra information is kept for before the request itself is told of.

@@ -106,7 +106,7 @@ pub fn read(mut input: impl Read) -> Result<Har, HarError> {
     if head.is_empty() {
         return Err(HarError::NoBytes);
     }
-    if let Some(program) = crate::sharing::unpacked_by(&head) {
+    if let Some(program) = crate::input::unpacked_by(&head) {
         return Err(HarError::Compressed(program));
     }
     if head.starts_with(BYTE_ORDER_MARK) {

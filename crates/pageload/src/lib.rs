@@ -19,6 +19,7 @@ pub mod cs244;
 pub mod db;
 pub mod devtools;
 pub mod har;
+mod input;
 pub mod page;
 pub mod plan;
 mod printable;

@@ -20,6 +20,7 @@ mod capture;
 mod client_hello;
 mod connection;
 mod cost;
+mod counts;
 mod error;
 mod fields;
 mod flow;
@@ -34,10 +35,10 @@ mod stream;
 mod systems;
 mod tally;
 
-pub(crate) use audit::unpacked_by;
-pub use audit::{Audit, Limits};
+pub use audit::Audit;
 pub use cost::{CostModel, PAPER_APPS, PAPER_WEB, PaperColumn};
 pub use error::{AsError, ReadError};
+pub use limits::Limits;
 pub use report::{
     Arm, ArmShares, Grouping, Lifetime, Recording, RecordingKind, Report, Revisits, Service, Span,
     TicketSizes, Tickets, Versions,

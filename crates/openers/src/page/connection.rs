@@ -6,8 +6,8 @@ use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
+use super::browser::Browser;
 use super::door::{Channel, Opened};
-use super::load::Browser;
 use crate::content::Incoming;
 use headstart_proto::Carrier;
 

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::origin::LANGUAGES;
 use crate::error::PeerError;
+
+/// Languages that pages with `{lang}` in their path are there in; the first for those who want
+/// another.
+pub const LANGUAGES: [&str; 3] = ["en", "de", "fr"];
 
 /// Descriptions that are part of the program.
 const TEXTS: [&str; 3] = [

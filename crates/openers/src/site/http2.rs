@@ -12,7 +12,11 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
-use super::origin::{STREAMS, Shared};
+use super::answers::Shared;
+
+/// Streams of a connection at a time, as most servers have it (RFC 9113 section 6.5.2 asks for 100
+/// at least).
+const STREAMS: u32 = 128;
 
 /// Bytes of a request's fields, at most: as hyper has it.
 const FIELDS_MAX: u32 = 16 << 10;

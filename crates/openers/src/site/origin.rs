@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{self, GetAll, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use openssl::error::ErrorStack;
 use openssl::ssl::{
@@ -27,15 +26,12 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
+use super::answers::{Answer, Shared};
 use super::authority::{Authority, HostIdentity};
 use super::body::body;
-use super::description::{Caching, Site, SiteResource};
+use super::description::{Caching, LANGUAGES, Site, SiteResource};
 use super::http2;
 use crate::error::PeerError;
-
-/// Languages that pages with `{lang}` in their path are there in; the first for those who want
-/// another.
-pub const LANGUAGES: [&str; 3] = ["en", "de", "fr"];
 
 /// Protocols in the wire form of ALPN (RFC 7301), the best first.
 const PROTOCOLS: &[u8] = b"\x02h2\x08http/1.1";
@@ -59,10 +55,6 @@ const ALIVE: TcpKeepalive =
 
 /// Pause of accepting after it has failed.
 const SHORTAGE: Duration = Duration::from_millis(10);
-
-/// Streams of a connection at a time, as most servers have it (RFC 9113 section 6.5.2 asks for 100
-/// at least).
-pub(super) const STREAMS: u32 = 128;
 
 /// Options for serving sites.
 #[derive(Clone, Debug, Default)]
@@ -89,29 +81,6 @@ impl std::fmt::Debug for SiteOrigin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SiteOrigin").field("requests", &self.requests()).finish_non_exhaustive()
     }
-}
-
-pub(super) struct Shared {
-    tls: SslContext,
-    answers: HashMap<(String, String), Answer>,
-    early_hints: bool,
-    connections: Arc<Semaphore>,
-    /// [`IDLE`], but in tests.
-    idle: Duration,
-    requests: AtomicU64,
-    handshakes: AtomicU64,
-    resumed: AtomicU64,
-}
-
-/// Answer to a request for one path.
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    tag: HeaderValue,
-    body: Bytes,
-    think: Duration,
-    /// Where a redirect leads, by language.
-    by_language: Vec<(&'static str, HeaderValue)>,
 }
 
 impl SiteOrigin {
@@ -376,74 +345,6 @@ where
     builder.timer(TokioTimer::new()).header_read_timeout(shared.idle);
     let served = builder.serve_connection(TokioIo::new(stream), serve).await;
     served.map_err(|error| format!("broken off: {error}"))
-}
-
-impl Shared {
-    /// Answers a request, once what it asks for has been thought about.
-    pub(super) async fn respond<B>(&self, request: &Request<B>) -> Response<Bytes> {
-        let Some(answer) = self.answer(request) else { return empty(StatusCode::NOT_FOUND) };
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return empty(StatusCode::METHOD_NOT_ALLOWED);
-        }
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(answer.think).await;
-        answer.to(request)
-    }
-
-    /// Returns the hints to send ahead of the answer to a request, if there are any.
-    pub(super) fn early_hints<B>(&self, request: &Request<B>) -> Option<GetAll<'_, HeaderValue>> {
-        let answer = self.answer(request).filter(|_| self.early_hints)?;
-        answer.headers.contains_key(header::LINK).then(|| answer.headers.get_all(header::LINK))
-    }
-
-    fn answer<B>(&self, request: &Request<B>) -> Option<&Answer> {
-        let host = request.uri().host().map(str::to_owned).or_else(|| {
-            let host = request.headers().get(header::HOST)?.to_str().ok()?;
-            Some(host.rsplit_once(':').map_or(host, |(host, _)| host).to_owned())
-        });
-        let host = host.unwrap_or_default().to_ascii_lowercase();
-        self.answers.get(&(host, request.uri().path().to_owned()))
-    }
-}
-
-impl Answer {
-    fn to<B>(&self, request: &Request<B>) -> Response<Bytes> {
-        let mut response = Response::new(self.body.clone());
-        *response.status_mut() = self.status;
-        *response.headers_mut() = self.headers.clone();
-        let field = |name| request.headers().get(name);
-        if self.headers.contains_key(header::ETAG)
-            && field(header::IF_NONE_MATCH) == Some(&self.tag)
-        {
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            *response.body_mut() = Bytes::new();
-        }
-        let accepted = field(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
-        if let Some(location) = self.location(accepted.unwrap_or_default()) {
-            response.headers_mut().insert(header::LOCATION, location.clone());
-        }
-        response
-    }
-
-    /// Returns the location for the first language that the client names and that is there.
-    /// Browsers name them in the order of their weights.
-    fn location(&self, accepted: &str) -> Option<&HeaderValue> {
-        let named = accepted.split(',').filter_map(|range| range.split([';', '-']).next());
-        named
-            .filter_map(|name: &str| {
-                self.by_language
-                    .iter()
-                    .find(|(lang, _): &&(&str, _)| name.trim().eq_ignore_ascii_case(lang))
-                    .map(|(_, location)| location)
-            })
-            .next()
-    }
-}
-
-fn empty(status: StatusCode) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = status;
-    response
 }
 
 #[cfg(test)]

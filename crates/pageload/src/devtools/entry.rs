@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::headers::Headers;
-use super::timings::{Timings, ms};
+use super::timings::{Timings, ms, number};
 
 /// The name of the one page of a file.
 pub(super) const PAGE: &str = "page_1";
@@ -310,10 +310,6 @@ const REQUEST_LINE: usize = 12;
 
 pub(super) fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key).and_then(Value::as_str)
-}
-
-pub(super) fn number(value: &Value, key: &str) -> Option<f64> {
-    value.get(key).and_then(Value::as_f64).filter(|number| number.is_finite())
 }
 
 /// Bytes that a value takes in memory, about.

@@ -3,8 +3,6 @@
 
 use serde_json::Value;
 
-use super::entry::number;
-
 /// Parts that there were none of are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Timings {
@@ -64,6 +62,11 @@ pub(super) fn ms(seconds: f64) -> f64 {
 
 pub(super) fn rounded(ms: f64) -> f64 {
     (ms * 1e3).round() / 1e3
+}
+
+/// Returns a member that is a finite number.
+pub(super) fn number(value: &Value, key: &str) -> Option<f64> {
+    value.get(key).and_then(Value::as_f64).filter(|number| number.is_finite())
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub const URL_MAX: usize = 2048;
 pub const HOST_MAX: usize = 253;
 
 /// Bytes of the name of a connection; real ones are numbers. What is longer names none.
-pub const CONNECTION_MAX: usize = crate::sharing::limits::CONNECTION_ID_MAX;
+pub const CONNECTION_MAX: usize = 64;
 
 /// Scripts of the stack of a request that it waits for. The first ones are those that asked for it.
 pub const STACK_SCRIPTS: usize = 16;

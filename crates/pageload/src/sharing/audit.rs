@@ -5,34 +5,15 @@ use super::connection::Findings;
 use super::error::ReadError;
 use super::flow_table::FlowTable;
 use super::har;
-use super::limits::{CONNECTIONS, FLOW_BYTES, FLOWS, NAMES};
+use super::limits::Limits;
 use super::packet::Packet;
 use super::report::{Recording, RecordingKind, Report};
 use super::systems::AsTable;
 use crate::har::stream::BYTE_ORDER_MARK;
+use crate::input::unpacked_by;
 
 /// Bytes by which a kind of file is told.
 const HEAD: u64 = 512;
-
-/// Limits on what an audit keeps at the same time; [`Default`] is what [`limits`](super::limits)
-/// sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// TCP connections whose handshakes are being read.
-    pub flows: usize,
-    /// Bytes kept of them.
-    pub flow_bytes: usize,
-    /// TLS connections found.
-    pub connections: usize,
-    /// Names of their servers.
-    pub names: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { flows: FLOWS, flow_bytes: FLOW_BYTES, connections: CONNECTIONS, names: NAMES }
-    }
-}
 
 /// Reads recordings, then [reports](Self::report) what sharing sessions would have saved.
 #[derive(Debug)]
@@ -136,15 +117,4 @@ fn kind(head: &[u8]) -> Result<RecordingKind, ReadError> {
         Some(b'{') => Ok(RecordingKind::Har),
         _ => Err(ReadError::Unrecognized),
     }
-}
-
-/// The program that unpacks a compressed file with this beginning.
-pub(crate) fn unpacked_by(head: &[u8]) -> Option<&'static str> {
-    let magics: [(&[u8], &str); 4] = [
-        (b"\x1f\x8b", "zcat"),
-        (b"\x28\xb5\x2f\xfd", "zstdcat"),
-        (b"\xfd7zXZ", "xzcat"),
-        (b"BZh", "bzcat"),
-    ];
-    magics.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, program)| *program)
 }

@@ -3,8 +3,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::audit::Limits;
-use super::report::{TicketCount, Versions};
+use super::counts::{TicketCount, Versions};
+use super::limits::Limits;
 use super::seen::Seen;
 
 /// Beginning of a TLS connection.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use headstart_proto::wire::Request;
 use lru_slab::LruSlab;
 
-use super::audit::Limits;
 use super::client_hello::Offer;
 use super::connection::{Findings, Found, Handshake};
 use super::flow::{Ending, Flow, Handshaken};
+use super::limits::Limits;
 use super::packet::{Datagram, Packet, Segment};
 use super::server_flight::{Answer, Version};
 

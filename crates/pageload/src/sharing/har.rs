@@ -12,10 +12,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
 
-use super::audit::Limits;
 use super::connection::{Findings, Found, Handshake};
 use super::error::ReadError;
 use super::limits::CONNECTION_ID_MAX;
+use super::limits::Limits;
 use crate::har::stream::{self, Log, StreamError};
 use crate::har::value::{self, Scalar, time, unix_time};
 

@@ -52,10 +52,30 @@ pub const INTERFACES: usize = 4096;
 pub use crate::har::limits::{HAR_BYTES, HAR_DEPTH, HAR_STRING};
 
 /// Bytes of the name of a connection in a HAR file that is remembered; real ones are numbers.
-pub const CONNECTION_ID_MAX: usize = 64;
+pub const CONNECTION_ID_MAX: usize = crate::har::limits::CONNECTION_MAX;
 
 /// Prefixes of the table of autonomous systems: the internet has 1.3 million (2026).
 pub const PREFIXES: usize = 4_000_000;
 
 /// Bytes of a line of that table.
 pub const LINE_MAX: u64 = 64 << 10;
+
+/// Limits on what an audit keeps at the same time; [`Default`] is what this module
+/// sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// TCP connections whose handshakes are being read.
+    pub flows: usize,
+    /// Bytes kept of them.
+    pub flow_bytes: usize,
+    /// TLS connections found.
+    pub connections: usize,
+    /// Names of their servers.
+    pub names: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { flows: FLOWS, flow_bytes: FLOW_BYTES, connections: CONNECTIONS, names: NAMES }
+    }
+}

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use super::connection::{Findings, Names};
 use super::cost::CostModel;
+pub use super::counts::Versions;
+use super::counts::{Sizes, TicketCount};
 use super::seen::Seen;
 use super::systems::AsTable;
 use super::tally::{LIFETIMES, OfName, Shared, Tally};
@@ -200,19 +202,6 @@ pub struct TicketSizes {
     pub largest_bytes: u64,
 }
 
-/// Connections by the version of TLS that they came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Versions {
-    /// TLS 1.3.
-    pub tls13: u64,
-    /// TLS 1.2.
-    pub tls12: u64,
-    /// TLS 1.1, 1.0, or SSL 3.0.
-    pub older: u64,
-    /// The recording does not say.
-    pub unknown: u64,
-}
-
 impl Report {
     pub(crate) fn new(
         found: Findings,
@@ -331,24 +320,10 @@ impl Service {
     }
 }
 
-/// Sizes of tickets, as they are counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TicketCount {
-    pub(crate) offered: Sizes,
-    pub(crate) in_clear: Sizes,
-}
-
 impl TicketCount {
     fn sizes(self) -> Tickets {
         Tickets { offered: self.offered.sizes(), in_clear: self.in_clear.sizes() }
     }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sizes {
-    count: u64,
-    bytes: u64,
-    largest: u64,
 }
 
 impl Sizes {

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
 use prefix_trie::PrefixMap;
 
-use super::audit::unpacked_by;
 use super::error::AsError;
 use super::limits::{LINE_MAX, PREFIXES};
+use crate::input::unpacked_by;
 
 /// Characters of a wrong line that an error shows.
 const SHOWN: usize = 60;

@@ -231,8 +231,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::audit::Limits;
     use super::super::connection::{Findings, Found};
+    use super::super::limits::Limits;
     use super::*;
 
     /// Name, last byte of the address, second, handshake.

@@ -14,6 +14,7 @@ mod ahead;
 mod client;
 mod connect;
 mod link;
+mod others;
 mod sender;
 mod techniques;
 mod transfer;

@@ -2,43 +2,9 @@
 
 use std::collections::HashSet;
 
+use super::Delivery;
 use super::client::Run;
-use super::{Delivery, Techniques};
-use crate::page::{Known, Page, Resource};
-
-/// The page with what databases have the client ask for in vain; none if there is none.
-pub(super) fn others(page: &Page, delivery: Delivery, techniques: Techniques) -> Option<Page> {
-    let Techniques { server_database, prefetch_database, .. } = techniques;
-    let known = || page.known().into_iter().flat_map(|known| &known.other_resources);
-    let resources = match delivery {
-        _ if !prefetch_database => Vec::new(),
-        Delivery::Start => known().cloned().collect(),
-        Delivery::Document => {
-            let in_vain = known().filter(|resource| resource.in_links).cloned();
-            in_vain.chain(needed_in_frames(page)).collect()
-        }
-    };
-    (server_database || prefetch_database).then(|| page.with_others(resources)).flatten()
-}
-
-/// Returns the resources that are preloaded for the page, but needed by frames of other sites
-/// alone: they ask for them again.
-fn needed_in_frames(page: &Page) -> Vec<Resource> {
-    let named = page.resources().iter().filter(|resource| resource.in_links);
-    let mut seen: HashSet<&str> = named
-        .clone()
-        .filter(|resource| !resource.in_foreign_frame)
-        .map(|resource| resource.url.as_str())
-        .collect();
-    let again = named.filter(|resource| resource.in_foreign_frame && seen.insert(&resource.url));
-    again
-        .map(|resource: &Resource| Resource {
-            dependencies: Vec::new(),
-            in_foreign_frame: false,
-            ..resource.clone()
-        })
-        .collect()
-}
+use crate::page::{Known, Resource};
 
 impl Run<'_> {
     /// Returns true if a resource is asked for before anything names it.
@@ -128,9 +94,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
-    use super::super::{Handshake, Link, Settings, Technique, load};
+    use super::super::{Handshake, Link, Settings, Technique, Techniques, load};
     use super::*;
-    use crate::page::{Dependency, KnownServer, Part, Protocol, Server};
+    use crate::page::{Dependency, KnownServer, Page, Part, Protocol, Server};
     use crate::sim::Load;
 
     const RTT: Duration = Duration::from_millis(100);

@@ -11,7 +11,7 @@ use super::super::triggers::{Triggers, Wait};
 use super::super::{Load, Times};
 use super::link::Line;
 use super::sender::Sender;
-use super::{Delivery, Revisit, Settings, Techniques, ahead};
+use super::{Delivery, Revisit, Settings, Techniques, others};
 use crate::page::{self, Page, Protocol};
 
 /// Above this hardly anything arrives, and loads would not end.
@@ -41,7 +41,7 @@ pub(super) fn load(
     });
     let page = without.as_ref().unwrap_or(page);
     let needed = page.resources().len();
-    let others = ahead::others(page, settings.delivery, techniques);
+    let others = others::others(page, settings.delivery, techniques);
     let page = others.as_ref().unwrap_or(page);
     let servers = servers(page, settings, techniques, takes_part, &mut draws);
     let mut run = Run::new(page, settings, techniques, servers, seed ^ LOSSES);
