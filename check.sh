@@ -5,7 +5,7 @@
 #   ./check.sh full     everything; writes down that it passed (tools/full-check.json)
 #   ./check.sh STEP...  only these steps, whether or not anything has changed
 #
-# Steps: format prose bpf clippy no_std docs deny test examples smoke
+# Steps: format prose circles bpf clippy no_std docs deny test examples smoke
 # and, of `full`: python valgrind ech extension lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
@@ -13,7 +13,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-QUICK=(format prose bpf clippy no_std docs deny test examples smoke)
+QUICK=(format prose circles bpf clippy no_std docs deny test examples smoke)
 SLOW=(python valgrind ech extension lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
@@ -37,6 +37,7 @@ inputs() {
     case $1 in
     format) printf '%s\n' '*.rs' rustfmt.toml ;;
     prose) printf '%s\n' . ;;
+    circles) printf '%s\n' '*.rs' tools/circles.py ;;
     bpf) printf '%s\n' bpf ;;
     deny) printf '%s\n' '*Cargo.toml' '*Cargo.lock' deny.toml ;;
     clippy | no_std | docs | examples | smoke | valgrind) printf '%s\n' "${RUST[@]}" ;;
@@ -62,6 +63,9 @@ format() { cargo fmt --all --check; }
 
 # Habits of prose that slow a reader down.
 prose() { tools/prose.py --check; }
+
+# No two modules depend on each other.
+circles() { tools/circles.py; }
 
 # The committed objects are what their sources give, with the one compiler that they are built with.
 bpf() { bpf/build.sh --check; }

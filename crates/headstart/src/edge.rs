@@ -1,12 +1,13 @@
 //! The edge: before a TLS server, on the server's side of the slow network.
 
 mod dial;
-mod fellows;
+mod fleet_links;
 mod keys;
+mod log_throttle;
 pub mod options;
 pub mod proxy_protocol;
 mod serve;
-mod sparse;
+mod settings;
 mod terminate;
 
 pub use serve::run;

@@ -38,14 +38,14 @@ const SOCKS5: u8 = 0x05;
 
 /// Time limits of a request; [`Default`] is what the agent uses.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct Timeouts {
     /// From accepting the connection to its first byte.
     pub first_byte: Duration,
     /// From the first byte to the whole request.
     pub request: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self { first_byte: FIRST_BYTE_TIME, request: REQUEST_TIME }
     }
@@ -69,7 +69,7 @@ pub struct Inbound {
 pub async fn accept(
     stream: TcpStream,
     redirected: Option<SocketAddr>,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Result<Inbound, Refusal> {
     if let Some(destination) = redirected {
         return Ok(Inbound {
@@ -77,17 +77,23 @@ pub async fn accept(
             answer: Answer::redirected(stream),
         });
     }
-    let first = timeout(patience.first_byte, peek(&stream)).await;
+    let first = timeout(timeouts.first_byte, peek(&stream)).await;
     let first = first.map_err(|_| Refusal::Silent)??;
     let request = read_request(stream, first);
-    timeout(patience.request, request).await.map_err(|_| Refusal::Slow)?
+    timeout(timeouts.request, request).await.map_err(|_| Refusal::Slow)?
 }
 
 async fn read_request(stream: TcpStream, first: u8) -> Result<Inbound, Refusal> {
     match first {
-        SOCKS5 => socks::accept(stream).await,
-        SOCKS4 => socks::refuse_version_4(stream).await,
-        letter if letter.is_ascii_alphabetic() => connect::accept(stream).await,
+        SOCKS5 => {
+            let (target, stream) = socks::accept(stream).await?;
+            Ok(Inbound { target, answer: Answer::socks5(stream) })
+        }
+        SOCKS4 => Err(socks::refuse_version_4(stream).await),
+        letter if letter.is_ascii_alphabetic() => {
+            let (target, exchange) = connect::accept(stream).await?;
+            Ok(Inbound { target, answer: Answer::connect(exchange) })
+        }
         other => Err(Refusal::UnknownProtocol(other)),
     }
 }

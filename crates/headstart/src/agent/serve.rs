@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::context;
 use super::harden::harden;
-use super::inbound::{self, Inbound, Patience, Reason, Via};
+use super::inbound::{self, Inbound, Reason, Timeouts, Via};
 use super::isolation::Isolation;
 use super::managed::{self, Clients, Known};
 use crate::agent::options::AgentOptions;
@@ -185,7 +185,7 @@ async fn serve(client: TcpStream, context: Option<&str>, settings: &Settings) {
         let redirected = original_destination(&client)?;
         let matters = settings.connector.uses_contexts();
         let user = matters.then(|| context::tcp_user(&client, redirected)).flatten();
-        let mut inbound = inbound::accept(client, redirected, Patience::default()).await?;
+        let mut inbound = inbound::accept(client, redirected, Timeouts::default()).await?;
         let label = inbound.target.context.take().or_else(|| context.map(str::to_owned));
         Ok::<_, inbound::Refusal>((inbound, Context { uid: user, label }))
     };

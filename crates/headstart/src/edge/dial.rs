@@ -7,13 +7,13 @@ use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{Connector, ConnectorConfig, Handoff, OpeningPolicy, Target};
 use tokio::net::TcpStream;
 
-use super::sparse::Sparse;
+use super::log_throttle::LogThrottle;
 use crate::base::failure::Failure;
 use crate::base::value::HostPort;
 use crate::edge::options::EdgeOptions;
 
 /// Origins that cannot be connected to: a ClientHello over UDP, from any address, is enough to try.
-static UNREACHABLE: Sparse = Sparse::new();
+static UNREACHABLE: LogThrottle = LogThrottle::new();
 
 /// Connector to origins.
 #[derive(Debug)]

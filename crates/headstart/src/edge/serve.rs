@@ -16,14 +16,14 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::dial::Dial;
-use super::fellows::Fellows;
+use super::fleet_links::FleetLinks;
 use super::keys::SiteKeys;
 use super::proxy_protocol;
-use super::terminate::{self, HttpOrigins, TlsServer};
+use super::settings::ConnectionSettings;
+use super::terminate::{self, HttpOrigins, Termination, TlsServer};
 use crate::base::failure::Failure;
-use crate::base::names::NameMap;
 use crate::base::settings::Invocation;
-use crate::base::value::{HostPort, OriginServer};
+use crate::base::value::HostPort;
 use crate::daemon::{self, Daemon, Next, Running};
 use crate::edge::options::EdgeOptions;
 use crate::fleet;
@@ -45,9 +45,9 @@ const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
     let streams = streams(&options);
     let settings = Settings::new(&options, streams, None)?;
-    let (server, tls) = (settings.server, settings.tls.clone());
-    let (keys, fellows) = (Arc::clone(&settings.keys), settings.fellows.clone());
-    let links = fellows.as_ref().map(|fellows| fellows.listen()).transpose()?;
+    let (server, tls) = (settings.server, settings.termination.tls.clone());
+    let (keys, fleet_links) = (Arc::clone(&settings.keys), settings.fleet_links.clone());
+    let links = fleet_links.as_ref().map(|fleet_links| fleet_links.listen()).transpose()?;
     keys.settled().await;
     tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options))?;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
@@ -56,7 +56,7 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
         let running = daemon.running();
         let hidden = tls.as_ref().and_then(|tls| tls.hidden_listener(*address));
         let config = acceptor_config(&options, server, running.places.free());
-        let fleet = fellows.as_ref().map(|fellows| fellows.fleet());
+        let fleet = fleet_links.as_ref().map(|fleet_links| fleet_links.fleet());
         let config = AcceptorConfig { hidden, fleet, ..config };
         let acceptor =
             Acceptor::bind(*address, config).map_err(|error| Failure::bind(*address, &error))?;
@@ -64,8 +64,8 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
         tracing::info!(address = %acceptor.local_addr(), "listening");
         listeners.spawn(accept(acceptor, running));
     }
-    if let (Some(fellows), Some(links)) = (&fellows, links) {
-        listeners.spawn(forwarded(fellows.fleet().serve(links), daemon.running()));
+    if let (Some(fleet_links), Some(links)) = (&fleet_links, links) {
+        listeners.spawn(forwarded(fleet_links.fleet().serve(links), daemon.running()));
     }
     daemon
         .run(listeners, options.metrics, options.shutdown_timeout, |before: &Settings| {
@@ -84,19 +84,13 @@ async fn forwarded(serve: impl Future<Output = ()>, mut running: Running<Setting
 }
 
 /// Settings by which connections are served; a reload replaces them as a whole.
-pub(super) struct Settings {
-    pub(super) origins: Arc<NameMap<OriginServer>>,
-    pub(super) dial: Arc<Dial>,
-    /// Speaks TLS for origins that do not; none if there are none.
-    pub(super) tls: Option<Arc<TlsServer>>,
+struct Settings {
+    connections: ConnectionSettings,
+    termination: Termination,
     /// Keys of tickets, cookies and tags.
     keys: Arc<SiteKeys>,
     /// The other edges of the site, if joins are forwarded.
-    fellows: Option<Arc<Fellows>>,
-    pub(super) http: HttpOrigins,
-    pub(super) limits: RelayLimits,
-    pub(super) hello_timeout: Duration,
-    pub(super) proxy_protocol: bool,
+    fleet_links: Option<Arc<FleetLinks>>,
     server: ServerConfig,
 }
 
@@ -106,7 +100,8 @@ impl Settings {
     fn new(options: &EdgeOptions, streams: usize, before: Option<&Self>) -> Result<Self, Failure> {
         let origins = Arc::new(options.origins()?);
         let dial = Arc::new(Dial::new(options)?);
-        let places = before.map_or_else(|| request_places(options), |before| before.http.places());
+        let places = before
+            .map_or_else(|| request_places(options), |before| before.termination.http.places());
         options.check_fleet()?;
         let fleet = options.fleet.as_deref().map(fleet::load).transpose()?;
         let (source, limits) = (options.keys.as_ref(), limits(options));
@@ -118,27 +113,35 @@ impl Settings {
             }
         };
         // Last, since it changes in place what was there before.
-        let tls = TlsServer::new(options, &keys, before.and_then(|before| before.tls.as_ref()))?;
+        let tls = TlsServer::new(
+            options,
+            &keys,
+            before.and_then(|before| before.termination.tls.as_ref()),
+        )?;
         if let Some(prepared) = prepared {
             keys.reload(prepared);
         }
-        let fellows = match before {
-            None => Fellows::new(options, fleet, &keys, limits)?.map(Arc::new),
+        let fleet_links = match before {
+            None => FleetLinks::new(options, fleet, &keys, limits)?.map(Arc::new),
             Some(before) => {
-                Fellows::reload(before.fellows.as_deref(), options, fleet);
-                before.fellows.clone()
+                FleetLinks::reload(before.fleet_links.as_deref(), options, fleet);
+                before.fleet_links.clone()
             }
         };
         Ok(Self {
-            origins,
+            termination: Termination {
+                tls,
+                http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, places),
+            },
+            connections: ConnectionSettings {
+                origins,
+                dial,
+                limits,
+                hello_timeout: options.hello_timeout,
+                proxy_protocol: options.proxy_protocol,
+            },
             keys,
-            fellows,
-            http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, places),
-            dial,
-            tls,
-            limits,
-            hello_timeout: options.hello_timeout,
-            proxy_protocol: options.proxy_protocol,
+            fleet_links,
             server: ServerConfig {
                 origin_streams: streams,
                 early_data: options.early_data,
@@ -256,15 +259,16 @@ async fn find(
     stop: impl Future<Output = ()>,
 ) -> Outcome {
     let name = stream.client_hello().and_then(|hello| hello.server_name.as_deref());
-    let Some(origin) = settings.origins.find(name) else {
+    let Some(origin) = settings.connections.origins.find(name) else {
         metrics::limit_hit("unknown_name");
         stream.reset();
         return Outcome::Refused;
     };
     if origin.service.terminates() {
-        terminate::serve(stream, origin, local, settings, stop).await
+        let Settings { connections, termination, .. } = settings;
+        terminate::serve(stream, origin, local, (connections, termination), stop).await
     } else {
-        pass(stream, &origin.address, local, settings).await
+        pass(stream, &origin.address, local, &settings.connections).await
     }
 }
 
@@ -273,7 +277,7 @@ async fn pass(
     stream: ServerStream,
     origin: &HostPort,
     local: SocketAddr,
-    settings: &Settings,
+    settings: &ConnectionSettings,
 ) -> Outcome {
     match connect(origin, &stream, local, settings).await {
         Ok(origin) => daemon::bridge(stream, origin, &[], settings.limits, |_| {}).await,
@@ -288,7 +292,7 @@ async fn connect(
     origin: &HostPort,
     stream: &ServerStream,
     local: SocketAddr,
-    settings: &Settings,
+    settings: &ConnectionSettings,
 ) -> io::Result<TcpStream> {
     let mut tcp = settings.dial.connect(origin).await?;
     if settings.proxy_protocol {

@@ -31,10 +31,17 @@ use life::{Life, Over};
 use raw::Addresses;
 use requests::Requests;
 
-use super::serve::Settings;
+use super::settings::ConnectionSettings;
 use crate::base::value::{OriginServer, Service};
 use crate::edge::options::EarlyDataRequests;
 use crate::metrics::Outcome;
+
+/// Settings of connections whose TLS the edge terminates.
+pub(super) struct Termination {
+    /// Speaks TLS for origins that do not; none if there are none.
+    pub(super) tls: Option<Arc<TlsServer>>,
+    pub(super) http: HttpOrigins,
+}
 
 /// Serves a client that has come for `origin`, on the address `edge`, until it is through; `stop`
 /// ends when it is to finish early.
@@ -42,12 +49,12 @@ pub(super) async fn serve(
     stream: ServerStream,
     origin: &OriginServer,
     edge: SocketAddr,
-    settings: &Settings,
+    (settings, termination): (&ConnectionSettings, &Termination),
     stop: impl Future<Output = ()>,
 ) -> Outcome {
     let peer = stream.peer_addr();
     let (client, server_name) = (stream.proven_addr(), server_name(&stream));
-    let started = start(stream, origin, settings).await;
+    let started = start(stream, origin, termination).await;
     let Some((tls, early_data)) = started else { return Outcome::Refused };
     let handle = tls.handle();
     let pending = Pending::default();
@@ -68,7 +75,7 @@ pub(super) async fn serve(
         origin: origin.clone(),
         address,
         origins: Arc::clone(&settings.origins),
-        http: settings.http.clone(),
+        http: termination.http.clone(),
         tls: handle.clone(),
         client,
         server_name,
@@ -88,10 +95,10 @@ fn server_name(stream: &ServerStream) -> Option<String> {
 async fn start(
     stream: ServerStream,
     origin: &OriginServer,
-    settings: &Settings,
+    termination: &Termination,
 ) -> Option<(TlsStream<ServerStream>, EarlyDataRequests)> {
     // There is a server wherever an origin needs one.
-    let server = settings.tls.as_ref()?;
+    let server = termination.tls.as_ref()?;
     let peer = stream.peer_addr().ip().to_canonical();
     let first = server.first_seen(origin.service, stream.client_hello()).await;
     match server.accept(origin.service, peer, first) {

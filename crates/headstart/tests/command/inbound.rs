@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use headstart::agent::inbound::{self, Host, Inbound, Patience, Reason, Refusal, Target, Via};
+use headstart::agent::inbound::{self, Host, Inbound, Reason, Refusal, Target, Timeouts, Via};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
@@ -17,8 +17,8 @@ const HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
 const SOCKS_NO_AUTH: &[u8] = b"\x05\x01\x00";
 
 /// Long enough never to matter where time is not what is tested.
-const PATIENT: Patience =
-    Patience { first_byte: Duration::from_secs(120), request: Duration::from_secs(120) };
+const PATIENT: Timeouts =
+    Timeouts { first_byte: Duration::from_secs(120), request: Duration::from_secs(120) };
 
 /// A client and the agent's end of its connection.
 async fn pair() -> (TcpStream, TcpStream) {
@@ -402,11 +402,11 @@ async fn clients_that_go_away_are_noticed() {
 #[tokio::test]
 async fn clients_that_dawdle_are_let_go() {
     let hasty =
-        Patience { first_byte: Duration::from_millis(20), request: Duration::from_millis(20) };
+        Timeouts { first_byte: Duration::from_millis(20), request: Duration::from_millis(20) };
     let (_client, server) = pair().await;
     let refusal = inbound::accept(server, None, hasty).await.unwrap_err();
     // What was written before may be there a little later.
-    let hasty = Patience { first_byte: PATIENT.first_byte, ..hasty };
+    let hasty = Timeouts { first_byte: PATIENT.first_byte, ..hasty };
     assert!(matches!(refusal, Refusal::Silent), "{refusal:?}");
     for part in [&b"\x05\x01"[..], b"CONNECT example.com:443 HTTP/1.1\r\nHost:"] {
         let (mut client, server) = pair().await;

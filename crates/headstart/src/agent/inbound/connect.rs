@@ -17,9 +17,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
+use super::Refusal;
 use super::closing::close_after_drain;
 use super::target::{Host, Target, Via};
-use super::{Answer, Inbound, Refusal};
 
 /// Bytes of a request's head at most, the least that hyper accepts; a CONNECT is far smaller.
 const HEAD_MAX: usize = 8192;
@@ -72,7 +72,7 @@ impl fmt::Debug for Exchange {
 }
 
 /// Reads the request. hyper answers what is not HTTP by itself.
-pub(super) async fn accept(stream: TcpStream) -> Result<Inbound, Refusal> {
+pub(super) async fn accept(stream: TcpStream) -> Result<(Target, Exchange), Refusal> {
     let (seen, mut requests) = mpsc::channel(1);
     let mut connection = serve(stream, seen);
     let (request, respond) = tokio::select! {
@@ -82,7 +82,7 @@ pub(super) async fn accept(stream: TcpStream) -> Result<Inbound, Refusal> {
     };
     let exchange = Exchange { respond, connection };
     match target(&request) {
-        Ok(target) => Ok(Inbound { target, answer: Answer::connect(exchange) }),
+        Ok(target) => Ok((target, exchange)),
         Err((status, text, refusal)) => {
             exchange.refuse(status, Bytes::from_static(text.as_bytes())).await?;
             Err(refusal)

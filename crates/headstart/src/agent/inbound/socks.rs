@@ -9,9 +9,9 @@ use fast_socks5::{ReplyError, Socks5Command};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+use super::Refusal;
 use super::closing::close_after_drain;
 use super::target::{Host, Target, Via};
-use super::{Answer, Inbound, Refusal};
 
 /// Reply code of success (RFC 1928 section 6).
 pub(super) const SUCCEEDED: u8 = 0x00;
@@ -20,9 +20,9 @@ pub(super) const SUCCEEDED: u8 = 0x00;
 const SOCKS4_REJECTED: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 
 /// The largest request is 257 + 515 + 262 bytes, so the protocol itself bounds memory.
-pub(super) async fn accept(mut stream: TcpStream) -> Result<Inbound, Refusal> {
+pub(super) async fn accept(mut stream: TcpStream) -> Result<(Target, TcpStream), Refusal> {
     match request(&mut stream).await {
-        Ok(target) => Ok(Inbound { target, answer: Answer::socks5(stream) }),
+        Ok(target) => Ok((target, stream)),
         Err(unanswered) => {
             if let Some(code) = unanswered.code {
                 reply(&mut stream, code).await?;
@@ -33,11 +33,13 @@ pub(super) async fn accept(mut stream: TcpStream) -> Result<Inbound, Refusal> {
     }
 }
 
-/// Tells a SOCKS4 client no.
-pub(super) async fn refuse_version_4(mut stream: TcpStream) -> Result<Inbound, Refusal> {
-    stream.write_all(&SOCKS4_REJECTED).await?;
-    close_after_drain(stream).await?;
-    Err(Refusal::Socks4)
+/// Refuses a SOCKS4 client.
+pub(super) async fn refuse_version_4(mut stream: TcpStream) -> Refusal {
+    let told = stream.write_all(&SOCKS4_REJECTED).await;
+    match told.and(close_after_drain(stream).await) {
+        Ok(()) => Refusal::Socks4,
+        Err(error) => error.into(),
+    }
 }
 
 /// Sends the reply to a request. The address is that of the agent's side of the connection to

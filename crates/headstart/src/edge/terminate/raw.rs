@@ -11,7 +11,7 @@ use super::life::{Life, Over};
 use crate::base::value::HostPort;
 use crate::daemon;
 use crate::edge::proxy_protocol;
-use crate::edge::serve::Settings;
+use crate::edge::settings::ConnectionSettings;
 use crate::metrics::Outcome;
 
 /// A connection's two addresses, as the origin may be told them.
@@ -26,7 +26,7 @@ pub(super) async fn serve(
     tls: TlsStream<ServerStream>,
     origin: &HostPort,
     addresses: Addresses,
-    settings: &Settings,
+    settings: &ConnectionSettings,
     life: &Life,
 ) -> Over {
     let Ok(tcp) = connect(origin, addresses, settings).await else { return Over::Unreachable };
@@ -45,7 +45,7 @@ pub(super) async fn serve(
 async fn connect(
     origin: &HostPort,
     addresses: Addresses,
-    settings: &Settings,
+    settings: &ConnectionSettings,
 ) -> io::Result<TcpStream> {
     let mut tcp = settings.dial.connect(origin).await?;
     if settings.proxy_protocol {

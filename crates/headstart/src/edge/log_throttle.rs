@@ -8,7 +8,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Lets one line a second pass, and counts the others.
 #[derive(Debug)]
-pub(super) struct Sparse(Mutex<Lines>);
+pub(super) struct LogThrottle(Mutex<Lines>);
 
 #[derive(Debug)]
 struct Lines {
@@ -16,7 +16,7 @@ struct Lines {
     left_out: u64,
 }
 
-impl Sparse {
+impl LogThrottle {
     pub(super) const fn new() -> Self {
         Self(Mutex::new(Lines { last: None, left_out: 0 }))
     }
@@ -39,8 +39,8 @@ mod tests {
 
     #[test]
     fn one_line_a_second_that_counts_the_others() {
-        let (sparse, start) = (Sparse::new(), Instant::now());
-        let at = |millis| sparse.line(start + Duration::from_millis(millis));
+        let (log_throttle, start) = (LogThrottle::new(), Instant::now());
+        let at = |millis| log_throttle.line(start + Duration::from_millis(millis));
         assert_eq!([at(0), at(1), at(999), at(1000)], [Some(0), None, None, Some(2)]);
         assert_eq!([at(1500), at(2000)], [None, Some(1)]);
     }

@@ -14,15 +14,15 @@ use crate::daemon::FORWARDED;
 use crate::edge::options::EdgeOptions;
 use crate::listen;
 
-/// This edge among its fellows; the same as long as it lives, but for who the others are.
+/// This edge among its fleet_links; the same as long as it lives, but for who the others are.
 #[derive(Debug)]
-pub(super) struct Fellows {
+pub(super) struct FleetLinks {
     own: EdgeNumber,
     address: SocketAddr,
     links: Arc<Links>,
 }
 
-impl Fellows {
+impl FleetLinks {
     /// Reads the links from the options; `None` if they give this edge no number.
     ///
     /// # Errors
