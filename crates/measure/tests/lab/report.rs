@@ -289,6 +289,15 @@ fn half_a_result_is_refused() {
 }
 
 #[test]
+fn results_of_another_form_are_refused_with_a_hint() {
+    let other = refused(|dir| {
+        edit(dir, "summary.json", |text| text.replace("\"rtt_ms\"", "\"round_trip\""));
+    });
+    assert!(other.contains("missing field `rtt_ms`"), "{other}");
+    assert!(other.contains("hint: the file is damaged, or of another version"), "{other}");
+}
+
+#[test]
 fn a_folder_that_contradicts_itself_is_refused() {
     let cut = refused(|dir| {
         edit(dir, "samples.csv", |text| {

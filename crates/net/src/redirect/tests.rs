@@ -42,7 +42,7 @@ fn a_redirected_connection_reports_its_original_destination() {
         println!("skipped: needs root, HEADSTART_TEST_NET=1");
         return;
     }
-    let test = "redirect::tests::a_redirected_connection_tells_where_it_was_going";
+    let test = "redirect::tests::a_redirected_connection_reports_its_original_destination";
     let output = Command::new("unshare")
         .args(["--net", "--"])
         .arg(std::env::current_exe().unwrap())

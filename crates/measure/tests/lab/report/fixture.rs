@@ -115,7 +115,7 @@ impl Fixture {
         let column = |at: usize| completed.iter().map(|times| times[at]).collect::<Vec<f64>>();
         json!({
             "experiment": "fixture", "arm": arm, "suite": suite, "link": link.name, "variant": "",
-            "n": self.trials, "failed": self.trials as usize - completed.len(), "flagged": flagged,
+            "rtt_ms": link.rtt_ms, "n": self.trials, "failed": self.trials as usize - completed.len(), "flagged": flagged,
             "first_request_byte": percentiles(column(0), self.trials as usize),
             "first_response_byte": percentiles(column(1), self.trials as usize),
             "last_response_byte": percentiles(column(2), self.trials as usize),
