@@ -16,6 +16,7 @@ mod progress;
 mod recordings;
 mod simulated;
 mod stats;
+mod table;
 mod value;
 
 pub use command::main;

@@ -12,7 +12,7 @@ mod predict;
 mod run;
 mod servers;
 mod stage;
-pub(crate) mod table;
+pub(crate) mod text;
 mod whole;
 
 pub(super) use experiment::{BrowserExperiment, NAME, Plan, find};

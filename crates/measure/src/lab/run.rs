@@ -21,7 +21,7 @@ pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
     if let Some((experiment, text)) = browser::find(&options.experiment)? {
         let scenario = PagesInBrowser::new(options, experiment, text)?;
         let (finished, outcome) = carry_out(scenario, options.out.clone())?;
-        let table = if options.json { String::new() } else { browser::table::text(&outcome) };
+        let table = if options.json { String::new() } else { browser::text::text(&outcome) };
         return print(options, &finished, &outcome, table);
     }
     let finished = match options.experiment.as_str() {

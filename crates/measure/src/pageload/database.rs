@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use super::db;
 use super::show::text::bytes;
-use super::text::{columns, grouped, percent};
+use super::text::{grouped, percent};
 use crate::pageload::plan::options::SimulatorOptions;
+use crate::table::table;
 use headstart::base::failure::Failure;
 
 /// A file that is used.
@@ -69,7 +70,7 @@ impl Used {
     /// Describes one page, or all.
     pub(super) fn text(&self) -> String {
         let title = format!("\nWhat {} has of what was needed\n", self.title());
-        title + &columns(&self.table(), 1) + "  * taken to be as large as the page's others\n"
+        title + &table(&self.table(), &[0]) + "  * taken to be as large as the page's others\n"
     }
 
     pub(super) fn title(&self) -> String {

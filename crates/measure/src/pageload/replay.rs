@@ -53,7 +53,7 @@ pub(super) fn run(options: &ReplayOptions) -> Result<ExitCode, Failure> {
         })?;
         output::print(format!("{text}\n").as_bytes())?;
     } else {
-        output::print(text::table(&outcome).as_bytes())?;
+        output::print(text::text(&outcome).as_bytes())?;
     }
     Ok(finished.conclusion())
 }

@@ -21,9 +21,10 @@ use super::database::{Source, Used, known};
 use super::model::{self, Setting};
 use super::show::summary::{Unreadable, counted as by_reason, ms};
 use super::show::text::left_out;
-use super::text::{columns, counted, percent, shortened};
+use super::text::{counted, percent, shortened};
 use crate::pageload::plan::options::{Arm, SimulateOptions};
 use crate::recordings::{Contents, Recording, on_all_cores};
+use crate::table::table;
 use headstart::base::failure::Failure;
 use headstart::base::output;
 
@@ -343,7 +344,7 @@ fn one(page: &PageLoads) -> String {
             model::short(of.round_trips),
         ]
     }));
-    text.push_str(&columns(&rows, 1));
+    text.push_str(&table(&rows, &[0]));
     text
 }
 
@@ -359,7 +360,7 @@ fn several(pages: &[PageLoads], most: usize) -> String {
         let first = [shortened(&page.name), page.resources.to_string(), recorded].into_iter();
         first.chain(page.arms.iter().map(|means| seconds(means.figures.page_load_ms))).collect()
     }));
-    text.push_str(&columns(&rows, 1));
+    text.push_str(&table(&rows, &[0]));
     if let Some(more) = pages.len().checked_sub(most).filter(|more| *more > 0) {
         let _ = writeln!(text, "  and {} (--rows N)", counted(more as u64, "more", "more"));
     }
@@ -376,7 +377,7 @@ fn over_pages(all: &[OverPages]) -> String {
         let start = [over.techniques.clone(), seconds(of.mean), change(first, of.mean)];
         start.into_iter().chain(times).collect()
     }));
-    format!("\nOver all pages, in s\n{}", columns(&rows, 1))
+    format!("\nOver all pages, in s\n{}", table(&rows, &[0]))
 }
 
 fn seconds(ms: f64) -> String {

@@ -7,13 +7,15 @@ use headstart_pageload::sharing::{
     Arm, Grouping, Lifetime, PAPER_APPS, PAPER_WEB, PaperColumn, Report, Seen, Service,
 };
 
+use crate::table::{header, table};
+
 /// Characters of a name that are shown.
 const NAME_MAX: usize = 48;
 
 /// The whole report, with the first `top` services.
 pub(super) fn report(report: &Report, top: usize) -> String {
     let mut text = summary(report);
-    text.push_str(&table(report));
+    text.push_str(&handshakes(report));
     text.push_str(&grouping(report));
     text.push_str(&revisits(report));
     text.push_str(&services(report, top));
@@ -33,7 +35,7 @@ fn summary(report: &Report) -> String {
 }
 
 /// The paper's Table I, for what was recorded.
-fn table(report: &Report) -> String {
+fn handshakes(report: &Report) -> String {
     let arms = [&report.today, &report.client_only, &report.client_and_server];
     let row = |name: &str, cell: &dyn Fn(&Arm) -> String| -> Vec<String> {
         [name.to_owned()].into_iter().chain(arms.iter().map(|arm| cell(arm))).collect()
@@ -55,7 +57,7 @@ fn table(report: &Report) -> String {
         paper("paper, apps: full handshakes", PAPER_APPS),
         paper("paper, web: full handshakes", PAPER_WEB),
     ];
-    let mut text = columns(&rows, 1);
+    let mut text = table(&rows, &[0]);
     text.push_str("  * by the paper's cost model, measured on its phones; not measured here\n");
     text
 }
@@ -99,13 +101,13 @@ fn revisits(report: &Report) -> String {
         return "\nNo name was visited twice.\n".into();
     }
     let mut rows: Vec<Vec<String>> =
-        vec![["session lives", "client only", "client + server"].map(str::to_owned).into()];
+        vec![header(&["session lives", "client only", "client + server"])];
     rows.extend(revisits.lifetimes.iter().map(lifetime));
     let mut text = format!(
         "\nRevisits that find a session, and so could be 0-RTT, of {}\n",
         counted(revisits.connections, "revisit", "revisits")
     );
-    text.push_str(&columns(&rows, 1));
+    text.push_str(&table(&rows, &[0]));
     text
 }
 
@@ -126,7 +128,7 @@ fn services(report: &Report, top: usize) -> String {
         return String::new();
     }
     let mut text = String::from("\nServices where sharing saves most\n");
-    text.push_str(&columns(&rows, 1));
+    text.push_str(&table(&rows, &[0]));
     if let Some(more) = report.services.len().checked_sub(top).filter(|more| *more > 0) {
         let _ = writeln!(text, "  and {} (--top N)", counted(more as u64, "more", "more"));
     }
@@ -215,28 +217,6 @@ fn facts(seen: &Seen) -> [(u64, &'static str); 22] {
         (seen.unknown_link_packets, "packets of an unknown link type, not read"),
         (seen.other_packets, "other packets"),
     ]
-}
-
-/// Rows under each other; the first `left` columns begin at the left, the others end at the right.
-pub(super) fn columns(rows: &[Vec<String>], left: usize) -> String {
-    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = match at < left {
-                true => write!(line, "  {cell:<width$}"),
-                false => write!(line, "  {cell:>width$}"),
-            };
-        }
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
 }
 
 pub(super) fn counted(count: u64, one: &str, many: &str) -> String {

@@ -14,11 +14,12 @@ use headstart_pageload::sim::published::{self, Agreement};
 use serde::Serialize;
 
 use self::replays::Replays;
-use super::text::{columns, counted};
+use super::text::counted;
 use crate::pageload::plan::options::ValidateOptions;
 use crate::progress::Progress;
 use crate::recordings;
 use crate::recordings::unreadable;
+use crate::table::table;
 use headstart::base::failure::{Failure, NEGATIVE};
 use headstart::base::output;
 
@@ -196,7 +197,7 @@ impl Validation {
             "Profile blast against the simulator published with BLAST, {}: mean absolute errors of the page\n\
              load time (until 95 % is there) and of the mean time of a resource\n\n{}\n{verdict}\n",
             counted(most as u64, "load", "loads"),
-            columns(&rows, 1)
+            table(&rows, &[0])
         )
     }
 }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::model::Run;
 use crate::chart::figure;
 use crate::lab::browser::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
-use crate::lab::browser::table::{percent, signed, verdict};
+use crate::lab::browser::text::{percent, signed, verdict};
 use crate::stats::Estimate;
 
 /// Sizes in CSS pixels.

@@ -8,9 +8,10 @@ use super::paper::{Comparison, Line};
 use super::privacy;
 use super::table::{counterpart, demand, openings, printed};
 use crate::chart::figure;
-use crate::lab::browser::table;
+use crate::lab::browser;
 use crate::lab::experiment::Moment;
 use crate::stats::FEW;
+use crate::table::{header, table};
 
 /// Reasons for failures that are listed; the HTML has them all.
 const FAILURES_SHOWN: usize = 10;
@@ -36,7 +37,7 @@ fn run(run: &Run) -> String {
     }
     text.push_str(&privacy::text(run));
     if let Some(outcome) = &run.browser {
-        let _ = writeln!(text, "\n{}", table::text(outcome).trim_end());
+        let _ = writeln!(text, "\n{}", browser::text::text(outcome).trim_end());
     }
     verdicts(&mut text, run);
     failures(&mut text, run);
@@ -52,13 +53,13 @@ fn run(run: &Run) -> String {
 fn side_by_side(text: &mut String, group: &Group) {
     let rtt = group.rtt_ms.map(|rtt| format!(", round trip {} ms", figure::ms(rtt)));
     let _ = writeln!(text, "\n{}{}", group.name(), rtt.unwrap_or_default());
-    let header = ["arm", "n", "failed", "RTTs", "request, ms p50 [95 %]", "p90", "p99"];
+    let names = ["arm", "n", "failed", "RTTs", "request, ms p50 [95 %]", "p90", "p99"];
     let compared = format!("to {} [95 %]", group.baseline());
-    let header = [&header[..], &["response p50", "all p50", &compared, "opened by"]].concat();
-    let mut rows = vec![header.into_iter().map(str::to_owned).collect()];
+    let names = [&names[..], &["response p50", "all p50", &compared, "opened by"]].concat();
+    let mut rows = vec![header(&names)];
     rows.extend(group.cells.iter().map(cells));
     // Names at the left, figures at the right, the list of openings as it is.
-    columns(text, &rows, &[0, 9, 10]);
+    text.push_str(&table(&rows, &[0, 9, 10]));
 }
 
 fn cells(cell: &Cell) -> Vec<String> {
@@ -82,13 +83,13 @@ fn cells(cell: &Cell) -> Vec<String> {
 
 fn beside(text: &mut String, comparison: &Comparison) {
     let _ = writeln!(text, "\nBeside {} ({})", comparison.paper.title, comparison.paper.source);
-    let header = match comparison.is_of_shares() {
+    let names = match comparison.is_of_shares() {
         true => ["where", "with", "arm", "paper", "ours", "ours / paper [95 %]", "link"],
         false => ["where", "with", "arm", "paper, ms", "ours, ms", "ours / paper [95 %]", "link"],
     };
-    let mut rows: Vec<Vec<String>> = vec![header.map(str::to_owned).into()];
+    let mut rows = vec![header(&names)];
     rows.extend(comparison.lines.iter().map(line));
-    columns(text, &rows, &[0, 1, 2, 5, 6]);
+    text.push_str(&table(&rows, &[0, 1, 2, 5, 6]));
     if comparison.lines.iter().any(|line| line.theirs.handshakes_per_s.is_some()) {
         text.push_str(
             "  The paper's handshakes a second count something else than our exchanges a second.\n",
@@ -144,25 +145,5 @@ fn failures(text: &mut String, run: &Run) {
     }
     if let Some(more) = run.failures.len().checked_sub(FAILURES_SHOWN).filter(|more| *more > 0) {
         let _ = writeln!(text, "  and {more} more kinds, see the HTML");
-    }
-}
-
-/// Rows under each other; the columns of `left` begin at the left.
-fn columns(text: &mut String, rows: &[Vec<String>], left: &[usize]) {
-    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    for row in rows {
-        let mut line = String::new();
-        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = match left.contains(&at) {
-                true => write!(line, "  {cell:<width$}"),
-                false => write!(line, "  {cell:>width$}"),
-            };
-        }
-        let _ = writeln!(text, "{}", line.trim_end());
     }
 }

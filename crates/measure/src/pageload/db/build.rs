@@ -15,11 +15,12 @@ use headstart_proto::UnixSeconds;
 use serde_json::{Value, json};
 
 use super::super::files::Files;
-use super::super::text::{columns, counted, grouped, percent};
+use super::super::text::{counted, grouped, percent};
 use super::{file, keys};
 use crate::pageload::db::options::{DbBuildOptions, DbName};
 use crate::recordings::unreadable;
 use crate::recordings::{Contents, Recording, logged, open_unpacked, read_all};
+use crate::table::table;
 use headstart::base::clock::wall_clock;
 use headstart::base::failure::{Failure, USAGE};
 use headstart::base::output;
@@ -210,17 +211,17 @@ impl Made<'_> {
             grouped(self.bytes as u64),
         );
         let row = |name: &str, count: String| vec![name.to_owned(), count];
-        text += &columns(
+        text += &table(
             &[
                 row("redirects", sum(|page| page.redirects.len())),
                 row("servers", sum(|page| page.servers.len())),
                 row("HTTP/2 hosts", grouped(database.http2().len() as u64)),
                 row("URLs to prefetch", sum(|page| page.prefetch.len())),
             ],
-            1,
+            &[0],
         );
         text += &self.left_out();
-        text + &table(self.figures)
+        text + &by_database(self.figures)
     }
 
     fn left_out(&self) -> String {
@@ -229,7 +230,7 @@ impl Made<'_> {
         let refused =
             self.all.refused.iter().map(|(why, count)| row(format!("recordings: {why}"), *count));
         let rows: Vec<Vec<String>> = left_out.chain(refused).collect();
-        if rows.is_empty() { String::new() } else { format!("\nLeft out\n{}", columns(&rows, 1)) }
+        if rows.is_empty() { String::new() } else { format!("\nLeft out\n{}", table(&rows, &[0])) }
     }
 
     fn json(&self) -> Value {
@@ -256,7 +257,7 @@ impl Made<'_> {
     }
 }
 
-fn table(figures: &[(&'static str, Figures)]) -> String {
+fn by_database(figures: &[(&'static str, Figures)]) -> String {
     if figures.is_empty() {
         return String::new();
     }
@@ -279,7 +280,7 @@ fn table(figures: &[(&'static str, Figures)]) -> String {
     }
     format!(
         "\nHits / false positives, by age of the recordings: of what was needed, what was there; of what was there, what was not needed\n{}",
-        columns(&rows, 1)
+        table(&rows, &[0])
     )
 }
 

@@ -10,9 +10,10 @@ use headstart_pageload::db::{
 use headstart_proto::UnixSeconds;
 use serde_json::{Value, json};
 
-use super::super::text::{columns, counted, grouped};
+use super::super::text::{counted, grouped};
 use super::{file, keys};
 use crate::pageload::db::options::{DbCheckOptions, DbShowOptions};
+use crate::table::table;
 use headstart::base::failure::{Failure, NEGATIVE};
 use headstart::base::output;
 
@@ -97,7 +98,7 @@ fn summary(header: &Header, database: &Database) -> String {
         names.join(", "),
         grouped(header.compressed_bytes as u64),
         grouped(header.body_bytes as u64),
-        columns(&rows, 1),
+        table(&rows, &[0]),
     )
 }
 

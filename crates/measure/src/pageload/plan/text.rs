@@ -13,7 +13,8 @@ use crate::pageload::database::Used;
 use crate::pageload::model::short;
 use crate::pageload::show::summary::ms;
 use crate::pageload::show::text::{bytes, left_out};
-use crate::pageload::text::{columns, counted, percent, shortened};
+use crate::pageload::text::{counted, percent, shortened};
+use crate::table::{header, table};
 
 /// All answers; of one page, or over several; with at most `rows` lines of a list.
 pub(super) fn report(answers: &Answers, rows: usize) -> String {
@@ -73,7 +74,7 @@ fn savings(title: &str, all: &[Saving]) -> String {
             format!("{:.1}", of.expected.resource_ms),
         ]
     }));
-    section(title, &rows, 1)
+    section(title, &rows, &[0])
 }
 
 fn sweep(title: &str, unit: &str, sweep: &Sweep) -> String {
@@ -86,7 +87,7 @@ fn sweep(title: &str, unit: &str, sweep: &Sweep) -> String {
         let times = point.page_load_ms.iter().map(|&ms| seconds(ms));
         [short(point.at)].into_iter().chain(times).collect()
     }));
-    section(title, &rows, 0)
+    section(title, &rows, &[])
 }
 
 fn waits(plan: &PagePlan) -> String {
@@ -101,13 +102,13 @@ fn waits(plan: &PagePlan) -> String {
             rows.push(cells.chain([seconds(ms(path.total()))]).collect());
         }
     }
-    let mut text = section("What dominates: shares of the critical path", &rows, 1);
+    let mut text = section("What dominates: shares of the critical path", &rows, &[0]);
     text.push_str("  * its queue is until a request is sent, with the opening of the connection\n");
     let mut rows = vec![header(&["without", "95 %, s", "change"])];
     rows.extend(plan.without.iter().map(|of: &Without| {
         vec![cost(of.cost).to_owned(), seconds(of.page_load_ms), change(of.saved)]
     }));
-    text + &section("If this took no time", &rows, 1)
+    text + &section("If this took no time", &rows, &[0])
 }
 
 fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
@@ -126,7 +127,7 @@ fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
         let first = [shortened(&host.host), host.resources.to_string()];
         first.into_iter().chain(saved).collect()
     }));
-    let mut text = section("Which hosts to give an edge first", &rows, 1);
+    let mut text = section("Which hosts to give an edge first", &rows, &[0]);
     if let Some(more) =
         hosts.count.checked_sub(hosts.alone.len().min(most)).filter(|more| *more > 0)
     {
@@ -141,7 +142,7 @@ fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
     rows.extend(hosts.in_order.iter().map(|next| row(&shortened(&next.host), next.page_load_ms)));
     rows.push(row(&format!("all {}", hosts.count), hosts.all_ms));
     text.push('\n');
-    text + &columns(&rows, 1)
+    text + &table(&rows, &[0])
 }
 
 fn overall(all: &Overall) -> String {
@@ -176,7 +177,7 @@ fn gains(title: &str, all: &[Gain]) -> String {
             percent(of.pages_slower),
         ]
     }));
-    section(&format!("{title}, and the share of pages that gain so much"), &rows, 1)
+    section(&format!("{title}, and the share of pages that gain so much"), &rows, &[0])
 }
 
 fn sizes(all: &[SizeClass]) -> String {
@@ -194,7 +195,7 @@ fn sizes(all: &[SizeClass]) -> String {
             percent(class.pages_50),
         ]
     }));
-    section("All techniques, by size of the page", &rows, 1)
+    section("All techniques, by size of the page", &rows, &[0])
 }
 
 fn correlations(all: &Overall) -> String {
@@ -210,7 +211,7 @@ fn correlations(all: &Overall) -> String {
         row("simulated", &of.simulated),
         row("recorded", &of.recorded),
     ];
-    let mut text = section("Correlation of page load times with (of ranks)", &rows, 1);
+    let mut text = section("Correlation of page load times with (of ranks)", &rows, &[0]);
     if let Some(both) = of.simulated_on_recorded {
         let _ = writeln!(text, "  simulated with recorded: {}", cell(Some(both)));
     }
@@ -231,7 +232,7 @@ fn several(pages: &[Answer], most: usize) -> String {
             change(page.plan.saved()),
         ]
     }));
-    let mut text = section("Pages that gain most", &rows, 1);
+    let mut text = section("Pages that gain most", &rows, &[0]);
     if let Some(more) = pages.len().checked_sub(most).filter(|more| *more > 0) {
         let _ = writeln!(text, "  and {} (--rows N)", counted(more as u64, "more", "more"));
     }
@@ -249,15 +250,11 @@ fn hosts_of_all(all: &[HostTotal], most: usize) -> String {
         let first = [shortened(&host.host), host.pages.to_string()];
         first.into_iter().chain(saved).collect()
     }));
-    section("Which hosts to give an edge first: sums over all pages", &rows, 1)
+    section("Which hosts to give an edge first: sums over all pages", &rows, &[0])
 }
 
-fn section(title: &str, rows: &[Vec<String>], left: usize) -> String {
-    format!("\n{title}\n{}", columns(rows, left))
-}
-
-fn header(names: &[&str]) -> Vec<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
+fn section(title: &str, rows: &[Vec<String>], left: &[usize]) -> String {
+    format!("\n{title}\n{}", table(rows, left))
 }
 
 fn seconds(ms: f64) -> String {

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use super::outcome::{OfArm, OfLink, OfPage, Outcome};
 use crate::stats::Summary;
+use crate::table::{header, table};
 
 /// A table for each page and link.
-pub(super) fn table(outcome: &Outcome) -> String {
+pub(super) fn text(outcome: &Outcome) -> String {
     let mut text = String::new();
     for page in &outcome.pages {
         of_page(&mut text, page, outcome);
@@ -47,52 +48,51 @@ fn of_page(text: &mut String, page: &OfPage, outcome: &Outcome) {
 
 fn of_link(text: &mut String, link: &OfLink) {
     let _ = writeln!(text, "\n{}, round trip {:.1} ms", link.link, link.rtt_ms);
-    let _ = writeln!(
-        text,
-        "{:<14} {:>5} {:>26} {:>8} {:>10} {:>10} {:>6} {:>6} {:>8} {:>6}",
-        "arm",
-        "loads",
-        "page load, ms",
-        "change",
-        "simulated",
-        "95 %, ms",
-        "conns",
-        "TLS",
-        "resumed",
-        "sooner"
-    );
+    let mut rows = vec![header(&HEADER)];
+    rows.extend(link.arms.iter().map(of_arm));
+    text.push_str(&table(&rows, &[0]));
     for arm in &link.arms {
-        of_arm(text, arm);
+        if arm.failed > 0 {
+            let _ = writeln!(text, "{}: {} of {} loads failed", arm.arm, arm.failed, arm.loads);
+        }
+        if let Some(error) = &arm.error {
+            let _ = writeln!(text, "{}: {error}", arm.arm);
+        }
     }
 }
 
-fn of_arm(text: &mut String, arm: &OfArm) {
-    let count = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
-    let change = arm.to_first.map_or("-".to_owned(), |ratio| {
-        let percent = (ratio.value - 1.0) * 100.0;
-        format!("{percent:+.1} %")
-    });
+const HEADER: [&str; 10] = [
+    "arm",
+    "loads",
+    "page load, ms",
+    "change",
+    "simulated",
+    "95 %, ms",
+    "conns",
+    "TLS",
+    "resumed",
+    "sooner",
+];
+
+fn of_arm(arm: &OfArm) -> Vec<String> {
+    let change = arm.to_first.map(|ratio| format!("{:+.1} %", (ratio.value - 1.0) * 100.0));
     let middle = arm.page_load_ms.and_then(|summary| summary.p50);
-    let _ = writeln!(
-        text,
-        "{:<14} {:>5} {:>26} {:>8} {:>10} {:>10} {:>6} {:>6} {:>8} {:>6}",
-        arm.arm,
-        arm.loads,
+    vec![
+        arm.arm.to_owned(),
+        arm.loads.to_string(),
         arm.full_load_ms.map_or("-".to_owned(), time),
-        change,
-        arm.simulated_ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")),
-        middle.map_or("-".to_owned(), |ms| format!("{ms:.1}")),
-        count(arm.connections),
-        count(arm.handshakes),
-        count(arm.resumptions),
-        count(arm.fast),
-    );
-    if arm.failed > 0 {
-        let _ = writeln!(text, "{:<14} {} of {} loads failed", "", arm.failed, arm.loads);
-    }
-    if let Some(error) = &arm.error {
-        let _ = writeln!(text, "{:<14} {error}", "");
-    }
+        change.unwrap_or_else(|| "-".to_owned()),
+        with_digits(arm.simulated_ms, 1),
+        with_digits(middle, 1),
+        with_digits(arm.connections, 0),
+        with_digits(arm.handshakes, 0),
+        with_digits(arm.resumptions, 0),
+        with_digits(arm.fast, 0),
+    ]
+}
+
+fn with_digits(value: Option<f64>, digits: usize) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
 fn time(summary: Summary) -> String {

@@ -8,7 +8,8 @@ use headstart_pageload::tree::Breakdown;
 
 use super::summary::{All, Distribution, PageSummary, ResourceSummary, Times, ms, reason};
 use crate::chart::figure;
-use crate::pageload::text::{columns, counted, grouped, percent, shortened};
+use crate::pageload::text::{counted, grouped, percent, shortened};
+use crate::table::table;
 
 /// Characters of a waterfall, and of the names beside it.
 const WATERFALL: usize = 40;
@@ -103,7 +104,7 @@ fn categories(page: &PageSummary) -> String {
         row("sum of all resources, ms", &all, &figure::ms),
     ];
     let mut text = String::from("\nWhere the time until 95 % went\n");
-    text.push_str(&columns(&rows, 1));
+    text.push_str(&table(&rows, &[0]));
     if page.head_of_line_ms > 0.0 {
         let behind = figure::ms(page.head_of_line_ms);
         let _ = writeln!(
@@ -129,7 +130,7 @@ fn tree(page: &PageSummary, rows: usize) -> String {
     let mut lines: Vec<Vec<String>> =
         vec![["", "", "minRTT", "bytes", "ms"].map(str::to_owned).into()];
     lines.extend(resources.iter().take(rows).map(|one| line(one, end)));
-    text.push_str(&columns(&lines, 2));
+    text.push_str(&table(&lines, &[0, 1]));
     let more = page.shape.resources.saturating_sub(rows);
     if more > 0 {
         let _ = writeln!(text, "  and {} (--rows N)", counted(more as u64, "more", "more"));
@@ -206,7 +207,7 @@ fn distributions(title: &str, all: &[Distribution]) -> String {
         let mean = if one.unit == "ms" { figure::ms(of.mean) } else { format!("{:.1}", of.mean) };
         rows.push([name].into_iter().chain(cells).chain([mean]).collect());
     }
-    format!("\n{title}\n{}", columns(&rows, 1))
+    format!("\n{title}\n{}", table(&rows, &[0]))
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts and bytes
@@ -230,7 +231,7 @@ fn servers(page: &PageSummary, rows: usize) -> String {
             server.round_trip_ms.map_or_else(String::new, figure::ms),
         ]);
     }
-    let mut text = format!("\nServers\n{}", columns(&lines, 2));
+    let mut text = format!("\nServers\n{}", table(&lines, &[0, 1]));
     if let Some(more) = servers.len().checked_sub(rows).filter(|more| *more > 0) {
         let _ = writeln!(text, "  and {} (--rows N)", counted(more as u64, "more", "more"));
     }
@@ -343,7 +344,7 @@ fn several(pages: &[PageSummary], rows: usize) -> String {
     let mut text = format!(
         "{}, with shares of the time until 95 % was loaded\n{}",
         counted(pages.len() as u64, "page", "pages"),
-        columns(&lines, 1)
+        table(&lines, &[0])
     );
     if let Some(more) = pages.len().checked_sub(rows).filter(|more| *more > 0) {
         let _ = writeln!(text, "  and {} (--rows N)", counted(more as u64, "more", "more"));

@@ -11,8 +11,9 @@ use serde::Serialize;
 use crate::lab::experiment::{Experiment, LinkSpec, Variant};
 use crate::lab::page;
 use crate::lab::summary::CellSummary;
-use crate::pageload::text::{columns, counted};
+use crate::pageload::text::counted;
 use crate::simulated::{Simulated, Way, network};
+use crate::table::table;
 use headstart::base::failure::Failure;
 
 /// Bar for held-out pages.
@@ -139,7 +140,7 @@ impl Replays {
             "Profile tcp against loads over real sockets: rank correlation (Spearman), mean absolute error and mean\n\
              error of the median load time, and mean absolute error of what an arm saves of the first arm's time\n\n{}\n\
              Held out: rank correlation at least {}, error at most {:.0} %: {verdict}.\n{left_out}",
-            columns(&rows, 1),
+            table(&rows, &[0]),
             self.rank_min,
             self.error_max * 100.0
         )

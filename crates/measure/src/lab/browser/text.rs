@@ -1,10 +1,12 @@
 //! The outcome as a table for the terminal.
 
 use std::fmt::Write as _;
+use std::iter;
 
 use super::arm::Arm;
 use super::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
 use crate::stats::Estimate;
+use crate::table::{header, table};
 
 /// Aim for the prediction error of the mean.
 pub(crate) const AIM: f64 = 0.15;
@@ -12,22 +14,21 @@ pub(crate) const AIM: f64 = 0.15;
 /// All of it.
 pub(crate) fn text(outcome: &Outcome) -> String {
     let mut text = format!("{}\n", outcome.browser);
-    let mut under = None;
-    for cell in &outcome.cells {
-        let place = (&cell.link, &cell.variant);
-        if under != Some(place) {
-            under = Some(place);
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "\n{}, {}", cell.link, cell.variant);
-            text.push_str(&row(HEADER));
-        }
-        text.push_str(&row(&columns(cell).each_ref().map(String::as_str)));
+    let groups = outcome
+        .cells
+        .chunk_by(|one, other| (&one.link, &one.variant) == (&other.link, &other.variant));
+    for group in groups {
+        // Writing to a string cannot fail.
+        let _ = group.first().map(|cell| writeln!(text, "\n{}, {}", cell.link, cell.variant));
+        let cells = group.iter().map(columns);
+        text.push_str(&table(
+            &iter::once(header(&HEADER)).chain(cells).collect::<Vec<_>>(),
+            &[0, 7],
+        ));
     }
     text.push_str("\nOver all sites\n");
-    text.push_str(&mean_row(MEAN_HEADER));
-    for mean in &outcome.means {
-        text.push_str(&mean_row(&mean_columns(mean).each_ref().map(String::as_str)));
-    }
+    let means = outcome.means.iter().map(mean_columns);
+    text.push_str(&table(&iter::once(header(&MEAN_HEADER)).chain(means).collect::<Vec<_>>(), &[0]));
     let _ = writeln!(text, "\n{}", verdict(&outcome.means));
     for said in &outcome.databases {
         let _ = writeln!(
@@ -70,18 +71,10 @@ fn name(mean: &MeanOutcome) -> String {
     format!("{}, {}{again}{classical}", mean.link, mean.arm)
 }
 
-const HEADER: &[&str; 8] =
-    &["", "page load, s", "saved", "plan: s", "plan: saved", "largest paint, s", "saved", "loads"];
+const HEADER: [&str; 8] =
+    ["", "page load, s", "saved", "plan: s", "plan: saved", "largest paint, s", "saved", "loads"];
 
-fn row(columns: &[&str; 8]) -> String {
-    let [arm, load, saved, plan, plan_saved, paint, paint_saved, loads] = columns;
-    let line = format!(
-        "  {arm:<12} {load:>20}  {saved:>24}  {plan:>8}  {plan_saved:>14}  {paint:>20}  {paint_saved:>24}  {loads}"
-    );
-    format!("{}\n", line.trim_end())
-}
-
-fn columns(cell: &CellOutcome) -> [String; 8] {
+fn columns(cell: &CellOutcome) -> Vec<String> {
     let counted = |count: usize, what: &str| match count {
         0 => String::new(),
         _ => format!(", {count} {what}"),
@@ -90,7 +83,7 @@ fn columns(cell: &CellOutcome) -> [String; 8] {
     let idle = counted(cell.idle, "idle");
     let at_start =
         cell.at_start_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
-    [
+    vec![
         cell.arm.clone(),
         seconds(cell.page_load_ms),
         saved(cell.page_load_saved.as_ref()),
@@ -102,22 +95,14 @@ fn columns(cell: &CellOutcome) -> [String; 8] {
     ]
 }
 
-const MEAN_HEADER: &[&str; 7] =
-    &["", "page load, s", "plan: s", "error", "saved", "plan: saved", "BLAST over Tor"];
+const MEAN_HEADER: [&str; 7] =
+    ["", "page load, s", "plan: s", "error", "saved", "plan: saved", "BLAST over Tor"];
 
-fn mean_row(columns: &[&str; 7]) -> String {
-    let [name, load, plan, error, saved, plan_saved, published] = columns;
-    let line = format!(
-        "  {name:<28} {load:>12}  {plan:>8}  {error:>8}  {saved:>8}  {plan_saved:>16}  {published:>14}"
-    );
-    format!("{}\n", line.trim_end())
-}
-
-fn mean_columns(mean: &MeanOutcome) -> [String; 7] {
+fn mean_columns(mean: &MeanOutcome) -> Vec<String> {
     let share = |share: Option<f64>| share.map_or("–".into(), percent);
     let at_start =
         mean.at_start_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
-    [
+    vec![
         name(mean),
         format!("{:.2}", mean.page_load_ms / 1e3),
         mean.predicted_ms.map_or("–".into(), |ms| format!("{:.2}", ms / 1e3)),

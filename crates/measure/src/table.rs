@@ -1,0 +1,46 @@
+//! Tables of text, for the terminal.
+
+use std::fmt::Write as _;
+
+/// Lays rows out in columns as wide as their contents, with two spaces before each. Columns in
+/// `left`, counted from 0, are aligned left, the others right.
+pub(crate) fn table(rows: &[Vec<String>], left: &[usize]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let mut widths = vec![0; count];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Writing to a string cannot fail.
+            let _ = match left.contains(&at) {
+                true => write!(line, "  {cell:<width$}"),
+                false => write!(line, "  {cell:>width$}"),
+            };
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+/// Returns a row of fixed texts.
+pub(crate) fn header(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_contents() {
+        let rows = [header(&["arm", "ms"]), header(&["tls13", "7"]), header(&["é"])];
+        assert_eq!(table(&rows, &[0]), "  arm    ms\n  tls13   7\n  é\n");
+        assert_eq!(table(&rows, &[]), "    arm  ms\n  tls13   7\n      é\n");
+        assert_eq!(table(&[], &[]), "");
+    }
+}
