@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::namespace::Namespace;
 
-/// One node of a [`Lab`].
+/// One node of a [`Lab`](crate::Lab).
 #[derive(Debug)]
 pub struct Node {
     pub(crate) name: String,

@@ -1,7 +1,7 @@
 //! The page loads recorded for the CS244 reproduction of TCP Fast Open (Kattouw and Meyers 2013).
 //!
 //! Requests are in groups. One is ready when all requests of a group before have their first
-//! [`HEAD`] response bytes, or all of another group are complete; requests of one connection take
+//! 4,000 response bytes, or all of another group are complete; requests of one connection take
 //! turns.
 
 use std::collections::{BTreeMap, BTreeSet};
