@@ -2,6 +2,7 @@
 
 mod bar;
 pub(super) mod text;
+mod work;
 
 use std::fmt;
 use std::path::Path;
@@ -11,12 +12,10 @@ use headstart_openers::{Arm, OpeningPolicy, Suite};
 use headstart_proto::limits::{COOKIE_LIFE, COOKIE_LIFE_MAX};
 use serde::Deserialize;
 
-use super::privacy::Boundary;
-use super::workload::{HOSTS_MAX, SHARES_MAX, Shares};
-use crate::value::Connections;
 use headstart::base::failure::Failure;
 
 pub(crate) use bar::{ANY, Bar, Exception, Moment};
+pub(crate) use work::{PageWork, Work};
 
 /// Largest file read: the experiments here have a few kB.
 const FILE_MAX: u64 = 1 << 20;
@@ -154,6 +153,9 @@ pub(crate) struct Variant {
     pub(crate) suites: Option<Vec<Suite>>,
     /// Only these links.
     pub(crate) links: Option<Vec<String>>,
+    /// Work of a cell in its turn.
+    #[serde(default)]
+    pub(crate) work: Work,
     /// Slots of a TurboTLS client.
     pub(crate) slots: Option<u8>,
     /// Milliseconds that a TurboTLS client waits for the first datagram, instead of what it learns.
@@ -163,10 +165,6 @@ pub(crate) struct Variant {
     pub(crate) policy: Option<OpeningPolicy>,
     /// Bytes of the server's flight, about; the certificate is padded.
     pub(crate) flight: Option<u32>,
-    /// Connections at a time, as many as get done.
-    pub(crate) in_flight: Option<u32>,
-    /// Connections a second, begun at random moments whether earlier ones are done or not.
-    pub(crate) rate: Option<f64>,
     /// Threads of a server.
     pub(crate) threads: Option<u16>,
     /// Threads for datagrams of TurboTLS servers.
@@ -178,38 +176,9 @@ pub(crate) struct Variant {
     pub(crate) servers: Option<u8>,
     /// Rule by which the servers share the connections to one address.
     pub(crate) balance: Option<Balance>,
-    /// Connections in a row after everything was forgotten; the first counts apart from the later
-    /// ones.
-    pub(crate) first_and_later: Option<u32>,
-    /// Hosts with one address, with two and so on, of which each has its turn; [`Variant::visits`]
-    /// to each count apart.
-    pub(crate) hosts: Option<Vec<u32>>,
-    visits: Option<u32>,
-    /// Boundary between visits of a client; captures decide whether they can be linked.
-    pub(crate) privacy: Option<Boundary>,
-    /// A recorded page that is loaded in each trial: a file, here or in the folder that
-    /// HEADSTART_DATA names.
-    pub(crate) page: Option<String>,
-    /// Number of the page in that file, from 1.
-    pub(crate) page_number: Option<u16>,
-    /// Connections to each server of the page.
-    #[serde(default, deserialize_with = "text::some")]
-    pub(crate) connections: Option<Connections>,
-    /// Addresses of each host of the page.
-    pub(crate) addresses: Option<u8>,
-    /// True if everything is forgotten before each load of the page.
-    #[serde(default)]
-    pub(crate) fresh: bool,
     /// Life of the server's cookies.
     #[serde(default, deserialize_with = "text::some_time")]
     pub(crate) cookie_life: Option<Duration>,
-    /// Programs of others with their shares of the connections, of which each is one of them
-    /// started anew.
-    pub(crate) programs: Option<Shares>,
-    /// Virtual hosts with their shares of the connections of those programs that have no host of
-    /// their own.
-    #[serde(default)]
-    pub(crate) host_shares: Vec<u32>,
     /// Clients, each on a node of its own behind such a link.
     pub(crate) clients: Option<u8>,
     /// Bytes of a response, if not those of the experiment.
@@ -265,7 +234,10 @@ impl Experiment {
     /// The experiment of this text; `source` is what messages call it.
     pub(crate) fn parse(source: &str, text: &str) -> Result<Self, Failure> {
         let experiment: Self = toml::from_str(text).map_err(|error| {
-            Failure::usage(format!("{source}: {}", error.to_string().trim_end())).hint(FORMAT)
+            let error = error.to_string();
+            let is_old = MOVED.iter().any(|key| error.contains(&format!("unknown field `{key}`")));
+            let hint = if is_old { WORK_FORMAT } else { FORMAT };
+            Failure::usage(format!("{source}: {}", error.trim_end())).hint(hint)
         })?;
         experiment.check().map_err(|wrong| {
             Failure::usage(format!("{source}: {}: {}", wrong.key, wrong.what)).hint(wrong.hint)
@@ -360,14 +332,6 @@ impl LinkSpec {
 
 impl Variant {
     fn check(&self, experiment: &Experiment) -> Result<(), Wrong> {
-        if self.in_flight.is_some() && self.rate.is_some() {
-            return wrong("variant.rate", "given beside in_flight", "a load has one of the two");
-        }
-        if self.first_and_later.is_some() && (self.rate.or(self.in_flight.map(f64::from))).is_some()
-        {
-            let hint = "a load has no first connection";
-            return wrong("variant.first_and_later", "given beside a load", hint);
-        }
         if self.balance.is_some() && self.servers.unwrap_or(1) < 2 {
             return wrong("variant.balance", "there is one server", "give servers = 2 or more");
         }
@@ -375,17 +339,8 @@ impl Variant {
             let hint = "give balance = \"five-tuple\" or \"source\"";
             return wrong("variant.servers", "nothing chooses one of them", hint);
         }
-        self.check_modes()?;
         let arms = self.arms.as_ref().unwrap_or(&experiment.arms);
-        if self.hosts.is_some() && !arms.iter().all(|arm| arm.has_several_addresses()) {
-            let hint = "list tls13, tfo, fop and their kin in the variant's `arms`";
-            return wrong("variant.hosts", "an arm is at one address only", hint);
-        }
-        if let Some(boundary) = self.privacy {
-            self.check_case(boundary, arms, experiment)?;
-        }
-        self.check_page(arms)?;
-        self.check_programs(arms)?;
+        self.work.check(self, arms, experiment)?;
         if self.slots.is_some() || self.grace.is_some() {
             // An agent goes by what a name advertises and by what it learns.
             if let Some(arm) = arms.iter().find(|arm| arm.has_agent()) {
@@ -394,16 +349,14 @@ impl Variant {
                 return wrong("variant.slots, grace", what, hint);
             }
         }
-        within("variant.first_and_later", self.first_and_later.unwrap_or(2), 2..=1000)?;
-        within("variant.visits", self.visits(), 2..=10)?;
-        within("variant.in_flight", self.in_flight.unwrap_or(1), 1..=10_000)?;
-        within("variant.rate", self.rate.unwrap_or(1.0), 0.1..=100_000.0)?;
         within("variant.slots", self.slots.unwrap_or(1), 1..=16)?;
         within("variant.flight", self.flight.unwrap_or(1), 1..=200_000)?;
         within("variant.servers", self.servers.unwrap_or(1), 1..=NODES_MAX)?;
         within("variant.clients", self.clients.unwrap_or(1), 1..=NODES_MAX)?;
         within("variant.threads", self.threads.unwrap_or(1), 1..=256)?;
         within("variant.udp_workers", self.udp_workers.unwrap_or(1), 1..=256)?;
+        let life = self.cookie_life.unwrap_or(COOKIE_LIFE);
+        within("variant.cookie_life", life, COOKIE_LIFE_MIN..=COOKIE_LIFE_MAX)?;
         within("variant.response", self.response.unwrap_or(0), 0..=RESPONSE_MAX)?;
         let mut links = self.links.iter().flatten();
         match links.find(|name| !experiment.link.iter().any(|link| link.name == **name)) {
@@ -411,165 +364,21 @@ impl Variant {
             None => Ok(()),
         }
     }
-
-    /// A cell does one thing in its turn.
-    fn check_modes(&self) -> Result<(), Wrong> {
-        let modes = [
-            self.in_flight.is_some_and(|in_flight| in_flight > 1) || self.rate.is_some(),
-            self.first_and_later.is_some(),
-            self.hosts.is_some(),
-            self.privacy.is_some(),
-            self.page.is_some(),
-            self.programs.is_some(),
-        ];
-        if modes.into_iter().filter(|given| *given).count() > 1 {
-            let hint =
-                "give one of in_flight, rate, first_and_later, hosts, privacy, page and programs";
-            return wrong("variant", "asks for two things at a time", hint);
-        }
-        let hosts = self.hosts.as_deref().unwrap_or(&[1]);
-        within("variant.hosts", hosts.len(), 1..=ADDRESSES_MAX)?;
-        if hosts.iter().all(|count| *count == 0) || hosts.iter().any(|count| *count > TRIALS_MAX) {
-            let hint = "how many have one address, how many two, and so on: [19, 62, 14]";
-            return wrong("variant.hosts", format!("{hosts:?} are no hosts"), hint);
-        }
-        if self.hosts.is_some() && self.servers.unwrap_or(1) > 1 {
-            return wrong("variant.hosts", "given beside servers", "a host is one server here");
-        }
-        if self.visits.is_some() && self.hosts.is_none() {
-            return wrong("variant.visits", "there are no hosts to visit", "give hosts = [...]");
-        }
-        let life = self.cookie_life.unwrap_or(COOKIE_LIFE);
-        within("variant.cookie_life", life, COOKIE_LIFE_MIN..=COOKIE_LIFE_MAX)
-    }
-
-    fn check_page(&self, arms: &[Arm]) -> Result<(), Wrong> {
-        if self.page.is_none() {
-            if let Some(arm) = arms.iter().find(|arm| arm.is_clear()) {
-                let hint = "name a page, or list arms with TLS in the variant's `arms`";
-                return wrong("variant.page", format!("{arm} loads whole pages only"), hint);
-            }
-            if self.connections.is_some() || self.addresses.is_some() || self.fresh {
-                let hint = "connections, addresses and fresh say how a page is loaded";
-                return wrong("variant.page", "there is none", hint);
-            }
-            return Ok(());
-        }
-        if let Some(arm) = arms.iter().find(|arm| !arm.loads_pages()) {
-            let hint = "list arms without an agent and without ECH in the variant's `arms`";
-            return wrong("variant.page", format!("{arm} loads no pages"), hint);
-        }
-        let others = self.clients.unwrap_or(1) > 1
-            || self.servers.unwrap_or(1) > 1
-            || self.origin != OriginKind::Builtin
-            || self.slots.is_some()
-            || self.grace.is_some()
-            || self.policy.is_some()
-            || self.flight.is_some()
-            || self.response.is_some();
-        if others {
-            let hint =
-                "leave out clients, servers, origin, slots, grace, policy, flight and response";
-            return wrong("variant.page", "given beside what is no part of a page", hint);
-        }
-        within("variant.addresses", self.addresses.unwrap_or(1), 1..=8)
-    }
-
-    /// Arms of programs, and no others, have programs and virtual hosts.
-    fn check_programs(&self, arms: &[Arm]) -> Result<(), Wrong> {
-        let has_programs = self.programs.is_some();
-        if let Some(arm) = arms.iter().find(|arm| arm.is_of_programs() != has_programs) {
-            let hint = "arms of programs are today, client and client-server; list them or the others in `arms`";
-            let what = match has_programs {
-                true => format!("{arm} is no arm of programs"),
-                false => format!("{arm} has none"),
-            };
-            return wrong("variant.programs", what, hint);
-        }
-        let Some(programs) = &self.programs else {
-            return match self.host_shares.is_empty() {
-                true => Ok(()),
-                false => {
-                    wrong("variant.host_shares", "nobody visits them", "give programs = {...}")
-                }
-            };
-        };
-        within("variant.host_shares", self.host_shares.len(), 1..=HOSTS_MAX)?;
-        let shares = programs.values().chain(&self.host_shares).copied();
-        shares
-            .clone()
-            .try_for_each(|share| within("variant.programs, host_shares", share, 0..=SHARES_MAX))?;
-        if programs.values().all(|share| *share == 0)
-            || self.host_shares.iter().all(|share| *share == 0)
-        {
-            let hint = "write for example programs = { curl = 2, nginx = 1 }, host_shares = [3, 1]";
-            return wrong("variant.programs, host_shares", "all are 0", hint);
-        }
-        if self.clients.unwrap_or(1) > 1 {
-            return wrong(
-                "variant.clients",
-                "programs are those of one machine",
-                "leave out clients",
-            );
-        }
-        Ok(())
-    }
-
-    fn check_case(
-        &self,
-        boundary: Boundary,
-        arms: &[Arm],
-        experiment: &Experiment,
-    ) -> Result<(), Wrong> {
-        if let Some(arm) = arms.iter().find(|arm| !arm.can_cross(boundary.is_of_names())) {
-            let hint = "list tfo, fop and their kin in the variant's `arms`; fop-agent's own client knows one name";
-            return wrong("variant.privacy", format!("{arm} cannot do that"), hint);
-        }
-        if self.clients.unwrap_or(1) > 1 {
-            let hint = "leave out clients";
-            return wrong("variant.privacy", "a case is of one client", hint);
-        }
-        let mut links = experiment.link.iter().filter(|link| self.on(link));
-        let lacking = links.find(|link| link.changed_path.is_none());
-        if let Some(link) = lacking.filter(|_| boundary == Boundary::Nat) {
-            let what = format!("link '{}' has no changed_path", link.name);
-            return wrong("variant.privacy", what, "say there what the NAT is afterwards");
-        }
-        if boundary == Boundary::Period && self.cookie_life.is_none() {
-            let hint = "give cookie_life = \"5s\", so that a run needs no hour";
-            return wrong("variant.privacy", "nobody waits for the usual life", hint);
-        }
-        Ok(())
-    }
 }
 
 impl Variant {
     /// Returns the values of its rows in the column `variant`.
     pub(crate) fn columns(&self) -> Vec<String> {
-        let last = match (self.first_and_later, &self.hosts) {
-            (Some(_), _) => 2,
-            (None, Some(_)) => self.visits(),
-            (None, None) => 1,
-        };
-        (1..=last).map(|trial| self.column(trial)).collect()
+        (1..=self.work.kinds()).map(|trial| self.column(trial)).collect()
     }
 
     /// Returns the value of this trial's row in the column `variant`; trials count from 1 in their
     /// group.
     pub(crate) fn column(&self, trial: u32) -> String {
-        let part = match (self.first_and_later, &self.hosts, trial) {
-            (None, None, _) => return self.name.clone(),
-            (Some(_), _, 1) => "first".to_owned(),
-            (Some(_), ..) => "later".to_owned(),
-            (None, Some(_), 1) => "visit".to_owned(),
-            (None, Some(_), later) => format!("revisit {}", later - 1),
-        };
-        format!("{} {part}", self.name).trim_start().to_owned()
-    }
-
-    /// Visits to each host, the first one included.
-    pub(crate) fn visits(&self) -> u32 {
-        self.visits.unwrap_or(VISITS)
+        match self.work.column(trial) {
+            Some(part) => format!("{} {part}", self.name).trim_start().to_owned(),
+            None => self.name.clone(),
+        }
     }
 
     /// Returns true if it has this link.
@@ -581,9 +390,6 @@ impl Variant {
 /// A client does not use a cookie in its last two seconds, and a connection takes some time.
 const COOKIE_LIFE_MIN: Duration = Duration::from_secs(4);
 
-/// As many as the published table has: a first one and three more.
-const VISITS: u32 = 4;
-
 /// The exactness that a calibrated lab must have.
 const LATE_MAX: Duration = Duration::from_micros(300);
 
@@ -592,6 +398,11 @@ const LATE_PARTS: u32 = 20;
 
 const FORMAT: &str =
     "`headstart lab list --json` shows experiments that work; lab/README.md explains the keys";
+/// Keys of a variant that were not under `work` once.
+const MOVED: [&str; 8] =
+    ["rate", "first_and_later", "hosts", "visits", "privacy", "page", "programs", "host_shares"];
+const WORK_FORMAT: &str = "what a cell does stands under `work` now: work.rate = 100.0, \
+                           work.page = { file = \"...\" } (lab/README.md)";
 const LIST: &str = "the names of [[link]] may stand there";
 
 /// Error of an experiment that is well-formed.

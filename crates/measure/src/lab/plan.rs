@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
-use super::experiment::{CELLS_MAX, Experiment, LinkSpec, OriginKind, Variant};
+use super::experiment::{CELLS_MAX, Experiment, LinkSpec, OriginKind, PageWork, Variant, Work};
 use super::page::StagePage;
 use super::privacy::Boundary;
 use super::workload::{self, Visit};
@@ -137,25 +137,21 @@ impl Plan {
     /// # Errors
     /// One is not there, or no page.
     pub(crate) fn read_pages(&mut self) -> Result<(), Failure> {
-        let mut read: Vec<(Variant, Arc<StagePage>)> = Vec::new();
+        let mut read: Vec<(PageWork, Arc<StagePage>)> = Vec::new();
         for stage in &mut self.stages {
-            let Some(file) = &stage.variant.page else { continue };
-            let same = |of: &Variant| {
-                let of = (&of.page, of.page_number, of.connections, of.addresses);
-                let own = &stage.variant;
-                of == (&own.page, own.page_number, own.connections, own.addresses)
-            };
-            let page = match read.iter().find(|(of, _)| same(of)) {
+            let Some(work) = stage.variant.work.page() else { continue };
+            // The page is the same whether or not everything is forgotten before each load.
+            let work = PageWork { fresh: false, ..work.clone() };
+            let page = match read.iter().find(|(other, _)| *other == work) {
                 Some((_, page)) => Arc::clone(page),
                 None => {
-                    let Variant { page_number, connections, addresses, .. } = stage.variant;
-                    let number = page_number.unwrap_or(1).into();
-                    let addresses = addresses.unwrap_or(1).into();
+                    let PageWork { file, number, connections, addresses, .. } = &work;
                     let connections = connections.unwrap_or_default();
+                    let (number, addresses) = ((*number).into(), (*addresses).into());
                     Arc::new(StagePage::read(file, number, connections, addresses)?)
                 }
             };
-            read.push((stage.variant.clone(), Arc::clone(&page)));
+            read.push((work, Arc::clone(&page)));
             stage.page = Some(page);
         }
         Ok(())
@@ -337,28 +333,28 @@ impl Stage {
 
     /// Addresses of each server, for each cell.
     pub(crate) fn addresses(&self) -> usize {
-        let hosts = self.variant.hosts.as_ref().map_or(1, Vec::len);
+        let hosts = self.variant.work.visits().map_or(1, |visits| visits.hosts.len());
         self.page.as_ref().map_or(hosts, |page| page.addresses())
     }
 
     /// The addresses that the visits of a round go to.
     pub(crate) fn visits(&self, seed: u64, round: u32) -> Vec<usize> {
-        let hosts = self.variant.hosts.as_deref().unwrap_or_default();
-        hosts::visits(hosts, self.variant.visits(), seed, round)
+        let visits = self.variant.work.visits();
+        visits.map_or(Vec::new(), |visits| hosts::visits(&visits.hosts, visits.each, seed, round))
     }
 
     /// The connections of its programs, one for each round.
     pub(crate) fn workload(&self, seed: u64) -> Vec<Visit> {
         let count = usize::try_from(self.rounds).unwrap_or(0);
-        let programs = self.variant.programs.as_ref();
-        programs
-            .map(|programs| workload::sequence(programs, &self.variant.host_shares, count, seed))
-            .unwrap_or_default()
+        let programs = self.variant.work.programs();
+        programs.map_or(Vec::new(), |programs| {
+            workload::sequence(&programs.shares, &programs.hosts, count, seed)
+        })
     }
 
     /// Virtual hosts of each cell.
     pub(crate) fn hosts(&self) -> usize {
-        self.variant.host_shares.len()
+        self.variant.work.programs().map_or(0, |programs| programs.hosts.len())
     }
 
     /// The name of a virtual host: each cell has others, as each is at another address.
@@ -385,24 +381,20 @@ impl Stage {
 
 impl Mode {
     fn new(experiment: &Experiment, variant: &Variant, slice: Duration) -> Self {
-        if let Some(boundary) = variant.privacy {
-            return Self::Case(boundary);
-        }
-        if variant.page.is_some() {
-            return Self::Page;
-        }
-        if variant.hosts.is_some() {
-            return Self::Revisits(variant.visits());
-        }
-        if variant.programs.is_some() {
-            return Self::Workload;
-        }
-        match (variant.first_and_later, variant.rate, variant.in_flight.or(experiment.in_flight)) {
-            (Some(connections), ..) => Self::Group(connections),
-            (None, Some(rate), _) => Self::Rate(rate, slice),
-            // One at a time is what a variant beside others says with in_flight = 1.
-            (None, None, Some(1) | None) => Self::One,
-            (None, None, Some(in_flight)) => Self::InFlight(in_flight, slice),
+        match &variant.work {
+            // One at a time is what a variant beside others says with work.in_flight = 1.
+            Work::InFlight(1) => Self::One,
+            Work::InFlight(count) => Self::InFlight(*count, slice),
+            Work::Connections => match experiment.in_flight {
+                Some(1) | None => Self::One,
+                Some(count) => Self::InFlight(count, slice),
+            },
+            Work::Rate(rate) => Self::Rate(*rate, slice),
+            Work::FirstAndLater(connections) => Self::Group(*connections),
+            Work::Visits(visits) => Self::Revisits(visits.each),
+            Work::Privacy(boundary) => Self::Case(*boundary),
+            Work::Page(_) => Self::Page,
+            Work::Programs(_) => Self::Workload,
         }
     }
 

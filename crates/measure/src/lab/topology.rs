@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn virtual_hosts_are_where_their_cells_are() {
         let of = |more: &str| {
-            let programs = "programs = { curl = 1 }\nhost_shares = [2, 1]";
+            let programs = "work.programs = { shares = { curl = 1 }, hosts = [2, 1] }";
             plan("\"today\", \"client\"", &format!("[[variant]]\n{programs}\n{more}"))
         };
         let one = hosts_file(&of("")).unwrap();

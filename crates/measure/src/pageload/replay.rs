@@ -128,8 +128,8 @@ fn experiment(options: &ReplayOptions, pages: &[Recorded], links: &[Link]) -> St
     for page in pages {
         let _ = write!(
             text,
-            "\n[[variant]]\nname = {}\npage = {}\npage_number = {}\nconnections = {}\naddresses = {}\n\
-             fresh = {}\n",
+            "\n[[variant]]\nname = {}\nwork.page = {{ file = {}, number = {}, connections = {}, \
+             addresses = {}, fresh = {} }}\n",
             quoted(&page.name),
             quoted(&page.file.display().to_string()),
             options.page,

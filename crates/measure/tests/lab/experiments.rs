@@ -121,7 +121,7 @@ name = "100 ms"
 rtt = "100ms"
 
 [[variant]]
-first_and_later = 3
+work.first_and_later = 3
 
 [[bar]]
 arm = "*"
@@ -195,7 +195,7 @@ name = "20 ms"
 rtt = "20ms"
 
 [[variant]]
-first_and_later = 2
+work.first_and_later = 2
 "#;
 
 /// One connection as packets show it.
@@ -368,8 +368,8 @@ rtt = "4ms"
 [[variant]]
 servers = 2
 balance = "five-tuple"
-host_shares = [2, 1]
-[variant.programs]
+work.programs.hosts = [2, 1]
+[variant.work.programs.shares]
 curl = 3
 python = 2
 nginx = 1

@@ -175,9 +175,6 @@ mod tests {
     fn what_was_not_measured_has_a_dash() {
         let outcome = Outcome { means: vec![mean("plain", None)], ..Outcome::default() };
         let text = text(&outcome);
-        assert!(
-            text.contains("  near, plain                          2.00         –         –"),
-            "{text}"
-        );
+        assert!(text.contains("  near, plain          2.00        –      –"), "{text}");
     }
 }

@@ -15,7 +15,7 @@ impl Cell {
         round: u32,
         rows: &mut Vec<Timed>,
     ) -> Result<(), Broken> {
-        if context.stage.variant.fresh {
+        if context.stage.variant.work.page().is_some_and(|page| page.fresh) {
             self.forget(context)?;
         }
         self.trials += 1;

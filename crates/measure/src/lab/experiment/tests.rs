@@ -1,3 +1,4 @@
+use super::work::HostVisits;
 use super::*;
 
 const SMALL: &str = r#"
@@ -52,14 +53,15 @@ fn mistakes_are_named_with_file_key_and_hint() {
         (replaced("\"small\"", "\"Small one\""), "name: 'Small one' is no name"),
         (replaced("[\"p256\"]", "[]"), "arms, suites, [[link]]: one is empty"),
         (with("[[link]]\nname = \"near\"\nrtt = \"1ms\""), "link.name: 'near' is given twice"),
-        (with("[[variant]]\nrate = 5.0\nin_flight = 2"), "variant.rate: given beside in_flight"),
-        (with("[[variant]]\nfirst_and_later = 2\nrate = 5.0"), "variant.first_and_later"),
+        (with("[[variant]]\nwork = { rate = 5.0, in_flight = 2 }"), "wanted exactly 1 element"),
+        (with("[[variant]]\nwork.first_and_later = 1"), "work.first_and_later: 1 is out of range"),
+        (with("[[variant]]\nrate = 5.0"), "unknown field `rate`"),
         (with("[[variant]]\nservers = 2"), "variant.servers: nothing chooses"),
         (with("[[variant]]\nbalance = \"source\""), "variant.balance: there is one server"),
         (with("[[variant]]\nbalance = \"random\""), "unknown variant `random`"),
         (with("[[variant]]\npolicy = \"fast\""), "there is no policy \"fast\""),
         (with("[[variant]]\nlinks = [\"far\"]"), "variant.links: there is no link 'far'"),
-        (with("[[variant]]\nrate = nan"), "variant.rate: NaN is out of range"),
+        (with("[[variant]]\nwork.rate = nan"), "variant.work.rate: NaN is out of range"),
         (with("[[variant]]\nslots = 3\narms = [\"turbo-agent\"]"), "turbo-agent has no such"),
         (with("[[variant]]\ngrace = 3\narms = [\"turbo-agent\"]"), "turbo-agent has no such"),
         (replaced("\"10ms\"", "\"10ms\"\nacts = \"sleeps\""), "unknown variant `sleeps`"),
@@ -67,49 +69,55 @@ fn mistakes_are_named_with_file_key_and_hint() {
             replaced("quick_trials = 1", "quick_trials = 1\nfull_trials = 1"),
             "full_trials: 1 is out",
         ),
-        (with("[[variant]]\nhosts = [1, 1]\nfirst_and_later = 2"), "variant: asks for two things"),
-        (with("[[variant]]\nhosts = [1, 1]"), "variant.hosts: an arm is at one address only"),
-        (with("[[variant]]\nhosts = [0, 0]\narms = [\"tls13\"]"), "[0, 0] are no hosts"),
-        (with("[[variant]]\nvisits = 3"), "variant.visits: there are no hosts"),
+        (with("[[variant]]\nwork.visits.hosts = [1, 1]"), "work.visits: an arm is at one address"),
         (
-            with("[[variant]]\nprograms = { curl = 1 }"),
-            "variant.programs: tls13 is no arm of programs",
+            with("[[variant]]\nwork.visits.hosts = [0, 0]\narms = [\"tls13\"]"),
+            "[0, 0] are no hosts",
         ),
-        (with("[[variant]]\narms = [\"client\"]"), "variant.programs: client has none"),
-        (with("[[variant]]\nhost_shares = [1]"), "variant.host_shares: nobody visits them"),
+        (with("[[variant]]\nwork.visits.each = 3"), "missing field `hosts`"),
+        (
+            with("[[variant]]\nwork.programs = { shares = { curl = 1 }, hosts = [1] }"),
+            "variant.work.programs: tls13 is no arm of programs",
+        ),
+        (with("[[variant]]\narms = [\"client\"]"), "variant.work.programs: client has none"),
+        (with("[[variant]]\nwork.programs.hosts = [1]"), "missing field `shares`"),
         (
             with(
-                "[[variant]]\narms = [\"client\"]\nprograms = { netscape = 1 }\nhost_shares = [1]",
+                "[[variant]]\narms = [\"client\"]\n\
+                 work.programs = { shares = { netscape = 1 }, hosts = [1] }",
             ),
             "unknown variant `netscape`",
         ),
         (
-            with("[[variant]]\narms = [\"client\"]\nprograms = { curl = 1 }"),
-            "variant.host_shares: 0 is out of range",
-        ),
-        (
-            with("[[variant]]\narms = [\"client\"]\nprograms = { curl = 0 }\nhost_shares = [1]"),
-            "variant.programs, host_shares: all are 0",
+            with(
+                "[[variant]]\narms = [\"client\"]\n\
+                 work.programs = { shares = { curl = 1 }, hosts = [] }",
+            ),
+            "variant.work.programs.hosts: 0 is out of range",
         ),
         (
             with(
-                "[[variant]]\narms = [\"client\"]\nprograms = { curl = 1 }\nhost_shares = [1]\nhosts = [1]",
+                "[[variant]]\narms = [\"client\"]\n\
+                 work.programs = { shares = { curl = 0 }, hosts = [1] }",
             ),
-            "variant: asks for two things",
+            "variant.work.programs: all shares are 0",
         ),
-        (with("[[variant]]\nprivacy = \"shoe-size\""), "unknown variant `shoe-size`"),
-        (with("[[variant]]\nprivacy = \"restart\""), "variant.privacy: tls13 cannot do that"),
+        (with("[[variant]]\nwork.privacy = \"shoe-size\""), "unknown variant `shoe-size`"),
         (
-            with("[[variant]]\nprivacy = \"nat\"\narms = [\"tfo\"]"),
+            with("[[variant]]\nwork.privacy = \"restart\""),
+            "variant.work.privacy: tls13 cannot do that",
+        ),
+        (
+            with("[[variant]]\nwork.privacy = \"nat\"\narms = [\"tfo\"]"),
             "link 'near' has no changed_path",
         ),
         (
-            with("[[variant]]\nprivacy = \"period\"\narms = [\"tfo\"]"),
-            "variant.privacy: nobody waits",
+            with("[[variant]]\nwork.privacy = \"period\"\narms = [\"tfo\"]"),
+            "variant.work.privacy: nobody waits",
         ),
         (
-            with("[[variant]]\nprivacy = \"virtual-hosts\"\narms = [\"fop-agent\"]"),
-            "variant.privacy: fop-agent cannot do that",
+            with("[[variant]]\nwork.privacy = \"virtual-hosts\"\narms = [\"fop-agent\"]"),
+            "variant.work.privacy: fop-agent cannot do that",
         ),
         (
             with("[[variant]]\ncookie_life = \"30000s\""),
@@ -153,22 +161,19 @@ fn a_missing_key_is_named() {
 
 #[test]
 fn first_and_later_connections_count_apart() {
-    let variant = |name: &str, first_and_later| Variant {
-        name: name.into(),
-        first_and_later,
-        ..Variant::default()
-    };
+    let variant = |name: &str, work| Variant { name: name.into(), work, ..Variant::default() };
     let columns = |variant: Variant| [1, 2, 3].map(|trial| variant.column(trial));
-    assert_eq!(columns(variant("x", None)), ["x", "x", "x"]);
-    assert_eq!(columns(variant("x", Some(3))), ["x first", "x later", "x later"]);
-    assert_eq!(columns(variant("", Some(3))), ["first", "later", "later"]);
+    assert_eq!(columns(variant("x", Work::Connections)), ["x", "x", "x"]);
+    assert_eq!(columns(variant("x", Work::FirstAndLater(3))), ["x first", "x later", "x later"]);
+    assert_eq!(columns(variant("", Work::FirstAndLater(3))), ["first", "later", "later"]);
 }
 
 #[test]
 fn visits_to_hosts_count_apart() {
-    let some = Variant { hosts: Some(vec![1, 1]), ..Variant::default() };
+    let visits = |each| Work::Visits(HostVisits { hosts: vec![1, 1], each });
+    let some = Variant { work: visits(4), ..Variant::default() };
     assert_eq!(some.columns(), ["visit", "revisit 1", "revisit 2", "revisit 3"]);
-    let few = Variant { name: "x".into(), visits: Some(2), ..some };
+    let few = Variant { name: "x".into(), work: visits(2), ..some };
     assert_eq!(few.columns(), ["x visit", "x revisit 1"]);
 }
 
@@ -179,7 +184,7 @@ fn a_case_is_of_arms_and_links_that_can_have_it() {
     let text = text.replace("rtt = \"10ms\"", "rtt = \"10ms\"\nchanged_path = \"delay 5ms\"");
     for (row, more) in [("nat", ""), ("period", "cookie_life = \"5s\""), ("third-parties", "")] {
         let variant =
-            format!("[[variant]]\nprivacy = \"{row}\"\narms = [\"tfo\", \"fop\"]\n{more}");
+            format!("[[variant]]\nwork.privacy = \"{row}\"\narms = [\"tfo\", \"fop\"]\n{more}");
         Experiment::parse("x", &format!("{text}{variant}")).unwrap();
     }
 }

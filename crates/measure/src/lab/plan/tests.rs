@@ -39,7 +39,7 @@ name = "one"
 
 [[variant]]
 name = "loaded"
-in_flight = 4
+work.in_flight = 4
 links = ["near"]
 
 [[variant]]
@@ -158,7 +158,7 @@ fn a_workload_is_the_same_for_all_arms_and_has_names_by_cell() {
     let visits = stage.workload(plan.seed);
     assert_eq!((visits.len(), &visits), (200, &by_address.workload(plan.seed)));
     let named = |name: &str| visits.iter().filter(|visit| visit.program.name() == name).count();
-    let programs = stage.variant.programs.as_ref().unwrap();
+    let programs = &stage.variant.work.programs().unwrap().shares;
     assert_eq!(programs.len(), 10);
     assert!(programs.iter().all(|(program, share)| named(program.name()) == *share as usize));
     assert_eq!(with_wget.workload(plan.seed).len(), 200);

@@ -73,7 +73,7 @@ impl Replays {
         let (experiment, _) = Experiment::read(&folder.join("experiment.toml"))?;
         let cells = summary(&folder.join("summary.json"))?;
         let mut pages = experiment.variants();
-        pages.retain(|variant| variant.page.is_some());
+        pages.retain(|variant| variant.work.page().is_some());
         let mut loads = Vec::new();
         for (place, variant) in pages.iter().enumerate() {
             let own = cells.iter().filter(|cell| cell.variant == variant.name);
@@ -168,12 +168,12 @@ struct OfPage<'e> {
 
 impl<'e> OfPage<'e> {
     fn new(experiment: &'e Experiment, variant: &Variant, held_out: bool) -> Result<Self, Failure> {
-        let file = variant.page.as_deref().unwrap_or_default();
-        let page = page::recorded(file, variant.page_number.unwrap_or(1).into())?;
+        let work = variant.work.page().ok_or_else(|| Failure::usage("a variant without a page"))?;
+        let page = page::recorded(&work.file, work.number.into())?;
         let simulated = |suite: &Suite| {
             let way = Way {
-                connections: variant.connections.unwrap_or_default(),
-                first_visit: variant.fresh,
+                connections: work.connections.unwrap_or_default(),
+                first_visit: work.fresh,
                 suite: *suite,
             };
             Some((*suite, Simulated::new(&page, way)?))

@@ -85,8 +85,8 @@ pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
 }
 
 fn programs(plan: &Plan) -> BTreeSet<Application> {
-    let shares = plan.stages.iter().filter_map(|stage| stage.variant.programs.as_ref());
-    shares.flat_map(|shares| shares.keys().copied()).collect()
+    let programs = plan.stages.iter().filter_map(|stage| stage.variant.work.programs());
+    programs.flat_map(|programs| programs.shares.keys().copied()).collect()
 }
 
 /// The first line that a program says of itself; none if it, or a part of it, is not there.
@@ -117,7 +117,8 @@ fn library() -> Option<PathBuf> {
 
 impl Setting {
     pub(super) fn programs(&self) -> impl Iterator<Item = Application> + '_ {
-        self.stage.variant.programs.iter().flat_map(|shares| shares.keys().copied())
+        let programs = self.stage.variant.work.programs().into_iter();
+        programs.flat_map(|programs| programs.shares.keys().copied())
     }
 
     fn scripts(&self) -> PathBuf {
