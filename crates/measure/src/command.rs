@@ -54,7 +54,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(mut argv: Vec<OsString>) -> Result<ExitCode, Stop> {
     let mut command = Program::command();
     if companion::take_caller(&mut argv)? {
-        // Help and usage are to say what the user typed.
+        // Help and usage show the command as the user typed it.
         command = command.name("headstart");
     }
     let invocation = Invocation::new(command, argv);

@@ -55,7 +55,7 @@ fn start_server(node: &Node, identity: Identity) -> Result<SocketAddr, Failure> 
         let failed = started.clone();
         let served =
             runtime::run_here(server::serve(edge, identity, move || drop(started.send(Ok(())))));
-        // Nobody waits any more if this comes later than the start.
+        // The caller has stopped waiting if this comes after the start.
         drop(failed.send(served));
     })
     .map_err(|error| not_started(&error))?;

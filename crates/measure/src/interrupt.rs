@@ -53,7 +53,7 @@ impl Interrupt {
             .name("signals".into())
             .spawn(work)
             .map_err(|error| Failure::usage(format!("cannot start a thread: {error}")))?;
-        // A signal that comes later must not end the process by itself.
+        // A later signal must not end the process on its own.
         ready.recv().unwrap_or_else(|_| Err(Failure::usage("cannot wait for signals")))?;
         Ok(interrupt)
     }

@@ -265,7 +265,7 @@ fn without_names(logged: &Logged, line: usize) -> Option<Page> {
     let mut numbers = BTreeMap::new();
     let mut servers = page.servers().to_vec();
     for (place, server) in servers.iter_mut().enumerate() {
-        // Half of them have no name.
+        // Half of the files have no name.
         let known = (!server.host.is_empty()).then(|| std::mem::take(&mut server.host));
         let number = known.map_or(place, |host| *numbers.entry(host).or_insert(place));
         server.host = format!("server-{number}.site-{}", logged.site);

@@ -193,7 +193,7 @@ fn compare(
     let (of_medians, to_medians) = (of.resampled_median()?, to.resampled_median()?);
     let value = operation(finite(of.quantile(0.5))?, finite(to.quantile(0.5))?);
     let mut resampled = || operation(of_medians.draw(&mut random), to_medians.draw(&mut random));
-    // Where both resamples failed, nothing is known in favour of either: not of the first.
+    // If both resamples failed, neither is better, so the first does not win.
     let ci95 =
         interval(|| Some(resampled()).filter(|drawn| !drawn.is_nan()).unwrap_or(f64::INFINITY));
     Some(Estimate { value, ci95 })
@@ -246,7 +246,7 @@ impl ResampledMedian<'_> {
 
 /// The rank, from 1, of the sample that at least `share` of `count` samples do not exceed.
 fn nearest_rank(count: usize, share: f64) -> usize {
-    // 0.9 of 10 must be 9 also where the product is a hair above it.
+    // 0.9 of 10 must be 9 even if rounding puts the product slightly above.
     whole((share * count as f64 - 1e-9).ceil()).clamp(1, count)
 }
 
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(ratio_of_medians(&most, &whole, 1), None);
         assert_eq!(ratio_of_medians(&whole, &most, 1), None);
         assert_eq!(difference_of_medians(&most, &most, 1), None);
-        // Just one of the medians can be among the failed ones: the ratio has no upper end.
+        // Only one of the medians can be among the failures: the ratio has no upper bound.
         let close = ratio_of_medians(&with_failed(&ordinals(11), 9), &whole, 1).unwrap();
         assert!(close.value.is_finite() && close.ci95[1].is_infinite(), "{close:?}");
         let json = serde_json::to_value(Summary::from_samples(&most).unwrap()).unwrap();
@@ -408,7 +408,7 @@ mod tests {
         assert!(ratio.ci95[0] < 0.5 && 0.5 < ratio.ci95[1], "{ratio:?}");
         let difference = difference_of_medians(&of, &to, 1).unwrap();
         assert_eq!(difference.value, -50.0);
-        // One of the two does not vary, so both intervals are the same draws.
+        // One of the two does not vary, so both intervals come from the same draws.
         assert_eq!(difference.ci95, ratio.ci95.map(|end| end * 100.0 - 100.0));
         assert_eq!(ratio_of_medians(&of, &[], 1), None);
         assert_eq!(ratio_of_medians(&of, &[0.0, 1.0], 1), None);
@@ -432,7 +432,7 @@ mod tests {
         });
         let mean =
             coverage(1.0, 200, |run| mean(&drawn(exponential(), 60, run), run).unwrap().ci95);
-        // Four standard deviations of 400 coin tosses, and what the method lacks at n = 60.
+        // Four standard deviations of 400 coin tosses, plus the method's own error at n = 60.
         for (name, share) in
             [("median", median), ("ratio", ratio), ("difference", difference), ("mean", mean)]
         {

@@ -61,7 +61,7 @@ pub(crate) enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Much of it is words of the page's or the browser's.
+            // Much of the text comes from the page or the browser.
             Self::Browser(text) => write!(f, "Chromium {}", printable(text)),
             Self::Page(text) => f.write_str(&printable(text)),
             Self::Interrupted => f.write_str("interrupted"),
@@ -127,7 +127,7 @@ impl Devtools {
     ) -> Self {
         let (commands, written) = sync_channel::<Vec<u8>>(COMMANDS);
         let (read, messages) = sync_channel(MESSAGES);
-        // They end with the pipes.
+        // The threads end with the pipes.
         thread::spawn(move || write_all(to, &written));
         thread::spawn(move || read_all(from, &read));
         Self { commands, messages, set_aside: VecDeque::new(), aside: 0, last: 0, interrupt }
@@ -207,7 +207,7 @@ impl Devtools {
     pub(crate) fn forget(&mut self, until: Instant) -> Result<(), Trouble> {
         (self.set_aside, self.aside) = (VecDeque::new(), 0);
         while self.receive(until)?.is_some() {}
-        // No more than can be there: others may come as fast as these are taken.
+        // No more than are queued now: others may arrive as fast as these are taken.
         (0..MESSAGES).map_while(|_| self.messages.try_recv().ok()).for_each(drop);
         Ok(())
     }
@@ -330,7 +330,7 @@ fn mend(bytes: &mut [u8]) {
                 rest.iter_mut().skip(2).zip(b"fffd").for_each(|(to, from)| *to = *from);
                 6
             }
-            // What is behind a backslash may be another one.
+            // The character after a backslash may be another backslash.
             _ if rest.first() == Some(&b'\\') => 2,
             _ => 1,
         };
@@ -352,7 +352,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     fn said(text: &'static [u8]) -> Devtools {
-        // Like a browser that lives on: the end of the pipe is not seen.
+        // Imitates a browser that keeps running: the end of the pipe does not arrive.
         let from = text.chain(Forever);
         Devtools::new(io::sink(), from, Interrupt::default())
     }

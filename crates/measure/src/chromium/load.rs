@@ -129,7 +129,7 @@ impl<'b> Following<'b> {
         let screenshot = self.wanted.screenshot.then(|| self.screenshot());
         let screenshot = match screenshot.transpose() {
             Err(Trouble::Interrupted) => return Err(Trouble::Interrupted),
-            // The load is whole without.
+            // The load is complete without it.
             Err(trouble) => {
                 self.note(format!("there is no picture: {trouble}"));
                 None
@@ -183,7 +183,7 @@ impl<'b> Following<'b> {
             }
             "Inspector.targetCrashed" => self.note("a frame's process crashed".into()),
             "Page.javascriptDialogOpening" => {
-                // Leaving is allowed, all else is not.
+                // Leaving the page is allowed, nothing else is.
                 let accept = json!({ "accept": text(params, "type") == "beforeunload" });
                 self.note(format!("closed a dialog ({})", text(params, "type")));
                 self.devtools.ask(session, "Page.handleJavaScriptDialog", accept)?;
@@ -193,7 +193,7 @@ impl<'b> Following<'b> {
                     text(params, "url") == self.wanted.url || self.load.requests() <= 1;
                 self.note(format!("refused a download ({})", text(params, "url")));
             }
-            // Those of frames are no events of the page.
+            // Events of frames do not count for the page.
             "Page.loadEventFired" | "Page.domContentEventFired" if !is_own => {}
             _ => {
                 if self.load.on_event(method, params) {
@@ -215,7 +215,7 @@ impl<'b> Following<'b> {
         let session = text(params, "sessionId");
         if text(target, "type") == "page" && text(target, "targetId") != self.tab.target {
             self.note("closed a window that the page had opened".into());
-            // It may share the process of the page, which stands still as long as it waits.
+            // It may share the page's process, which stops while it waits.
             self.devtools.ask(Some(session), "Runtime.runIfWaitingForDebugger", json!({}))?;
             let id = json!({ "targetId": text(target, "targetId") });
             self.devtools.ask(None, "Target.closeTarget", id)?;
@@ -246,7 +246,7 @@ impl<'b> Following<'b> {
     }
 
     fn note(&mut self, note: String) {
-        // It may have words of the page's.
+        // It may contain text from the page.
         let note = shown(&note);
         if self.notes.len() < NOTES && !self.notes.contains(&note) {
             self.notes.push(note);
@@ -272,7 +272,7 @@ fn open_tab(devtools: &mut Devtools) -> Result<Tab, Trouble> {
 
 /// Its target and its session.
 fn first_tab(devtools: &mut Devtools, until: Instant) -> Result<(String, String), Trouble> {
-    // Chromium's own surface has targets as well, which are of no page.
+    // Chromium's user interface has targets as well, which belong to no page.
     let attach = json!({
         "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": [{ "type": "page" }],
     });
@@ -297,12 +297,12 @@ fn first_tab(devtools: &mut Devtools, until: Instant) -> Result<(String, String)
 fn prepare(devtools: &mut Devtools, session: &str) -> Result<(), Trouble> {
     let attach = json!({ "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true });
     let depth = json!({ "maxDepth": STACKS });
-    // Contents are of no use here: nothing of them is to be kept for being asked for.
+    // Contents are not needed, so the browser need not keep them.
     let network =
         json!({ "maxTotalBufferSize": 0, "maxResourceBufferSize": 0, "maxPostDataSize": 0 });
     let session = Some(session);
     devtools.ask(session, "Network.enable", network)?;
-    // Stacks of timers and promises need the debugger, which is not to stop anything.
+    // Stack traces of timers and promises need the debugger, which must not pause anything.
     devtools.ask(session, "Debugger.enable", json!({}))?;
     devtools.ask(session, "Debugger.setSkipAllPauses", json!({ "skip": true }))?;
     devtools.ask(session, "Debugger.setAsyncCallStackDepth", depth)?;

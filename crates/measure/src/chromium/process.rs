@@ -81,7 +81,7 @@ const ARGUMENTS: [&str; 26] = [
     "--disable-default-apps",
     "--disable-domain-reliability",
     NO_EXTENSIONS,
-    // The surface of the address field is made of pages, too, and is there without a window.
+    // The address field is a page, too, and exists without a window.
     "--disable-features=MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,\
      PreloadTopChromeWebUI,Translate,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
     "--disable-renderer-backgrounding",
@@ -167,7 +167,7 @@ impl Browser {
             command.arg("--no-sandbox");
         }
         command.args(&settings.arguments).arg("about:blank");
-        // What it keeps beside its profile goes with that.
+        // Files that it keeps beside its profile are deleted with it.
         command
             .env("HOME", profile)
             .env("TMPDIR", profile)
@@ -218,7 +218,7 @@ impl Browser {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return Ok(());
             }
-            // What it still says is of no use, but the user may interrupt.
+            // Further output is ignored, but the user may interrupt.
             match self.devtools.forget(Instant::now() + LOOK) {
                 Err(Trouble::Interrupted) => return Err(Trouble::Interrupted),
                 Err(_) => thread::sleep(LOOK),
@@ -258,7 +258,7 @@ impl Drop for Browser {
     fn drop(&mut self) {
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(group) = group {
-            // It has ended already if this fails.
+            // If this fails, it has already exited.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let until = Instant::now() + KILLED;
@@ -266,7 +266,7 @@ impl Drop for Browser {
             matches!(self.child.try_wait(), Ok(None))
                 || group.is_some_and(|group| test_kill_process_group(group).is_ok())
         };
-        // Whoever uses the profile's folder must be gone before the folder is.
+        // All processes that use the profile's folder must exit before it is deleted.
         while is_there() && Instant::now() < until {
             thread::sleep(LOOK);
         }

@@ -108,7 +108,7 @@ pub(crate) struct Seen {
 /// A running Chromium with a profile that goes with it.
 #[derive(Debug)]
 pub(crate) struct Session {
-    // Dropped first: it uses the folder.
+    // Dropped first, because it uses the folder.
     browser: Browser,
     _profile: TempDir,
 }
@@ -180,7 +180,7 @@ impl Session {
     }
 
     fn leave_page(&mut self, until: Instant) -> Result<(), Trouble> {
-        // Sessions of the load before end with this, so that the next load begins as the first did.
+        // This ends the TLS sessions of the previous load, so that each load starts alike.
         let stop = json!({ "autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true });
         self.call(None, "Target.setAutoAttach", stop, until)?;
         self.browser.tab = None;
@@ -285,7 +285,7 @@ impl Session {
         let answer = self.call(None, "Target.getTargets", json!({}), until)?;
         let all = answer.get("targetInfos").and_then(Value::as_array);
         let of_kind = all.into_iter().flatten().filter(|target| {
-            // Its own surface is made of pages, too.
+            // Its user interface consists of pages, too.
             text(target, "type") == kind && !text(target, "url").starts_with("chrome://")
         });
         Ok(of_kind.map(|target| text(target, "targetId")).collect())

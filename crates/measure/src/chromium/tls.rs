@@ -47,7 +47,7 @@ fn setting(tls: &BrowserTls) -> Option<(String, Value)> {
 
 /// Returns Chromium's arguments.
 pub(crate) fn arguments(tls: &[BrowserTls]) -> Vec<String> {
-    // Its setting counts only where it comes by policy.
+    // The setting takes effect only as a policy.
     let early = "--enable-features=EnableTLS13EarlyData";
     tls.iter().filter(|one| **one == BrowserTls::EarlyData).map(|_| early.to_owned()).collect()
 }
@@ -135,7 +135,7 @@ fn exchange(file: &File) -> io::Result<usize> {
         let read = file.read_at(&mut bytes, at)?;
         let windows = bytes.get(..read).unwrap_or_default().windows(GROUPS.len());
         found.extend((at..).zip(windows).filter(|(_, window)| *window == GROUPS).map(|(at, _)| at));
-        // What lies across the end comes again.
+        // Bytes across the end of a piece are searched again with the next.
         let next = at + (read as u64).saturating_sub(GROUPS.len() as u64 - 1);
         if read < GROUPS.len() {
             break;

@@ -42,7 +42,7 @@ pub(super) async fn measure(
 }
 
 fn connector(edge: SocketAddr, opening: OpeningPolicy) -> Result<Connector, Failure> {
-    // Never asked: the edge is known by its address. The system's may be none.
+    // Never used: the edge is known by its address, and the system may have no resolver.
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 53));
     let edge = Edge { host: edge.ip().to_string(), port: edge.port(), advert: Advert::default() };
     let mut config = ConnectorConfig::new(get::resolver(&[nobody])?);
@@ -57,7 +57,7 @@ async fn visit(connector: &Connector, trust: &Trust) -> Result<Sample, Failure> 
         .map_err(|error| Failure::usage(format!("{NAME}: {error}")))?;
     let request = Request::get("/").header(HOST, NAME).body(());
     let request = request.map_err(|error| Failure::usage(error.to_string()))?.into_parts().0;
-    // A plain connection goes through the edge too: nothing but the opening differs.
+    // A plain connection goes through the edge, too, so that only the opening differs.
     let mut visit = Visit::new(&url);
     visit.fetch(connector, trust, request, |_, _| Ok(())).await?;
     let account = visit.into_account(0);

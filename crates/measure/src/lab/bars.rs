@@ -91,7 +91,7 @@ fn verdicts(bar: &Bar, group: &Group, groups: &Groups, quick: bool, seed: u64) -
                     == (&other.link, &other.variant, &other.suite)
         })
     });
-    // An arm that does not exist with this suite is nothing to be compared with.
+    // An arm that does not support this suite cannot be compared with.
     let Some(other) = other.map_or(Some(None), |other| other.map(Some)) else { return Vec::new() };
     bar.conditions()
         .map(|(condition, limit)| {
@@ -158,7 +158,7 @@ fn found(
         }
         "difference_max_ms" => Some(median(group)? - median(other?)?),
         "ratio_max" => Some(median(group)? / median(other?)?),
-        // The upper end, which has to be below.
+        // The upper bound, which must be below the limit.
         _ => {
             let (times, to) = (group.ranked(bar.of), other?.ranked(bar.of));
             Some(ratio_of_medians(&times, &to, seed)?.ci95[1])
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(one("rtts_max = 1.0"), (Some(1.04), false));
         assert_eq!(one("rtts_min = 1.0"), (Some(1.04), true));
         assert_eq!(one("rtts_min = 1.1"), (Some(1.04), false));
-        // Five of ten took less, as the one that failed took for ever.
+        // Five of ten took less: the failed one counts as infinite.
         assert_eq!(one("complete_min = 0.9"), (Some(0.9), true));
         assert_eq!(one("complete_min = 0.95"), (Some(0.9), false));
         assert!(one(&format!("{against}complete_less_max = 0.11")).1);

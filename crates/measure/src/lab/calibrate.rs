@@ -165,7 +165,7 @@ impl Calibrated {
 impl Errors {
     /// Computes the errors of round trips in ascending order.
     fn new(asked: Duration, seen: &[Duration]) -> Self {
-        // The nearest rank: a value that was measured.
+        // The nearest rank is a measured value.
         let at = |percent: usize| {
             let rank = (seen.len() * percent).div_ceil(100).saturating_sub(1);
             seen.get(rank).map_or(f64::NAN, |seen| micros(*seen) - micros(asked))

@@ -142,7 +142,7 @@ impl Cell {
                     _ => self.open(context, "").map(drop),
                 };
                 if self.note(opened)?.is_none() {
-                    // Whoever waited for a program that hangs would wait so long again for each.
+                    // Waiting for a program that hangs would cost this timeout in each turn.
                     return Ok(());
                 }
             }
@@ -186,7 +186,7 @@ impl Cell {
         if self.note(done)?.is_none() {
             let why = self.broken.clone().unwrap_or_default();
             let mut row = self.row(context, self.trial, round, failed(why));
-            // Nobody said how it was opened.
+            // Its opening is unknown.
             row.opening.clear();
             rows.push(Timed { row, from, to: Instant::now() });
         }
@@ -320,14 +320,14 @@ impl Cell {
                 Ok(Said::Trial(trial)) => {
                     self.trials += 1;
                     self.trial = self.trials + 1;
-                    // Of one that failed nobody says when it began: any time since the load did.
+                    // The start of a failed one is unknown: any time since the load began.
                     let lasted = trial.ms_to_last_response_byte.filter(|_| trial.ok).map(millis);
                     let from = lasted.and_then(|lasted| line.at.checked_sub(lasted));
                     let from = from.unwrap_or(load.begun).max(load.begun);
                     let by_agent = client.agent.is_some();
                     let mut row = self.row(context, self.trials, round, trial);
                     if by_agent {
-                        // Its counters do not say which of several connections at a time they mean.
+                        // Its counters do not tell concurrent connections apart.
                         BY_AGENT.clone_into(&mut row.opening);
                     }
                     rows.push(Timed { row, from, to: line.at });
@@ -355,7 +355,7 @@ impl Cell {
                 }
             }
             if let Some(agent) = client.agent.take() {
-                // The old one must be gone before the new one can have its port.
+                // The old one must exit before the new one can bind its port.
                 drop(agent);
                 client.agent = Some(self.setting.agent(node, context.interrupt)?);
             }

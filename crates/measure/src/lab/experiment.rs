@@ -342,7 +342,7 @@ impl Variant {
         let arms = self.arms.as_ref().unwrap_or(&experiment.arms);
         self.work.check(self, arms, experiment)?;
         if self.slots.is_some() || self.grace.is_some() {
-            // An agent goes by what a name advertises and by what it learns.
+            // An agent takes these from the advertisement and from what it learns.
             if let Some(arm) = arms.iter().find(|arm| arm.has_agent()) {
                 let hint = "list the other arms in the variant's `arms`";
                 let what = format!("{arm} has no such setting");

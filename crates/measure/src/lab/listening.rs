@@ -22,7 +22,7 @@ pub(crate) fn await_port(
     interrupt: &Interrupt,
 ) -> Result<(), Broken> {
     let until = Instant::now() + READY;
-    // Looked up and not tried, as a connection would be one of those that an agent counts.
+    // Looked up instead of connecting, because an agent counts each connection.
     let listens =
         || std::fs::read_to_string(LISTENERS).is_ok_and(|text| is_listener(&text, address));
     while !node.run(listens).unwrap_or(false) {
@@ -48,7 +48,7 @@ const LISTENING: &str = "0A";
 /// of this port.
 fn is_listener(text: &str, address: SocketAddr) -> bool {
     let IpAddr::V4(ip) = address.ip() else { return false };
-    // An address is written as the machine would show its four bytes as one number.
+    // An address is its four bytes, printed as one number in the machine's byte order.
     let ip = u32::from_ne_bytes(ip.octets());
     let wanted = [ip, 0].map(|ip| format!("{ip:08X}:{:04X}", address.port()));
     text.lines().skip(1).any(|line| {
@@ -71,7 +71,7 @@ mod tests {
         let text = std::fs::read_to_string(LISTENERS).unwrap();
         assert!(is_listener(&text, address));
         assert!(!is_listener(&text, SocketAddr::new([127, 0, 0, 9].into(), address.port())));
-        // A connection is none.
+        // A connection is not a listener.
         let header = "  sl  local_address rem_address   st\n";
         let line = |state| format!("{header}   0: 0100007F:01BB 00000000:0000 {state} 0:0");
         let https = ([127, 0, 0, 1], 443).into();

@@ -72,7 +72,7 @@ impl Openings {
     fn captures(&self, stage: &Stage, run: &Run) -> Result<Option<PathBuf>, Failure> {
         match (&self.captures, stage.mode) {
             (None, Mode::Case(_)) => run.folder.captures().map(Some),
-            // Counted in, and gone with the run: they are large.
+            // Needed only for counting, and deleted with the run because they are large.
             (None, Mode::Workload) => run.folder.work().map(Some),
             (captures, _) => Ok(captures.clone()),
         }
@@ -130,7 +130,7 @@ impl Openings {
         for timed in cell.turn(context, round)? {
             let row = timed.judged(context.topology);
             run.add(&row, context.stage.link.rtt)?;
-            // Those of a page are one for each row.
+            // A page has one load for each row.
             if let Some(load) = cell.page_loads.pop() {
                 let line = LoadLine::new(row.key(), row.trial, row.flagged, load);
                 run.folder.add_load(&line)?;
@@ -226,7 +226,7 @@ fn conclude(
         run.folder.add_to_captures(&format!("{}-connections.json", stage.file_name()), &all)?;
     }
     if let Mode::Case(boundary) = stage.mode {
-        // One client, one file; without it, or one that lacks packets, nothing is decided.
+        // There is one file per client; without it, or if it lacks packets, nothing is decided.
         let seen = files.first().map(|file| connections_in(file)).transpose()?;
         let seen = seen.unwrap_or_default();
         let decided = cells.iter().map(|cell| {
@@ -251,7 +251,7 @@ fn tell(
     handshakes: Option<Handshakes>,
     run: &mut Run,
 ) {
-    // Packets of programs that broke may be any.
+    // Packets of programs that broke prove nothing.
     let contradiction = handshakes.as_ref().and_then(Handshakes::contradiction);
     if let Some(why) = contradiction.as_ref().filter(|_| cell.broken.is_none()) {
         run.progress.note(&format!("broken: {}: {}: {why}", stage.name(), cell.name()));

@@ -52,7 +52,7 @@ impl StagePage {
     fn new(page: &Page, connections: Connections, addresses: usize) -> Result<Self, String> {
         let (page, connections) = match connections {
             Connections::Pool(number) => (page.clone(), number),
-            // Each is a server of its own, and requests of one wait for each other.
+            // Each is a separate server, and the requests to one server wait for each other.
             Connections::Recorded => (page.by_connection(), Pools::default().connections),
         };
         let mut hosts = BTreeMap::new();

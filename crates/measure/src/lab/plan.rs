@@ -308,7 +308,7 @@ impl Stage {
         let turn = match self.mode {
             Mode::One => one,
             Mode::Page => page,
-            // Afterwards it is waited until the last packets are there.
+            // Afterwards, the last packets are awaited.
             Mode::Workload => one + PROGRAM + self.link.rtt,
             Mode::Group(connections) | Mode::Revisits(connections) => one * connections,
             Mode::Case(boundary) => {
@@ -318,7 +318,7 @@ impl Stage {
                 slice + self.link.rtt * LOAD_TAIL + self.link.extra
             }
         };
-        // Under load, what is beside the round trips is the wait for the last of many.
+        // Under load, the time beside the round trips is the wait for the last connection.
         let warm = match self.mode {
             Mode::Page => page,
             mode if mode.is_load() => one - self.link.extra,
@@ -382,7 +382,7 @@ impl Stage {
 impl Mode {
     fn new(experiment: &Experiment, variant: &Variant, slice: Duration) -> Self {
         match &variant.work {
-            // One at a time is what a variant beside others says with work.in_flight = 1.
+            // Beside loaded variants, work.in_flight = 1 asks for one at a time.
             Work::InFlight(1) => Self::One,
             Work::InFlight(count) => Self::InFlight(*count, slice),
             Work::Connections => match experiment.in_flight {

@@ -99,7 +99,7 @@ impl Program {
     ) -> Result<Self, Broken> {
         let what = what.into();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own: Ctrl-C is for the runner, which then ends it.
+        // Its own process group: Ctrl-C reaches the runner alone, which then ends the group.
         command.process_group(0);
         let mut child = node
             .spawn(command)
@@ -244,7 +244,7 @@ pub(crate) fn cpu_of_children() -> Option<Duration> {
 /// (Documentation/scheduler/sched-stats.rst), in nanoseconds.
 fn run_time_of(pid: u32) -> Option<Duration> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    // A thread that ends meanwhile has no file any more.
+    // The file of a thread that ended meanwhile is gone.
     let times: Vec<Duration> = tasks
         .filter_map(|task: std::io::Result<std::fs::DirEntry>| {
             let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
@@ -257,7 +257,7 @@ fn run_time_of(pid: u32) -> Option<Duration> {
 /// The sum of two fields of a stat file, behind so many after the name.
 fn times_of(file: &str, skipped: usize) -> Option<Duration> {
     let stat = std::fs::read_to_string(file).ok()?;
-    // The second field is the name in parentheses, which may hold blanks.
+    // The second field is the name in parentheses, which may contain spaces.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields = rest.split_whitespace().skip(skipped).take(2);
     let ticks: u64 = fields.map(str::parse::<u64>).sum::<Result<_, _>>().ok()?;
@@ -287,7 +287,7 @@ mod tests {
         assert!(cpu_of_children().unwrap() > before);
         let own = std::process::id();
         let first = run_time_of(own).unwrap();
-        // The kernel brings it up to date at its next tick.
+        // The kernel updates it at its next tick.
         while run_time_of(own).unwrap() == first {}
         assert!(cpu_of(own).is_some());
         assert_eq!(run_time_of(u32::MAX), None);

@@ -160,8 +160,7 @@ impl Folder {
             fs::write(self.partial.join(EXPERIMENT), experiment)?;
             fs::remove_dir_all(self.partial.join(WORK))?;
             fs::remove_file(self.partial.join(LOCK))?;
-            // What is renamed must be on the disk first, or a crash could leave empty files in
-            // place.
+            // Files must reach the disk before the rename, or a crash could leave empty ones.
             for entry in fs::read_dir(&self.partial)? {
                 File::open(entry?.path())?.sync_all()?;
             }

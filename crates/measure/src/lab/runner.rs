@@ -114,7 +114,7 @@ pub(crate) fn carry_out<S: Scenario>(
     let (quick, seed) = (outline.about.quick, outline.about.seed);
     let root = privilege() == Privilege::Root;
     network::become_privileged()?;
-    // Dropped before the run: its programs write into the folder until they end.
+    // The scenario is dropped before the run: its programs write into the folder until they end.
     let mut run;
     let mut scenario = scenario;
     scenario.prepare()?;

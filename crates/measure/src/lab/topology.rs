@@ -120,7 +120,7 @@ pub(crate) fn round_trip(text: &str) -> Result<Duration, Failure> {
 fn check_rtt(link: &LinkSpec, client: Path, server: Path) -> Result<(), Failure> {
     let ways = [client.outbound, server.inbound, server.outbound, client.inbound];
     let Some(delays) = ways.map(delay).into_iter().collect::<Option<Vec<_>>>() else {
-        // A box that lets nothing through but whole connections: nothing is known of its delay.
+        // The box passes whole connections only, so its delay cannot be measured.
         return Ok(());
     };
     let real: f64 = delays.iter().map(|delay| delay.mean).sum();

@@ -253,7 +253,7 @@ impl Network {
         let (client, tor) = (node(&self.lab, CLIENT)?, &self.tor);
         let at = SocketAddr::from(([127, 0, 0, 1], arm.port()));
         let begun = Instant::now();
-        // When the exit has connected, Tor shows the address that it found.
+        // Once the exit has connected, Tor shows the address that it resolved.
         let origin = node(&self.lab, SERVER)?.ipv4().map(|address| format!("{address}:"));
         let is_own = |target: &str| {
             let address = origin.as_ref().is_some_and(|origin| target.starts_with(origin));
@@ -261,7 +261,7 @@ impl Network {
         };
         let circuit = || {
             let streams = tor.streams().unwrap_or_default();
-            // The last one: Tor lists them in no order.
+            // The newest one: Tor lists them in no order.
             let own = streams.into_iter().filter(|stream| is_own(&stream.target));
             let own = own.max_by_key(|stream| stream.id.parse::<u64>().unwrap_or_default());
             own.map(|stream| stream.circuit)
@@ -367,7 +367,7 @@ impl Scenario for Run {
         let links = self.experiment.links(self.quick);
         let Some(link) = links.get(number).map(|link| (*link).clone()) else { return Ok(()) };
         let Some(mut network) = self.network.take() else { return Ok(()) };
-        // An order of its own for each link.
+        // Each link has its own order.
         let seed = self.seed.rotate_left(32) ^ number as u64;
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let measured = self.measure_link(&link, random, &mut network, run);

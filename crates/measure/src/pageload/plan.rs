@@ -55,7 +55,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitCode, Failure> {
 
 fn questions(options: &PlanOptions) -> Result<Questions, Failure> {
     let model = model::model(&options.simulator)?;
-    // Where nothing is drawn, one load says all.
+    // If nothing is drawn, one load suffices.
     let draws = if model.profile.is_certain() { 1 } else { model.draws };
     let mut questions = Questions::all(Model { draws, ..model });
     if !options.technique.is_empty() {

@@ -55,7 +55,7 @@ pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
     }
     let interrupt = Interrupt::listen()?;
     let classical = options.tls.contains(&BrowserTls::NoPostQuantum);
-    // It is there as long as the browser is to be started.
+    // It lives until the browser has started.
     let classical =
         classical.then(|| Classical::copy(&program, &std::env::temp_dir())).transpose()?;
     if let Some(copy) = &classical {
@@ -114,7 +114,7 @@ fn arguments(options: &RecordOptions) -> Result<Vec<String>, Failure> {
     if let Some(proxy) = &options.proxy {
         check_proxy(proxy)?;
         arguments.push(format!("--proxy-server={proxy}"));
-        // Otherwise addresses of this machine go past it.
+        // Otherwise the browser bypasses it for addresses of this machine.
         arguments.push("--proxy-bypass-list=<-loopback>".into());
     }
     if let Some(file) = &options.trust {
@@ -129,7 +129,7 @@ fn arguments(options: &RecordOptions) -> Result<Vec<String>, Failure> {
 }
 
 fn check_proxy(proxy: &str) -> Result<(), Failure> {
-    // Before all else, so that no message shows a password, however wrong the rest is.
+    // Checked first, so that no message shows a password, however wrong the rest is.
     if proxy.contains('@') {
         return Err(Failure::usage("--proxy has a user or password").hint(
             "Chromium uses neither, and others see command lines; HEADSTART_AGENT_UPSTREAM gives them to \

@@ -19,7 +19,7 @@ use headstart::base::output;
 /// # Errors
 /// A file cannot be read or is damaged, or there is no TLS connection in any.
 pub(super) fn run(options: &SharingOptions) -> Result<ExitCode, Failure> {
-    // The table first: it is read in a moment, and a wrong one need not wait for a large capture.
+    // The table first: it is small, and a wrong one is reported before a large capture is read.
     let systems = options.asn.as_deref().map(systems).transpose()?;
     let report = audit(options)?.report(systems.as_ref());
     if report.connections == 0 {

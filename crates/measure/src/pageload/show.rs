@@ -141,7 +141,7 @@ mod tests {
     fn the_first_pages_have_details_in_whatever_order_they_are_read() {
         let details = Details::default();
         let places = (0..3 * DETAILED).map(|number| (number / 3, number % 3));
-        // 7 and the number of places have no common divisor: each has its turn.
+        // 7 and the number of places are coprime, so each place has its turn.
         let count = 3 * DETAILED;
         let places: Vec<Place> = places.collect();
         for turn in 0..count {

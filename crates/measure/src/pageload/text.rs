@@ -251,7 +251,7 @@ pub(super) fn shortened(name: &str) -> String {
     if name.chars().count() <= NAME_MAX {
         return name.to_owned();
     }
-    // The end of a name says more than its beginning.
+    // The end of a name tells more than its beginning.
     let end: Vec<char> = name.chars().rev().take(NAME_MAX - 1).collect();
     format!("…{}", end.into_iter().rev().collect::<String>())
 }

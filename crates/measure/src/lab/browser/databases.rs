@@ -158,7 +158,7 @@ impl DatabaseFacts {
 fn signed(database: &Database, key: &PKey<Private>) -> Result<Vec<u8>, String> {
     let raw = key.raw_private_key().map_err(|error| error.to_string())?;
     let raw: &[u8; 32] = raw.as_slice().try_into().map_err(|_| "a key of another length")?;
-    // What a language decides is temporary, and the same for all loads here.
+    // A redirect by language is temporary, and the same for all loads here.
     Extension::write(database, true, &SecretKey::from_bytes(raw)).map_err(|error| error.to_string())
 }
 
@@ -177,17 +177,17 @@ fn links(database: &Database, said: &mut DatabaseFacts) -> Vec<(String, Vec<Stri
 
 /// Serves them until what this gives is dropped.
 fn serve(listener: TcpListener, files: Arc<Files>) -> io::Result<Arc<()>> {
-    // Of a listener it is how long it waits for a client (socket(7): SO_RCVTIMEO).
+    // For a listener, this bounds the wait for a client (socket(7): SO_RCVTIMEO).
     SockRef::from(&listener).set_read_timeout(Some(LOOK))?;
     let wanted = Arc::new(());
     let held = Arc::downgrade(&wanted);
     thread::spawn(move || {
         while held.strong_count() > 0 {
             match listener.accept() {
-                // Whoever goes away has nothing.
+                // A client that disconnects gets nothing.
                 Ok((stream, _)) => drop(answer(stream, &files)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Something is short for a while.
+                // A resource, such as file descriptors, is short for a while.
                 Err(_) => thread::sleep(SHORTAGE),
             }
         }

@@ -157,7 +157,7 @@ impl BrowserExperiment {
     }
 
     fn check(&self) -> Result<(), String> {
-        // A single pair has no interval.
+        // A single pair gives no interval.
         let counts = [
             ("trials", self.trials, 2),
             ("quick_trials", self.quick_trials, 2),
@@ -199,7 +199,7 @@ impl BrowserExperiment {
                     ));
                 }
             }
-            // Savings and predictions are to it.
+            // Savings and predictions are relative to it.
             if !variant.arms.contains(&Arm::Plain) {
                 return Err(format!("variant '{}': the arm plain is missing", variant.name));
             }

@@ -35,7 +35,7 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
 /// Installs it, and has it load a database.
 pub(super) fn install(session: &mut Session, url: &str, key: &str) -> Result<(), Stopped> {
     let folder = find().map_err(|failure| Stopped::Failed(failure.message().to_owned()))?;
-    // It finds out by itself from the first page, and here there is only one.
+    // It learns this from the first page, and here there is only one.
     let what = json!({ "url": url, "key": key, "thirdPartyCookies": true });
     session.install(&folder, &format!("self.headstart.load({what})")).map(drop)
 }

@@ -121,12 +121,12 @@ impl Lane<'_> {
 
     fn try_load(&self, wanted: Wanted<'_>) -> Result<Loaded, Stopped> {
         let (node, url) = (self.node()?, wanted.site.url());
-        // Ended last: Chromium's connections go through it.
+        // Stopped last, because Chromium's connections go through it.
         let mut agent = self.agent(wanted, node)?;
         let program = if wanted.classical { self.classical } else { Some(self.chromium) };
         let program = program.ok_or_else(|| Stopped::Failed("there is no such Chromium".into()))?;
         let early = (wanted.arm == Arm::ZeroRtt).then_some(BrowserTls::EarlyData);
-        // With Encrypted ClientHello an agent leaves the ticket alone that has the cookie.
+        // With Encrypted ClientHello, an agent does not read the ticket that has the cookie.
         let no_ech = wanted.classical.then_some(BrowserTls::NoEch);
         let start = Start {
             program: program.to_owned(),
@@ -176,7 +176,7 @@ impl Lane<'_> {
         if self.stage.has_tor() {
             let optimistic = if arm == Arm::Optimistic { "always" } else { "never" };
             let program = &self.stage.place().program;
-            // A login, so a circuit, for each site; the same in both arms.
+            // One login, and so one circuit, for each site; the same in both arms.
             let command = tor::agent_command(node, program, wanted.site.name(), optimistic);
             return self.start(command, node).map(Some);
         }

@@ -159,7 +159,7 @@ impl CellOutcome {
         let mean = |of: fn(&Times) -> Option<f64>| {
             stats::mean_of_few(&loads.values(of)).map(|mean| mean.map(rounded))
         };
-        // It is compared with others, not with itself.
+        // Other cells are compared with it.
         let plain = plain.filter(|_| spec.arm != Arm::Plain);
         let saved = |of: fn(&Times) -> Option<f64>| Saved::new(loads, plain?.0, of);
         let share = |ms: Option<f64>| Some(rounded(1.0 - ms? / plain?.1.page_load_ms?));
@@ -326,7 +326,7 @@ mod tests {
         );
         assert_eq!(outcome.means.len(), 1);
         assert_eq!(outcome.means[0].error, None);
-        // What is written is read again.
+        // Reads back what was written.
         let text = serde_json::to_string(&outcome).unwrap();
         let again: Outcome = serde_json::from_str(&text).unwrap();
         assert_eq!(again.cells.len(), 2);

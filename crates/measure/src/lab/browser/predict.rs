@@ -162,18 +162,18 @@ mod tests {
         let predictor = Predictor::new(&link, &database);
         let pages = [&chain()];
         let ms = |arm| predictor.page_load_ms(&pages, &cell(arm)).unwrap();
-        // One after the other: TCP, TLS, and four requests; TurboTLS spares the first.
+        // In sequence: TCP, TLS and four requests; TurboTLS saves the first round trip.
         let (plain, turbo) = (ms(Arm::Plain), ms(Arm::TurboTls));
         assert!((plain - turbo - 100.0).abs() < 5.0, "{plain} {turbo}");
         // The data wait for the document and then, with the script, for nothing else: a round trip
         // for what is preloaded.
         let said = ms(Arm::PrefetchDb);
         assert!((plain - said - 100.0).abs() < 5.0, "{plain} {said}");
-        // All with the document, to a changed browser.
+        // Everything with the document, for a modified browser.
         let at_start = predictor.at_start_ms(&pages, &cell(Arm::PrefetchDb)).unwrap();
         assert!((plain - at_start - 300.0).abs() < 5.0, "{plain} {at_start}");
         assert_eq!(predictor.at_start_ms(&pages, &cell(Arm::RedirectDb)), None);
-        // What was recorded took longer than the simulator knows of, with any arm.
+        // Recorded loads take longer than simulated ones, with any arm.
         let longer = |ms| Some(Duration::from_secs_f64(2.0 * ms / 1e3));
         let recorded = Recorded { page_load_time: longer(plain), ..Recorded::default() };
         let slow = chain().with_recorded(recorded);

@@ -303,11 +303,11 @@ impl PagesInBrowser {
         run: &mut Run,
     ) -> Result<(), Failure> {
         let cells = self.plan.cells.clone();
-        // One that never comes to its end would take its whole time in each round.
+        // A load that never completes would use its whole timeout in each round.
         let given_up = |at: &&usize| loads.get(**at).is_some_and(Loads::is_given_up);
         let turn: Vec<usize> = turn.iter().filter(|at| !given_up(at)).copied().collect();
         let specs: Vec<&CellSpec> = turn.iter().filter_map(|at| cells.get(*at)).collect();
-        // All of a turn are second visits, or none is.
+        // Either all loads of a turn are second visits, or none is.
         let arms: HashSet<Arm> = specs.iter().filter(|it| it.again).map(|it| it.arm).collect();
         let before: HashMap<Arm, Counted> =
             arms.iter().filter_map(|arm: &Arm| Some((*arm, stage.handshakes(*arm)?))).collect();
@@ -327,7 +327,7 @@ impl PagesInBrowser {
             let flagged = loaded.is_some_and(|one| stage.lab.disturbed(one.from, one.to));
             let again = again.get(&spec.arm).copied();
             self.add(link, spec, (round, flagged), &one.loaded, again, run)?;
-            // One of each cell says more than its figures.
+            // Keep one load of each cell with all its requests.
             if let Some(loaded) = loaded.filter(|_| round == 1) {
                 keep_load(&run.folder, LOADS, link, spec, loaded)?;
             }

@@ -158,7 +158,7 @@ fn serve(
         BEFORE_CHROMIUM.enter();
         let failed = started.clone();
         if let Err(failure) = runtime::run_here(serve_all(origin, addresses, over_tls, started)) {
-            // Nobody waits any more if this comes later than the start.
+            // The caller has stopped waiting if this comes after the start.
             let _ = failed.try_send(Err(failure));
         }
     };

@@ -66,7 +66,7 @@ pub(super) struct Stage {
     fingerprint: String,
     place: Place,
     interrupt: Interrupt,
-    // Behind a lock only since a program is for one thread at a time.
+    // The lock is needed only because one thread at a time may use a program.
     edges: Mutex<Vec<Program>>,
     /// The sites as they are.
     origin: Option<SiteOrigin>,
@@ -239,7 +239,7 @@ impl Stage {
             .enumerate()
             .map(|(at, host): (usize, &String)| format!("MAP {host} {}", front.address(at)))
             .collect();
-        // Nothing else is there; what is asked of this machine itself is.
+        // Nothing else answers, except for requests to this machine itself.
         rules.push("MAP * ~NOTFOUND".into());
         rules.push("EXCLUDE 127.0.0.1".into());
         vec![
@@ -278,7 +278,7 @@ fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Fail
         None => server(EDGE, behind, &[Front::Terminating]),
         Some(tor) => nodes.extend(TorNetwork::hosts(tor.relay)),
     }
-    // Chromium needs every processor there is: the forwarder has none for itself.
+    // Chromium needs every processor, so the forwarder has none reserved.
     let options = LabOptions { late: LATE, pinned: false, ..LabOptions::default() };
     let lab = Lab::build_with(nodes, options).map_err(|error| network::not_built(&error))?;
     for node in lab.nodes() {

@@ -48,7 +48,7 @@ pub(crate) fn text(outcome: &Outcome) -> String {
 
 /// The prediction error of the mean, and where it is largest.
 pub(crate) fn verdict(means: &[MeanOutcome]) -> String {
-    // Recordings are loads of `plain`: to repeat these is no prediction.
+    // Recordings are loads of `plain`: repeating them is not a prediction.
     let arms = means.iter().filter(|mean| mean.arm != Arm::Plain.name());
     let errors: Vec<(f64, String)> =
         arms.filter_map(|mean: &MeanOutcome| Some((mean.error?, name(mean)))).collect();

@@ -70,7 +70,7 @@ impl Cell {
     fn cross(&mut self, context: Context<'_>, boundary: Boundary) -> Result<Crossed, Broken> {
         let node = context.topology.clients().next().ok_or_else(no_client)?;
         match boundary {
-            // A name or a context is a part of the order.
+            // The order to the client includes a name or a context.
             Boundary::Network
             | Boundary::ThirdParties
             | Boundary::VirtualHosts
@@ -119,12 +119,12 @@ impl Cell {
 /// Returns the words behind the number of bytes in an order.
 fn how(boundary: Boundary, behind: bool, by_agent: bool) -> String {
     match (boundary, behind) {
-        // Two sites that have the same third one in their pages.
+        // Two sites embed the same third one.
         (Boundary::ThirdParties, false) => "context first-site".into(),
         (Boundary::ThirdParties, true) => "context second-site".into(),
         (Boundary::VirtualHosts, true) => format!("name {OTHER_NAME}"),
         (Boundary::PrivateMode, true) => "context private".into(),
-        // An agent has both programs as clients, and knows them by what they call themselves.
+        // Both programs are clients of one agent, which tells them apart by their labels.
         (Boundary::Applications, false) if by_agent => "context first-program".into(),
         (Boundary::Applications, true) if by_agent => "context second-program".into(),
         _ => String::new(),

@@ -76,7 +76,7 @@ mod tests {
         fs::write(&nearer, "").unwrap();
         assert_eq!(find(None, &this).as_ref(), Some(&nearer));
         assert_eq!(find(Some(above.clone()), &this), Some(above));
-        // Whoever is told a wrong place does not take another program.
+        // A wrong path does not fall back to another program.
         assert_eq!(find(Some(folder.path().join("missing")), &this), None);
     }
 }

@@ -117,7 +117,7 @@ impl Setting {
         match (self.spec.arm, role) {
             (Arm::TURBO_AGENT, _) => Arm::TLS13,
             (Arm::FOP_AGENT, "client") => Arm::TLS13_RESUMED,
-            // The one whose server speaks HTTP in clear.
+            // The arm whose server speaks HTTP in clear.
             (arm, "server") if arm.is_of_programs() => Arm::FOP_AGENT,
             (arm, _) => arm,
         }

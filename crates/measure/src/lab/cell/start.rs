@@ -68,7 +68,7 @@ pub(crate) fn begin(
             }
         })
         .collect();
-    // All are begun before any is waited for: they make their keys side by side.
+    // All are started before the first is awaited, so that they make their keys in parallel.
     for step in [Cell::start_servers, Cell::await_servers, Cell::start_edges, Cell::start_clients] {
         for cell in &mut cells {
             if cell.broken.is_none() {
@@ -157,7 +157,7 @@ impl Setting {
         }
         option(&mut command, "--flight", self.stage.variant.flight);
         option(&mut command, "--threads", self.stage.variant.threads);
-        // A page's servers are many, and one client has little for each.
+        // A page has many servers, and one client sends little to each.
         let usual = self.stage.page.as_ref().map(|_| 1);
         option(&mut command, "--udp-workers", self.stage.variant.udp_workers.or(usual));
         Program::start(node, self.title("server"), command)
@@ -180,7 +180,7 @@ impl Setting {
             option(&mut command, "--policy", self.stage.variant.policy);
         }
         let program = Program::start(node, self.title("client"), command)?;
-        // It has no socket yet: those it makes are of this group.
+        // It has no socket yet; those that it makes will belong to this group.
         if !self.spec.arm.has_agent() {
             self.take(&program)?;
         }

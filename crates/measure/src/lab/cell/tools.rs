@@ -40,7 +40,7 @@ pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
     let names = kinds.filter_map(program_name).collect::<BTreeSet<_>>();
     let ech = ech::is_needed(plan).then_some(ech::PROGRAM);
     let ech = ech.and_then(|name| Some((name, version(&ech::program()?, "-V")?)));
-    // Both know `-v`; nginx answers on standard error.
+    // Both accept `-v`; nginx answers on standard error.
     let others =
         names.into_iter().filter_map(|name| Some((name, version(&find_program(name)?, "-v")?)));
     others.chain(ech).chain(workload::versions(plan)).collect()

@@ -125,7 +125,7 @@ impl Cell {
         let from = Instant::now();
         let mut trial = setting.visit(node, visit, workload, context)?;
         let to = Instant::now();
-        // Whatever closes a connection is still under way.
+        // The packets that close the connection are still under way.
         thread::sleep(context.stage.link.rtt);
         let after = workload.used(servers);
         load.connections += 1;

@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn every_host_has_its_turn_and_visits_stay_at_its_addresses() {
-        // Of so many visits, each address of a host gets some.
+        // With this many visits, each address of a host gets some.
         let addresses = |round| visits(&HOSTS, 200, 7, round).into_iter().collect::<BTreeSet<_>>();
         let mut counts = [0; 5];
         for round in 1..=100 {

@@ -128,7 +128,7 @@ impl Observer {
         };
         let known = self.segments.get(&(client, server)).copied();
         let is_new = packet.from_node && segment.syn && !segment.ack;
-        // A SYN that is sent again is no new connection; a port that is used again is one.
+        // A retransmitted SYN is not a new connection; a reused port is.
         let known = known
             .filter(|at| !is_new || self.all.get(*at).is_some_and(|one| one.isn == segment.seq));
         let at = match known {
@@ -137,7 +137,7 @@ impl Observer {
                 self.segments.insert((client, server), self.all.len());
                 self.begin(packet.at, server, segment.seq)
             }
-            // Its beginning was before the capture's.
+            // It began before the capture.
             None => return,
         };
         if let Some(following) = self.all.get_mut(at) {
@@ -213,7 +213,7 @@ impl Following {
         }
         let isn = if from_client { Some(self.isn) } else { self.answer_isn };
         let Some(isn) = isn else { return };
-        // Data in the SYN are the first of the stream.
+        // Data in the SYN are the first bytes of the stream.
         let first = isn.wrapping_add(1);
         let begins = if segment.syn { first } else { segment.seq };
         let offset = usize::try_from(begins.wrapping_sub(first)).unwrap_or(usize::MAX);

@@ -55,7 +55,7 @@ fn server_hello(mut record: &[u8]) -> Option<(&[u8], &[u8])> {
     let random = take(hello, RETRY.len())?;
     let session_id = length(take(hello, 1)?);
     take(hello, session_id)?;
-    // The cipher suite and the compression method.
+    // Skips the cipher suite and the compression method.
     take(hello, 3)?;
     let extensions = length(take(hello, 2)?);
     Some((random, take(hello, extensions)?))

@@ -75,7 +75,7 @@ impl Tape {
         let (syn, after) = if in_syn { (&hello[..], &[][..]) } else { (&[][..], &hello[..]) };
         self.packet(true, ends, SYN, 1000, &option(shows.cookie), syn);
         self.packet(false, ends, SYN | ACK, 7, &option(shows.answer), &[]);
-        // In two segments, the second first.
+        // In two segments, the second one first.
         let (one, two) = after.split_at(after.len() / 2);
         let middle = 1001 + u32::try_from(one.len()).unwrap();
         self.packet(true, ends, ACK, middle, &[], two);
@@ -238,7 +238,7 @@ fn an_observer_links_what_is_shown_again() {
     let found = plain.decide(Boundary::Network);
     assert_eq!((found.linkable, found.viable), (Some(Linkable::Viable), 1));
     assert_eq!(found.evidence, ["case 1: visits 1 and 2 have cookie aaaaaaaa… in common"]);
-    // Handed out in clear to the first visit is enough.
+    // One handed out in clear to the first visit suffices.
     let handed = Tape::default().case(&[asks(A)], &[cookie(A)]);
     assert_eq!(handed.decide(Boundary::Network).linkable, Some(Linkable::Viable));
     let [one, two, ..] = PRIVATE;
@@ -252,7 +252,7 @@ fn a_server_links_what_is_shown_on_both_sides_of_a_boundary() {
     for boundary in SERVER_ROWS {
         let plain = Tape::default().case(&[asks(A), cookie(A)], &[cookie(A), cookie(A)]);
         assert_eq!(plain.decide(boundary).linkable, Some(Linkable::Viable), "{boundary:?}");
-        // Not the first behind, but a later one.
+        // Not the first visit behind, but a later one.
         let late = Tape::default().case(&[asks(A), cookie(A)], &[asks(B), cookie(A)]);
         assert_eq!(late.decide(boundary).linkable, Some(Linkable::Viable), "{boundary:?}");
     }
@@ -296,7 +296,7 @@ fn the_tracking_period_ends_with_the_cookie_or_never() {
     let private = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
     let found = private.decide(Boundary::Period);
     assert_eq!((found.linkable, found.period()), (Some(Linkable::Bounded), Some("until expiry")));
-    // A cookie that is shown beyond its time has no end.
+    // A cookie shown after its expiry does not expire.
     let late = Tape::default().case(&[NOTHING, cookie(one)], &[cookie(two)]);
     assert_eq!(late.decide(Boundary::Period).linkable, Some(Linkable::Viable));
     assert_eq!(private.decide(Boundary::Restart).period(), None);
@@ -310,7 +310,7 @@ fn tickets_are_looked_at_like_cookies_and_beside_them() {
     let (first, second) = (ticket(one, 8), ticket(two, 9));
     let fresh = Tape::default().case(&[NOTHING], &[shows(three, &first), shows(four, &second)]);
     assert_eq!(fresh.decide(Boundary::Network).linkable, Some(Linkable::Blocked));
-    // The same ticket twice, as of a client that keeps them.
+    // The same ticket twice, as from a client that keeps them.
     let reused = Tape::default().case(&[NOTHING], &[shows(three, &first), shows(four, &first)]);
     assert_eq!(reused.decide(Boundary::Network).linkable, Some(Linkable::Viable));
     // A cookie that another connection's ticket has in its name.
@@ -388,12 +388,12 @@ fn a_cookie_handed_out_in_clear_outside_of_options_is_seen() {
     let [one, two, three, _] = PRIVATE;
     let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
     let ticket = [&[22, 3, 3, 0, 90, 4, 0][..], three, one, &[7; 30]].concat();
-    // Behind the first visit's packets.
+    // After the packets of the first visit.
     tape.answer(3, &ticket);
     for boundary in [Boundary::Network, Boundary::Restart] {
         assert_eq!(
             tape.decide(boundary).linkable,
-            // Within one side of a boundary it says nothing of the boundary.
+            // On one side of a boundary it tells nothing about the boundary.
             Some(if boundary == Boundary::Network { Linkable::Viable } else { Linkable::Blocked })
         );
     }
@@ -435,18 +435,18 @@ fn what_is_forgotten_between_cases_is_no_link() {
 fn connections_to_others_and_sent_again_do_not_count() {
     let [one, two, ..] = PRIVATE;
     let mut tape = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(two)]);
-    // Another arm's server, which is shown the same.
+    // Another arm's server, to which the same is shown.
     tape.connect([10, 100, 0, 2], cookie(one));
     assert_eq!(tape.decide(Boundary::Restart).linkable, Some(Linkable::Blocked));
     assert_eq!(tape.connections().len(), 5);
-    // A SYN that comes twice is one connection, and its cookie is shown once.
+    // A retransmitted SYN is the same connection, and its cookie is shown once.
     let syn = tape.packets[4].clone();
     assert_eq!(connections(std::slice::from_ref(&syn))[0].shown.len(), 1);
     tape.packets.insert(5, syn);
     let all = tape.connections();
     assert_eq!((all.len(), all[1].shown.len(), all[1].shown[0].kind), (5, 1, Kind::Cookie));
     assert_eq!(tape.decide(Boundary::Network).linkable, Some(Linkable::Blocked));
-    // A port that is used again is another connection.
+    // A reused port is another connection.
     let mut reused = tape.packets[0].clone();
     reused.bytes[24] ^= 1;
     tape.packets.push(reused);

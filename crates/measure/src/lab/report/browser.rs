@@ -126,7 +126,7 @@ struct Row<'r> {
 impl<'r> Row<'r> {
     fn new(cell: &'r CellOutcome) -> Option<Self> {
         let saved = cell.page_load_saved.as_ref()?;
-        // The share saved is of what `plan` says without anything.
+        // The saved share is relative to `plan` without any technique.
         let saving = |ms: Option<f64>, share: Option<f64>| {
             let share = share.filter(|share| *share < 1.0)?;
             Some(ms? / (1.0 - share) * share / 1e3)
@@ -173,7 +173,7 @@ impl Axis {
     fn from_rows(rows: &[Row<'_>]) -> Self {
         let values = || rows.iter().flat_map(Row::values).filter(|value| value.is_finite());
         let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
-        // With room for a dot at either end.
+        // Leaves room for a dot at either end.
         let room = ((high - low) * 0.03).max(0.001);
         Self { low: low - room, high: high + room }
     }

@@ -25,7 +25,7 @@ pub(super) fn flat(values: &Map<String, Value>) -> Vec<(String, String)> {
                 let values: Vec<_> = values.iter().map(plain).collect();
                 lines.push((name, values.join(" ")));
             }
-            // Those are lists.
+            // Lists are shown elsewhere.
             Value::Array(_) => {}
             value => lines.push((name, plain(value))),
         }

@@ -222,7 +222,7 @@ impl Ours {
         let times = cell.times(paper.moment);
         let mean = theirs.mean.and_then(|_| stats::mean(cell.samples(paper.moment), SEED));
         let median = times.and_then(|times| {
-            // An end among the trials that failed is beyond any time.
+            // A bound among the failed trials is infinite.
             let ci95 = times.ci95.map(|end| end.unwrap_or(f64::INFINITY));
             Some(Estimate { value: times.p50?, ci95 })
         });
@@ -236,7 +236,7 @@ impl Ours {
         let to_paper = match (theirs.p50, theirs.mean, theirs.missed) {
             (Some(p50), ..) => median.map(|ours| ours.scaled(1.0 / p50)),
             (None, Some(theirs), _) => mean.map(|ours| ours.scaled(1.0 / theirs)),
-            // Of none there is no part.
+            // Without a total there is no share.
             (None, None, Some(theirs)) if theirs > 0.0 => {
                 missed.map(|ours| ours.scaled(1.0 / theirs))
             }
@@ -291,8 +291,7 @@ mod tests {
             let ratio = turbo.figures(row).to_baseline.unwrap();
             assert!((0.49..0.51).contains(&ratio), "{row:?}");
         }
-        // Resumed FOP at 100 ms takes 0.581 of resumed TCP, and initial connections take what they
-        // take.
+        // Resumed FOP at 100 ms takes 0.581 of resumed TCP, and initial connections take the same.
         let fop = Paper::named("fop").unwrap();
         let ratio = |variant: &str| {
             let mut rows = fop.rows.iter().filter(|row| row.arm == "fop-0rtt" && row.rtt == 100.0);

@@ -58,7 +58,7 @@ fn side_by_side(text: &mut String, group: &Group) {
     let names = [&names[..], &["response p50", "all p50", &compared, "opened by"]].concat();
     let mut rows = vec![header(&names)];
     rows.extend(group.cells.iter().map(cells));
-    // Names at the left, figures at the right, the list of openings as it is.
+    // Names are aligned left, figures right; the last column lists openings.
     text.push_str(&table(&rows, &[0, 9, 10]));
 }
 

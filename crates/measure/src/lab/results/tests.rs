@@ -166,7 +166,7 @@ fn a_run_without_end_leaves_no_result_and_no_keys() {
     let partial = partial_of(&place);
     assert!(!partial.join(WORK).exists());
     assert_eq!(read(&partial).len(), 1);
-    // As after kill -9, the next run begins anew.
+    // As after kill -9, the next run starts over.
     let folder = Folder::create(&place).unwrap();
     folder.finish(&(), &(), &(), "").unwrap();
     assert_eq!(read(&place).len(), 0);

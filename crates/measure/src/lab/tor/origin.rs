@@ -36,11 +36,11 @@ impl Origin {
             let listener = node.run(|| TcpListener::bind(("0.0.0.0", port))).flatten();
             let listener = listener.map_err(|error| network::not_started(&error))?;
             let (connections, body) = (Arc::clone(&connections), Arc::clone(&body));
-            // A socket stays in the namespace that it was made in.
+            // A socket stays in the namespace in which it was made.
             thread::spawn(move || {
                 for tcp in listener.incoming() {
                     let Ok(tcp) = tcp else {
-                        // Something is short for a while.
+                        // A resource, such as file descriptors, is short for a while.
                         thread::sleep(SHORTAGE);
                         continue;
                     };

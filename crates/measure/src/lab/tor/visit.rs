@@ -166,7 +166,7 @@ fn exchange(wanted: &Wanted<'_>, asked: impl FnOnce()) -> io::Result<Times> {
         Suite::Tls => {
             let mut tls =
                 SslConnector::builder(SslMethod::tls_client()).map_err(io::Error::other)?;
-            // Nobody else is on this network, and what is measured is not verification.
+            // The network is private, and verification is not measured.
             tls.set_verify(SslVerifyMode::NONE);
             let stream = tls
                 .build()

@@ -31,7 +31,7 @@ use headstart::base::output;
 /// No recording can be read, nothing is learned that could be written, or the database cannot be
 /// written.
 pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
-    // First, so that a wrong key need not wait for thousands of recordings.
+    // Read first, so that a wrong key is reported before thousands of recordings are read.
     let key = options.sign.as_deref().map(keys::secret).transpose()?;
     let all = Learned::read(Files::from_names(&options.files), options.assume_get);
     if all.recordings.count() == 0 {

@@ -75,15 +75,15 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = &place(path)?;
-    // A name that nobody can lay a link under, where others may write to the folder, too.
+    // An unpredictable name, so that others who may write to the folder cannot plant a link.
     let fresh = beside(path, &format!(".new.{:016x}", rand::random::<u64>()));
     let written = write(&fresh, bytes, path).and_then(|()| fs::rename(&fresh, path));
     if written.is_err() {
-        // What cannot be put in place is not left about.
+        // A file that cannot be put in place is deleted.
         let _ = fs::remove_file(&fresh);
     }
     written?;
-    // So that the new name is there after a power cut, too.
+    // So that the new name survives a power failure.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
@@ -95,7 +95,7 @@ fn place(path: &Path) -> io::Result<PathBuf> {
         found => found?,
     };
     let place = fs::canonicalize(path)?;
-    // A folder, a device or a pipe would be gone.
+    // The rename would replace a folder, a device or a pipe.
     match fs::metadata(&place)?.is_file() {
         true => Ok(place),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),

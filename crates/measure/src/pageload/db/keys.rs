@@ -26,10 +26,10 @@ pub(super) fn generate(file: &Path) -> Result<(), Failure> {
     let secret = Zeroizing::new(key.private_key_to_pem_pkcs8().map_err(unusable)?);
     let public = key.public_key_to_pem().map_err(unusable)?;
     let beside = file::beside(file, ".pub");
-    // The public one first: a secret that nobody can check is of no use.
+    // The public one first: a secret key without it is useless.
     create(&beside, 0o644, &public)?;
     create(file, 0o600, &secret).inspect_err(|_| {
-        // It was made a moment ago, and belongs to nothing.
+        // It was just made, and nothing uses it.
         let _ = fs::remove_file(&beside);
     })
 }
@@ -39,7 +39,7 @@ fn create(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
     let written = file.and_then(|mut file| {
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
         written.inspect_err(|_| {
-            // A part of a key would only be in the way of the next.
+            // A partial key would only block the next attempt.
             let _ = fs::remove_file(path);
         })
     });

@@ -81,7 +81,7 @@ pub(super) fn target(url: &str) -> Result<Target, Failure> {
 /// A date of a file.
 pub(in crate::pageload) fn date(at: UnixSeconds) -> String {
     let time = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(at.0));
-    // Dates that no calendar has are shown as they are.
+    // Invalid dates are shown unchanged.
     time.filter(|_| at.0 < 253_402_300_800).map_or_else(
         || format!("{} s", at.0),
         |time| humantime::format_rfc3339_seconds(time).to_string(),

@@ -251,7 +251,7 @@ fn bars_of(
         [none()].into_iter().chain(alone.map(|part| bar("turbo", "", part))).collect();
     let second: Vec<Bar> =
         [none()].into_iter().chain(cumulative.map(|part| bar("agent", "+ ", part))).collect();
-    // One scale for both.
+    // Both share one scale.
     let most = first.iter().chain(&second).map(|bar| bar.ms).fold(0.0, f64::max);
     html! { figure { div.panels.two {
         (plot::bars("Each technique alone", &first, most))

@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn shares_fall_with_the_gain() {
-        // Two gain a half, three a quarter or more, and one nothing.
+        // Two pages gain half, three a quarter or more, and one nothing.
         let corners = steps(&[0.5, -0.2, 0.25, 0.5]);
         let expected =
             [(0.0, 100.0), (0.0, 75.0), (25.0, 75.0), (25.0, 50.0), (50.0, 50.0), (50.0, 0.0)];

@@ -181,7 +181,7 @@ fn bars(times: &Times, end: f64) -> String {
     for ((_, time), mark) in times.parts().into_iter().zip(marks) {
         let (from, to) = (place(at, end), place(at + time, end));
         at += time;
-        // What is too short for a place of its own takes one that is free.
+        // A mark too short for its own place takes a free one.
         let to = if time > 0.0 { to.max(from + 1) } else { to };
         for place in line.iter_mut().take(to).skip(from) {
             *place = mark;

@@ -77,7 +77,7 @@ impl Replays {
         let mut loads = Vec::new();
         for (place, variant) in pages.iter().enumerate() {
             let own = cells.iter().filter(|cell| cell.variant == variant.name);
-            // What was seen of the first half may have changed the simulator.
+            // The first half may have influenced the simulator.
             let of_page = OfPage::new(&experiment, variant, place >= pages.len().div_ceil(2))?;
             loads.extend(own.filter_map(|cell| of_page.compare(cell)));
         }

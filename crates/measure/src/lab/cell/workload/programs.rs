@@ -153,7 +153,7 @@ impl Setting {
                 return Err(Broken::Program(format!("cannot write {}: {error}", out.display())));
             }
         };
-        // A group of its own: whatever it starts is ended with it, and Ctrl-C is for the runner.
+        // Its own process group: its children end with it, and Ctrl-C reaches the runner alone.
         command.process_group(0);
         self.schedule(&mut command);
         let child = match node.spawn(command) {
@@ -192,7 +192,7 @@ impl Setting {
             Way::Socket if shares => {
                 command.env("HEADSTART_SOCKET", socket).env("HEADSTART_CONTEXT", CONTEXT);
             }
-            // These two do not go by SSL_CERT_FILE.
+            // These two ignore SSL_CERT_FILE.
             Way::Socket => {
                 command.env("REQUESTS_CA_BUNDLE", self.roots());
                 command.env("NODE_EXTRA_CA_CERTS", self.roots());
@@ -226,7 +226,7 @@ impl Setting {
                 command.arg("-P").arg(script("fetch.cmake"));
                 return;
             }
-            // They are asked, and not started.
+            // They are requested, not started.
             Application::Nginx | Application::Haproxy => return,
         };
         command.arg(url);
@@ -277,7 +277,7 @@ fn ended(
 ) -> Result<Option<ExitStatus>, Broken> {
     let (pid, until) = (Pid::from_child(&child), Instant::now() + patience);
     let (sender, waited) = sync_channel(1);
-    // Waiting for it is the only way to know its end at once.
+    // Only waiting for it tells its end without delay.
     thread::spawn(move || {
         let _ = sender.send(child.wait());
     });
@@ -340,7 +340,7 @@ mod tests {
         let mut stdout = child.stdout.take().unwrap();
         let interrupt = Interrupt::default();
         assert_eq!(ended(child, Duration::from_millis(50), &interrupt).unwrap(), None);
-        // It ends with the last that has it.
+        // The pipe ends with its last holder.
         assert_eq!(stdout.read(&mut [0]).unwrap(), 0);
         let child = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
         let status = ended(child, Duration::from_secs(60), &interrupt).unwrap().unwrap();
