@@ -312,14 +312,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_on_all_cores_is_in_order() {
+    fn results_from_all_cores_are_in_order() {
         let made = on_all_cores(0..1000, |number| number * 2);
         assert!(made.into_iter().eq((0..1000).map(|number| number * 2)));
         assert!(on_all_cores(0..0, |number: i32| number).is_empty());
     }
 
     #[test]
-    fn names_of_files_command_no_terminal() {
+    fn file_names_cannot_control_the_terminal() {
         assert_eq!(name_of(Path::new("a\x1b[2J\n.har")), "a [2J .har");
     }
 

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_those_that_the_simulator_has() {
+    fn links_match_the_simulators() {
         let rtt = Duration::from_millis(80);
         let link = |path: &str| network(path, rtt);
         assert_eq!(link("delay 40ms"), Some(Link { rtt, ..Link::default() }));

@@ -312,7 +312,7 @@ mod tests {
     /// Failures are slower than everything: of 100 with 5 failed, one in a hundred takes for ever,
     /// and so does the slowest.
     #[test]
-    fn what_failed_is_slower_than_everything() {
+    fn failures_rank_slower_than_everything() {
         let summary = Summary::from_samples(&with_failed(&ordinals(95), 5)).unwrap();
         assert_eq!((summary.n, summary.p50, summary.p90), (100, Some(50.0), Some(90.0)));
         assert_eq!((summary.p99, summary.max), (None, None));

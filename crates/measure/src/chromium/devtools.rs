@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn no_wait_is_longer_because_the_browser_talks() {
+    fn browser_output_does_not_extend_timeouts() {
         let mut devtools = talkative();
         let none = devtools.call(None, "A.b", json!({}), soon()).unwrap_err();
         assert!(none.to_string().contains("gave no answer to A.b"), "{none}");
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_rests_is_forgotten_until_then() {
+    fn idle_requests_are_ignored_until_they_move() {
         let mut devtools = said(b"{\"method\":\"A.b\"}\0{\"method\":\"A.b\"}\0");
         let quiet =
             devtools.forget_until_quiet(Duration::from_millis(500), Instant::now() + PATIENCE);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_aside_is_bounded() {
+    fn queued_messages_are_bounded() {
         let event =
             format!("{{\"method\":\"A.b\",\"params\":\"{}\"}}\0", "x".repeat(SET_ASIDE / 8));
         let from = Again { from: io::Cursor::new(event.into_bytes()), left: 8 };
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_passed_over() {
+    fn oversized_messages_are_skipped() {
         let mut from = &b"{\"method\":\"A\"}\0{\"method\":\"AB\"}\0{\"id\":3,\"result\":[]}\0{\"method\":\"C\"}\0{\"method\":\"cut off\""[..];
         let mut next = || read_one(&mut from, 14).map(|(message, _)| message);
         assert!(
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_others_command_no_terminal() {
+    fn text_of_others_cannot_control_the_terminal() {
         for text in ["a\x1b[31mb\r\nc", "a\u{9b}31mb\u{202e}"] {
             for trouble in [Trouble::Page(text.into()), Trouble::Browser(text.into())] {
                 assert_eq!(printable(&trouble.to_string()), trouble.to_string());

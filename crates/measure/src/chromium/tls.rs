@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapper_is_seen_through() {
+    fn wrapper_scripts_are_followed() {
         assert!(binary(Path::new("/proc/self/exe")).is_some_and(|path| is_elf(&path)));
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("browser");

@@ -280,7 +280,7 @@ mod tests {
 
     /// To three decimals it would be all of them.
     #[test]
-    fn what_is_not_all_is_not_rounded_to_all() {
+    fn nearly_all_is_not_rounded_to_all() {
         let mut groups = Groups::default();
         for _ in 0..9_999 {
             groups.add(&row("tls13", Some(20.0)), RTT);
@@ -305,7 +305,7 @@ mod tests {
     /// Failures favour no ratio. Among those that completed, the median is half that of TLS 1.3;
     /// among all, most took for ever.
     #[test]
-    fn what_failed_is_in_no_ratio_s_favour() {
+    fn failures_never_improve_a_ratio() {
         let mut groups = groups();
         for _ in 0..10 {
             groups.add(&row("turbo", None), RTT);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn all_arms_are_meant_by_a_star() {
+    fn a_star_means_all_arms() {
         assert_eq!(judged("arm = \"*\"\ncomplete_min = 0.5", false).len(), 3);
         assert_eq!(judged("arm = \"*\"\nlink = \"far\"\ncomplete_min = 0.5", false).len(), 0);
     }
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_linked_is_judged_and_the_undecided_never_meets_a_bar() {
+    fn linkability_is_judged_and_undecided_cells_meet_no_bar() {
         let judged = |linkable, bar: &str| {
             let mut groups = groups();
             let text = r#"{"boundary":"nat","viable":0,"bounded":0,"blocked":0,"undecided":0,"evidence":[]}"#;

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_is_for_those_who_can_hold_it() {
+    fn bars_apply_to_capable_arms() {
         let text = |error, programs, lost| calibration(error, programs, lost).text();
         let bound = BAR;
         assert!(text(bound, EXACT, 0).contains("holds"));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_programs_held_up_is_said() {
+    fn disturbance_by_other_programs_is_reported() {
         let mut calibration = calibration(BAR, EXACT, 0);
         assert!(!calibration.text().contains("held up"));
         calibration.links[0].forwarder.late = 3;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_does_not_hold() {
+    fn a_calibration_without_measurements_fails() {
         let mut calibration = calibration(BAR, EXACT, 0);
         calibration.links[0].echo = Errors::new(BAR, &[]);
         assert!(!calibration.is_met());

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_not_there_is_said_with_where_pages_are() {
+    fn a_missing_page_is_reported_with_the_search_path() {
         let failure = StagePage::read("no/such.har", 1, Connections::default(), 1).unwrap_err();
         assert!(failure.advice().is_some_and(|hint| hint.contains(DATA)), "{failure:?}");
     }

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_is_what_its_elements_make() {
+    fn a_round_trip_is_the_sum_of_its_elements() {
         for (rtt, client, server) in [
             (60, "preset lte", ""),
             (10, "preset wifi", ""),
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_paths_that_nothing_passes() {
+    fn blocked_paths_report_nothing() {
         checked(5, "delay 20ms, drop tcp", "").unwrap();
     }
 

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_goes_to_the_largest_remainders() {
+    fn remainders_are_distributed_by_size() {
         assert_eq!(in_shares(&['a', 'b', 'c'], &[1, 1, 1], 5), ['a', 'a', 'b', 'b', 'c']);
         assert_eq!(in_shares(&['a', 'b'], &[9, 1], 4), ['a', 'a', 'a', 'a']);
         assert_eq!(in_shares(&['a', 'b'], &[8, 2], 3), ['a', 'a', 'b']);

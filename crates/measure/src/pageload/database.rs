@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_is_in_it_or_not() {
+    fn required_parts_are_present_or_missing() {
         let prefetch = Tally { used: 1_500, wrong: 7, missed: 500 };
         let coverage = Coverage { prefetch, ..Coverage::default() };
         let used = Used { file: "a.hsdb".into(), made: "today".into(), coverage };

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_in_words() {
+    fn settings_are_described() {
         let link = Link { down: Some(1_000_000), loss: 0.005, ..Link::default() };
         let settings = tcp::Settings { link, ..tcp::Settings::default() };
         let mut model = Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 5 };

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_name_the_end_is_shown() {
+    fn long_names_keep_their_end() {
         assert_eq!(shortened("example.com"), "example.com");
         let long = format!("{}.example.com", "x".repeat(100));
         assert_eq!(shortened(&long).chars().count(), NAME_MAX);

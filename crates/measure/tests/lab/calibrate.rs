@@ -9,7 +9,7 @@ fn calibrate(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn what_is_seen_is_no_less_than_what_was_asked_for() {
+fn measured_round_trips_are_at_least_those_requested() {
     if !has_network() {
         return;
     }

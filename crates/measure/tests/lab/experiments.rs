@@ -68,7 +68,7 @@ fn the_list_has_every_experiment_and_its_time() {
 }
 
 #[test]
-fn an_unknown_experiment_is_answered_with_the_known_ones() {
+fn an_unknown_experiment_lists_the_known_ones() {
     let output = headstart(&["lab", "run", "nothing"]);
     assert_eq!(output.status.code(), Some(2));
     let said = said(&output);
@@ -303,7 +303,7 @@ fn captures_show_who_can_link_connections() {
 }
 
 #[test]
-fn a_full_run_is_of_experiments_that_have_one() {
+fn only_some_experiments_have_a_full_form() {
     let output = headstart(&["lab", "run", "ech", "--full"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("ech has no longer form\nhint: "), "{}", said(&output));
@@ -336,7 +336,7 @@ fn a_box_that_does_nothing_breaks_its_cells() {
 }
 
 #[test]
-fn a_round_trip_that_its_elements_do_not_make_is_refused() {
+fn a_round_trip_unlike_its_elements_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("wrong.toml");
     let wrong = "rtt = \"68ms\"\npath = \"preset lte\"\n";

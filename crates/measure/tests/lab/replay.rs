@@ -41,7 +41,7 @@ fn replay(file: &Path, place: &Path, more: &[&str]) -> Output {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_answered_with_a_hint() {
+fn unsupported_replays_are_refused_with_a_hint() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("page.json");
     std::fs::write(&file, page().to_string()).unwrap();

@@ -173,7 +173,7 @@ fn a_report_is_reproducible() {
 }
 
 #[test]
-fn few_trials_are_said_to_be_few() {
+fn few_trials_are_labelled() {
     let few = Fixture { trials: 5, ..Fixture::small() };
     let enough = Fixture { trials: 6, ..Fixture::small() };
     let words = "no interval of 95 %";

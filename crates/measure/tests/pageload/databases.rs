@@ -103,7 +103,7 @@ fn from_recordings_to_what_browsers_read() {
 }
 
 #[test]
-fn what_was_left_out_and_how_good_it_is_are_told() {
+fn reports_omissions_and_quality() {
     let place = place_with_database(4);
     fs::write(place.path("broken.har"), "{").unwrap();
     let files = ["1.har", "2.har", "3.har", "4.har", "broken.har"];
@@ -142,7 +142,7 @@ fn only_good_files_pass_the_check() {
 }
 
 #[test]
-fn keys_are_kept_and_never_overwritten() {
+fn keys_are_never_overwritten() {
     let place = place();
     place.prints(&["keygen", "maker.key"]);
     let mode = fs::metadata(place.path("maker.key")).unwrap().permissions().mode();
@@ -181,7 +181,7 @@ fn ok(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_newer_database_takes_the_place_of_the_one_in_use() {
+fn a_newer_database_replaces_the_one_in_use() {
     let place = place_with_database(3);
     let offered = fs::read(place.path("pages.hsdb")).unwrap();
     let fetch = |answer: Vec<u8>| {

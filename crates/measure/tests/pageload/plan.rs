@@ -74,7 +74,7 @@ fn near(found: f64, expected: f64) -> bool {
 }
 
 #[test]
-fn what_techniques_save() {
+fn reports_the_savings_of_techniques() {
     let place = place(&[("page.har", &har("a.test"))]);
     let json = place.json(&["plan", "page.har", "--rtt", "100ms"]);
     let page = &json["pages"][0];
@@ -144,7 +144,7 @@ fn a_plan_as_text() {
 
 /// The client's state and number of connections are parameters.
 #[test]
-fn what_is_there_before_can_be_set() {
+fn the_initial_state_can_be_set() {
     let place = place(&[("page.har", &har("a.test")), ("old.jsonl", &published(2.4))]);
     let times = |options: &[&str]| {
         let arms = ["--technique", "none", "--technique", "tfo", "--technique", "fop"];
@@ -293,7 +293,7 @@ fn loads_as_text() {
 }
 
 #[test]
-fn links_that_make_no_sense() {
+fn invalid_links_are_refused() {
     let place = place(&[("a.har", &har("a.test"))]);
     for arguments in [
         ["--down", "0Mbit"],

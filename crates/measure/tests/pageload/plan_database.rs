@@ -116,7 +116,7 @@ fn a_plan_with_what_a_database_knows() {
 }
 
 #[test]
-fn what_it_has_and_what_is_in_vain_is_told() {
+fn reports_prefetches_used_and_in_vain() {
     let place = place();
     let text = place.prints(&with_database(&["plan", "4.har", "other.har", "--html", "plan.html"]));
     let lines: Vec<String> =
@@ -166,7 +166,7 @@ fn loads_with_what_a_database_knows() {
 }
 
 #[test]
-fn only_what_the_key_signed_is_used() {
+fn only_signed_databases_are_used() {
     let place = place();
     place.prints(&["db", "keygen", "other.key"]);
     let mut changed = fs::read(place.path("pages.hsdb")).unwrap();
@@ -194,7 +194,7 @@ fn only_what_the_key_signed_is_used() {
 }
 
 #[test]
-fn a_database_of_nothing_takes_no_others_place() {
+fn an_empty_database_replaces_no_other() {
     let place = place();
     let before = fs::read(place.path("pages.hsdb")).unwrap();
     let build = ["db", "build", "4.har", "--out", "pages.hsdb", "--sign", "maker.key"];

@@ -132,7 +132,7 @@ fn without_a_handshake_the_answer_is_no() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_with_a_way_out() {
+fn unreadable_files_are_named_with_a_hint() {
     let mut lying = small();
     lying[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
     let place = place(&[

@@ -196,7 +196,7 @@ fn pictures_are_well_formed() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said() {
+fn pages_that_cannot_be_shown_are_reported() {
     let twice = json!({ "log": { "entries": [], "pages": [] } }).to_string();
     let place = place(&[
         ("a.har", &har("a.test")),

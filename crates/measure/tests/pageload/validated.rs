@@ -73,7 +73,7 @@ fn place(cells: &[Value]) -> Place {
 }
 
 #[test]
-fn pages_that_were_held_out_decide() {
+fn held_out_pages_decide() {
     // Simulated: 300.5 and 200.5 ms, with the processor time of a full handshake.
     let cells = |turbo: f64| {
         [

@@ -20,7 +20,7 @@ const VERSION: &str =
     r#"printf '{"id":1,"result":{"product":"Chrome/%s.0.1.2"}}\000' "$VERSION" >&4"#;
 
 #[test]
-fn without_chromium_it_says_what_to_install() {
+fn without_chromium_the_hint_names_the_package() {
     let place = Place::new();
     let output = place.command(&["news"]).env("PATH", place.path("tmp")).output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
@@ -39,7 +39,7 @@ fn a_browser_that_ends_tells_its_last_words() {
 }
 
 #[test]
-fn words_of_a_browser_command_no_terminal() {
+fn browser_text_cannot_control_the_terminal() {
     let place = Place::new();
     let ends = script(&place, r"printf 'no \033[31mdisplay\033]0;x\007\n' >&2; exit 3");
     let said = place.call(&[PAGE, "--browser", &ends]);

@@ -17,7 +17,7 @@ fn note(said: &Value) -> String {
 }
 
 #[test]
-fn an_answer_that_never_comes_is_not_waited_for() {
+fn a_missing_answer_times_out() {
     let Some(_turn) = browser() else { return };
     let (place, server) = (Place::new(), server::start());
     let said = place.records(&[&format!("http://{server}/mostly")]);
@@ -70,7 +70,7 @@ fn messages_that_cannot_be_taken_do_not_end_the_load() {
 }
 
 #[test]
-fn sites_are_not_asked_of_proxies_that_others_name() {
+fn proxies_of_the_environment_are_not_used_for_sites() {
     let Some(_turn) = browser() else { return };
     let place = Place::new();
     let proxy = format!("http://{}", closed());
@@ -88,7 +88,7 @@ fn sites_are_not_asked_of_proxies_that_others_name() {
 }
 
 #[test]
-fn a_page_of_which_too_much_is_missing_is_not_recorded() {
+fn a_mostly_missing_page_is_not_recorded() {
     let Some(_turn) = browser() else { return };
     let (place, server) = (Place::new(), server::start());
     let hardly = place.call(&[&format!("http://{server}/hardly"), "--timeout", "10s"]);
@@ -141,7 +141,7 @@ fn windows_dialogs_and_downloads_are_closed() {
 }
 
 #[test]
-fn wrong_certificates_are_refused_and_told_whom_to_trust() {
+fn wrong_certificates_are_refused_with_a_hint() {
     let Some(_turn) = browser() else { return };
     let place = Place::new();
     let certificates = place.path("certificates").display().to_string();
@@ -223,7 +223,7 @@ fn nothing_is_left_when_the_recorder_is_ended() {
 }
 
 #[test]
-fn it_outlives_a_terminal_if_that_is_wanted() {
+fn nohup_outlives_the_terminal() {
     let Some(_turn) = browser() else { return };
     let (place, server) = (Place::new(), server::start());
     let recorder = half_loaded_by(&place, &server, "--ignore-signal=HUP");

@@ -117,7 +117,7 @@ fn a_second_visit_finds_most_of_it_cached() {
 }
 
 #[test]
-fn a_revisit_has_what_the_browser_still_has() {
+fn a_revisit_starts_with_the_browsers_state() {
     let Some(_turn) = browser() else { return };
     let place = Place::new();
     let said = place.records(&["app", "--revisit", "0s"]);

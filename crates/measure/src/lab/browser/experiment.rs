@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_none_of_the_links_is_not_there() {
+    fn cells_exist_on_their_own_links_only() {
         let (mut experiment, _) = BrowserExperiment::built_in().unwrap();
         experiment.link.retain(|link| link.tor.is_some());
         let plan = Plan::new(experiment, false, None);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_a_file_is_said() {
+    fn errors_in_a_file_are_reported() {
         for (from, to, why) in [
             ("site = \"app\"", "site = \"weather\"", "there are news, shop, app"),
             ("trials = 10", "trials = 1", "trials: 1"),

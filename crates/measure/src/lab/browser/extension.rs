@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_did_nothing_is_idle() {
+    fn a_load_without_its_technique_is_idle() {
         assert!(is_idle(&json!({ "redirects": 0, "connections": 0, "pages": 1 })));
         assert!(!is_idle(&json!({ "redirects": 1, "connections": 0 })));
         assert!(!is_idle(&json!({ "redirects": 0, "connections": 7 })));

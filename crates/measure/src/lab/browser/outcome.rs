@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_without_any_load_is_in_no_mean() {
+    fn cells_without_loads_are_left_out_of_means() {
         let none = loads(&[None, None]);
         let plain = loads(&[Some(100.0), Some(100.0)]);
         let specs = [spec(Arm::Plain, "news"), spec(Arm::RedirectDb, "news")];

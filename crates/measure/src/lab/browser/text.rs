@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_has_a_dash() {
+    fn missing_measurements_show_a_dash() {
         let outcome = Outcome { means: vec![mean("plain", None)], ..Outcome::default() };
         let text = text(&outcome);
         assert!(text.contains("  near, plain          2.00        –      –"), "{text}");

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_lost_much_is_none() {
+    fn incomplete_loads_do_not_count() {
         let site = Site::built_in("shop").unwrap();
         let none = usize::MAX;
         assert_eq!(missing(&site, &page(&site, none, none)), Vec::<String>::new());

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_grown_is_what_happened() {
+    fn the_counter_that_grew_tells_the_opening() {
         let before = counts("# HELP x\nheadstart_connections_total{opening=\"plain\"} 1\n");
         let now = counts(
             "headstart_connections_total{opening=\"plain\"} 1\n\

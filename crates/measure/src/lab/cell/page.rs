@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_says_what_is_true_of_most_connections() {
+    fn a_row_describes_the_majority_of_connections() {
         let times = PageTimes {
             sent: Some(1.0),
             first: Some(2.0),

@@ -25,7 +25,7 @@ fn replaced(from: &str, to: &str) -> Result<Experiment, Failure> {
 }
 
 #[test]
-fn what_is_not_said_has_a_value() {
+fn missing_keys_have_defaults() {
     let small = with("").unwrap();
     assert_eq!((small.warmup, small.seed, small.response), (2, 1, 1000));
     assert_eq!(small.link[0].client_path(), "delay 5000us");
@@ -178,7 +178,7 @@ fn visits_to_hosts_count_apart() {
 }
 
 #[test]
-fn a_case_is_of_arms_and_links_that_can_have_it() {
+fn cases_need_suitable_arms_and_links() {
     let arms = "arms = [\"tls13\", \"turbo\", \"tfo\", \"fop\"]";
     let text = SMALL.replace("arms = [\"tls13\", \"turbo\"]", arms);
     let text = text.replace("rtt = \"10ms\"", "rtt = \"10ms\"\nchanged_path = \"delay 5ms\"");
@@ -190,7 +190,7 @@ fn a_case_is_of_arms_and_links_that_can_have_it() {
 }
 
 #[test]
-fn files_that_are_none_are_refused() {
+fn invalid_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let missing = Experiment::read(&dir.path().join("none.toml")).unwrap_err();
     assert!(missing.message().contains("none.toml: No such file"), "{missing}");

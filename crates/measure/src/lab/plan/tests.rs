@@ -141,7 +141,7 @@ fn the_order_is_that_of_the_seed() {
 }
 
 #[test]
-fn nothing_to_run_is_said() {
+fn an_empty_plan_is_refused() {
     let text = TEXT.replace("arms = [\"tls13\", \"turbo\", \"quic\"]", "arms = [\"quic\"]");
     let text = text.replace("suites = [\"p256\", ", "suites = [");
     let failure =

@@ -272,7 +272,7 @@ fn a_server_links_nothing_where_the_first_visit_behind_shows_nothing() {
 }
 
 #[test]
-fn whoever_issued_a_cookie_can_link_the_first_visit_that_shows_it_once() {
+fn the_issuer_of_a_cookie_can_link_its_first_use() {
     let [one, two, three, _] = PRIVATE;
     for boundary in SERVER_ROWS {
         let shared = Tape::default().case(&[NOTHING, cookie(one)], &[cookie(two), cookie(three)]);
@@ -422,7 +422,7 @@ fn the_worst_case_counts_and_the_undecided_are_not_forgotten() {
 }
 
 #[test]
-fn what_is_forgotten_between_cases_is_no_link() {
+fn nothing_links_separate_cases() {
     // The same cookie in two cases: everything was forgotten in between, as a server's key may give
     // it again.
     let again = || [[asks(A), cookie(A)], [asks(B), cookie(B)]];

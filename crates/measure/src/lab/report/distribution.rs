@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_lie_close_rise_where_they_lie() {
+    fn close_times_make_a_steep_curve() {
         let samples = [500.0, 500.001, 500.002, 1_000.0];
         let line = line(&samples, 4);
         let frame = Frame::new(&[Line { arm: "turbo", samples: &samples, trials: 4 }]);

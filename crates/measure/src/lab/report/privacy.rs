@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_says_how_many_cases_it_rests_on() {
+    fn a_finding_tells_its_number_of_cases() {
         let text = r#"{"boundary":"period","linkable":"bounded","viable":0,"bounded":4,"blocked":1,
             "undecided":0,"evidence":["case 1: visit 3 shows nothing any more"]}"#;
         let finding: Finding = serde_json::from_str(text).unwrap();

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trips_are_marked_one_by_one_or_thinned_out() {
+    fn round_trip_marks_are_thinned_out() {
         assert_eq!(round_trips(2.02), [0.0, 1.0, 2.0]);
         assert_eq!(round_trips(0.4), [0.0]);
         assert_eq!(round_trips(57.0).len(), 12);

@@ -155,7 +155,7 @@ fn two_runs_do_not_write_one_folder() {
 }
 
 #[test]
-fn a_run_without_end_leaves_no_result_and_no_keys() {
+fn an_interrupted_run_leaves_no_result_and_no_keys() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("results");
     let mut folder = Folder::create(&place).unwrap();

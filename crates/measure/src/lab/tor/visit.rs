@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_dribbles_or_floods_is_left() {
+    fn slow_and_flooding_agents_are_abandoned() {
         let (always, brief) = (|| true, Duration::from_millis(300));
         let late = io::Error::from(ErrorKind::TimedOut).to_string();
         assert_eq!(visited(b"x".to_vec(), brief, &always), late);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_stays_what_it_is() {
+    fn only_regular_files_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("folder")).unwrap();

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_an_arm_without_loads() {
+    fn arms_without_loads_report_nothing() {
         let arm = OfArm::new("fop", &[], &[]);
         assert!(arm.full_load_ms.is_none() && arm.to_first.is_none() && arm.times.is_empty());
         assert_eq!((arm.error, arm.loads), (None, 0));

@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_proxy_brings_is_counted_without_its_head() {
+    fn bodies_through_a_proxy_are_counted_without_heads() {
         assert_eq!(content_length(b"HTTP/1.1 200 OK\r\nServer: a\r\n\r\n12345"), Ok(5));
         assert_eq!(content_length(b"HTTP/1.1 200 OK\r\n\r\n"), Ok(0));
         assert!(content_length(b"HTTP/1.1 502 Bad Gateway\r\n\r\nx").unwrap_err().contains("502"));
