@@ -1,6 +1,7 @@
 //! The server side on sockets: TurboTLS and plain connections on one port.
 
 mod arrival;
+mod event;
 mod fleet;
 mod session;
 mod shared;
@@ -27,7 +28,7 @@ pub use arrival::Arrival;
 pub use fleet::Fleet;
 pub use stream::ServerStream;
 
-use session::Started;
+use event::NewSession;
 use shared::Shared;
 use worker::{Receivers, Worker};
 
@@ -93,7 +94,7 @@ pub struct Acceptor {
     local: SocketAddr,
     shared: Arc<Shared>,
     establishing: Arc<Semaphore>,
-    sessions: mpsc::Receiver<Started>,
+    sessions: mpsc::Receiver<NewSession>,
     /// The threads that read datagrams.
     receivers: Option<Receivers>,
 }
@@ -150,15 +151,16 @@ impl Acceptor {
         let (listener, establishing) = (&self.listener, &self.establishing);
         let hidden = self.hidden.as_deref();
         let tcp = async {
-            let room = Arc::clone(establishing).acquire_owned().await.map_err(io::Error::other)?;
+            let permit =
+                Arc::clone(establishing).acquire_owned().await.map_err(io::Error::other)?;
             let (tcp, peer, opened_by) = next(listener, hidden).await?;
-            // If the client is gone already, the first read reports it.
+            // If the client has closed already, the first read reports it.
             let _ = tcp.set_nodelay(true);
-            Ok(Arrival::tcp(Arc::clone(&self.shared), room, tcp, peer, opened_by))
+            Ok(Arrival::tcp(Arc::clone(&self.shared), permit, tcp, peer, opened_by))
         };
         tokio::select! {
-            Some(started) = self.sessions.recv() => {
-                Ok(Arrival::session(Arc::clone(&self.shared), started))
+            Some(new) = self.sessions.recv() => {
+                Ok(Arrival::session(Arc::clone(&self.shared), new))
             }
             accepted = tcp => accepted,
         }

@@ -38,16 +38,15 @@ impl Handoff for TcpStream {
     }
 
     fn reset(self) {
-        // On error an ordinary close remains, and there is nothing more to do.
+        // On error, an ordinary close must do.
         let _ = self.set_zero_linger();
     }
 }
 
-/// Passes bytes between `opening` and `other` until both are done, as [`relay`](crate::relay) does
-/// with `opening` as its side A.
+/// Passes bytes between `opening`, which is [`Side::A`], and `other` until both are done.
 ///
 /// `head` was read from `other` before, and goes first. `opened` is called once, when the opening
-/// is over, whatever its outcome. Half-closes and resets are passed on: an error of one side resets
+/// is over, also after a failure. Half-closes and resets are passed on: an error of one side resets
 /// the other. The limits hold from the start, and bytes of the opening are counted like all others.
 pub async fn bridge<H: Handoff>(
     opening: H,
@@ -166,7 +165,7 @@ impl<H: Handoff> Drop for Ends<H> {
     fn drop(&mut self) {
         if let Some((opening, other)) = self.0.take() {
             opening.reset();
-            // On error an ordinary close remains, and there is nothing more to do.
+            // On error, an ordinary close must do.
             let _ = other.set_zero_linger();
         }
     }

@@ -26,6 +26,7 @@ pub use stream::ClientStream;
 
 use crate::advert::{Advert, SLOTS_MAX};
 use crate::dns::{DnsError, HTTPS_PORT, Resolver};
+use crate::name::normalized;
 use crate::netlink::{Change, Changes};
 use crate::path::PathMemory;
 use crate::report::{NotUsed, Report};
@@ -62,7 +63,7 @@ impl OpeningPolicy {
         }
     }
 
-    /// Whether a SYN may carry data.
+    /// Returns true if a SYN may carry data.
     #[must_use]
     pub const fn sends_syn_data(self) -> bool {
         matches!(self, Self::Auto | Self::Fop)
@@ -84,20 +85,20 @@ impl FromStr for OpeningPolicy {
     }
 }
 
-/// A name that no policy has.
+/// Name of an unknown policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy(String);
 
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = OpeningPolicy::ALL.map(OpeningPolicy::name).join(", ");
-        write!(f, "there is no policy {:?}; there are {names}", self.0)
+        write!(f, "unknown policy {:?}; use one of {names}", self.0)
     }
 }
 
 impl std::error::Error for UnknownPolicy {}
 
-/// An edge that is known without asking DNS.
+/// An edge known without DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// Name or address of the edge.
@@ -352,13 +353,8 @@ impl Connector {
             (Ok(address), Some(name)) => {
                 let resolver = self.inner.config.resolver.clone();
                 let (name, literal) = (name.clone(), (address, target.port).into());
-                Offer::asked(async move { resolver.advert_for(&name, literal).await })
+                Offer::requested(async move { resolver.advert_for(&name, literal).await })
             }
         }
     }
-}
-
-/// Lower-cases a name and removes its final dot: names are compared that way (RFC 4343).
-fn normalized(name: &str) -> String {
-    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }

@@ -45,16 +45,16 @@ use crate::name;
 pub const HTTPS_PORT: u16 = 443;
 
 /// Time that IPv4 addresses wait for IPv6 ones: the Resolution Delay of RFC 8305 section 3.
-pub const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
 /// Time to wait for an advertisement after addresses were handed over.
 ///
 /// TCP connects meanwhile, so this costs nothing; any later, a first flight over UDP would seldom
 /// still win.
-pub const ADVERT_DELAY: Duration = Duration::from_millis(50);
+const ADVERT_DELAY: Duration = Duration::from_millis(50);
 
 /// Time that a name without any address waits for its HTTPS record, whose alias may lead to some.
-pub const ALIAS_ONLY_DELAY: Duration = Duration::from_secs(1);
+const ALIAS_ONLY_DELAY: Duration = Duration::from_secs(1);
 
 /// Most addresses used per family; more would never be tried at 250 ms an attempt.
 pub const ADDRESSES_MAX: usize = 16;
@@ -62,14 +62,13 @@ pub const ADDRESSES_MAX: usize = 16;
 /// Responses kept until their TTL ends, three for each name; the least used are evicted.
 ///
 /// Usual responses are smaller than 1 kB; if every one had the largest size, they would take 64 MB.
-pub const CACHED_RESPONSES: u64 = 1024;
+const CACHED_RESPONSES: u64 = 1024;
 
 /// HTTPS queries open at one time. Beyond them, names resolve without one, that is, without
 /// TurboTLS.
 ///
-/// A query runs on after its connection opened without it, so that the cache has the answer next
-/// time.
-pub const SERVICE_QUERIES: usize = 256;
+/// A query continues after its connection opened without it, to fill the cache for the next one.
+const SERVICE_QUERIES: usize = 256;
 
 /// Negative answers are kept as long as their SOA says (RFC 2308), within these bounds.
 const NEGATIVE_TTL_MIN: Duration = Duration::from_secs(5);
@@ -161,7 +160,7 @@ impl Resolver {
     ///
     /// For connections known only by their address and the name in the ClientHello. Answers within
     /// [`ADVERT_DELAY`]; the connection to `literal` can start before.
-    pub async fn advert_for(&self, name: &str, literal: SocketAddr) -> Option<EdgeAdvert> {
+    pub(crate) async fn advert_for(&self, name: &str, literal: SocketAddr) -> Option<EdgeAdvert> {
         let name = host_name(name).ok()?;
         if literal.port() != HTTPS_PORT || !self.inner.in_hosts_file(&name).is_empty() {
             return None;
@@ -323,10 +322,10 @@ fn host_name(text: &str) -> Result<Name, DnsError> {
 }
 
 /// Addresses of one family, or the reason why there are none.
-type Answer = Result<Found, DnsError>;
+type Answer = Result<FamilyAddresses, DnsError>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+struct FamilyAddresses {
     /// Name that owns them: the end of the CNAME chain, which may differ by family.
     owner: Name,
     addresses: Vec<IpAddr>,
@@ -348,7 +347,7 @@ impl Inner {
         if addresses.is_empty() {
             return Err(DnsError::NoAddress);
         }
-        Ok(Found { owner, addresses, valid_until: lookup.valid_until() })
+        Ok(FamilyAddresses { owner, addresses, valid_until: lookup.valid_until() })
     }
 
     /// Returns the addresses of `name` in the hosts file, IPv6 first.

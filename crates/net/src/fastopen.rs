@@ -7,13 +7,13 @@
 //! ([`attach_client`], [`attach_server`], `headstart fastopen attach`). Everything else here runs
 //! without privilege, and reports the reason where it cannot:
 //!
-//! * the client: [`probe`], then [`connect`] for each cookie, and [`was_accepted`] for what it
-//!   saved;
+//! * the client: [`probe`], then [`connect`] for each cookie, and [`was_accepted`] for the
+//!   result;
 //! * the server: a [`HiddenListener`] beside the public one, given to the
 //!   [`Acceptor`](crate::AcceptorConfig::hidden), and [`ServerMaps`] for both listeners, keys and
 //!   the clock.
 //!
-//! Whatever fails falls back to an ordinary handshake, and the data of the SYN arrive once.
+//! Any failure falls back to an ordinary handshake, and the data of the SYN arrive once.
 
 mod attach;
 mod client;

@@ -4,8 +4,8 @@
 //! * [`Acceptor`] yields a [`ServerStream`] for each connection, over UDP and TCP or TCP alone;
 //!   several acceptors form a [`Fleet`].
 //! * [`TlsStream`] runs TLS over either, or over any other stream, and knows early data.
-//! * [`bridge`] joins either to a TCP connection; once open, bytes are spliced ([`relay`]).
-//! * [`dns`] finds out which names advertise TurboTLS; [`path`] remembers which networks carry it.
+//! * [`bridge`] joins either to a TCP connection; once open, bytes are spliced.
+//! * [`dns`] finds out which names advertise TurboTLS.
 //! * [`upstream`] connects through a SOCKS5 proxy without waiting for its replies.
 //! * [`fastopen`] puts the first flight into the SYN, for clients that hold a cookie.
 //!
@@ -17,7 +17,9 @@ mod clock;
 mod connector;
 mod name;
 mod netlink;
-mod proven;
+mod opener;
+mod path;
+mod proven_addr;
 mod race;
 mod redirect;
 mod relay;
@@ -41,24 +43,16 @@ pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, OpeningPolicy, UnknownPolicy,
 };
 pub use netlink::tcp_owner;
-pub use proven::ProvenAddr;
-pub use race::{
-    ATTEMPT_DELAY, Attempt, MAX_ADDRESSES, Outcome, Race, RaceError, RaceFailure, RaceWinner,
-};
+pub use path::{PathReason, SILENCES_TO_BLOCK};
+pub use proven_addr::ProvenAddr;
+pub use race::{Attempt, AttemptOutcome, RaceError, RaceFailure};
 pub use redirect::original_destination;
-pub use relay::{
-    COPY_BUFFER, PIPE_CAPACITY, PIPES_IN_USE, RelayCounts, RelayEnd, RelayLimits, RelayReason,
-    SPLICE_AFTER, Side, relay,
-};
-pub use report::{FastOpenNotUsed, Moment, NotUsed, OpeningEvent, Report};
+pub use relay::{RelayCounts, RelayEnd, RelayLimits, RelayReason, Side};
+pub use report::{FastOpenNotUsed, NotUsed, OpeningEvent, Report, TimelineEntry};
 pub use target::Target;
 pub use tls_stream::{ByteCounts, TlsHandle, TlsStream};
-pub use udp::{
-    Datagram, LISTEN_BUFFER, Received, RecvBuffers, RecvError, UdpPort, is_unreachable,
-    with_thread_buffers,
-};
+pub use udp::{Datagram, LISTEN_BUFFER, Received, RecvBuffers, RecvError, UdpPort};
 pub mod advert;
 pub mod dns;
 pub mod fastopen;
-pub mod path;
 pub mod upstream;

@@ -2,18 +2,18 @@
 //! many are in flight, and whether the path supports data in the SYN.
 //!
 //! Pure: the time is an argument. In memory only: observations of a network's treatment of UDP end
-//! with the process. Every table is bounded; a full table evicts the entry not used for longest,
-//! and that path is then simply new again. Where users share a table, the entry comes from the user
-//! that has most.
+//! with the process. Every table is bounded; a full table evicts the least recently used entry, and
+//! that path is then simply new again. Where users share a table, the user with the most entries
+//! loses one.
 
 mod bounded;
 mod grace;
 mod standing;
 mod syn;
 
-pub use grace::{GRACE_MAX_FIRST, GRACE_MAX_FLOOR, GRACE_MIN, GraceEstimator, LAG_MAX};
-pub use standing::{BACKOFF_FIRST, BACKOFF_MAX, PROBE_LIFE, PathReason, SILENCES_TO_BLOCK};
-pub use syn::{FAILURES_TO_BLOCK_NETWORK, LOSSES_TO_BLOCK, NETWORKS, REFUSALS_TO_BLOCK, SynAdvice};
+pub(crate) use grace::{GraceEstimator, LAG_MAX};
+pub use standing::{PathReason, SILENCES_TO_BLOCK};
+pub(crate) use syn::SynAdvice;
 
 use bounded::Bounded;
 use standing::Standing;
@@ -28,38 +28,38 @@ use syn::SynTables;
 use crate::advert::SLOTS_MAX;
 
 /// Paths remembered; about 200 bytes each, 200 kB.
-pub const PATHS: usize = 1024;
+const PATHS: usize = 1024;
 
 /// Names whose flights are remembered; at most 300 bytes each, 300 kB.
-pub const NAMES: usize = 1024;
+const NAMES: usize = 1024;
 
 /// Edges remembered for a committed refusal; about 100 bytes each, 100 kB.
-pub const REFUSALS: usize = 1024;
+const REFUSALS: usize = 1024;
 
 /// Longest name that is remembered, in bytes: a host name has no more (RFC 1035).
 const NAME_MAX: usize = 253;
 
 /// Time during which an edge that refused a committed join is not tried again.
 ///
-/// The application saw a reset: the one harm that TurboTLS can do, so not twice a day.
-pub const RESET_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// The application saw a reset, the one harm TurboTLS can do: at most once a day.
+const RESET_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// Most bytes of slots, whatever they carry, in flight on one path: seven connections with eleven
-/// slots of 411 bytes each.
-pub const SLOT_BUDGET: usize = 32_768;
+/// Most bytes of slots in flight on one path: seven connections with eleven slots of 411 bytes
+/// each.
+const SLOT_BUDGET: usize = 32_768;
 
 /// A path through one network to one edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PathKey {
+pub(crate) struct PathKey {
     /// Local address, which stands for the network.
-    pub local: IpAddr,
+    pub(crate) local: IpAddr,
     /// UDP and TCP address of the edge.
-    pub edge: SocketAddr,
+    pub(crate) edge: SocketAddr,
 }
 
 /// Result of an opening over TurboTLS, as far as the path is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// A datagram came in time.
     Opened {
         /// Time that TCP took to connect.
@@ -86,7 +86,7 @@ pub enum Outcome {
 
 /// Advice on opening over TurboTLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Advice {
+pub(crate) enum Advice {
     /// Use it, and wait this long for the first datagram.
     Turbo {
         /// Computes the grace once TCP is connected.
@@ -105,7 +105,7 @@ pub enum Advice {
 
 /// Knowledge about all paths; shared by all connections.
 #[derive(Debug, Default)]
-pub struct PathMemory {
+pub(crate) struct PathMemory {
     tables: Mutex<Tables>,
 }
 
@@ -138,16 +138,11 @@ impl Default for Tables {
 }
 
 impl PathMemory {
-    /// Creates an empty memory.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Advises whether to use TurboTLS on `key` now.
     ///
     /// After a back-off, only the first caller is advised to probe; the others do without until it
-    /// reports, or for [`PROBE_LIFE`].
-    pub fn advise(&self, key: PathKey, now: Instant) -> Advice {
+    /// reports, or for [`PROBE_LIFE`](standing::PROBE_LIFE).
+    pub(crate) fn advise(&self, key: PathKey, now: Instant) -> Advice {
         let mut tables = self.lock();
         if let Some(until) = tables.resets.get(&key.edge).copied().filter(|until| now < *until) {
             return Advice::Plain { reason: PathReason::Reset, until };
@@ -162,7 +157,7 @@ impl PathMemory {
     }
 
     /// Learns from an opening on `key`.
-    pub fn record(&self, key: PathKey, outcome: Outcome, now: Instant) {
+    pub(crate) fn record(&self, key: PathKey, outcome: Outcome, now: Instant) {
         let mut tables = self.lock();
         if outcome == Outcome::Reset {
             tables.resets.insert(key.edge, now + RESET_LIFE);
@@ -182,28 +177,28 @@ impl PathMemory {
         }
     }
 
-    /// Forgets what depended on the network of `local`, for example when the machine left it.
+    /// Forgets everything about the network of `local`, for example after leaving it.
     ///
     /// Refusals by an edge stay: they do not depend on the network.
-    pub fn forget_network(&self, local: IpAddr) {
+    pub(crate) fn forget_network(&self, local: IpAddr) {
         let mut tables = self.lock();
         tables.paths.retain(|key| key.local != local);
         tables.syn.forget_network(local);
     }
 
     /// Returns how many server datagrams the last flight from `name` took, if known.
-    pub fn slots_for(&self, name: &str) -> Option<u8> {
+    pub(crate) fn slots_for(&self, name: &str) -> Option<u8> {
         self.lock().flights.get(&flight_key(name)?).copied()
     }
 
     /// Records that a complete first flight from `name` took `datagrams`, counted up to
     /// [`SLOTS_MAX`]; zero is ignored.
-    pub fn record_flight(&self, name: &str, datagrams: usize) {
+    pub(crate) fn record_flight(&self, name: &str, datagrams: usize) {
         self.record_slots(name, datagrams, |_, new| new);
     }
 
     /// Records that a first flight from `name` took `datagrams` or more: its end was not seen.
-    pub fn record_long_flight(&self, name: &str, datagrams: usize) {
+    pub(crate) fn record_long_flight(&self, name: &str, datagrams: usize) {
         self.record_slots(name, datagrams, u8::max);
     }
 
@@ -219,7 +214,7 @@ impl PathMemory {
     /// Reserves as many of `slots` slots of `slot_bytes` as fit the path's [`SLOT_BUDGET`].
     ///
     /// Returns `None` if not even one fits. They are in flight until the reservation is dropped.
-    pub fn reserve_slots(
+    pub(crate) fn reserve_slots(
         self: &Arc<Self>,
         key: PathKey,
         slots: usize,
@@ -273,7 +268,7 @@ fn flight_key(name: &str) -> Option<Box<str>> {
 
 /// Slots that may be in flight; dropping it returns them.
 #[derive(Debug)]
-pub struct SlotReservation {
+pub(crate) struct SlotReservation {
     memory: Arc<PathMemory>,
     key: PathKey,
     slots: usize,
@@ -282,7 +277,7 @@ pub struct SlotReservation {
 
 impl SlotReservation {
     /// Returns the number of slots granted, at least one.
-    pub fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.slots
     }
 }

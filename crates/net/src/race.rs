@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,17 +16,17 @@ mod tests;
 
 /// Delay before the next attempt starts beside a running one: the value recommended by RFC 8305
 /// section 5.
-pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+pub(crate) const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Least delay between attempts that still run: RFC 8305 section 5, "MUST NOT be less than 10
 /// milliseconds".
-const LEAST_DELAY: Duration = Duration::from_millis(10);
+const DELAY_MIN: Duration = Duration::from_millis(10);
 
 /// Most addresses in one race; further ones are ignored.
 ///
 /// A resolver's answer may hold hundreds, each of which would cost a socket; at the recommended
-/// delay the 32nd starts after 8 s, when any caller has given up.
-pub const MAX_ADDRESSES: usize = 32;
+/// delay the 32nd starts after 8 s, when every caller has given up.
+pub(crate) const MAX_ADDRESSES: usize = 32;
 
 /// Attempts to connect to one of several addresses; the first to succeed wins.
 ///
@@ -35,13 +35,12 @@ pub const MAX_ADDRESSES: usize = 32;
 /// the resolver's part). The first attempt starts with the first poll; the next one after the
 /// delay, or at once when one has failed. When one connects, the others are closed before the
 /// winner is returned. Dropping the race closes all.
-pub struct Race {
+pub(crate) struct Race {
     held: bool,
     delay: Duration,
     limit: Option<Duration>,
-    local: Option<IpAddr>,
     more_expected: bool,
-    waiting: Waiting,
+    queue: AddressQueue,
     known: Vec<SocketAddr>,
     running: Vec<Running>,
     attempts: Vec<Attempt>,
@@ -52,23 +51,21 @@ pub struct Race {
 
 /// The connection that won a race.
 #[derive(Debug)]
-pub struct RaceWinner {
+pub(crate) struct RaceWinner {
     /// The connection; TCP_NODELAY is set.
-    pub stream: TcpStream,
+    pub(crate) stream: TcpStream,
     /// Remote address.
-    pub addr: SocketAddr,
+    pub(crate) addr: SocketAddr,
     /// Time when this attempt started.
-    pub started: Instant,
+    pub(crate) started: Instant,
     /// Time when it was seen to be connected: one round trip after `started`, if no segment was
     /// lost.
-    pub connected: Instant,
-    /// Number of attempts started, including this one.
-    pub attempts: usize,
+    pub(crate) connected: Instant,
     /// Index of this attempt in [`Race::attempts`].
-    pub number: usize,
+    pub(crate) number: usize,
 }
 
-/// One attempt of a race, for the record.
+/// One attempt of a race.
 #[derive(Debug)]
 pub struct Attempt {
     /// Address tried.
@@ -78,17 +75,17 @@ pub struct Attempt {
     /// Time when it ended.
     pub ended: Option<Instant>,
     /// Result.
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
 }
 
 /// Result of an attempt.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// Not decided yet.
     Running,
     /// It won.
     Connected,
-    /// It failed by itself.
+    /// The connection failed.
     Failed(io::Error),
     /// Another attempt won first.
     Lost,
@@ -108,7 +105,7 @@ pub struct RaceError {
 /// Reason why a race had no winner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RaceFailure {
-    /// There was no address to try.
+    /// The race had no address.
     NoAddress,
     /// Every address failed.
     AllFailed,
@@ -118,14 +115,13 @@ pub enum RaceFailure {
 
 impl Race {
     /// Creates a race to these addresses, in the resolver's order; it starts when first polled.
-    pub fn new(addresses: impl IntoIterator<Item = SocketAddr>, delay: Duration) -> Self {
+    pub(crate) fn new(addresses: impl IntoIterator<Item = SocketAddr>, delay: Duration) -> Self {
         let mut race = Self {
             held: false,
-            delay: delay.max(LEAST_DELAY),
+            delay: delay.max(DELAY_MIN),
             limit: None,
-            local: None,
             more_expected: false,
-            waiting: Waiting::default(),
+            queue: AddressQueue::default(),
             known: Vec::new(),
             running: Vec::new(),
             attempts: Vec::new(),
@@ -139,80 +135,72 @@ impl Race {
 
     /// Ends the race this long after its first poll.
     #[must_use]
-    pub fn with_limit(mut self, limit: Duration) -> Self {
+    pub(crate) fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
-        self
-    }
-
-    /// Connects from this local address; addresses of the other family fail with
-    /// `AddrNotAvailable`.
-    #[must_use]
-    pub fn with_local_address(mut self, local: IpAddr) -> Self {
-        self.local = Some(local);
         self
     }
 
     /// Sets whether [`Self::add`] may still be called: as long as it may, a race without addresses
     /// waits.
-    pub fn expect_more(&mut self, expected: bool) {
+    pub(crate) fn expect_more(&mut self, expected: bool) {
         self.more_expected = expected;
     }
 
     /// Pauses or resumes starting attempts; poll again afterwards.
-    pub fn hold(&mut self, held: bool) {
+    pub(crate) fn hold(&mut self, held: bool) {
         self.held = held;
     }
 
     /// Adds a running attempt at `addr` that was started elsewhere, for instance with data in the
     /// SYN; returns its number among the attempts. `connect` resolves to the connection once it is
     /// established. If it fails, the race tries `addr` again at once.
-    pub fn start(
+    pub(crate) fn start(
         &mut self,
         addr: SocketAddr,
         connect: impl Future<Output = io::Result<TcpStream>> + Send + 'static,
     ) -> usize {
-        self.waiting.remove(addr);
+        self.queue.remove(addr);
         self.run(addr, Box::pin(connect), true, Instant::now())
     }
 
     /// Tries `addr` at once, beside any running attempt, even one at `addr`; poll again afterwards.
     ///
     /// If an attempt at `addr` that was started elsewhere fails, it is then not repeated.
-    pub fn try_beside(&mut self, addr: SocketAddr) {
+    pub(crate) fn try_beside(&mut self, addr: SocketAddr) {
         for running in &mut self.running {
             let here = self.attempts.get(running.number).is_some_and(|tried| tried.addr == addr);
             running.try_beside &= !here;
         }
-        self.waiting.push_first(addr);
+        self.queue.push_first(addr);
         self.next_start = None;
     }
 
     /// Tries `addr` after the others, if it was not tried yet: one of the other family comes next.
-    pub fn defer(&mut self, addr: SocketAddr) {
-        self.waiting.move_last(addr);
+    pub(crate) fn defer(&mut self, addr: SocketAddr) {
+        self.queue.move_last(addr);
     }
 
     /// Adds addresses, also while the race runs; poll again afterwards. Ignores known ones and
     /// those beyond [`MAX_ADDRESSES`].
-    pub fn add(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
+    pub(crate) fn add(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
         for addr in addresses {
             if self.known.len() < MAX_ADDRESSES && !self.known.contains(&addr) {
                 self.known.push(addr);
-                self.waiting.push(addr);
+                self.queue.push(addr);
             }
         }
     }
 
     /// Returns the address tried first, past or future, among those that have not failed: the
     /// destination for a UDP flight.
-    pub fn first(&self) -> Option<SocketAddr> {
+    pub(crate) fn first(&self) -> Option<SocketAddr> {
         let mut attempts = self.attempts.iter();
-        let tried = attempts.find(|attempt| !matches!(attempt.outcome, Outcome::Failed(_)));
-        tried.map(|attempt| attempt.addr).or_else(|| self.waiting.peek())
+        let tried = attempts.find(|attempt| !matches!(attempt.outcome, AttemptOutcome::Failed(_)));
+        tried.map(|attempt| attempt.addr).or_else(|| self.queue.peek())
     }
 
     /// Returns the attempts so far, in the order of starting.
-    pub fn attempts(&self) -> &[Attempt] {
+    pub(crate) fn attempts(&self) -> &[Attempt] {
         &self.attempts
     }
 
@@ -220,12 +208,15 @@ impl Race {
     ///
     /// # Errors
     /// [`RaceError`] when all have failed, at the time limit, or if there was no address.
-    pub async fn winner(&mut self) -> Result<RaceWinner, RaceError> {
+    pub(crate) async fn winner(&mut self) -> Result<RaceWinner, RaceError> {
         poll_fn(|cx| self.poll_winner(cx)).await
     }
 
     /// Drives the race; must not be polled again after it was ready.
-    pub fn poll_winner(&mut self, cx: &mut Context<'_>) -> Poll<Result<RaceWinner, RaceError>> {
+    pub(crate) fn poll_winner(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<RaceWinner, RaceError>> {
         loop {
             if let Some(won) = self.poll_running(cx) {
                 return Poll::Ready(Ok(won));
@@ -259,10 +250,10 @@ impl Race {
             let Running { number, try_beside, .. } = self.running.swap_remove(index);
             match result {
                 Ok(stream) => return self.win(number, stream),
-                Err(error) => self.note(number, Outcome::Failed(error)),
+                Err(error) => self.note(number, AttemptOutcome::Failed(error)),
             }
             if let Some(attempt) = self.attempts.get(number).filter(|_| try_beside) {
-                self.waiting.push_first(attempt.addr);
+                self.queue.push_first(attempt.addr);
             }
             self.next_start = None;
         }
@@ -275,10 +266,10 @@ impl Race {
         if !due || self.held {
             return false;
         }
-        let Some(addr) = self.waiting.pop() else {
+        let Some(addr) = self.queue.pop() else {
             return false;
         };
-        self.run(addr, Box::pin(connect(addr, self.local)), false, now);
+        self.run(addr, Box::pin(connect(addr)), false, now);
         true
     }
 
@@ -286,7 +277,12 @@ impl Race {
     fn run(&mut self, addr: SocketAddr, connect: Connect, try_beside: bool, now: Instant) -> usize {
         let number = self.attempts.len();
         self.running.push(Running { number, connect, try_beside });
-        self.attempts.push(Attempt { addr, started: now, ended: None, outcome: Outcome::Running });
+        self.attempts.push(Attempt {
+            addr,
+            started: now,
+            ended: None,
+            outcome: AttemptOutcome::Running,
+        });
         self.next_start = now.checked_add(self.delay);
         number
     }
@@ -301,7 +297,7 @@ impl Race {
     /// Waits for the next start or the time limit, whichever is first; stays pending without
     /// either.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let start = self.next_start.filter(|_| !self.held && self.waiting.peek().is_some());
+        let start = self.next_start.filter(|_| !self.held && self.queue.peek().is_some());
         let Some(at) = start.into_iter().chain(self.deadline).min() else {
             return Poll::Pending;
         };
@@ -313,33 +309,32 @@ impl Race {
     }
 
     fn win(&mut self, number: usize, stream: TcpStream) -> Option<RaceWinner> {
-        self.note(number, Outcome::Connected);
-        self.stop(|| Outcome::Lost);
+        self.note(number, AttemptOutcome::Connected);
+        self.stop(|| AttemptOutcome::Lost);
         let attempt = self.attempts.get(number)?;
         Some(RaceWinner {
             stream,
             addr: attempt.addr,
             started: attempt.started,
             connected: attempt.ended?,
-            attempts: self.attempts.len(),
             number,
         })
     }
 
     fn fail(&mut self, cause: RaceFailure) -> RaceError {
-        self.stop(|| Outcome::OutOfTime);
+        self.stop(|| AttemptOutcome::OutOfTime);
         RaceError { cause, attempts: std::mem::take(&mut self.attempts) }
     }
 
     /// Closes all running attempts.
-    fn stop(&mut self, outcome: impl Fn() -> Outcome) {
+    fn stop(&mut self, outcome: impl Fn() -> AttemptOutcome) {
         for running in std::mem::take(&mut self.running) {
             self.note(running.number, outcome());
         }
-        self.waiting = Waiting::default();
+        self.queue = AddressQueue::default();
     }
 
-    fn note(&mut self, number: usize, outcome: Outcome) {
+    fn note(&mut self, number: usize, outcome: AttemptOutcome) {
         if let Some(attempt) = self.attempts.get_mut(number) {
             attempt.ended = Some(Instant::now());
             attempt.outcome = outcome;
@@ -352,7 +347,7 @@ impl RaceError {
     /// preferred.
     pub fn kind(&self) -> io::ErrorKind {
         let failed = self.attempts.iter().find_map(|attempt| match &attempt.outcome {
-            Outcome::Failed(error) => Some(error.kind()),
+            AttemptOutcome::Failed(error) => Some(error.kind()),
             _ => None,
         });
         match self.cause {
@@ -367,13 +362,13 @@ impl fmt::Display for RaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.cause {
             RaceFailure::NoAddress => "no address to connect to",
-            RaceFailure::AllFailed => "no address could be connected to",
+            RaceFailure::AllFailed => "every connection attempt failed",
             RaceFailure::OutOfTime => "no connection in time",
         })?;
         for (number, attempt) in self.attempts.iter().enumerate() {
             let separator = if number == 0 { ": " } else { ", " };
             match &attempt.outcome {
-                Outcome::Failed(error) => write!(f, "{separator}{} {error}", attempt.addr)?,
+                AttemptOutcome::Failed(error) => write!(f, "{separator}{} {error}", attempt.addr)?,
                 _ => write!(f, "{separator}{} no answer", attempt.addr)?,
             }
         }
@@ -404,21 +399,15 @@ struct Running {
 
 type Connect = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
 
-async fn connect(addr: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStream> {
+async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_nodelay(true)?;
-    if let Some(local) = local {
-        if local.is_ipv4() != addr.is_ipv4() {
-            return Err(io::ErrorKind::AddrNotAvailable.into());
-        }
-        socket.bind(SocketAddr::new(local, 0))?;
-    }
     socket.connect(addr).await
 }
 
 /// Addresses not tried yet, handed out by alternating families.
 #[derive(Default)]
-struct Waiting {
+struct AddressQueue {
     ipv4: VecDeque<SocketAddr>,
     ipv6: VecDeque<SocketAddr>,
     /// True if the next one should be IPv6; set by the first address given, then by the one handed
@@ -426,7 +415,7 @@ struct Waiting {
     next_is_ipv6: Option<bool>,
 }
 
-impl Waiting {
+impl AddressQueue {
     fn push(&mut self, addr: SocketAddr) {
         self.next_is_ipv6.get_or_insert(addr.is_ipv6());
         let family = if addr.is_ipv6() { &mut self.ipv6 } else { &mut self.ipv4 };

@@ -14,8 +14,7 @@ mod tests;
 /// changed it (SO_ORIGINAL_DST); `None` if no rule did.
 ///
 /// # Errors
-/// Errors of getsockname(2) and getsockopt(2), except those that only say that nothing was
-/// translated.
+/// Errors of getsockname(2) and getsockopt(2), except those that mean "not translated".
 pub fn original_destination(stream: &TcpStream) -> io::Result<Option<SocketAddr>> {
     let local = canonical(stream.local_addr()?);
     let original = if local.is_ipv4() {

@@ -4,8 +4,8 @@
 //! than that buffer drains, bytes move by splice(2) through a pipe and are not copied at all
 //! (`SPLICE_AFTER`).
 //!
-//! Memory: a relay with nothing in flight holds none. In each direction, at most [`COPY_BUFFER`]
-//! bytes or one pipe of [`PIPE_CAPACITY`] bytes are in flight; beyond [`PIPES_IN_USE`] pipes in the
+//! Memory: a relay with nothing in flight holds none. In each direction, at most `COPY_BUFFER`
+//! bytes or one pipe of `PIPE_CAPACITY` bytes are in flight; beyond `PIPES_IN_USE` pipes in the
 //! process, relays only copy. The rest is the kernel's socket buffers: a slow reader stops the
 //! sender through TCP.
 
@@ -25,9 +25,7 @@ mod pipe;
 mod tests;
 
 pub(crate) use clock::Clock;
-pub use direction::{COPY_BUFFER, SPLICE_AFTER};
 pub(crate) use direction::{Direction, Fault, Stage};
-pub use pipe::{PIPE_CAPACITY, PIPES_IN_USE};
 
 /// Time limits of a relay; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,9 +61,9 @@ impl RelayCounts {
 /// One of the two connections of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The first argument of [`relay`].
+    /// The opening stream of [`bridge`](crate::bridge()).
     A,
-    /// The second argument of [`relay`].
+    /// The other connection.
     B,
 }
 
@@ -100,38 +98,28 @@ pub struct RelayEnd {
 ///
 /// The end of one direction is passed on by shutdown and leaves the other direction open. A reset
 /// is passed on as a reset (close with a linger time of zero) and never becomes an orderly end.
-/// Both connections are closed on return. Dropping the future earlier resets both: a relay stopped
-/// half-way must not look like a regular end.
-pub async fn relay(
-    a: TcpStream,
-    b: TcpStream,
-    limits: RelayLimits,
-    counts: &RelayCounts,
-) -> RelayEnd {
-    Relay::new(a, b, Directions::default(), Clock::new(limits)).run(counts).await
-}
-
-/// A relay, possibly one that was started elsewhere.
+/// Both connections are closed when this is dropped; before [`run`](Self::run) has ended, with a
+/// reset: a relay stopped half-way must not look like a regular end.
 pub(crate) struct Relay {
-    ends: Ends,
+    connections: Connections,
     directions: Directions,
     clock: Clock,
 }
 
 impl Relay {
-    /// Creates a relay. `ways` holds bytes read before and not written; `clock` runs since the
-    /// relay started.
+    /// Creates a relay. `directions` holds bytes read before and not written; `clock` has run since
+    /// the relay started.
     pub(crate) fn new(a: TcpStream, b: TcpStream, directions: Directions, clock: Clock) -> Self {
-        Self { ends: Ends { a, b, orderly: false }, directions, clock }
+        Self { connections: Connections { a, b, orderly: false }, directions, clock }
     }
 
     /// Runs to the end; the result counts all bytes, also earlier ones.
     pub(crate) async fn run(&mut self, counts: &RelayCounts) -> RelayEnd {
-        let reason = match self.ends.set_no_delay() {
+        let reason = match self.connections.set_no_delay() {
             Ok(()) => self.pass(counts).await,
             Err(reason) => reason,
         };
-        self.ends.orderly = matches!(reason, RelayReason::Closed);
+        self.connections.orderly = matches!(reason, RelayReason::Closed);
         let directions = &self.directions;
         RelayEnd {
             reason,
@@ -142,11 +130,11 @@ impl Relay {
 
     /// Runs both directions, the watch for resets and the clock in one task.
     async fn pass(&mut self, counts: &RelayCounts) -> RelayReason {
-        let Self { ends, directions, clock } = self;
-        let mut fault_a = pin!(fault(&ends.a));
-        let mut fault_b = pin!(fault(&ends.b));
+        let Self { connections, directions, clock } = self;
+        let mut fault_a = pin!(fault(&connections.a));
+        let mut fault_b = pin!(fault(&connections.b));
         std::future::poll_fn(|cx| {
-            let moved = match directions.poll(cx, ends, counts) {
+            let moved = match directions.poll(cx, connections, counts) {
                 Poll::Ready(reason) => return Poll::Ready(reason),
                 Poll::Pending => directions.ab.bytes().wrapping_add(directions.ba.bytes()),
             };
@@ -169,13 +157,13 @@ impl Relay {
 }
 
 /// The two connections; closes them with a reset unless the relay ended in order.
-struct Ends {
+struct Connections {
     a: TcpStream,
     b: TcpStream,
     orderly: bool,
 }
 
-impl Ends {
+impl Connections {
     /// Disables Nagle's algorithm: bytes written at once were meant to leave at once.
     fn set_no_delay(&self) -> Result<(), RelayReason> {
         self.a.set_nodelay(true).map_err(|error| reason(Side::A, error))?;
@@ -183,10 +171,10 @@ impl Ends {
     }
 }
 
-impl Drop for Ends {
+impl Drop for Connections {
     fn drop(&mut self) {
         if !self.orderly {
-            // On error an ordinary close remains, and there is nothing more to do.
+            // On error, an ordinary close must do.
             let _ = self.a.set_zero_linger();
             let _ = self.b.set_zero_linger();
         }
@@ -204,14 +192,14 @@ impl Directions {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        ends: &Ends,
+        connections: &Connections,
         counts: &RelayCounts,
     ) -> Poll<RelayReason> {
-        let ab = self.ab.poll(cx, &ends.a, &ends.b, &counts.a_to_b);
+        let ab = self.ab.poll(cx, &connections.a, &connections.b, &counts.a_to_b);
         if let Poll::Ready(Err(fault)) = ab {
             return Poll::Ready(fault.reason(Side::A, Side::B));
         }
-        let ba = self.ba.poll(cx, &ends.b, &ends.a, &counts.b_to_a);
+        let ba = self.ba.poll(cx, &connections.b, &connections.a, &counts.b_to_a);
         if let Poll::Ready(Err(fault)) = ba {
             return Poll::Ready(fault.reason(Side::B, Side::A));
         }
@@ -220,12 +208,12 @@ impl Directions {
             return Poll::Ready(RelayReason::Closed);
         }
         if ab.is_ready()
-            && let Err(fault) = self.ab.pass_end_on(&ends.b)
+            && let Err(fault) = self.ab.pass_end_on(&connections.b)
         {
             return Poll::Ready(fault.reason(Side::A, Side::B));
         }
         if ba.is_ready()
-            && let Err(fault) = self.ba.pass_end_on(&ends.a)
+            && let Err(fault) = self.ba.pass_end_on(&connections.a)
         {
             return Poll::Ready(fault.reason(Side::B, Side::A));
         }

@@ -1,3 +1,5 @@
+//! The report on an opening: its events and times, and why it was not faster.
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,10 +11,10 @@ use headstart_sessions::{Network, Unspendable};
 
 use crate::path::PathReason;
 
-/// Moments kept of one connection: three flights, all slots and answers, and some attempts.
-const MOMENTS_MAX: usize = 96;
+/// Entries kept for one connection: three flights, all slots and answers, and some attempts.
+const TIMELINE_MAX: usize = 96;
 
-/// Why TurboTLS was not used.
+/// Reason why TurboTLS was not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotUsed {
     /// Switched off.
@@ -29,7 +31,7 @@ pub enum NotUsed {
     OtherAddress,
     /// The path is known not to support it.
     Path(PathReason),
-    /// Too many openings on this path at the same time.
+    /// Too many simultaneous openings on this path.
     PathBusy,
     /// The system refused the UDP socket.
     Socket,
@@ -37,7 +39,7 @@ pub enum NotUsed {
     Fallback(PlainReason),
     /// The first flight left in the SYN instead.
     FastOpen,
-    /// Through a proxy there are no datagrams, and no SYN of ours.
+    /// A proxy carries no datagrams, and sends its own SYN.
     Upstream,
 }
 
@@ -71,12 +73,12 @@ impl fmt::Display for NotUsed {
             Self::NotAdvertised => "the name's HTTPS record does not advertise it",
             Self::AdvertLate => "the HTTPS record did not arrive before TCP connected",
             Self::OtherAddress => "not offered at the address that TCP tried first",
-            Self::Path(reason) => return write!(f, "known about this path: {reason}"),
-            Self::PathBusy => "too many openings on this path at the same time",
+            Self::Path(reason) => return write!(f, "earlier connections on this path: {reason}"),
+            Self::PathBusy => "too many simultaneous openings on this path",
             Self::Socket => "no UDP socket to that address could be opened",
             Self::Fallback(reason) => return reason.fmt(f),
             Self::FastOpen => "the first flight left with the SYN instead",
-            Self::Upstream => "through a proxy there are no datagrams, and no SYN of ours",
+            Self::Upstream => "a proxy carries no datagrams, and sends its own SYN",
         };
         f.write_str(text)
     }
@@ -115,7 +117,7 @@ pub enum FastOpenNotUsed {
     Refused,
     /// The SYN was not answered in time, or its connection failed; a bare SYN was answered.
     Lost,
-    /// Another connection was established first, which says nothing about this one.
+    /// Another connection was established first; this one proved nothing.
     Overtaken,
 }
 
@@ -149,16 +151,16 @@ impl fmt::Display for FastOpenNotUsed {
         let text = match self {
             Self::NotOffered => "the server does not offer it",
             Self::OfferLate => "the HTTPS record did not arrive before the SYN left",
-            Self::ConnectFirst => "TCP had to be connected before the application spoke",
+            Self::ConnectFirst => "the application waits for TCP before it writes",
             Self::Unavailable => "this machine cannot send cookies (see headstart fastopen status)",
             Self::NoRoute => "the route to the server could not be determined",
-            Self::Path(reason) => return write!(f, "known about this path: {reason}"),
+            Self::Path(reason) => return write!(f, "earlier connections on this path: {reason}"),
             Self::Flight(reason) => return reason.fmt(f),
-            Self::NoCookie => "there is no cookie for this host and context",
+            Self::NoCookie => "no cookie for this host and context",
             Self::OtherNetwork => "the ticket and its cookie are from another network",
             Self::TicketOld => "the ticket is older than the cookie in it lives",
             Self::Unspendable(reason) => return reason.fmt(f),
-            Self::System => "the kernel refused",
+            Self::System => "the kernel refused to send it",
             Self::Refused => "the SYN was answered, but its data were not accepted",
             Self::Lost => "the SYN with data was not answered, but a bare one was",
             Self::Overtaken => "a connection to another address was established first",
@@ -186,59 +188,6 @@ pub enum OpeningEvent {
     Transport(ClientEvent),
     /// Event of a connection through a proxy.
     Upstream(UpstreamEvent),
-}
-
-/// An entry of a timeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// Time since the connection was requested.
-    pub at: Duration,
-    /// The event.
-    pub event: OpeningEvent,
-}
-
-/// Report on one opening: its times, and why it was not faster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// How the connection was opened; plain until it is known better.
-    pub opened_by: Carrier,
-    /// Why TurboTLS was not used, where that is so and known.
-    pub not_used: Option<NotUsed>,
-    /// Reason why data in the SYN did not open it, if the server accepts cookies or the caller
-    /// asked for them.
-    pub fast_open_not_used: Option<FastOpenNotUsed>,
-    /// Reason why the application saw a reset, if the opening caused it.
-    pub reset: Option<ResetReason>,
-    /// The server's address once connected; with an upstream, the proxy's.
-    pub address: Option<SocketAddr>,
-    /// Time that TCP took to connect.
-    pub rtt: Option<Duration>,
-    /// Network through which the server is reached, if it accepts cookies.
-    pub network: Option<Network>,
-    /// Events in order; the first 96.
-    pub timeline: Vec<Moment>,
-}
-
-impl Report {
-    pub(crate) const fn new() -> Self {
-        let timeline = Vec::new();
-        Self {
-            opened_by: Carrier::Tcp,
-            not_used: None,
-            fast_open_not_used: None,
-            reset: None,
-            address: None,
-            rtt: None,
-            network: None,
-            timeline,
-        }
-    }
-
-    pub(crate) fn note(&mut self, at: Duration, event: OpeningEvent) {
-        if self.timeline.len() < MOMENTS_MAX {
-            self.timeline.push(Moment { at, event });
-        }
-    }
 }
 
 /// Event while a connection through a proxy opens.
@@ -279,6 +228,59 @@ impl Objection {
             Self::Garbage => "garbage",
             Self::Refused => "refused",
             Self::Silence => "silence",
+        }
+    }
+}
+
+/// Entry of a timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimelineEntry {
+    /// Time since the connection was requested.
+    pub at: Duration,
+    /// The event.
+    pub event: OpeningEvent,
+}
+
+/// Report on one opening: its times, and why it was not faster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Carrier that opened the connection; TCP until another has.
+    pub opened_by: Carrier,
+    /// Reason why TurboTLS was not used, if it was not and the reason is known.
+    pub not_used: Option<NotUsed>,
+    /// Reason why data in the SYN did not open it, if the server accepts cookies or the caller
+    /// asked for them.
+    pub fast_open_not_used: Option<FastOpenNotUsed>,
+    /// Reason why the application saw a reset, if the opening caused it.
+    pub reset: Option<ResetReason>,
+    /// The server's address once connected; with an upstream, the proxy's.
+    pub address: Option<SocketAddr>,
+    /// Time that TCP took to connect.
+    pub rtt: Option<Duration>,
+    /// Network through which the server is reached, if it accepts cookies.
+    pub network: Option<Network>,
+    /// Events in order; the first 96.
+    pub timeline: Vec<TimelineEntry>,
+}
+
+impl Report {
+    pub(crate) const fn new() -> Self {
+        let timeline = Vec::new();
+        Self {
+            opened_by: Carrier::Tcp,
+            not_used: None,
+            fast_open_not_used: None,
+            reset: None,
+            address: None,
+            rtt: None,
+            network: None,
+            timeline,
+        }
+    }
+
+    pub(crate) fn note(&mut self, at: Duration, event: OpeningEvent) {
+        if self.timeline.len() < TIMELINE_MAX {
+            self.timeline.push(TimelineEntry { at, event });
         }
     }
 }

@@ -436,7 +436,7 @@ struct DetachAttributes {
     link: u32,
 }
 
-/// Detaches the link pinned at `path` at once; removing only its pin would end it some time later.
+/// Detaches the link pinned at `path` immediately; removing only its pin would end it later.
 ///
 /// Needs Linux 5.9, and 6.6 for interfaces; `EINVAL` if the pin is not a link.
 pub(crate) fn detach_link(path: &Path) -> io::Result<()> {
@@ -451,7 +451,7 @@ pub(crate) fn detach_link(path: &Path) -> io::Result<()> {
 pub(crate) enum Target {
     /// The cgroup whose directory has this inode number.
     Cgroup(u64),
-    /// The interface of this index; 0 once it is gone.
+    /// Index of the interface; 0 once it is removed.
     Interface(u32),
     /// Something else.
     Other,

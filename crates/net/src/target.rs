@@ -1,3 +1,5 @@
+//! Destinations of connections.
+
 use headstart_sessions::Context;
 
 /// Destination of a connection.
@@ -23,7 +25,7 @@ impl Target {
         Self { host, port, server_name: None, context: Context::UNKNOWN, speaks_first: true }
     }
 
-    /// Returns the name that the server has; the address if none is known.
+    /// Returns the name of the server, or its address if no name is known.
     pub(crate) fn name(&self) -> &str {
         self.server_name.as_deref().unwrap_or(&self.host)
     }

@@ -34,7 +34,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::bridge::Handoff;
-use crate::proven::ProvenAddr;
+use crate::proven_addr::ProvenAddr;
 use crate::wakers::Wakers;
 use engine::{Engine, Stage};
 
@@ -59,11 +59,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
     #[must_use]
     pub fn new(conn: Conn, transport: S) -> Self {
         Self::from_engine(Engine::new(conn, transport, None))
-    }
-
-    /// Starts TLS over a transport whose client may not have proven its address yet.
-    pub(crate) fn unproven(conn: Conn, transport: S, proven: ProvenAddr) -> Self {
-        Self::from_engine(Engine::new(conn, transport, Some(proven)))
     }
 
     fn from_engine(engine: Engine<S>) -> Self {
@@ -92,6 +87,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             shared.poll(|engine, cx| engine.poll_write_early(cx, bytes))
         })
         .await
+    }
+
+    /// Starts TLS with a server's `conn` and a client whose address becomes known as `proven`.
+    ///
+    /// With TurboTLS the client's TCP connection may have another address than its datagrams, for
+    /// which `conn` was made: Fast Open cookies are for the address of TCP.
+    #[must_use]
+    pub fn accepted(conn: Conn, client: S, proven: ProvenAddr) -> Self {
+        Self::from_engine(Engine::new(conn, client, Some(proven)))
     }
 }
 

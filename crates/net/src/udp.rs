@@ -38,8 +38,7 @@ pub struct UdpPort {
     socket: Arc<UdpSocket>,
     state: UdpSocketState,
     local: SocketAddr,
-    /// For a connected port, waits for ICMP errors, which epoll does not announce as something to
-    /// read.
+    /// For a connected port, waits for ICMP errors, which epoll does not report as readable.
     fault: Option<Mutex<Fault>>,
 }
 
@@ -67,7 +66,7 @@ pub struct Received<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Reason why nothing was received.
+/// Reason why a receive failed.
 #[derive(Debug)]
 pub enum RecvError {
     /// The peer of a connected port, or a router before it, reported by ICMP that datagrams do not
@@ -199,8 +198,7 @@ impl UdpPort {
     ///
     /// # Errors
     /// `WouldBlock` if the socket is full; `EMSGSIZE` if the datagram is larger than the interface
-    /// allows. On a connected port also a pending ICMP error ([`is_unreachable`]), in which case
-    /// nothing was sent.
+    /// allows. On a connected port also a pending ICMP error, in which case nothing was sent.
     pub fn try_send(&self, datagram: &Datagram<'_>) -> io::Result<()> {
         self.try_transmit(&transmit(datagram))
     }
@@ -227,8 +225,8 @@ impl UdpPort {
         UdpSockRef::from(&*self.socket)
     }
 
-    /// Sends without asking tokio first, which does not know a new socket as writable until the
-    /// event loop has run.
+    /// Sends without asking tokio first: until the event loop has run, it does not know that a new
+    /// socket is writable.
     fn try_transmit(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         // To quinn-udp, EINVAL means that the system lacks an option; a peer that claims port 0
         // must not cause that.
@@ -236,7 +234,7 @@ impl UdpPort {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         match self.state.try_send(self.sock_ref(), transmit) {
-            // Again through tokio, so that it waits for the socket if it is still full.
+            // Retries through tokio, which waits while the socket is full.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self
                 .socket
                 .try_io(Interest::WRITABLE, || self.state.try_send(self.sock_ref(), transmit)),
@@ -252,7 +250,7 @@ impl fmt::Debug for UdpPort {
 }
 
 /// Returns true for an ICMP message about a connected port's peer.
-pub fn is_unreachable(error: &io::Error) -> bool {
+pub(crate) fn is_unreachable(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
     matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
         // Protocol unreachable: ICMP type 3, code 2.
@@ -313,10 +311,10 @@ impl fmt::Debug for RecvBuffers {
     }
 }
 
-/// Lends this thread's buffers to ports that rarely receive and handle datagrams at once: a
+/// Lends this thread's buffers to ports that rarely receive and handle datagrams immediately: a
 /// connecting client then needs no 64 kB of its own. Within `use_buffers` they are not lent again
 /// (a nested call gets fresh ones).
-pub fn with_thread_buffers<R>(use_buffers: impl FnOnce(&mut RecvBuffers) -> R) -> R {
+pub(crate) fn with_thread_buffers<R>(use_buffers: impl FnOnce(&mut RecvBuffers) -> R) -> R {
     thread_local! {
         static BUFFERS: RefCell<RecvBuffers> = RefCell::new(RecvBuffers::new(THREAD_MESSAGES));
     }

@@ -21,7 +21,6 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-pub use crate::report::{Objection, UpstreamEvent};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,35 +28,35 @@ use std::time::Duration;
 use headstart_sessions::Context;
 use zeroize::Zeroizing;
 
+pub use crate::report::{Objection, UpstreamEvent};
 pub use error::{Step, UpstreamError};
 pub(crate) use opening::Opening;
 pub(crate) use standing::Standings;
 
 /// Bytes of the application that are kept until the proxy has connected: room for a ClientHello and
 /// a few requests as early data. Anything more waits in the application.
-pub const FLIGHT_MAX: usize = 16 * 1024;
+const FLIGHT_MAX: usize = 16 * 1024;
 
 /// Time that a proxy not known to support early bytes may be silent before a second connection goes
-/// step by step. Its replies to the first steps come at once, and its final reply takes one round
-/// trip plus the origin's connection: on Tor circuits about 1 s on most days. Too short costs a
-/// connection to the proxy; too long keeps the user waiting once.
+/// step by step. Its first replies come immediately, and its final reply takes one round trip plus
+/// the origin's connection: on Tor circuits about 1 s on most days. Too short costs a connection to
+/// the proxy; too long keeps the user waiting once.
 pub const SILENCE_TIME: Duration = Duration::from_secs(3);
 
-/// Time from connecting to the proxy to its first reply, which it can send without looking anything
-/// up.
+/// Time from connecting to the proxy to its first reply, which needs no lookup.
 pub const NEGOTIATION_TIME: Duration = Duration::from_secs(10);
 
 /// Time that a proxy may take to connect to the target. Tor's limit (its option SocksTimeout) is
 /// the same.
 pub const REPLY_TIME: Duration = Duration::from_secs(120);
 
-/// Time that a proxy which objected to early bytes gets none. Proxies are seldom replaced, and
+/// Time without early bytes after a proxy objected to them. Proxies are seldom replaced, and
 /// another try costs an application [`SILENCE_TIME`].
-pub const OBJECTION_MEMORY: Duration = Duration::from_secs(60 * 60);
+const OBJECTION_MEMORY: Duration = Duration::from_secs(60 * 60);
 
 /// Time that a proxy is trusted to support early bytes since it last did. Another proxy may replace
 /// it behind the same address, and proving support costs nothing where it still holds.
-pub const TRUST_MEMORY: Duration = Duration::from_secs(10 * 60);
+const TRUST_MEMORY: Duration = Duration::from_secs(10 * 60);
 
 /// A SOCKS5 proxy that all connections go through.
 #[derive(Clone, Debug)]

@@ -7,13 +7,13 @@ use std::task::{Wake, Waker};
 /// waker](Self::waker), so that whichever task polled last, the event wakes all of them. A task is
 /// woken once, and must register again at its next poll, as usual.
 #[derive(Debug, Default)]
-pub(crate) struct Wakers(Arc<Registered>);
+pub(crate) struct Wakers(Arc<CommonWaker>);
 
 #[derive(Debug, Default)]
-struct Registered(Mutex<Waiting>);
+struct CommonWaker(Mutex<WakerSet>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WakerSet {
     reader: Option<Waker>,
     writer: Option<Waker>,
     /// Bounded by the waiting tasks: each occurs once, and all are removed when they are woken.
@@ -23,19 +23,19 @@ struct Waiting {
 impl Wakers {
     /// Registers the task that reads.
     pub(crate) fn reader(&self, waker: &Waker) {
-        self.0.change(|waiting| note(&mut waiting.reader, waker));
+        self.0.change(|set| note(&mut set.reader, waker));
     }
 
     /// Registers the task that writes.
     pub(crate) fn writer(&self, waker: &Waker) {
-        self.0.change(|waiting| note(&mut waiting.writer, waker));
+        self.0.change(|set| note(&mut set.writer, waker));
     }
 
     /// Registers a task that neither reads nor writes.
     pub(crate) fn other(&self, waker: &Waker) {
-        self.0.change(|waiting| {
-            if !waiting.others.iter().any(|noted| noted.will_wake(waker)) {
-                waiting.others.push(waker.clone());
+        self.0.change(|set| {
+            if !set.others.iter().any(|noted| noted.will_wake(waker)) {
+                set.others.push(waker.clone());
             }
         });
     }
@@ -46,22 +46,22 @@ impl Wakers {
     }
 }
 
-impl Registered {
-    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+impl CommonWaker {
+    fn change<T>(&self, change: impl FnOnce(&mut WakerSet) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Wake for Registered {
+impl Wake for CommonWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         // Woken after the lock is released: a waker is foreign code, and may poll at once.
-        let waiting = self.change(std::mem::take);
-        let both = [waiting.reader, waiting.writer].into_iter().flatten();
-        both.chain(waiting.others).for_each(Waker::wake);
+        let set = self.change(std::mem::take);
+        let both = [set.reader, set.writer].into_iter().flatten();
+        both.chain(set.others).for_each(Waker::wake);
     }
 }
 

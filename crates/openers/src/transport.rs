@@ -7,7 +7,7 @@ use std::time::Duration;
 use fast_socks5::client::{Config, Socks5Stream};
 use fast_socks5::util::target_addr::TargetAddr;
 use fast_socks5::{AuthenticationMethod, Socks5Command};
-use headstart_net::{ClientEvent, ClientStream, Moment, OpeningEvent};
+use headstart_net::{ClientEvent, ClientStream, OpeningEvent, TimelineEntry};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -71,7 +71,7 @@ impl Transport for ClientStream {
 /// Every datagram of the server tells how far it has the client's stream. Where those that would
 /// tell are lost, or there were no slots for them, this is too late by a round trip and not too
 /// early.
-fn left(timeline: &[Moment], end: u64) -> Option<Duration> {
+fn left(timeline: &[TimelineEntry], end: u64) -> Option<Duration> {
     let events = || {
         timeline.iter().filter_map(|moment| match moment.event {
             OpeningEvent::Transport(event) => Some((moment.at, event)),
@@ -154,8 +154,9 @@ mod tests {
     /// Events at 1 ms, 2 ms and so on; when byte 400 of the client's stream left.
     fn when(events: &[ClientEvent]) -> Option<u64> {
         let at = (1..).map(Duration::from_millis);
-        let moments =
-            at.zip(events).map(|(at, event)| Moment { at, event: OpeningEvent::Transport(*event) });
+        let moments = at
+            .zip(events)
+            .map(|(at, event)| TimelineEntry { at, event: OpeningEvent::Transport(*event) });
         let left = left(&moments.collect::<Vec<_>>(), 400)?;
         u64::try_from(left.as_millis()).ok()
     }

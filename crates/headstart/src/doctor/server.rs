@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use headstart_net::dns::{EdgeAdvert, Event, HTTPS_PORT, Resolver};
-use headstart_net::{Carrier, Connector, ConnectorConfig, Moment, NotUsed, OpeningEvent, Report};
+use headstart_net::{
+    Carrier, Connector, ConnectorConfig, NotUsed, OpeningEvent, Report, TimelineEntry,
+};
 use headstart_proto::{ClientEvent, PlainReason};
 use hyper::Uri;
 
@@ -146,7 +148,7 @@ fn tcp(report: &Report) -> Option<Finding> {
 /// Only where a datagram was sent is there anything to say.
 fn udp(report: &Report) -> Option<Finding> {
     let at = |wanted: fn(&ClientEvent) -> bool| {
-        let found = |moment: &&Moment| matches!(&moment.event, OpeningEvent::Transport(event) if wanted(event));
+        let found = |moment: &&TimelineEntry| matches!(&moment.event, OpeningEvent::Transport(event) if wanted(event));
         report.timeline.iter().find(found).map(|moment| moment.at)
     };
     let sent = at(|event| matches!(event, ClientEvent::FlightSent { .. }))?;

@@ -102,7 +102,10 @@ async fn start(
     let peer = stream.peer_addr().ip().to_canonical();
     let first = server.first_seen(origin.service, stream.client_hello()).await;
     match server.accept(origin.service, peer, first) {
-        Ok(conn) => Some((TlsStream::accepted(conn, stream), server.early_data())),
+        Ok(conn) => {
+            let proven = stream.proven_addr();
+            Some((TlsStream::accepted(conn, stream, proven), server.early_data()))
+        }
         Err(error) => {
             tracing::warn!(%error, "cannot start TLS with a client");
             stream.reset();

@@ -109,7 +109,7 @@ impl Account {
     fn timeline_json(&self) -> Vec<Value> {
         let moments = self.report.iter().flat_map(|report| &report.timeline);
         moments
-            .map(|moment: &headstart_net::Moment| {
+            .map(|moment: &headstart_net::TimelineEntry| {
                 let ms = moment.at.as_secs_f64() - self.lookup().as_secs_f64();
                 json!({ "ms": rounded(ms * 1000.0, 1000.0), "event": words(&moment.event) })
             })

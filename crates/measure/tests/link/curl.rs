@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use headstart_net::path::SILENCES_TO_BLOCK;
+use headstart_net::SILENCES_TO_BLOCK;
 
 use crate::daemon::Daemon;
 use crate::net::Net;

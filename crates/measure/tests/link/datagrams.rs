@@ -1,7 +1,7 @@
 //! Networks that block or delay UDP, and servers that are no edge: plain TLS, and the reason told.
 
 use headstart_emulation::{Delay, Loss};
-use headstart_net::path::SILENCES_TO_BLOCK;
+use headstart_net::SILENCES_TO_BLOCK;
 
 use crate::curl::{Via, small, small_by_udp};
 use crate::daemon::Daemon;

@@ -1,18 +1,20 @@
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use headstart_proto::Carrier;
-use headstart_proto::hello::{self, Progress};
+use headstart_proto::hello::{self, ClientHello, Progress};
 use headstart_proto::wire::{Forward, JOIN_LEN, JOIN_TYPE, Join, JoinAnswer, Status};
 use headstart_proto::{Attachment, EdgeNumber, Handover, JoinOutcome, OriginEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::fleet::{Forwarded, NotForwarded, SessionOwner};
-use super::session::{Link, Started, Tcp, ToSession, count_join};
+use super::event::{NewSession, SessionEvent, SessionSender, Tcp};
+use super::fleet::{Forwarded, JoinHandler, NotForwarded};
+use super::session::Session;
 use super::shared::Shared;
 use super::stream::ServerStream;
 use super::transport::ClientTransport;
@@ -20,10 +22,10 @@ use super::transport::ClientTransport;
 /// Bytes of the first read of a connection: enough for the ClientHello of today's browsers.
 const FIRST_READ: usize = 2048;
 
-/// Answer for a session that is not here, for whatever reason.
+/// Answer to a join without a session here.
 const REFUSED: JoinAnswer = JoinAnswer { status: Status::Refused, server_offset: 0 };
 
-/// A connection from which nothing was read yet, or a session whose ClientHello came over UDP.
+/// A connection not read yet, or a session whose ClientHello came over UDP.
 #[derive(Debug)]
 pub struct Arrival {
     peer: SocketAddr,
@@ -32,24 +34,26 @@ pub struct Arrival {
 
 #[derive(Debug)]
 enum Kind {
-    /// With its share of the connections that may be in their first bytes.
+    /// Holds one permit of `establishing`.
     Tcp(Arc<Shared>, OwnedSemaphorePermit, TcpStream, Carrier),
-    Session(Arc<Shared>, Started),
+    Session(Session, Option<OwnedSemaphorePermit>, Box<ClientHello>),
 }
 
 impl Arrival {
     pub(super) const fn tcp(
         shared: Arc<Shared>,
-        room: OwnedSemaphorePermit,
+        establishing: OwnedSemaphorePermit,
         tcp: TcpStream,
         peer: SocketAddr,
         opened_by: Carrier,
     ) -> Self {
-        Self { peer, kind: Kind::Tcp(shared, room, tcp, opened_by) }
+        Self { peer, kind: Kind::Tcp(shared, establishing, tcp, opened_by) }
     }
 
-    pub(super) const fn session(shared: Arc<Shared>, started: Started) -> Self {
-        Self { peer: started.peer, kind: Kind::Session(shared, started) }
+    pub(super) fn session(shared: Arc<Shared>, new: NewSession) -> Self {
+        let NewSession { id, peer, hello, bytes, events, permit } = new;
+        let session = Session::new(shared, id, events, bytes);
+        Self { peer, kind: Kind::Session(session, permit, hello) }
     }
 
     /// Returns the client's address; not proven if [`is_unproven`](Self::is_unproven).
@@ -75,17 +79,17 @@ impl Arrival {
     /// its join is malformed or refused, and any error of TCP.
     pub async fn establish(self) -> io::Result<Option<ServerStream>> {
         match self.kind {
-            Kind::Session(shared, Started { session, permit, peer, hello }) => {
+            Kind::Session(session, permit, hello) => {
                 let permit = match permit {
                     Some(permit) => permit,
-                    None => shared.permit().await?,
+                    None => session.shared.permit().await?,
                 };
-                let stream = ServerStream::session(session, peer, *hello).if_alive()?;
+                let stream = ServerStream::session(session, self.peer, *hello).if_alive()?;
                 Ok(Some(stream.with_permit(permit)))
             }
-            Kind::Tcp(shared, room, tcp, opened_by) => {
+            Kind::Tcp(shared, establishing, tcp, opened_by) => {
                 let transport = ClientTransport::Tcp(tcp);
-                let first = First::new(Arc::clone(&shared), self.peer, transport, opened_by);
+                let first = Unclassified::new(Arc::clone(&shared), self.peer, transport, opened_by);
                 let established = tokio::time::timeout(shared.hello_timeout, first.establish());
                 let established = established.await??;
                 if matches!(established, Established::Joined) {
@@ -93,11 +97,12 @@ impl Arrival {
                 }
                 // Connections that wait give up their permit of `establishing`: joins have to be
                 // read.
-                drop(room);
+                drop(establishing);
                 let permit = shared.permit().await?;
                 match established {
                     Established::Stream(stream) => Ok(Some(stream.with_permit(permit))),
-                    Established::Elsewhere(forwarded, client) => {
+                    Established::Forwarded(forwarded, client) => {
+                        count_join("forwarded");
                         forwarded.run(client).await;
                         Ok(None)
                     }
@@ -108,22 +113,6 @@ impl Arrival {
     }
 }
 
-impl SessionOwner for Shared {
-    fn has(&self, join: &Join) -> bool {
-        self.has_session(join)
-    }
-
-    fn join(
-        self: Arc<Self>,
-        client: SocketAddr,
-        transport: ClientTransport,
-        join: Join,
-    ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
-        let first = First::new(self, client, transport, Carrier::Tcp);
-        Box::pin(async move { first.join_forwarded(&join).await })
-    }
-}
-
 /// Classification of a TCP connection.
 enum Established {
     /// A stream of its own.
@@ -131,11 +120,11 @@ enum Established {
     /// The TCP part of a session here, whose stream has it.
     Joined,
     /// The TCP part of a session at another edge.
-    Elsewhere(Box<Forwarded>, TcpStream),
+    Forwarded(Box<Forwarded>, TcpStream),
 }
 
 /// A TCP connection whose first bytes are being read.
-struct First {
+struct Unclassified {
     shared: Arc<Shared>,
     peer: SocketAddr,
     transport: ClientTransport,
@@ -143,7 +132,22 @@ struct First {
     read: Vec<u8>,
 }
 
-impl First {
+impl JoinHandler for Shared {
+    fn has_session(&self, join: &Join) -> bool {
+        self.has(join)
+    }
+
+    fn handle_forwarded(
+        self: Arc<Self>,
+        link: ClientTransport,
+        client: SocketAddr,
+        join: Join,
+    ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
+        Box::pin(Unclassified::new(self, client, link, Carrier::Tcp).join_forwarded(join))
+    }
+}
+
+impl Unclassified {
     const fn new(
         shared: Arc<Shared>,
         peer: SocketAddr,
@@ -154,12 +158,12 @@ impl First {
     }
 
     /// Handles a join that another edge has read and forwards with the bytes behind it.
-    async fn join_forwarded(self, join: &Join) -> io::Result<()> {
-        let (outcome, link) = self.shared.handle_join_here(self.peer, join);
+    async fn join_forwarded(self, join: Join) -> io::Result<()> {
+        let (outcome, sender) = self.shared.handle_join_here(self.peer, &join);
         match outcome {
             JoinOutcome::Joined(answer, handover) => {
                 count_join("joined");
-                self.hand_over(answer.emit().to_vec(), handover, link).await
+                self.hand_over(answer.emit().to_vec(), handover, sender).await
             }
             // The edge to which the client came decides whether it may be a new stream.
             JoinOutcome::Fresh(_) | JoinOutcome::Elsewhere(_) => self.refuse(REFUSED).await,
@@ -179,7 +183,7 @@ impl First {
         if self.read_more().await? && self.read.first() == Some(&JOIN_TYPE) {
             return self.join().await;
         }
-        self.plain(Vec::new()).await
+        self.start_stream(Vec::new()).await
     }
 
     async fn join(mut self) -> io::Result<Established> {
@@ -194,51 +198,51 @@ impl First {
         self.read.drain(..JOIN_LEN);
         let join = Join::parse(&frame)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        let (outcome, link) = self.shared.handle_join(self.peer, &join);
+        let (outcome, sender) = self.shared.handle_join(self.peer, &join);
         match outcome {
-            JoinOutcome::Elsewhere(owner) => self.elsewhere(owner, join).await,
-            outcome => self.decided(outcome, link).await,
+            JoinOutcome::Elsewhere(owner) => self.forward(owner, join).await,
+            outcome => self.handle_outcome(outcome, sender).await,
         }
     }
 
-    /// Asks the session's owner; if that fails, this edge decides as if it were alone.
-    async fn elsewhere(self, owner: EdgeNumber, join: Join) -> io::Result<Established> {
+    /// Forwards the join to the session's owner; if that fails, this edge decides alone.
+    async fn forward(self, owner: EdgeNumber, join: Join) -> io::Result<Established> {
         let forward = Forward { client: self.peer, join };
-        let asked = match &self.shared.fleet {
+        let forwarded = match &self.shared.fleet {
             Some(fleet) => fleet.forward(owner, &forward, &self.read).await,
             None => Err(NotForwarded::Unknown),
         };
-        match (asked, self.transport) {
+        match (forwarded, self.transport) {
             (Ok(forwarded), ClientTransport::Tcp(client)) => {
-                Ok(Established::Elsewhere(Box::new(forwarded), client))
+                Ok(Established::Forwarded(Box::new(forwarded), client))
             }
-            (asked, transport) => {
-                let reason = asked.err().map_or("unknown", NotForwarded::name);
+            (forwarded, transport) => {
+                let reason = forwarded.err().map_or("unknown", NotForwarded::name);
                 metrics::counter!("headstart_forwards_failed_total", "reason" => reason)
                     .increment(1);
-                let (outcome, link) = self.shared.handle_join_here(self.peer, &forward.join);
-                Self { transport, ..self }.decided(outcome, link).await
+                let (outcome, sender) = self.shared.handle_join_here(self.peer, &forward.join);
+                Self { transport, ..self }.handle_outcome(outcome, sender).await
             }
         }
     }
 
-    async fn decided(
+    async fn handle_outcome(
         mut self,
         outcome: JoinOutcome,
-        link: Option<Link>,
+        sender: Option<SessionSender>,
     ) -> io::Result<Established> {
         match outcome {
             JoinOutcome::Joined(answer, handover) => {
                 count_join("joined");
-                self.hand_over(answer.emit().to_vec(), handover, link).await?;
+                self.hand_over(answer.emit().to_vec(), handover, sender).await?;
                 Ok(Established::Joined)
             }
             JoinOutcome::Fresh(answer) => {
                 count_join("fresh");
-                // At once: the client waits for it, whatever becomes of the origin.
+                // Now: the client waits for it, even if the origin fails.
                 let mut to_write = answer.emit().to_vec();
                 self.transport.write_at_once(&mut to_write).await?;
-                self.plain(to_write).await
+                self.start_stream(to_write).await
             }
             JoinOutcome::Refused(answer) => self.refuse(answer).await.map(|()| Established::Joined),
             // The join is forwarded only once.
@@ -247,11 +251,11 @@ impl First {
     }
 
     /// Starts a stream here; `to_write` goes out before it.
-    async fn plain(mut self, to_write: Vec<u8>) -> io::Result<Established> {
+    async fn start_stream(mut self, to_write: Vec<u8>) -> io::Result<Established> {
         let hello = loop {
             match hello::read(&self.read) {
                 Ok(Progress::Complete(hello)) => break Some(hello),
-                // Not TLS, or cut off: the origin decides.
+                // Not TLS, or truncated: the origin decides.
                 Err(_) => break None,
                 Ok(Progress::Incomplete) => {
                     if !self.read_more().await? {
@@ -264,10 +268,10 @@ impl First {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if let Some(hello) = hello.as_ref().and_then(|hello| self.read.get(..hello.end)) {
-            let (attachment, link) = self.shared.handle_plain(self.peer, hello);
+            let (attachment, sender) = self.shared.handle_plain(self.peer, hello);
             if let Attachment::Attached(handover) = attachment {
                 count_join("attached");
-                self.hand_over(to_write, handover, link).await?;
+                self.hand_over(to_write, handover, sender).await?;
                 return Ok(Established::Joined);
             }
         }
@@ -283,7 +287,7 @@ impl First {
         mut self,
         mut to_write: Vec<u8>,
         handover: Handover,
-        link: Option<Link>,
+        sender: Option<SessionSender>,
     ) -> io::Result<()> {
         to_write.extend_from_slice(&handover.server_bytes);
         self.transport.write_at_once(&mut to_write).await?;
@@ -293,10 +297,10 @@ impl First {
         let finish = handover.end == OriginEnd::Finished;
         let skip = handover.skip - known;
         let tcp = Tcp { transport: self.transport, to_write, to_read, skip, finish };
-        let orphan = match link {
-            Some(link) => match link.send(ToSession::Joined(Box::new(tcp))) {
+        let orphan = match sender {
+            Some(sender) => match sender.send(SessionEvent::Joined(Box::new(tcp))) {
                 Ok(()) => return Ok(()),
-                Err(mpsc::error::SendError(ToSession::Joined(tcp))) => *tcp,
+                Err(mpsc::error::SendError(SessionEvent::Joined(tcp))) => *tcp,
                 Err(_) => return Ok(()),
             },
             None => tcp,
@@ -310,7 +314,7 @@ impl First {
     }
 }
 
-/// Delivers what the origin, which is gone, still owes the client.
+/// Delivers the last bytes of an origin that has closed.
 async fn end_orphan(mut orphan: Tcp, end: OriginEnd) -> io::Result<()> {
     orphan.transport.write_all(&orphan.to_write).await?;
     orphan.transport.flush().await?;
@@ -320,4 +324,8 @@ async fn end_orphan(mut orphan: Tcp, end: OriginEnd) -> io::Result<()> {
         orphan.transport.reset();
         Ok(())
     }
+}
+
+fn count_join(outcome: &'static str) {
+    metrics::counter!("headstart_joins_total", "outcome" => outcome).increment(1);
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -18,7 +19,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::session::count_join;
 use super::transport::{ANSWER_TIMEOUT, ClientTransport};
 use crate::bridge::bridge;
 use crate::relay::{RelayCounts, RelayLimits};
@@ -26,32 +26,30 @@ use crate::tls_stream::TlsStream;
 
 /// Time that a forwarded join may take here, including the few bytes written to the link before its
 /// stream takes over.
-const TAKE_TIMEOUT: Duration = Duration::from_secs(2);
+const INCOMING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pause after an edge did not answer: otherwise each join would wait for [`ANSWER_TIMEOUT`].
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Joins at one time that wait for another edge. Anyone can write a tag on a join; this edge
 /// decides any beyond the limit itself.
-const ASKING_MAX: usize = 256;
+const FORWARDING_MAX: usize = 256;
 
 /// Links of other edges at one time whose join was not read yet; more wait in the kernel's queue.
-const ARRIVING_MAX: usize = 1024;
+const INCOMING_MAX: usize = 1024;
 
 /// Pause after a failed accept, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// An acceptor, whose sessions other edges may ask for.
-pub(super) trait SessionOwner: Send + Sync {
+/// An acceptor whose sessions other edges may ask for.
+pub(super) trait JoinHandler: Send + Sync {
     /// Returns true if the session of a join runs here.
-    fn has(&self, join: &Join) -> bool;
-
-    /// Handles a join from the client at this address, with the link that brings the bytes behind
-    /// it.
-    fn join(
+    fn has_session(&self, join: &Join) -> bool;
+    /// Handles a join of `client` that another edge has read, and hands `link` to its session.
+    fn handle_forwarded(
         self: Arc<Self>,
+        link: ClientTransport,
         client: SocketAddr,
-        transport: ClientTransport,
         join: Join,
     ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 }
@@ -66,10 +64,10 @@ pub struct Fleet {
     edges: RwLock<BTreeMap<EdgeNumber, SocketAddr>>,
     /// End of each edge's pause.
     paused: Mutex<HashMap<EdgeNumber, Instant>>,
-    asking: Semaphore,
-    arriving: Arc<Semaphore>,
+    forwarding: Semaphore,
+    incoming: Arc<Semaphore>,
     /// Acceptors whose sessions other edges may ask for.
-    acceptors: Mutex<Vec<Weak<dyn SessionOwner>>>,
+    acceptors: Mutex<Vec<Weak<dyn JoinHandler>>>,
 }
 
 impl Fleet {
@@ -92,8 +90,8 @@ impl Fleet {
             counts,
             edges: RwLock::new(edges),
             paused: Mutex::default(),
-            asking: Semaphore::new(ASKING_MAX),
-            arriving: Arc::new(Semaphore::new(ARRIVING_MAX)),
+            forwarding: Semaphore::new(FORWARDING_MAX),
+            incoming: Arc::new(Semaphore::new(INCOMING_MAX)),
             acceptors: Mutex::default(),
         }
     }
@@ -106,14 +104,14 @@ impl Fleet {
     /// Accepts the joins that other edges forward to `listener`, until the future is dropped.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         loop {
-            let Ok(room) = Arc::clone(&self.arriving).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&self.incoming).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((tcp, _)) => {
                     let fleet = Arc::clone(&self);
                     tokio::spawn(async move {
-                        let taken = timeout(TAKE_TIMEOUT, fleet.take(tcp)).await;
-                        drop(room);
-                        if let Err(error) = taken.unwrap_or_else(|late| Err(late.into())) {
+                        let handled = timeout(INCOMING_TIMEOUT, fleet.handle_link(tcp)).await;
+                        drop(permit);
+                        if let Err(error) = handled.unwrap_or_else(|late| Err(late.into())) {
                             tracing::debug!(%error, "a forwarded join failed");
                         }
                     });
@@ -127,33 +125,34 @@ impl Fleet {
     }
 
     /// Reads a forwarded join, and hands the stream to its session.
-    async fn take(&self, tcp: TcpStream) -> io::Result<()> {
+    async fn handle_link(&self, tcp: TcpStream) -> io::Result<()> {
         let _ = tcp.set_nodelay(true);
         let conn = self.link.accept().map_err(io::Error::other)?;
         let mut link = TlsStream::new(conn, tcp);
         let mut frame = [0; FORWARD_LEN];
         link.read_exact(&mut frame).await?;
         let Forward { client, join } = Forward::parse(&frame).map_err(invalid_data)?;
-        let owner = self.acceptors().into_iter().find(|owner| owner.has(&join));
-        let Some(owner) = owner else {
+        let owner = self.acceptors().into_iter().find(|acceptor| acceptor.has_session(&join));
+        let Some(acceptor) = owner else {
             let refused = JoinAnswer { status: Status::Refused, server_offset: 0 };
             link.write_all(&refused.emit()).await?;
             return link.shutdown().await;
         };
         let transport = ClientTransport::Link(Box::new(link), client);
-        owner.join(client, transport, join).await
+        acceptor.handle_forwarded(transport, client, join).await
     }
 
     /// Returns the acceptors that have sessions.
-    fn acceptors(&self) -> Vec<Arc<dyn SessionOwner>> {
+    fn acceptors(&self) -> Vec<Arc<dyn JoinHandler>> {
         let mut acceptors = self.acceptors.lock().unwrap_or_else(PoisonError::into_inner);
-        acceptors.retain(|owner| owner.strong_count() > 0);
+        acceptors.retain(|acceptor| acceptor.strong_count() > 0);
         acceptors.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Lets other edges ask for the sessions of `owner` from now on.
-    pub(super) fn enter(&self, owner: Weak<dyn SessionOwner>) {
-        self.acceptors.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+    /// Lets other edges ask for the sessions of `acceptor` from now on.
+    pub(super) fn enter(&self, acceptor: Weak<dyn JoinHandler>) {
+        let mut acceptors = self.acceptors.lock().unwrap_or_else(PoisonError::into_inner);
+        acceptors.push(acceptor);
     }
 
     /// Returns the current keys if they are not those of `before`, and the routes for the core.
@@ -182,9 +181,9 @@ impl Fleet {
         if self.is_paused(owner) {
             return Err(NotForwarded::Paused);
         }
-        let _asking = self.asking.try_acquire().map_err(|_| NotForwarded::TooMany)?;
-        let asked = timeout(ANSWER_TIMEOUT, self.ask(address, forward, head)).await;
-        match asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        let _permit = self.forwarding.try_acquire().map_err(|_| NotForwarded::TooMany)?;
+        let answered = timeout(ANSWER_TIMEOUT, self.request(address, forward, head)).await;
+        match answered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok((link, answer)) if answer.status == Status::Joined => {
                 Ok(Forwarded { link, answer, limits: self.limits, counts: self.counts })
             }
@@ -202,7 +201,7 @@ impl Fleet {
         edges.get(&edge).copied()
     }
 
-    async fn ask(
+    async fn request(
         &self,
         address: SocketAddr,
         forward: &Forward,
@@ -279,9 +278,8 @@ pub(super) struct Forwarded {
 impl Forwarded {
     /// Passes bytes between the client and the other edge until both are done.
     pub(super) async fn run(self, mut client: TcpStream) {
-        count_join("forwarded");
         if client.write_all(&self.answer.emit()).await.is_err() {
-            // Dropped without a close, the link tells the owner that the client is gone.
+            // Dropping the link without a close tells the owner that the client has gone.
             return;
         }
         bridge(self.link, client, &[], self.limits, self.counts, |_| {}).await;

@@ -13,8 +13,8 @@ use headstart_tls::keyring::KeyRing;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::AcceptorConfig;
+use super::event::{NewSession, SessionEvent, SessionSender};
 use super::fleet::Fleet;
-use super::session::{Link, Session, SessionHost, Started, ToSession};
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
@@ -28,7 +28,7 @@ pub(super) struct Shared {
     pub(super) hello_timeout: Duration,
     pub(super) ports: Vec<Arc<UdpPort>>,
     clock: Clock,
-    arrivals: mpsc::Sender<Started>,
+    new_sessions: mpsc::Sender<NewSession>,
     permits: Arc<Semaphore>,
     /// Bounds the connections that wait for a permit to as many as may be establishing.
     waiting: Semaphore,
@@ -43,8 +43,8 @@ struct State {
     /// days, and that must not keep the keys from being wiped.
     keys: Weak<KeyRing>,
     /// Sender to the task of each running session.
-    links: HashMap<SessionId, Link>,
-    /// True once nothing accepts any more.
+    senders: HashMap<SessionId, SessionSender>,
+    /// True once the acceptor is closed.
     closed: bool,
     /// Sessions that the gauge shows for this acceptor; all acceptors of a process add up in it.
     shown: usize,
@@ -54,12 +54,12 @@ impl Shared {
     pub(super) fn new(
         config: AcceptorConfig,
         ports: Vec<Arc<UdpPort>>,
-        arrivals: mpsc::Sender<Started>,
+        new_sessions: mpsc::Sender<NewSession>,
     ) -> Self {
         let state = State {
             server: Server::new(config.server),
             keys: Weak::new(),
-            links: HashMap::new(),
+            senders: HashMap::new(),
             closed: false,
             shown: 0,
         };
@@ -67,7 +67,7 @@ impl Shared {
             hello_timeout: config.hello_timeout,
             ports,
             clock: Clock::start(),
-            arrivals,
+            new_sessions,
             permits: config.permits,
             waiting: Semaphore::new(config.establishing),
             fleet: config.fleet,
@@ -75,11 +75,11 @@ impl Shared {
         }
     }
 
-    /// Lets other edges ask for the sessions here, if there are other edges.
+    /// Registers the sessions here with the fleet, if there is one.
     pub(super) fn enter_fleet(self: &Arc<Self>) {
         if let Some(fleet) = &self.fleet {
-            let owner: Weak<Self> = Arc::downgrade(self);
-            fleet.enter(owner);
+            let acceptor: Weak<Self> = Arc::downgrade(self);
+            fleet.enter(acceptor);
         }
     }
 
@@ -109,7 +109,7 @@ impl Shared {
     fn end_overdue_session(self: &Arc<Self>) {
         let mut state = self.lock();
         state.server.give_way(self.clock.now());
-        self.settle(state);
+        self.process_output(state);
     }
 
     /// Ends all sessions, and starts no more.
@@ -117,7 +117,7 @@ impl Shared {
         let mut state = self.lock();
         state.closed = true;
         state.server = Server::new(ServerConfig::default());
-        state.links.clear();
+        state.senders.clear();
         state.show();
     }
 
@@ -141,36 +141,54 @@ impl Shared {
         }
         if started {
             // The tasks that wait for this processor to serve the session go first: an answer that
-            // is ready makes the acknowledgement needless. Without such tasks this does nothing.
+            // is ready replaces the acknowledgement. Without such tasks this does nothing.
             drop(state);
             thread::yield_now();
             state = self.lock();
         }
-        self.settle(state);
+        self.process_output(state);
         outcomes.count();
     }
 
-    /// Ends whatever is due; returns when to call again.
+    /// Handles expired deadlines; returns when to call again.
     pub(super) fn handle_timeout(self: &Arc<Self>) -> Option<tokio::time::Instant> {
         let mut state = self.lock();
         state.server.handle_timeout(self.clock.now());
         state.show();
         let next = state.server.poll_timeout();
-        self.settle(state);
+        self.process_output(state);
         next.map(|moment| self.clock.to_tokio(moment))
     }
 
-    /// Returns true if the session of a join runs here.
-    pub(super) fn has_session(&self, join: &Join) -> bool {
-        self.lock().links.contains_key(&join.key.session_id())
+    pub(super) fn handle_origin_data(self: &Arc<Self>, id: SessionId, bytes: &[u8]) -> usize {
+        let mut state = self.lock();
+        let taken = state.server.handle_origin_data(id, bytes);
+        self.process_output(state);
+        taken
     }
 
-    /// Returns the outcome, and the link to the session's task if it still runs.
+    pub(super) fn handle_origin_finished(&self, id: SessionId) {
+        self.lock().server.handle_origin_finished(id);
+    }
+
+    pub(super) fn handle_origin_lost(&self, id: SessionId) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        state.senders.remove(&id);
+        state.server.handle_origin_lost(now, id);
+    }
+
+    /// Returns true if the session of a join runs here.
+    pub(super) fn has(&self, join: &Join) -> bool {
+        self.lock().senders.contains_key(&join.key.session_id())
+    }
+
+    /// Returns the outcome, and the sender to the session's task if it still runs.
     pub(super) fn handle_join(
         self: &Arc<Self>,
         peer: SocketAddr,
         join: &Join,
-    ) -> (JoinOutcome, Option<Link>) {
+    ) -> (JoinOutcome, Option<SessionSender>) {
         let mut state = self.lock();
         state.renew_keys(self.fleet.as_deref());
         let outcome = state.server.handle_join(self.clock.now(), peer, join);
@@ -182,7 +200,7 @@ impl Shared {
         self: &Arc<Self>,
         peer: SocketAddr,
         join: &Join,
-    ) -> (JoinOutcome, Option<Link>) {
+    ) -> (JoinOutcome, Option<SessionSender>) {
         let mut state = self.lock();
         let outcome = state.server.handle_join_here(self.clock.now(), peer, join);
         self.joined(state, outcome)
@@ -192,35 +210,35 @@ impl Shared {
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
         outcome: JoinOutcome,
-    ) -> (JoinOutcome, Option<Link>) {
+    ) -> (JoinOutcome, Option<SessionSender>) {
         // `settle` notifies a session that the join ended; one refused for bad offsets stays.
-        let link = match &outcome {
-            JoinOutcome::Joined(_, handover) => state.links.remove(&handover.id),
+        let sender = match &outcome {
+            JoinOutcome::Joined(_, handover) => state.senders.remove(&handover.id),
             JoinOutcome::Fresh(_) | JoinOutcome::Refused(_) | JoinOutcome::Elsewhere(_) => None,
         };
-        self.settle(state);
-        (outcome, link)
+        self.process_output(state);
+        (outcome, sender)
     }
 
     pub(super) fn handle_plain(
         &self,
         peer: SocketAddr,
         hello: &[u8],
-    ) -> (Attachment, Option<Link>) {
+    ) -> (Attachment, Option<SessionSender>) {
         if self.ports.is_empty() {
             return (Attachment::New, None);
         }
         let mut state = self.lock();
         let attachment = state.server.handle_plain(self.clock.now(), peer, hello);
-        let link = match &attachment {
-            Attachment::Attached(handover) => state.links.remove(&handover.id),
+        let sender = match &attachment {
+            Attachment::Attached(handover) => state.senders.remove(&handover.id),
             Attachment::New => None,
         };
-        (attachment, link)
+        (attachment, sender)
     }
 
     /// Does what the core asks for; sends datagrams after releasing the lock.
-    fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    fn process_output(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         self.dispatch_all(&mut state);
         let transmits: Vec<Transmit> =
             std::iter::from_fn(|| state.server.poll_transmit()).collect();
@@ -241,27 +259,25 @@ impl Shared {
     fn dispatch(self: &Arc<Self>, state: &mut State, event: ServerEvent) {
         match event {
             ServerEvent::Started { id, peer, hello, bytes } => {
-                // Nobody accepts: the session ends, and the client finds a new stream on TCP.
-                let Ok(room) = self.arrivals.try_reserve() else {
+                // No task accepts: the session ends, and the client finds a new stream on TCP.
+                let Ok(slot) = self.new_sessions.try_reserve() else {
                     return state.server.handle_origin_lost(self.clock.now(), id);
                 };
-                let (link, messages) = mpsc::unbounded_channel();
-                let host: Arc<dyn SessionHost> = Arc::clone(self) as _;
-                let session = Session { host, id, messages, to_read: bytes, finished: false };
-                state.links.insert(id, link);
+                let (sender, events) = mpsc::unbounded_channel();
+                state.senders.insert(id, sender);
                 // There was a permit just now; if another stream took it, the session waits for the
                 // next.
                 let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
-                room.send(Started { session, permit, peer, hello });
+                slot.send(NewSession { id, peer, hello, bytes, events, permit });
             }
             ServerEvent::ClientBytes { id, bytes } => {
-                if let Some(link) = state.links.get(&id) {
-                    let _ = link.send(ToSession::ClientBytes(bytes));
+                if let Some(sender) = state.senders.get(&id) {
+                    let _ = sender.send(SessionEvent::ClientBytes(bytes));
                 }
             }
             ServerEvent::Expired { id } => {
-                if let Some(link) = state.links.remove(&id) {
-                    let _ = link.send(ToSession::Expired);
+                if let Some(sender) = state.senders.remove(&id) {
+                    let _ = sender.send(SessionEvent::Expired);
                 }
             }
         }
@@ -288,26 +304,6 @@ impl Shared {
     /// not panic half-way through a change.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl SessionHost for Shared {
-    fn handle_origin_data(self: Arc<Self>, id: SessionId, bytes: &[u8]) -> usize {
-        let mut state = self.lock();
-        let taken = state.server.handle_origin_data(id, bytes);
-        self.settle(state);
-        taken
-    }
-
-    fn handle_origin_finished(&self, id: SessionId) {
-        self.lock().server.handle_origin_finished(id);
-    }
-
-    fn handle_origin_lost(&self, id: SessionId) {
-        let now = self.clock.now();
-        let mut state = self.lock();
-        state.links.remove(&id);
-        state.server.handle_origin_lost(now, id);
     }
 }
 

@@ -1,7 +1,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use headstart_proto::Carrier;
@@ -10,12 +9,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::session::{Session, Tcp, ToSession};
-use headstart_tls::Conn;
-
+use super::event::Tcp;
+use super::session::Session;
 use crate::bridge::Handoff;
-use crate::proven::ProvenAddr;
-use crate::tls_stream::TlsStream;
+use crate::proven_addr::ProvenAddr;
 use crate::wakers::Wakers;
 
 /// A client's connection: a byte stream like any other, on which TLS may be spoken.
@@ -79,7 +76,7 @@ impl ServerStream {
         Self { permit: Some(permit), ..self }
     }
 
-    /// Takes the stream's permit of [`AcceptorConfig::permits`](super::AcceptorConfig::permits), for
+    /// Takes the stream's permit ([`AcceptorConfig::permits`](super::AcceptorConfig::permits)) for
     /// work that outlives the stream: the permit is free again when the stream or the returned
     /// value is dropped.
     pub const fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
@@ -140,8 +137,7 @@ impl ServerStream {
             let waker = self.wakers.waker();
             let joined = ready!(session.poll_joined(&mut Context::from_waker(&waker)));
             let tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
-            // A connection that is gone already no longer has an address, and carries nothing
-            // either.
+            // A closed connection has no address any more.
             if let Some(address) = tcp.transport.client() {
                 self.proven.set(address);
             }
@@ -163,8 +159,8 @@ impl ServerStream {
         self.poll_joined()
     }
 
-    /// Gives the reader the bytes that are here already.
-    fn give(&mut self, buf: &mut ReadBuf<'_>) -> bool {
+    /// Copies buffered bytes to the reader; returns true if there were any.
+    fn copy_buffered(&mut self, buf: &mut ReadBuf<'_>) -> bool {
         let to_read = match &mut self.medium {
             Medium::Session(session) => &mut session.to_read,
             Medium::Tcp(tcp) => &mut tcp.to_read,
@@ -180,72 +176,6 @@ impl ServerStream {
     }
 }
 
-impl Session {
-    fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Tcp>> {
-        loop {
-            match ready!(self.messages.poll_recv(cx)) {
-                Some(ToSession::ClientBytes(bytes)) => self.to_read.extend_from_slice(&bytes),
-                Some(ToSession::Joined(mut tcp)) => {
-                    self.to_read.append(&mut tcp.to_read);
-                    tcp.to_read = std::mem::take(&mut self.to_read);
-                    return Poll::Ready(Ok(*tcp));
-                }
-                Some(ToSession::Expired) | None => {
-                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-                }
-            }
-        }
-    }
-}
-
-impl Tcp {
-    const fn is_transparent(&self) -> bool {
-        let is_settled = self.to_write.is_empty() && self.to_read.is_empty();
-        is_settled && self.skip == 0 && !self.finish && self.transport.is_tcp()
-    }
-
-    fn poll_write_owed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.to_write.is_empty() {
-            let written = ready!(Pin::new(&mut self.transport).poll_write(cx, &self.to_write))?;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.to_write.drain(..written);
-        }
-        if self.finish {
-            ready!(Pin::new(&mut self.transport).poll_shutdown(cx))?;
-            self.finish = false;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_skip(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut scratch = [0; 2048];
-        while self.skip > 0 {
-            let room = self.skip.min(scratch.len());
-            let mut known = ReadBuf::new(scratch.get_mut(..room).unwrap_or_default());
-            ready!(Pin::new(&mut self.transport).poll_read(cx, &mut known))?;
-            if known.filled().is_empty() {
-                self.skip = 0; // the client ended before it repeated what is known
-            }
-            self.skip = self.skip.saturating_sub(known.filled().len());
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl TlsStream<ServerStream> {
-    /// Starts TLS with a server's `conn` and a client that may not have proven its address yet.
-    ///
-    /// With TurboTLS the client's TCP connection may have another address than its datagrams, for
-    /// which `conn` was made: Fast Open cookies are for the address of TCP.
-    #[must_use]
-    pub fn accepted(conn: Conn, client: ServerStream) -> Self {
-        let proven = client.proven_addr();
-        Self::unproven(conn, client, proven)
-    }
-}
-
 impl AsyncRead for ServerStream {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -258,7 +188,7 @@ impl AsyncRead for ServerStream {
         }
         this.wakers.reader(cx.waker());
         let joined = this.poll_joined().map_ok(|_| ());
-        if this.give(buf) {
+        if this.copy_buffered(buf) {
             return Poll::Ready(Ok(()));
         }
         ready!(joined)?;
@@ -288,8 +218,8 @@ impl AsyncWrite for ServerStream {
             return Pin::new(&mut tcp?.transport).poll_write(cx, bytes);
         }
         let Medium::Session(session) = &mut this.medium else { return Poll::Pending };
-        match Arc::clone(&session.host).handle_origin_data(session.id, bytes) {
-            // Full, or being joined: either way a message comes, and wakes this task.
+        match session.shared.handle_origin_data(session.id, bytes) {
+            // Full, or being joined: either way an event comes, and wakes this task.
             0 if !bytes.is_empty() => Poll::Pending,
             taken => Poll::Ready(Ok(taken)),
         }
@@ -315,7 +245,7 @@ impl AsyncWrite for ServerStream {
             return Pin::new(&mut tcp?.transport).poll_shutdown(cx);
         }
         let Medium::Session(session) = &mut this.medium else { return Poll::Pending };
-        session.host.handle_origin_finished(session.id);
+        session.shared.handle_origin_finished(session.id);
         session.finished = true;
         Poll::Ready(Ok(()))
     }

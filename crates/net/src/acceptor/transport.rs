@@ -26,7 +26,7 @@ pub(super) enum ClientTransport {
 }
 
 impl ClientTransport {
-    /// Returns the client's address; `None` if the connection is gone already.
+    /// Returns the client's address; `None` if the connection has closed.
     pub(super) fn client(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(tcp) => tcp.peer_addr().ok(),
@@ -34,7 +34,7 @@ impl ClientTransport {
         }
     }
 
-    /// Writes what the transport accepts at once, and leaves the rest. A link accepts everything,
+    /// Writes what the transport accepts now, and leaves the rest. A link accepts everything,
     /// because the other edge is waiting for it.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ impl Worker {
 }
 
 /// Threads that read datagrams. Dropping this ends them and waits for that, at most as long as a
-/// batch takes to handle, so that whoever binds the port next finds it free.
+/// batch takes to handle, so that the port is free again.
 #[derive(Debug)]
 pub(super) struct Receivers {
     /// Nothing is ever sent on it: the threads notice when it is dropped.
@@ -73,7 +73,7 @@ impl Drop for Receivers {
 /// (`bench/README.md`).
 pub(super) fn spawn(shared: &Arc<Shared>, workers: Vec<Worker>) -> io::Result<Receivers> {
     if !workers.is_empty() {
-        tokio::spawn(keep_time(Arc::downgrade(shared)));
+        tokio::spawn(check_deadlines(Arc::downgrade(shared)));
     }
     let (running, ended) = watch::channel(());
     let mut receivers = Receivers { running: Some(running), threads: Vec::new() };
@@ -100,7 +100,7 @@ async fn receive(shared: Arc<Shared>, port: Arc<UdpPort>) {
         match port.recv(&mut buffers).await {
             Ok(_) => shared.handle_datagrams(buffers.datagrams()),
             Err(error) => {
-                // Not about one peer (that would be ICMP): out of memory, interface gone.
+                // Not ICMP from one peer, but out of memory or a lost interface.
                 tracing::warn!(%error, "cannot receive datagrams");
                 tokio::time::sleep(TICK).await;
             }
@@ -108,7 +108,7 @@ async fn receive(shared: Arc<Shared>, port: Arc<UdpPort>) {
     }
 }
 
-async fn keep_time(shared: Weak<Shared>) {
+async fn check_deadlines(shared: Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
         let latest = tokio::time::Instant::now() + TICK;
         let next = shared.handle_timeout();

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// Far beyond anything that happens on loopback; only a hang reaches it.
+/// Far above any duration on loopback; only a hang reaches it.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(40);
 /// An idle limit that a busy machine does not reach between two bytes.
@@ -167,7 +167,7 @@ async fn a_slow_reader_of_a_fast_source_gets_everything() {
     let mut source = running.a;
     let enough = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&enough);
-    // The source has more as long as the reader is slow, however long that takes.
+    // The source has more bytes for as long as the reader is slow.
     let sender = tokio::spawn(async move {
         let mut end = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -189,7 +189,7 @@ async fn a_slow_reader_of_a_fast_source_gets_everything() {
         received.extend(piece);
     }
     enough.store(true, Ordering::Relaxed);
-    // Splicing has taken over, although there was something to pass on at every moment.
+    // Splicing has taken over, although bytes were waiting at every moment.
     assert_eq!(running.opened.load(Ordering::Relaxed), 1);
     received.extend(read_all(&mut running.b).await);
     running.b.shutdown().await.unwrap();
@@ -313,7 +313,7 @@ async fn the_total_limit_includes_the_opening() {
     let ((_a, tcp), (_b, other)) = (pair().await, pair().await);
     let total = 2 * TIMEOUT;
     let limits = RelayLimits { total: Some(total), ..RelayLimits::default() };
-    // The head ends the opening at once, so that only the relay can notice the elapsed time.
+    // The head ends the opening immediately, so only the relay can notice the elapsed time.
     let mut start = Start::new(Slow { tcp, opening: 1 }, other, b"x", limits);
     start.clock = Clock::since(limits, tokio::time::Instant::now() - total);
     let counts = RelayCounts::default();

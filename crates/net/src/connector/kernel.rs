@@ -18,9 +18,9 @@ pub(super) trait Kernel: Send + Sync {
     /// there is no route.
     fn network_to(&self, destination: IpAddr) -> io::Result<Network>;
 
-    /// Sends a SYN with a cookie and as much of `data` as fits. Returns the connection that is now
-    /// under way, and how many bytes it took: 0 if the kernel sent the SYN without data. The
-    /// connection becomes writable once it is established, and has TCP_NODELAY.
+    /// Sends a SYN with a cookie and as much of `data` as fits. Returns the pending connection and
+    /// the number of bytes sent: 0 if the kernel sent the SYN without data. The connection becomes
+    /// writable once it is established, and has TCP_NODELAY.
     fn connect(
         &self,
         to: SocketAddr,

@@ -10,11 +10,11 @@ use super::Inner;
 use crate::path::{LAG_MAX, Outcome, PathKey};
 use crate::udp::{RecvBuffers, UdpPort};
 
-/// Sockets that wait for late datagrams at the same time; without a permit nothing is learnt.
+/// Sockets that wait for late datagrams at the same time; beyond them, late datagrams go unnoticed.
 static LATE_SOCKETS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(64)));
 
-/// Listens on for a datagram after the fallback, so that the next grace is better. It was `expected`
-/// when TCP had connected.
+/// Keeps listening for a datagram after the fallback, to improve the next grace. The datagram was
+/// due at `expected`.
 pub(super) fn await_late(
     shared: Arc<Inner>,
     socket: UdpPort,

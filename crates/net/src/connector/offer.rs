@@ -9,25 +9,25 @@ use crate::advert::Advert;
 use crate::dns::EdgeAdvert;
 use crate::report::NotUsed;
 
-/// Knowledge about the server's side: whether datagrams are welcome.
+/// Knowledge about the server: whether it accepts datagrams.
 pub(super) enum Offer {
-    /// Not welcome, and the reason.
+    /// It does not, for this reason.
     Never(NotUsed),
-    /// Welcome at every address, by configuration.
+    /// It accepts them at every address, by configuration.
     Known(Advert),
     /// Not known until the host's lookup reports.
     Awaited,
     /// Not known until a separate lookup reports.
-    Asked(Pin<Box<dyn Future<Output = Option<EdgeAdvert>> + Send>>),
+    Requested(Pin<Box<dyn Future<Output = Option<EdgeAdvert>> + Send>>),
     /// Advertised, for some addresses.
     Advertised(EdgeAdvert),
 }
 
 impl Offer {
-    pub(super) fn asked(
-        question: impl Future<Output = Option<EdgeAdvert>> + Send + 'static,
+    pub(super) fn requested(
+        lookup: impl Future<Output = Option<EdgeAdvert>> + Send + 'static,
     ) -> Self {
-        Self::Asked(Box::pin(question))
+        Self::Requested(Box::pin(lookup))
     }
 
     /// Takes the result of the host's lookup, if that was awaited.
@@ -39,8 +39,8 @@ impl Offer {
 
     /// Drives a separate lookup.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
-        if let Self::Asked(question) = self
-            && let Poll::Ready(answer) = question.as_mut().poll(cx)
+        if let Self::Requested(lookup) = self
+            && let Poll::Ready(answer) = lookup.as_mut().poll(cx)
         {
             self.set(answer);
         }
@@ -55,7 +55,7 @@ impl Offer {
         match self {
             Self::Known(advert) => Some(*advert),
             Self::Advertised(edge) => edge.addresses.contains(&address).then_some(edge.advert),
-            Self::Never(_) | Self::Awaited | Self::Asked(_) => None,
+            Self::Never(_) | Self::Awaited | Self::Requested(_) => None,
         }
     }
 
@@ -63,8 +63,8 @@ impl Offer {
     pub(super) fn not_used_reason(&self, address: Option<SocketAddr>) -> NotUsed {
         match self {
             Self::Never(reason) => *reason,
-            Self::Awaited | Self::Asked(_) => NotUsed::AdvertLate,
-            // Connected at once, as on one machine.
+            Self::Awaited | Self::Requested(_) => NotUsed::AdvertLate,
+            // TCP connected immediately, as on one machine.
             _ if address.is_some_and(|address| self.at(address).is_some()) => {
                 NotUsed::Fallback(PlainReason::TcpFirst)
             }
@@ -79,10 +79,10 @@ mod tests {
 
     #[test]
     fn a_separate_lookup_ignores_the_lookup_of_the_address() {
-        let mut offer = Offer::asked(std::future::pending());
+        let mut offer = Offer::requested(std::future::pending());
         offer.learn(None);
         assert_eq!(offer.not_used_reason(None), NotUsed::AdvertLate);
-        let mut offer = Offer::asked(std::future::ready(None));
+        let mut offer = Offer::requested(std::future::ready(None));
         offer.poll(&mut Context::from_waker(std::task::Waker::noop()));
         assert_eq!(offer.not_used_reason(None), NotUsed::NotAdvertised);
     }

@@ -17,10 +17,12 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::offer::Offer;
-use super::{Inner, OpeningPolicy, normalized};
+use super::{Inner, OpeningPolicy};
 use crate::advert::Advert;
 use crate::clock::Clock;
 use crate::dns::{Event, Lookup};
+use crate::name::normalized;
+use crate::opener::Opener;
 use crate::path::{Advice, GraceEstimator, LAG_MAX, Outcome, PathKey, SlotReservation};
 use crate::race::{ATTEMPT_DELAY, Race, RaceWinner};
 use crate::report::{NotUsed, OpeningEvent, Report};
@@ -34,7 +36,7 @@ const BUDGET: usize = 64;
 /// Bytes read from TCP at a time.
 const TCP_READ: usize = 16 * 1024;
 
-type Asking = Pin<Box<dyn Future<Output = (Lookup, Option<Event>)> + Send>>;
+type PendingLookup = Pin<Box<dyn Future<Output = (Lookup, Option<Event>)> + Send>>;
 
 /// A connection until TCP alone carries it: DNS lookup, race, datagrams and the core that decides.
 pub(super) struct Opening {
@@ -43,7 +45,7 @@ pub(super) struct Opening {
     /// Name under which the size of the server's flight is remembered.
     name: String,
     port: u16,
-    lookup: Option<Asking>,
+    lookup: Option<PendingLookup>,
     offer: Offer,
     race: Option<Race>,
     syn: SynData,
@@ -59,14 +61,14 @@ pub(super) struct Opening {
     connected: Option<Instant>,
     /// Server bytes before the application's second flight.
     flight_bytes: Option<usize>,
-    /// When the ClientHello left over UDP, and how long that was after the SYN.
+    /// When the ClientHello left over UDP, and how long after the SYN.
     flight_sent: Option<Instant>,
-    behind: Duration,
+    flight_delay: Duration,
     /// True if the flight left so late after the SYN that no answer could arrive in time: silence
     /// then says nothing about the path.
     cut_short: bool,
     first_lag: Option<Duration>,
-    pub(super) report: Report,
+    report: Report,
 }
 
 /// The datagram side of an opening.
@@ -93,7 +95,7 @@ impl Opening {
             clock: Clock::start(),
             name: normalized(target.name()),
             port,
-            lookup: Some(ask(lookup)),
+            lookup: Some(next_event(lookup)),
             offer,
             race: Some(race),
             syn,
@@ -108,18 +110,20 @@ impl Opening {
             connected: None,
             flight_bytes: Some(0),
             flight_sent: None,
-            behind: Duration::ZERO,
+            flight_delay: Duration::ZERO,
             cut_short: false,
             first_lag: None,
             report: Report::new(),
         }
     }
+}
 
-    /// Does everything that can be done now; call again when woken. Returns true on progress.
-    ///
-    /// # Errors
-    /// The reason why there is no connection, or no longer one.
-    pub(super) fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+impl Opener for Opening {
+    fn report(&self) -> &Report {
+        &self.report
+    }
+
+    fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for round in 0..BUDGET {
             let mut progress = self.poll_lookup(cx)?;
             self.offer.poll(cx);
@@ -138,8 +142,7 @@ impl Opening {
         Ok(true)
     }
 
-    /// Accepts bytes from the application; returns how many.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
+    fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.client.app_room());
         if taken > 0 {
             if let Some(flight) = self.flight_bytes.take_if(|flight| *flight > 0) {
@@ -150,13 +153,11 @@ impl Opening {
         taken
     }
 
-    /// Notes that the application writes no more.
-    pub(super) fn finish(&mut self) {
+    fn finish(&mut self) {
         self.client.handle_app_finished(self.clock.now());
     }
 
-    /// Returns bytes for the application.
-    pub(super) fn read(&mut self) -> Option<Vec<u8>> {
+    fn poll_bytes(&mut self) -> Option<Vec<u8>> {
         let bytes = self.client.poll_app()?;
         if let Some(flight) = &mut self.flight_bytes {
             *flight += bytes.len();
@@ -164,30 +165,29 @@ impl Opening {
         Some(bytes)
     }
 
-    pub(super) fn is_read_finished(&self) -> bool {
+    fn is_read_finished(&self) -> bool {
         self.client.is_app_finished()
     }
 
-    /// Returns true once everything written has been given to TCP.
-    pub(super) fn is_flushed(&self) -> bool {
+    fn is_flushed(&self) -> bool {
         let written = self.client.is_decided() && self.tcp_queue.is_empty();
         written && (!self.client.wants_tcp_finish() || self.tcp_finished)
     }
 
-    pub(super) const fn is_connected(&self) -> bool {
+    fn is_connected(&self) -> bool {
         self.tcp.is_some()
     }
 
-    pub(super) fn is_transparent(&self) -> bool {
+    fn is_transparent(&self) -> bool {
         self.tcp.is_some()
             && self.tcp_queue.is_empty()
             && self.client.is_transparent()
             && (!self.client.wants_tcp_finish() || self.tcp_finished)
     }
 
-    /// Returns the connection of a transparent opening. If silence caused the fallback, a
+    /// If silence caused the fallback, a
     /// background task waits for late datagrams, since they tell how long the grace should be.
-    pub(super) fn into_tcp(mut self) -> Option<(TcpStream, Report)> {
+    fn into_tcp(mut self: Box<Self>) -> Option<(TcpStream, Report)> {
         let tcp = self.tcp.take()?;
         self.record_long_flight();
         if let (true, Some(udp), Some(connected)) =
@@ -199,12 +199,24 @@ impl Opening {
                 udp.socket,
                 udp.key,
                 rtt,
-                connected + self.behind,
+                connected + self.flight_delay,
             );
         }
         Some((tcp, self.report))
     }
 
+    fn reset(self: Box<Self>) {
+        if let Some(tcp) = self.tcp {
+            let _ = tcp.set_zero_linger();
+        }
+    }
+
+    fn into_report(self: Box<Self>) -> Report {
+        self.report
+    }
+}
+
+impl Opening {
     /// Records that the slots were too few, by one at least: the client has not sent its second
     /// flight yet, and the server's flight goes on over TCP.
     fn record_long_flight(&self) {
@@ -215,25 +227,14 @@ impl Opening {
         }
     }
 
-    /// Closes the connection with a reset, which the server sees.
-    pub(super) fn reset(self) {
-        if let Some(tcp) = self.tcp {
-            let _ = tcp.set_zero_linger();
-        }
-    }
-
-    pub(super) fn into_report(self) -> Report {
-        self.report
-    }
-
     fn note(&mut self, event: OpeningEvent) {
         self.report.note(self.clock.now().since_epoch(), event);
     }
 
     fn poll_lookup(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        let Some(asking) = &mut self.lookup else { return Ok(false) };
-        let Poll::Ready((lookup, event)) = asking.as_mut().poll(cx) else { return Ok(false) };
-        self.lookup = event.is_some().then(|| ask(lookup));
+        let Some(pending) = &mut self.lookup else { return Ok(false) };
+        let Poll::Ready((lookup, event)) = pending.as_mut().poll(cx) else { return Ok(false) };
+        self.lookup = event.is_some().then(|| next_event(lookup));
         match event {
             Some(Event::Addresses(found)) => {
                 self.note(OpeningEvent::Resolved(found.len()));
@@ -273,7 +274,7 @@ impl Opening {
         let rtt = won.connected - won.started;
         self.handle_syn_connected(&won);
         if let Some(sent) = self.flight_sent {
-            self.behind = sent.saturating_duration_since(won.started);
+            self.flight_delay = sent.saturating_duration_since(won.started);
         }
         // The answer lags the SYN-ACK by as much as the flight lagged the SYN.
         let grace = self.grace(rtt);
@@ -290,11 +291,13 @@ impl Opening {
     }
 
     fn grace(&mut self, rtt: Duration) -> Duration {
-        let wanted =
-            self.udp.as_ref().map_or(Duration::ZERO, |udp| udp.grace.grace(rtt) + self.behind);
-        let fixed = self.shared.config.grace.map(|grace| (grace + self.behind).min(LAG_MAX));
+        let wanted = self
+            .udp
+            .as_ref()
+            .map_or(Duration::ZERO, |udp| udp.grace.grace(rtt) + self.flight_delay);
+        let fixed = self.shared.config.grace.map(|grace| (grace + self.flight_delay).min(LAG_MAX));
         let grace = fixed.unwrap_or(wanted.min(GraceEstimator::largest(rtt)));
-        self.cut_short = wanted > grace && self.behind > grace / 2;
+        self.cut_short = wanted > grace && self.flight_delay > grace / 2;
         grace
     }
 
@@ -416,7 +419,7 @@ impl Opening {
     }
 
     fn poll_tcp_read(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        // Bytes of a transparent stream are left in the socket, for whoever takes it over.
+        // A transparent stream leaves its bytes in the socket for its next owner.
         if !self.client.wants_tcp_data() || self.client.is_transparent() {
             return Ok(false);
         }
@@ -539,7 +542,7 @@ impl Opening {
     /// Returns how late a datagram is that arrives now, compared with TCP's own round trip.
     fn lag(&self) -> Duration {
         let since = self.connected.map_or(Duration::ZERO, |connected| connected.elapsed());
-        since.saturating_sub(self.behind)
+        since.saturating_sub(self.flight_delay)
     }
 
     fn record(&self, outcome: Outcome) {
@@ -555,7 +558,7 @@ impl std::fmt::Debug for Opening {
     }
 }
 
-fn ask(mut lookup: Lookup) -> Asking {
+fn next_event(mut lookup: Lookup) -> PendingLookup {
     Box::pin(async move {
         let event = lookup.next().await;
         (lookup, event)

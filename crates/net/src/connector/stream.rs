@@ -1,4 +1,3 @@
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,10 +5,9 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::opening::Opening;
 use crate::bridge::Handoff;
+use crate::opener::Opener;
 use crate::report::Report;
-use crate::upstream;
 use crate::wakers::Wakers;
 
 /// A connection to a server, on which TLS is to be spoken: a byte stream like any other.
@@ -28,134 +26,6 @@ enum State {
     Opening(Box<dyn Opener>),
     Open(TcpStream, Box<Report>),
     Failed(Failure),
-}
-
-/// A connection until TCP alone carries it.
-pub(super) trait Opener: fmt::Debug + Send {
-    /// Returns the report so far.
-    fn report(&self) -> &Report;
-    /// Does everything that can be done now; returns true on progress.
-    fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool>;
-    /// Accepts bytes from the application; returns how many.
-    fn write(&mut self, bytes: &[u8]) -> usize;
-    /// Notes that the application writes no more.
-    fn finish(&mut self);
-    /// Returns bytes for the application that TCP will not bring.
-    fn poll_bytes(&mut self) -> Option<Vec<u8>>;
-    /// Returns true if the server's stream ended before TCP alone carried it.
-    fn is_read_finished(&self) -> bool;
-    /// Returns true once there is a connection to the server.
-    fn is_connected(&self) -> bool;
-    /// Returns true once everything written has been given to TCP.
-    fn is_flushed(&self) -> bool;
-    /// Returns true once TCP alone carries the stream.
-    fn is_transparent(&self) -> bool;
-    /// Returns the connection, if it is transparent.
-    fn into_tcp(self: Box<Self>) -> Option<(TcpStream, Report)>;
-    fn into_report(self: Box<Self>) -> Report;
-    /// Closes the connection with a reset, which the peer sees.
-    fn reset(self: Box<Self>);
-}
-
-impl Opener for Opening {
-    fn report(&self) -> &Report {
-        &self.report
-    }
-
-    fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        self.poll_drive(cx)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> usize {
-        self.write(bytes)
-    }
-
-    fn finish(&mut self) {
-        self.finish();
-    }
-
-    fn poll_bytes(&mut self) -> Option<Vec<u8>> {
-        self.read()
-    }
-
-    fn is_read_finished(&self) -> bool {
-        self.is_read_finished()
-    }
-
-    fn is_connected(&self) -> bool {
-        self.is_connected()
-    }
-
-    fn is_flushed(&self) -> bool {
-        self.is_flushed()
-    }
-
-    fn is_transparent(&self) -> bool {
-        self.is_transparent()
-    }
-
-    fn into_tcp(self: Box<Self>) -> Option<(TcpStream, Report)> {
-        (*self).into_tcp()
-    }
-
-    fn into_report(self: Box<Self>) -> Report {
-        (*self).into_report()
-    }
-
-    fn reset(self: Box<Self>) {
-        (*self).reset();
-    }
-}
-
-/// Everything that comes through a proxy comes on TCP.
-impl Opener for upstream::Opening {
-    fn report(&self) -> &Report {
-        &self.report
-    }
-
-    fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        self.poll_drive(cx)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> usize {
-        self.write(bytes)
-    }
-
-    fn finish(&mut self) {
-        self.finish();
-    }
-
-    fn poll_bytes(&mut self) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn is_read_finished(&self) -> bool {
-        false
-    }
-
-    fn is_connected(&self) -> bool {
-        self.is_connected()
-    }
-
-    fn is_flushed(&self) -> bool {
-        self.is_transparent()
-    }
-
-    fn is_transparent(&self) -> bool {
-        self.is_transparent()
-    }
-
-    fn into_tcp(self: Box<Self>) -> Option<(TcpStream, Report)> {
-        (*self).into_tcp()
-    }
-
-    fn into_report(self: Box<Self>) -> Report {
-        self.report
-    }
-
-    fn reset(self: Box<Self>) {
-        (*self).reset();
-    }
 }
 
 /// An error, reported in full once and then by its kind.
@@ -252,7 +122,7 @@ impl ClientStream {
         }
     }
 
-    fn give(&mut self, buf: &mut ReadBuf<'_>) {
+    fn copy_buffered(&mut self, buf: &mut ReadBuf<'_>) {
         let count = self.to_read.len().min(buf.remaining());
         buf.put_slice(self.to_read.get(..count).unwrap_or_default());
         self.to_read.drain(..count);
@@ -276,7 +146,7 @@ impl AsyncRead for ClientStream {
             }
         }
         if !this.to_read.is_empty() {
-            this.give(buf);
+            this.copy_buffered(buf);
             return Poll::Ready(Ok(()));
         }
         match &mut this.state {

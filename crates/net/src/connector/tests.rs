@@ -86,15 +86,17 @@ impl Kernel for Fake {
         match self.mode {
             Mode::Absent => Err(Errno::NOPROTOOPT.into()),
             Mode::Fails(errno) => Err(errno.into()),
-            Mode::Bare => Ok((under_way(&begin(to)), 0)),
-            Mode::Silent(other) | Mode::Reset(other) => Ok((under_way(&begin(other)), data.len())),
+            Mode::Bare => Ok((pending_stream(&begin(to)), 0)),
+            Mode::Silent(other) | Mode::Reset(other) => {
+                Ok((pending_stream(&begin(other)), data.len()))
+            }
             Mode::Accepts | Mode::Refuses => {
                 let socket = begin(to);
-                let (mut writer, data) = (under_way(&socket), data.to_vec());
+                let (mut writer, data) = (pending_stream(&socket), data.to_vec());
                 let length = data.len();
                 // In the kernel they would be in the socket's queue already.
                 tokio::spawn(async move { writer.write_all(&data).await });
-                Ok((under_way(&socket), length))
+                Ok((pending_stream(&socket), length))
             }
         }
     }
@@ -113,7 +115,7 @@ fn begin(to: SocketAddr) -> Socket {
     socket
 }
 
-fn under_way(socket: &Socket) -> TcpStream {
+fn pending_stream(socket: &Socket) -> TcpStream {
     TcpStream::from_std(StdStream::from(socket.try_clone().unwrap())).unwrap()
 }
 
@@ -298,9 +300,9 @@ async fn stored_cookies_open_only_in_their_context() {
     let unknown = Target { context: Context::UNKNOWN, ..target() };
     let other_host = Target { host: "other.example".into(), ..target() };
     assert!(connector.asks_for_cookies(&mine) && !connector.asks_for_cookies(&unknown));
-    for stranger in [theirs, labelled, unknown, other_host] {
-        let reason = reason(&connector, &stranger, &hello).await;
-        assert_eq!(reason, Some(FastOpenNotUsed::NoCookie), "{stranger:?}");
+    for other in [theirs, labelled, unknown, other_host] {
+        let reason = reason(&connector, &other, &hello).await;
+        assert_eq!(reason, Some(FastOpenNotUsed::NoCookie), "{other:?}");
     }
     assert_eq!(exchange(&connector, &mine, &hello).await.opened_by, Carrier::Fop);
     assert_eq!(kernel.sent(), [(cookie(1), hello.clone())]);
@@ -406,11 +408,11 @@ async fn a_silent_syn_is_followed_by_a_bare_one_and_two_disable_the_path() {
     let blocked = reason(&connector, &target(), &resuming(3)).await;
     assert_eq!(blocked, Some(FastOpenNotUsed::Path(PathReason::SynLost)));
     assert_eq!(kernel.sent().len(), 2);
-    let asked = connector.reconfigured(ConnectorConfig {
+    let connector_with_fop = connector.reconfigured(ConnectorConfig {
         opening: OpeningPolicy::Fop,
         ..connector.inner.config.clone()
     });
-    let lost = reason(&asked, &target(), &resuming(4)).await;
+    let lost = reason(&connector_with_fop, &target(), &resuming(4)).await;
     assert_eq!(lost, Some(FastOpenNotUsed::Lost), "the path's record was heeded");
 }
 
@@ -527,12 +529,11 @@ async fn oversized_flights_go_over_udp_and_other_protocols_leave_the_syn_bare() 
     ] {
         let report = exchange(&connector, &target(), &hello).await;
         assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Flight(expected)));
-        // Nobody answers there.
+        // The echo server does not answer datagrams.
         assert_eq!(report.opened_by, Carrier::Tcp);
-        let flight = |what: &OpeningEvent| {
-            matches!(what, OpeningEvent::Transport(ClientEvent::FlightSent { .. }))
-        };
-        let over_udp = report.timeline.iter().any(|moment| flight(&moment.event));
+        let over_udp = report.timeline.iter().any(|moment| {
+            matches!(moment.event, OpeningEvent::Transport(ClientEvent::FlightSent { .. }))
+        });
         assert_eq!(over_udp, expected == NotFast::TooLarge, "{report:?}");
     }
     assert!(kernel.sent().is_empty());
@@ -593,8 +594,11 @@ async fn without_an_offer_there_is_no_reason_unless_requested() {
     }
     assert!(kernel.sent().is_empty());
     assert!(!connector(server, OpeningPolicy::Auto, false, &kernel).asks_for_cookies(&target()));
-    let asked = connector(server, OpeningPolicy::Fop, false, &kernel);
-    assert!(asked.asks_for_cookies(&target()), "no cookies assumed at a configured edge");
-    let report = exchange(&asked, &target(), &resuming(1)).await;
+    let connector_with_fop = connector(server, OpeningPolicy::Fop, false, &kernel);
+    assert!(
+        connector_with_fop.asks_for_cookies(&target()),
+        "no cookies assumed at a configured edge"
+    );
+    let report = exchange(&connector_with_fop, &target(), &resuming(1)).await;
     assert_eq!(report.opened_by, Carrier::Fop, "a configured edge is believed to take them");
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    ADVERT_DELAY, ALIAS_ONLY_DELAY, Answer, Discovered, DnsError, EdgeAdvert, Event, Found,
-    RESOLUTION_DELAY, follow::Offer,
+    ADVERT_DELAY, ALIAS_ONLY_DELAY, Answer, Discovered, DnsError, EdgeAdvert, Event,
+    FamilyAddresses, RESOLUTION_DELAY, follow::Offer,
 };
 
 /// Next step of a lookup.
@@ -28,7 +28,7 @@ pub(super) struct Assembly {
     v6: Family,
     service: Option<Discovered>,
     /// Addresses handed over.
-    given: Vec<Found>,
+    reported: Vec<FamilyAddresses>,
     deadline: Option<Instant>,
     advert: AdvertState,
     failed: bool,
@@ -37,9 +37,9 @@ pub(super) struct Assembly {
 /// One address family's answer.
 #[derive(Debug)]
 enum Family {
-    Asked,
+    Pending,
     /// Addresses not yet handed over.
-    Ready(Found),
+    Ready(FamilyAddresses),
     /// Answered, and its addresses, if any, handed over.
     Settled,
     Failed(DnsError),
@@ -50,7 +50,7 @@ enum AdvertState {
     /// Not reported yet.
     Open,
     /// Reported for the first n addresses; further ones widen it.
-    Said { addresses: usize },
+    Reported { addresses: usize },
     /// Reported for good.
     Final,
 }
@@ -61,10 +61,10 @@ impl Assembly {
     pub(super) fn new(port: u16, service: bool) -> Self {
         Self {
             port,
-            v4: Family::Asked,
-            v6: Family::Asked,
+            v4: Family::Pending,
+            v6: Family::Pending,
             service: (!service).then_some(Discovered::Nothing),
-            given: Vec::new(),
+            reported: Vec::new(),
             deadline: None,
             advert: AdvertState::Open,
             failed: false,
@@ -73,7 +73,7 @@ impl Assembly {
 
     /// Creates an assembly of addresses that need no query; they have no advertisement.
     pub(super) fn known(addresses: Vec<IpAddr>) -> Self {
-        let found = Found { owner: Name::root(), addresses, valid_until: Instant::now() };
+        let found = FamilyAddresses { owner: Name::root(), addresses, valid_until: Instant::now() };
         Self { v4: Family::Ready(found), v6: Family::Settled, ..Self::new(0, false) }
     }
 
@@ -84,7 +84,7 @@ impl Assembly {
     pub(super) fn on_v4(&mut self, answer: Answer, now: Instant) {
         self.v4 = Family::from(answer);
         let waits = matches!(self.v4, Family::Ready(_)) && !self.v6.is_answered();
-        if self.given.is_empty() && waits {
+        if self.reported.is_empty() && waits {
             self.deadline = Some(now + RESOLUTION_DELAY);
         }
     }
@@ -100,13 +100,18 @@ impl Assembly {
         if let Some(addresses) = self.take_addresses(now) {
             return Step::Event(Event::Addresses(addresses));
         }
-        if self.given.is_empty() { self.step_without_addresses(now) } else { self.step_advert(now) }
+        if self.reported.is_empty() {
+            self.step_without_addresses(now)
+        } else {
+            self.step_advert(now)
+        }
     }
 
-    /// Takes the addresses due now: IPv6 at once, IPv4 with it or when the Resolution Delay is
+    /// Takes the addresses due now: IPv6 immediately, IPv4 with it or when the Resolution Delay is
     /// over.
     fn take_addresses(&mut self, now: Instant) -> Option<Vec<IpAddr>> {
-        let late = !self.given.is_empty() || self.deadline.is_some_and(|deadline| now >= deadline);
+        let late =
+            !self.reported.is_empty() || self.deadline.is_some_and(|deadline| now >= deadline);
         if !self.v6.is_answered() && !late {
             return None;
         }
@@ -114,12 +119,12 @@ impl Assembly {
         (!ready.is_empty()).then(|| self.give(ready, now))
     }
 
-    fn give(&mut self, new: Vec<Found>, now: Instant) -> Vec<IpAddr> {
-        if self.given.is_empty() {
+    fn give(&mut self, new: Vec<FamilyAddresses>, now: Instant) -> Vec<IpAddr> {
+        if self.reported.is_empty() {
             self.deadline = Some(now + ADVERT_DELAY);
         }
         let addresses = new.iter().flat_map(|found| &found.addresses).copied().collect();
-        self.given.extend(new);
+        self.reported.extend(new);
         addresses
     }
 
@@ -130,7 +135,7 @@ impl Assembly {
         match &self.service {
             Some(Discovered::Own(offer)) => match self.widened(offer) {
                 Some(edge) => {
-                    self.advert = AdvertState::Said { addresses: edge.addresses.len() };
+                    self.advert = AdvertState::Reported { addresses: edge.addresses.len() };
                     Step::Event(Event::Advert(Some(edge)))
                 }
                 None if self.advert == AdvertState::Open => self.step_elsewhere(now),
@@ -160,9 +165,9 @@ impl Assembly {
     /// Returns the offer for those handed-over addresses that it covers, unless it was already
     /// reported for all of them.
     fn widened(&self, offer: &Offer) -> Option<EdgeAdvert> {
-        let edge = offer.at(self.given.iter().filter(|found| offer.holds_for(found)));
+        let edge = offer.at(self.reported.iter().filter(|found| offer.holds_for(found)));
         let said = match self.advert {
-            AdvertState::Said { addresses } => addresses,
+            AdvertState::Reported { addresses } => addresses,
             _ => 0,
         };
         (edge.addresses.len() > said).then_some(edge)
@@ -185,10 +190,11 @@ impl Assembly {
         let error = more_specific(*v4, *v6);
         let behind = self.behind_alias();
         if !behind.is_empty() {
-            let found = Found { owner: Name::root(), addresses: behind, valid_until: now };
+            let found =
+                FamilyAddresses { owner: Name::root(), addresses: behind, valid_until: now };
             return Step::Event(Event::Addresses(self.give(vec![found], now)));
         }
-        // NXDOMAIN holds for every type (RFC 8020): then there is no alias to wait for.
+        // NXDOMAIN holds for every type (RFC 8020), so no alias can follow.
         if self.service.is_none() && error != DnsError::NoSuchName {
             let deadline = *self.deadline.get_or_insert(now + ALIAS_ONLY_DELAY);
             if now < deadline {
@@ -214,10 +220,10 @@ impl Assembly {
 
 impl Family {
     fn is_answered(&self) -> bool {
-        !matches!(self, Self::Asked)
+        !matches!(self, Self::Pending)
     }
 
-    fn take(&mut self) -> Option<Found> {
+    fn take(&mut self) -> Option<FamilyAddresses> {
         match std::mem::replace(self, Self::Settled) {
             Self::Ready(found) => Some(found),
             other => {
@@ -272,13 +278,13 @@ mod tests {
     }
 
     fn found(address: IpAddr, now: Instant) -> Answer {
-        Ok(Found { owner: www(), addresses: vec![address], valid_until: now + LIFE })
+        Ok(FamilyAddresses { owner: www(), addresses: vec![address], valid_until: now + LIFE })
     }
 
     /// Returns an address to which the CNAME chain of another answer led.
-    fn strange(address: IpAddr, now: Instant) -> Answer {
+    fn with_other_owner(address: IpAddr, now: Instant) -> Answer {
         let owner = Name::from_ascii("cdn.example.").unwrap();
-        Ok(Found { owner, addresses: vec![address], valid_until: now })
+        Ok(FamilyAddresses { owner, addresses: vec![address], valid_until: now })
     }
 
     fn own(now: Instant) -> Discovered {
@@ -286,7 +292,7 @@ mod tests {
         Discovered::Own(Offer { advert, port: 443, target: www(), valid_until: now + LIFE })
     }
 
-    fn given(addresses: &[IpAddr]) -> Step {
+    fn addresses(addresses: &[IpAddr]) -> Step {
         Step::Event(Event::Addresses(addresses.to_vec()))
     }
 
@@ -305,9 +311,9 @@ mod tests {
         let mut assembly = Assembly::new(443, true);
         assert_eq!(assembly.step(now), Step::Wait(None));
         assembly.on_v6(found(v6(), now));
-        assert_eq!(assembly.step(now), given(&[v6()]));
+        assert_eq!(assembly.step(now), addresses(&[v6()]));
         assembly.on_v4(found(v4(), now), now + MS);
-        assert_eq!(assembly.step(now + MS), given(&[v4()]));
+        assert_eq!(assembly.step(now + MS), addresses(&[v4()]));
     }
 
     #[test]
@@ -318,7 +324,7 @@ mod tests {
         assembly.on_v4(found(v4(), now), now);
         assert_eq!(assembly.step(now), Step::Wait(Some(end)));
         assert_eq!(assembly.step(end - MS), Step::Wait(Some(end)));
-        assert_eq!(assembly.step(end), given(&[v4()]));
+        assert_eq!(assembly.step(end), addresses(&[v4()]));
     }
 
     #[test]
@@ -327,7 +333,7 @@ mod tests {
         let mut assembly = Assembly::new(443, true);
         assembly.on_v4(found(v4(), now), now);
         assembly.on_v6(found(v6(), now));
-        assert_eq!(assembly.step(now), given(&[v6(), v4()]));
+        assert_eq!(assembly.step(now), addresses(&[v6(), v4()]));
     }
 
     #[test]
@@ -337,7 +343,7 @@ mod tests {
             let mut assembly = Assembly::new(443, true);
             assembly.on_v4(found(v4(), now), now);
             assembly.on_v6(Err(error));
-            assert_eq!(assembly.step(now), given(&[v4()]));
+            assert_eq!(assembly.step(now), addresses(&[v4()]));
         }
     }
 
@@ -348,7 +354,7 @@ mod tests {
         let mut assembly = Assembly::new(443, true);
         assembly.on_v6(found(v6(), now));
         assembly.on_v4(Err(DnsError::NoAddress), now);
-        assert_eq!(assembly.step(now), given(&[v6()]));
+        assert_eq!(assembly.step(now), addresses(&[v6()]));
         assert_eq!(assembly.step(end - MS), Step::Wait(Some(end)));
         assert_eq!(assembly.step(end), Step::Event(Event::Advert(None)));
         assembly.on_service(own(now));
@@ -362,11 +368,11 @@ mod tests {
         assembly.on_service(own(now));
         assert_eq!(assembly.step(now), Step::Wait(None));
         assembly.on_v6(found(v6(), now));
-        assert_eq!(assembly.step(now), given(&[v6()]));
+        assert_eq!(assembly.step(now), addresses(&[v6()]));
         assert_eq!(offered(assembly.step(now)), [v6()]);
         assert_eq!(assembly.step(now + LIFE), Step::Wait(None));
         assembly.on_v4(found(v4(), now), now + LIFE);
-        assert_eq!(assembly.step(now + LIFE), given(&[v4()]));
+        assert_eq!(assembly.step(now + LIFE), addresses(&[v4()]));
         assert_eq!(offered(assembly.step(now + LIFE)), [v6(), v4()]);
         assert_eq!(assembly.step(now + LIFE), Step::Done);
     }
@@ -377,8 +383,8 @@ mod tests {
         let mut assembly = Assembly::new(443, true);
         assembly.on_service(own(now));
         assembly.on_v4(found(v4(), now), now);
-        assembly.on_v6(strange(v6(), now));
-        assert_eq!(assembly.step(now), given(&[v6(), v4()]));
+        assembly.on_v6(with_other_owner(v6(), now));
+        assert_eq!(assembly.step(now), addresses(&[v6(), v4()]));
         let Step::Event(Event::Advert(Some(edge))) = assembly.step(now) else { panic!() };
         assert!(edge.covers(v4()) && !edge.covers(v6()));
         // The TTL of the other name's records is irrelevant here.
@@ -391,8 +397,8 @@ mod tests {
         let end = now + ADVERT_DELAY;
         let mut assembly = Assembly::new(443, true);
         assembly.on_service(own(now));
-        assembly.on_v6(strange(v6(), now));
-        assert_eq!(assembly.step(now), given(&[v6()]));
+        assembly.on_v6(with_other_owner(v6(), now));
+        assert_eq!(assembly.step(now), addresses(&[v6()]));
         assert_eq!(assembly.step(end - MS), Step::Wait(Some(end)));
         assembly
     }
@@ -404,19 +410,19 @@ mod tests {
         let mut late = waiting_for_v4(now);
         assert_eq!(late.step(end), Step::Event(Event::Advert(None)));
         late.on_v4(found(v4(), now), end);
-        assert_eq!(late.step(end), given(&[v4()]));
+        assert_eq!(late.step(end), addresses(&[v4()]));
         assert_eq!(late.step(end), Step::Done);
 
         let mut in_time = waiting_for_v4(now);
         in_time.on_v4(found(v4(), now), end - MS);
-        assert_eq!(in_time.step(end - MS), given(&[v4()]));
+        assert_eq!(in_time.step(end - MS), addresses(&[v4()]));
         assert_eq!(offered(in_time.step(end - MS)), [v4()]);
 
-        let mut strange_too = waiting_for_v4(now);
-        strange_too.on_v4(strange(v4(), now), end - MS);
-        assert_eq!(strange_too.step(end - MS), given(&[v4()]));
-        assert_eq!(strange_too.step(end - MS), Step::Event(Event::Advert(None)));
-        assert_eq!(strange_too.step(end - MS), Step::Done);
+        let mut both_other_owner = waiting_for_v4(now);
+        both_other_owner.on_v4(with_other_owner(v4(), now), end - MS);
+        assert_eq!(both_other_owner.step(end - MS), addresses(&[v4()]));
+        assert_eq!(both_other_owner.step(end - MS), Step::Event(Event::Advert(None)));
+        assert_eq!(both_other_owner.step(end - MS), Step::Done);
     }
 
     #[test]
@@ -446,7 +452,7 @@ mod tests {
     fn an_edge_on_another_port_adds_no_address() {
         let now = Instant::now();
         for (port, expected) in
-            [(443, given(&[v4()])), (8443, Step::Event(Event::Failed(DnsError::NoAddress)))]
+            [(443, addresses(&[v4()])), (8443, Step::Event(Event::Failed(DnsError::NoAddress)))]
         {
             let mut assembly = Assembly::new(443, true);
             assembly.on_v4(Err(DnsError::NoAddress), now);
@@ -511,7 +517,7 @@ mod tests {
                             1 => assembly.on_v6(match (v6_ok, v6_own) {
                                 (false, _) => Err(DnsError::Timeout),
                                 (true, true) => found(v6(), now),
-                                (true, false) => strange(v6(), now),
+                                (true, false) => with_other_owner(v6(), now),
                             }),
                             _ => assembly.on_service(match kind {
                                 0 => Discovered::Nothing,

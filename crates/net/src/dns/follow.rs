@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    DnsError, EdgeAdvert, Found, HTTPS_PORT, Inner, canonical,
+    DnsError, EdgeAdvert, FamilyAddresses, HTTPS_PORT, Inner, canonical,
     service::{Choice, Service},
 };
 use crate::advert::Advert;
@@ -54,12 +54,15 @@ impl Offer {
     ///
     /// A CNAME record may differ between answers, and then the addresses are those of a host that
     /// advertises nothing.
-    pub(super) fn holds_for(&self, found: &Found) -> bool {
+    pub(super) fn holds_for(&self, found: &FamilyAddresses) -> bool {
         found.owner == self.target
     }
 
     /// Returns the offer for `found`.
-    pub(super) fn at<'a>(&self, found: impl IntoIterator<Item = &'a Found>) -> EdgeAdvert {
+    pub(super) fn at<'a>(
+        &self,
+        found: impl IntoIterator<Item = &'a FamilyAddresses>,
+    ) -> EdgeAdvert {
         let mut edge = self.for_addresses(&[]);
         for found in found {
             edge.addresses.extend(self.sockets(&found.addresses));
@@ -126,7 +129,7 @@ async fn follow_alias(
     mut valid_until: Instant,
 ) -> Discovered {
     let mut seen = vec![name];
-    // The root as the target of an alias says that there is no service (RFC 9460 section 2.5.1).
+    // An alias to the root means no service (RFC 9460 section 2.5.1).
     while !target.is_root() && !seen.contains(&target) && seen.len() <= ALIASES_MAX {
         let (set, found) = tokio::join!(dns.services(&target), dns.both_families(&target));
         let Ok(set) = set else {
@@ -162,7 +165,7 @@ async fn follow_alias(
     Discovered::Nothing
 }
 
-fn behind_alias(found: Result<Vec<Found>, DnsError>) -> Discovered {
+fn behind_alias(found: Result<Vec<FamilyAddresses>, DnsError>) -> Discovered {
     found.map_or(Discovered::Nothing, |found| {
         Discovered::Alias(found.into_iter().flat_map(|found| found.addresses).collect())
     })
@@ -197,7 +200,7 @@ impl Inner {
     }
 
     /// Looks up both families, IPv6 first; never empty.
-    async fn both_families(&self, name: &Name) -> Result<Vec<Found>, DnsError> {
+    async fn both_families(&self, name: &Name) -> Result<Vec<FamilyAddresses>, DnsError> {
         let (v6, v4) = tokio::join!(
             self.addresses(name, RecordType::AAAA),
             self.addresses(name, RecordType::A)

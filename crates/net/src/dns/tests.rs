@@ -45,13 +45,13 @@ async fn next(lookup: &mut Lookup) -> Option<Event> {
 }
 
 /// Returns the outcome when every answer is cached already, so that none can be too late.
-async fn warm_outcome(resolver: &Resolver, host: &str) -> Outcome {
+async fn cached_outcome(resolver: &Resolver, host: &str) -> Outcome {
     outcome(resolver, host).await;
-    no_question_open(resolver).await;
+    no_query_pending(resolver).await;
     outcome(resolver, host).await
 }
 
-async fn no_question_open(resolver: &Resolver) {
+async fn no_query_pending(resolver: &Resolver) {
     eventually(|| resolver.inner.service_queries.available_permits() == SERVICE_QUERIES).await;
 }
 
@@ -85,7 +85,7 @@ async fn addresses_and_advertisement() {
     let (zone, resolver) = host().edge("www.example.").serve().await;
     let both = [at(EDGE6, 443), at(EDGE4, 443)];
     let expected = found(&[EDGE6, EDGE4], Some(("www.example", &both)));
-    assert_eq!(warm_outcome(&resolver, "WWW.example").await, expected);
+    assert_eq!(cached_outcome(&resolver, "WWW.example").await, expected);
     assert_eq!(zone.count("www.example.", RecordType::HTTPS), 1);
 }
 
@@ -130,7 +130,7 @@ async fn a_late_https_answer_serves_the_next_connection() {
     let (zone, resolver) = zone.serve().await;
     assert_eq!(outcome(&resolver, "www.example").await.edge, None);
     zone.gate.notify_one();
-    no_question_open(&resolver).await;
+    no_query_pending(&resolver).await;
     let edge = outcome(&resolver, "www.example").await.edge;
     assert_eq!(edge.map(|(target, _)| target).as_deref(), Some("www.example"));
 }
@@ -179,7 +179,7 @@ async fn the_edge_has_the_port_of_the_record() {
     );
     let (_zone, resolver) = zone.serve().await;
     let expected = found(&[EDGE4], Some(("www.example", &[at(EDGE4, 8443)])));
-    assert_eq!(warm_outcome(&resolver, "www.example").await, expected);
+    assert_eq!(cached_outcome(&resolver, "www.example").await, expected);
 }
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn a_target_has_its_own_addresses() {
     let (_zone, resolver) = zone.serve().await;
     let edge = [at(EDGE6, 443), at(EDGE4, 443)];
     let expected = found(&["192.0.2.9"], Some(("edge.example", &edge)));
-    assert_eq!(warm_outcome(&resolver, "www.example").await, expected);
+    assert_eq!(cached_outcome(&resolver, "www.example").await, expected);
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn hints_save_the_query_for_the_target() {
     );
     let (zone, resolver) = zone.serve().await;
     let expected = found(&["192.0.2.9"], Some(("edge.example", &[at(EDGE4, 443)])));
-    assert_eq!(warm_outcome(&resolver, "www.example").await, expected);
+    assert_eq!(cached_outcome(&resolver, "www.example").await, expected);
     assert_eq!(zone.count("edge.example.", RecordType::A), 0);
 }
 
@@ -219,7 +219,7 @@ async fn aliases_are_followed() {
         .host("two.example.", EDGE4);
     let (_zone, resolver) = zone.serve().await;
     let expected = found(&["192.0.2.9"], Some(("two.example", &[at(EDGE4, 443)])));
-    assert_eq!(warm_outcome(&resolver, "example").await, expected);
+    assert_eq!(cached_outcome(&resolver, "example").await, expected);
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn a_name_may_have_only_an_alias() {
     let (_zone, resolver) = zone.serve().await;
     assert_eq!(outcome(&resolver, "plain.example").await, found(&["192.0.2.9"], None));
     let expected = found(&[EDGE4], Some(("edge.example", &[at(EDGE4, 443)])));
-    assert_eq!(warm_outcome(&resolver, "fast.example").await, expected);
+    assert_eq!(cached_outcome(&resolver, "fast.example").await, expected);
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn alias_loops_end() {
         .expiring_at_once();
     let (zone, resolver) = zone.serve().await;
     assert_eq!(outcome(&resolver, "a.example").await, failed(DnsError::NoAddress));
-    no_question_open(&resolver).await;
+    no_query_pending(&resolver).await;
     assert_eq!(zone.count("b.example.", RecordType::HTTPS), 1);
     assert_eq!(outcome(&resolver, "self.example").await, found(&[EDGE4], None));
     assert_eq!(outcome(&resolver, "gone.example").await, failed(DnsError::NoAddress));
@@ -261,9 +261,9 @@ async fn aliases_at_the_limit_and_one_over() {
         zone = zone.https(&owner, 0, &target, vec![]);
     }
     let (_zone, resolver) = zone.serve().await;
-    let longest = warm_outcome(&resolver, &format!("n{}.example", follow::ALIASES_MAX)).await;
+    let longest = cached_outcome(&resolver, &format!("n{}.example", follow::ALIASES_MAX)).await;
     assert_eq!(longest, found(&[EDGE4], Some(("n0.example", &[at(EDGE4, 443)]))));
-    let over = warm_outcome(&resolver, &format!("n{}.example", follow::ALIASES_MAX + 1)).await;
+    let over = cached_outcome(&resolver, &format!("n{}.example", follow::ALIASES_MAX + 1)).await;
     assert_eq!(over, failed(DnsError::NoAddress));
 }
 
@@ -283,7 +283,7 @@ async fn mandatory_keys_decide_over_the_wire() {
         );
     let (_zone, resolver) = zone.serve().await;
     let expected = found(&[EDGE4], Some(("known.example", &[at(EDGE4, 443)])));
-    assert_eq!(warm_outcome(&resolver, "known.example").await, expected);
+    assert_eq!(cached_outcome(&resolver, "known.example").await, expected);
     assert_eq!(outcome(&resolver, "ours.example").await, found(&[EDGE4], None));
     assert_eq!(outcome(&resolver, "new.example").await, found(&[EDGE4], None));
 }
@@ -297,7 +297,7 @@ async fn cnames_lead_to_addresses_and_to_the_record() {
         .edge("edge.example.");
     let (_zone, resolver) = zone.serve().await;
     let expected = found(&[EDGE4], Some(("edge.example", &[at(EDGE4, 443)])));
-    assert_eq!(warm_outcome(&resolver, "www.example").await, expected);
+    assert_eq!(cached_outcome(&resolver, "www.example").await, expected);
 }
 
 #[tokio::test]
@@ -315,7 +315,7 @@ async fn records_of_other_names_are_ignored() {
     zone.slipped_in = evil.records;
     let (_zone, resolver) = zone.serve().await;
     let expected = found(&[EDGE4], None);
-    assert_eq!(warm_outcome(&resolver, "www.example").await, expected);
+    assert_eq!(cached_outcome(&resolver, "www.example").await, expected);
 }
 
 #[tokio::test]
@@ -379,8 +379,8 @@ async fn names_are_absolute() {
     let (zone, resolver) = Zone::default().host("www.", EDGE4).serve().await;
     assert_eq!(outcome(&resolver, "www").await, found(&[EDGE4], None));
     assert_eq!(outcome(&resolver, "nothing").await, failed(DnsError::NoSuchName));
-    let asked = zone.asked.lock().unwrap().clone();
-    assert!(asked.iter().all(|(name, _)| name.num_labels() == 1), "{asked:?}");
+    let queried = zone.queried.lock().unwrap().clone();
+    assert!(queried.iter().all(|(name, _)| name.num_labels() == 1), "{queried:?}");
 }
 
 #[tokio::test]
@@ -402,7 +402,7 @@ async fn answers_are_cached_until_their_ttl_ends() {
         assert!(short_since.elapsed() < TEST_LIMIT, "the TTL of 1 s never ended");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    no_question_open(&resolver).await;
+    no_query_pending(&resolver).await;
     let edge = outcome(&resolver, "long.example").await.edge;
     assert!(edge.is_some());
     assert_eq!(outcome(&resolver, "none.example").await, failed(DnsError::NoSuchName));
@@ -421,7 +421,7 @@ async fn the_shortest_ttl_bounds_an_offer() {
         .serve()
         .await;
     let before = Instant::now();
-    warm_outcome(&resolver, "www.example").await;
+    cached_outcome(&resolver, "www.example").await;
     let edge = resolver.advert_for("www.example", at(EDGE4, 443)).await.unwrap();
     assert!(edge.valid_until >= before + Duration::from_secs(19));
     assert!(edge.valid_until <= Instant::now() + Duration::from_secs(20));
@@ -433,7 +433,7 @@ async fn literals_resolve_to_themselves() {
     for (text, address) in [("192.0.2.7", "192.0.2.7"), ("[::1]", "::1"), ("::1", "::1")] {
         assert_eq!(outcome(&resolver, text).await, found(&[address], None));
     }
-    assert!(zone.asked.lock().unwrap().is_empty());
+    assert!(zone.queried.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -443,14 +443,14 @@ async fn the_hosts_file_is_final_and_advertises_nothing() {
     hosts.read_hosts_conf(&b"10.1.1.1 www.example\n"[..]).unwrap();
     assert_eq!(outcome(&resolver, "www.example").await, found(&["10.1.1.1"], None));
     assert_eq!(resolver.advert_for("www.example", at("10.1.1.1", 443)).await, None);
-    assert!(zone.asked.lock().unwrap().is_empty());
+    assert!(zone.queried.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn localhost_is_never_queried() {
     let (zone, resolver) = Zone::default().serve().await;
     assert_eq!(outcome(&resolver, "localhost").await, found(&["::1", "127.0.0.1"], None));
-    assert!(zone.asked.lock().unwrap().is_empty());
+    assert!(zone.queried.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -468,16 +468,16 @@ async fn a_dropped_lookup_ends_except_its_https_query() {
     eventually(|| Arc::strong_count(&resolver.inner) == 2).await;
     assert_eq!(resolver.inner.service_queries.available_permits(), SERVICE_QUERIES - 1);
     zone.gate.notify_one();
-    no_question_open(&resolver).await;
-    let asked = zone.count("www.example.", RecordType::HTTPS);
+    no_query_pending(&resolver).await;
+    let queried = zone.count("www.example.", RecordType::HTTPS);
     resolver.inner.services(&name("www.example.")).await.unwrap();
-    assert_eq!(zone.count("www.example.", RecordType::HTTPS), asked);
+    assert_eq!(zone.count("www.example.", RecordType::HTTPS), queried);
 }
 
 #[tokio::test]
 async fn a_literal_gets_the_offer_of_a_name_with_its_address() {
     let (_zone, resolver) = host().edge("www.example.").serve().await;
-    assert!(warm_outcome(&resolver, "www.example").await.edge.is_some());
+    assert!(cached_outcome(&resolver, "www.example").await.edge.is_some());
     for own in [EDGE4, EDGE6] {
         let edge = resolver.advert_for("www.example", at(own, 443)).await.unwrap();
         assert_eq!(edge.addresses, [at(own, 443)]);
@@ -498,7 +498,7 @@ async fn names_still_resolve_without_a_free_https_query() {
     assert_eq!((got.addresses.len(), got.edge), (2, None));
     assert_eq!(zone.count("www.example.", RecordType::HTTPS), 0);
     drop(held);
-    assert!(warm_outcome(&resolver, "www.example").await.edge.is_some());
+    assert!(cached_outcome(&resolver, "www.example").await.edge.is_some());
 }
 
 #[test]

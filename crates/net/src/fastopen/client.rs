@@ -24,9 +24,9 @@ pub const SYN_DATA_MAX: usize = 1280 - 40 - 60;
 pub enum CookieState {
     /// No cookie was set.
     None,
-    /// It was not sent: the SYN had no room, or no data.
+    /// The cookie was not sent: the SYN had no room, or no data.
     Unspent,
-    /// It was sent in this connection's first SYN, and must not be sent again.
+    /// The cookie was sent in this connection's first SYN, and must not be sent again.
     Spent,
 }
 
@@ -48,10 +48,10 @@ pub fn probe() -> Result<(), Unavailable> {
     })
 }
 
-/// Opens a connection with `cookie` and as much of `data` as fits the SYN; returns how much that
-/// is.
+/// Opens a connection with `cookie` and as much of `data` as fits the SYN; returns the number of
+/// bytes that fit.
 ///
-/// Returns at once, like a non-blocking connect(2): the stream becomes writable when it is
+/// Returns immediately, like a non-blocking connect(2): the stream becomes writable when it is
 /// connected, or fails. The bytes in the SYN count as written. If the server or the network does
 /// not accept them, the kernel sends them again behind an ordinary handshake: they arrive once. At
 /// most [`SYN_DATA_MAX`] bytes are sent; the caller writes the rest.

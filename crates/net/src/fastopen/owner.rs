@@ -1,4 +1,4 @@
-//! Finds users who could replace what is pinned in a directory, and so obtain the keys: its owner,
+//! Finds users who could replace the pins in a directory, and so obtain the keys: its owner,
 //! and anyone who may write to it.
 
 use std::fs::{self, Metadata};

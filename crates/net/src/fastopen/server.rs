@@ -24,8 +24,8 @@ use crate::sys::{self, Access, Map};
 /// Subdirectory of the server's pins.
 pub(super) const SIDE: &str = "server";
 
-/// Interval for calling [`ServerMaps::refresh`]: during it a step of the clock goes unnoticed, and
-/// expired cookies still use memory.
+/// Interval for calling [`ServerMaps::refresh`]: meanwhile a clock step goes unnoticed, and expired
+/// cookies still use memory.
 pub const REFRESH: Duration = Duration::from_secs(60);
 
 /// The maps of the attached program, for the process whose hidden listener it feeds.
@@ -296,7 +296,7 @@ impl ServerMaps {
 /// Accepts no cookie for a listener that is about to close, and leaves no key behind.
 impl Drop for ServerMaps {
     fn drop(&mut self) {
-        // Unless another process has taken over, whose ports are there now.
+        // Unless another process has taken over and set its own ports.
         self.keep_swept();
         let config_for_program = self.config_for_program();
         let is_ours = read_config(&self.config).is_ok_and(|(config, _)| {
@@ -316,7 +316,7 @@ pub(super) fn open(path: PathBuf, access: Access) -> Result<Map, Unavailable> {
     Map::open(&path, access).map_err(no_pin(path))
 }
 
-/// Checks that only root and this user could have pinned what is there.
+/// Checks that only root and this user could have made the pins.
 pub(super) fn check_owner(dir: &Path, side: &str) -> Result<(), Unavailable> {
     match owner::foreign(dir, side).map_err(no_pin(dir.join(side)))? {
         None => Ok(()),
@@ -328,7 +328,7 @@ fn no_pin(path: PathBuf) -> impl FnOnce(io::Error) -> Unavailable {
     move |error| match error.kind() {
         io::ErrorKind::NotFound => Unavailable::NoMaps(path),
         io::ErrorKind::PermissionDenied => Unavailable::Denied(path),
-        _ => Unavailable::System { what: "opening what is pinned", source: error },
+        _ => Unavailable::System { what: "opening a pin", source: error },
     }
 }
 

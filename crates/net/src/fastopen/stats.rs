@@ -1,6 +1,6 @@
 //! Counters of the server's program.
 
-/// What the server's program did, since it was attached.
+/// Counts of the server's program since it was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// SYNs to the protected port.
@@ -17,8 +17,8 @@ pub struct Stats {
     pub forged: u64,
     /// Cookie that was minted before the maps were made.
     pub early: u64,
-    /// Cookie taken, but no edge's listener is there for the SYN: no hidden one, or the public one is another's,
-    /// or it belongs to a connection that there is, or goes on to another machine.
+    /// Cookie taken, but the SYN has no listener of the edge: no hidden listener, a public one of
+    /// another program, an existing connection, or a destination on another machine.
     pub no_listener: u64,
     /// Fast Open options of any other form, taken out.
     pub stripped: u64,

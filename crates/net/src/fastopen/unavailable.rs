@@ -17,11 +17,11 @@ pub enum Unavailable {
     /// `net.ipv4.tcp_syncookies` is 2: the kernel answers every SYN with a SYN cookie, which the
     /// hidden listener's connections do not survive.
     SynCookies,
-    /// Nothing is pinned there: the server's program is not attached.
+    /// The directory has no pins: the server's program is not attached.
     NoMaps(PathBuf),
     /// This user may not open a pin.
     Denied(PathBuf),
-    /// Another user could replace what is pinned in this directory.
+    /// Another user could replace the pins in this directory.
     Foreign(PathBuf),
     /// The attached program belongs to another version of headstart.
     Layout,
@@ -59,8 +59,8 @@ impl Unavailable {
     pub fn hint(&self) -> String {
         match self {
             Self::NotAttached => {
-                "let root run `headstart fastopen attach client`, for this process's cgroup \
-                 or one above it"
+                "as root: headstart fastopen attach client, for this process's cgroup or one \
+                 above it"
                     .into()
             }
             Self::TurnedOff(bit) => {
@@ -69,7 +69,7 @@ impl Unavailable {
             }
             Self::SynCookies => "as root: sysctl -w net.ipv4.tcp_syncookies=1".into(),
             Self::NoMaps(_) => {
-                "let root run `headstart fastopen attach server --interface IF --port PORT`".into()
+                "as root: headstart fastopen attach server --interface IF --port PORT".into()
             }
             Self::Denied(_) => {
                 "attach with `--owner UID` for the user of the edge, and let other users pass \
@@ -78,8 +78,8 @@ impl Unavailable {
                     .into()
             }
             Self::Foreign(_) => {
-                "it must be a directory of root or of this user, not a link, and nobody else \
-                 may write to it: remove it, or name another one"
+                "it must be a directory, not a link, that only root or this user owns and may \
+                 write to: remove it, or name another one"
                     .into()
             }
             Self::Layout => "as root, with the installed version: headstart fastopen detach, \
@@ -99,10 +99,10 @@ impl fmt::Display for Unavailable {
                 write!(f, "net.ipv4.tcp_fastopen is off for {side}")
             }
             Self::SynCookies => f.write_str("net.ipv4.tcp_syncookies is 2"),
-            Self::NoMaps(path) => write!(f, "nothing is pinned at {}", path.display()),
+            Self::NoMaps(path) => write!(f, "no maps are pinned at {}", path.display()),
             Self::Denied(path) => write!(f, "this user may not open {}", path.display()),
             Self::Foreign(path) => {
-                write!(f, "other users could replace what is pinned in {}", path.display())
+                write!(f, "other users could replace the pins in {}", path.display())
             }
             Self::Layout => f.write_str("the attached program belongs to another version"),
             Self::System { what, source } => write!(f, "{what}: {source}"),
@@ -119,11 +119,11 @@ impl error::Error for Unavailable {
     }
 }
 
-/// Checks that the kernel lets clients, or servers, use Fast Open at all in this network namespace.
+/// Checks that this network namespace allows Fast Open for clients, or for servers.
 pub(super) fn check_sysctl(bit: u32) -> Result<(), Unavailable> {
     match tcp_fastopen() {
         Some(value) if value & bit == 0 => Err(Unavailable::TurnedOff(bit)),
-        // If it cannot be read, the attempt will show.
+        // If the setting is unreadable, the attempt will show.
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Notifications of addresses and interfaces that are gone (rtnetlink(7)).
+//! Notifications of removed addresses and interfaces (rtnetlink(7)).
 
 use std::io;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ const IFA_LOCAL: u16 = 2;
 /// Flag of an interface that is up and connected.
 const IFF_RUNNING: u32 = 0x40;
 
-/// A thing that is gone.
+/// Something removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// A local address.
@@ -67,7 +67,7 @@ impl Changes {
         loop {
             let mut ready = self.socket.readable().await?;
             match ready.try_io(|socket| receive(socket.get_ref())) {
-                Ok(Ok(datagram)) => return Ok(messages(&datagram).filter_map(gone).collect()),
+                Ok(Ok(datagram)) => return Ok(messages(&datagram).filter_map(removed).collect()),
                 // The queue was too short for all of them.
                 Ok(Err(error)) if is_overrun(&error) => return Ok(vec![Change::Anything]),
                 Ok(Err(error)) => return Err(error),
@@ -81,9 +81,9 @@ fn is_overrun(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error())
 }
 
-pub(super) fn gone(message: Message<'_>) -> Option<Change> {
+pub(super) fn removed(message: Message<'_>) -> Option<Change> {
     match message.kind {
-        RTM_DELADDR => removed(message.body).map(Change::Address),
+        RTM_DELADDR => removed_address(message.body).map(Change::Address),
         RTM_DELLINK => number32(message.body, 4).map(Change::Interface),
         RTM_NEWLINK => {
             let flags = number32(message.body.get(..LINK)?, 8)?;
@@ -96,7 +96,7 @@ pub(super) fn gone(message: Message<'_>) -> Option<Change> {
 
 /// Returns the removed address. If the two differ, as at the ends of a tunnel, IFA_ADDRESS is the
 /// other end's.
-fn removed(body: &[u8]) -> Option<IpAddr> {
+fn removed_address(body: &[u8]) -> Option<IpAddr> {
     let rest = body.get(ADDRESS..)?;
     find_address(rest, IFA_LOCAL).or_else(|| find_address(rest, IFA_ADDRESS))
 }

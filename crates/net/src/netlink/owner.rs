@@ -26,8 +26,8 @@ const OVERFLOW_UID: u32 = 65534;
 /// this machine and in this network namespace.
 ///
 /// Also returns `None` if the socket is just closing, since the kernel then no longer knows its
-/// owner, and if this process cannot tell its user from others. Ask while the connection is in use,
-/// and check afterwards that it still is: a pair of addresses that was given up can be reused.
+/// owner, and if this process cannot tell its user from others. Call this while the connection is
+/// in use, and check afterwards that it still is: another connection can reuse its addresses.
 ///
 /// # Errors
 /// The kernel cannot be queried.
@@ -67,7 +67,7 @@ fn question(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
     question.extend(padded16(client.ip()));
     question.extend(padded16(server.ip()));
     question.extend(interface.to_ne_bytes());
-    question.extend([0xff; 8]); // whatever the socket's number
+    question.extend([0xff; 8]); // any cookie of the socket
     question
 }
 
@@ -86,7 +86,7 @@ pub(super) fn parse(body: &[u8], client: SocketAddr, server: SocketAddr) -> Opti
     let length = if family == super::AF_INET { 4 } else { 16 };
     let asked_for = endpoint(body, 4, 8, length)? == (client.ip(), client.port())
         && endpoint(body, 6, 24, length)? == (server.ip(), server.port());
-    // A socket without an inode was closed by its process, and a user of 0 then means nothing.
+    // The process of a socket without an inode has closed it, so its user of 0 means nothing.
     let (uid, inode) = (number32(body, 64)?, number32(body, 68)?);
     let known = state == ESTABLISHED && inode != 0 && uid != OVERFLOW_UID;
     (asked_for && known).then_some(uid)

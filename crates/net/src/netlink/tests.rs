@@ -76,7 +76,7 @@ fn a_route_through_a_router() {
     let found = route::parse(&body).unwrap();
     let gateway = Some(Ipv4Addr::new(10, 0, 0, 254).into());
     assert_eq!(found, Network { local: [10, 0, 0, 1].into(), interface: 7, gateway });
-    // Without the local address there is nothing to compare with.
+    // Without a local address, the networks cannot be compared.
     assert_eq!(route::parse(&body[..body.len() - 8]), None);
 }
 
@@ -110,24 +110,24 @@ fn the_route_to_this_machine_is_the_loopback_interface() {
     assert_eq!(network_to(mapped).unwrap().local, Ipv4Addr::LOCALHOST);
 }
 
-fn gone(kind: u16, body: &[u8]) -> Option<Change> {
-    changes::gone(Message { kind, body })
+fn removed(kind: u16, body: &[u8]) -> Option<Change> {
+    changes::removed(Message { kind, body })
 }
 
 #[test]
 fn an_address_that_is_gone_and_an_interface_that_is_down() {
     let local = [vec![0; 8], attribute(1, &[10, 0, 0, 9]), attribute(2, &[10, 0, 0, 1])].concat();
-    assert_eq!(gone(21, &local), Some(Change::Address([10, 0, 0, 1].into())));
+    assert_eq!(removed(21, &local), Some(Change::Address([10, 0, 0, 1].into())));
     let v6 = [vec![0; 8], attribute(1, &Ipv6Addr::LOCALHOST.octets())].concat();
-    assert_eq!(gone(21, &v6), Some(Change::Address(Ipv6Addr::LOCALHOST.into())));
-    assert_eq!(gone(20, &local), None, "a new address counted as removed");
+    assert_eq!(removed(21, &v6), Some(Change::Address(Ipv6Addr::LOCALHOST.into())));
+    assert_eq!(removed(20, &local), None, "a new address counted as removed");
 
     let link =
         |flags: u32| [&[0; 4][..], &3_u32.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 4]].concat();
-    assert_eq!(gone(16, &link(0x41)), None);
-    assert_eq!(gone(16, &link(0x1)), Some(Change::Interface(3)));
-    assert_eq!(gone(17, &link(0x41)), Some(Change::Interface(3)));
-    assert_eq!(gone(16, &link(0x1)[..12]), None);
+    assert_eq!(removed(16, &link(0x41)), None);
+    assert_eq!(removed(16, &link(0x1)), Some(Change::Interface(3)));
+    assert_eq!(removed(17, &link(0x41)), Some(Change::Interface(3)));
+    assert_eq!(removed(16, &link(0x1)[..12]), None);
 }
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
@@ -256,7 +256,7 @@ proptest! {
     #[test]
     fn parsers_never_panic(bytes: Vec<u8>) {
         for message in messages(&bytes) {
-            let _ = changes::gone(message);
+            let _ = changes::removed(message);
             let _ = message.answer(20);
         }
         let _ = (route::parse(&bytes), owner::parse(&bytes, CLIENT, SERVER));

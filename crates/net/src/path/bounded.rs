@@ -1,4 +1,4 @@
-//! A map of bounded size that evicts the entry not used for longest.
+//! A map of bounded size that evicts the least recently used entry.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -6,9 +6,9 @@ use std::{collections::HashMap, hash::Hash};
 pub(super) type User = Option<u32>;
 
 /// At most `capacity` entries; inserting one more evicts the least recently used entry of the user
-/// that has most.
+/// with the most entries.
 ///
-/// Finding that entry takes two passes over all: with a thousand entries some ten microseconds, and
+/// Eviction takes two passes over all entries: some ten microseconds for a thousand entries, and
 /// only for a new key.
 #[derive(Debug)]
 pub(super) struct Bounded<K, V> {
@@ -124,13 +124,13 @@ mod tests {
             map.insert((many, number), ());
         }
         assert_eq!((kept(&mut map, many), kept(&mut map, few)), (vec![7, 8, 9], vec![1]));
-        // A new user gets an entry in a full map, and so does one that has no more than others, by
-        // evicting the least recently used.
+        // A new user gets an entry in a full map, and so does a user with no more entries than
+        // others: the least recently used entry goes.
         map.insert((None, 1), ());
         map.insert((few, 2), ());
         assert_eq!((kept(&mut map, few), kept(&mut map, None)), (vec![1, 2], vec![1]));
         assert_eq!(kept(&mut map, many), [9]);
-        // The user that has most, counting the new entry, loses one.
+        // The user with the most entries, counting the new one, loses one.
         map.insert((few, 3), ());
         assert_eq!(kept(&mut map, few), [2, 3]);
         assert_eq!((kept(&mut map, None), kept(&mut map, many)), (vec![1], vec![9]));

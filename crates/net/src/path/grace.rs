@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 /// Shortest grace: below it a busy receiver's scheduling would pass for a blocked network.
-pub const GRACE_MIN: Duration = Duration::from_millis(2);
+pub(super) const GRACE_MIN: Duration = Duration::from_millis(2);
 
 /// The longest grace is half a round trip, but at least this: on short paths it costs little.
-pub const GRACE_MAX_FLOOR: Duration = Duration::from_millis(10);
+pub(super) const GRACE_MAX_FLOOR: Duration = Duration::from_millis(10);
 
-/// Longest grace on a new path, where nothing shows that datagrams pass at all.
-pub const GRACE_MAX_FIRST: Duration = Duration::from_millis(25);
+/// Longest grace on a new path, which may not carry datagrams at all.
+pub(super) const GRACE_MAX_FIRST: Duration = Duration::from_millis(25);
 
-/// Largest lag that is a sample; a later datagram says nothing about the next one.
-pub const LAG_MAX: Duration = Duration::from_secs(2);
+/// Largest lag that counts as a sample; a later datagram predicts nothing about the next.
+pub(crate) const LAG_MAX: Duration = Duration::from_secs(2);
 
 /// Smoothed lag of the first datagram after TCP's connection, and the grace derived from it.
 ///
 /// The gains are those of RFC 6298 section 2: an eighth for the mean, a quarter for the
 /// deviation, and the grace is the mean and four deviations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GraceEstimator {
+pub(crate) struct GraceEstimator {
     smoothed: Option<Smoothed>,
 }
 
@@ -33,7 +33,7 @@ impl GraceEstimator {
     /// Records that the first datagram came `lag` after TCP had connected; zero if before.
     ///
     /// A lag above [`LAG_MAX`] is not a sample.
-    pub fn sample(&mut self, lag: Duration) {
+    pub(crate) fn sample(&mut self, lag: Duration) {
         if lag > LAG_MAX {
             return;
         }
@@ -47,7 +47,7 @@ impl GraceEstimator {
     }
 
     /// Returns how long to wait for a datagram after TCP took `rtt` to connect.
-    pub fn grace(&self, rtt: Duration) -> Duration {
+    pub(crate) fn grace(&self, rtt: Duration) -> Duration {
         match self.smoothed {
             None => (rtt / 4).clamp(GRACE_MIN, GRACE_MAX_FIRST),
             Some(Smoothed { lag, deviation }) => {
@@ -57,7 +57,7 @@ impl GraceEstimator {
     }
 
     /// Returns the largest grace on a path where TCP took `rtt` to connect.
-    pub fn largest(rtt: Duration) -> Duration {
+    pub(crate) fn largest(rtt: Duration) -> Duration {
         GRACE_MAX_FLOOR.max(rtt / 2)
     }
 }

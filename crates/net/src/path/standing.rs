@@ -3,25 +3,25 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Silent openings in a row that block a path.
+/// Consecutive silent openings that block a path.
 ///
-/// One lost ClientHello is one silence. If it takes two datagrams and 5 % are lost, that is one
-/// opening in ten, and four in a row are one in 10,000; two were one in a hundred, and kept most
+/// One lost ClientHello is one silence. With two datagrams and 5 % loss, that is one opening in
+/// ten, and four in a row are one in 10,000. Two in a row were one in a hundred, and kept most
 /// connections of such a link from saving anything. Where UDP is blocked, four connections pay the
 /// grace of at most 25 ms before the first back-off.
 pub const SILENCES_TO_BLOCK: u8 = 4;
 
 /// First back-off: short enough for a network that was just joined (a captive portal), long enough
 /// that the grace is paid at most once a minute.
-pub const BACKOFF_FIRST: Duration = Duration::from_secs(60);
+pub(super) const BACKOFF_FIRST: Duration = Duration::from_secs(60);
 
 /// Longest back-off: a network that blocks UDP for good costs one grace an hour.
-pub const BACKOFF_MAX: Duration = Duration::from_secs(3600);
+pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(3600);
 
-/// Time to wait for the one connection that probes before another may.
+/// Time that one probe may take before another may start.
 ///
 /// Covers TCP's connection, the grace and a datagram 2 s late.
-pub const PROBE_LIFE: Duration = Duration::from_secs(10);
+pub(super) const PROBE_LIFE: Duration = Duration::from_secs(10);
 
 /// Reason why a path is not used for TurboTLS, or for data in the SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,9 +65,9 @@ pub(super) enum Standing {
     /// No failures.
     #[default]
     Good,
-    /// This many failures in a row, not yet enough.
+    /// This many consecutive failures, too few to block.
     Registered(u8),
-    /// Not used until then, nor while a probe runs; `times` back-offs in a row.
+    /// Not used until then or while a probe runs, after `times` consecutive back-offs.
     Blocked { reason: PathReason, until: Instant, times: u32, probe_until: Option<Instant> },
 }
 
@@ -95,7 +95,7 @@ impl Standing {
         }
     }
 
-    /// Records that a datagram came, in time or nearly.
+    /// Records that a datagram came in time, or nearly.
     pub(super) fn good(&mut self) {
         *self = Self::Good;
     }
@@ -105,7 +105,7 @@ impl Standing {
         self.failed(PathReason::Silent, SILENCES_TO_BLOCK, now);
     }
 
-    /// Records one more failure; `to_block` in a row block the path.
+    /// Records one more failure; `to_block` consecutive ones block the path.
     pub(super) fn failed(&mut self, reason: PathReason, to_block: u8, now: Instant) {
         let before = match self {
             Self::Good => 0,
@@ -134,13 +134,13 @@ impl Standing {
         }
     }
 
-    /// Blocks at once after an explicit refusal by the path or the edge.
+    /// Blocks immediately after an explicit refusal by the path or the edge.
     pub(super) fn refused(&mut self, reason: PathReason, now: Instant) {
         self.block(reason, now);
     }
 
-    /// Backs off, twice as long as the last time in a row. Failures during a back-off are ignored:
-    /// their connections started before it.
+    /// Backs off, twice as long as the previous time. Failures during a back-off are ignored: their
+    /// connections started before it.
     fn block(&mut self, reason: PathReason, now: Instant) {
         let before = match self {
             Self::Blocked { until, .. } if now < *until => return,

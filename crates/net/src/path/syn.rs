@@ -2,7 +2,7 @@
 //! altogether.
 //!
 //! From outside, a network that strips data looks like a server that rejects a cookie, and a
-//! network that drops the SYN looks like a server that does: whoever chooses cookie and server
+//! network that drops the SYN looks like a server that does: the user who chooses cookie and server
 //! controls both. So failures are recorded for each user separately, and cannot keep another user
 //! from opening fast.
 
@@ -15,29 +15,29 @@ use super::bounded::{Bounded, User};
 use super::standing::Standing;
 use super::{NAMES, PATHS, PathKey, PathMemory, PathReason, flight_key};
 
-/// SYNs with data in a row without an answer that block a path.
+/// Consecutive unanswered SYNs with data that block a path.
 ///
 /// Each costs 300 ms. On a link with 5 % loss, a SYN or its answer is lost once in ten times, and
 /// twice in a row once in a hundred.
-pub const LOSSES_TO_BLOCK: u8 = 2;
+pub(super) const LOSSES_TO_BLOCK: u8 = 2;
 
-/// SYNs in a row whose data were not accepted that block a path.
+/// Consecutive SYNs with rejected data that block a path.
 ///
-/// Each costs the round trip that TurboTLS would have saved. One may be a stale cookie that a
-/// server no longer accepts; two may be two stale ones of the same server.
-pub const REFUSALS_TO_BLOCK: u8 = 3;
+/// Each costs the round trip that TurboTLS would have saved. One rejection may come from a stale
+/// cookie, and two from two stale cookies of the same server.
+pub(super) const REFUSALS_TO_BLOCK: u8 = 3;
 
-/// Failures in a row of either kind that block a network for all edges.
+/// Consecutive failures of either kind that block a network for all edges.
 ///
-/// It is unlikely that more than two edges in a row are each at fault.
-pub const FAILURES_TO_BLOCK_NETWORK: u8 = 5;
+/// More than two edges in a row are unlikely to be at fault themselves.
+pub(super) const FAILURES_TO_BLOCK_NETWORK: u8 = 5;
 
 /// Networks remembered, for each user separately; about 100 bytes each, 25 kB.
-pub const NETWORKS: usize = 256;
+pub(super) const NETWORKS: usize = 256;
 
 /// Advice on opening with data in the SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SynAdvice {
+pub(crate) enum SynAdvice {
     /// Use it.
     Use {
         /// Time that TCP last took to connect there.
@@ -92,7 +92,7 @@ impl SynTables {
         }
     }
 
-    /// Starts an opening. Both have to agree before either counts this as its probe.
+    /// Starts an opening. Path and network must both agree before either counts it as its probe.
     fn begin(&mut self, user: User, key: PathKey, now: Instant) -> Result<(), PathReason> {
         if let SynAdvice::Bare { reason, .. } = self.advise(user, key, now) {
             return Err(reason);
@@ -126,17 +126,17 @@ impl SynTables {
 impl PathMemory {
     /// Advises whether to open with data in the SYN on `key` now, based on the experience of
     /// `user`; users that the kernel does not identify count as one.
-    pub fn advise_syn(&self, user: Option<u32>, key: PathKey, now: Instant) -> SynAdvice {
+    pub(crate) fn advise_syn(&self, user: Option<u32>, key: PathKey, now: Instant) -> SynAdvice {
         self.lock().syn.advise(user, key, now)
     }
 
-    /// Checks again right before a SYN with data leaves: after a back-off only the first one of
-    /// `user` may leave, and that user's others do without until it reports, or for
-    /// [`PROBE_LIFE`](super::PROBE_LIFE).
+    /// Checks again right before a SYN with data leaves. After a back-off only the first SYN of
+    /// `user` may carry data; the others leave bare until it reports, or for
+    /// [`PROBE_LIFE`](super::standing::PROBE_LIFE).
     ///
     /// # Errors
-    /// The reason why this one may not leave.
-    pub fn begin_syn(
+    /// The reason why the SYN must leave bare.
+    pub(crate) fn begin_syn(
         &self,
         user: Option<u32>,
         key: PathKey,
@@ -146,17 +146,23 @@ impl PathMemory {
     }
 
     /// Learns from an opening of `user` with data in the SYN on `key`.
-    pub fn record_syn(&self, user: Option<u32>, key: PathKey, verdict: Verdict, now: Instant) {
+    pub(crate) fn record_syn(
+        &self,
+        user: Option<u32>,
+        key: PathKey,
+        verdict: Verdict,
+        now: Instant,
+    ) {
         self.lock().syn.record(user, key, verdict, now);
     }
 
     /// Records how long TCP took to connect on `key`.
-    pub fn record_rtt(&self, key: PathKey, rtt: Duration) {
+    pub(crate) fn record_rtt(&self, key: PathKey, rtt: Duration) {
         self.lock().syn.rtts.insert(key, rtt);
     }
 
     /// Records whether `name` advertises that its servers accept cookies.
-    pub fn record_syn_offer(&self, name: &str, offered: bool) {
+    pub(crate) fn record_syn_offer(&self, name: &str, offered: bool) {
         let Some(key) = flight_key(name) else { return };
         let names = &mut self.lock().syn.names;
         // Most names never advertise it; they need no entry.
@@ -166,7 +172,7 @@ impl PathMemory {
     }
 
     /// Returns true if `name` advertised it when last asked.
-    pub fn expects_syn_offer(&self, name: &str) -> bool {
+    pub(crate) fn expects_syn_offer(&self, name: &str) -> bool {
         let key = flight_key(name);
         key.is_some_and(|key| self.lock().syn.names.get(&key).copied().unwrap_or(false))
     }
@@ -174,7 +180,8 @@ impl PathMemory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Advice, BACKOFF_FIRST, Outcome, PROBE_LIFE};
+    use super::super::standing::{BACKOFF_FIRST, PROBE_LIFE};
+    use super::super::{Advice, Outcome};
     use super::*;
 
     const RTT: Duration = Duration::from_millis(100);
@@ -194,7 +201,7 @@ mod tests {
 
     impl Bench {
         fn new() -> Self {
-            Self { memory: PathMemory::new(), now: Instant::now(), user: ME }
+            Self { memory: PathMemory::default(), now: Instant::now(), user: ME }
         }
 
         fn record(&self, edge: u16, verdicts: &[Verdict]) {
@@ -387,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_name_is_expected_to_repeat_its_last_offer() {
-        let memory = PathMemory::new();
+        let memory = PathMemory::default();
         assert!(!memory.expects_syn_offer("www.example"));
         memory.record_syn_offer("www.example", false);
         assert!(!memory.expects_syn_offer("www.example"));

@@ -1,5 +1,6 @@
 //! Tests of the memory as a whole, in virtual time.
 
+use super::standing::{BACKOFF_FIRST, BACKOFF_MAX, PROBE_LIFE};
 use super::*;
 use proptest::prelude::*;
 
@@ -212,7 +213,7 @@ fn paths_at_the_limit_and_one_over() {
 
 #[test]
 fn flights_are_counted_up_to_the_largest_slot_number() {
-    let memory = PathMemory::new();
+    let memory = PathMemory::default();
     assert_eq!(memory.slots_for("www.example"), None);
     memory.record_flight("www.example", 0);
     assert_eq!(memory.slots_for("www.example"), None);
@@ -224,7 +225,7 @@ fn flights_are_counted_up_to_the_largest_slot_number() {
 
 #[test]
 fn names_at_the_limit_and_one_over() {
-    let memory = PathMemory::new();
+    let memory = PathMemory::default();
     let longest = "x".repeat(NAME_MAX);
     memory.record_flight(&longest, 3);
     assert_eq!(memory.slots_for(&longest), Some(3));
@@ -294,7 +295,7 @@ proptest! {
         let usable = matches!(bench.advice(), Advice::Turbo { .. });
         prop_assert!(usable);
         if let Advice::Turbo { probe, .. } = bench.advice() {
-            prop_assert!(!probe, "two probes at once");
+            prop_assert!(!probe, "two simultaneous probes");
         }
         bench.record(&[opened(0)]);
         let usable = matches!(bench.advice(), Advice::Turbo { probe: false, .. });
@@ -322,7 +323,7 @@ proptest! {
 
 #[test]
 fn an_incomplete_flight_only_raises_the_known_size() {
-    let memory = PathMemory::new();
+    let memory = PathMemory::default();
     memory.record_long_flight("a.example", 5);
     assert_eq!(memory.slots_for("a.example"), Some(5));
     memory.record_long_flight("a.example", 3);

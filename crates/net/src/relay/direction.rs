@@ -14,14 +14,14 @@ use tokio::net::TcpStream;
 use super::pipe::Pipe;
 
 /// Bytes copied at a time; also the most that one direction holds while it copies.
-pub const COPY_BUFFER: usize = 64 * 1024;
+pub(super) const COPY_BUFFER: usize = 64 * 1024;
 
 /// Piece size in bytes from which a direction splices, until a piece is smaller again.
 ///
 /// A piece that fills the buffer shows that more is waiting. On loopback, splicing took 50 to 80 %
 /// of the processor time of copying from there on, and saved nothing for pieces of up to 32 kB,
 /// which arrive one at a time.
-pub const SPLICE_AFTER: usize = COPY_BUFFER;
+pub(super) const SPLICE_AFTER: usize = COPY_BUFFER;
 
 /// Pieces moved before the task yields: 16 pieces of a full pipe are about 2 ms at 10 GB/s.
 const PIECES_PER_POLL: usize = 16;
@@ -41,7 +41,7 @@ pub(crate) enum Fault {
 /// Bytes under way in one direction.
 #[derive(Default)]
 pub(crate) struct Direction {
-    held: Held,
+    held: PendingBytes,
     stage: Stage,
     /// True if the last piece was so large that the next is worth a pipe.
     bulk: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Direction {
 
 /// Bytes read and not yet written.
 #[derive(Default)]
-enum Held {
+enum PendingBytes {
     #[default]
     Nothing,
     Copied {
@@ -75,8 +75,8 @@ impl Direction {
     /// Resumes at `stage`: `held` was read and not yet written, `bytes` were written before.
     pub(crate) fn resumed(held: Vec<u8>, stage: Stage, bytes: u64) -> Self {
         let held = match held.len() {
-            0 => Held::Nothing,
-            _ => Held::Copied { bytes: held, written: 0 },
+            0 => PendingBytes::Nothing,
+            _ => PendingBytes::Copied { bytes: held, written: 0 },
         };
         Self { held, stage, bulk: false, bytes }
     }
@@ -88,7 +88,7 @@ impl Direction {
 
     /// Returns true if reading from the sender would show its failure.
     pub(super) fn is_reading(&self) -> bool {
-        self.stage == Stage::Reading && matches!(self.held, Held::Nothing)
+        self.stage == Stage::Reading && matches!(self.held, PendingBytes::Nothing)
     }
 
     /// Returns true once the sender has ended.
@@ -152,13 +152,13 @@ impl Direction {
     fn poll_write_held(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> Poll<io::Result<()>> {
         loop {
             let result = match &mut self.held {
-                Held::Nothing => return Poll::Ready(Ok(())),
-                Held::Copied { bytes, written } => {
+                PendingBytes::Nothing => return Poll::Ready(Ok(())),
+                PendingBytes::Copied { bytes, written } => {
                     ready!(to.poll_write_ready(cx))?;
                     write(to, bytes.get(*written..).unwrap_or_default())
                         .inspect(|sent| *written += sent)
                 }
-                Held::Piped(pipe) => {
+                PendingBytes::Piped(pipe) => {
                     ready!(to.poll_write_ready(cx))?;
                     to.try_io(Interest::WRITABLE, || pipe.drain(to))
                 }
@@ -169,7 +169,7 @@ impl Direction {
                 Err(error) => return Poll::Ready(Err(error)),
             }
             if self.held.is_written() {
-                self.held = Held::Nothing;
+                self.held = PendingBytes::Nothing;
             }
         }
     }
@@ -179,7 +179,7 @@ impl Direction {
             Ok(0) => self.stage = Stage::Ended,
             Ok(moved) => {
                 self.bulk = moved >= SPLICE_AFTER;
-                self.held = Held::Piped(pipe);
+                self.held = PendingBytes::Piped(pipe);
             }
             Err(error) if is_transient(&error) => {}
             Err(error) => return Err(error),
@@ -208,7 +208,7 @@ impl Direction {
             };
             self.bytes += sent as u64;
             if sent < read {
-                self.held = Held::Copied {
+                self.held = PendingBytes::Copied {
                     bytes: piece.get(sent..).unwrap_or_default().to_vec(),
                     written: 0,
                 };
@@ -218,7 +218,7 @@ impl Direction {
     }
 }
 
-impl Held {
+impl PendingBytes {
     fn is_written(&self) -> bool {
         match self {
             Self::Nothing => true,

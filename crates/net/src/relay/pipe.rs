@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 /// Capacity requested for a pipe, in bytes: the most that an unprivileged process may request by
 /// default (pipe-max-size in proc_sys_fs(5)). If the kernel refuses, the pipe keeps its default
 /// size.
-pub const PIPE_CAPACITY: usize = 1 << 20;
+pub(super) const PIPE_CAPACITY: usize = 1 << 20;
 
 /// Most pipes in use in the process at one time.
 ///
 /// 512 pipes are 1024 descriptors and, all full, 512 MB of pages that would otherwise lie in socket
 /// buffers. A pipe is in use only while a burst passes through it.
-pub const PIPES_IN_USE: usize = 512;
+pub(super) const PIPES_IN_USE: usize = 512;
 
 /// Empty pipes kept by a thread: as many as bursts overlap in one thread when receivers
 /// occasionally stall.
@@ -26,10 +26,10 @@ const PIPES_KEPT: usize = 16;
 static QUOTA: Quota = Quota::new(PIPES_IN_USE);
 
 thread_local! {
-    static KEPT: RefCell<Vec<Ends>> = const { RefCell::new(Vec::new()) };
+    static KEPT: RefCell<Vec<PipeEnds>> = const { RefCell::new(Vec::new()) };
 }
 
-struct Ends {
+struct PipeEnds {
     read: OwnedFd,
     write: OwnedFd,
 }
@@ -60,7 +60,7 @@ impl Quota {
 
 /// A pipe in use; returns to its thread's store when dropped empty.
 pub(super) struct Pipe {
-    ends: Option<Ends>,
+    ends: Option<PipeEnds>,
     held: usize,
     quota: &'static Quota,
 }
@@ -127,9 +127,9 @@ impl Drop for Pipe {
     }
 }
 
-fn open() -> io::Result<Ends> {
+fn open() -> io::Result<PipeEnds> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     // Fails beyond the user's share of pipe memory (pipe(7)): the smaller pipe works too.
     let _ = fcntl_setpipe_size(&write, PIPE_CAPACITY);
-    Ok(Ends { read, write })
+    Ok(PipeEnds { read, write })
 }

@@ -7,11 +7,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use super::pipe::PIPE_CAPACITY;
 use super::*;
 
-/// Far beyond anything that happens on loopback; only a hang reaches it.
+/// Far above any duration on loopback; only a hang reaches it.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(40);
+
+async fn relay(a: TcpStream, b: TcpStream, limits: RelayLimits, counts: &RelayCounts) -> RelayEnd {
+    Relay::new(a, b, Directions::default(), Clock::new(limits)).run(counts).await
+}
 
 /// Both peers of a running relay.
 struct Running {

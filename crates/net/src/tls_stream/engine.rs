@@ -9,7 +9,7 @@ use headstart_tls::{Conn, Progress, Read, TlsError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::ByteCounts;
-use crate::proven::ProvenAddr;
+use crate::proven_addr::ProvenAddr;
 
 /// Bytes read from the transport at a time, on the stack: two records of the largest size, which
 /// are slightly longer than their plain text.
@@ -19,8 +19,8 @@ const READ: usize = 33 * 1024;
 /// bounds the memory of a connection, since no more is accepted before they have left.
 const WRITE: usize = 64 * 1024;
 
-/// Bytes under way to the transport up to which a reader still goes on: more than any write leaves.
-/// Only a peer that keeps requesting new keys and reads none of the answers causes so many.
+/// Output backlog beyond which reads wait: more than any write leaves behind. Only a peer that
+/// keeps requesting new keys without reading the answers causes it.
 pub(super) const BACKLOG: usize = 2 * WRITE;
 
 /// Plain text of a record (RFC 8446 section 5.1): the most that one call of OpenSSL returns.
@@ -41,17 +41,17 @@ pub(super) enum Stage {
 
 pub(super) struct Engine<S> {
     conn: Conn,
-    /// `None` once it was closed from elsewhere.
+    /// `None` once a handle has closed it.
     transport: Option<S>,
-    /// Set for a server, whose client may still turn out to have another address.
+    /// Set for a server whose client has not proven its address yet.
     proven: Option<ProvenAddr>,
-    /// Records under way to the transport.
+    /// Records for the transport.
     outgoing: Vec<u8>,
-    /// Number of their bytes already there.
+    /// Number of their bytes already written.
     sent: usize,
-    /// True if the transport was written to since it was flushed.
+    /// True if the transport has bytes that were not flushed.
     unflushed: bool,
-    /// Early data not read yet: it must be taken for the handshake to go on. Bounded by the
+    /// Early data taken from TLS, so that the handshake continues, and not read yet. Bounded by the
     /// session's limit.
     early: Vec<u8>,
     stage: Stage,
@@ -59,10 +59,10 @@ pub(super) struct Engine<S> {
     ended: bool,
     /// close_notify is written, or about to be.
     closing: bool,
-    /// True for a client that has written early data: it cannot read or answer anything of the
-    /// server's meanwhile.
+    /// True for a client that has written early data: until the handshake is done it can neither
+    /// read nor answer.
     sends_early: bool,
-    /// True if something came that another task may wait for.
+    /// True if another task may have something to do.
     changed: bool,
     moved: ByteCounts,
 }
@@ -122,7 +122,7 @@ impl<S> Engine<S> {
         self.changed = true;
     }
 
-    /// Records a failure; the first one is the one reported.
+    /// Records a failure; later calls report the first one.
     fn fail_as(&mut self, kind: io::ErrorKind) {
         if !matches!(self.stage, Stage::Failed(_)) {
             self.enter(Stage::Failed(kind));
@@ -149,7 +149,7 @@ impl<S> Engine<S> {
         self.outgoing.len().saturating_sub(self.sent) + self.conn.leaving()
     }
 
-    /// Gives the reader early data.
+    /// Copies early data to the reader; returns true if there was any.
     fn give_early(&mut self, buf: &mut ReadBuf<'_>) -> bool {
         let count = self.early.len().min(buf.remaining());
         buf.put_slice(self.early.get(..count).unwrap_or_default());
@@ -178,8 +178,8 @@ impl<S> Engine<S> {
         Ok(matches!(self.conn.handshake()?, Progress::Done))
     }
 
-    /// Gives the reader all records that are there, as far as they fit, or the end; returns true if
-    /// there was either. An end or a failure behind a record comes again with the next read.
+    /// Copies available records to the reader, as far as they fit; returns true if there were any,
+    /// or the end. The next read reports an end or a failure behind a record.
     fn read_records(&mut self, buf: &mut ReadBuf<'_>) -> Result<bool, TlsError> {
         let before = self.moved.read;
         while buf.remaining() > 0 {
@@ -310,7 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         }
     }
 
-    /// Ready when TLS may be given plain text, and all its earlier output has left.
+    /// Ready when TLS accepts plain text, and all its earlier output has left.
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.closing {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -373,7 +373,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         Poll::Ready(())
     }
 
-    /// Ready when TLS has no byte left that the transport has not accepted.
+    /// Ready when the transport has accepted all output.
     fn poll_outgoing(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match ready!(self.poll_send(cx)) {
             Ok(()) => Poll::Ready(Ok(())),
@@ -413,7 +413,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
 
     /// Gives TLS input from the transport; ready if there were bytes, or the end.
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // TLS knows of the end, and still waits: for bytes that cannot come.
+        // TLS knows of the end, and still waits for bytes that cannot come.
         let gone =
             if self.ended { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::NotConnected };
         let transport = match &mut self.transport {
@@ -438,8 +438,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Engine<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Fails because of the peer's input, and sends the alert as far as that is possible at once.
-    /// The alert is the last thing sent: a reset would overtake it.
+    /// Fails because of the peer's input, and sends as much of the alert as possible without
+    /// waiting. Does not reset the connection: a reset would overtake the alert.
     fn fail(&mut self, cx: &mut Context<'_>, error: TlsError) -> io::Error {
         let kind = match error {
             TlsError::Truncated => io::ErrorKind::UnexpectedEof,

@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::time::timeout;
 
 use super::*;
-use crate::proven::ProvenAddr;
+use crate::proven_addr::ProvenAddr;
 
 /// Longer than any machine takes, so that a hang becomes a failure.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -77,9 +77,9 @@ impl Site {
             server.shutdown().await.unwrap();
             server.read_to_end(&mut Vec::new()).await.unwrap();
         });
-        let mut said = Vec::new();
-        client.read_to_end(&mut said).await.unwrap();
-        assert_eq!(said, b"hello");
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).await.unwrap();
+        assert_eq!(received, b"hello");
         client.shutdown().await.unwrap();
         serve.await.unwrap();
         client.handle().take_session().expect("the server sends tickets").session
@@ -117,14 +117,14 @@ fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect()
 }
 
-/// Lets every other task of this thread run until it waits.
-async fn others_wait() {
+/// Runs every other task of this thread until it waits.
+async fn run_other_tasks() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Sends `sent` on one half and returns what comes on the other.
+/// Sends `sent` on one half; returns the bytes received on the other.
 async fn exchange(stream: Stream, sent: Vec<u8>) -> (Vec<u8>, Stream) {
     let (mut reader, mut writer) = split(stream);
     let write = tokio::spawn(async move {
@@ -213,10 +213,10 @@ async fn early_data_that_another_task_took_wakes_the_reader() {
         let mut bytes = [0; 5];
         reader.read_exact(&mut bytes).await.map(|_| bytes)
     });
-    others_wait().await;
+    run_other_tasks().await;
     // From now on each of these polls the transport last.
     let waits = [tokio::spawn(wait(handle.clone())), tokio::spawn(wait(handle))];
-    others_wait().await;
+    run_other_tasks().await;
     client.write_early(b"early").await.unwrap();
     let bytes = timeout(TIMEOUT, read).await.expect("the reader was not woken").unwrap().unwrap();
     assert_eq!(&bytes, b"early");
@@ -304,10 +304,10 @@ async fn a_truncated_stream_is_an_error() {
         server.flush().await.unwrap();
         server.handle().close();
     });
-    let mut said = Vec::new();
-    let read = timeout(TIMEOUT, client.read_to_end(&mut said)).await.expect("it ends");
+    let mut received = Vec::new();
+    let read = timeout(TIMEOUT, client.read_to_end(&mut received)).await.expect("it ends");
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-    assert_eq!(said, b"half");
+    assert_eq!(received, b"half");
     serve.await.unwrap();
     assert_eq!(client.read(&mut [0; 1]).await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
 }
@@ -318,19 +318,19 @@ async fn closing_wakes_the_reader() {
     let (_client, mut server) = site.connect(None, 1 << 16);
     let handle = server.handle();
     let read = tokio::spawn(async move { server.read(&mut [0; 1]).await });
-    others_wait().await;
+    run_other_tasks().await;
     handle.close();
     let read = timeout(TIMEOUT, read).await.expect("the reader was not woken").unwrap();
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::NotConnected);
     assert!(handle.with_transport(|_| ()).is_none());
 }
 
-/// Returns the server's answer to a client that sends `said` and waits for the end.
-async fn answer_to(said: &[u8]) -> Vec<u8> {
+/// Returns the server's answer to a client that sends `received` and waits for the end.
+async fn answer_to(received: &[u8]) -> Vec<u8> {
     let site = Site::new();
     let (mut attacker, far) = duplex(1 << 16);
     let mut server = site.accept(far);
-    attacker.write_all(said).await.unwrap();
+    attacker.write_all(received).await.unwrap();
     let read = server.read(&mut [0; 1]).await;
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
     let mut answer = Vec::new();
@@ -362,9 +362,9 @@ async fn nothing_is_written_after_the_end() {
     client.write_all(b"x").await.unwrap();
     client.shutdown().await.unwrap();
     assert_eq!(client.write(b"y").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-    let mut said = Vec::new();
-    timeout(TIMEOUT, client.read_to_end(&mut said)).await.expect("it ends").unwrap();
-    assert_eq!(said, b"late");
+    let mut received = Vec::new();
+    timeout(TIMEOUT, client.read_to_end(&mut received)).await.expect("it ends").unwrap();
+    assert_eq!(received, b"late");
     serve.await.unwrap();
 }
 

@@ -6,7 +6,7 @@ use rustix::net::sockopt::{
 
 use super::*;
 
-/// Far beyond anything that happens on loopback; only a hang reaches it.
+/// Far above any duration on loopback; only a hang reaches it.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 const LOOPBACKS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
@@ -117,15 +117,18 @@ async fn an_unreachable_peer_is_reported_and_the_port_goes_on() {
 #[tokio::test]
 async fn an_answer_leaves_from_the_address_it_was_sent_to() {
     let server = UdpPort::listen("0.0.0.0:0".parse().unwrap(), false).unwrap();
-    let asked = SocketAddr::new("127.0.0.2".parse().unwrap(), server.local_addr().port());
-    let client = UdpPort::connect(asked, None).unwrap();
-    client.try_send(&Datagram { to: asked, from: None, bytes: b"?" }).unwrap();
+    let server_addr = SocketAddr::new("127.0.0.2".parse().unwrap(), server.local_addr().port());
+    let client = UdpPort::connect(server_addr, None).unwrap();
+    client.try_send(&Datagram { to: server_addr, from: None, bytes: b"?" }).unwrap();
     let (from, local, _) = receive(&server, 1).await.remove(0);
-    assert_eq!(local, asked.ip());
+    assert_eq!(local, server_addr.ip());
     // The client is connected: it would not see an answer from 127.0.0.1.
     server.try_send(&Datagram { to: from, from: None, bytes: b"wrong" }).unwrap();
     server.try_send(&Datagram { to: from, from: Some(local), bytes: b"right" }).unwrap();
-    assert_eq!(receive(&client, 1).await[0], (asked, client.local_addr().ip(), b"right".to_vec()));
+    assert_eq!(
+        receive(&client, 1).await[0],
+        (server_addr, client.local_addr().ip(), b"right".to_vec())
+    );
 }
 
 #[tokio::test]

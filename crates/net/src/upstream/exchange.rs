@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! poll_bytes     -> proxy     after new, and after every handle_bytes
-//! wants          most bytes to read: never a byte beyond the last reply
+//! wants          bytes to read at most: never a byte beyond the last reply
 //! handle_bytes   <- proxy     until is_granted
 //! ```
 
@@ -47,7 +47,7 @@ enum Stage {
 
 impl Exchange {
     /// Requests a connection to `host`, a name or an address, at `port`. If `early`, sends
-    /// everything at once, else each message only after the reply to the previous one.
+    /// everything together, else each message only after the reply to the previous one.
     ///
     /// A name goes to the proxy unresolved. Only one login method is offered, never a choice: what
     /// follows the greeting depends on the method. Returns `None` if the name is too long for a
@@ -76,7 +76,7 @@ impl Exchange {
     }
 
     /// Returns true once everything is sent, so that other bytes may follow.
-    pub(super) fn has_asked(&self) -> bool {
+    pub(super) fn has_requested(&self) -> bool {
         self.messages.is_empty()
     }
 
@@ -132,7 +132,7 @@ impl Exchange {
     fn is_answered_as_one(&self) -> bool {
         self.stage == Stage::Awaits(Step::Method)
             && self.method == USER_AND_PASSWORD
-            && self.has_asked()
+            && self.has_requested()
             && self.reply.first() == Some(&LOGIN_VERSION)
     }
 

@@ -21,7 +21,7 @@ const ROOM: usize = 3 * 1024;
 /// Connects to the proxy.
 pub(super) type Dial = Pin<Box<dyn Future<Output = Result<RaceWinner, io::ErrorKind>> + Send>>;
 
-/// One connection to the proxy, and what was sent on it.
+/// One connection to the proxy, and the bytes sent on it.
 pub(super) struct Lane {
     dial: Option<Dial>,
     tcp: Option<TcpStream>,
@@ -38,7 +38,7 @@ pub(super) struct Lane {
     pub(super) address: Option<SocketAddr>,
     pub(super) rtt: Option<Duration>,
     /// When the proxy connection opened, or when the proxy last replied.
-    pub(super) heard: Option<Instant>,
+    pub(super) last_reply: Option<Instant>,
     /// True once the target has answered.
     pub(super) answered: bool,
     /// True if that answer was TLS, that is, an answer to a ClientHello.
@@ -59,7 +59,7 @@ impl Lane {
             sent_early: 0,
             address: None,
             rtt: None,
-            heard: None,
+            last_reply: None,
             answered: false,
             answered_by_tls: false,
         }
@@ -70,8 +70,8 @@ impl Lane {
     }
 
     /// Returns true once the lane has the request, so that bytes may follow it.
-    pub(super) fn has_asked(&self) -> bool {
-        self.tcp.is_some() && self.exchange.has_asked()
+    pub(super) fn has_requested(&self) -> bool {
+        self.tcp.is_some() && self.exchange.has_requested()
     }
 
     /// Returns true once everything given to the lane is in the socket.
@@ -95,7 +95,7 @@ impl Lane {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let mut progress = self.poll_dial(cx)?;
         if self.tcp.is_some() {
-            self.ask();
+            self.queue_messages();
             progress |= self.poll_replies(cx)?;
             self.poll_deadline(cx)?;
         }
@@ -105,7 +105,7 @@ impl Lane {
     /// Writes everything queued on the lane, in one piece.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll).
+    /// See [`poll`](Self::poll).
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let before = self.written;
         while let (Some(tcp), Some(rest)) =
@@ -119,8 +119,8 @@ impl Lane {
                     self.poll_replies(cx)?;
                     match self.exchange.awaits() {
                         Some(step) => return Err(UpstreamError::Closed(step)),
-                        // The proxy has connected, so it is the target that takes no more, and it
-                        // may have said why.
+                        // The proxy has connected, so the target takes no more, and may have sent
+                        // the reason.
                         None => self.give_up_writing(),
                     }
                 }
@@ -129,8 +129,8 @@ impl Lane {
         Ok(self.written > before)
     }
 
-    /// Drops what was queued, as TCP would, because the target takes no more; what the target sent
-    /// stays readable.
+    /// Drops queued bytes, as TCP would, because the target takes no more; bytes from the target
+    /// stay readable.
     pub(super) fn give_up_writing(&mut self) {
         self.written = self.out.len();
     }
@@ -174,7 +174,7 @@ impl Lane {
         let Poll::Ready(dialled) = dial.as_mut().poll(cx) else { return Ok(false) };
         self.dial = None;
         let won = dialled.map_err(UpstreamError::Unreachable)?;
-        // The messages are small, and each is waited for.
+        // Each message is small, and the proxy waits for it.
         let _ = won.stream.set_nodelay(true);
         self.address = Some(won.addr);
         self.rtt = Some(won.connected - won.started);
@@ -183,10 +183,10 @@ impl Lane {
         Ok(true)
     }
 
-    /// Notes a sign of life, and how long the next one may take.
+    /// Notes a sign of life, and sets the deadline for the next one.
     fn note_reply(&mut self, timeouts: Duration) {
         let now = Instant::now();
-        self.heard = Some(now);
+        self.last_reply = Some(now);
         self.deadline = Some(Box::pin(sleep_until(now + timeouts)));
     }
 
@@ -209,13 +209,13 @@ impl Lane {
                 let asks = self.exchange.awaits() == Some(Step::Request);
                 self.note_reply(if asks { reply } else { negotiation });
             }
-            self.ask();
+            self.queue_messages();
         }
         Ok(progress)
     }
 
     /// Queues the messages that may be sent now.
-    fn ask(&mut self) {
+    fn queue_messages(&mut self) {
         while let Some(message) = self.exchange.poll_bytes() {
             self.queue(&message);
         }

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::dns::{DnsError, Resolver};
+use crate::opener::Opener;
 use crate::report::{NotUsed, OpeningEvent, Report};
 use crate::target::Target;
 
@@ -49,7 +50,7 @@ pub(crate) struct Opening {
     /// True once the application writes no more; `finish_sent`, once the proxy knows.
     finished: bool,
     finish_sent: bool,
-    pub(crate) report: Report,
+    report: Report,
 }
 
 /// State needed to make lanes.
@@ -135,12 +136,15 @@ impl Opening {
             report,
         })
     }
+}
 
-    /// Does everything that can be done now; call again when woken. Returns true on progress.
-    ///
-    /// # Errors
-    /// The reason why there is no connection, or no longer one: an [`UpstreamError`].
-    pub(crate) fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+impl Opener for Opening {
+    fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Fails with an [`UpstreamError`].
+    fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for round in 0..BUDGET {
             let driven = self.poll_round(cx);
             if !driven.inspect_err(|error| self.on_failed(*error))? {
@@ -151,8 +155,7 @@ impl Opening {
         Ok(true)
     }
 
-    /// Accepts bytes from the application; returns how many.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+    fn write(&mut self, bytes: &[u8]) -> usize {
         let room = FLIGHT_MAX.saturating_sub(self.flight.len());
         let taken = bytes.get(..bytes.len().min(room)).unwrap_or_default();
         self.flight.extend_from_slice(taken);
@@ -166,36 +169,53 @@ impl Opening {
         taken.len()
     }
 
-    /// Notes that the application writes no more.
-    pub(crate) const fn finish(&mut self) {
+    fn finish(&mut self) {
         self.finished = true;
     }
 
+    /// Everything that comes through a proxy comes on TCP.
+    fn poll_bytes(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn is_read_finished(&self) -> bool {
+        false
+    }
+
     /// Returns true once the proxy has connected to the target.
-    pub(crate) fn is_connected(&self) -> bool {
+    fn is_connected(&self) -> bool {
         let lanes = [&self.early, &self.waiting, &self.won];
         lanes.into_iter().flatten().any(Lane::is_granted)
     }
 
+    fn is_flushed(&self) -> bool {
+        self.is_transparent()
+    }
+
     /// Returns true once everything written, and its end, has gone to a connection that reaches the
     /// target, and nothing of the target's answer has been read.
-    pub(crate) fn is_transparent(&self) -> bool {
+    fn is_transparent(&self) -> bool {
         self.won.as_ref().is_some_and(|lane| lane.sent == self.flight.len() && lane.is_flushed())
             && (!self.finished || self.finish_sent)
     }
 
-    pub(crate) fn into_tcp(self) -> Option<(TcpStream, Report)> {
+    fn into_tcp(self: Box<Self>) -> Option<(TcpStream, Report)> {
         Some((self.won?.into_tcp()?, self.report))
     }
 
-    /// Closes the connection with a reset, which the proxy sees.
-    pub(crate) fn reset(self) {
+    fn into_report(self: Box<Self>) -> Report {
+        self.report
+    }
+
+    fn reset(self: Box<Self>) {
         let lanes = [self.early, self.waiting, self.won];
         for tcp in lanes.into_iter().flatten().filter_map(Lane::into_tcp) {
             let _ = tcp.set_zero_linger();
         }
     }
+}
 
+impl Opening {
     fn poll_round(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let mut progress = self.poll_early(cx)?;
         progress |= self.poll_waiting(cx)?;
@@ -259,7 +279,7 @@ impl Opening {
         watch: bool,
     ) -> Result<bool, UpstreamError> {
         let mut progress = lane.poll(cx)?;
-        if lane.has_asked()
+        if lane.has_requested()
             && let Some(more) = flight.get(lane.sent..allowed).filter(|more| !more.is_empty())
         {
             lane.send(more);
@@ -334,12 +354,13 @@ impl Opening {
 
     /// Starts a second lane if a proxy on trial has gone silent.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
-        let heard = self.early.as_ref().and_then(|lane| lane.heard);
-        let Some(heard) = heard.filter(|_| self.trust == Trust::Trial && self.objection.is_none())
+        let last_reply = self.early.as_ref().and_then(|lane| lane.last_reply);
+        let Some(last_reply) =
+            last_reply.filter(|_| self.trust == Trust::Trial && self.objection.is_none())
         else {
             return Ok(false);
         };
-        let until = heard + self.shared.upstream.timeouts.silence;
+        let until = last_reply + self.shared.upstream.timeouts.silence;
         let silence = self.silence.get_or_insert_with(|| Box::pin(sleep_until(until)));
         if silence.deadline() != until {
             silence.as_mut().reset(until);

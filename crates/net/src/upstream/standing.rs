@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{OBJECTION_MEMORY, TRUST_MEMORY, Upstream};
 
-/// Number of proxies remembered; there is one, and another after each configuration change.
+/// Proxies remembered: the current one, and those of earlier configurations.
 const REMEMBERED_MAX: usize = 16;
 
 /// Observations of proxies by this process; in memory only.
@@ -24,11 +24,11 @@ struct Entry {
 pub(super) enum Standing {
     /// Not known.
     Unknown,
-    /// The proxy has answered bytes sent that way.
+    /// The proxy has answered such bytes.
     Trusted,
-    /// The proxy did not answer them, and did answer when asked step by step.
+    /// The proxy answered only when addressed step by step.
     Objects,
-    /// The proxy seemed to object because it was silent, which may have other reasons.
+    /// The proxy was silent, which may be an objection or have other reasons.
     Silent,
 }
 

@@ -21,7 +21,7 @@ use crate::dns::{DnsConfig, Resolver};
 use crate::report::OpeningEvent;
 use crate::target::Target;
 
-/// Limit that only a very busy machine could reach: nothing here takes long.
+/// Generous limit: only a very busy machine could reach it.
 const LONG: Duration = Duration::from_secs(60);
 
 const GREETING: [u8; 3] = [5, 1, 0];
@@ -29,7 +29,7 @@ const METHOD: [u8; 2] = [5, 0];
 const GRANTED: [u8; 10] = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
 
 /// Returns the request for port 443 of origin.test.
-fn asked() -> Vec<u8> {
+fn request() -> Vec<u8> {
     [&[5, 1, 0, 3, 11][..], b"origin.test", &[1, 187]].concat()
 }
 
@@ -106,7 +106,7 @@ async fn expect(stream: &mut TcpStream, wanted: &[u8]) {
 async fn conventional(mut client: TcpStream) {
     expect(&mut client, &GREETING).await;
     client.write_all(&METHOD).await.unwrap();
-    expect(&mut client, &asked()).await;
+    expect(&mut client, &request()).await;
     client.write_all(&GRANTED).await.unwrap();
     echo(client).await;
 }
@@ -116,16 +116,16 @@ async fn echo(mut client: TcpStream) {
     let _ = tokio::io::copy(&mut read, &mut write).await;
 }
 
-/// Says `flight` and hears the echo of it; how it was opened.
+/// Sends `flight` and checks its echo; returns how the connection was opened.
 async fn echoed(stream: &mut ClientStream, flight: &[u8]) -> Carrier {
-    let mut heard = vec![0; flight.len()];
+    let mut received = vec![0; flight.len()];
     timeout(LONG, async {
         stream.write_all(flight).await.unwrap();
-        stream.read_exact(&mut heard).await.unwrap();
+        stream.read_exact(&mut received).await.unwrap();
     })
     .await
     .unwrap();
-    assert_eq!(heard, flight);
+    assert_eq!(received, flight);
     assert!(stream.is_transparent(), "the rest can be spliced");
     stream.report().unwrap().opened_by
 }
@@ -146,8 +146,8 @@ async fn failure(stream: &mut ClientStream) -> UpstreamError {
 #[tokio::test]
 async fn steps_and_hello_leave_before_any_reply() {
     let (at, _proxy) = proxy(|_, mut client| async move {
-        // All of it is there, and no reply was sent.
-        expect(&mut client, &[&GREETING[..], &asked(), &hello()].concat()).await;
+        // Everything arrived before any reply was sent.
+        expect(&mut client, &[&GREETING[..], &request(), &hello()].concat()).await;
         client.write_all(&[&METHOD[..], &GRANTED, &hello()].concat()).await.unwrap();
         echo(client).await;
     })
@@ -168,7 +168,7 @@ async fn steps_and_hello_leave_before_any_reply() {
 #[tokio::test]
 async fn what_may_not_be_repeated_waits_until_the_proxy_is_known() {
     let (at, _proxy) = proxy(|number, mut client| async move {
-        expect(&mut client, &[&GREETING[..], &asked()].concat()).await;
+        expect(&mut client, &[&GREETING[..], &request()].concat()).await;
         let flight = match number {
             0 | 3 => b"GET / HTTP/1.1\r\n\r\n".to_vec(),
             _ => hello(),
@@ -207,7 +207,7 @@ async fn login_goes_along_and_names_stay_names() {
     let name_server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let (at, _proxy) = proxy(|_, mut client| async move {
         let login = [&[1, 4][..], b"user", &[6], b"secret"].concat();
-        expect(&mut client, &[&[5, 1, 2][..], &login, &asked()].concat()).await;
+        expect(&mut client, &[&[5, 1, 2][..], &login, &request()].concat()).await;
         client.write_all(&[&[5, 2, 1, 0][..], &GRANTED].concat()).await.unwrap();
         echo(client).await;
     })
@@ -220,8 +220,8 @@ async fn login_goes_along_and_names_stay_names() {
         echoed(&mut connect(&connector), b"hello").await,
         Carrier::Proxy { optimistic: true }
     );
-    let asked = name_server.try_recv(&mut [0; 512]);
-    assert_eq!(asked.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "a name was looked up");
+    let query = name_server.try_recv(&mut [0; 512]);
+    assert_eq!(query.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "a name was looked up");
 }
 
 #[tokio::test]
@@ -235,7 +235,7 @@ async fn each_context_has_its_own_login() {
             let mut login = [0; 3];
             client.read_exact(&mut login).await.unwrap();
             seen.lock().unwrap().push(login[0]);
-            expect(&mut client, &asked()).await;
+            expect(&mut client, &request()).await;
             client.write_all(&[&[5, 2, 1, 0][..], &GRANTED].concat()).await.unwrap();
             echo(client).await;
         }
@@ -252,11 +252,11 @@ async fn each_context_has_its_own_login() {
         echoed(&mut connector.connect(&target).unwrap(), b"x").await;
     }
     assert_eq!(*logins.lock().unwrap(), [3, 4, 3]);
-    // Without a login the context would not be kept apart, so there is no connection.
+    // Without a login the proxy could not separate the context, so the connection fails.
     assert!(connector.connect(&Target::new("origin.test", 443)).is_err());
 }
 
-/// A proxy that reads all there is and handles only the first message of it.
+/// A proxy that reads all available bytes and handles only the first message.
 async fn discarding(mut client: TcpStream) {
     let mut room = [0; 4096];
     for reply in [&METHOD[..], &GRANTED] {
@@ -278,7 +278,7 @@ async fn closing(mut client: TcpStream) {
         return;
     }
     client.write_all(&METHOD).await.unwrap();
-    expect(&mut client, &asked()).await;
+    expect(&mut client, &request()).await;
     client.write_all(&GRANTED).await.unwrap();
     echo(client).await;
 }
@@ -305,7 +305,11 @@ async fn after_a_close_on_early_bytes_the_client_goes_step_by_step() {
         echoed(&mut connect(&connector), &flight).await,
         Carrier::Proxy { optimistic: false }
     );
-    assert_eq!(count.load(Ordering::Relaxed), 3, "it is asked step by step at once");
+    assert_eq!(
+        count.load(Ordering::Relaxed),
+        3,
+        "the third connection did not go step by step immediately"
+    );
 }
 
 #[tokio::test]
@@ -322,14 +326,13 @@ async fn a_second_lane_goes_step_by_step_when_early_bytes_are_lost() {
     }
 }
 
-/// The proxy understood everything: what a target does with a ClientHello is no verdict on the
-/// proxy.
+/// The proxy understood everything: how a target treats a ClientHello says nothing about the proxy.
 #[tokio::test]
 async fn a_close_by_the_target_is_not_the_proxys_objection() {
     let (at, _proxy) = proxy(|_, mut client| async move {
         expect(&mut client, &GREETING).await;
         client.write_all(&METHOD).await.unwrap();
-        expect(&mut client, &asked()).await;
+        expect(&mut client, &request()).await;
         client.write_all(&GRANTED).await.unwrap();
         expect(&mut client, &hello()).await;
     })
@@ -357,7 +360,7 @@ async fn a_proxy_that_loses_early_bytes_can_still_refuse() {
             }
             expect(&mut client, &GREETING).await;
             client.write_all(&METHOD).await.unwrap();
-            expect(&mut client, &asked()).await;
+            expect(&mut client, &request()).await;
             client.write_all(&[5, 5, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
         }
     })
@@ -371,13 +374,13 @@ async fn a_proxy_that_loses_early_bytes_can_still_refuse() {
     assert_eq!(count.load(Ordering::Relaxed), 2);
 }
 
-/// A server that speaks first shows nothing about what became of a ClientHello.
+/// A server that speaks first does not show whether the ClientHello arrived.
 #[tokio::test]
 async fn trust_needs_an_answer_to_the_hello() {
     let (at, _proxy) = proxy(|_, mut client| async move {
         expect(&mut client, &GREETING).await;
         client.write_all(&METHOD).await.unwrap();
-        expect(&mut client, &asked()).await;
+        expect(&mut client, &request()).await;
         client.write_all(&[&GRANTED[..], b"SSH-2.0-peer"].concat()).await.unwrap();
         let _ = client.read_to_end(&mut Vec::new()).await;
     })
@@ -385,8 +388,8 @@ async fn trust_needs_an_answer_to_the_hello() {
     let connector = connector(upstream(at, Optimistic::Auto));
     let mut stream = connect(&connector);
     stream.write_all(&hello()).await.unwrap();
-    let mut heard = [0; 12];
-    timeout(LONG, stream.read_exact(&mut heard)).await.unwrap().unwrap();
+    let mut received = [0; 12];
+    timeout(LONG, stream.read_exact(&mut received)).await.unwrap().unwrap();
     assert_eq!(standing(&connector, at), Standing::Unknown);
 }
 
@@ -395,10 +398,10 @@ async fn trust_needs_an_answer_to_the_hello() {
 async fn a_slow_proxy_does_not_count_as_objecting() {
     let (at, _proxy) = proxy(|number, mut client| async move {
         if number > 0 {
-            // Whatever delays the first connection delays the second too.
+            // The proxy delays both connections alike.
             std::future::pending::<()>().await;
         }
-        expect(&mut client, &[&GREETING[..], &asked(), &hello()].concat()).await;
+        expect(&mut client, &[&GREETING[..], &request(), &hello()].concat()).await;
         client.write_all(&METHOD).await.unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;
         client.write_all(&[&GRANTED[..], &hello()].concat()).await.unwrap();
@@ -425,7 +428,7 @@ async fn bytes_that_may_not_be_repeated_are_not_resent() {
         async move {
             if number == 0 {
                 let flight = [hello(), b"early data".to_vec()].concat();
-                expect(&mut client, &[&GREETING[..], &asked(), &flight].concat()).await;
+                expect(&mut client, &[&GREETING[..], &request(), &flight].concat()).await;
                 client.write_all(&METHOD).await.unwrap();
                 return;
             }
@@ -439,7 +442,7 @@ async fn bytes_that_may_not_be_repeated_are_not_resent() {
     let mut stream = connect(&connector);
     stream.write_all(&[hello(), b"early data".to_vec()].concat()).await.unwrap();
     assert_eq!(failure(&mut stream).await, UpstreamError::Closed(Step::Request));
-    assert_eq!(count.load(Ordering::Relaxed), 1, "the proxy was contacted again");
+    assert_eq!(count.load(Ordering::Relaxed), 1, "the proxy was contacted twice");
     assert_eq!(standing(&connector, at), Standing::Unknown, "the proxy is no longer trusted");
     echoed(&mut connect(&connector), &hello()).await;
 }
@@ -450,7 +453,7 @@ async fn bytes_that_may_not_be_repeated_are_not_resent() {
 async fn a_close_by_a_trusted_proxy_does_not_count_as_an_objection() {
     let (at, _proxy) = proxy(|number, mut client| async move {
         match number {
-            0 => expect(&mut client, &[&GREETING[..], &asked(), &hello()].concat()).await,
+            0 => expect(&mut client, &[&GREETING[..], &request(), &hello()].concat()).await,
             _ => conventional(client).await,
         }
     })
@@ -521,14 +524,14 @@ async fn a_proxy_that_is_down_or_silent_fails_the_connection() {
     let refused = UpstreamError::Unreachable(std::io::ErrorKind::ConnectionRefused);
     let connector_down = connector(upstream(down, Optimistic::Auto));
     assert_eq!(failure(&mut connect(&connector_down)).await, refused);
-    for (said, step) in [(&b""[..], Step::Method), (&METHOD, Step::Request)] {
+    for (sent, step) in [(&b""[..], Step::Method), (&METHOD, Step::Request)] {
         let (at, _proxy) = proxy(move |_, mut client| async move {
-            client.write_all(said).await.unwrap();
+            client.write_all(sent).await.unwrap();
             let _ = client.read_to_end(&mut Vec::new()).await;
         })
         .await;
         let short = Duration::from_millis(100);
-        let negotiation = if said.is_empty() { short } else { LONG };
+        let negotiation = if sent.is_empty() { short } else { LONG };
         let timeouts = Timeouts { negotiation, reply: short, ..Timeouts::default() };
         let connector = connector(Upstream { timeouts, ..upstream(at, Optimistic::Always) });
         assert_eq!(failure(&mut connect(&connector)).await, UpstreamError::Silent(step));
@@ -541,20 +544,20 @@ async fn an_early_end_comes_last() {
     let (at, _proxy) = proxy(|_, mut client| async move {
         expect(&mut client, &GREETING).await;
         client.write_all(&METHOD).await.unwrap();
-        expect(&mut client, &asked()).await;
+        expect(&mut client, &request()).await;
         client.write_all(&GRANTED).await.unwrap();
-        let mut said = Vec::new();
-        client.read_to_end(&mut said).await.unwrap();
-        client.write_all(&said).await.unwrap();
+        let mut sent = Vec::new();
+        client.read_to_end(&mut sent).await.unwrap();
+        client.write_all(&sent).await.unwrap();
     })
     .await;
     let connector = connector(upstream(at, Optimistic::Auto));
     let mut stream = connect(&connector);
     stream.write_all(b"all there is").await.unwrap();
     stream.shutdown().await.unwrap();
-    let mut heard = Vec::new();
-    timeout(LONG, stream.read_to_end(&mut heard)).await.unwrap().unwrap();
-    assert_eq!(heard, b"all there is");
+    let mut received = Vec::new();
+    timeout(LONG, stream.read_to_end(&mut received)).await.unwrap().unwrap();
+    assert_eq!(received, b"all there is");
 }
 
 #[tokio::test]
@@ -627,7 +630,7 @@ fn addresses_are_sent_as_addresses() {
         let mut exchange = Exchange::new(host, 80, None, true).unwrap();
         assert_eq!(exchange.poll_bytes().unwrap().as_slice(), GREETING);
         assert_eq!(exchange.poll_bytes().unwrap().as_slice(), expected);
-        assert!(exchange.poll_bytes().is_none() && exchange.has_asked());
+        assert!(exchange.poll_bytes().is_none() && exchange.has_requested());
     }
 }
 
@@ -712,12 +715,12 @@ proptest! {
                 connector.standings().learn(&upstream, Standing::Trusted, now);
             }
             let rest: Vec<u8> = (0..3000_u32).map(|number| number.to_le_bytes()[0]).collect();
-            let said = if tls { [hello(), rest].concat() } else { rest };
+            let sent = if tls { [hello(), rest].concat() } else { rest };
             let stream = connect(&connector);
             let (mut read, mut write) = tokio::io::split(stream);
-            let saying = said.clone();
+            let to_send = sent.clone();
             let writing = tokio::spawn(async move {
-                let (mut left, mut writes) = (saying.as_slice(), writes.into_iter().cycle());
+                let (mut left, mut writes) = (to_send.as_slice(), writes.into_iter().cycle());
                 while !left.is_empty() {
                     let (now, later) = left.split_at(writes.next().unwrap().min(left.len()));
                     write.write_all(now).await.unwrap();
@@ -726,17 +729,17 @@ proptest! {
                 }
                 write.shutdown().await.unwrap();
             });
-            let mut heard = Vec::new();
-            timeout(LONG, read.read_to_end(&mut heard)).await.unwrap().unwrap();
+            let mut received = Vec::new();
+            timeout(LONG, read.read_to_end(&mut received)).await.unwrap().unwrap();
             writing.await.unwrap();
-            assert!(heard == said, "{} of {} bytes", heard.len(), said.len());
+            assert!(received == sent, "{} of {} bytes", received.len(), sent.len());
         });
     }
 }
 
 /// A proxy that supports early bytes and sends its replies in pieces, some of them late.
 async fn in_pieces(mut client: TcpStream, cuts: Vec<(usize, bool)>) {
-    expect(&mut client, &[&GREETING[..], &asked()].concat()).await;
+    expect(&mut client, &[&GREETING[..], &request()].concat()).await;
     let replies = [&METHOD[..], &GRANTED].concat();
     let (mut left, mut cuts) = (replies.as_slice(), cuts.into_iter().cycle());
     while !left.is_empty() {

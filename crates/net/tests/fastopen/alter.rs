@@ -25,7 +25,7 @@ impl Element for Other {
             assert!(other.len() <= ROOM);
             other.resize(ROOM, 1);
             packet.bytes[at..at + ROOM].copy_from_slice(&other);
-            make_right(&mut packet.bytes, tcp);
+            fix_checksums(&mut packet.bytes, tcp);
         }
         out.pass(packet);
     }
@@ -60,7 +60,7 @@ fn find(packet: &[u8]) -> Option<(usize, usize)> {
     is_syn.then_some((tcp, tcp + 20 + at))
 }
 
-fn make_right(packet: &mut [u8], tcp: usize) {
+fn fix_checksums(packet: &mut [u8], tcp: usize) {
     let addresses = if tcp == 40 { 8..40 } else { 12..20 };
     let length = u32::try_from(packet.len() - tcp).unwrap();
     packet[tcp + 16..tcp + 18].fill(0);

@@ -20,8 +20,8 @@ fn opens(world: &World, server: &Server, known: usize) {
     server.served(known + 1);
 }
 
-/// A repeated attach keeps programs, counters and memory, and the edge notices nothing.
-pub(crate) fn again() {
+/// A repeated attach keeps programs, counters and memory, and does not disturb the edge.
+pub(crate) fn repeated_attach() {
     let world = World::new();
     let server = Server::start(&world);
     opens(&world, &server, 0);
@@ -99,7 +99,7 @@ pub(crate) fn refusals() {
     assert!(error.hint().contains("tcp_fastopen="), "{}", error.hint());
 }
 
-/// An attach during another process's detach succeeds; in the end everything is gone.
+/// An attach during another process's detach succeeds; in the end everything is detached.
 pub(crate) fn at_the_same_time() {
     let world = World::bare();
     let client = world.client_options();

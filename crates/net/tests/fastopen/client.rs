@@ -35,7 +35,7 @@ pub(crate) fn cookie_needs_data() {
         });
         assert_eq!(state.unwrap(), CookieState::Unspent);
     }
-    assert!(world.seen.cookies().is_empty());
+    assert!(world.capture.cookies().is_empty());
     let status = world.client_status().unwrap();
     assert_eq!((status.sent, status.no_data), (0, 2));
 }
@@ -113,7 +113,7 @@ pub(crate) fn detached() {
     assert!(matches!(error, Unavailable::NotAttached), "{error}");
     let error = connect_error(&world);
     assert_eq!(error.raw_os_error(), ENOPROTOOPT);
-    assert!(world.seen.all().is_empty(), "a packet was sent");
+    assert!(world.capture.all().is_empty(), "a packet was sent");
     // Each detach takes effect at once, not with the kernel's last reference, which may take a
     // while.
     for _ in 0..20 {

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::{Element, Loss, StripFastOpen};
+use headstart_net::PathReason;
 use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, Resolver};
-use headstart_net::path::PathReason;
 use headstart_net::{
     Carrier, Connector, ConnectorConfig, Context, Edge, FastOpenEvent, FastOpenNotUsed,
     OpeningEvent, Report, Target,
@@ -141,12 +141,12 @@ impl Row {
         assert_eq!(served, expected);
         let cookies: Vec<_> =
             self.flights[sent].iter().map(|flight| flight.cookie.as_bytes().to_vec()).collect();
-        assert_eq!(self.world.seen.cookies(), cookies);
+        assert_eq!(self.world.capture.cookies(), cookies);
         no_kernel_cookie(&self.world);
     }
 
     /// Tells for each visit whether the event occurred.
-    fn happened(&self, event: FastOpenEvent) -> Vec<bool> {
+    fn occurred(&self, event: FastOpenEvent) -> Vec<bool> {
         let timelines = self.reports.iter().map(|report| &report.timeline);
         timelines
             .map(|moments| {
@@ -177,7 +177,7 @@ pub(crate) fn tickets_open_once() {
     let fast = (Carrier::Fop, None);
     assert_eq!(opened, [fast, (Carrier::Tcp, Some("cookie_spent")), fast]);
     let cookies = [&one, &other].map(|flight| flight.cookie.as_bytes().to_vec());
-    assert_eq!(world.seen.cookies(), cookies);
+    assert_eq!(world.capture.cookies(), cookies);
     let served = server.served(3).into_iter().map(|(_, line)| line);
     assert!(served.eq([&one, &one, &other].map(|flight| flight.bytes.clone())));
 }
@@ -203,7 +203,7 @@ pub(crate) fn made_up_cookies_of_another_user() {
     assert_eq!((other.opened_by, other.fast_open_not_used), (Carrier::Fop, None));
     let shown = made_up[..3].iter().chain([&good]);
     let shown: Vec<_> = shown.map(|flight| flight.cookie.as_bytes().to_vec()).collect();
-    assert_eq!(world.seen.cookies(), shown);
+    assert_eq!(world.capture.cookies(), shown);
     assert_eq!(server.served(5).len(), 5);
 }
 
@@ -211,9 +211,11 @@ pub(crate) fn made_up_cookies_of_another_user() {
 pub(crate) fn syn_lost() {
     let row = Row::with_fault(1, Loss::exact([1]));
     assert_eq!(row.reasons(), [LOST]);
-    assert_eq!(row.happened(FastOpenEvent::Silent), [true]);
+    assert_eq!(row.occurred(FastOpenEvent::Silent), [true]);
     row.is_ordinary(0..1);
-    let [first, second] = &row.world.seen.syns()[..] else { panic!("{:?}", row.world.seen.syns()) };
+    let [first, second] = &row.world.capture.syns()[..] else {
+        panic!("{:?}", row.world.capture.syns())
+    };
     assert!(!first.data.is_empty() && second.data.is_empty());
     assert_ne!(first.seq, second.seq, "both SYNs are of one connection");
 }
@@ -222,7 +224,7 @@ pub(crate) fn syn_lost() {
 pub(crate) fn syn_late() {
     let row = Row::with_fault(1, SynDataBox::Delays(LATE));
     assert_eq!(row.reasons(), [LOST]);
-    assert_eq!(row.world.seen.cookies(), [row.flights[0].cookie.as_bytes().to_vec()]);
+    assert_eq!(row.world.capture.cookies(), [row.flights[0].cookie.as_bytes().to_vec()]);
     let begun = Instant::now();
     while row.world.stats().steered == 0 {
         assert!(begun.elapsed() < TIMEOUT, "the SYN never arrived");
@@ -235,15 +237,15 @@ pub(crate) fn syn_reset() {
     let blocked = Some(FastOpenNotUsed::Path(PathReason::SynLost));
     assert_eq!(row.reasons(), [LOST, LOST, blocked]);
     row.is_ordinary(0..2);
-    assert_eq!(row.happened(FastOpenEvent::Failed), [true, true, false]);
-    assert_eq!(row.happened(FastOpenEvent::Silent), [false; 3]);
+    assert_eq!(row.occurred(FastOpenEvent::Failed), [true, true, false]);
+    assert_eq!(row.occurred(FastOpenEvent::Silent), [false; 3]);
 }
 
 pub(crate) fn syn_prohibited() {
     let row = Row::with_fault(1, SynDataBox::Prohibits);
     assert_eq!(row.reasons(), [LOST]);
-    assert_eq!(row.happened(FastOpenEvent::Failed), [true]);
-    assert_eq!(row.happened(FastOpenEvent::Silent), [false]);
+    assert_eq!(row.occurred(FastOpenEvent::Failed), [true]);
+    assert_eq!(row.occurred(FastOpenEvent::Silent), [false]);
     row.is_ordinary(0..1);
 }
 
@@ -258,8 +260,10 @@ pub(crate) fn option_stripped() {
 pub(crate) fn part_acknowledged() {
     let row = Row::with_fault(1, SynDataBox::Halves);
     assert_eq!(row.reasons(), [REFUSED]);
-    let [syn] = &row.world.seen.syns()[..] else { panic!("{:?}", row.world.seen.syns()) };
-    let [answer] = &row.world.seen.syn_acks()[..] else { panic!("{:?}", row.world.seen.all()) };
+    let [syn] = &row.world.capture.syns()[..] else { panic!("{:?}", row.world.capture.syns()) };
+    let [answer] = &row.world.capture.syn_acks()[..] else {
+        panic!("{:?}", row.world.capture.all())
+    };
     let half = u32::try_from(syn.data.len() / 2).unwrap();
     assert_eq!(answer.ack, syn.seq.wrapping_add(1 + half));
     let served = row.server.served(1);
@@ -277,7 +281,7 @@ pub(crate) fn switched_off() {
     let report = world.client().run(|| block_on(visit)).unwrap();
     assert_eq!(report.fast_open_not_used, Some(FastOpenNotUsed::Unavailable));
     assert_eq!(server.served(1), [(Carrier::Tcp, flight.bytes)]);
-    assert!(world.seen.cookies().is_empty());
+    assert!(world.capture.cookies().is_empty());
 }
 
 /// Fast Open is switched off or detached while the connector assumes that it works.
@@ -304,7 +308,7 @@ pub(crate) fn switched_off_or_detached_meanwhile() {
         let reasons = world.client().run(|| block_on(visits)).unwrap().unwrap();
         let expected = [FastOpenNotUsed::System, FastOpenNotUsed::Unavailable].map(Some);
         assert_eq!(reasons, expected, "detach: {detach}");
-        assert_eq!(world.seen.cookies(), [flights[0].cookie.as_bytes().to_vec()]);
+        assert_eq!(world.capture.cookies(), [flights[0].cookie.as_bytes().to_vec()]);
         assert_eq!(server.served(3).len(), 3);
     }
 }
@@ -345,6 +349,6 @@ pub(crate) fn address_gone_and_back() {
     let moved = (Carrier::Tcp, Some(FastOpenNotUsed::OtherNetwork));
     assert_eq!(opened, [fast, moved, fast]);
     let cookies = [&flights[0], &flights[2]].map(|flight| flight.cookie.as_bytes().to_vec());
-    assert_eq!(world.seen.cookies(), cookies);
+    assert_eq!(world.capture.cookies(), cookies);
     assert_eq!(server.served(3).len(), 3);
 }

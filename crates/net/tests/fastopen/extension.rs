@@ -46,7 +46,7 @@ pub(crate) fn cookies_by_the_extension() {
     let without = (Carrier::Tcp, Some(FastOpenNotUsed::NoCookie));
     let fast = (Carrier::Fop, None);
     assert_eq!(opened, [without, fast, without, fast]);
-    assert_eq!(world.seen.cookies().len(), 2);
+    assert_eq!(world.capture.cookies().len(), 2);
     no_kernel_cookie(&world);
     assert!(server.served(4).iter().all(|(_, line)| line == LINE));
 }

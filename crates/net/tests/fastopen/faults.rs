@@ -23,7 +23,7 @@ pub(crate) fn syn_lost() {
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     assert_eq!(opened.cookie, CookieState::Spent);
     ordinary(&world, &server, 0, &opened);
-    let [first, second] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
+    let [first, second] = &world.capture.syns()[..] else { panic!("{:?}", world.capture.syns()) };
     assert_eq!((first.fast_open().len(), &first.data[..]), (1, LINE));
     assert_eq!((second.fast_open().len(), second.data.len()), (0, 0));
     assert_eq!((world.stats().syns, world.stats().steered), (1, 0));
@@ -37,7 +37,7 @@ pub(crate) fn syn_ack_lost() {
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     assert!(opened.accepted && opened.answer == LINE, "{opened:?}");
     assert_eq!(server.served(1), [(Carrier::Fop, LINE.to_vec())]);
-    assert!(world.seen.syn_acks().len() >= 2);
+    assert!(world.capture.syn_acks().len() >= 2);
     no_kernel_cookie(&world);
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn syn_data_dropped() {
     world.fault(Some(Box::new(DropSynData)), None);
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     ordinary(&world, &server, 0, &opened);
-    assert_eq!(world.seen.cookies().len(), 1);
+    assert_eq!(world.capture.cookies().len(), 1);
 }
 
 pub(crate) fn detached_in_mid_flight() {
@@ -82,7 +82,7 @@ pub(crate) fn detached_in_mid_flight() {
     let opened = thread::scope(|scope| {
         let client = scope.spawn(|| world.open(world.to(0), &cookie, LINE));
         let begun = Instant::now();
-        while world.seen.syns().is_empty() {
+        while world.capture.syns().is_empty() {
             assert!(begun.elapsed() < TIMEOUT);
             thread::sleep(Duration::from_millis(1));
         }
@@ -97,7 +97,7 @@ pub(crate) fn no_hidden_listener() {
     let world = World::new();
     let server = Server::with(&world, Options { hidden: Hidden::None, ..Options::default() });
     for known in [0, 1] {
-        world.seen.clear();
+        world.capture.clear();
         let opened = world.open(world.to(0), &world.cookie(0), LINE);
         ordinary(&world, &server, known, &opened);
     }

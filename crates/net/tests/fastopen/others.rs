@@ -49,7 +49,7 @@ fn connect(world: &World, to: SocketAddr) -> Vec<u8> {
 
 /// Connects a client of the kernel's Fast Open; returns the SYN that it sent.
 fn kernel_client(world: &World, to: SocketAddr) -> Segment {
-    world.seen.clear();
+    world.capture.clear();
     let answered = world.client().run(|| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
         let sent = socket.send_to_with_flags(LINE, &to.into(), MSG_FASTOPEN).unwrap();
@@ -57,7 +57,7 @@ fn kernel_client(world: &World, to: SocketAddr) -> Segment {
         answer(socket.into())
     });
     assert_eq!(answered.unwrap(), LINE);
-    let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
+    let [syn] = &world.capture.syns()[..] else { panic!("{:?}", world.capture.syns()) };
     assert_eq!(syn.fast_open().len(), 1, "{syn:?}");
     syn.clone()
 }
@@ -69,33 +69,33 @@ pub(crate) fn ordinary_connections() {
         assert_eq!(connect(&world, world.to(number)), LINE);
         assert_eq!(server.served(known).pop(), Some((Carrier::Tcp, LINE.to_vec())));
     }
-    assert!(world.seen.cookies().is_empty());
+    assert!(world.capture.cookies().is_empty());
     let counted: Vec<_> = world.stats().iter().filter(|(_, count)| *count > 0).collect();
     assert_eq!(counted, [("syns", 2)]);
     assert_eq!(world.client_status().unwrap().sent, 0);
 }
 
 /// The client requests a cookie in both forms, and never gets one.
-fn asks_in_vain(world: &World, server: &Server) {
+fn assert_no_cookie_granted(world: &World, server: &Server) {
     for known in 1..=3 {
         let syn = kernel_client(world, world.to(0));
         assert!(syn.data.is_empty(), "{syn:?}");
         assert_eq!(server.served(known).pop(), Some((Carrier::Tcp, LINE.to_vec())));
-        assert!(world.seen.syn_acks().iter().all(|answer| answer.fast_open().is_empty()));
+        assert!(world.capture.syn_acks().iter().all(|answer| answer.fast_open().is_empty()));
     }
 }
 
 pub(crate) fn kernel_fast_open() {
     let world = World::new();
     let server = Server::start(&world);
-    asks_in_vain(&world, &server);
+    assert_no_cookie_granted(&world, &server);
     assert_eq!((world.stats().syns, world.stats().stripped), (3, 3));
 }
 
 pub(crate) fn detached_kernel_fast_open() {
     let world = World::bare();
     let server = without_maps(&world);
-    asks_in_vain(&world, &server);
+    assert_no_cookie_granted(&world, &server);
 }
 
 pub(crate) fn detached_private_cookie() {
@@ -103,7 +103,7 @@ pub(crate) fn detached_private_cookie() {
     world.attach_client();
     let server = without_maps(&world);
     for (known, number) in [(0, 0), (1, 2)] {
-        world.seen.clear();
+        world.capture.clear();
         let opened = world.open(world.to(number), &world.cookie(number), LINE);
         ordinary(&world, &server, known, &opened);
     }
@@ -119,15 +119,15 @@ pub(crate) fn cookie_in_a_syn_ack() {
     world.set(world.server(), "tcp_fastopen", "1027").unwrap();
     let server = without_maps(&world);
     for known in [1, 2] {
-        world.seen.clear();
+        world.capture.clear();
         let cookie = world.cookie(0);
         let opened = world.open(world.to(0), &cookie, LINE);
         assert!(!opened.accepted && opened.answer == LINE, "{opened:?}");
         assert_eq!(server.served(known).pop(), Some((Carrier::Tcp, LINE.to_vec())));
-        let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
+        let [syn] = &world.capture.syns()[..] else { panic!("{:?}", world.capture.syns()) };
         assert_eq!(syn.fast_open(), [&cookie.as_bytes()[..]]);
-        let offered = &world.seen.syn_acks()[0];
-        assert_eq!(offered.fast_open().len(), 1, "not one offer by the server: {offered:?}");
+        let offered = &world.capture.syn_acks()[0];
+        assert_eq!(offered.fast_open().len(), 1, "the server must offer one cookie: {offered:?}");
     }
     // The kernel has not kept it: it requests a new one.
     let syn = kernel_client(&world, world.to(0));
@@ -143,7 +143,7 @@ pub(crate) fn no_room() {
     let to = world.to(0);
     // It requests a cookie, and gets one.
     assert!(kernel_client(&world, to).data.is_empty());
-    world.seen.clear();
+    world.capture.clear();
     let connected = world.client().run(|| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         set_cookie(&socket, &world.cookie(0)).unwrap();
@@ -153,24 +153,24 @@ pub(crate) fn no_room() {
     });
     let (answer, state) = connected.unwrap();
     assert_eq!((&answer[..], state), (LINE, CookieState::Unspent));
-    let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
+    let [syn] = &world.capture.syns()[..] else { panic!("{:?}", world.capture.syns()) };
     assert_eq!((syn.fast_open()[0].len(), &syn.data[..]), (8, LINE));
     let status = world.client_status().unwrap();
     assert_eq!((status.sent, status.no_room), (0, 1));
     server.served(2);
 }
 
-/// No cookie was checked there, so it is an ordinary connection.
+/// A direct connection skips the cookie check, so it is an ordinary connection.
 pub(crate) fn direct_to_the_hidden_port() {
     let world = World::new();
     let server = Server::start(&world);
     for (known, hidden) in (1..).zip(server.hidden.into_iter().flatten()) {
-        let connected = || {
+        let answered = world.server().run(|| {
             let mut stream = TcpStream::connect(hidden).unwrap();
             stream.write_all(LINE).unwrap();
             answer(stream)
-        };
-        assert_eq!(world.server().run(connected).unwrap(), LINE);
+        });
+        assert_eq!(answered.unwrap(), LINE);
         assert_eq!(server.served(known).pop(), Some((Carrier::Tcp, LINE.to_vec())));
     }
 }
@@ -183,7 +183,7 @@ pub(crate) fn another_server_on_the_port() {
     let public = [world.to(0), world.to(2)];
     let server = Server::with(&world, Options { public, ..Options::default() });
     let stranger = world.server().run(|| TcpListener::bind(world.to(1))).unwrap().unwrap();
-    // No client may come.
+    // The listener must get no client.
     SockRef::from(&stranger).set_read_timeout(Some(TIMEOUT)).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -219,15 +219,15 @@ pub(crate) fn on_for_all_listeners() {
     let server = Server::start(&world);
     let cookie = Cookie::new(rand::random());
     for (known, number) in [0, 2].into_iter().enumerate() {
-        world.seen.clear();
+        world.capture.clear();
         let opened = world.open(world.to(number), &cookie, LINE);
         assert!(!opened.accepted && opened.answer == LINE, "{opened:?}");
         assert_eq!(server.served(known + 1).pop(), Some((Carrier::Tcp, LINE.to_vec())));
         no_kernel_cookie(&world);
     }
-    // Also when the program is gone.
+    // Also without the program.
     assert!(world.detach_server());
-    world.seen.clear();
+    world.capture.clear();
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     ordinary(&world, &server, 2, &opened);
 }
@@ -252,10 +252,10 @@ pub(crate) fn in_time_wait() {
         assert!(begun.elapsed() < TIMEOUT, "{:?}", states(world.server()));
         thread::sleep(Duration::from_millis(2));
     }
-    world.seen.clear();
+    world.capture.clear();
     let opened = world.open(world.to(0), &world.cookie(0), LINE);
     ordinary(&world, &server, 1, &opened);
-    assert_eq!(world.seen.syns().len(), 1, "more than one SYN");
+    assert_eq!(world.capture.syns().len(), 1, "more than one SYN");
     assert_eq!((world.stats().steered, world.stats().no_listener), (1, 1));
 }
 
@@ -269,7 +269,7 @@ fn forwarded(node: &Node) -> usize {
 
 /// Forwarded packets must not reach this machine's listeners: Linux drops a packet that has a
 /// socket.
-pub(crate) fn on_its_way() {
+pub(crate) fn forwarded_syn() {
     let world = World::new();
     let _server = Server::start(&world);
     let there = world.to(1).ip().to_string();
@@ -289,8 +289,8 @@ pub(crate) fn on_its_way() {
     let connected = async { connect_fast(to, None, &cookie, LINE).unwrap() };
     let stream = world.client().run(|| block_on(connected)).unwrap();
     let begun = Instant::now();
-    while forwarded(node) == 0 || forwarded(node) != world.seen.syns().len() {
-        assert!(begun.elapsed() < TIMEOUT, "{} of {:?}", forwarded(node), world.seen.syns());
+    while forwarded(node) == 0 || forwarded(node) != world.capture.syns().len() {
+        assert!(begun.elapsed() < TIMEOUT, "{} of {:?}", forwarded(node), world.capture.syns());
         thread::sleep(Duration::from_millis(2));
     }
     assert_eq!((world.stats().steered, world.stats().no_listener), (0, 1));

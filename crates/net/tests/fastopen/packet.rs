@@ -89,9 +89,9 @@ fn options(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
 
 /// All segments so far, in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen(Arc<Mutex<Vec<Segment>>>);
+pub(crate) struct Capture(Arc<Mutex<Vec<Segment>>>);
 
-impl Seen {
+impl Capture {
     pub(crate) fn all(&self) -> Vec<Segment> {
         self.0.lock().unwrap().clone()
     }
@@ -116,19 +116,19 @@ impl Seen {
 
     /// Returns an element that records packets before anything else happens to them.
     pub(crate) fn tap(&self, direction: Direction) -> Tap {
-        Tap { direction, seen: self.clone() }
+        Tap { direction, capture: self.clone() }
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Tap {
     direction: Direction,
-    seen: Seen,
+    capture: Capture,
 }
 
 impl Element for Tap {
     fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
-        self.seen.0.lock().unwrap().extend(Segment::read(self.direction, &packet.bytes));
+        self.capture.0.lock().unwrap().extend(Segment::read(self.direction, &packet.bytes));
         out.pass(packet);
     }
 }

@@ -17,17 +17,17 @@ pub(crate) fn ordinary(world: &World, server: &Server, known: usize, opened: &Op
     assert_eq!(opened.answer, LINE);
     assert_eq!(server.served(known + 1).pop(), Some((Carrier::Tcp, LINE.to_vec())));
     no_kernel_cookie(world);
-    let syns = world.seen.syns();
-    let last = world.seen.syn_acks().pop().unwrap();
+    let syns = world.capture.syns();
+    let last = world.capture.syn_acks().pop().unwrap();
     assert_eq!(last.ack, syns[0].seq.wrapping_add(1), "data were acknowledged");
 }
 
 /// Checks that the server offered no cookie, and the client sent each of its own once.
 pub(crate) fn no_kernel_cookie(world: &World) {
-    for answer in world.seen.syn_acks() {
+    for answer in world.capture.syn_acks() {
         assert!(answer.fast_open().is_empty(), "{answer:?}");
     }
-    let mut cookies = world.seen.cookies();
+    let mut cookies = world.capture.cookies();
     let count = cookies.len();
     cookies.sort_unstable();
     cookies.dedup();
@@ -39,7 +39,7 @@ fn refused(cookie: impl Fn(&World) -> Cookie, why: &str) {
     let world = World::new();
     let server = Server::start(&world);
     for number in [0, 2] {
-        world.seen.clear();
+        world.capture.clear();
         let known = world.stats().syns;
         let opened = world.open(world.to(number), &cookie(&world), LINE);
         assert_eq!((opened.taken, opened.cookie), (LINE.len(), CookieState::Spent));
@@ -58,7 +58,7 @@ pub(crate) fn replayed() {
         assert!(world.open_from(world.to(number), from, &cookie, LINE).accepted);
         // At another address of the server it is the same cookie.
         for (known, to) in [(1, number), (2, number + 1)] {
-            world.seen.clear();
+            world.capture.clear();
             let again = world.open_from(world.to(to), from, &cookie, LINE);
             ordinary(&world, &server, known, &again);
         }
@@ -71,7 +71,7 @@ pub(crate) fn expired() {
     let world = World::new();
     let server = Server::start(&world);
     for (known, number) in [0, 2].into_iter().enumerate() {
-        world.seen.clear();
+        world.capture.clear();
         let from = world.client_ip(number);
         let cookie = mint(&key(1), now() - 1, from);
         let opened = world.open_from(world.to(number), Some(from), &cookie, LINE);
@@ -100,7 +100,7 @@ pub(crate) fn of_a_retired_key() {
 pub(crate) fn clock_stepped() {
     let world = World::new();
     for clock in [7200, -7200] {
-        world.seen.clear();
+        world.capture.clear();
         let server = Server::with(&world, Options { clock, ..Options::default() });
         let opened = world.open(world.to(0), &world.cookie(0), LINE);
         ordinary(&world, &server, 0, &opened);
@@ -126,7 +126,7 @@ pub(crate) fn of_another_form() {
     for (known, form) in forms.into_iter().enumerate() {
         for number in [0, 2] {
             let known = 2 * known + number / 2;
-            world.seen.clear();
+            world.capture.clear();
             world.fault(Some(Box::new(alter::Other(form))), None);
             let opened = world.open(world.to(number), &world.cookie(number), LINE);
             ordinary(&world, &server, known, &opened);
@@ -156,7 +156,7 @@ pub(crate) fn spent_full() {
     let expiry = now() + LIFE / 2;
     let [first, second] = [(); 2].map(|()| mint(&key(1), expiry, world.client_ip(0)));
     assert!(world.open(world.to(0), &first, LINE).accepted);
-    world.seen.clear();
+    world.capture.clear();
     let opened = world.open(world.to(0), &second, LINE);
     ordinary(&world, &server, 1, &opened);
     assert_eq!((world.stats().steered, world.stats().full), (1, 1));

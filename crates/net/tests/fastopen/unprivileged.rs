@@ -152,16 +152,16 @@ fn program() -> PathBuf {
     place
 }
 
-fn said(command: &mut Command) -> String {
+fn stdout_of(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", output.status);
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Kills a program if its check fails before the program ends.
-struct Ends(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Ends {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -174,7 +174,7 @@ pub(crate) fn both_sides() {
     let options = ServerOptions { owner: Some(NOBODY), ..world.server_options() };
     world.server().run(|| attach_server(&options)).unwrap().unwrap();
     let edge = as_nobody(world.server(), "edge").env(DIR, world.dir()).spawn().unwrap();
-    let mut edge = Ends(edge);
+    let mut edge = KillOnDrop(edge);
     let mut said_by_edge = BufReader::new(edge.0.stdout.take().unwrap());
     let mut line = String::new();
     said_by_edge.read_line(&mut line).unwrap();
@@ -182,18 +182,18 @@ pub(crate) fn both_sides() {
     let cookie = u128::from_be_bytes(*world.cookie(0).as_bytes());
     let mut client = as_nobody(world.client(), "client");
     client.env(TO, world.to(0).to_string()).env(COOKIE, format!("{cookie:032x}"));
-    assert_eq!(said(&mut client), "accepted true, answered true\n");
+    assert_eq!(stdout_of(&mut client), "accepted true, answered true\n");
     let mut rest = String::new();
     said_by_edge.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "fop\n1 steered\n");
     assert!(edge.0.wait().unwrap().success());
-    // It is gone, and no other edge took its place.
+    // The edge has exited, and no other took its place.
     assert_eq!(world.server_status().unwrap().keys, 0);
 }
 
 /// Runs the role "look" with this directory; returns its output.
 fn look(world: &World, dir: &Path) -> String {
-    said(as_nobody(world.server(), "look").env(DIR, dir))
+    stdout_of(as_nobody(world.server(), "look").env(DIR, dir))
 }
 
 /// Without `owner` the maps belong to the user who attached.
@@ -226,7 +226,7 @@ pub(crate) fn helper_with_capabilities() {
         (",+net_admin", "privilege\n"),
     ] {
         let mut helper = as_nobody_with(world.server(), "helper", capabilities);
-        assert_eq!(said(helper.env(DIR, &dir)), expected, "{capabilities}");
+        assert_eq!(stdout_of(helper.env(DIR, &dir)), expected, "{capabilities}");
     }
 }
 
@@ -238,5 +238,5 @@ pub(crate) fn helper_without_cgroup2() {
     let mut command = world.server().command("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT]).arg(program());
     command.env(ROLE, "helper").env(DIR, world.dir()).stdout(Stdio::piped());
-    assert_eq!(said(&mut command), "no_cgroup2\n");
+    assert_eq!(stdout_of(&mut command), "no_cgroup2\n");
 }

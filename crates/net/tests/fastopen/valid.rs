@@ -9,9 +9,9 @@ use crate::world::{LIFE, LINE, World, block_on, open};
 
 /// Checks the first packets of an opening that saved a round trip.
 fn saved(world: &World, cookie: &[u8; 16], data: &[u8]) {
-    let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.all()) };
+    let [syn] = &world.capture.syns()[..] else { panic!("{:?}", world.capture.all()) };
     assert_eq!((syn.fast_open(), &syn.data[..]), (vec![&cookie[..]], data));
-    let [answer] = &world.seen.syn_acks()[..] else { panic!("{:?}", world.seen.all()) };
+    let [answer] = &world.capture.syn_acks()[..] else { panic!("{:?}", world.capture.all()) };
     let length = u32::try_from(data.len()).unwrap();
     assert_eq!(answer.ack, syn.seq.wrapping_add(1 + length), "the data were not acknowledged");
     assert!(answer.fast_open().is_empty(), "{answer:?}");
@@ -32,11 +32,11 @@ fn opens(client: usize, server: usize) {
     assert_eq!(world.client_status().unwrap().sent, 1);
     assert_eq!(world.server_status().unwrap().spent, 1);
     // The next one has another cookie, and nothing in common with this.
-    world.seen.clear();
+    world.capture.clear();
     let next = world.cookie(client);
     let opened = world.open_from(world.to(server), Some(world.client_ip(client)), &next, LINE);
     assert!(opened.accepted);
-    assert_eq!(world.seen.cookies(), [next.as_bytes().to_vec()]);
+    assert_eq!(world.capture.cookies(), [next.as_bytes().to_vec()]);
     assert_ne!(cookie, next);
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn another_server_address() {
     opens(3, 3);
 }
 
-/// On loopback, checksums are left to hardware that does not exist.
+/// Loopback leaves checksums to hardware that does not exist.
 pub(crate) fn over_loopback() {
     let world = World::bare();
     world.set(world.server(), "tcp_fastopen", "3").unwrap();
@@ -78,11 +78,11 @@ pub(crate) fn more_than_a_syn_holds() {
     let mut data = vec![b'x'; 4000];
     data.push(b'\n');
     for number in [0, 2] {
-        world.seen.clear();
+        world.capture.clear();
         let cookie = world.cookie(number);
         let opened = world.open(world.to(number), &cookie, &data);
         assert_eq!((opened.taken, opened.accepted), (SYN_DATA_MAX, true));
-        let [syn] = &world.seen.syns()[..] else { panic!("{:?}", world.seen.syns()) };
+        let [syn] = &world.capture.syns()[..] else { panic!("{:?}", world.capture.syns()) };
         assert_eq!(syn.data.len(), SYN_DATA_MAX);
     }
     let whole = (Carrier::Fop, data);

@@ -16,7 +16,7 @@ use headstart_net::fastopen::{
 use headstart_proto::cookie::Cookie;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::packet::{Direction, Seen};
+use crate::packet::{Capture, Direction};
 use crate::support::{self, bpf, key, mint, now};
 
 /// The protected port.
@@ -25,7 +25,7 @@ pub(crate) const PORT: u16 = 8443;
 /// Lifetime of cookies here, in seconds.
 pub(crate) const LIFE: u64 = 3600;
 
-/// Only bounds a check that fails.
+/// Reached only by a check that fails.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The interface of a node of a lab.
@@ -41,7 +41,7 @@ pub(crate) const LINE: &[u8] = b"first flight\n";
 pub(crate) struct World {
     lab: Lab,
     dir: PathBuf,
-    pub(crate) seen: Seen,
+    pub(crate) capture: Capture,
 }
 
 /// Result of one opening.
@@ -69,7 +69,7 @@ impl World {
     pub(crate) fn bare() -> Self {
         let lab = Lab::build(vec![host("client", 1), host("server", 2)]).unwrap();
         let dir = bpf().join(format!("world-{:016x}", rand::random::<u64>()));
-        let world = Self { lab, dir, seen: Seen::default() };
+        let world = Self { lab, dir, capture: Capture::default() };
         world.set(world.client(), "tcp_fastopen", "1").unwrap();
         world.set(world.server(), "tcp_fastopen", "3").unwrap();
         // It would disable Fast Open for an hour after one loss, on kernels where it is on.
@@ -84,7 +84,10 @@ impl World {
     pub(crate) fn wait_until_alone(&self) {
         let begun = Instant::now();
         while self.client().run(probe).unwrap().is_ok() {
-            assert!(begun.elapsed() < TIMEOUT, "others have attached it for all processes");
+            assert!(
+                begun.elapsed() < TIMEOUT,
+                "another process keeps programs attached to all processes"
+            );
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -133,7 +136,7 @@ impl World {
         delay: Duration,
         more: Option<Box<dyn Element>>,
     ) -> Link {
-        let tap: Box<dyn Element> = Box::new(self.seen.tap(direction));
+        let tap: Box<dyn Element> = Box::new(self.capture.tap(direction));
         let delay: Box<dyn Element> = Box::new(Delay(delay));
         Link::new([tap].into_iter().chain(more).chain([delay]).collect())
     }
@@ -162,7 +165,7 @@ impl World {
 
     pub(crate) fn server_options(&self) -> ServerOptions {
         let options = ServerOptions::new(vec![INTERFACE.into()], PORT);
-        // Cookies here are minted as if it were some time ago.
+        // The cookies here were minted some time ago.
         let age = Duration::from_secs(10 * LIFE);
         ServerOptions { dir: self.dir.clone(), age, ..options }
     }
@@ -232,7 +235,7 @@ pub(crate) async fn open(
     };
     tokio::time::timeout(TIMEOUT, exchange).await.expect("the server did not answer").unwrap();
     let accepted = was_accepted(&stream).unwrap();
-    // If the program is gone by now, so is its memory.
+    // A program removed meanwhile has no memory left.
     let cookie = cookie_state(&stream).unwrap_or(CookieState::None);
     Opened { taken, accepted, cookie, answer }
 }

@@ -18,18 +18,18 @@ use crate::support::{key, mint, ring};
 const LIFE_MAX: u64 = 28_800;
 
 /// A second at which the lower 16 bits of the time wrap: a multiple of 65,536, near [`NOW`].
-const TURN: u64 = NOW / 65_536 * 65_536;
+const WRAP: u64 = NOW / 65_536 * 65_536;
 
 /// Age of maps that are older than any clock, so that no cookie is older than they are.
-const EVER: Duration = Duration::from_nanos(1 << 63);
+const BEFORE_ANY_COOKIE: Duration = Duration::from_nanos(1 << 63);
 
 fn client() -> IpAddr {
     [198, 51, 100, 7].into()
 }
 
-/// The same vectors that headstart-proto is tested with.
+/// Runs the test vectors of headstart-proto.
 pub(crate) fn vectors() {
-    let mut loaded = Loaded::with(|options| options.age = EVER);
+    let mut loaded = Loaded::with(|options| options.age = BEFORE_ANY_COOKIE);
     let (mut taken, mut refused) = (0, 0);
     for block in &read("cookie_checks.txt") {
         let address: IpAddr = block.number("client");
@@ -130,7 +130,7 @@ pub(crate) fn three_keys() {
         assert_eq!(loaded.fresh(&key(number), NOW + 60, client()), TAKEN, "{number}");
     }
     assert_eq!(loaded.fresh(&key(4), NOW + 60, client()), "forged");
-    // Of a retired key.
+    // A cookie of a retired key.
     let ring = CookieRing { previous: Some(key(2)), current: key(3), next: Some(key(4)) };
     loaded.set_keys(&ring, LIFE);
     assert_eq!(loaded.fresh(&key(1), NOW + 60, client()), "forged");
@@ -145,11 +145,11 @@ pub(crate) fn zeros_are_no_key() {
     assert_eq!(loaded.fresh(&used, NOW + 60, client()), "forged");
 }
 
-/// There are no keys before an edge starts, and after it has ended.
+/// Without keys, as before an edge starts or after it ends, no cookie is accepted.
 pub(crate) fn no_keys() {
     let mut loaded = Loaded::with(|_| {});
     assert_eq!(loaded.fresh(&key(1), NOW + 60, client()), "forged");
-    // A key of zeros is not what the program uses when it has none.
+    // Without keys, the program does not use a key of zeros.
     assert_eq!(loaded.fresh(&CookieKey::new([0; 16], [0; 16]), NOW + 60, client()), "forged");
     loaded.set_keys(&ring(key(1)), LIFE);
     assert_eq!(loaded.fresh(&key(1), NOW + 60, client()), TAKEN);
@@ -176,7 +176,7 @@ fn address(text: &str) -> IpAddr {
 }
 
 pub(crate) fn life() {
-    let mut loaded = Loaded::with(|options| options.age = EVER);
+    let mut loaded = Loaded::with(|options| options.age = BEFORE_ANY_COOKIE);
     loaded.set_keys(&ring(key(1)), LIFE);
     for (expiry, outcome) in [
         (NOW + LIFE, TAKEN),
@@ -185,8 +185,8 @@ pub(crate) fn life() {
         (NOW, TAKEN),
         (NOW - 1, "expired"),
         (NOW - 36_000, "expired"),
-        // Farther away than 16 bits can tell past and future apart: it reads as another time, for
-        // which the tag is wrong.
+        // Too far away for 16 bits to tell past from future: it reads as another time, for which
+        // the tag is wrong.
         (NOW + LIFE_MAX + 1, "forged"),
         (NOW - 40_000, "forged"),
         (NOW + 65_536, "forged"),
@@ -198,10 +198,10 @@ pub(crate) fn life() {
     loaded.set_keys(&ring(key(1)), LIFE_MAX);
     assert_eq!(loaded.fresh(&key(1), NOW + LIFE_MAX, client()), TAKEN);
     // Across the wrap of the 16 bits.
-    loaded.set_clock(TURN - 10);
-    assert_eq!(loaded.fresh(&key(1), TURN + 10, client()), TAKEN);
-    loaded.set_clock(TURN + 10);
-    assert_eq!(loaded.fresh(&key(1), TURN - 1, client()), "expired");
+    loaded.set_clock(WRAP - 10);
+    assert_eq!(loaded.fresh(&key(1), WRAP + 10, client()), TAKEN);
+    loaded.set_clock(WRAP + 10);
+    assert_eq!(loaded.fresh(&key(1), WRAP - 1, client()), "expired");
 }
 
 /// A rebooted machine does not know which cookies were used before. The clock at boot plays no
@@ -219,8 +219,8 @@ pub(crate) fn older_than_the_maps() {
     }
 }
 
-/// The edge sets the clock: if that is wrong by more than a cookie's life, no cookie is accepted,
-/// and later all is well.
+/// The edge sets the clock. While it is wrong by more than a cookie's life, the program accepts no
+/// cookie; once it is right, it accepts them again.
 pub(crate) fn clock() {
     let mut loaded = Loaded::new();
     let cookie = mint(&key(1), NOW + LIFE, client());
@@ -307,10 +307,10 @@ pub(crate) fn another_map_for_spent() {
 /// Bit 15 of the expiry selects the map that remembers a cookie: a period of 32,768 s fills one of
 /// the two.
 pub(crate) fn generations() {
-    let half = TURN + 32_768;
+    let half = WRAP + 32_768;
     let mut loaded = Loaded::with(|options| {
         options.spent = 2;
-        options.age = EVER;
+        options.age = BEFORE_ANY_COOKIE;
     });
     loaded.set_keys(&ring(key(1)), LIFE);
     loaded.set_clock(half - 100);

@@ -1,4 +1,4 @@
-//! Handmade SYNs, with everything that can be odd about them.
+//! Handmade SYNs with unusual headers and options.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -93,7 +93,7 @@ impl Loaded {
         self.within(|runs| runs.run(frame, times))
     }
 
-    /// Does work in the network namespace where packets arrive.
+    /// Runs `work` in the network namespace where packets arrive.
     pub(crate) fn within<T: Send>(&self, work: impl FnOnce(&Runs<'_>) -> T + Send) -> T {
         self.namespace.run(|| work(&Runs(&self.programs))).unwrap()
     }
@@ -112,7 +112,7 @@ impl Loaded {
     pub(crate) fn outcome(&mut self, cookie: &Cookie, from: IpAddr) -> &'static str {
         let frame = Frame::syn(from).fast_open(cookie.as_bytes());
         let (packet, counted) = self.pass(&frame);
-        // Accepted or not, it leaves the SYN.
+        // The cookie leaves the SYN, accepted or not.
         assert_eq!(packet, frame.stripped().bytes());
         match counted[..] {
             ["syns", outcome] => outcome,

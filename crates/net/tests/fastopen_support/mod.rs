@@ -15,7 +15,7 @@ use tempfile::TempDir;
 pub(crate) type Check = (&'static str, fn());
 
 /// Environment variable set in the process that has the mount namespace.
-const WITHIN: &str = "HEADSTART_TEST_WITHIN";
+const IN_NAMESPACE: &str = "HEADSTART_TEST_WITHIN";
 
 /// Environment variable with the control group of that process, if there is cgroup2.
 const GROUP: &str = "HEADSTART_TEST_GROUP";
@@ -38,8 +38,8 @@ pub(crate) fn run(checks: &[Check]) -> ExitCode {
 
 /// Does work in a process with its own BPF file system and control group.
 pub(crate) fn within(work: impl FnOnce() -> ExitCode) -> ExitCode {
-    if std::env::var_os(WITHIN).is_none() {
-        return again_within();
+    if std::env::var_os(IN_NAMESPACE).is_none() {
+        return rerun_in_namespace();
     }
     if std::env::var_os(GROUP).is_some() {
         let pid = std::process::id().to_string();
@@ -73,10 +73,10 @@ fn passes(name: &str, check: fn()) -> bool {
 
 /// Runs the same program once more. Its mounts are private and end with it, and so do programs
 /// attached by pins there.
-fn again_within() -> ExitCode {
+fn rerun_in_namespace() -> ExitCode {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
-    command.args(std::env::args_os().skip(1)).env(WITHIN, "1");
+    command.args(std::env::args_os().skip(1)).env(IN_NAMESPACE, "1");
     let group = new_group();
     command.envs(group.iter().map(|group| (GROUP, group)));
     let status = command.status().expect("unshare of util-linux runs");
@@ -138,8 +138,8 @@ pub(crate) fn bpf() -> &'static Path {
 /// Runs a command to its end; it must succeed.
 pub(crate) fn succeeds(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}: {said}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {stderr}", output.status);
 }
 
 /// Returns a test key; each number gives another.

@@ -1,5 +1,4 @@
-//! The acceptor on loopback, with a client made of single frames: covers what a real client does
-//! not do by itself.
+//! The acceptor on loopback, with a client that sends single frames and so can misbehave.
 
 use std::io;
 use std::net::SocketAddr;
@@ -92,8 +91,8 @@ fn establish_all(mut acceptor: Acceptor) {
     });
 }
 
-/// Lets every other task of this thread run until it waits.
-async fn others_wait() {
+/// Runs every other task of this thread until it waits.
+async fn run_other_tasks() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -110,7 +109,7 @@ async fn a_join_wakes_the_reader_although_another_task_wrote_last() {
         let mut bytes = [0; HELLO + 5];
         reader.read_exact(&mut bytes).await.map(|_| bytes)
     });
-    others_wait().await;
+    run_other_tasks().await;
     let flight = vec![7; 3000];
     tokio::spawn(async move { writer.write_all(&flight).await }).await.unwrap().unwrap();
     let (mut tcp, status) = client.join().await;
@@ -130,9 +129,9 @@ async fn a_join_wakes_the_writer_although_another_task_read_last() {
     // More than a session and a socket hold, so the writer waits for the join.
     let size = 4 << 20;
     let written = tokio::spawn(async move { writer.write_all(&vec![7; size]).await });
-    others_wait().await;
+    run_other_tasks().await;
     let read = tokio::spawn(async move { reader.read_to_end(&mut Vec::new()).await });
-    others_wait().await;
+    run_other_tasks().await;
     let (tcp, _) = client.join().await;
     let (mut from_edge, mut to_edge) = tcp.into_split();
     to_edge.write_all(b"ready").await.unwrap();
@@ -232,7 +231,7 @@ async fn sessions_end_with_their_acceptor() {
     let mut bytes = [0; HELLO];
     stream.read_exact(&mut bytes).await.unwrap();
     let reads = tokio::spawn(async move { stream.read(&mut bytes).await });
-    others_wait().await;
+    run_other_tasks().await;
     drop(acceptor);
     let read = timeout(TIMEOUT, reads).await.expect("it ends").unwrap();
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -299,7 +298,7 @@ async fn a_join_may_come_as_late_as_its_session_lives() {
     stream.read_exact(&mut bytes).await.unwrap();
     let mut tcp = TcpStream::connect(client.edge).await.unwrap();
     establish_all(acceptor);
-    others_wait().await;
+    run_other_tasks().await;
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(95)).await;
     tokio::time::resume();
@@ -384,7 +383,7 @@ async fn a_batch_of_datagrams_starts_no_more_sessions_than_permits() {
     let first = next(&mut acceptor).await;
     let second = next(&mut acceptor).await;
     clients[0].send(1).await;
-    others_wait().await;
+    run_other_tasks().await;
     assert_eq!(acceptor.unproven(), 2);
     drop((first, second));
 }
@@ -401,7 +400,7 @@ async fn a_tcp_connection_waits_for_a_permit() {
     let waiting = tokio::spawn(arrival.establish());
     let permit = stream.take_permit();
     drop(stream);
-    others_wait().await;
+    run_other_tasks().await;
     assert!(!waiting.is_finished());
     drop(permit);
     let plain = timeout(TIMEOUT, waiting).await.expect("no permit became free").unwrap();

@@ -153,8 +153,12 @@ async fn a_network_that_resets_joins_harms_one_connection_and_not_the_next() {
             Err(_) => {
                 resets += 1;
                 assert!(stream.report().unwrap().reset.is_some());
-                let again = stream.read(&mut [0]).await.unwrap_err();
-                assert_eq!(again.kind(), std::io::ErrorKind::ConnectionReset, "the stream revived");
+                let second = stream.read(&mut [0]).await.unwrap_err();
+                assert_eq!(
+                    second.kind(),
+                    std::io::ErrorKind::ConnectionReset,
+                    "the stream revived"
+                );
             }
         }
     }

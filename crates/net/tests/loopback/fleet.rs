@@ -300,9 +300,9 @@ async fn the_port_for_edges_reveals_nothing_to_strangers() {
     let mut site = Site::new(1).await;
     let _owner = site.start(1);
     let address = site.edges[&edge(1)];
-    for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x0c; 48], &[22, 3, 1, 0, 1, 0]] {
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x0c; 48], &[22, 3, 1, 0, 1, 0]] {
         let mut tcp = TcpStream::connect(address).await.unwrap();
-        tcp.write_all(said).await.unwrap();
+        tcp.write_all(bytes).await.unwrap();
         let mut got = Vec::new();
         let _ = timeout(TIMEOUT, tcp.read_to_end(&mut got)).await.expect("link still open");
         assert!(got.is_empty() || got[0] == 21, "more than an alert: {got:?}");
@@ -319,10 +319,10 @@ async fn malformed_forwarded_joins_are_closed() {
     let mut site = Site::new(1).await;
     let _owner = site.start(1);
     let context = LinkContext::new(&site.key).unwrap();
-    for said in [&[0xff; FORWARD_LEN][..], &[0x0c; FORWARD_LEN], &[0x0c]] {
+    for bytes in [&[0xff; FORWARD_LEN][..], &[0x0c; FORWARD_LEN], &[0x0c]] {
         let tcp = TcpStream::connect(site.edges[&edge(1)]).await.unwrap();
         let mut link = TlsStream::new(context.connect().unwrap(), tcp);
-        link.write_all(said).await.unwrap();
+        link.write_all(bytes).await.unwrap();
         link.flush().await.unwrap();
         let mut got = Vec::new();
         let _ = timeout(TIMEOUT, link.read_to_end(&mut got)).await.expect("link still open");

@@ -318,7 +318,7 @@ impl std::fmt::Display for Ledger {
 
 #[cfg(test)]
 mod tests {
-    use headstart_net::Moment;
+    use headstart_net::TimelineEntry;
 
     use super::*;
 
@@ -332,7 +332,7 @@ mod tests {
             address: None,
             rtt: None,
             network: None,
-            timeline: what.iter().map(|what| Moment { at, event: *what }).collect(),
+            timeline: what.iter().map(|what| TimelineEntry { at, event: *what }).collect(),
         }
     }
 

@@ -59,7 +59,7 @@ fn mistakes_are_named_with_file_key_and_hint() {
         (with("[[variant]]\nservers = 2"), "variant.servers: nothing chooses"),
         (with("[[variant]]\nbalance = \"source\""), "variant.balance: there is one server"),
         (with("[[variant]]\nbalance = \"random\""), "unknown variant `random`"),
-        (with("[[variant]]\npolicy = \"fast\""), "there is no policy \"fast\""),
+        (with("[[variant]]\npolicy = \"fast\""), "unknown policy \"fast\""),
         (with("[[variant]]\nlinks = [\"far\"]"), "variant.links: there is no link 'far'"),
         (with("[[variant]]\nwork.rate = nan"), "variant.work.rate: NaN is out of range"),
         (with("[[variant]]\nslots = 3\narms = [\"turbo-agent\"]"), "turbo-agent has no such"),

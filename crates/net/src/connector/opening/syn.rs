@@ -19,7 +19,7 @@ use crate::connector::OpeningPolicy;
 use crate::connector::kernel::SYN_DATA_MAX;
 use crate::connector::offer::Offer;
 use crate::path::{PathKey, SynAdvice};
-use crate::race::{Outcome, RaceWinner};
+use crate::race::{AttemptOutcome, RaceWinner};
 use crate::report::{FastOpenNotUsed, NotUsed, OpeningEvent};
 use crate::target::Target;
 
@@ -35,7 +35,7 @@ pub(super) struct SynData {
     last: Visited,
     /// Addresses without a route.
     unreachable: Vec<SocketAddr>,
-    sent: Option<Sent>,
+    sent: Option<SentSyn>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -48,8 +48,8 @@ struct Route {
 
 /// A SYN that left with data.
 #[derive(Clone, Copy)]
-struct Sent {
-    /// Its number in the race.
+struct SentSyn {
+    /// Number of its attempt in the race.
     attempt: usize,
     bytes: usize,
 }
@@ -149,9 +149,9 @@ impl Opening {
         cookies.jar().arrive(&visit, cookies.now());
     }
 
-    fn winner(&self, sent: Sent, route: Route, won: &RaceWinner) -> Winner {
+    fn winner(&self, sent: SentSyn, route: Route, won: &RaceWinner) -> Winner {
         if won.number == sent.attempt {
-            // If the kernel cannot tell, the data count as not accepted: nothing is claimed.
+            // If the kernel cannot tell, count the data as not accepted.
             let accepted = self.shared.cookies.kernel().was_accepted(&won.stream);
             Winner::Syn { accepted: accepted.unwrap_or(false) }
         } else if won.addr == route.key.edge {
@@ -176,7 +176,7 @@ impl Opening {
         }
         let Some(race) = &self.race else { return false };
         let mut attempts = race.attempts().iter();
-        let left = attempts.any(|attempt| !matches!(attempt.outcome, Outcome::Failed(_)));
+        let left = attempts.any(|attempt| !matches!(attempt.outcome, AttemptOutcome::Failed(_)));
         let Some(first) = race.first() else { return false };
         match self.offer.at(first) {
             Some(advert) => return self.on_advert(first, advert, left),
@@ -222,13 +222,12 @@ impl Opening {
         race.first().is_some_and(|next| !unreachable.contains(&next))
     }
 
-    /// Waits briefly with the SYN where no offer is known for the first address yet but one came
-    /// before.
+    /// Delays the SYN briefly if the first address has no offer yet but had one before.
     fn await_advert(&mut self) {
         match self.offer {
-            Offer::Awaited | Offer::Asked(_) => {
+            Offer::Awaited | Offer::Requested(_) => {
                 let expected = self.shared.paths.expects_syn_offer(&self.name);
-                // If it cannot be used anyway, there is nothing to wait for.
+                // Without support on this machine, waiting would be pointless.
                 let cookies = &self.shared.cookies;
                 if expected && self.syn.speaks_first && cookies.is_available(cookies.now()) {
                     self.syn.core.expect(self.clock.now());
@@ -281,7 +280,7 @@ impl Opening {
             // The kernel sent it without data: an ordinary connection.
             return self.refuse_syn(FastOpenNotUsed::System);
         }
-        self.syn.sent = Some(Sent { attempt, bytes });
+        self.syn.sent = Some(SentSyn { attempt, bytes });
         self.syn.core.handle_sent(self.clock.now(), bytes);
         self.set_not_used(NotUsed::FastOpen);
     }
@@ -312,7 +311,7 @@ impl Opening {
     fn notice_failure(&mut self) {
         let (Some(race), Some(sent)) = (&self.race, self.syn.sent) else { return };
         let attempt = race.attempts().get(sent.attempt);
-        if attempt.is_some_and(|attempt| matches!(attempt.outcome, Outcome::Failed(_))) {
+        if attempt.is_some_and(|attempt| matches!(attempt.outcome, AttemptOutcome::Failed(_))) {
             self.syn.core.handle_failed();
             // Done already.
             self.syn.core.poll_beside();

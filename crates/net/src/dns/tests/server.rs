@@ -31,7 +31,7 @@ pub(super) struct Zone {
     replies: HashMap<(Name, RecordType), Reply>,
     /// CNAME records returned for only one type of query.
     rotated: HashMap<(Name, RecordType), Name>,
-    pub(super) asked: Mutex<Vec<(Name, RecordType)>>,
+    pub(super) queried: Mutex<Vec<(Name, RecordType)>>,
     pub(super) gate: Notify,
 }
 
@@ -93,15 +93,15 @@ impl Zone {
     }
 
     pub(super) fn count(&self, owner: &str, kind: RecordType) -> usize {
-        let asked = self.asked.lock().unwrap();
-        asked.iter().filter(|(name, k)| *k == kind && name.to_ascii() == owner).count()
+        let queried = self.queried.lock().unwrap();
+        queried.iter().filter(|(name, k)| *k == kind && name.to_ascii() == owner).count()
     }
 
     /// Returns the answer to one query, if any.
     async fn answer(&self, request: &Message) -> Option<Vec<u8>> {
         let query = request.queries.first().unwrap().clone();
         let (owner, kind) = (query.name().to_lowercase(), query.query_type());
-        self.asked.lock().unwrap().push((owner.clone(), kind));
+        self.queried.lock().unwrap().push((owner.clone(), kind));
         let mut answer = Message::response(request.metadata.id, request.metadata.op_code);
         answer.metadata.recursion_available = true;
         answer.add_query(query);

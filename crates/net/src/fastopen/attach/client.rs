@@ -17,8 +17,8 @@ use crate::sys::{self, Access, Hook, Target};
 
 const SIDE: &str = "client";
 
-/// Pins of the links. The last is made last: if it exists, all do; if it does not, setsockopt
-/// returns `ENOPROTOOPT`, so no socket uses the others.
+/// Pins of the links, in the order of creation. If the last exists, all do; otherwise setsockopt
+/// returns `ENOPROTOOPT`, and no socket uses the others.
 const SOCK_OPS: &str = "sockops";
 const GET: &str = "getsockopt";
 const SET: &str = "setsockopt";
@@ -29,7 +29,7 @@ const LINKS: [&str; 3] = [SOCK_OPS, GET, SET];
 pub struct ClientOptions {
     /// Directory of the pins, in a BPF file system.
     pub dir: PathBuf,
-    /// Cgroup whose processes, and those below it, can use them; `None` means the root.
+    /// Cgroup whose processes can use the programs, with those below it; `None` means the root.
     pub cgroup: Option<PathBuf>,
 }
 
@@ -39,10 +39,10 @@ impl Default for ClientOptions {
     }
 }
 
-/// Client programs that are attached.
+/// Status of the attached client programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientStatus {
-    /// Inode number of the cgroup's directory; 0 once it is gone.
+    /// Inode number of the cgroup's directory; 0 once it is removed.
     pub cgroup: u64,
     /// SYNs sent with a cookie since then.
     pub sent: u64,
@@ -54,7 +54,7 @@ pub struct ClientStatus {
 
 /// Attaches the client's programs; does nothing if they are attached.
 ///
-/// Killed at any moment, it leaves nothing attached, or everything; the next call completes it.
+/// If killed at any moment, it leaves everything attached or nothing; the next call completes it.
 ///
 /// # Errors
 /// The reason why it failed; nothing is left behind then.
@@ -64,7 +64,7 @@ pub fn attach_client(options: &ClientOptions) -> Result<ClientStatus, AttachErro
     let pins = PinDir::make(&options.dir, SIDE)?;
     match attached_to(&pins)? {
         Some(id) if id == cgroup.id => return status(&pins, id),
-        // The cgroup's directory is gone, and so are the links.
+        // The cgroup was removed, and its links with it.
         Some(0) | None => {}
         Some(_) => return Err(AttachError::OtherCgroup),
     }
@@ -86,7 +86,7 @@ pub fn attach_client(options: &ClientOptions) -> Result<ClientStatus, AttachErro
 pub fn detach_client(dir: &Path) -> Result<bool, AttachError> {
     let Some(pins) = PinDir::find(dir, SIDE)? else { return Ok(false) };
     let was_attached = !pins.names()?.is_empty();
-    // The other programs are unused once this is gone.
+    // Without this one, the other programs are unused.
     pins.remove(SET)?;
     pins.dissolve()?;
     Ok(was_attached)

@@ -116,7 +116,7 @@ impl fmt::Display for AttachError {
             Self::NoCgroup2 => f.write_str("no cgroup2 hierarchy is mounted"),
             Self::NotCgroup2(dir) => write!(f, "{} is not a cgroup of version 2", dir.display()),
             Self::Refused { message, .. } => write!(f, "the kernel refused the program: {message}"),
-            Self::NoInterface(name) => write!(f, "there is no interface '{name}' here"),
+            Self::NoInterface(name) => write!(f, "no interface '{name}' in this network namespace"),
             Self::InterfaceKind { name, kind } => {
                 write!(
                     f,

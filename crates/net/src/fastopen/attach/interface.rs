@@ -12,12 +12,12 @@ use super::error::AttachError;
 use super::pin_dir::PinDir;
 use crate::sys::{self, Program, Target};
 
-/// Pins of the program in its two forms, for packets with and without an Ethernet header. The first is
-/// pinned last: where it is, everything is.
+/// Pins of the program in its two forms, for packets with and without an Ethernet header. The first
+/// is pinned last, so its presence shows that all are.
 pub(super) const ETHERNET: &str = "steer_ethernet";
 pub(super) const BARE: &str = "steer_bare";
 
-/// Pins are called so, with the name of the interface behind.
+/// Prefixes of pin names, followed by the name of the interface.
 const LINK: &str = "link-";
 const FILTER: &str = "filter-";
 
@@ -54,7 +54,7 @@ impl AttachMethod {
     }
 }
 
-/// An interface that the server's program was attached to.
+/// An interface to which the server's program was attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachedInterface {
     /// Name.
@@ -95,7 +95,7 @@ impl Interface {
             if target == Target::Interface(self.index) {
                 return Ok(());
             }
-            // Left by an interface of this name that is gone.
+            // Left by a removed interface of this name.
             pins.remove(&pin)?;
         }
         let path = pins.path(self.program);
@@ -111,13 +111,13 @@ impl Interface {
         }
     }
 
-    /// Attaches a filter. The pin only marks that there is one, so it is made first.
+    /// Attaches a filter. The pin only marks the filter, so it is made first.
     fn filter(&self, program: &Program, pins: &PinDir) -> Result<(), AttachError> {
         let pin = pin_name(FILTER, &self.name);
         if !pins.has(&pin) {
             pins.pin(program.as_fd(), &pin)?;
         }
-        // Fails if there is one already.
+        // Fails if the interface has one already.
         let _ = tc(&["qdisc", "add", "dev", &self.name, "clsact"]);
         let path = pins.path(&pin);
         let path = path.to_string_lossy();

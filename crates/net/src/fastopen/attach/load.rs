@@ -23,7 +23,7 @@ const CLIENT_NEEDS: &str = "Linux 5.10";
 /// Oldest kernel for the server: bpf_ktime_get_boot_ns.
 const SERVER_NEEDS: &str = "Linux 5.8";
 
-/// Bytes kept of a verifier's log: its end says what is wrong.
+/// Bytes kept of a verifier's log: the error is at its end.
 const SAID_MAX: usize = 800;
 
 /// An object whose maps are in the kernel until this is dropped, unless they are pinned.

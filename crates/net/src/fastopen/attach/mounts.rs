@@ -13,7 +13,7 @@ pub(super) fn cgroup2() -> Option<PathBuf> {
 
 /// Returns true if a directory, or its nearest existing ancestor, is in a file system of this kind.
 ///
-/// Assumes so if that cannot be determined: later operations will show.
+/// Assumes that it is if that cannot be determined: later operations will show.
 pub(super) fn is_in(directory: &Path, kind: &str) -> bool {
     let existing = directory.ancestors().find_map(|path| path.canonicalize().ok());
     match (fs::read_to_string(MOUNTS), existing) {

@@ -15,7 +15,7 @@ use crate::fastopen::server::check_owner;
 use crate::sys;
 
 /// Mode of directories: other users may pass through to their own pins, but not open a directory.
-/// Anyone who could open it could lock it, and make everyone who attaches wait.
+/// Anyone who could open it could lock it, and block every attach.
 const DIRECTORY_MODE: u32 = 0o711;
 
 /// `BPF_FS_MAGIC` of linux/magic.h.
@@ -42,7 +42,7 @@ impl PinDir {
         for _ in 0..TRIES {
             make_directory(dir).map_err(at_path("making the directory", dir))?;
             match make_directory(&inner) {
-                // Another process that detached has just removed the one above.
+                // Another process, detaching, has just removed the parent.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 made => made.map_err(at_path("making the directory", &inner))?,
             }

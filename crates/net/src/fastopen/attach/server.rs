@@ -22,8 +22,8 @@ use crate::fastopen::server::{
 use crate::fastopen::unavailable::{SERVER_BIT, Unavailable, check_syn_cookies, check_sysctl};
 use crate::sys::{Access, Map};
 
-/// Taken cookies remembered in each generation, unless another number is asked for: as many as a server
-/// takes that opens 36 connections by Fast Open each second, with cookies of the longest life.
+/// Default number of taken cookies remembered in each generation: enough for 36 Fast Open
+/// connections per second with cookies of the longest life.
 pub const SPENT_DEFAULT: u32 = 1 << 20;
 
 /// Largest useful number: 582 such connections per second, and 256 MB for each generation before it
@@ -39,7 +39,7 @@ pub struct ServerOptions {
     pub interfaces: Vec<String>,
     /// Port of the public listener.
     pub port: u16,
-    /// User of the edge, if another one than the user who attaches.
+    /// User of the edge, if it differs from the user who attaches.
     pub owner: Option<u32>,
     /// Used cookies remembered in each generation.
     pub spent: u32,
@@ -49,7 +49,7 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Creates options for a port of these interfaces, with defaults otherwise, from now on.
+    /// Creates options with defaults for a port of these interfaces.
     #[must_use]
     pub fn new(interfaces: Vec<String>, port: u16) -> Self {
         Self {
@@ -68,9 +68,9 @@ impl ServerOptions {
 pub struct ServerStatus {
     /// Protected port.
     pub port: u16,
-    /// Time when its maps were made: cookies minted before are refused.
+    /// Creation time of its maps: the program refuses cookies minted before.
     pub created: UnixSeconds,
-    /// Interfaces that it is attached to.
+    /// Interfaces with the program attached.
     pub interfaces: Vec<AttachedInterface>,
     /// Ports of the hidden listeners on 127.0.0.1 and ::1; without any, the program accepts no
     /// cookie.
@@ -83,9 +83,9 @@ pub struct ServerStatus {
     pub stats: Stats,
 }
 
-/// Attaches the server's program to interfaces; leaves those that have it as they are.
+/// Attaches the server's program to interfaces; does not touch those that have it already.
 ///
-/// Killed at any moment, the next call completes it. An edge that has the maps open keeps them.
+/// If it is killed at any moment, the next call completes it. An edge with open maps keeps them.
 ///
 /// # Errors
 /// The reason why it failed. Interfaces before the failed one stay attached.
@@ -102,7 +102,7 @@ pub fn attach_server(options: &ServerOptions) -> Result<ServerStatus, AttachErro
         pins.clear()?;
         install(&pins, options)?;
     }
-    // Also repeated, because the owner may be another one now.
+    // Repeated, because the owner may have changed.
     give_away(&pins, options.owner)?;
     interfaces.iter().try_for_each(|interface| interface.attach(&pins))?;
     status(&pins)

@@ -91,7 +91,7 @@ async fn push(transport: &mut DuplexStream, bytes: &[u8]) -> usize {
             }
             Poll::Pending if waited => break,
             Poll::Pending => {
-                others_wait().await;
+                run_other_tasks().await;
                 waited = true;
             }
         }

@@ -1,3 +1,5 @@
+//! Addresses of clients, as proven by TCP.
+
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
