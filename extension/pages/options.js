@@ -19,10 +19,12 @@ async function show() {
   if (held) {
     const days = Math.floor((database.now() - held.created) / 86_400);
     const isUsed = (await database.inUse()) !== undefined;
-    element("made").textContent = `${date(held.created)}, ${age(days)}${isUsed ? "" : ": too old to be used"}`;
+    element("made").textContent =
+      `${date(held.created)}, ${age(days)}${isUsed ? "" : ": too old to be used"}`;
     element("made").classList.toggle("bad", !isUsed);
     element("key-name").textContent = held.key;
-    const leftOut = held.leftOut > 0 ? `, ${count(held.leftOut)} more than rules can say or Chromium takes` : "";
+    const leftOut =
+      held.leftOut > 0 ? `, ${count(held.leftOut)} more than rules can say or Chromium takes` : "";
     element("redirects").textContent = count(held.redirects) + leftOut;
     element("pages").textContent = `${count(held.pages)}, with ${count(held.servers)} connections`;
     element("checked").textContent = checked ? `${date(checked.at)}: ${checked.said}` : "not yet";
@@ -56,7 +58,8 @@ async function showSites() {
 const count = (number) => number.toLocaleString("en");
 
 /** @param {number} seconds */
-const date = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC";
+const date = (seconds) =>
+  new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC";
 
 /** @param {number} days */
 const age = (days) => (days === 0 ? "today" : days === 1 ? "a day old" : `${days} days old`);
@@ -70,7 +73,10 @@ async function tell(work) {
   result.textContent = "…";
   const said = await work().then(
     (text) => ({ text, className: "" }),
-    (error) => ({ text: `Not taken: ${error instanceof Error ? error.message : error}`, className: "bad" }),
+    (error) => ({
+      text: `Not taken: ${error instanceof Error ? error.message : error}`,
+      className: "bad",
+    }),
   );
   await show();
   result.textContent = said.text;

@@ -23,12 +23,19 @@ async function show() {
   const off = await settings.off();
   const site = isPage ? siteOf(of?.url ?? "") : "";
   await showSwitch(site, off, of?.incognito === true);
-  const nothing = !held ? "No database is there yet. The options have a place for one."
-    : !isUsed ? "The database is too old to be used. The options say where it comes from."
-    : !isPage ? "There is nothing to do on this page."
-    : off.includes(site) ? "Turned off for this site."
-    : !visit || host(visit.url) !== host(of?.url ?? "") || (visit.redirects.length === 0 && visit.opened.length === 0) ? "The database says nothing of this page."
-    : undefined;
+  const nothing = !held
+    ? "No database is there yet. The options have a place for one."
+    : !isUsed
+      ? "The database is too old to be used. The options say where it comes from."
+      : !isPage
+        ? "There is nothing to do on this page."
+        : off.includes(site)
+          ? "Turned off for this site."
+          : !visit ||
+              host(visit.url) !== host(of?.url ?? "") ||
+              (visit.redirects.length === 0 && visit.opened.length === 0)
+            ? "The database says nothing of this page."
+            : undefined;
   element("nothing").hidden = nothing === undefined;
   element("something").hidden = nothing !== undefined;
   element("nothing").textContent = nothing ?? "";
@@ -40,15 +47,21 @@ async function show() {
  * @param {Visit} visit
  */
 async function showVisit(tab, visit) {
-  const [measured] = await chrome.scripting.executeScript({ target: { tabId: tab }, func: timing }).catch(() => []);
+  const [measured] = await chrome.scripting
+    .executeScript({ target: { tabId: tab }, func: timing })
+    .catch(() => []);
   const times = saved(visit, measured?.result ?? { connect: 0, responseStart: 0, first: {} });
   showRedirect(visit);
   showConnections(visit, times.used);
-  const sum = [times.redirects ?? 0, ...Object.values(times.used).map((ms) => ms ?? 0)].reduce((sum, ms) => sum + ms, 0);
+  const sum = [times.redirects ?? 0, ...Object.values(times.used).map((ms) => ms ?? 0)].reduce(
+    (sum, ms) => sum + ms,
+    0,
+  );
   element("time").textContent = times.handshake === undefined ? "?" : `${Math.round(sum)} ms`;
-  element("when").textContent = times.handshake === undefined
-    ? "saved: the page's own connection was there before, which leaves nothing to estimate by"
-    : "saved, by estimate";
+  element("when").textContent =
+    times.handshake === undefined
+      ? "saved: the page's own connection was there before, which leaves nothing to estimate by"
+      : "saved, by estimate";
   element("how").hidden = false;
 }
 
@@ -60,7 +73,9 @@ function showRedirect({ redirects }) {
   element("from").textContent = shortened(first.from);
   const isOutdated = redirects.some(({ state }) => state === "outdated");
   const to = shortened(redirects.at(-1)?.to ?? "");
-  element("to").textContent = isOutdated ? `${to} (which is out of date: it will not be used again)` : to;
+  element("to").textContent = isOutdated
+    ? `${to} (which is out of date: it will not be used again)`
+    : to;
 }
 
 /**
@@ -70,11 +85,15 @@ function showRedirect({ redirects }) {
 function showConnections({ opened }, used) {
   element("connections").hidden = opened.length === 0;
   const count = Object.keys(used).length;
-  element("opened").textContent = `${opened.length} connection${opened.length === 1 ? "" : "s"} opened early, ${count} used`;
+  element("opened").textContent =
+    `${opened.length} connection${opened.length === 1 ? "" : "s"} opened early, ${count} used`;
   const items = opened.map(({ origin }) => {
     const isUsed = origin in used;
     const ms = used[origin];
-    return item(host(origin), isUsed ? (ms === undefined ? "used" : `${Math.round(ms)} ms`) : "not used yet");
+    return item(
+      host(origin),
+      isUsed ? (ms === undefined ? "used" : `${Math.round(ms)} ms`) : "not used yet",
+    );
   });
   element("servers").replaceChildren(...items);
 }
@@ -95,9 +114,14 @@ async function showSwitch(site, off, isPrivate) {
   box.checked = site !== "" && !off.includes(site);
   // It would be remembered.
   box.disabled = site === "" || isPrivate;
-  element("on-text").textContent = site === "" ? "Not for pages like this"
-    : isPrivate ? `On for ${site}; sites are not turned off from private windows`
-    : box.checked ? `On for ${site}` : `Off for ${site}`;
+  element("on-text").textContent =
+    site === ""
+      ? "Not for pages like this"
+      : isPrivate
+        ? `On for ${site}; sites are not turned off from private windows`
+        : box.checked
+          ? `On for ${site}`
+          : `Off for ${site}`;
   box.onchange = async () => {
     await settings.setOff(box.checked ? off.filter((of) => of !== site) : [...off, site]);
     await database.refresh();

@@ -86,7 +86,8 @@ async function put(database) {
 /** @param {import("./file.js").Redirect[]} redirects */
 async function made(redirects) {
   const off = new Set(await settings.off());
-  const { MAX_NUMBER_OF_DYNAMIC_RULES: all, MAX_NUMBER_OF_UNSAFE_DYNAMIC_RULES: unsafe } = declarativeNetRequest;
+  const { MAX_NUMBER_OF_DYNAMIC_RULES: all, MAX_NUMBER_OF_UNSAFE_DYNAMIC_RULES: unsafe } =
+    declarativeNetRequest;
   return redirectRules(redirects, { all, unsafe }, (site) => off.has(site));
 }
 
@@ -124,7 +125,7 @@ async function fetched(url) {
 async function bounded(stream) {
   const parts = [];
   let bytes = 0;
-  for (const reader = stream.getReader(); ; ) {
+  for (const reader = stream.getReader(); ;) {
     const { done, value } = await reader.read();
     if (done) break;
     bytes += value.length;

@@ -25,20 +25,29 @@
 export function saved({ redirects, opened }, { connect, responseStart, first }) {
   const handshake = connect > 0 ? connect : undefined;
   const used = redirects.filter(({ state }) => state === "used");
-  const roundTrips = used.map(({ from }) => (from.startsWith("https:") ? 3 : 2)).reduce((sum, count) => sum + count, 0);
+  const roundTrips = used
+    .map(({ from }) => (from.startsWith("https:") ? 3 : 2))
+    .reduce((sum, count) => sum + count, 0);
   const ready = opened
     .filter(({ origin }) => first[origin] !== undefined)
-    .map(({ origin }) => /** @type {const} */ ([origin, Math.max(0, (first[origin] ?? 0) - responseStart)]));
+    .map(
+      ({ origin }) =>
+        /** @type {const} */ ([origin, Math.max(0, (first[origin] ?? 0) - responseStart)]),
+    );
   return {
     handshake,
     redirects: handshake && (handshake / 2) * roundTrips,
-    used: Object.fromEntries(ready.map(([origin, lead]) => [origin, handshake && Math.min(handshake, lead)])),
+    used: Object.fromEntries(
+      ready.map(([origin, lead]) => [origin, handshake && Math.min(handshake, lead)]),
+    ),
   };
 }
 
 /** Runs in the page. @returns {Timing} */
 export function timing() {
-  const [navigation] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
+  const [navigation] = /** @type {PerformanceNavigationTiming[]} */ (
+    performance.getEntriesByType("navigation")
+  );
   const { connectStart = 0, connectEnd = 0, responseStart = 0 } = navigation ?? {};
   /** @type {Record<string, number>} */
   const first = {};

@@ -55,11 +55,13 @@ export async function read(file, key) {
  */
 function header(file) {
   if (file.length > FILE_BYTES) throw new Refused(`more than ${FILE_BYTES} bytes`);
-  const isKind = (/** @type {number} */ kind) => MAGIC.every((byte, at) => file[at] === (at === 4 ? kind : byte));
+  const isKind = (/** @type {number} */ kind) =>
+    MAGIC.every((byte, at) => file[at] === (at === 4 ? kind : byte));
   if (isKind(DATABASE_MAGIC)) {
     throw new Refused("a page database as it is; export it with --format extension --sign");
   }
-  if (!isKind(/** @type {number} */ (MAGIC[4]))) throw new Refused("not a page database for the extension");
+  if (!isKind(/** @type {number} */ (MAGIC[4])))
+    throw new Refused("not a page database for the extension");
   if (file.length < HEADER_BYTES) throw new Refused("it ends too soon");
   if (file[8] !== VERSION) throw new Refused(`version ${file[8]}, not ${VERSION}`);
   const view = new DataView(file.buffer, file.byteOffset, HEADER_BYTES);
@@ -109,7 +111,12 @@ async function isSigned(file, key, signature) {
   const algorithm = { name: "Ed25519" };
   try {
     const imported = await crypto.subtle.importKey("raw", key, algorithm, false, ["verify"]);
-    return await crypto.subtle.verify(algorithm, imported, signature, joined(CONTEXT, file.subarray(0, SIGNED)));
+    return await crypto.subtle.verify(
+      algorithm,
+      imported,
+      signature,
+      joined(CONTEXT, file.subarray(0, SIGNED)),
+    );
   } catch {
     throw new Refused("no public key for Ed25519");
   }
@@ -125,7 +132,7 @@ async function decompressed(compressed, length) {
   let bytes = 0;
   try {
     const stream = new Blob([compressed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    for (const reader = stream.getReader(); ; ) {
+    for (const reader = stream.getReader(); ;) {
       const { done, value } = await reader.read();
       if (done) break;
       bytes += value.length;
@@ -147,12 +154,17 @@ async function decompressed(compressed, length) {
  */
 function database(text, created, key) {
   const json = parsed(text);
-  if (json?.version !== JSON_VERSION) throw new Refused(`version ${json?.version} of the content, not ${JSON_VERSION}`);
-  if (json.created !== created) throw new Refused("its header and its content have different dates");
+  if (json?.version !== JSON_VERSION)
+    throw new Refused(`version ${json?.version} of the content, not ${JSON_VERSION}`);
+  if (json.created !== created)
+    throw new Refused("its header and its content have different dates");
   const redirects = list(json.redirects, ENTRIES, "redirects").map(redirect);
   const pages = Object.entries(json.pages ?? {});
   if (pages.length > ENTRIES) throw new Refused(`more than ${ENTRIES} pages`);
-  const entries = pages.map(([page, of]) => /** @type {const} */ ([url(page), list(of, SERVERS_PER_PAGE, "servers").map(server)]));
+  const entries = pages.map(
+    ([page, of]) =>
+      /** @type {const} */ ([url(page), list(of, SERVERS_PER_PAGE, "servers").map(server)]),
+  );
   const leftOut = Number.isSafeInteger(json.redirects_left_out) ? json.redirects_left_out : 0;
   return { created, key, redirects, leftOut, pages: new Map(entries) };
 }
@@ -186,7 +198,8 @@ function redirect(value) {
   const [from, to] = [url(value?.from), url(value?.to)];
   if (from === to) throw new Refused(`a redirect to itself: ${from}`);
   // Whoever signed it: nobody is led away from https.
-  if (from.startsWith("https:") && !to.startsWith("https:")) throw new Refused(`a redirect from https to http: ${from}`);
+  if (from.startsWith("https:") && !to.startsWith("https:"))
+    throw new Refused(`a redirect from https to http: ${from}`);
   return { from, to };
 }
 
@@ -205,9 +218,15 @@ function server(value) {
  * response. @param {unknown} value
  */
 function url(value) {
-  if (typeof value !== "string" || value.length > URL_LENGTH) throw new Refused("a URL that is none, or too long");
+  if (typeof value !== "string" || value.length > URL_LENGTH)
+    throw new Refused("a URL that is none, or too long");
   const parsed = URL.canParse(value) ? new URL(value) : undefined;
-  const isGood = parsed?.href === value && /^https?:$/.test(parsed.protocol) && !parsed.username && !parsed.password && !parsed.hash;
+  const isGood =
+    parsed?.href === value &&
+    /^https?:$/.test(parsed.protocol) &&
+    !parsed.username &&
+    !parsed.password &&
+    !parsed.hash;
   if (!isGood) throw new Refused(`no URL that a database has: ${value.slice(0, 100)}`);
   return value;
 }

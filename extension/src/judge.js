@@ -16,8 +16,10 @@ export function judge(offered, held, now) {
   if (offered.created > now + CLOCK_SKEW) throw new Refused("its date lies in the future");
   // Another maker's dates have nothing to do with this one's.
   const ofSameMaker = held?.key === offered.key ? held : undefined;
-  if (ofSameMaker && offered.created < ofSameMaker.created) throw new Refused("it is older than the one in use");
-  if (isStale(offered.created, now)) throw new Refused(`it is stale: older than ${AGE / 86_400} days`);
+  if (ofSameMaker && offered.created < ofSameMaker.created)
+    throw new Refused("it is older than the one in use");
+  if (isStale(offered.created, now))
+    throw new Refused(`it is stale: older than ${AGE / 86_400} days`);
   return ofSameMaker?.created === offered.created ? "same" : "take";
 }
 

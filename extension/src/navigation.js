@@ -39,7 +39,14 @@ async function openNow(tabId, url, servers) {
   if (!left.startsWith(`${origin}/`)) return;
   const { scripting } = chrome;
   // Some documents take no scripts, and this one may be gone already.
-  await scripting.executeScript({ target: { tabId }, injectImmediately: true, func: preconnect, args: [origin, servers] }).catch(() => {});
+  await scripting
+    .executeScript({
+      target: { tabId },
+      injectImmediately: true,
+      func: preconnect,
+      args: [origin, servers],
+    })
+    .catch(() => {});
 }
 
 /**
@@ -66,7 +73,8 @@ function preconnect(own, servers) {
 async function known(url, isPrivate) {
   const [page] = url.split("#");
   const servers = await store.page(page ?? url);
-  const isUsed = servers && (await database.inUse()) && !(await settings.off()).includes(siteOf(url));
+  const isUsed =
+    servers && (await database.inUse()) && !(await settings.off()).includes(siteOf(url));
   if (!isUsed) return { open: [], skipped: 0 };
   return connections(url, servers, isPrivate || (await settings.thirdPartyBlocked()));
 }
@@ -81,9 +89,14 @@ async function known(url, isPrivate) {
 export async function onRedirect({ tabId, requestId, url, redirectUrl, ip, responseHeaders = [] }) {
   const visit = await visits.begun(tabId, requestId, url);
   // Chromium redirects to https by itself, too (HSTS), and says why in the answer that it makes up.
-  const isByRule = responseHeaders.some(({ name, value }) => name === "Non-Authoritative-Reason" && value === "WebRequest API");
+  const isByRule = responseHeaders.some(
+    ({ name, value }) => name === "Non-Authoritative-Reason" && value === "WebRequest API",
+  );
   if (isByRule && (await store.leads(url)) === redirectUrl) {
-    const redirects = [...visit.redirects, { from: url, to: redirectUrl, state: /** @type {const} */ ("used") }];
+    const redirects = [
+      ...visit.redirects,
+      { from: url, to: redirectUrl, state: /** @type {const} */ ("used") },
+    ];
     await visits.keep(tabId, { ...visit, redirects });
     await visits.count({ redirects: 1 });
   } else if (ip !== undefined) {
@@ -101,7 +114,9 @@ export async function onResponse({ tabId, requestId, url, statusCode, responseHe
   if (visit?.request !== requestId) return;
   if (GONE.includes(statusCode)) await retire(tabId, visit, url);
   const field = linkField(visit.offered);
-  const isThere = responseHeaders.some(({ name, value }) => name.toLowerCase() === "link" && value?.includes(field));
+  const isThere = responseHeaders.some(
+    ({ name, value }) => name.toLowerCase() === "link" && value?.includes(field),
+  );
   if (visit.offered.length === 0 || !isThere) return;
   await visits.keep(tabId, { ...visit, opened: visit.offered });
   await visits.count({ pages: 1, connections: visit.offered.length });
@@ -154,7 +169,9 @@ async function turnOff(from, tab, isPrivate) {
   const taken = new Set(there.map((rule) => rule.id));
   let number = 0;
   while (taken.has(offRule(from, number).id)) number += 1;
-  await rules.updateSessionRules({ addRules: [offRule(from, number, isPrivate ? tab : undefined)] });
+  await rules.updateSessionRules({
+    addRules: [offRule(from, number, isPrivate ? tab : undefined)],
+  });
 }
 
 /**
@@ -162,7 +179,9 @@ async function turnOff(from, tab, isPrivate) {
  * @param {number} tab
  */
 export async function onClosed(tab) {
-  const own = (await rules.getSessionRules()).filter((rule) => rule.condition.tabIds?.includes(tab));
+  const own = (await rules.getSessionRules()).filter((rule) =>
+    rule.condition.tabIds?.includes(tab),
+  );
   await rules.updateSessionRules({ removeRuleIds: own.map((rule) => rule.id) });
   await visits.forget(tab);
 }

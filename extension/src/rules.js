@@ -8,7 +8,10 @@ import { site, siteOf } from "./site.js";
 /** Turned off goes before what the database says. */
 const PRIORITY = { redirect: 1, link: 1, off: 2 };
 
-/** Rule numbers of the session: those of fields are the tab's, those of redirects turned off count down from here. */
+/**
+ * Rule numbers of the session: those of fields are the tab's, those of redirects turned off count
+ * down from here.
+ */
 const OFF_TOP = 2 ** 31 - 1;
 
 /**
@@ -34,7 +37,12 @@ export function redirectRules(redirects, most, isOff) {
       continue;
     }
     unsafe += isUpgrade ? 0 : 1;
-    rules.push({ id: rules.length + 1, priority: PRIORITY.redirect, action: leading(isUpgrade, to), condition: at(from) });
+    rules.push({
+      id: rules.length + 1,
+      priority: PRIORITY.redirect,
+      action: leading(isUpgrade, to),
+      condition: at(from),
+    });
   }
   return { rules, leftOut };
 }
@@ -62,7 +70,12 @@ function isExact(url) {
  * @returns {chrome.declarativeNetRequest.RuleCondition}
  */
 function at(url) {
-  return { urlFilter: `|${url}|`, isUrlFilterCaseSensitive: true, requestMethods: ["get"], resourceTypes: ["main_frame"] };
+  return {
+    urlFilter: `|${url}|`,
+    isUrlFilterCaseSensitive: true,
+    requestMethods: ["get"],
+    resourceTypes: ["main_frame"],
+  };
 }
 
 /**
@@ -89,7 +102,10 @@ export function linkRule(tab, url, value) {
   return {
     id: tab,
     priority: PRIORITY.link,
-    action: { type: "modifyHeaders", responseHeaders: [{ header: "link", operation: "append", value }] },
+    action: {
+      type: "modifyHeaders",
+      responseHeaders: [{ header: "link", operation: "append", value }],
+    },
     condition: {
       urlFilter: `|${url}|`,
       isUrlFilterCaseSensitive: true,
@@ -121,5 +137,9 @@ export function connections(page, servers, thirdPartyBlocked) {
 
 /** @param {import("./file.js").Server[]} servers */
 export function linkField(servers) {
-  return servers.map(({ origin, anonymous }) => `<${origin}>; rel=preconnect${anonymous ? "; crossorigin" : ""}`).join(", ");
+  return servers
+    .map(
+      ({ origin, anonymous }) => `<${origin}>; rel=preconnect${anonymous ? "; crossorigin" : ""}`,
+    )
+    .join(", ");
 }

@@ -8,7 +8,10 @@ export const PERIOD = 86_400;
 /** Tries within a period, after failures. */
 const TRIES = 4;
 
-/** How much later than its moment a fetch may be, in seconds: later, it would tell when the machine woke up. */
+/**
+ * How much later than its moment a fetch may be, in seconds: later, it would tell when the machine
+ * woke up.
+ */
 const LATE = 60;
 
 /**

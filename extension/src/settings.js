@@ -2,7 +2,10 @@
 // sites that the user turned off.
 
 /** @typedef {{ url: string, key: string }} Source where databases come from, and who signs them */
-/** @typedef {{ at: number, said: string, isGood: boolean }} Checked the last update, in seconds since 1970 */
+/**
+ * @typedef {{ at: number, said: string, isGood: boolean }} Checked the last update, in seconds
+ * since 1970
+ */
 
 /** @template T @param {string} name @param {T} otherwise @returns {Promise<T>} */
 async function get(name, otherwise) {
@@ -38,7 +41,8 @@ export const setOff = (off) => chrome.storage.local.set({ off });
 export const thirdPartyBlocked = () => get("thirdPartyBlocked", true);
 
 /** @param {boolean} thirdPartyBlocked */
-export const setThirdPartyBlocked = (thirdPartyBlocked) => chrome.storage.local.set({ thirdPartyBlocked });
+export const setThirdPartyBlocked = (thirdPartyBlocked) =>
+  chrome.storage.local.set({ thirdPartyBlocked });
 
 /** Random bytes that decide when to fetch; drawn once. @returns {Promise<number[]>} */
 export async function seed() {

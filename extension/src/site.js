@@ -1,7 +1,24 @@
 // Which hosts belong together.
 
-/** Second levels under which countries register names, such as co.uk: the frequent ones of the public suffix list. */
-const SECOND_LEVELS = new Set(["ac", "co", "com", "edu", "gob", "gov", "govt", "gv", "ne", "net", "nom", "or", "org"]);
+/**
+ * Second levels under which countries register names, such as co.uk: the frequent ones of the
+ * public suffix list.
+ */
+const SECOND_LEVELS = new Set([
+  "ac",
+  "co",
+  "com",
+  "edu",
+  "gob",
+  "gov",
+  "govt",
+  "gv",
+  "ne",
+  "net",
+  "nom",
+  "or",
+  "org",
+]);
 
 /**
  * The part of a host that somebody registered. Browsers go by the public suffix list, which

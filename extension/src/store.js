@@ -1,7 +1,10 @@
 // The database, in IndexedDB: a navigation looks up one page, not a file of megabytes. Nothing is
 // ever written here but a whole database.
 
-/** @typedef {{ created: number, key: string, redirects: number, pages: number, servers: number, leftOut: number }} About */
+/**
+ * @typedef {{ created: number, key: string, redirects: number, pages: number, servers: number,
+ * leftOut: number }} About
+ */
 
 const STORES = ["about", "pages", "redirects"];
 
@@ -11,7 +14,8 @@ let opened;
 function open() {
   opened ??= new Promise((resolve, reject) => {
     const request = indexedDB.open("headstart", 1);
-    request.onupgradeneeded = () => STORES.forEach((name) => request.result.createObjectStore(name));
+    request.onupgradeneeded = () =>
+      STORES.forEach((name) => request.result.createObjectStore(name));
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
   });
@@ -38,7 +42,11 @@ export function about() {
   return read("about", (store) => store.get("database"));
 }
 
-/** Connections of a page. @param {string} url @returns {Promise<import("./file.js").Server[] | undefined>} */
+/**
+ * Connections of a page.
+ * @param {string} url
+ * @returns {Promise<import("./file.js").Server[] | undefined>}
+ */
 export function page(url) {
   return read("pages", (store) => store.get(url));
 }
@@ -59,7 +67,10 @@ export async function redirects() {
  * @returns {Promise<About>}
  */
 export async function replace(database) {
-  const servers = Array.from(database.pages.values(), (of) => of.length).reduce((sum, count) => sum + count, 0);
+  const servers = Array.from(database.pages.values(), (of) => of.length).reduce(
+    (sum, count) => sum + count,
+    0,
+  );
   const { created, key, redirects, pages, leftOut } = database;
   const about = { created, key, leftOut, servers, redirects: redirects.length, pages: pages.size };
   await write((store) => {

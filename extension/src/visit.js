@@ -68,7 +68,8 @@ let counting = Promise.resolve();
 export function count(more) {
   counting = counting.then(async () => {
     const sums = await totals();
-    for (const key of /** @type {(keyof Totals)[]} */ (Object.keys(more))) sums[key] += more[key] ?? 0;
+    for (const key of /** @type {(keyof Totals)[]} */ (Object.keys(more)))
+      sums[key] += more[key] ?? 0;
     await chrome.storage.session.set({ totals: sums });
   });
   return counting;

@@ -11,7 +11,10 @@ import * as visits from "./visit.js";
 /** Documents in tabs, and what becomes of them. @type {chrome.webRequest.RequestFilter} */
 const DOCUMENTS = { urls: ["http://*/*", "https://*/*"], types: ["main_frame"] };
 
-/** Requests that say whether third-party cookies are blocked. @type {chrome.webRequest.RequestFilter} */
+/**
+ * Requests that say whether third-party cookies are blocked.
+ * @type {chrome.webRequest.RequestFilter}
+ */
 const PARTS = { urls: DOCUMENTS.urls, types: ["image", "script", "sub_frame"] };
 
 /** Events of one tab are handled in their order. @type {Map<number, Promise<void>>} */
@@ -24,16 +27,32 @@ const tabs = new Map();
 function inOrder({ tabId: tab, documentLifecycle }, work) {
   // What is prerendered may never be looked at, and the tab's page is another.
   if (tab < 0 || documentLifecycle === "prerender") return;
-  const done = (tabs.get(tab) ?? Promise.resolve()).then(work).catch((error) => console.warn(error));
+  const done = (tabs.get(tab) ?? Promise.resolve())
+    .then(work)
+    .catch((error) => console.warn(error));
   tabs.set(tab, done);
   void done.then(() => tabs.get(tab) === done && tabs.delete(tab));
 }
 
 const { webRequest } = chrome;
-webRequest.onBeforeRequest.addListener((of) => void inOrder(of, () => navigation.onRequest(of)), DOCUMENTS);
-webRequest.onBeforeRedirect.addListener((of) => inOrder(of, () => navigation.onRedirect(of)), DOCUMENTS, ["responseHeaders"]);
-webRequest.onResponseStarted.addListener((of) => inOrder(of, () => navigation.onResponse(of)), DOCUMENTS, ["responseHeaders"]);
-webRequest.onErrorOccurred.addListener((of) => inOrder(of, () => navigation.onFailure(of)), DOCUMENTS);
+webRequest.onBeforeRequest.addListener(
+  (of) => void inOrder(of, () => navigation.onRequest(of)),
+  DOCUMENTS,
+);
+webRequest.onBeforeRedirect.addListener(
+  (of) => inOrder(of, () => navigation.onRedirect(of)),
+  DOCUMENTS,
+  ["responseHeaders"],
+);
+webRequest.onResponseStarted.addListener(
+  (of) => inOrder(of, () => navigation.onResponse(of)),
+  DOCUMENTS,
+  ["responseHeaders"],
+);
+webRequest.onErrorOccurred.addListener(
+  (of) => inOrder(of, () => navigation.onFailure(of)),
+  DOCUMENTS,
+);
 chrome.tabs.onRemoved.addListener((tabId) => inOrder({ tabId }, () => navigation.onClosed(tabId)));
 
 /**
@@ -42,7 +61,9 @@ chrome.tabs.onRemoved.addListener((tabId) => inOrder({ tabId }, () => navigation
  * chrome.webRequest.HttpHeader[] }} request
  */
 function learn({ tabId, requestHeaders = [] }) {
-  const access = requestHeaders.find(({ name }) => name.toLowerCase() === "sec-fetch-storage-access")?.value;
+  const access = requestHeaders.find(
+    ({ name }) => name.toLowerCase() === "sec-fetch-storage-access",
+  )?.value;
   if (access === undefined || tabId < 0) return;
   webRequest.onSendHeaders.removeListener(learn);
   void (async () => {
@@ -66,7 +87,10 @@ async function update() {
   const source = await settings.source();
   if (!source) return;
   const said = await database.load(source).then(
-    ({ isNew }) => ({ isGood: true, said: isNew ? "a newer database was taken" : "there is no newer database" }),
+    ({ isNew }) => ({
+      isGood: true,
+      said: isNew ? "a newer database was taken" : "there is no newer database",
+    }),
     (error) => ({ isGood: false, said: String(error.message) }),
   );
   await settings.setChecked({ at: database.now(), ...said });
@@ -84,9 +108,16 @@ chrome.alarms.onAlarm.addListener(async ({ scheduledTime }) => {
   await start();
 });
 
-/** What the pages of the extension ask for. @type {Record<string, (message: any) => Promise<unknown>>} */
+/**
+ * What the pages of the extension ask for.
+ * @type {Record<string, (message: any) => Promise<unknown>>}
+ */
 const ASKED = {
-  page: async ({ tab }) => ({ visit: await visits.of(tab), held: await store.about(), isUsed: !!(await database.inUse()) }),
+  page: async ({ tab }) => ({
+    visit: await visits.of(tab),
+    held: await store.about(),
+    isUsed: !!(await database.inUse()),
+  }),
   undo: ({ tab }) => navigation.undo(tab),
   update,
 };

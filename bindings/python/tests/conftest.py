@@ -1,4 +1,4 @@
-"""One agent and one server for tests that only look; those that change something start their own."""
+"""One agent and one server for tests that only read; tests that change state start their own."""
 
 from __future__ import annotations
 
@@ -39,11 +39,15 @@ def nginx(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ng
 
 
 @pytest.fixture(scope="session")
-def running(files: Files, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAgent]:
+def running(
+    files: Files, server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningAgent]:
     """Its system's roots are the test's, and www.example.com is the test's server."""
     edge = f"{NAME}=127.0.0.1:{server.port}"
     directory = tmp_path_factory.mktemp("agent")
-    running = RunningAgent(directory, ["--edge", edge, "--opening", "plain"], roots=files.certificate)
+    running = RunningAgent(
+        directory, ["--edge", edge, "--opening", "plain"], roots=files.certificate
+    )
     yield running
     running.close()
 

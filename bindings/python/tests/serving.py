@@ -29,7 +29,9 @@ def binary() -> Path:
     """Find the command: it is never skipped."""
     named = os.environ.get("HEADSTART_BINARY")
     path = Path(named) if named else Path(__file__).parents[3] / "target/debug/headstart"
-    assert path.exists(), f"{path} is not there: cargo build -p headstart-cli, or name it in HEADSTART_BINARY"
+    assert path.exists(), (
+        f"{path} is not there: cargo build -p headstart-cli, or name it in HEADSTART_BINARY"
+    )
     return path.resolve()
 
 
@@ -53,7 +55,9 @@ class Files:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.certificate, self.key = self.issue("server", "DNS:localhost", f"DNS:{NAME}", "IP:127.0.0.1")
+        self.certificate, self.key = self.issue(
+            "server", "DNS:localhost", f"DNS:{NAME}", "IP:127.0.0.1"
+        )
 
     def issue(self, name: str, *names: str, days: int = 2) -> tuple[Path, Path]:
         """Make a certificate that vouches for itself, and its key."""
@@ -68,9 +72,20 @@ class Files:
             "ec_paramgen_curve:P-256",
             "-nodes",
         ]
-        command += ["-days", str(days), "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(certificate)]
+        command += [
+            "-days",
+            str(days),
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
+        ]
         subprocess.run(
-            [*command, "-addext", f"subjectAltName={','.join(names)}"], check=True, capture_output=True
+            [*command, "-addext", f"subjectAltName={','.join(names)}"],
+            check=True,
+            capture_output=True,
         )
         key.chmod(0o600)
         certificate.chmod(0o644)
@@ -80,17 +95,30 @@ class Files:
 class RunningAgent:
     """`headstart agent` with a socket."""
 
-    def __init__(self, directory: Path, arguments: Sequence[str] = (), roots: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path, arguments: Sequence[str] = (), roots: Path | None = None
+    ) -> None:
         self.path = directory / "agent.sock"
         self.listen = free_port()
         self._log = directory / "agent.log"
-        command = [str(binary()), "agent", "--listen", f"127.0.0.1:{self.listen}", "--socket", str(self.path)]
+        command = [
+            str(binary()),
+            "agent",
+            "--listen",
+            f"127.0.0.1:{self.listen}",
+            "--socket",
+            str(self.path),
+        ]
         environment = {"HEADSTART_LOG": "debug"}
         if roots is not None:
             environment["SSL_CERT_FILE"] = str(roots)
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
-                [*command, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*command, *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         until("the agent is ready", self._is_ready)
 
@@ -211,14 +239,19 @@ class Server(ThreadingHTTPServer):
         self.connections = 0
         self.hurry = threading.Event()
         self.port = int(self.server_address[1])
-        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.thread = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
         self.thread.start()
 
     def url(self, path: str = "/", host: str = "localhost") -> str:
         return f"https://{host}:{self.port}{path}"
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        with contextlib.suppress(OSError), self.context.wrap_socket(request, server_side=True) as tls:
+        with (
+            contextlib.suppress(OSError),
+            self.context.wrap_socket(request, server_side=True) as tls,
+        ):
             self.connections += 1
             Handler(tls, client_address, self)
 
@@ -264,7 +297,9 @@ class Nginx:
         )
         path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
         command = ["nginx", "-c", str(configuration), "-p", str(directory), "-e", str(self._log)]
-        self.process = subprocess.Popen(command, env={**os.environ, "PATH": path}, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            command, env={**os.environ, "PATH": path}, stderr=subprocess.DEVNULL
+        )
         until("nginx accepts", self._accepts)
 
     def _accepts(self) -> bool:
@@ -282,7 +317,7 @@ class Nginx:
 
 
 class EarlyServer:
-    """`openssl s_server`, which tells early data from later data; one connection after the other."""
+    """`openssl s_server`, which tells early data from later data; one connection at a time."""
 
     def __init__(self, files: Files, statuses: Sequence[str]) -> None:
         self.port = free_port()

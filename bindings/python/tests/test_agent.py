@@ -17,7 +17,9 @@ from .serving import Files, RunningAgent, Server, free_port, until
 ROOT = Path(__file__).parents[3]
 
 
-def get(agent: headstart.Agent, server: Server, options: headstart.Options | None = None) -> headstart.Facts:
+def get(
+    agent: headstart.Agent, server: Server, options: headstart.Options | None = None
+) -> headstart.Facts:
     with agent.connect("localhost", server.port, options, timeout=60) as connection:
         connection.sock.sendall(b"GET /last HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with connection.sock.makefile("rb") as answer:
@@ -86,7 +88,11 @@ def test_sessions_are_listed_and_forgotten(agent: headstart.Agent, server: Serve
 
 def test_policies(agent: headstart.Agent, server: Server) -> None:
     set_to = agent.set_policy("a b/c", sharing="off", lifetime=60, early_data=False)
-    assert (set_to["sharing"], set_to["lifetime_ms"], set_to["early_data"]) == ("off", 60_000, False)
+    assert (set_to["sharing"], set_to["lifetime_ms"], set_to["early_data"]) == (
+        "off",
+        60_000,
+        False,
+    )
     assert agent.policy("a b/c") == set_to
     get(agent, server, headstart.Options(context="a b/c"))
     assert agent.sessions() == []

@@ -53,7 +53,11 @@ def test_others_are_not(visited: headstart.Agent, nginx: Nginx) -> None:
     def at_home(request: PreparedRequest) -> bool:
         return request.path_url == "/home"
 
-    for early_data, method, body in ((False, "GET", None), (True, "POST", "words"), (at_home, "GET", None)):
+    for early_data, method, body in (
+        (False, "GET", None),
+        (True, "POST", "words"),
+        (at_home, "GET", None),
+    ):
         with mounted(HeadstartAdapter(visited, early_data=early_data)) as session:
             response = session.request(method, nginx.url(), data=body)
             assert (response.text, became(response)) == (method, "none")
@@ -79,7 +83,7 @@ def test_more_than_fits_is_sent_late(visited: headstart.Agent, nginx: Nginx) -> 
 
 
 def test_a_request_that_came_too_early_is_sent_again(agent: headstart.Agent, files: Files) -> None:
-    """RFC 8470 section 5.2. It is the same request, once before the handshake is done and once after."""
+    """RFC 8470 section 5.2: the same request, once before the handshake is done and once after."""
     statuses = ["200 OK", "425 Too Early", "200 OK", "425 Too Early"]
     with closing(EarlyServer(files, statuses)) as server:
         with mounted(HeadstartAdapter(agent)) as session:

@@ -41,7 +41,9 @@ def test_without_an_agent_there_is_an_error(tmp_path: Path) -> None:
     assert isinstance(headstart.reason(raised_by_urllib3.value), headstart.AgentUnavailable)
 
 
-def test_a_fallback_is_an_ordinary_request(own_agent: RunningAgent, files: Files, server: Server) -> None:
+def test_a_fallback_is_an_ordinary_request(
+    own_agent: RunningAgent, files: Files, server: Server
+) -> None:
     adapter = HeadstartAdapter(own_agent.agent(), fallback=True)
     with mounted(adapter) as session:
         session.verify = str(files.certificate)
@@ -53,12 +55,18 @@ def test_a_fallback_is_an_ordinary_request(own_agent: RunningAgent, files: Files
         session.verify = True
         with pytest.raises(requests.exceptions.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
             session.get(server.url("/page"))
-    with PoolManager(agent=own_agent.agent(), fallback=True, ca_certs=str(files.certificate)) as pools:
+    with PoolManager(
+        agent=own_agent.agent(), fallback=True, ca_certs=str(files.certificate)
+    ) as pools:
         assert pools.request("GET", server.url("/page")).data == b"GET /page"
 
 
-def test_a_fallback_is_never_without_the_certificate(tmp_path: Path, files: Files, server: Server) -> None:
-    adapter = HeadstartAdapter(headstart.Agent(tmp_path / "none"), fallback=True, client_certificate="work")
+def test_a_fallback_is_never_without_the_certificate(
+    tmp_path: Path, files: Files, server: Server
+) -> None:
+    adapter = HeadstartAdapter(
+        headstart.Agent(tmp_path / "none"), fallback=True, client_certificate="work"
+    )
     with mounted(adapter) as session, pytest.raises(requests.exceptions.ConnectionError) as raised:
         session.get(server.url(), verify=str(files.certificate))
     assert isinstance(headstart.reason(raised.value), headstart.AgentUnavailable)
@@ -91,15 +99,23 @@ def test_the_environment_names_the_socket(
 
 
 def test_a_server_that_does_not_answer(agent: headstart.Agent) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent, mounted(HeadstartAdapter(agent)) as session:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        mounted(HeadstartAdapter(agent)) as session,
+    ):
         with pytest.raises(requests.exceptions.ConnectTimeout) as raised:
             session.get(f"https://localhost:{silent.getsockname()[1]}/", timeout=(0.3, 60))
     assert isinstance(headstart.reason(raised.value), headstart.TimedOut)
 
 
 def test_a_server_without_tls(agent: headstart.Agent) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as plain, mounted(HeadstartAdapter(agent)) as session:
-        threading.Thread(target=_answer, args=(plain, b"HTTP/1.1 200 OK\r\n\r\n"), daemon=True).start()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as plain,
+        mounted(HeadstartAdapter(agent)) as session,
+    ):
+        threading.Thread(
+            target=_answer, args=(plain, b"HTTP/1.1 200 OK\r\n\r\n"), daemon=True
+        ).start()
         with pytest.raises(requests.exceptions.SSLError) as raised:
             session.get(f"https://localhost:{plain.getsockname()[1]}/")
     error = headstart.reason(raised.value)
@@ -108,7 +124,9 @@ def test_a_server_without_tls(agent: headstart.Agent) -> None:
 
 
 def test_retries_are_those_of_urllib3(tmp_path: Path) -> None:
-    adapter = HeadstartAdapter(headstart.Agent(tmp_path / "none"), max_retries=urllib3.Retry(connect=2))
+    adapter = HeadstartAdapter(
+        headstart.Agent(tmp_path / "none"), max_retries=urllib3.Retry(connect=2)
+    )
     with mounted(adapter) as session, pytest.raises(requests.exceptions.ConnectionError) as raised:
         session.get("https://localhost/")
     assert isinstance(raised.value.args[0], MaxRetryError)
@@ -118,12 +136,20 @@ def test_retries_are_those_of_urllib3(tmp_path: Path) -> None:
     ("answer", "kind", "words"),
     [
         (b"", headstart.AgentUnavailable, "broke off before it answered"),
-        (b"HTTP/1.1 200 OK\r\nheadstart-op", headstart.AgentUnavailable, "broke off before it answered"),
+        (
+            b"HTTP/1.1 200 OK\r\nheadstart-op",
+            headstart.AgentUnavailable,
+            "broke off before it answered",
+        ),
         (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", headstart.NoAgent, "no HTTP"),
         (b"HTTP/1.1 2000 OK\r\n\r\n", headstart.NoAgent, "no HTTP"),
         (b"HTTP/1.1 200 OK\r\n\r\n", headstart.NoAgent, "says nothing of the connection"),
         (GRANTED[:-2] + b"headstart-ledger: tls=x\r\n\r\n", headstart.NoAgent, "ledger is garbled"),
-        (GRANTED[:-2] + b"headstart-certificate: *\r\n\r\n", headstart.NoAgent, "certificate is garbled"),
+        (
+            GRANTED[:-2] + b"headstart-certificate: *\r\n\r\n",
+            headstart.NoAgent,
+            "certificate is garbled",
+        ),
         (b"HTTP/1.1 200 OK\r\nx: " + b"x" * (1 << 16), headstart.NoAgent, "more than 65536 bytes"),
         (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n", headstart.NoAgent, "garbled"),
         (
@@ -134,7 +160,9 @@ def test_retries_are_those_of_urllib3(tmp_path: Path) -> None:
         (b"HTTP/1.1 418 No\r\n\r\n", headstart.Refused, "the agent answers 418"),
     ],
 )
-def test_what_is_no_answer(tmp_path: Path, answer: bytes, kind: type[Exception], words: str) -> None:
+def test_what_is_no_answer(
+    tmp_path: Path, answer: bytes, kind: type[Exception], words: str
+) -> None:
     with played(tmp_path, answer) as agent, pytest.raises(kind, match=words):
         agent.connect("localhost", timeout=60)
 
@@ -187,7 +215,9 @@ def test_nothing_is_smuggled_into_a_request(
 
 
 @contextlib.contextmanager
-def played(directory: Path, play: bytes | Callable[[socket.socket], None]) -> Iterator[headstart.Agent]:
+def played(
+    directory: Path, play: bytes | Callable[[socket.socket], None]
+) -> Iterator[headstart.Agent]:
     """An agent of one connection that answers so, whatever it is asked."""
     path = directory / "played.sock"
     path.unlink(missing_ok=True)

@@ -44,7 +44,9 @@ def test_urls_of_port_443(session: requests.Session) -> None:
     assert session.get(f"https://{NAME}/page").text == "GET /page"
 
 
-def test_programs_share_sessions(agent: headstart.Agent, running: RunningAgent, server: Server) -> None:
+def test_programs_share_sessions(
+    agent: headstart.Agent, running: RunningAgent, server: Server
+) -> None:
     program = (
         "import sys, requests, headstart\n"
         "from headstart.requests import HeadstartAdapter, facts\n"
@@ -87,7 +89,9 @@ def test_redirects_and_cookies(session: requests.Session, server: Server) -> Non
     assert (response.text, response.url) == ("GET /page", f"https://{NAME}/page")
     assert [step.status_code for step in response.history] == [302, 302]
     assert session.get(server.url("/cookie")).text == "none"
-    assert session.get(server.url("/cookie")).text == "visited=1", "a secure cookie goes to https alone"
+    assert session.get(server.url("/cookie")).text == "visited=1", (
+        "a secure cookie goes to https alone"
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
@@ -117,7 +121,9 @@ def test_an_answer_that_is_cut_short(session: requests.Session, server: Server) 
 
 def test_many_threads(session: requests.Session, server: Server) -> None:
     with ThreadPoolExecutor(8) as threads:
-        texts = list(threads.map(lambda number: session.get(server.url(f"/{number}")).text, range(40)))
+        texts = list(
+            threads.map(lambda number: session.get(server.url(f"/{number}")).text, range(40))
+        )
     assert texts == [f"GET /{number}" for number in range(40)]
 
 
@@ -143,13 +149,18 @@ def test_contexts_have_nothing_in_common(agent: headstart.Agent, server: Server)
 
 
 def test_a_private_context_is_forgotten(agent: headstart.Agent, server: Server) -> None:
-    with agent.private_context() as context, mounted(HeadstartAdapter(agent, context=context)) as session:
+    with (
+        agent.private_context() as context,
+        mounted(HeadstartAdapter(agent, context=context)) as session,
+    ):
         assert session.get(server.url()).ok
         until("a session is kept", lambda: bool(agent.sessions()))
     assert agent.sessions() == []
 
 
-def test_roots(agent: headstart.Agent, files: Files, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_roots(
+    agent: headstart.Agent, files: Files, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     directory = tmp_path_factory.mktemp("other")
     other = Files(directory)
     with closing(Server(other)) as server, mounted(HeadstartAdapter(agent)) as session:
@@ -184,13 +195,17 @@ def test_another_name(agent: headstart.Agent, files: Files) -> None:
             assert session.get(server.url(), verify=str(names[0])).ok
 
 
-def test_client_certificates_are_named(files: Files, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_client_certificates_are_named(
+    files: Files, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     directory = tmp_path_factory.mktemp("mtls")
     certificate, key = files.issue("client", "DNS:client.example")
     both = directory / "both.pem"
     both.write_bytes(certificate.read_bytes() + key.read_bytes())
     both.chmod(0o600)
-    running = RunningAgent(directory, ["--client-certificate", f"work={both}"], roots=files.certificate)
+    running = RunningAgent(
+        directory, ["--client-certificate", f"work={both}"], roots=files.certificate
+    )
     with closing(running), closing(Server(files, clients=certificate)) as server:
         with mounted(HeadstartAdapter(running.agent(), client_certificate="work")) as session:
             assert session.get(server.url("/whoami")).text == "client"

@@ -28,8 +28,13 @@ def test_pages_redirects_and_facts(agent: headstart.Agent, server: Server) -> No
         assert facts(response) is about, "the connection was used again"
 
 
-def test_arguments_of_urllib3_mean_the_same(agent: headstart.Agent, files: Files, server: Server) -> None:
-    with PoolManager(agent=agent, ca_certs=str(files.key)) as pools, pytest.raises(MaxRetryError) as raised:
+def test_arguments_of_urllib3_mean_the_same(
+    agent: headstart.Agent, files: Files, server: Server
+) -> None:
+    with (
+        PoolManager(agent=agent, ca_certs=str(files.key)) as pools,
+        pytest.raises(MaxRetryError) as raised,
+    ):
         pools.request("GET", server.url(), retries=0)
     error = headstart.reason(raised.value)
     assert isinstance(error, headstart.BadRequest)

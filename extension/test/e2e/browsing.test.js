@@ -16,7 +16,13 @@ const ASKS = `<!doctype html><title>page</title><link rel="icon" href="data:,"><
   }
 </script>`;
 
-const SERVERS = { [PAGE]: ["https://img.site.test", "https://ads.other.test", /** @type {[string]} */ (["https://fonts.other.test"])] };
+const SERVERS = {
+  [PAGE]: [
+    "https://img.site.test",
+    "https://ads.other.test",
+    /** @type {[string]} */ (["https://fonts.other.test"]),
+  ],
+};
 
 const CORS = { headers: { "access-control-allow-origin": "*" } };
 const ICON = '<link rel="icon" href="data:,">';
@@ -72,7 +78,9 @@ describe("with third-party cookies", () => {
     const without = others(stage);
     await plain.close();
     // The browser said meanwhile that it sends cookies to other sites.
-    await until(async () => (await stage.call("chrome.storage.local.get()")).thirdPartyBlocked === false);
+    await until(
+      async () => (await stage.call("chrome.storage.local.get()")).thirdPartyBlocked === false,
+    );
 
     const made = await stage.load({ pages: SERVERS });
     assert.deepEqual([made.pages, made.servers, made.redirects], [1, 3, 0]);
@@ -82,8 +90,14 @@ describe("with third-party cookies", () => {
     // there before any of these.
     assert.deepEqual([without.length, others(stage)], [3, without]);
     const asked = stage.web.asked.filter(({ host }) => host !== "www.site.test");
-    assert.deepEqual(asked.map(({ connection }) => stage.web.connections[connection]), asked.map(({ host }) => host));
-    assert.deepEqual(asked.map(({ opened }) => opened), Array(3).fill(stage.web.connections.length));
+    assert.deepEqual(
+      asked.map(({ connection }) => stage.web.connections[connection]),
+      asked.map(({ host }) => host),
+    );
+    assert.deepEqual(
+      asked.map(({ opened }) => opened),
+      Array(3).fill(stage.web.connections.length),
+    );
     const state = await stage.state(tab);
     assert.deepEqual([state.pages, state.connections, state.tab.opened.length], [1, 3, 3]);
     await tab.close();
@@ -125,7 +139,9 @@ describe("with third-party cookies", () => {
     const answer = new Promise((resolve) => (release = () => resolve(undefined)));
     stage.web.pages["www.site.test/"] = { body: ASKS, wait: answer };
     const loaded = tab.go(PAGE);
-    await until(async () => (await stage.call("chrome.declarativeNetRequest.getSessionRules()")).length > 0);
+    await until(
+      async () => (await stage.call("chrome.declarativeNetRequest.getSessionRules()")).length > 0,
+    );
     // What would be put there comes right after the rule.
     await stage.call("new Promise((resolve) => setTimeout(resolve, 300))");
     release();
@@ -137,12 +153,19 @@ describe("with third-party cookies", () => {
   });
 
   test("a redirect is followed at once", async () => {
-    await stage.load({ redirects: [["https://old.test/", "https://new.test/"], ["http://up.test/", "https://up.test/"]] });
+    await stage.load({
+      redirects: [
+        ["https://old.test/", "https://new.test/"],
+        ["http://up.test/", "https://up.test/"],
+      ],
+    });
     const tab = await stage.browser.tab();
     await tab.go("https://old.test/");
     assert.equal(await tab.evaluate("location.href"), "https://new.test/");
     assert.deepEqual([stage.asked("old.test"), stage.asked("new.test")], [[], ["/"]]);
-    assert.deepEqual((await stage.state(tab)).tab.redirects, [{ from: "https://old.test/", to: "https://new.test/", state: "used" }]);
+    assert.deepEqual((await stage.state(tab)).tab.redirects, [
+      { from: "https://old.test/", to: "https://new.test/", state: "used" },
+    ]);
     // Nobody listens on port 80.
     await tab.go("http://up.test/");
     assert.deepEqual(stage.asked("up.test"), ["/"]);
@@ -157,7 +180,10 @@ describe("with third-party cookies", () => {
     const tab = await stage.browser.tab();
     await tab.go("https://old.test/");
     const popup = await stage.popup(tab);
-    assert.match(await popup.evaluate("document.querySelector('main').innerText"), /Went to new.test at once, without asking old.test/);
+    assert.match(
+      await popup.evaluate("document.querySelector('main').innerText"),
+      /Went to new.test at once, without asking old.test/,
+    );
     await popup.evaluate("document.getElementById('undo').click()");
     await until(() => stage.asked("old.test").length === 1);
     await tab.go("https://old.test/");
@@ -167,19 +193,26 @@ describe("with third-party cookies", () => {
   });
 
   test("a site is turned off and on", async () => {
-    await stage.load({ redirects: [["https://old.test/", "https://new.test/"]], pages: { "https://new.test/": ["https://ads.other.test"] } });
+    await stage.load({
+      redirects: [["https://old.test/", "https://new.test/"]],
+      pages: { "https://new.test/": ["https://ads.other.test"] },
+    });
     const tab = await stage.browser.tab();
     await tab.go("https://new.test/");
     const popup = await stage.popup(tab);
     const toggle = "document.getElementById('on').click()";
     await popup.evaluate(toggle);
-    await until(async () => (await stage.call("chrome.declarativeNetRequest.getDynamicRules()")).length === 0);
+    await until(
+      async () => (await stage.call("chrome.declarativeNetRequest.getDynamicRules()")).length === 0,
+    );
     const { connections } = await stage.state();
     await tab.go("https://old.test/");
     assert.deepEqual(stage.asked("old.test"), ["/"]);
     assert.equal((await stage.state()).connections, connections);
     await popup.evaluate(toggle);
-    await until(async () => (await stage.call("chrome.declarativeNetRequest.getDynamicRules()")).length === 1);
+    await until(
+      async () => (await stage.call("chrome.declarativeNetRequest.getDynamicRules()")).length === 1,
+    );
     await tab.go("https://old.test/");
     assert.equal(stage.asked("old.test").length, 1);
     await Promise.all([tab.close(), popup.close()]);
@@ -216,7 +249,10 @@ describe("with third-party cookies", () => {
   });
 
   test("a worker that was ended goes on", async () => {
-    await stage.load({ redirects: [["https://old.test/", "https://new.test/"]], pages: { "https://new.test/": ["https://ads.other.test"] } });
+    await stage.load({
+      redirects: [["https://old.test/", "https://new.test/"]],
+      pages: { "https://new.test/": ["https://ads.other.test"] },
+    });
     const { connections } = await stage.state();
     await stage.endWorker();
     const tab = await stage.browser.tab();
@@ -231,11 +267,16 @@ describe("with third-party cookies", () => {
     const { redirects } = await stage.state();
     /** @param {string} url */
     const privately = async (url) => {
-      await stage.call(`chrome.windows.create({ url: ${JSON.stringify(url)}, incognito: true }).then(() => {})`);
+      await stage.call(
+        `chrome.windows.create({ url: ${JSON.stringify(url)}, incognito: true }).then(() => {})`,
+      );
     };
     await privately("https://old.test/");
     await until(() => stage.asked("new.test").length === 1);
-    assert.deepEqual([stage.asked("old.test"), (await stage.state()).redirects], [["/"], redirects]);
+    assert.deepEqual(
+      [stage.asked("old.test"), (await stage.state()).redirects],
+      [["/"], redirects],
+    );
 
     await stage.allowPrivate();
     await stage.load({ redirects: [["https://old.test/", "https://new.test/"]], pages: SERVERS });
@@ -246,9 +287,12 @@ describe("with third-party cookies", () => {
     assert.equal(stage.asked("old.test").length, 1);
     // What was done there is not known any more once the window is closed, and none of it was
     // written down.
-    const known = "chrome.storage.session.get().then((all) => Object.values(all).some((of) => of.isPrivate))";
+    const known =
+      "chrome.storage.session.get().then((all) => Object.values(all).some((of) => of.isPrivate))";
     assert.equal(await stage.call(known), true);
-    await stage.call("chrome.windows.getAll().then((all) => all.filter((of) => of.incognito).forEach((of) => chrome.windows.remove(of.id)))");
+    await stage.call(
+      "chrome.windows.getAll().then((all) => all.filter((of) => of.incognito).forEach((of) => chrome.windows.remove(of.id)))",
+    );
     await until(async () => (await stage.call(known)) === false);
     assert.doesNotMatch(JSON.stringify(await stage.call("chrome.storage.local.get()")), /test/);
   });
@@ -267,7 +311,9 @@ describe("without third-party cookies", () => {
       assert.deepEqual([state.tab.opened.length, state.tab.skipped], [2, 1]);
       // The one that no request could have used was opened last, by the request.
       assert.equal(stage.web.connections.at(-1), "ads.other.test");
-      await until(async () => (await stage.call("chrome.storage.local.get()")).thirdPartyBlocked === true);
+      await until(
+        async () => (await stage.call("chrome.storage.local.get()")).thirdPartyBlocked === true,
+      );
     } finally {
       await stage.end();
     }

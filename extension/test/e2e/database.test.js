@@ -25,7 +25,9 @@ describe("databases", () => {
   });
 
   /** @param {string} to */
-  const leading = (to) => ({ redirects: [/** @type {[string, string]} */ (["https://old.test/", to])] });
+  const leading = (to) => ({
+    redirects: [/** @type {[string, string]} */ (["https://old.test/", to])],
+  });
 
   test("what is not good leaves what is in use as it is", async () => {
     await stage.load({ created: NOW - DAY, ...leading("https://new.test/") });
@@ -35,7 +37,10 @@ describe("databases", () => {
     const other = leading("https://evil.test/");
     await assert.rejects(stage.load({ version: 2, ...other }), /version 2, not 1/);
     await assert.rejects(stage.load({ unsigned: true, ...other }), /not signed/);
-    await assert.rejects(stage.load({ created: NOW - 2 * DAY, ...other }), /older than the one in use/);
+    await assert.rejects(
+      stage.load({ created: NOW - 2 * DAY, ...other }),
+      /older than the one in use/,
+    );
     await assert.rejects(stage.load({ created: NOW + 3 * DAY, ...other }), /future/);
     await assert.rejects(stage.fetch(maker().pem), /unknown key/);
     await assert.rejects(stage.fetch("nonsense"), /public key/);
@@ -44,13 +49,18 @@ describe("databases", () => {
     await assert.rejects(stage.fetch(), /checksum/);
     stage.web.pages["db.test/pages.hsdx"] = { body: "<p>Sign in to this network</p>" };
     await assert.rejects(stage.fetch(), /not a page database/);
-    stage.web.pages["db.test/pages.hsdx"] = { status: 302, headers: { location: "https://db.test/other" } };
+    stage.web.pages["db.test/pages.hsdx"] = {
+      status: 302,
+      headers: { location: "https://db.test/other" },
+    };
     await assert.rejects(stage.fetch(), /cannot fetch/);
     stage.web.pages["db.test/pages.hsdx"] = { status: 500 };
     await assert.rejects(stage.fetch(), /status 500/);
     // A stale one of another maker, whose dates have nothing to do with those of the one in use.
     const stranger = maker();
-    stage.web.pages["db.test/pages.hsdx"] = { body: sealed(stranger, { created: NOW - 100 * DAY, ...other }) };
+    stage.web.pages["db.test/pages.hsdx"] = {
+      body: sealed(stranger, { created: NOW - 100 * DAY, ...other }),
+    };
     await assert.rejects(stage.fetch(stranger.pem), /stale/);
     assert.deepEqual(await held(), before);
   });
@@ -65,7 +75,10 @@ describe("databases", () => {
     };
     for (const isNew of [true, false]) {
       assert.equal((await stage.fetch()).isNew, isNew);
-      assert.deepEqual([headers.cookie, headers["if-none-match"], headers.referer], [undefined, undefined, undefined]);
+      assert.deepEqual(
+        [headers.cookie, headers["if-none-match"], headers.referer],
+        [undefined, undefined, undefined],
+      );
     }
   });
 
@@ -82,7 +95,10 @@ describe("databases", () => {
     })`;
     await stage.call(age);
     const options = await stage.open("options.html");
-    assert.match(await options.evaluate("document.getElementById('made').innerText"), /too old to be used/);
+    assert.match(
+      await options.evaluate("document.getElementById('made').innerText"),
+      /too old to be used/,
+    );
     // What the alarm does, and the start of the browser.
     await stage.call("chrome.alarms.create('update', { when: Date.now() })");
     await until(async () => (await held()).rules.length === 0);

@@ -25,16 +25,30 @@ const ASKS = `<!doctype html>${ICON}<script>
 </script>`;
 
 const WAYS = [
-  "nothing", "worker", "offscreen", "offscreen-frame", "document-of-another-site", "document-of-the-same-site",
-  "document-start", "field-by-request", "field-by-response", "early-hints",
+  "nothing",
+  "worker",
+  "offscreen",
+  "offscreen-frame",
+  "document-of-another-site",
+  "document-of-the-same-site",
+  "document-start",
+  "field-by-request",
+  "field-by-response",
+  "early-hints",
 ];
 
 /** Where the tab is before. @type {Record<string, string>} */
-const LEFT = { "document-of-another-site": "https://www.third.test/", "document-of-the-same-site": `https://${PAGE}/first` };
+const LEFT = {
+  "document-of-another-site": "https://www.third.test/",
+  "document-of-the-same-site": `https://${PAGE}/first`,
+};
 
 /** @param {string} way */
 function serve(way) {
-  const hints = [`<https://${FAR}>; rel=preconnect`, `<https://${ANONYMOUS}>; rel=preconnect; crossorigin`];
+  const hints = [
+    `<https://${FAR}>; rel=preconnect`,
+    `<https://${ANONYMOUS}>; rel=preconnect; crossorigin`,
+  ];
   return {
     [`${PAGE}/`]: { body: ASKS, wait: 400, ...(way === "early-hints" ? { hints } : {}) },
     [`${PAGE}/first`]: { body: ICON },
@@ -53,16 +67,23 @@ function serve(way) {
 async function measured(web, way, cookies) {
   web.pages = serve(way);
   const log = join(tmpdir(), `headstart-net-log-${process.pid}.json`);
-  const browser = await Chromium.start([...web.arguments, `--log-net-log=${log}`], cookies ? COOKIES_ALLOWED : {});
+  const browser = await Chromium.start(
+    [...web.arguments, `--log-net-log=${log}`],
+    cookies ? COOKIES_ALLOWED : {},
+  );
   try {
     const worker = await browser.worker(await browser.loadExtension(PROBE));
-    await until(() => worker.evaluate(`typeof prepare === "function" && prepare("${way}").then(() => true)`));
+    await until(() =>
+      worker.evaluate(`typeof prepare === "function" && prepare("${way}").then(() => true)`),
+    );
     const tab = await browser.tab();
     if (LEFT[way]) await tab.go(LEFT[way] ?? "");
     await web.forget();
     await tab.go(`https://${PAGE}/`);
     // What a worker asks for comes at once, what the page asks for later.
-    await until(() => [FAR, ANONYMOUS].every((host) => (last(web, host)?.at ?? 0) > begun(web) + 700));
+    await until(() =>
+      [FAR, ANONYMOUS].every((host) => (last(web, host)?.at ?? 0) > begun(web) + 700),
+    );
   } finally {
     await browser.end();
   }
@@ -72,7 +93,8 @@ async function measured(web, way, cookies) {
 }
 
 /** When the page was asked for. @param {Web} web */
-const begun = (web) => web.asked.find(({ host, path }) => host === PAGE && path === "/")?.at ?? Infinity;
+const begun = (web) =>
+  web.asked.find(({ host, path }) => host === PAGE && path === "/")?.at ?? Infinity;
 
 /** @param {Web} web @param {string} host */
 const last = (web, host) => web.asked.findLast((of) => of.host === host);
@@ -99,18 +121,26 @@ async function logged(log) {
   const groups = (await readFile(log, "utf8")).match(/"group_id":"[^"]*"/g) ?? [];
   return (/** @type {string} */ host) =>
     Array.from(new Set(groups.filter((group) => group.includes(`${host} `))))
-      .map((group) => JSON.parse(group.slice(11)).replace(`https://${host} `, "").replace(/chrome-extension:\/\/\w+/, "the extension"))
+      .map((group) =>
+        JSON.parse(group.slice(11))
+          .replace(`https://${host} `, "")
+          .replace(/chrome-extension:\/\/\w+/, "the extension"),
+      )
       .join(", ");
 }
 
 for (const cookies of [true, false]) {
   console.log(`\nthird-party cookies ${cookies ? "allowed" : "blocked"}\n`);
-  console.log("| way | server | opened, ms | used the one of | asked | groups of connections |\n|---|---|---|---|---|---|");
+  console.log(
+    "| way | server | opened, ms | used the one of | asked | groups of connections |\n|---|---|---|---|---|---|",
+  );
   for (const way of process.argv.length > 2 ? process.argv.slice(2) : WAYS) {
     const web = await Web.start();
     const [far, anonymous] = await measured(web, way, cookies).finally(() => web.end());
     for (const [name, of] of Object.entries({ "with credentials": far, without: anonymous })) {
-      console.log(`| ${way} | ${name} | ${of?.opened.join(", ")} | ${of?.used} | ${of?.asked} | ${of?.partitions} |`);
+      console.log(
+        `| ${way} | ${name} | ${of?.opened.join(", ")} | ${of?.used} | ${of?.asked} | ${of?.partitions} |`,
+      );
     }
   }
 }

@@ -6,7 +6,10 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** Longest that a command, a load or anything else may take: where much else runs, half a minute was not far off. */
+/**
+ * Longest that a command, a load or anything else may take: where much else runs, half a minute was
+ * not far off.
+ */
 const PATIENCE_MS = 120_000;
 
 const ARGUMENTS = [
@@ -24,7 +27,10 @@ const ARGUMENTS = [
   "--disable-features=MediaRouter,OptimizationHints,PreloadTopChromeWebUI,Translate,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
 ];
 
-/** @typedef {{ id?: number, method?: string, params?: any, result?: any, error?: { message: string }, sessionId?: string }} Message */
+/**
+ * @typedef {{ id?: number, method?: string, params?: any, result?: any, error?: { message: string
+ * }, sessionId?: string }} Message
+ */
 
 export class Chromium {
   /** @type {Map<number, { resolve: (result: any) => void, reject: (error: Error) => void }>} */
@@ -53,7 +59,8 @@ export class Chromium {
       this.#stderr = (this.#stderr + bytes).slice(-4000);
     });
     child.once("exit", () => {
-      for (const { reject } of this.#waiting.values()) reject(new Error(`Chromium ended: ${this.#stderr}`));
+      for (const { reject } of this.#waiting.values())
+        reject(new Error(`Chromium ended: ${this.#stderr}`));
     });
   }
 
@@ -67,10 +74,14 @@ export class Chromium {
     await writeFile(join(profile, "Default", "Preferences"), JSON.stringify(preferences));
     const sandbox = process.getuid?.() === 0 ? ["--no-sandbox"] : [];
     const program = process.env.CHROMIUM ?? "chromium";
-    const child = spawn(program, [...ARGUMENTS, ...sandbox, `--user-data-dir=${profile}`, ...more, "about:blank"], {
-      stdio: ["ignore", "ignore", "pipe", "pipe", "pipe"],
-      detached: true,
-    });
+    const child = spawn(
+      program,
+      [...ARGUMENTS, ...sandbox, `--user-data-dir=${profile}`, ...more, "about:blank"],
+      {
+        stdio: ["ignore", "ignore", "pipe", "pipe", "pipe"],
+        detached: true,
+      },
+    );
     const browser = new Chromium(child, profile);
     await browser.send("Target.setDiscoverTargets", { discover: true });
     return browser;
@@ -149,7 +160,9 @@ export class Chromium {
 
   /** The service worker of an extension. @param {string} id */
   async worker(id) {
-    const target = await this.target((/** @type {any} */ of) => of.type === "service_worker" && of.url.includes(id));
+    const target = await this.target(
+      (/** @type {any} */ of) => of.type === "service_worker" && of.url.includes(id),
+    );
     return this.attach(target.targetId);
   }
 
@@ -202,7 +215,12 @@ export class Session {
       returnByValue: true,
       userGesture: true,
     });
-    if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.exception?.value ?? exceptionDetails.text);
+    if (exceptionDetails)
+      throw new Error(
+        exceptionDetails.exception?.description ??
+          exceptionDetails.exception?.value ??
+          exceptionDetails.text,
+      );
     return result.value;
   }
 
@@ -241,7 +259,12 @@ export class Session {
       if (method !== "Network.responseReceived" || sessionId !== this.id) return;
       const { url, timing, connectionId, connectionReused } = params.response;
       const { host } = new URL(url);
-      if (!connections.has(host)) connections.set(host, { connectionId, connectionReused, connectStart: timing?.connectStart });
+      if (!connections.has(host))
+        connections.set(host, {
+          connectionId,
+          connectionReused,
+          connectStart: timing?.connectStart,
+        });
     });
     return { connections, stop };
   }

@@ -32,7 +32,9 @@ export function sealed(by, of = {}) {
     databases: ["redirect", "server"],
     redirects: redirects.map(([from, to]) => ({ from, to })),
     redirects_left_out: 0,
-    pages: Object.fromEntries(Object.entries(pages).map(([page, servers]) => [page, servers.map(server)])),
+    pages: Object.fromEntries(
+      Object.entries(pages).map(([page, servers]) => [page, servers.map(server)]),
+    ),
   };
   const text = Buffer.from(JSON.stringify(of.json ? of.json(json) : json));
   const body = of.body ?? gzipSync(text);
@@ -45,7 +47,10 @@ export function sealed(by, of = {}) {
   header.set(createHash("sha256").update(header.subarray(0, 28)).update(body).digest(), 28);
   if (!of.unsigned) {
     header.set(createHash("sha256").update(by.raw).digest().subarray(0, 8), 60);
-    const signed = Buffer.concat([Buffer.from("headstart extension database\0"), header.subarray(0, 60)]);
+    const signed = Buffer.concat([
+      Buffer.from("headstart extension database\0"),
+      header.subarray(0, 60),
+    ]);
     header.set(sign(null, signed, by.privateKey), 68);
   }
   return new Uint8Array(Buffer.concat([header, body]));

@@ -8,7 +8,9 @@ import { Web } from "./web.js";
 const EXTENSION = fileURLToPath(new URL("../..", import.meta.url));
 
 /** What Chromium has by default; Debian's blocks third-party cookies. */
-export const COOKIES_ALLOWED = { profile: { block_third_party_cookies: false, cookie_controls_mode: 0 } };
+export const COOKIES_ALLOWED = {
+  profile: { block_third_party_cookies: false, cookie_controls_mode: 0 },
+};
 
 export class Stage {
   by = maker();
@@ -25,7 +27,10 @@ export class Stage {
     this.id = id;
   }
 
-  /** @param {{ blocked?: boolean, http1?: boolean }} [how] third-party cookies blocked; HTTP/1.1 alone */
+  /**
+   * @param {{ blocked?: boolean, http1?: boolean }} [how] third-party cookies blocked; HTTP/1.1
+   * alone
+   */
   static async build({ blocked = false, http1 = false } = {}) {
     const web = await Web.start(http1);
     return Stage.of(web, web.arguments, blocked ? {} : COOKIES_ALLOWED);
@@ -66,13 +71,17 @@ export class Stage {
   load(of, more = {}) {
     // Each a second later than the one before it: else it would be the same.
     this.#created += 1;
-    this.web.pages["db.test/pages.hsdx"] = { body: sealed(this.by, { created: this.#created, ...of }) };
+    this.web.pages["db.test/pages.hsdx"] = {
+      body: sealed(this.by, { created: this.#created, ...of }),
+    };
     return this.fetch(this.by.pem, more);
   }
 
   /** Takes what the server has. @param {string} [key] @param {object} [more] */
   fetch(key = this.by.pem, more = {}) {
-    return this.call(`headstart.load(${JSON.stringify({ url: "https://db.test/pages.hsdx", key, ...more })})`);
+    return this.call(
+      `headstart.load(${JSON.stringify({ url: "https://db.test/pages.hsdx", key, ...more })})`,
+    );
   }
 
   /** Counts, and what was done for a tab. @param {import("./chromium.js").Session} [tab] */
@@ -80,10 +89,16 @@ export class Stage {
     return this.call(`headstart.state(${tab ? await this.number(tab) : ""})`);
   }
 
-  /** The number of a tab as extensions know it. @param {import("./chromium.js").Session} tab @returns {Promise<number>} */
+  /**
+   * The number of a tab as extensions know it.
+   * @param {import("./chromium.js").Session} tab
+   * @returns {Promise<number>}
+   */
   async number(tab) {
     const url = await tab.evaluate("location.href");
-    return this.call(`chrome.tabs.query({}).then((tabs) => tabs.filter(({ url }) => url === ${JSON.stringify(url)}).at(-1)?.id)`);
+    return this.call(
+      `chrome.tabs.query({}).then((tabs) => tabs.filter(({ url }) => url === ${JSON.stringify(url)}).at(-1)?.id)`,
+    );
   }
 
   /**
@@ -92,10 +107,14 @@ export class Stage {
    * @param {string} [page] that answers, by host and path
    */
   async goKnown(tab, url, page = url.replace("https://", "")) {
-    const isRule = "chrome.declarativeNetRequest.getSessionRules().then((all) => all.some((of) => of.action.type === 'modifyHeaders'))";
+    const isRule =
+      "chrome.declarativeNetRequest.getSessionRules().then((all) => all.some((of) => of.action.type === 'modifyHeaders'))";
     // A worker that is just starting has no such function yet.
     const wait = until(() => this.call(isRule).catch(() => false));
-    this.web.pages[page] = { .../** @type {import("./web.js").Answer} */ (this.web.pages[page]), wait };
+    this.web.pages[page] = {
+      .../** @type {import("./web.js").Answer} */ (this.web.pages[page]),
+      wait,
+    };
     await tab.go(url);
   }
 
@@ -112,14 +131,25 @@ export class Stage {
     const tab = await this.browser.tab("chrome://extensions/");
     await until(() => tab.evaluate("!!chrome.developerPrivate").catch(() => false));
     // Without it, extensions from folders are not started again.
-    await tab.evaluate("chrome.developerPrivate.updateProfileConfiguration({ inDeveloperMode: true })");
+    await tab.evaluate(
+      "chrome.developerPrivate.updateProfileConfiguration({ inDeveloperMode: true })",
+    );
     const allowed = JSON.stringify({ extensionId: this.id, incognitoAccess: true });
     await tab.evaluate(`chrome.developerPrivate.updateExtensionConfiguration(${allowed})`);
     // The popup asks the worker, which is there then; it cannot be opened before the extension is
     // there again.
     const popup = await this.browser.tab();
-    await until(() => popup.go(this.url("popup.html")).then(() => true, () => false));
-    await until(() => this.call("!!self.headstart && chrome.extension.isAllowedIncognitoAccess()").catch(() => false));
+    await until(() =>
+      popup.go(this.url("popup.html")).then(
+        () => true,
+        () => false,
+      ),
+    );
+    await until(() =>
+      this.call("!!self.headstart && chrome.extension.isAllowedIncognitoAccess()").catch(
+        () => false,
+      ),
+    );
     await Promise.all([tab.close(), popup.close()]);
   }
 

@@ -22,7 +22,10 @@ export class Web {
   connections = [];
   /** When, in ms. @type {number[]} */
   connected = [];
-  /** By host and path. @type {Record<string, Answer | ((request: import("node:http2").Http2ServerRequest) => Answer)>} */
+  /**
+   * By host and path.
+   * @type {Record<string, Answer | ((request: import("node:http2").Http2ServerRequest) => Answer)>}
+   */
   pages = {};
   /** @type {Set<import("node:tls").TLSSocket>} */
   #sockets = new Set();
@@ -48,7 +51,13 @@ export class Web {
     server.on("request", (request, response) => {
       const host = (request.authority ?? request.headers.host ?? "").split(":")[0] ?? "";
       const connection = numbers.get(request.socket.remotePort) ?? -1;
-      this.asked.push({ host, path: request.url, connection, opened: this.connections.length, at: performance.now() });
+      this.asked.push({
+        host,
+        path: request.url,
+        connection,
+        opened: this.connections.length,
+        at: performance.now(),
+      });
       void this.#answer(host, request, response);
     });
   }
@@ -75,7 +84,10 @@ export class Web {
 
   /** Ends all connections, and forgets what was asked for. */
   async forget() {
-    const closed = Array.from(this.#sockets, (socket) => new Promise((resolve) => socket.once("close", resolve)));
+    const closed = Array.from(
+      this.#sockets,
+      (socket) => new Promise((resolve) => socket.once("close", resolve)),
+    );
     for (const socket of this.#sockets) socket.destroy();
     await Promise.all(closed);
     this.asked = [];
@@ -99,7 +111,11 @@ export class Web {
     const { status = answer ? 200 : 404, headers = {}, body = "", wait = 0, hints } = answer ?? {};
     if (hints) response.writeEarlyHints({ link: hints });
     await (typeof wait === "number" ? new Promise((resolve) => setTimeout(resolve, wait)) : wait);
-    response.writeHead(status, { "content-type": "text/html; charset=utf-8", "cache-control": "no-store", ...headers });
+    response.writeHead(status, {
+      "content-type": "text/html; charset=utf-8",
+      "cache-control": "no-store",
+      ...headers,
+    });
     response.end(body);
   }
 }
@@ -108,8 +124,23 @@ export class Web {
 async function certificate(folder) {
   const [key, cert] = [join(folder, "key.pem"), join(folder, "cert.pem")];
   await promisify(execFile)("openssl", [
-    "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-    "-subj", "/CN=test", "-addext", "subjectAltName=DNS:*.test", "-keyout", key, "-out", cert,
+    "req",
+    "-x509",
+    "-newkey",
+    "ec",
+    "-pkeyopt",
+    "ec_paramgen_curve:prime256v1",
+    "-nodes",
+    "-days",
+    "2",
+    "-subj",
+    "/CN=test",
+    "-addext",
+    "subjectAltName=DNS:*.test",
+    "-keyout",
+    key,
+    "-out",
+    cert,
   ]);
   return [await readFile(key), await readFile(cert)];
 }

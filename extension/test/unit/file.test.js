@@ -46,7 +46,8 @@ test("every change of a file is noticed", async () => {
     const changed = good.slice();
     changed[at] = (changed[at] ?? 0) ^ 1;
     await assert.rejects(read(changed, by.pem), () => true, `byte ${at}`);
-    if (at % 16 === 0) await assert.rejects(read(good.slice(0, at), by.pem), () => true, `${at} bytes`);
+    if (at % 16 === 0)
+      await assert.rejects(read(good.slice(0, at), by.pem), () => true, `${at} bytes`);
   }
 });
 
@@ -56,7 +57,7 @@ test("reasons are told apart", async () => {
   await refused({ json: (json) => ({ ...json, version: 1 }) }, /version 1 of the content/);
   await refused({ json: (json) => ({ ...json, created: 1 }) }, /different dates/);
   await refused({ body: Buffer.from("no gzip") }, /decompressed/);
-  await refused({ body: gzipSync("{") , bodyBytes: 1 }, /no JSON/);
+  await refused({ body: gzipSync("{"), bodyBytes: 1 }, /no JSON/);
   await refused({ body: gzipSync(Buffer.alloc(1 << 20)), bodyBytes: 10 }, /decompressed/);
   await refused({ bodyBytes: 2 ** 31 }, /bytes uncompressed/);
   await refusedWith((file) => (file[140] = (file[140] ?? 0) ^ 1), /checksum/);

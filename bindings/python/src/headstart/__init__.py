@@ -1,7 +1,7 @@
-"""TLS by the headstart agent of this machine: connections that open sooner, and sessions that programs share.
+"""TLS by the local headstart agent: faster connections, and sessions shared by programs.
 
-`headstart.requests` has an adapter for requests, `headstart.urllib3` a pool manager for urllib3, and
-`Agent.connect` gives a plain socket for anything else.
+`headstart.requests` has an adapter for requests, `headstart.urllib3` a pool manager for urllib3,
+and `Agent.connect` returns a plain socket for anything else.
 """
 
 from .agent import Agent, Connection

@@ -1,4 +1,4 @@
-"""Heads of HTTP/1.1 on a socket, of which not one byte too many is read: what follows is the server's."""
+"""Heads of HTTP/1.1, read from a socket without one byte of what the server sends after them."""
 
 from __future__ import annotations
 
@@ -129,7 +129,12 @@ def _read_head(sock: socket.socket, deadline: Deadline) -> bytes:
 def _parse(head: bytes) -> Head:
     line, _, rest = head.partition(b"\r\n")
     words = line.split(b" ", 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit() or len(words[1]) != 3:
+    if (
+        len(words) < 2
+        or not words[0].startswith(b"HTTP/1.")
+        or not words[1].isdigit()
+        or len(words[1]) != 3
+    ):
         raise NoAgent(f"the answer is no HTTP: {line[:40]!r}", _HINT)
     try:
         fields = http.client.parse_headers(io.BytesIO(rest))

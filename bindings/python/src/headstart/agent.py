@@ -33,10 +33,11 @@ JSON_MAX = 8 << 20
 
 
 class Connection:
-    """A connection to a server: a stream of plain bytes, and the facts of it.
+    """A connection to a server: a stream of plain bytes, and facts about it.
 
-    The socket's timeout is that of the request; set your own. An end of the stream that is not announced by
-    the protocol above (lengths, chunks) may have been cut by anybody: docs/managed.md, "How it ends".
+    The socket keeps the timeout of the request; set your own. Unless the application protocol
+    announces the end of the stream (lengths, chunks), anyone may have cut it: docs/managed.md,
+    "How it ends".
     """
 
     sock: socket.socket
@@ -50,7 +51,10 @@ class Connection:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -85,7 +89,9 @@ class Agent:
         if port is None and (token is not None or token_file is not None):
             raise ValueError("a token is for a port, and there is none")
         if port is not None and (path is not None or (token is None) == (token_file is None)):
-            raise ValueError("a port needs either a token or the file of one, and has no socket beside it")
+            raise ValueError(
+                "a port needs either a token or the file of one, and has no socket beside it"
+            )
         self._path = None if path is None else os.fspath(path)
         self._address = None if port is None else (host, port)
         self._token = token
@@ -105,9 +111,9 @@ class Agent:
     ) -> Connection:
         """Open a connection to a server.
 
-        With ``early_data`` these bytes may be sent early: then ``facts.early_data`` of the connection is
-        ``accepted``, and the server has them. Else it has not, and the program has to send them, first thing.
-        See `headstart.early_data` for what may be sent so.
+        The bytes in ``early_data`` may be sent early. If ``facts.early_data`` of the connection is
+        ``accepted``, the server has them; otherwise send them first. See `headstart.early_data`
+        for which bytes are safe to send early.
 
         Args:
             host: The name or the address of the server.
@@ -140,7 +146,7 @@ class Agent:
         return Connection(sock, facts)
 
     def sessions(self) -> list[dict[str, Any]]:
-        """List the sessions of this user, as docs/managed.md describes them. No secret is among them."""
+        """List the sessions of this user, without secrets, as docs/managed.md describes them."""
         return list(self._call("GET", "/sessions")["sessions"])
 
     def forget(self, server: str | None = None, *, context: str | None = None) -> int:
@@ -148,16 +154,18 @@ class Agent:
 
         Args:
             server: Of this server only; else of all, and cookies, too.
-            context: Of this context only (an empty one is that without a label); else of all of this user.
+            context: Of this context only (an empty one has no label); else of all of this user.
         """
         query = {
-            name: value for name, value in (("server", server), ("context", context)) if value is not None
+            name: value
+            for name, value in (("server", server), ("context", context))
+            if value is not None
         }
         path = f"/sessions?{urlencode(query, quote_via=quote)}" if query else "/sessions"
         return int(self._call("DELETE", path)["forgotten"])
 
     def policy(self, context: str | None = None) -> dict[str, Any]:
-        """Tell the policy that holds for a context, or for connections of this user without a label."""
+        """Return the policy of a context, or of this user's connections without a label."""
         return self._call("GET", _policy_of(context))
 
     def set_policy(
@@ -182,7 +190,7 @@ class Agent:
         return self._call("PUT", _policy_of(context), body)
 
     def end_context(self, context: str) -> None:
-        """End a context: its sessions, its cookies and its policy are gone, and nothing brings them back."""
+        """End a context: delete its sessions, cookies and policy for good."""
         self._call("DELETE", f"/contexts/{quote(context, safe='')}")
 
     @contextlib.contextmanager
@@ -218,7 +226,9 @@ class Agent:
         call.sock = self._dial(Deadline(CALL_TIMEOUT))
         call.sock.settimeout(CALL_TIMEOUT)
         try:
-            call.request(method, path, None if body is None else json.dumps(body), self._authorization())
+            call.request(
+                method, path, None if body is None else json.dumps(body), self._authorization()
+            )
             answer = call.getresponse()
             text = answer.read(JSON_MAX)
         except socket.timeout as error:
@@ -255,7 +265,8 @@ def _default_path() -> str:
     if directory:
         return os.path.join(directory, "headstart.sock")
     raise AgentUnavailable(
-        "no socket of an agent is named, and XDG_RUNTIME_DIR is not set", "name it in HEADSTART_SOCKET"
+        "no socket of an agent is named, and XDG_RUNTIME_DIR is not set",
+        "name it in HEADSTART_SOCKET",
     )
 
 

@@ -19,11 +19,11 @@ _allowed: ContextVar[bool] = ContextVar("headstart_early_data", default=False)
 
 @contextmanager
 def early_data(allowed: bool = True) -> Iterator[None]:
-    """Mark the requests of a block as safe to be sent early, with the first bytes of a new connection.
+    """Mark the requests of a block as safe to send early, with a new connection's first bytes.
 
-    **Anybody on the way can have an early request arrive more than once** (RFC 8446 section 8), so mark only
-    what may: most GETs (RFC 8470). Requests whose body is a file or an iterable are never sent early, nor are
-    those of other threads that the block starts.
+    **Anyone on the path can replay an early request** (RFC 8446 section 8), so mark only requests
+    that may arrive twice: most GETs (RFC 8470). Requests whose body is a file or an iterable are
+    never sent early, nor are those of other threads that the block starts.
 
     >>> with headstart.early_data():
     ...     session.get("https://www.example.com/")

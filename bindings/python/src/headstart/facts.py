@@ -17,7 +17,7 @@ __all__ = ["Facts", "Ledger"]
 
 @dataclass(frozen=True)
 class Ledger:
-    """When things were done, in milliseconds since the agent has read the request; ``None`` is not known."""
+    """Times of events, in ms since the agent read the request; ``None`` if not known."""
 
     lookup: float | None = None
     """The addresses of the server were known."""
@@ -58,7 +58,7 @@ class Facts:
     """The application protocol, if one was agreed on."""
 
     certificate: bytes | None = field(default=None, repr=False)
-    """The server's own certificate (DER). Of a resumed connection that of the full handshake before."""
+    """The server's certificate (DER); of a resumed connection, that of the full handshake."""
 
     ledger: Ledger = field(default_factory=Ledger)
     """What it took."""

@@ -11,7 +11,7 @@ from .errors import Unsupported
 __all__ = ["Options", "Policy", "Verify"]
 
 Policy = Literal["share", "isolate", "off"]
-"""``share`` sessions with other connections; ``isolate``: have nothing in common; ``off``: no sessions."""
+"""``share`` sessions with other connections, ``isolate`` from them, or turn sessions ``off``."""
 
 Verify = Union[bool, str, "os.PathLike[str]"]
 """``True``: the roots of the system; ``False``: anybody; else the path of a PEM file of roots."""
@@ -22,7 +22,7 @@ class Options:
     """What a connection is asked for with."""
 
     context: str | None = None
-    """A label within this user: connections of different contexts have nothing in common that servers see."""
+    """A label within this user: servers cannot link connections of different contexts."""
 
     policy: Policy | None = None
     """For this connection: stricter than that of the context, and never laxer."""
@@ -34,7 +34,7 @@ class Options:
     """The name to ask for and to check the certificate for, if it is not the host."""
 
     client_certificate: str | None = None
-    """What the agent calls a certificate to be shown (``headstart agent --client-certificate NAME=FILE``)."""
+    """The agent's name of a certificate to show (its ``--client-certificate NAME=FILE``)."""
 
     alpn: tuple[str, ...] = ("http/1.1",)
     """Application protocols, the best first."""
@@ -54,7 +54,9 @@ class Options:
             "Headstart-Client-Certificate": self.client_certificate,
         }
         fields = {"Headstart-TLS": "managed"}
-        fields.update((name, _checked(name, value)) for name, value in values.items() if value is not None)
+        fields.update(
+            (name, _checked(name, value)) for name, value in values.items() if value is not None
+        )
         return fields
 
 
@@ -66,6 +68,12 @@ def _verify(verify: Verify) -> str | None:
 
 def _checked(name: str, value: str) -> str:
     """A line break would be another field, and spaces at the ends do not arrive."""
-    if not value or value != value.strip() or any(ord(letter) < 0x20 or letter == "\x7f" for letter in value):
-        raise Unsupported(f"{name} cannot be {value!r}", "no control characters, and no spaces at the ends")
+    if (
+        not value
+        or value != value.strip()
+        or any(ord(letter) < 0x20 or letter == "\x7f" for letter in value)
+    ):
+        raise Unsupported(
+            f"{name} cannot be {value!r}", "no control characters, and no spaces at the ends"
+        )
     return value

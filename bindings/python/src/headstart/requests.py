@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 __all__ = ["EarlyData", "HeadstartAdapter", "facts"]
 
 EarlyData = Union[bool, Callable[[PreparedRequest], bool]]
-"""``True``: GET, HEAD and OPTIONS without a body may be sent early; a function says which requests may."""
+"""``True``: GET, HEAD and OPTIONS without a body may be sent early; a function decides itself."""
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 class HeadstartAdapter(HTTPAdapter):
-    """Transport for ``https://`` that has the agent speak TLS; one pool of connections for each host.
+    """Transport for ``https://`` over TLS by the agent; one pool of connections for each host.
 
-    ``verify`` and ``timeout`` mean what they mean in requests: ``verify=True`` are the roots of the agent's
-    system, a path is a file of roots, ``False`` takes anybody. ``cert`` raises `headstart.Unsupported`:
-    certificates are configured in the agent. Requests that go to a proxy do their own TLS, as without this
-    adapter.
+    ``verify`` and ``timeout`` mean what they mean in requests: ``verify=True`` uses the roots of
+    the agent's system, a path is a file of roots, ``False`` accepts any certificate. ``cert``
+    raises `headstart.Unsupported`: certificates are configured in the agent. Requests that go to a
+    proxy do their own TLS, as without this adapter.
 
     Args:
         agent: Which agent; else that of the environment.
-        context: A label within this user: connections of other contexts have nothing in common with these.
+        context: A label within this user: servers cannot link connections of other contexts.
         policy: ``share``, ``isolate`` or ``off``.
         client_certificate: What the agent calls a certificate to be shown.
-        server_name: The name to ask for and to check the certificate for, if it is not the host of the URL.
-        early_data: Which requests may be sent early; see `headstart.early_data` for what that means.
+        server_name: The name to send and to verify, if it is not the host of the URL.
+        early_data: Which requests may be sent early; see `headstart.early_data`.
         fallback: When no agent answers, connect as requests does, instead of an error. Never with a
             ``client_certificate``.
         pool_connections: As in requests.
@@ -55,7 +55,8 @@ class HeadstartAdapter(HTTPAdapter):
         pool_block: As in requests.
     """
 
-    __attrs__ = [*HTTPAdapter.__attrs__, "_managed", "_server_name", "_early_data"]  # noqa: RUF012  # as in requests
+    # A list, as in requests.
+    __attrs__ = [*HTTPAdapter.__attrs__, "_managed", "_server_name", "_early_data"]  # noqa: RUF012
 
     def __init__(
         self,

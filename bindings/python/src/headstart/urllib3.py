@@ -42,6 +42,10 @@ _ABOUT = "_headstart"
 """What a response remembers of its connection."""
 
 _OWN_TLS = "TLS is the agent's: see the options of headstart"
+_CLIENT_CERTIFICATE = (
+    "headstart agent --client-certificate NAME=FILE, and here: client_certificate=NAME"
+)
+
 _UNSUPPORTED = {
     "ssl_context": _OWN_TLS,
     "ssl_version": _OWN_TLS,
@@ -50,8 +54,8 @@ _UNSUPPORTED = {
     "assert_hostname": "server_hostname is asked for and checked",
     "ca_cert_dir": "give a file of roots: ca_certs",
     "ca_cert_data": "give a file of roots: ca_certs",
-    "cert_file": "headstart agent --client-certificate NAME=FILE, and here: client_certificate=NAME",
-    "key_file": "headstart agent --client-certificate NAME=FILE, and here: client_certificate=NAME",
+    "cert_file": _CLIENT_CERTIFICATE,
+    "key_file": _CLIENT_CERTIFICATE,
     "source_address": "the agent chooses it",
 }
 """What a connection can be told that does not happen, and what there is instead."""
@@ -89,7 +93,7 @@ class Managed:
 
 
 class HTTPSConnection(_HTTPSConnection):
-    """A connection that the agent opens: plain HTTP on a socket of this machine, TLS from the agent on."""
+    """A connection by the agent: plain HTTP on a local socket, TLS from the agent on."""
 
     facts: Facts | None
     """Of the connection, if there is one and it is the agent's."""
@@ -214,11 +218,13 @@ class HTTPSConnection(_HTTPSConnection):
 
 
 def _translated(error: HeadstartError, connection: HTTPConnection) -> HTTPError:
-    """Say it as urllib3 does, so that retries, and programs that know nothing of the agent, behave."""
+    """Translate an error to urllib3's, for retries and for programs unaware of the agent."""
     if isinstance(error, TlsError):
         return SSLError(str(error))
     if isinstance(error, TimedOut):
-        return ConnectTimeoutError(connection, f"Connection to {connection.host} timed out: {error}")
+        return ConnectTimeoutError(
+            connection, f"Connection to {connection.host} timed out: {error}"
+        )
     return NewConnectionError(connection, str(error))
 
 
@@ -245,17 +251,18 @@ class HTTPSConnectionPool(_HTTPSConnectionPool):
 
 
 class PoolManager(_PoolManager):
-    """urllib3's pool manager, whose connections for ``https`` are opened by the agent.
+    """urllib3's pool manager, with ``https`` connections by the agent.
 
-    Of urllib3's arguments ``cert_reqs``, ``ca_certs`` (a file), ``server_hostname`` and
-    ``assert_fingerprint`` mean the same as ever; without ``ca_certs`` the roots are the agent's system's.
-    Others that are about TLS, and ``source_address``, raise `headstart.Unsupported` with the first request.
+    Of urllib3's arguments, ``cert_reqs``, ``ca_certs`` (a file), ``server_hostname`` and
+    ``assert_fingerprint`` keep their meaning; without ``ca_certs`` the roots are those of the
+    agent's system. Other arguments about TLS, and ``source_address``, raise
+    `headstart.Unsupported` with the first request.
 
     Args:
         num_pools: As in urllib3.
         headers: As in urllib3.
         agent: Which agent; else that of the environment.
-        context: A label within this user: connections of other contexts have nothing in common with these.
+        context: A label within this user: servers cannot link connections of other contexts.
         policy: ``share``, ``isolate`` or ``off``.
         client_certificate: What the agent calls a certificate to be shown.
         fallback: When no agent answers, connect as urllib3 does, instead of an error. Never with a
