@@ -165,7 +165,7 @@ impl Writer {
                 }
                 Ok(_) => {}
                 Err(TryRecvError::Empty) => {
-                    // What was captured can be read while the capture goes on.
+                    // Captured packets can be read while the capture continues.
                     self.file.file.flush()?;
                     return Ok(ControlFlow::Continue(()));
                 }

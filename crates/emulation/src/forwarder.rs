@@ -184,7 +184,7 @@ impl Forwarder {
 impl Drop for Forwarder {
     fn drop(&mut self) {
         let stop = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
-        // A thread that cannot be told to stop must not be waited for.
+        // A thread that cannot be told to stop must not be joined.
         if let (Ok(_), Some(thread)) = (stop, self.thread.take()) {
             let _ = thread.join();
         }
@@ -235,7 +235,7 @@ impl Shared {
     fn handle(&mut self, now: Duration, stamp: Option<Duration>, number: usize, packet: Packet) {
         if stamp.is_none() {
             self.unstamped += 1;
-            // How long it waited is not known: up to what would have been believed.
+            // The wait is unknown: assume the longest that would have been believed.
             self.record.sent(now.saturating_sub(MAX_STAMP_AGE), now);
         }
         let at = stamp.unwrap_or(now);
@@ -290,7 +290,7 @@ struct Turn {
 
 impl Turn {
     fn run(&mut self, wires: &[Arc<Wire>], stop: &OwnedFd) {
-        // As for real-time priority.
+        // The same as for real-time priority.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
         fds.extend(wires.iter().map(|wire| PollFd::new(&wire.socket, PollFlags::IN)));
@@ -333,7 +333,7 @@ impl Turn {
                 lock(&self.shared).handle(now, stamp, port, packet);
             }
         }
-        // So much at once is what comes before frames are lost.
+        // This much arrives at once before frames are lost.
         let now = self.clock.now();
         let mut shared = lock(&self.shared);
         let Shared { ports, record, .. } = &mut *shared;
@@ -402,7 +402,7 @@ impl Clock {
 
 /// Waits for something to read, at most `timeout`.
 fn ready(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool, Errno> {
-    // A wait longer than the type can say is as good as for ever.
+    // A wait longer than the type can hold counts as infinite.
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(fds, timeout.as_ref()) {
         Ok(ready) => Ok(ready > 0),

@@ -50,7 +50,7 @@ impl Default for LabOptions {
 /// started by [`Node::spawn`] are killed.
 #[derive(Debug)]
 pub struct Lab {
-    // Dropped first: no packet moves while the rest goes away.
+    // Dropped first: no packet moves while the rest is torn down.
     forwarder: Forwarder,
     _proxies: Vec<SplitProxy>,
     nodes: Vec<Node>,

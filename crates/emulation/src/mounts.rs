@@ -39,7 +39,7 @@ pub fn own_hosts_file(text: &str) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).open(&path)?;
     let mounted =
         file.write_all(text.as_bytes()).and_then(|()| Ok(mount_bind(path.as_path(), HOSTS)?));
-    // The mount holds the file; its name is needed no more.
+    // The mount holds the file; its name is no longer needed.
     fs::remove_file(&path)?;
     mounted
 }

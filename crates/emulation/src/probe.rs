@@ -133,7 +133,7 @@ fn echoes(server: SocketAddr, options: ProbeOptions) -> io::Result<Vec<Duration>
         }
         if let Some(number) = pace.take_due() {
             sent.push(Instant::now());
-            // One that is not taken is never answered, and so counts as lost.
+            // One that is not accepted is never answered, and so counts as lost.
             let _ = socket.send(&number.to_be_bytes());
         }
     }
@@ -166,7 +166,7 @@ fn connects(server: SocketAddr, options: ProbeOptions) -> io::Result<Vec<Duratio
 fn start_connecting(server: SocketAddr) -> io::Result<(Socket, Instant)> {
     let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
-    // Ends with a reset: nothing of it crosses the link later.
+    // Ends with a reset, so that nothing of it crosses the link later.
     socket.set_linger(Some(Duration::ZERO))?;
     let start = Instant::now();
     match socket.connect(&server.into()) {
@@ -228,7 +228,7 @@ fn gap(rtt: Duration, shortest: Duration) -> Duration {
 }
 
 fn wait(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
-    // A wait longer than the type can say is as good as for ever.
+    // A wait longer than the type can hold counts as infinite.
     let timeout = Timespec::try_from(timeout).ok();
     match poll(fds, timeout.as_ref()) {
         Err(Errno::INTR) => Ok(()),

@@ -120,7 +120,7 @@ impl SplitProxy {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let mut proxy = SplitProxy { stop: Arc::clone(&stop), threads: Vec::new() };
         let stopped = Arc::clone(&stop);
-        // Sockets made by a thread and those it starts are its node's.
+        // Sockets belong to the node of the thread that makes them, or that started it.
         proxy.threads.push(far.spawn_thread(move || far::run(&tunnel, &stopped))?);
         let mut half = near::Near::new(clients, from, to, stop);
         proxy.threads.push(near.spawn_thread(move || half.run())?);
@@ -130,7 +130,7 @@ impl SplitProxy {
 
 impl Drop for SplitProxy {
     fn drop(&mut self) {
-        // Threads that cannot be told to stop must not be waited for.
+        // Threads that cannot be told to stop must not be joined.
         if rustix::io::write(&self.stop, &1_u64.to_ne_bytes()).is_ok() {
             for thread in self.threads.drain(..) {
                 let _ = thread.join();

@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(drained(&mut switch), [(0, 12 * MS)]);
         let counts = switch.ports_mut()[0].outbound.counts();
         assert_eq!((counts.dropped, counts.replied, counts.added), (1, 1, 0));
-        // From an inbound link, to a third node, and to nobody.
+        // From an inbound link, to a third node, and to no node.
         switch.ports_mut()[2].inbound = Link::default().with(Bounce(2));
         switch.ports_mut()[0].outbound = Link::default();
         switch.handle(20 * MS, 0, udp_to(3));

@@ -154,7 +154,7 @@ fn feed(mut command: Command, script: &str) -> io::Result<Option<String>> {
         .stderr(Stdio::piped());
     let mut child = command.spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // If it ends early, its status and what it said tell more than this error.
+        // If it ends early, its status and output tell more than this error.
         let _ = stdin.write_all(script.as_bytes());
     }
     let output = child.wait_with_output()?;

@@ -79,7 +79,7 @@ impl Exchange {
 pub(crate) async fn end(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let mut room = [0; 1024];
     let rest = async { while stream.read(&mut room).await.is_ok_and(|count| count > 0) {} };
-    // The response is here: whatever ends the rest says nothing of the trial.
+    // The response has arrived: how the connection ends does not affect the trial.
     let _ = tokio::time::timeout(END, rest).await;
     let _ = tokio::time::timeout(END, stream.shutdown()).await;
 }

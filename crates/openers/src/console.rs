@@ -73,7 +73,7 @@ pub fn run_client(
             Ok(())
         });
         drop(answers);
-        // Why answers could not be written says more than that they could not.
+        // Why answers could not be written is more useful than the fact.
         writer.join().unwrap_or_else(|_| Err(unread("its thread ended")))?;
         obeyed
     })
@@ -315,7 +315,7 @@ fn runtime(threads: usize) -> Result<Runtime, PeerError> {
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where it cannot be raised, too many connections fail and say so.
+    // If it cannot be raised, connections beyond it fail with an error.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 

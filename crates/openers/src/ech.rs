@@ -88,7 +88,7 @@ impl EchTls {
             status => return Err(format!("no Encrypted ClientHello: {status:?}")),
         }
         exchange.ask(&mut stream).await?;
-        // What TLS could not hand down at once waits for this.
+        // Bytes that TLS could not pass down at once wait for this.
         let flushed = stream.flush().await;
         flushed.map_err(|error| format!("{}: {error}", exchange.marks.stage()))?;
         exchange.read(&mut stream).await?;

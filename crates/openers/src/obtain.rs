@@ -77,7 +77,7 @@ fn store(chain: &Chain, directory: &Path, folder: &Path) -> io::Result<()> {
     let mut key = key.write(true).create_new(true).mode(0o600).open(new.path().join(KEY))?;
     key.write_all(&chain.key.private_key_to_pem_pkcs8()?)?;
     match fs::rename(new.path(), folder) {
-        // Another server was faster: its files stand.
+        // Another server was faster: its files stay.
         Err(_) if folder.exists() => Ok(()),
         renamed => renamed,
     }

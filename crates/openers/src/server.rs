@@ -135,7 +135,7 @@ async fn accept_at<Served: Future<Output = ()> + Send + 'static>(
     loop {
         match listener.accept().await {
             Ok((tcp, _)) => {
-                // A client that is gone already is met again at the first read.
+                // A client that is already gone shows at the first read.
                 let _ = tcp.set_nodelay(true);
                 tokio::spawn(serve(tcp));
             }

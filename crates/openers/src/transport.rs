@@ -165,7 +165,7 @@ mod tests {
     fn early_data_that_the_server_has_by_udp_left_with_its_datagram() {
         let events = [HELLO, EARLY, ClientEvent::TcpConnected, answer(300), answer(400), JOIN];
         assert_eq!(when(&events), Some(2));
-        // The acknowledgement may come behind the join.
+        // The acknowledgement may arrive after the join.
         let events = [HELLO, EARLY, ClientEvent::TcpConnected, answer(300), JOIN, answer(400)];
         assert_eq!(when(&events), Some(2));
     }

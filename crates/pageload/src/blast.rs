@@ -127,7 +127,7 @@ impl Load {
     fn page(&self) -> Result<Page, BlastError> {
         let servers = self.servers.iter().map(LoggedServer::server).collect();
         let columns = Columns(&self.cols);
-        // Those that were never dispatched are left out, so that the others have new places.
+        // Those never dispatched are left out, so the others are renumbered.
         let mut places: Vec<Option<usize>> = Vec::new();
         let mut resources = Vec::new();
         for row in &self.res {
@@ -147,7 +147,7 @@ impl Load {
 impl LoggedServer {
     fn server(&self) -> Server {
         Server {
-            // Half of them have no name.
+            // Half of the files have no name.
             host: self.host.clone().unwrap_or_default(),
             port: self.port.unwrap_or(if self.tls == 0 { 80 } else { 443 }),
             tls: self.tls != 0,
@@ -181,7 +181,7 @@ impl Columns<'_> {
             request_bytes: self.number(row, "req_bytes")?.filter(|&it| it != UNKNOWN).unwrap_or(0),
             response_bytes: self.number(row, "size")?.ok_or(BlastError::Column("size"))?,
             in_prefetch_database: self.number(row, "pf")? == Some(1),
-            // What it is used as, and by whom, is not said.
+            // The recording does not tell what it is used as, and by whom.
             in_links: self.number(row, "pf")? == Some(1),
             url: self.value(row, "url").and_then(|url| url.as_str()).unwrap_or("").into(),
             ..Resource::default()

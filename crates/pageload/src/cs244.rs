@@ -105,7 +105,7 @@ fn page(name: String, head_bytes: u64, requests: &[Request]) -> Result<Page, Cs2
     if dependencies > DEPENDENCIES_MAX {
         return Err(Cs244Error::Page(PageError::Dependencies(dependencies)));
     }
-    // Those that others wait for come first, which groups by number need not say.
+    // Dependencies come first, which group numbers do not guarantee.
     let order = groups.order(requests)?;
     let mut places = vec![0; requests.len()];
     for (place, &request) in order.iter().enumerate() {

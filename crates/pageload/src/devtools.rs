@@ -177,7 +177,7 @@ impl Load {
         order.sort_by(|one, other| {
             self.hops[*one].issued().total_cmp(&self.hops[*other].issued()).then(one.cmp(other))
         });
-        // One relation of the two clocks for all: the wall's may be set meanwhile.
+        // One relation of the two clocks for all: the wall clock may be set in between.
         let wall = self.hops.first().and_then(Hop::wall_offset).unwrap_or_default();
         let entries: Vec<Value> = order
             .into_iter()

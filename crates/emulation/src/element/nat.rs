@@ -300,7 +300,7 @@ mod tests {
                 assert_eq!(again, source);
                 let answer = back(&mut path, make(server, source, is_tcp)).unwrap();
                 assert_eq!(answer, make(server, client, is_tcp));
-                // Another peer, or another protocol, has no way in.
+                // Another peer, or another protocol, gets no access.
                 let stranger = SocketAddr::new(server.ip(), 53);
                 assert_eq!(back(&mut path, make(stranger, source, is_tcp)), None);
                 assert_eq!(back(&mut path, make(server, source, !is_tcp)), None);
@@ -325,7 +325,7 @@ mod tests {
             let (packet, _) = out(&mut path, NOW, original.clone());
             let error = back(&mut path, too_big(&packet.bytes, 1280).unwrap()).unwrap();
             assert_eq!(error, too_big(&original.bytes, 1280).unwrap());
-            // And those about what comes in find their way out.
+            // ICMP about inbound packets finds its way out.
             let source = packet.flow().unwrap().source;
             let answer = datagram(server, &source.to_string());
             let inside = back(&mut path, answer.clone()).unwrap();

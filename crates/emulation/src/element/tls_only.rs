@@ -190,7 +190,7 @@ mod tests {
                 assert_eq!(send(&mut path, seq, piece), (expected, None));
                 seq += u32::try_from(piece.len()).unwrap();
             }
-            // Whatever follows is data.
+            // Everything after it is data.
             assert_eq!(send(&mut path, seq, b"GET /").1, None);
         }
     }

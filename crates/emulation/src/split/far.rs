@@ -27,7 +27,7 @@ pub(super) fn run(listener: &TcpListener, stop: &Arc<OwnedFd>) {
         let mut wanted = wanted.into_iter();
         for tunnel in idle.extract_if(.., |_| wanted.next().unwrap_or(false)) {
             let stop = Arc::clone(stop);
-            // Without a thread the connection is closed, as a proxy without memory would.
+            // Without a thread the connection is closed, as by a proxy out of memory.
             let _ = thread::Builder::new()
                 .name("lab proxy".into())
                 .spawn(move || serve(&tunnel, &stop));
@@ -42,7 +42,7 @@ pub(super) fn run(listener: &TcpListener, stop: &Arc<OwnedFd>) {
 
 /// Carries one connection between the tunnel and the server.
 fn serve(tunnel: &TcpStream, stop: &OwnedFd) {
-    // The near half gave it up unused, or the lab ends.
+    // The near half abandoned it unused, or the lab ends.
     let Ok(Target { server, client }) = read_target(tunnel, stop) else {
         return;
     };

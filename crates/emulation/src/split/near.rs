@@ -122,7 +122,7 @@ impl Near {
         let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN)];
         fds.extend(self.listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
         fds.extend(self.opening.iter().map(|socket| PollFd::new(socket, PollFlags::OUT)));
-        // The far half says nothing on its own: what comes is the end.
+        // The far half sends nothing on its own: input means the end.
         fds.extend(self.idle.iter().map(|tunnel| PollFd::new(tunnel, PollFlags::IN)));
         let left = self.pause.map(|until| until.saturating_duration_since(Instant::now()));
         wait(&mut fds, left.and_then(|left| Timespec::try_from(left).ok())).ok()?;
@@ -167,7 +167,7 @@ impl Near {
 
     /// Carries a client's connection through the tunnel.
     fn join(&self, client: Client, mut tunnel: TcpStream) {
-        // A new connection has room for so little.
+        // A new connection has room for this little.
         if tunnel.write_all(&client.target.bytes()).is_err() {
             reset(&client.stream);
             return;

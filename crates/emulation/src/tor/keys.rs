@@ -34,7 +34,7 @@ impl Authority {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(not_started)?;
-        // One that has ended says why itself.
+        // One that has ended reports the reason itself.
         let _ = child.stdin.take().map(|mut stdin| stdin.write_all(PASSPHRASE));
         let made = finish(child, limits, "tor-gencert has made no keys")?;
         let text = fs::read_to_string(&certificate).unwrap_or_default();

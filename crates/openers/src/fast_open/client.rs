@@ -134,7 +134,7 @@ impl FastOpenClient {
     /// then.
     async fn end(&self, mut wire: Wire, place: &Place) {
         let rest = async { while wire.read().await.is_ok_and(|bytes| bytes.is_some()) {} };
-        // The response is here: whatever ends the rest says nothing of the trial.
+        // The response has arrived: how the connection ends does not affect the trial.
         let _ = timeout(END, rest).await;
         let _ = timeout(END, wire.close()).await;
         self.keep(&mut wire, place);
@@ -280,7 +280,7 @@ impl Handshake {
     async fn connect(&mut self, flight: &[u8]) -> io::Result<Established> {
         let (tcp, syn) = match (self.carrier, self.cookie.take()) {
             (Carrier::FastOpen, _) => sent(connect_fast(self.to, flight)?),
-            // A part of the flight would spend the cookie and save nothing.
+            // A partial flight would spend the cookie and save nothing.
             (_, Some(cookie)) if flight.len() <= fastopen::SYN_DATA_MAX => {
                 match fastopen::connect(self.to, None, &cookie, flight) {
                     Ok(opened) => sent(opened),
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(syn.left(900, true, established), sent);
         // It leaves again, behind the handshake.
         assert_eq!(syn.left(900, false, established), established);
-        // Its end was not in the SYN, and TLS understands whole records only.
+        // Its end was not in the SYN, and TLS parses whole records only.
         assert_eq!(syn.left(901, true, established), established);
         let plain = Syn { taken: 0, sent: established + Duration::from_millis(1) };
         assert_eq!(plain.left(900, false, established), plain.sent, "it was not there before");

@@ -81,7 +81,7 @@ impl Memory {
     /// Keeps cookies for their time.
     pub(super) fn put_cookies(&mut self, place: &Place, new: &NewSession, now: Instant) {
         for offered in &new.cookies {
-            // One that is here already, or ends too soon, is no loss to anybody.
+            // Dropping one that is already here, or ends too soon, costs nothing.
             let _ = self.cookies.put(&place.visit(), offered.cookie, offered.lifetime, now);
         }
     }

@@ -122,7 +122,7 @@ async fn accept_hidden(hidden: HiddenListener, tls: Arc<ServerContext>) {
 fn begin(tcp: TcpStream, peer: SocketAddr, tls: &Arc<ServerContext>) {
     let tls = Arc::clone(tls);
     tokio::spawn(end(async move {
-        // A client that is gone already is met again at the first read.
+        // A client that is already gone shows at the first read.
         let _ = tcp.set_nodelay(true);
         let conn = tls.accept(peer.ip(), engine::now())?;
         exchange(Wire::new(conn, tcp)).await
@@ -140,7 +140,8 @@ async fn exchange(mut wire: Wire) -> Result<(), Broken> {
         if begun.is_none()
             && let Some(asked) = requests.poll()
         {
-            // What TCP's initial window holds; more would wait for the client's Finished anyway.
+            // The content of TCP's initial window; more would wait for the client's Finished
+            // anyway.
             let mut answer = Answer::new(asked);
             answer.think().await;
             for piece in half_rtt(&mut answer) {
@@ -165,7 +166,7 @@ async fn exchange(mut wire: Wire) -> Result<(), Broken> {
         if answer.is_last {
             break;
         }
-        // A client that waits for the end of this one asks for nothing else before.
+        // A client that waits for this response requests nothing else before.
         wire.flush().await?;
         next = begin_answer(&mut wire, &mut requests).await?;
     }

@@ -174,7 +174,7 @@ impl Stream {
         let (mut send, mut receive) = streams.map_err(|error| broke(&error))?;
         let _ = self.events.send(Event::Sent { id, at: Instant::now() });
         send.write_all(&self.request).await.map_err(|error| broke(&error))?;
-        // It fails only where the stream is closed already, which reading tells as well.
+        // This fails only if the stream is already closed, which reading reports, too.
         let _ = send.finish();
         let mut room = vec![0; READ];
         while let Some(count) = receive.read(&mut room).await.map_err(|error| broke(&error))? {

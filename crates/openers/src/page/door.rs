@@ -166,7 +166,7 @@ impl Doors {
         let rest = request.get(sent.0..).unwrap_or_default();
         tcp.write_all(rest).await.map_err(|error| no_connection(&error))?;
         let opening = if taken { Carrier::FastOpen } else { Carrier::Tcp };
-        // What the server did not take of the SYN leaves again when the connection is there.
+        // Data in the SYN that the server did not accept leave again once connected.
         let left = if taken && rest.is_empty() { sent.1 } else { Instant::now() };
         Ok(opened(tcp, opening, Some(left)))
     }
@@ -320,7 +320,7 @@ impl Channel {
     /// Says that nothing more is asked for, and waits for the other side to say the same: tickets
     /// may come until then, and nothing of this connection disturbs the next load.
     pub(super) async fn close(&mut self) {
-        // The page is here: whatever ends its connections says nothing of it.
+        // The page has arrived: how its connections end does not affect it.
         let _ = timeout(END, self.end()).await;
     }
 

@@ -228,7 +228,7 @@ impl Loading {
         self.connections.clear();
         if outcome.is_ok() {
             let all = async { while self.tasks.join_next().await.is_some() {} };
-            // The page is here: a connection that does not end says nothing of it.
+            // The page has arrived: a connection that does not end does not affect it.
             let _ = timeout(CLOSING, all).await;
         }
         self.tasks.shutdown().await;
@@ -316,7 +316,7 @@ impl Loading {
             };
             if let Some(connection) = self.connections.get_mut(connection) {
                 connection.requests += 1;
-                // One that has failed has said so.
+                // A failed one has reported it.
                 let _ = connection.orders.send(id);
             }
         }

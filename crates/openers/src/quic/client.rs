@@ -142,7 +142,7 @@ impl QuicClient {
         let early_data = visit.early == Some(true);
         Trial {
             opening: Carrier::Quic,
-            // Only of a session whose early data was taken does quinn say that it was resumed.
+            // quinn reports a resumption only if the early data was accepted.
             resumed: early_data,
             early_data,
             reason: visit.reason.to_owned(),
@@ -225,7 +225,7 @@ async fn exchange(
         connection.open_bi().await.map_err(|error| broke(stage, &error))?;
     marks.request();
     send.write_all(request).await.map_err(|error| broke(marks.stage(), &error))?;
-    // It fails only where the stream is closed already, which reading tells as well.
+    // This fails only if the stream is already closed, which reading reports, too.
     let _ = send.finish();
     let mut response = Response::new(bytes);
     let mut room = vec![0; READ];

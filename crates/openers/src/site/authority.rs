@@ -81,7 +81,7 @@ impl Authority {
             write(&certificate, &new.pem()?)?;
             return Ok(new);
         }
-        // Nothing that somebody may have made trusted is replaced unasked.
+        // A certificate that somebody may trust is not replaced unasked.
         let useless = |why: &str| {
             let what = format!("{CERTIFICATE} and {KEY} of {} {why}", folder.display());
             PeerError::new(what).with_hint("remove both, or name another folder")
@@ -202,7 +202,7 @@ fn write(file: &Path, bytes: &[u8]) -> Result<(), PeerError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(MODE);
     let written = options.open(file).and_then(|mut file| {
-        // One that was there has the mode it had.
+        // An existing file keeps its mode.
         file.set_permissions(Permissions::from_mode(MODE))?;
         file.write_all(bytes)
     });

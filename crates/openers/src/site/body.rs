@@ -76,7 +76,7 @@ fn document(site: &Site, resource: usize, one: &SiteResource, lang: &str) -> Str
         .chain(of(SiteKind::Data).map(|url| format!("<script>fetch(\"{url}\")</script>")))
         .collect();
     let end = "</body>\n</html>\n";
-    // Each with a share of what is left: pages name their pictures all along.
+    // Each with a share of the rest: pages name their pictures throughout.
     let fixed = items.iter().map(|item| item.len() + 64).sum::<usize>() + end.len();
     let room = one.bytes.saturating_sub(page.len() + fixed) / (items.len() + 1);
     for (number, item) in items.iter().enumerate() {

@@ -49,7 +49,7 @@ fn build(padding: usize) -> Vec<u8> {
         font.extend(number(at).to_be_bytes());
         font.extend(number(table.len()).to_be_bytes());
         body.extend(table);
-        // The last one need not be aligned: so a font may have any size.
+        // The last table need not be aligned, so a font may have any size.
         if *name != b"zpad" {
             body.resize(body.len().next_multiple_of(4), 0);
         }

@@ -32,7 +32,7 @@ where
     let mut settings = Builder::new();
     settings.max_concurrent_streams(STREAMS).max_header_list_size(FIELDS_MAX);
     let mut connection = settings.handshake::<_, Bytes>(stream).await?;
-    // They end with the connection.
+    // The tasks end with the connection.
     let mut answers = JoinSet::new();
     while let Some(accepted) = connection.accept().await {
         let (request, respond) = accepted?;
@@ -52,7 +52,7 @@ async fn answer(
     request: &Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) -> Result<(), h2::Error> {
-    // Before anything is thought about.
+    // Before the server thinks.
     if let Some(links) = shared.early_hints(request).filter(|_| takes_hints(request)) {
         let mut hints = Response::new(());
         *hints.status_mut() = StatusCode::EARLY_HINTS;
@@ -63,7 +63,7 @@ async fn answer(
     }
     let response = tokio::select! {
         response = shared.respond(request) => response,
-        // Who has asked and thinks better of it keeps nothing here.
+        // A caller that asked and gave up leaves nothing here.
         _ = poll_fn(|task| respond.poll_reset(task)) => return Ok(()),
     };
     let (mut head, body) = response.into_parts();

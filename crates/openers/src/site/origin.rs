@@ -153,13 +153,13 @@ impl SiteOrigin {
 
     async fn serve_by(&self, listener: TcpListener, is_tls: bool) {
         loop {
-            // The client is gone already, or something is short for a while: no reason to end a
+            // The client is already gone, or a resource is short for a while: no reason to end a
             // host.
             let Ok((stream, _)) = listener.accept().await else {
                 tokio::time::sleep(SHORTAGE).await;
                 continue;
             };
-            // Not before: of many listeners, most have nobody who needs a place.
+            // Not earlier: most listeners have no client that needs a permit.
             let place = Arc::clone(&self.shared.connections).acquire_owned().await;
             let shared = Arc::clone(&self.shared);
             tokio::spawn(async move {
@@ -258,7 +258,7 @@ fn answer(
 
 fn caching(resource: &SiteResource) -> &'static str {
     match resource.caching {
-        // Even permanent redirects are shown again to those who come back.
+        // Returning visitors see even permanent redirects again.
         _ if resource.redirect.is_some() => "no-store",
         Caching::Long if matches!(resource.kind, super::SiteKind::Document) => "no-cache",
         Caching::Long => "public, max-age=31536000, immutable",

@@ -56,7 +56,7 @@ impl Database {
     pub fn apply(&self, page: &Page) -> (Page, Coverage) {
         let asked = Asked::from_page(self, page);
         let (resources, prefetched) = asked.resources();
-        // It is as good a page as before: only marks are others.
+        // The page is still valid: only its marks differ.
         let with = Page::new(page.name().to_owned(), page.servers().to_vec(), resources);
         let Ok(with) = with else { return (page.clone(), Coverage::default()) };
         let mut coverage = Coverage {

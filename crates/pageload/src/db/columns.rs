@@ -158,7 +158,7 @@ fn take_number(bytes: &mut &[u8]) -> Result<u64, ColumnError> {
     for shift in (0..64).step_by(7) {
         let byte = take(bytes, 1)?[0];
         let bits = u64::from(byte & 0x7f);
-        // One way to write each number, so that one database is one file.
+        // Each number has one encoding, so that equal databases are equal files.
         let is_lost = (bits << shift) >> shift != bits;
         let is_padded = shift > 0 && byte == 0;
         if is_lost || is_padded {

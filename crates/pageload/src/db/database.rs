@@ -253,7 +253,7 @@ impl Redirect {
             return Err(DatabaseError::Circle);
         }
         within("redirects of a chain", self.hops.len(), HOPS)?;
-        // Else whoever made the file could take the protection of TLS from users.
+        // Otherwise the file's author could take the protection of TLS from users.
         match self.from.origin.tls && !self.to().origin.tls {
             true => Err(DatabaseError::Downgrade),
             false => Ok(()),
@@ -286,7 +286,7 @@ pub(super) fn circles<'t>(leads: &HashMap<&'t Target, &'t Target>) -> Vec<&'t Ta
     for &start in leads.keys() {
         let mut way = Vec::new();
         let mut at = start;
-        // A way that has not been seen to end yet, and is met again, is a circle.
+        // A chain met again before its end is a loop.
         let does_end = loop {
             match (ends.get(at), leads.get(at)) {
                 (Some(&known), _) => break known,

@@ -113,7 +113,7 @@ enum Said {
 
 fn preconnect(page: &PageEntry, server: &Connect) -> Said {
     let Connect { origin, anonymous, .. } = server;
-    // Whoever gets the hint is connected to the page's own server.
+    // The receiver of the hint is connected to the page's own server.
     if *origin == page.document.origin && !anonymous {
         return Said::Needless;
     }

@@ -369,7 +369,7 @@ impl Input<'_, '_> {
             }
         };
         let origin = Origin::new(tls, host, port)?;
-        // What has a shorter form is not written in the longer one.
+        // Numbers must be in their shortest form.
         let is_shortest = number < 2 || !origin.has_default_port();
         if is_shortest { Ok(origin) } else { Err(LayoutError::Number) }
     }

@@ -20,7 +20,7 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        // Of fewer than three loads nothing can be told to be there every time but not always.
+        // Fewer than three loads cannot tell frequent resources from constant ones.
         Self { share: 900, recordings_min: 3, newest: usize::MAX }
     }
 }

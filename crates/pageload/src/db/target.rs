@@ -186,7 +186,7 @@ pub(super) fn check_host(host: &str) -> Result<(), TargetError> {
     {
         return Err(TargetError::Malformed);
     }
-    // What is no name in Unicode, or another one, is none that a browser goes to.
+    // A browser does not visit names that are invalid in Unicode or map to another name.
     let is_as_read =
         || matches!(url::Host::parse(host), Ok(url::Host::Domain(name)) if name == host);
     if host.contains("xn--") && !is_as_read() {

@@ -303,7 +303,7 @@ mod tests {
         let (in_use, same, older) = with(13);
         assert_eq!(in_use, None);
         assert!(matches!((same, older), (Ok(Update::Take(_)), Ok(Update::Take(_)))));
-        // As little counts what another key signed, or a part of a file.
+        // Files signed by another key, and parts of files, do not count either.
         assert_eq!(
             InUse::from_file(&file(99 * DAY, &SecretKey::from_bytes(&[8; 32])), &keys),
             None

@@ -302,7 +302,7 @@ impl<'a> Reduction<'a> {
         let targets: Vec<&Target> =
             way.iter().map(|&place| self.target(place)).collect::<Option<_>>()?;
         let (from, rest) = targets.split_first()?;
-        // A query of a part of the page is a message to its server more often than a name of
+        // The query of a part of the page is more often a message to its server than a name of
         // something.
         let is_named = of_document || targets.iter().all(|target| target.query().is_none());
         let is_down = from.origin.tls && !targets.last()?.origin.tls;

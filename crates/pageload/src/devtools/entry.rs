@@ -266,11 +266,11 @@ impl Hop {
         json.insert("content".into(), content);
         json.insert("redirectURL".into(), json!(to));
         json.insert("headersSize".into(), json!(-1));
-        // HTTP/2 says only what header and content take together.
+        // HTTP/2 tells only the size of header and content together.
         let is_cached = !hinted && self.cache().is_some();
         let transferred = match self.transferred() {
             _ if is_cached => 0,
-            // Of the way out of the cache, which carries no more than the content.
+            // The way out of the cache carries no more than the content.
             bytes if hinted => bytes.max(self.length(&headers)),
             bytes => bytes,
         };
@@ -345,7 +345,7 @@ fn whole(number: f64) -> i64 {
 /// Seconds since 1970 by RFC 3339, to the microsecond.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within the years that there are
 pub(super) fn wall_time(seconds: f64) -> String {
-    // Until the year 2255: more microseconds a float does not tell apart.
+    // Until the year 2255: a float cannot tell later microseconds apart.
     let micros = (seconds * 1e6).round().clamp(0.0, 9e15) as u64;
     humantime::format_rfc3339_micros(UNIX_EPOCH + Duration::from_micros(micros)).to_string()
 }

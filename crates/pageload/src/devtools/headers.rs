@@ -19,7 +19,7 @@ impl<'v> Headers<'v> {
         let Some(object) = extra.and_then(of).or(of(shown)) else { return Self::default() };
         let mut fields = Vec::new();
         for (name, value) in object {
-            // Several of one name are in one text.
+            // Repeated fields of one name share one text.
             let lines = value.as_str().unwrap_or_default().split('\n');
             fields.extend(lines.map(|line| (name.as_str(), line)));
         }

@@ -170,7 +170,7 @@ fn what_early_hints_brought_is_of_the_load() {
     };
     let came = |hinted, url: &str, bytes| (hinted, format!("https://a.test/{url}"), bytes);
     assert_eq!(with(true, 10.3), came(1, "h.js", 650));
-    // Found in the cache, as it was there before: named or not.
+    // Found in the cache from before, named or not.
     assert_eq!(with(true, 9.9), came(0, "s.js", 1000));
     assert_eq!(with(false, 10.3), came(0, "s.js", 1000));
 }

@@ -66,7 +66,7 @@ impl<R> BoundedJson<R> {
 
 impl InString {
     fn stays(&mut self, byte: u8) -> bool {
-        // Neither an escape nor a character of several bytes is cut in two.
+        // No escape and no multi-byte character is cut in two.
         let is_within = self.escape > 0 || byte & 0b1100_0000 == 0b1000_0000;
         self.is_cut |= self.length >= HAR_STRING && !is_within;
         self.length = self.length.saturating_add(1);
@@ -85,7 +85,7 @@ impl<R: Read> Read for BoundedJson<R> {
         loop {
             let count = self.input.read(buffer)?;
             let kept = self.compact(buffer.get_mut(..count).unwrap_or_default())?;
-            // Nothing means the end: only where the input ends, too.
+            // No bytes mean the end only if the input has ended, too.
             if kept > 0 || count == 0 {
                 return Ok(kept);
             }
@@ -145,7 +145,7 @@ mod tests {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(read(nested(HAR_DEPTH).as_bytes(), 4096).is_ok());
         assert!(read(nested(HAR_DEPTH + 1).as_bytes(), 4096).is_err());
-        // What stands in strings, and beside each other, is not deep.
+        // Brackets in strings, or side by side, add no depth.
         let beside = format!("[\"{}\", {}]", "[".repeat(HAR_DEPTH), "[],".repeat(HAR_DEPTH));
         assert!(read(beside.as_bytes(), 4096).is_ok());
     }

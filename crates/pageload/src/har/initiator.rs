@@ -198,7 +198,7 @@ impl<'de> Visitor<'de> for Stack<'_> {
                 }
             }
         }
-        // Whatever the order of the keys, the inner ones come first.
+        // The inner keys come first in any order.
         for key in outer.urls {
             if !self.urls.urls.contains(&key) && self.urls.urls.len() < STACK_SCRIPTS {
                 self.urls.urls.push(key);

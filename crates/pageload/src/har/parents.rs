@@ -281,11 +281,11 @@ impl<'a> Recorded<'a> {
             true => self.asked_leave(place, exchange).unwrap_or(exchange),
             false => exchange,
         };
-        // A document's own URL says nothing of what asked for it.
+        // A document's own URL does not tell what requested it.
         let urls = || asking.initiator.urls.iter().filter(|key| **key != asking.key);
         let found = urls().filter_map(|key| self.latest(*key, place));
         let mut on: Vec<usize> = found.map(|found| led_to(found, leads_to)).collect();
-        // The navigation was asked for by the page before.
+        // The previous page requested the navigation.
         if on.is_empty() && urls().next().is_some() && place > 0 {
             let is_there = urls().any(|key| self.by_url.contains_key(key));
             match is_there {
@@ -354,7 +354,7 @@ impl<'a> Recorded<'a> {
 
 /// Where the redirects from here ended: stacks name a script by the URL that it was asked for by.
 fn led_to(mut place: usize, leads_to: &HashMap<usize, usize>) -> usize {
-    // Each leads to a later one.
+    // Each depends on an earlier one.
     while let Some(next) = leads_to.get(&place) {
         place = *next;
     }

@@ -53,7 +53,7 @@ fn each_technique_saves_what_it_saves() {
         ("prefetch-db", 3.0),
         // The connection to the other host is there when the script is asked for.
         ("server-db", 4.0),
-        // What the document names is asked for half a round trip after its request was there.
+        // Resources in the document are requested half a round trip after its request arrived.
         ("early-hints", 6.0),
         ("http3", 4.0),
     ];

@@ -227,7 +227,7 @@ impl Section {
         let described =
             usize::try_from(interface).ok().and_then(|index| self.interfaces.get(index));
         let Some(interface) = described else { return self.unread(each) };
-        // A simple packet has no time: that of the last one is the best guess.
+        // A simple packet has no time: the last packet's is the best guess.
         let at = at.map_or(self.last, |(high, low)| interface.clock.at(high, low));
         each(Frame { at, link: interface.link, bytes });
         self.last = at;

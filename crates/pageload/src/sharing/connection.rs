@@ -67,7 +67,7 @@ impl Findings {
     /// Keeps a connection; false if there is no room for it.
     pub(crate) fn push(&mut self, found: Found<'_>, limits: &Limits) -> bool {
         let has_room = self.connections.len() < limits.connections;
-        // A name of which no connection is kept takes no room, either.
+        // A name without a kept connection takes no room, either.
         let names = if has_room { limits.names } else { 0 };
         let name = found.name.map(|name| self.names.number(name, names));
         if !has_room || name == Some(None) {

@@ -100,7 +100,7 @@ impl Flow {
         let data = segment.seq.wrapping_add(u32::from(segment.syn));
         if segment.source == self.client {
             self.up.begin(data);
-            // What the client has acknowledged is where the server goes on.
+            // The server continues where the client's acknowledgement ends.
             segment.ack.into_iter().for_each(|ack| self.down.begin(ack));
             self.on_client(at, data, segment.payload)
         } else {

@@ -83,7 +83,7 @@ impl Log for Page<'_> {
         };
         if self.found.push(connection, self.limits) {
             self.count_version(&entry);
-            // One for each connection that is kept: their number is bounded.
+            // One for each connection kept: their number is bounded.
             self.counted.extend(id);
         }
     }

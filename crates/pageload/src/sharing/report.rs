@@ -296,7 +296,7 @@ impl ArmShares {
 fn services(tally: &Tally, names: &Names) -> Vec<Service> {
     let mut services: Vec<Service> =
         names.all().zip(&tally.names).map(|(name, of)| Service::new(name, of)).collect();
-    // A name of which no connection was kept, for want of room.
+    // A name whose connection was not kept, for lack of room.
     services.retain(|service| service.connections > 0);
     services.sort_by(|one, other| {
         let rank = |service: &Service| (service.avoidable_client_and_server, service.connections);

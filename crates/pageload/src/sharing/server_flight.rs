@@ -193,7 +193,7 @@ impl ServerFlight {
                 self.answer.ticket = length.checked_sub(BEFORE_TICKET).filter(|ticket| *ticket > 0);
             }
             message::HELLO_REQUEST => {}
-            // A certificate, a key exchange, the end of the hello: all of a full handshake.
+            // A certificate, a key exchange, the end of the hello: all part of a full handshake.
             _ => {
                 self.answer.resumed.get_or_insert(false);
                 self.answer.certificate_request |= kind == message::CERTIFICATE_REQUEST;

@@ -261,10 +261,10 @@ mod tests {
             let text: String = nets.iter().map(|(net, number)| format!("{net},{number}\n")).collect();
             let address = Ipv4Addr::from(asked);
             let table = table(&text);
-            // Near a prefix, too: a random address is in few.
+            // Also near a prefix: a random address is in few.
             for address in [address, nets[0].0.addr(), nets[0].0.broadcast()] {
                 let has = nets.iter().filter(|(net, _)| net.contains(&address));
-                // Of the same prefix twice, the last line counts.
+                // If a prefix is repeated, the last line counts.
                 let expected = has.max_by_key(|(net, _)| net.prefix_len()).map(|(_, number)| *number);
                 prop_assert_eq!(table.system(address.into()), expected);
             }

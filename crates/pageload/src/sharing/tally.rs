@@ -108,7 +108,7 @@ impl Tally {
         self.client_only.count(is_full, near);
         self.client_and_server.count(is_full, far);
         let name = connection.name.and_then(|name| self.names.get_mut(name.index()));
-        // Without a name the address is what is visited.
+        // Without a name, the address is what was visited.
         let is_revisit = name.as_ref().map_or(near.is_again, |name| name.connections > 0);
         self.revisits += u64::from(is_revisit);
         if let Some(name) = name {
@@ -206,7 +206,7 @@ impl<'a> Places<'a> {
         let find = || self.systems.and_then(|systems| systems.system(address));
         let system = *self.known.entry(address).or_insert_with(find);
         match (connection.name, self.systems, system) {
-            // Servers without a name have nothing in common but their address.
+            // Servers without a name share nothing but their address.
             (None, ..) | (_, Some(_), None) => Place::Address(address),
             (Some(_), _, Some(system)) => Place::System(system),
             (Some(_), None, None) => Place::Anywhere,
@@ -388,7 +388,7 @@ mod tests {
             prop_assert!(far.full <= near.full && near.full <= tally.full);
             prop_assert!(tally.full <= tally.connections && far.groups <= near.groups);
             prop_assert_eq!(tally.connections, visits.len() as u64);
-            // Who lives longer is there more often, and at more places.
+            // Entries that live longer are found more often, and in more places.
             for (near, far) in near.within.iter().zip(far.within) {
                 prop_assert!(*near <= far && far <= tally.revisits);
             }

@@ -492,7 +492,7 @@ impl Run<'_> {
             self.reached(&triggers[done..end], at);
             done = end;
         }
-        // Of nothing, all is there at once.
+        // An empty body is complete at once.
         self.reached(&triggers[done..], at);
         at
     }

@@ -353,7 +353,7 @@ mod tests {
         // TCP, TLS, the document, what it names.
         assert!((expected("none") - 4.0).abs() < 0.05, "{}", expected("none"));
         assert!((expected("turbotls") - 3.0).abs() < 0.05, "{}", expected("turbotls"));
-        // What it names is asked for with it.
+        // Resources that it names are requested with it.
         let both = expected("turbotls+prefetch-db");
         assert!((both - 2.0).abs() < 0.05, "{both}");
     }

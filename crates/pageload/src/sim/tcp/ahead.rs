@@ -18,7 +18,7 @@ impl Run<'_> {
     pub(super) fn begin_others(&mut self, needed: usize) {
         let all = self.page.resources().len();
         (needed..all).filter_map(|id| u32::try_from(id).ok()).for_each(|id| self.need(id));
-        // After what is needed anyway: that has its connections by now.
+        // After the needed resources, which have their connections by now.
         if !self.techniques.server_database {
             return;
         }
@@ -178,7 +178,7 @@ mod tests {
         let (hints, database) = (Technique::EarlyHints, Technique::PrefetchDatabase);
         let document = Delivery::Document;
         assert_eq!(with(&[database], document), [7.0, 8.0, 8.0, 9.0, 8.0]);
-        // What the document names itself; its scripts run when it is there.
+        // Resources named by the document itself; its scripts run once it has arrived.
         assert_eq!(with(&[hints], document), [7.0, 4.0, 8.0, 9.0, 4.0]);
         assert_eq!(with(&[hints, database], document), [7.0, 4.0, 4.0, 8.0, 8.0]);
         // In a changed browser they run at once.
@@ -216,7 +216,7 @@ mod tests {
         let slow = Resource { server_time: 2 * RTT, ..page.resources()[0].clone() };
         let slow = self::page([&[slow], &page.resources()[1..]].concat());
         assert_eq!(ends(&slow, Technique::EarlyHints, Delivery::Document), [5.0, 8.0, 9.0]);
-        // Once more, over a connection of the page's own.
+        // Requested again, over a connection of the page.
         let connections = |technique| loaded(&page, technique, Delivery::Document).connections;
         assert_eq!(connections(Technique::Resumption), 2);
         assert_eq!(connections(Technique::PrefetchDatabase), 3);
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(ends(&of_page, Technique::Resumption, Delivery::Start), [3.0, 4.0, 7.0]);
         assert_eq!(with(&of_page, Delivery::Document), [3.0, 4.0, 6.0]);
         assert_eq!(with(&of_page, Delivery::Start), [3.0, 4.0, 5.0]);
-        // A connection of the page's is of no use to a frame of another site.
+        // A connection of the page is useless to a frame of another site.
         let of_frame = page(late(framed(resource(Some(1), 1, false))));
         assert_eq!(with(&of_frame, Delivery::Document), [3.0, 4.0, 7.0]);
         assert_eq!(with(&of_frame, Delivery::Start), [3.0, 4.0, 5.0]);

@@ -50,7 +50,7 @@ pub(super) fn load(
         run.now = at;
         run.on(event);
     }
-    // What is not needed is not waited for.
+    // Resources that are not needed are not awaited.
     run.load.resources.truncate(needed);
     run.load
 }
@@ -178,7 +178,7 @@ fn servers(
         let sessions = if shares { sessions.max(shared_sessions) } else { sessions };
         let at_start = |has: bool| has.then_some(0);
         let known = hosts.len();
-        // Without a name, it is a host of its own.
+        // Without a name, it counts as a separate host.
         let name = (server.host.is_empty().then_some(id), server.host.clone());
         Server {
             takes_part,
@@ -336,7 +336,7 @@ impl<'a> Run<'a> {
 
     fn wants_connection(&self, server: usize) -> bool {
         let own = &self.servers[server];
-        // Until the first is there, the client does not know that one is enough.
+        // Until the first has arrived, the client does not know that one suffices.
         let in_database = self.techniques.http2_database && own.in_http2_database;
         let known = in_database || own.connections.len() > own.opening;
         let most = if own.http2 && known { 1 } else { self.settings.pools.connections.max(1) };

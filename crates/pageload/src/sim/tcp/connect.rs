@@ -69,7 +69,7 @@ impl Run<'_> {
             }
             self.events.at(at_server, Event::Flight(id));
         }
-        // The kernel has the cookie of RFC 7413 as soon as TCP is there; for the next.
+        // The kernel has the cookie of RFC 7413 once TCP is connected, for the next connection.
         let own = &mut self.servers[server];
         own.cookie = Some(own.cookie.map_or(begin + self.rtt, |at| at.min(begin + self.rtt)));
     }
@@ -160,7 +160,7 @@ impl Run<'_> {
                 self.lost_trip(fallback.min(timers.syn))
             }
             Carrier::TurboTls => {
-                // Without its datagrams it goes on over TCP, a round trip and a grace later.
+                // Without its datagrams it continues over TCP, a round trip and a grace later.
                 let is_late = self.is_lost() || self.is_lost();
                 let grace = (self.rtt / 4).clamp(GRACE[0], GRACE[1]);
                 self.lost_trip(timers.syn).max(if is_late { self.rtt + grace } else { 0 })
@@ -180,7 +180,7 @@ impl Run<'_> {
     pub(super) fn answer(&mut self, connection: u32) {
         let Connection { flight, early, .. } = self.connections[connection as usize];
         let left = self.down.wait(self.now, flight);
-        // What is more than its first window needs further round trips.
+        // Bytes beyond the first window need further round trips.
         let further = u64::from(sender::further_flights(flight));
         if !early {
             let at = left + self.rtt - self.rtt / 2 + further * self.rtt;

@@ -39,7 +39,7 @@ impl Run<'_> {
         if self.techniques.early_hints && id as usize == self.page.redirects() {
             let at = self.now + self.rtt - self.rtt / 2;
             self.events.at(at, Event::Head);
-            // To a changed browser: others use what they were told of when the document names it.
+            // For a modified browser: others use a hint only when the document names the resource.
             let told = if self.settings.delivery == Delivery::Start {
                 self.triggers.by_resource(id as usize)
             } else {
@@ -90,7 +90,7 @@ impl Run<'_> {
         let waiting = self.down.waiting(self.now);
         let left = self.down.pass(self.now, bytes).filter(|_| !self.is_lost());
         let Some(left) = left else {
-            // Seen by what comes behind it through the same queue; where nothing does, by a probe
+            // Detected by what follows it through the same queue or, if nothing does, by a probe
             // (RFC 8985 section 7).
             let sender = &self.connections[connection as usize].sender;
             let seen = match sender.in_flight() {
