@@ -137,12 +137,11 @@ impl Forwarder {
             Turn { shared: Arc::clone(&shared), clock, frame: vec![0; MAX_FRAME].into() };
         let stopped = Arc::clone(&stop);
         let (started, granted) = mpsc::sync_channel(1);
-        let run = move || {
+        let thread = thread::Builder::new().name("lab forwarder".into()).spawn(move || {
             // Only makes waits more exact; without it the lateness figures say how much was lost.
             let _ = started.send(Scheduling::enter_as_forwarder(pinned));
             turn.run(&wires, &stopped);
-        };
-        let thread = thread::Builder::new().name("lab forwarder".into()).spawn(run)?;
+        })?;
         let granted = granted.recv().map_err(io::Error::other)?;
         Ok(Forwarder { shared, clock, granted, stop, thread: Some(thread) })
     }

@@ -86,8 +86,9 @@ impl Flow {
 /// FNV-1a, and the finalizer of SplitMix64 so that neighbouring addresses and ports spread over all
 /// bits.
 pub(crate) fn stable_hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
-    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    let hash = bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step);
+    let hash = bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)

@@ -102,11 +102,16 @@ struct Body {
 
 impl Body {
     fn open(options: &GetOptions) -> Result<Self, Failure> {
-        let create = |path: &std::path::PathBuf| match File::create(path) {
-            Ok(file) => Ok((path.display().to_string(), file)),
-            Err(error) => Err(Failure::usage(format!("cannot write {}: {error}", path.display()))),
-        };
-        let file = options.output.as_ref().map(create).transpose()?;
+        let file = options
+            .output
+            .as_ref()
+            .map(|path: &std::path::PathBuf| match File::create(path) {
+                Ok(file) => Ok((path.display().to_string(), file)),
+                Err(error) => {
+                    Err(Failure::usage(format!("cannot write {}: {error}", path.display())))
+                }
+            })
+            .transpose()?;
         let silent = options.json || options.head;
         Ok(Self { file, silent, refuse_errors: options.fail, bytes: 0 })
     }

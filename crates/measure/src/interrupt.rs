@@ -24,34 +24,34 @@ impl Interrupt {
         let interrupt = Self::default();
         let set = interrupt.clone();
         let (started, ready) = sync_channel(1);
-        let work = move || {
-            let listened = runtime::run_here(async {
-                let cannot = |error| Failure::usage(format!("cannot wait for signals: {error}"));
-                let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-                let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-                let wanted = (!ignores_hangup()).then(|| signal(SignalKind::hangup()));
-                let mut hangup = wanted.transpose().map_err(cannot)?;
-                let _ = started.try_send(Ok(()));
-                let mut asked = false;
-                loop {
-                    let asks_only = tokio::select! {
-                        _ = interrupt.recv() => false,
-                        _ = terminate.recv() => false,
-                        Some(()) = next(&mut hangup) => true,
-                    };
-                    set.0.store(true, Ordering::Relaxed);
-                    if !asks_only && std::mem::replace(&mut asked, true) {
-                        process::exit(TWICE);
-                    }
-                }
-            });
-            if let Err::<(), _>(failure) = listened {
-                let _ = started.try_send(Err(failure));
-            }
-        };
         thread::Builder::new()
             .name("signals".into())
-            .spawn(work)
+            .spawn(move || {
+                let listened = runtime::run_here(async {
+                    let cannot =
+                        |error| Failure::usage(format!("cannot wait for signals: {error}"));
+                    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+                    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+                    let wanted = (!ignores_hangup()).then(|| signal(SignalKind::hangup()));
+                    let mut hangup = wanted.transpose().map_err(cannot)?;
+                    let _ = started.try_send(Ok(()));
+                    let mut asked = false;
+                    loop {
+                        let asks_only = tokio::select! {
+                            _ = interrupt.recv() => false,
+                            _ = terminate.recv() => false,
+                            Some(()) = next(&mut hangup) => true,
+                        };
+                        set.0.store(true, Ordering::Relaxed);
+                        if !asks_only && std::mem::replace(&mut asked, true) {
+                            process::exit(TWICE);
+                        }
+                    }
+                });
+                if let Err::<(), _>(failure) = listened {
+                    let _ = started.try_send(Err(failure));
+                }
+            })
             .map_err(|error| Failure::usage(format!("cannot start a thread: {error}")))?;
         // A later signal must not end the process on its own.
         ready.recv().unwrap_or_else(|_| Err(Failure::usage("cannot wait for signals")))?;

@@ -290,20 +290,23 @@ fn har(input: impl Read, name: &str) -> Result<Contents, Failure> {
     let har = har::read(input).map_err(|error| {
         Failure::usage(format!("cannot read {name}: {error}")).hint(error.hint())
     })?;
-    let recording = |recording: har::Recording| Recording {
-        file: name.to_owned(),
-        page: recording.page,
-        har: Some(HarFacts {
-            facts: recording.facts,
-            parents: recording.parents,
-            round_trips_ms: recording
-                .round_trips
-                .iter()
-                .map(|time| time.as_secs_f64() * 1e3)
-                .collect(),
-        }),
-    };
-    let recordings = har.recordings.into_iter().map(recording).collect();
+    let recordings = har
+        .recordings
+        .into_iter()
+        .map(|recording: har::Recording| Recording {
+            file: name.to_owned(),
+            page: recording.page,
+            har: Some(HarFacts {
+                facts: recording.facts,
+                parents: recording.parents,
+                round_trips_ms: recording
+                    .round_trips
+                    .iter()
+                    .map(|time| time.as_secs_f64() * 1e3)
+                    .collect(),
+            }),
+        })
+        .collect();
     Ok(Contents { recordings, ignored: har.ignored })
 }
 

@@ -289,17 +289,19 @@ fn no_thread(error: io::Error) -> PeerError {
 /// Reads lines in a thread of its own, since a read of standard input cannot be abandoned.
 fn lines(input: impl Read + Send + 'static) -> Result<mpsc::Receiver<String>, PeerError> {
     let (lines, received) = mpsc::channel(LINES_AHEAD);
-    let read = move || {
-        let mut input = BufReader::new(input);
-        loop {
-            let mut line = String::new();
-            let read = input.by_ref().take(LINE_MAX).read_line(&mut line);
-            if !read.is_ok_and(|count| count > 0) || lines.blocking_send(line).is_err() {
-                return;
+    Thread::new()
+        .name("orders".into())
+        .spawn(move || {
+            let mut input = BufReader::new(input);
+            loop {
+                let mut line = String::new();
+                let read = input.by_ref().take(LINE_MAX).read_line(&mut line);
+                if !read.is_ok_and(|count| count > 0) || lines.blocking_send(line).is_err() {
+                    return;
+                }
             }
-        }
-    };
-    Thread::new().name("orders".into()).spawn(read).map_err(no_thread)?;
+        })
+        .map_err(no_thread)?;
     Ok(received)
 }
 

@@ -48,14 +48,13 @@ impl Transport for ClientStream {
     fn account(&self) -> (Carrier, &'static str) {
         let Some(report) = self.report() else { return (Carrier::Tcp, "") };
         // Early data that was lost goes with a join, so that the opening counts as TurboTLS's.
-        let given_up = || {
+        let reset = report.reset.map(|reset| reset.name());
+        let reason = reset.or(report.not_used.map(|reason| reason.name())).or_else(|| {
             report.timeline.iter().find_map(|moment| match moment.event {
                 OpeningEvent::Transport(ClientEvent::GivenUp(reason)) => Some(reason.name()),
                 _ => None,
             })
-        };
-        let reset = report.reset.map(|reset| reset.name());
-        let reason = reset.or(report.not_used.map(|reason| reason.name())).or_else(given_up);
+        });
         (report.opened_by, reason.unwrap_or_default())
     }
 

@@ -105,17 +105,18 @@ fn trials_under(
     let serving = serve(server, options);
     let mut options = ClientOptions::new(arm, suite, serving.to, directory);
     options.policy = policy;
-    let open = || {
-        runtime().block_on(async {
-            let client = Client::new(options).unwrap();
-            let mut trials = Vec::new();
-            for _ in 0..=CONNECTIONS {
-                trials.push(client.open(1000).await);
-            }
-            trials
+    let mut trials = client
+        .run(|| {
+            runtime().block_on(async {
+                let client = Client::new(options).unwrap();
+                let mut trials = Vec::new();
+                for _ in 0..=CONNECTIONS {
+                    trials.push(client.open(1000).await);
+                }
+                trials
+            })
         })
-    };
-    let mut trials = client.run(open).unwrap();
+        .unwrap();
     for trial in &trials {
         assert!(trial.ok, "{arm} {suite}: {trial:?}");
     }

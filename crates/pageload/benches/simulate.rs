@@ -105,18 +105,19 @@ fn page() -> Page {
         pipelining: id % 3 != 2,
         address: None,
     };
-    let resource = |id: usize| {
-        let parent = if id.is_multiple_of(7) { id.saturating_sub(7) } else { id - id % 7 };
-        let bytes = [700, 1_500, 3_000, 6_000, 12_000, 30_000, 88_000][id * 5 % 7];
-        let part = Part::Bytes(id as u64 * 997 % 30_000);
-        let dependency = Dependency { on: parent, part, then: Duration::ZERO };
-        Resource {
-            dependencies: if id == 0 { vec![] } else { vec![dependency] },
-            server: if id.is_multiple_of(3) { 0 } else { id % 20 },
-            response_bytes: bytes,
-            ..Resource::default()
-        }
-    };
-    let resources = (0..100).map(resource).collect();
+    let resources = (0..100)
+        .map(|id: usize| {
+            let parent = if id.is_multiple_of(7) { id.saturating_sub(7) } else { id - id % 7 };
+            let bytes = [700, 1_500, 3_000, 6_000, 12_000, 30_000, 88_000][id * 5 % 7];
+            let part = Part::Bytes(id as u64 * 997 % 30_000);
+            let dependency = Dependency { on: parent, part, then: Duration::ZERO };
+            Resource {
+                dependencies: if id == 0 { vec![] } else { vec![dependency] },
+                server: if id.is_multiple_of(3) { 0 } else { id % 20 },
+                response_bytes: bytes,
+                ..Resource::default()
+            }
+        })
+        .collect();
     Page::new("bench".into(), (0..20).map(server).collect(), resources).unwrap()
 }

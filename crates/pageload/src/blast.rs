@@ -174,9 +174,11 @@ impl Columns<'_> {
         let parent = parent.ok_or(BlastError::Column("parent"))?;
         let bytes = self.number(row, "parent_off")?.unwrap_or(0);
         let on = usize::try_from(parent).ok().and_then(|parent| *places.get(parent)?);
-        let dependency = |on| Dependency { on, part: Part::Bytes(bytes), then: Duration::ZERO };
         Ok(Some(Resource {
-            dependencies: on.map(dependency).into_iter().collect(),
+            dependencies: on
+                .map(|on| Dependency { on, part: Part::Bytes(bytes), then: Duration::ZERO })
+                .into_iter()
+                .collect(),
             server: usize::try_from(server).map_err(|_| BlastError::Column("server"))?,
             request_bytes: self.number(row, "req_bytes")?.filter(|&it| it != UNKNOWN).unwrap_or(0),
             response_bytes: self.number(row, "size")?.ok_or(BlastError::Column("size"))?,

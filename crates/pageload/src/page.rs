@@ -525,9 +525,11 @@ mod tests {
     }
 
     fn resource(on: &[usize]) -> Resource {
-        let dependency = |&on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
         Resource {
-            dependencies: on.iter().map(dependency).collect(),
+            dependencies: on
+                .iter()
+                .map(|&on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
+                .collect(),
             response_bytes: 1,
             ..Resource::default()
         }

@@ -153,10 +153,15 @@ impl Questions {
         let points = at
             .map(|(at, profile)| {
                 let model = Model { profile, ..self.model.clone() };
-                let time = |(_, techniques): &(String, Techniques)| {
-                    model.expected(page, *techniques).page_load_ms
-                };
-                Point { at, page_load_ms: arms.iter().map(time).collect() }
+                Point {
+                    at,
+                    page_load_ms: arms
+                        .iter()
+                        .map(|(_, techniques): &(String, Techniques)| {
+                            model.expected(page, *techniques).page_load_ms
+                        })
+                        .collect(),
+                }
             })
             .collect();
         Sweep { arms: arms.into_iter().map(|(name, _)| name).collect(), points }

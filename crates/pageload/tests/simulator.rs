@@ -60,14 +60,16 @@ fn pages(bytes: u64, servers: &'static [(Protocol, bool)]) -> impl Strategy<Valu
             servers.into_iter().map(|(protocol, tls)| server(protocol, tls)).collect();
         let resource =
             |(id, ((on, from, size, part), (then, server_time, known))): (usize, Drawn)| {
-                let dependency = |on| Dependency {
-                    on,
-                    part: if part % 5 == 0 { Part::Whole } else { Part::Bytes(part) },
-                    then: Duration::from_millis(then),
-                };
                 let parent = (id > 0).then(|| on.index(id));
                 Resource {
-                    dependencies: parent.map(dependency).into_iter().collect(),
+                    dependencies: parent
+                        .map(|on| Dependency {
+                            on,
+                            part: if part % 5 == 0 { Part::Whole } else { Part::Bytes(part) },
+                            then: Duration::from_millis(then),
+                        })
+                        .into_iter()
+                        .collect(),
                     server: from.index(servers.len()),
                     response_bytes: size,
                     server_time: Duration::from_millis(server_time),

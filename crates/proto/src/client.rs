@@ -436,8 +436,7 @@ impl Client {
     /// Returns true if the edge may forget the session before a join arrives: nothing may rely on
     /// it.
     fn is_stale(&self, now: Instant) -> bool {
-        let stale = |age| age + JOIN_MARGIN >= SESSION_LIFE;
-        self.flight.is_sent() && self.age(now).is_some_and(stale)
+        self.flight.is_sent() && self.age(now).is_some_and(|age| age + JOIN_MARGIN >= SESSION_LIFE)
     }
 
     /// Returns the time since the first byte of the application.

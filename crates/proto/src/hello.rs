@@ -255,9 +255,15 @@ fn host_name(name: &[u8]) -> Result<Option<String>, HelloError> {
         return Ok(None);
     }
     let text = text.strip_suffix('.').unwrap_or(text);
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let label = |label: &str| (1..=LABEL_MAX).contains(&label.len()) && label.bytes().all(legal);
-    ensure(text.len() <= HOST_NAME_MAX && text.split('.').all(label))?;
+    ensure(
+        text.len() <= HOST_NAME_MAX
+            && text.split('.').all(|label: &str| {
+                (1..=LABEL_MAX).contains(&label.len())
+                    && label
+                        .bytes()
+                        .all(|byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+            }),
+    )?;
     Ok(Some(text.to_ascii_lowercase()))
 }
 

@@ -140,8 +140,9 @@ impl Opening {
 
     /// All combinations.
     pub fn all() -> impl Iterator<Item = Self> {
-        let with_sessions = |carrier| Session::ALL.into_iter().map(move |s| Self::new(carrier, s));
-        Carrier::ALL.into_iter().flat_map(with_sessions)
+        Carrier::ALL
+            .into_iter()
+            .flat_map(|carrier| Session::ALL.into_iter().map(move |s| Self::new(carrier, s)))
     }
 
     /// Round trips before the first byte of the request leaves.

@@ -56,12 +56,11 @@ impl Reassembly {
     /// Returns true if `stream` contains everything stored, at the same offsets.
     #[must_use]
     pub fn is_part_of(&self, stream: &[u8]) -> bool {
-        let same = |range: &Range<usize>| {
+        self.filled.iter().all(|range: &Range<usize>| {
             stream
                 .get(range.clone())
                 .is_some_and(|bytes| self.bytes.get(range.clone()) == Some(bytes))
-        };
-        self.filled.iter().all(same)
+        })
     }
 
     fn range_of(&self, offset: usize, piece: &[u8]) -> Result<Range<usize>, Misfit> {

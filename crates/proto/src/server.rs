@@ -342,11 +342,10 @@ impl Server {
     /// Frees the slot of a session whose ClientHello came on TCP: the oldest of the address that
     /// holds nothing else.
     fn forget_fragments(&mut self, now: Instant, address: IpAddr, hello: &[u8]) {
-        let is_this = |id: &SessionId| {
+        let of_host = self.admission.of_host(address).find(|id: &SessionId| {
             let session = self.sessions.get(id).filter(|session| !session.is_running());
             session.is_some_and(|session| session.is_from(address) && session.may_be(hello))
-        };
-        let of_host = self.admission.of_host(address).find(is_this);
+        });
         if let Some(id) = of_host {
             self.end(now, id);
         }

@@ -27,11 +27,14 @@ struct Facts {
 
 impl Facts {
     fn from_hello(hello: &ClientHello) -> Self {
-        let text = |name: &Vec<u8>| String::from_utf8(name.clone()).unwrap();
         Self {
             end: hello.end,
             server_name: hello.server_name.clone(),
-            alpn: hello.alpn.iter().map(text).collect(),
+            alpn: hello
+                .alpn
+                .iter()
+                .map(|name: &Vec<u8>| String::from_utf8(name.clone()).unwrap())
+                .collect(),
             psks: hello.psk_identities.len(),
             early_data: hello.early_data,
             ech: hello.ech,

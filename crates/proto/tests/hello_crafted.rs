@@ -86,8 +86,7 @@ fn handshake(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 fn records(message: &[u8], size: usize) -> Vec<u8> {
-    let record = |part: &[u8]| record([3, 1], part);
-    message.chunks(size).flat_map(record).collect()
+    message.chunks(size).flat_map(|part: &[u8]| record([3, 1], part)).collect()
 }
 
 fn record(version: [u8; 2], fragment: &[u8]) -> Vec<u8> {

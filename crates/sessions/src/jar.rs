@@ -217,8 +217,11 @@ impl CookieJar {
         if self.entries.get(&key).is_none() {
             self.entries.make_room(key.user(), self.limits.hosts);
         }
-        let new = || Entry { network: Some(network), last: Last::Never, cookies: VecDeque::new() };
-        let entry = self.entries.use_or_insert(key, new);
+        let entry = self.entries.use_or_insert(key, || Entry {
+            network: Some(network),
+            last: Last::Never,
+            cookies: VecDeque::new(),
+        });
         if entry.network != Some(network) {
             entry.network = Some(network);
             entry.last = Last::Elsewhere;

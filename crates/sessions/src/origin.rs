@@ -119,11 +119,11 @@ impl Key {
     }
 
     pub(crate) fn is_of(&self, filter: &Filter<'_>) -> bool {
-        let is_server = |host: &str| match &self.server {
-            ServerKey::Name(own) => normal(host).is_some_and(|host| *own == host),
-            ServerKey::Certificate(names) => names.covers(host),
-        };
-        filter.whose.includes(&self.context) && filter.server.is_none_or(is_server)
+        filter.whose.includes(&self.context)
+            && filter.server.is_none_or(|host: &str| match &self.server {
+                ServerKey::Name(own) => normal(host).is_some_and(|host| *own == host),
+                ServerKey::Certificate(names) => names.covers(host),
+            })
     }
 }
 

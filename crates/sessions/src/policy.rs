@@ -95,8 +95,11 @@ pub(crate) struct Policies {
 impl Policies {
     /// Returns the context's own policy; else that of its user without a label; else the default.
     pub(crate) fn get(&self, context: &Context) -> Policy {
-        let user = || self.own.get(&Context { uid: context.uid, label: None });
-        self.own.get(context).or_else(user).copied().unwrap_or(self.default)
+        self.own
+            .get(context)
+            .or_else(|| self.own.get(&Context { uid: context.uid, label: None }))
+            .copied()
+            .unwrap_or(self.default)
     }
 
     pub(crate) fn set_default(&mut self, policy: Policy) {

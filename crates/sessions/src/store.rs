@@ -230,12 +230,16 @@ impl SessionStore {
     pub fn certificate(&self, origin: &Origin<'_>, now: Instant) -> Option<CertificateNames> {
         let Server::Name(host) = origin.server else { return None };
         let key = Key::from_origin(origin).ok()?;
-        let beside = |(other, pool)| Key::names_beside(other, &key).map(|names| (names, pool));
-        let fits = |(names, pool): &(&CertificateNames, &Pool)| {
-            names.covers(host) && pool.alive(now).next().is_some()
-        };
         // If several match, pick the same one every time, not the first of a hash table.
-        self.pools.iter().filter_map(beside).filter(fits).map(|(names, _)| names).min().cloned()
+        self.pools
+            .iter()
+            .filter_map(|(other, pool)| Key::names_beside(other, &key).map(|names| (names, pool)))
+            .filter(|(names, pool): &(&CertificateNames, &Pool)| {
+                names.covers(host) && pool.alive(now).next().is_some()
+            })
+            .map(|(names, _)| names)
+            .min()
+            .cloned()
     }
 
     /// Returns the number of tickets that a connection of this origin should ask its server for
@@ -478,8 +482,7 @@ impl SessionStore {
     }
 
     fn sweep(&mut self, now: Instant) {
-        let is_recent = |swept| now.saturating_duration_since(swept) < SWEEP;
-        if !self.swept.is_some_and(is_recent) {
+        if self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP) {
             self.expire(now);
         }
     }

@@ -295,10 +295,9 @@ proptest! {
                 Step::Take(place) => {
                     if let Some(taken) = trial.take(place) {
                         prop_assert!(given.insert(taken), "{taken} was given twice");
-                        let here = |(other, cookie, end): &(Place, u8, Instant)| {
+                        prop_assert!(put.iter().any(|(other, cookie, end): &(Place, u8, Instant)| {
                             *other == place && *cookie == taken && trial.now + LAST_MOMENT < *end
-                        };
-                        prop_assert!(put.iter().any(here), "{taken} is not of {place:?}");
+                        }), "{taken} is not of {place:?}");
                     }
                 }
                 Step::Spend(number) => {

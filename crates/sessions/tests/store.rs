@@ -442,10 +442,9 @@ proptest! {
                     let first = available.iter().map(|item| item.end).min();
                     match trial.take(place) {
                         Some(taken) => {
-                            let fits = |item: &&Item| {
+                            let item = available.iter().find(|item: &&Item| {
                                 session(item.session) == taken.session() && Some(item.end) == first
-                            };
-                            let item = available.iter().find(fits);
+                            });
                             prop_assert!(item.is_some(), "{taken:?} of {available:?}");
                             let item = *item.unwrap();
                             prop_assert_eq!(taken.verified(), item.verified);

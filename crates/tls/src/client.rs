@@ -55,8 +55,9 @@ impl ClientContext {
             tls.set_alpn_protos(&alpn)?;
         }
         if let Some(certificate) = &config.certificate {
-            let unusable = |error: ErrorStack| ConfigError::Certificate(0, words(&error));
-            certificate.add_to(&mut tls).map_err(unusable)?;
+            certificate
+                .add_to(&mut tls)
+                .map_err(|error: ErrorStack| ConfigError::Certificate(0, words(&error)))?;
         }
         hooks::install(&mut tls)?;
         let trust = trust_hash(&config.trust);
@@ -153,8 +154,13 @@ impl fmt::Debug for ClientContext {
 /// Returns the session's early data limit. Early data uses the session's application protocol (RFC
 /// 8446 section 4.2.10), so that has to be among those offered.
 fn early_data_max(session: &SslSessionRef, alpn: &[Vec<u8>]) -> u32 {
-    let is_offered = |protocol: &[u8]| alpn.iter().any(|offered| offered == protocol);
-    if ffi::session_alpn(session).is_none_or(is_offered) { session.max_early_data() } else { 0 }
+    if ffi::session_alpn(session)
+        .is_none_or(|protocol: &[u8]| alpn.iter().any(|offered| offered == protocol))
+    {
+        session.max_early_data()
+    } else {
+        0
+    }
 }
 
 /// Host to connect to.

@@ -101,8 +101,8 @@ impl Session {
         let parts = Parts::read(&self.bytes)?;
         let fits = parts.trust == trust && parts.name == name;
         let is_young = now.since(parts.since) <= RESUMPTION_LIFE;
-        let openssl = || self.decoded.clone().or_else(|| parts.openssl());
-        let session = (fits && is_young).then(openssl)??;
+        let session =
+            (fits && is_young).then(|| self.decoded.clone().or_else(|| parts.openssl()))??;
         lives(&session, now).then_some((session, parts.since))
     }
 }

@@ -102,17 +102,19 @@ pub(crate) fn fragments(bytes: &[u8], mtu: u16) -> Vec<Vec<u8>> {
     }
     let (first, more) = (flags & 0x1fff, flags & MORE_FRAGMENTS);
     let last = body.len().div_ceil(8 * room).saturating_sub(1);
-    let piece = |(number, part): (usize, &[u8])| {
-        let offset = first + u16::try_from(number * room).ok()?;
-        let more = if number == last { more } else { MORE_FRAGMENTS };
-        let mut piece = [header, part].concat();
-        let length = u16::try_from(piece.len()).ok()?;
-        replace(&mut piece, 2, &length.to_be_bytes());
-        replace(&mut piece, 6, &((offset & 0x1fff) | more).to_be_bytes());
-        seal_ipv4(&mut piece, header.len());
-        Some(piece)
-    };
-    body.chunks(8 * room).enumerate().filter_map(piece).collect()
+    body.chunks(8 * room)
+        .enumerate()
+        .filter_map(|(number, part): (usize, &[u8])| {
+            let offset = first + u16::try_from(number * room).ok()?;
+            let more = if number == last { more } else { MORE_FRAGMENTS };
+            let mut piece = [header, part].concat();
+            let length = u16::try_from(piece.len()).ok()?;
+            replace(&mut piece, 2, &length.to_be_bytes());
+            replace(&mut piece, 6, &((offset & 0x1fff) | more).to_be_bytes());
+            seal_ipv4(&mut piece, header.len());
+            Some(piece)
+        })
+        .collect()
 }
 
 /// An IP packet around a transport header and its data.

@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use headstart_net::dns::{EdgeAdvert, Event, HTTPS_PORT, Resolver};
-use headstart_net::{
-    Carrier, Connector, ConnectorConfig, NotUsed, OpeningEvent, Report, TimelineEntry,
-};
+use headstart_net::{Carrier, Connector, ConnectorConfig, NotUsed, OpeningEvent, Report};
 use headstart_proto::{ClientEvent, PlainReason};
 use hyper::Uri;
 
@@ -148,8 +146,11 @@ fn tcp(report: &Report) -> Option<Finding> {
 /// Only where a datagram was sent is there anything to say.
 fn udp(report: &Report) -> Option<Finding> {
     let at = |wanted: fn(&ClientEvent) -> bool| {
-        let found = |moment: &&TimelineEntry| matches!(&moment.event, OpeningEvent::Transport(event) if wanted(event));
-        report.timeline.iter().find(found).map(|moment| moment.at)
+        let found = report.timeline.iter().find(|entry| match &entry.event {
+            OpeningEvent::Transport(event) => wanted(event),
+            _ => false,
+        });
+        found.map(|entry| entry.at)
     };
     let sent = at(|event| matches!(event, ClientEvent::FlightSent { .. }))?;
     if let Some(came) = at(|event| matches!(event, ClientEvent::DatagramReceived { .. })) {

@@ -92,14 +92,16 @@ fn resumes(client: &Client, from: SocketAddr, to: SocketAddr) -> bool {
 
 /// Clients that differ in what could come between: version, and the cipher they like best.
 fn clients() -> [(&'static str, Client); 3] {
-    let older = |config: &mut ClientConfig| {
-        config.max_version = Version::Tls12;
-        // There the curve of the certificate has to be among them (RFC 8422 section 5.1).
-        config.groups = Some("X25519:P-256".into());
-    };
     [
         ("TLS 1.3", Client::new()),
-        ("TLS 1.2", Client::with(older)),
+        (
+            "TLS 1.2",
+            Client::with(|config: &mut ClientConfig| {
+                config.max_version = Version::Tls12;
+                // There the curve of the certificate has to be among them (RFC 8422 section 5.1).
+                config.groups = Some("X25519:P-256".into());
+            }),
+        ),
         ("TLS 1.3 with other groups", Client::with(|config| config.groups = Some("P-256".into()))),
     ]
 }

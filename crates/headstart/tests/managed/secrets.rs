@@ -61,15 +61,16 @@ fn memory(id: u32) -> Vec<Vec<u8>> {
     File::open(format!("/proc/{id}/maps")).unwrap().read_to_string(&mut maps).unwrap();
     let file = File::open(format!("/proc/{id}/mem")).unwrap();
     let regions = maps.lines().filter(|line| line.split(' ').nth(1).unwrap().starts_with('r'));
-    let read = |line: &str| {
-        let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
-        let from = u64::from_str_radix(from, 16).unwrap();
-        let length = u64::from_str_radix(to, 16).unwrap() - from;
-        let mut room = vec![0; usize::try_from(length).unwrap()];
-        // Such as the kernel's own pages cannot be read.
-        file.read_exact_at(&mut room, from).ok().map(|()| room)
-    };
-    let regions: Vec<_> = regions.filter_map(read).collect();
+    let regions: Vec<_> = regions
+        .filter_map(|line: &str| {
+            let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let from = u64::from_str_radix(from, 16).unwrap();
+            let length = u64::from_str_radix(to, 16).unwrap() - from;
+            let mut room = vec![0; usize::try_from(length).unwrap()];
+            // Such as the kernel's own pages cannot be read.
+            file.read_exact_at(&mut room, from).ok().map(|()| room)
+        })
+        .collect();
     assert!(regions.iter().map(Vec::len).sum::<usize>() > 1 << 20, "there is more in a program");
     regions
 }

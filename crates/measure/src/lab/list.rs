@@ -128,20 +128,22 @@ fn text(entries: &[Entry]) -> String {
 }
 
 fn json(entries: &[Entry]) -> serde_json::Value {
-    let one = |entry: &Entry| {
-        json!({
-            "name": entry.name,
-            "title": entry.title,
-            "about": entry.about,
-            "reference": entry.reference,
-            "links": entry.links,
-            "stages": entry.stages,
-            "cells": entry.cells,
-            "turns": entry.turns,
-            "estimated_s": entry.full.as_secs(),
-            "quick_estimated_s": entry.quick.as_secs(),
-            "text": entry.text,
+    entries
+        .iter()
+        .map(|entry: &Entry| {
+            json!({
+                "name": entry.name,
+                "title": entry.title,
+                "about": entry.about,
+                "reference": entry.reference,
+                "links": entry.links,
+                "stages": entry.stages,
+                "cells": entry.cells,
+                "turns": entry.turns,
+                "estimated_s": entry.full.as_secs(),
+                "quick_estimated_s": entry.quick.as_secs(),
+                "text": entry.text,
+            })
         })
-    };
-    entries.iter().map(one).collect()
+        .collect()
 }

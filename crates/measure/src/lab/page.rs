@@ -103,18 +103,22 @@ fn resource(page: &Page, one: &page::Resource) -> Result<PageResource, String> {
         return Err(format!("has a server that thinks longer than {WAIT_MAX:?}"));
     }
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    let dependency = |dependency: &Dependency| {
-        let on = page.resources().get(dependency.on).map_or(0, |parent| parent.response_bytes);
-        let bytes = dependency.part.bytes_of(on);
-        PageDependency { on: dependency.on, bytes, then_us: micros(dependency.then) }
-    };
     Ok(PageResource {
         pool: one.server,
         request_bytes: one.request_bytes,
         response_bytes: one.response_bytes,
         wait_us: micros(one.server_time),
         redirect: one.redirect,
-        dependencies: one.dependencies.iter().map(dependency).collect(),
+        dependencies: one
+            .dependencies
+            .iter()
+            .map(|dependency: &Dependency| {
+                let on =
+                    page.resources().get(dependency.on).map_or(0, |parent| parent.response_bytes);
+                let bytes = dependency.part.bytes_of(on);
+                PageDependency { on: dependency.on, bytes, then_us: micros(dependency.then) }
+            })
+            .collect(),
     })
 }
 

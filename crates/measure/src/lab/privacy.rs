@@ -225,20 +225,26 @@ impl<'c> Seen<'c> {
     fn new(case: &Case, until: Option<Duration>, connections: &[&'c Connection]) -> Self {
         let starts = case.visits.iter().skip(1).map(|visit| visit.begun).map(Some);
         let ends = starts.chain([until]);
-        let of = |(visit, end): (&Visit, Option<Duration>)| {
-            (
-                *visit,
-                connections
-                    .iter()
-                    .filter(|one: &&&Connection| {
-                        let at = one.at + TOLERANCE;
-                        at >= visit.begun && end.is_none_or(|end| at < end)
-                    })
-                    .copied()
-                    .collect(),
-            )
-        };
-        Self { visits: case.visits.iter().zip(ends).map(of).collect() }
+        Self {
+            visits: case
+                .visits
+                .iter()
+                .zip(ends)
+                .map(|(visit, end): (&Visit, Option<Duration>)| {
+                    (
+                        *visit,
+                        connections
+                            .iter()
+                            .filter(|one: &&&Connection| {
+                                let at = one.at + TOLERANCE;
+                                at >= visit.begun && end.is_none_or(|end| at < end)
+                            })
+                            .copied()
+                            .collect(),
+                    )
+                })
+                .collect(),
+        }
     }
 
     fn decide(&self, boundary: Boundary) -> (Option<Linkable>, String) {

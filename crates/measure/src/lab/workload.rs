@@ -116,12 +116,15 @@ impl Seen {
         let connections = connections(packets).into_iter();
         let own = connections.filter(|one| servers.contains(&one.server.ip()));
         let resumed: Vec<bool> = own.filter_map(|one| one.resumed).collect();
-        let is_own = |packet: &&CapturedPacket| {
-            let segment = TcpSegment::read(&packet.bytes);
-            let ends = segment.map(|segment| [segment.source, segment.destination]);
-            ends.into_iter().flatten().any(|end| servers.contains(&end.ip()))
-        };
-        let bytes = packets.iter().filter(is_own).map(|packet| packet.bytes.len() as u64).sum();
+        let bytes = packets
+            .iter()
+            .filter(|packet: &&CapturedPacket| {
+                let segment = TcpSegment::read(&packet.bytes);
+                let ends = segment.map(|segment| [segment.source, segment.destination]);
+                ends.into_iter().flatten().any(|end| servers.contains(&end.ip()))
+            })
+            .map(|packet| packet.bytes.len() as u64)
+            .sum();
         let count = |which| resumed.iter().filter(|resumed| **resumed == which).count() as u64;
         Self { full: count(false), resumed: count(true), bytes }
     }

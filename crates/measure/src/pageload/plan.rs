@@ -110,19 +110,22 @@ fn plans(
     database: Option<&Source>,
 ) -> (Vec<Answer>, Ignored) {
     let Contents { recordings, ignored } = contents;
-    let median = |har: HarFacts| Quantiles::from_values(har.round_trips_ms).map(|times| times.p50);
-    let answer = |Recording { file, page, har }: Recording| {
-        let (page, coverage) = known(database, page);
-        Answer {
-            file,
-            name: printable(page.name()),
-            recorded_rtt_ms: har.and_then(median),
-            database: coverage,
-            plan: questions.ask(&page),
-            not_resources: page.ignored().clone(),
-        }
-    };
-    (on_all_cores(recordings.into_iter(), answer), ignored)
+    (
+        on_all_cores(recordings.into_iter(), |Recording { file, page, har }: Recording| {
+            let (page, coverage) = known(database, page);
+            Answer {
+                file,
+                name: printable(page.name()),
+                recorded_rtt_ms: har.and_then(|har: HarFacts| {
+                    Quantiles::from_values(har.round_trips_ms).map(|times| times.p50)
+                }),
+                database: coverage,
+                plan: questions.ask(&page),
+                not_resources: page.ignored().clone(),
+            }
+        }),
+        ignored,
+    )
 }
 
 impl Answers {

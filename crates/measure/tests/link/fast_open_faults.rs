@@ -94,24 +94,30 @@ pub(crate) fn option_stripped() {
 pub(crate) fn opens_a_round_trip_sooner() {
     let net = Net::new(RTT);
     let world = World::new(&net, "sooner");
-    let measure = || {
-        let mut times = [Vec::new(), Vec::new()];
-        for _ in 0..COUNT {
-            times[0].push(opening(&world.get(&["--opening", "plain"], "")));
-            let fop = in_time(|| world.get(&["--opening", "fop"], ""));
-            assert_eq!((fop["opening"].as_str(), reason(&fop)), (Some("fop"), "none"), "{fop:#}");
-            assert_eq!(fop["resumed"], true);
-            assert!(has_event(&fop, "the data in the SYN were taken"), "{fop:#}");
-            times[1].push(opening(&fop));
-        }
-        times
-    };
-    judged(measure, |[plain, fop]| {
-        let (plain, fop) = (median(plain), median(fop));
-        println!("  plain TLS {plain:.1?}, Fast Open {fop:.1?}");
-        let bar = plain.saturating_sub(RTT.mul_f64(1.0 - NOISE));
-        if fop > bar { Err(format!("{fop:?}, more than {bar:?}")) } else { Ok(()) }
-    });
+    judged(
+        || {
+            let mut times = [Vec::new(), Vec::new()];
+            for _ in 0..COUNT {
+                times[0].push(opening(&world.get(&["--opening", "plain"], "")));
+                let fop = in_time(|| world.get(&["--opening", "fop"], ""));
+                assert_eq!(
+                    (fop["opening"].as_str(), reason(&fop)),
+                    (Some("fop"), "none"),
+                    "{fop:#}"
+                );
+                assert_eq!(fop["resumed"], true);
+                assert!(has_event(&fop, "the data in the SYN were taken"), "{fop:#}");
+                times[1].push(opening(&fop));
+            }
+            times
+        },
+        |[plain, fop]| {
+            let (plain, fop) = (median(plain), median(fop));
+            println!("  plain TLS {plain:.1?}, Fast Open {fop:.1?}");
+            let bar = plain.saturating_sub(RTT.mul_f64(1.0 - NOISE));
+            if fop > bar { Err(format!("{fop:?}, more than {bar:?}")) } else { Ok(()) }
+        },
+    );
 }
 
 /// A ClientHello with a post-quantum key share does not fit a SYN: it goes over UDP, and that is

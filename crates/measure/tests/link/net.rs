@@ -135,14 +135,16 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
 /// The body of an HTTP answer from `address`, as seen on `node`.
 pub(crate) fn http_get(node: &Node, address: SocketAddr, path: &str) -> Option<String> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: check\r\nConnection: close\r\n\r\n");
-    let ask = || -> std::io::Result<String> {
-        let mut tcp = std::net::TcpStream::connect(address)?;
-        std::io::Write::write_all(&mut tcp, request.as_bytes())?;
-        let mut answer = String::new();
-        tcp.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = node.run(ask).unwrap().ok()?;
+    let answer = node
+        .run(|| -> std::io::Result<String> {
+            let mut tcp = std::net::TcpStream::connect(address)?;
+            std::io::Write::write_all(&mut tcp, request.as_bytes())?;
+            let mut answer = String::new();
+            tcp.read_to_string(&mut answer)?;
+            Ok(answer)
+        })
+        .unwrap()
+        .ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
 }

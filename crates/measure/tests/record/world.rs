@@ -238,14 +238,17 @@ impl Daemon<'_> {
     }
 
     fn get(&self, path: &str) -> Option<String> {
-        let ask = || -> std::io::Result<String> {
-            let mut tcp = TcpStream::connect(self.metrics)?;
-            write!(tcp, "GET {path} HTTP/1.1\r\nHost: check\r\nConnection: close\r\n\r\n")?;
-            let mut answer = String::new();
-            tcp.read_to_string(&mut answer)?;
-            Ok(answer)
-        };
-        let answer = self.node.run(ask).unwrap().ok()?;
+        let answer = self
+            .node
+            .run(|| -> std::io::Result<String> {
+                let mut tcp = TcpStream::connect(self.metrics)?;
+                write!(tcp, "GET {path} HTTP/1.1\r\nHost: check\r\nConnection: close\r\n\r\n")?;
+                let mut answer = String::new();
+                tcp.read_to_string(&mut answer)?;
+                Ok(answer)
+            })
+            .unwrap()
+            .ok()?;
         let (head, body) = answer.split_once("\r\n\r\n")?;
         head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
     }

@@ -67,17 +67,20 @@ pub(super) fn comment(open: &str, close: &str, name: &str, bytes: usize) -> Stri
 
 /// A list of kinds and URLs, the same as JSON and in scripts.
 fn next(site: &Site, resource: usize, lang: &str) -> String {
-    let one = |child: usize| {
-        let kind = match site.resources().get(child).map(|one| one.kind) {
-            Some(SiteKind::Style) => "style",
-            Some(SiteKind::Script) => "script",
-            Some(SiteKind::Font) => "font",
-            Some(SiteKind::Image) => "image",
-            Some(SiteKind::Document) => "frame",
-            Some(SiteKind::Data) | None => "data",
-        };
-        format!("[\"{kind}\",\"{}\"]", site.url_of(child).replace("{lang}", lang))
-    };
-    let all: Vec<String> = site.children(resource).into_iter().map(one).collect();
+    let all: Vec<String> = site
+        .children(resource)
+        .into_iter()
+        .map(|child: usize| {
+            let kind = match site.resources().get(child).map(|one| one.kind) {
+                Some(SiteKind::Style) => "style",
+                Some(SiteKind::Script) => "script",
+                Some(SiteKind::Font) => "font",
+                Some(SiteKind::Image) => "image",
+                Some(SiteKind::Document) => "frame",
+                Some(SiteKind::Data) | None => "data",
+            };
+            format!("[\"{kind}\",\"{}\"]", site.url_of(child).replace("{lang}", lang))
+        })
+        .collect();
     format!("[{}]", all.join(","))
 }

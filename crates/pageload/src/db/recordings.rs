@@ -162,25 +162,33 @@ impl Recordings {
 
     fn entry(&self, document: Target, learned: &Learned) -> PageEntry {
         let target = |number: u32| self.known.targets.name(number).cloned();
-        let redirect = |(&from, &chain): (&u32, &u32)| {
-            let chain = self.known.chains.name(chain)?;
-            let hops = chain
-                .hops
-                .iter()
-                .map(|&(to, permanent): &(u32, bool)| Some(Hop { to: target(to)?, permanent }))
-                .collect::<Option<_>>()?;
-            Some(Redirect { from: target(from)?, hops, of_document: chain.of_document })
-        };
-        let server = |(&server, &connections): (&u32, &u8)| {
-            let (origin, anonymous) = self.known.servers.name(server)?.clone();
-            Some(Connect { origin, anonymous, connections })
-        };
         PageEntry {
             document,
             recordings: 0,
             age_days: None,
-            redirects: learned.redirects.iter().filter_map(redirect).collect(),
-            servers: learned.servers.iter().filter_map(server).collect(),
+            redirects: learned
+                .redirects
+                .iter()
+                .filter_map(|(&from, &chain): (&u32, &u32)| {
+                    let chain = self.known.chains.name(chain)?;
+                    let hops = chain
+                        .hops
+                        .iter()
+                        .map(|&(to, permanent): &(u32, bool)| {
+                            Some(Hop { to: target(to)?, permanent })
+                        })
+                        .collect::<Option<_>>()?;
+                    Some(Redirect { from: target(from)?, hops, of_document: chain.of_document })
+                })
+                .collect(),
+            servers: learned
+                .servers
+                .iter()
+                .filter_map(|(&server, &connections): (&u32, &u8)| {
+                    let (origin, anonymous) = self.known.servers.name(server)?.clone();
+                    Some(Connect { origin, anonymous, connections })
+                })
+                .collect(),
             prefetch: learned
                 .prefetch
                 .iter()

@@ -342,9 +342,11 @@ impl<'a> Recorded<'a> {
 
     /// The preflight that ended before a request to the same URL.
     fn preflight(&self, place: usize, exchange: &Exchange) -> Option<usize> {
-        let asks = |other: &Exchange| other.is_preflight() && self.is_before(other, exchange);
         let other = self.latest(exchange.key, place).filter(|_| !exchange.is_preflight())?;
-        self.exchanges.get(other).is_some_and(asks).then_some(other)
+        self.exchanges
+            .get(other)
+            .is_some_and(|other: &Exchange| other.is_preflight() && self.is_before(other, exchange))
+            .then_some(other)
     }
 
     fn is_before(&self, other: &Exchange, exchange: &Exchange) -> bool {

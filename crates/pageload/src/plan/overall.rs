@@ -219,16 +219,22 @@ fn correlation(
 /// Means at each place of it.
 fn sweep(plans: &[&PagePlan], of: fn(&PagePlan) -> &Sweep) -> Sweep {
     let Some(first) = plans.first().map(|plan| of(plan)) else { return Sweep::default() };
-    let point = |(place, point): (usize, &Point)| {
-        let line = |arm: usize| {
-            let times = plans
-                .iter()
-                .filter_map(|plan| of(plan).points.get(place)?.page_load_ms.get(arm).copied());
-            mean(times).unwrap_or_default()
-        };
-        Point { at: point.at, page_load_ms: (0..first.arms.len()).map(line).collect() }
-    };
-    let points = first.points.iter().enumerate().map(point).collect();
+    let points = first
+        .points
+        .iter()
+        .enumerate()
+        .map(|(place, point): (usize, &Point)| Point {
+            at: point.at,
+            page_load_ms: (0..first.arms.len())
+                .map(|arm: usize| {
+                    let times = plans.iter().filter_map(|plan| {
+                        of(plan).points.get(place)?.page_load_ms.get(arm).copied()
+                    });
+                    mean(times).unwrap_or_default()
+                })
+                .collect(),
+        })
+        .collect();
     Sweep { arms: first.arms.clone(), points }
 }
 

@@ -199,8 +199,8 @@ impl Entry {
     /// none.
     fn connection_id(&self, port: u16) -> Option<String> {
         let named = self.connection.as_ref().map(|ConnectionId(id)| id.clone());
-        let unless_port = || named.filter(|id| *id != port.to_string());
-        let id = self.own_connection.name().or_else(unless_port)?;
+        let id =
+            self.own_connection.name().or_else(|| named.filter(|id| *id != port.to_string()))?;
         (1..=CONNECTION_ID_MAX).contains(&id.len()).then_some(id)
     }
 

@@ -276,13 +276,17 @@ impl Revisits {
     fn new(tally: &Tally) -> Self {
         let within = tally.client_only.within.into_iter().zip(tally.client_and_server.within);
         let lifetimes = LIFETIMES.into_iter().zip(within);
-        let lifetime = |(lifetime, (near, far)): (Duration, (u64, u64))| Lifetime {
-            lifetime_ms: whole_ms(lifetime),
-            client_only: near,
-            client_and_server: far,
-            shares: ArmShares::new(near, far, tally.revisits),
-        };
-        Self { connections: tally.revisits, lifetimes: lifetimes.map(lifetime).collect() }
+        Self {
+            connections: tally.revisits,
+            lifetimes: lifetimes
+                .map(|(lifetime, (near, far)): (Duration, (u64, u64))| Lifetime {
+                    lifetime_ms: whole_ms(lifetime),
+                    client_only: near,
+                    client_and_server: far,
+                    shares: ArmShares::new(near, far, tally.revisits),
+                })
+                .collect(),
+        }
     }
 }
 

@@ -203,8 +203,10 @@ impl<'a> Places<'a> {
 
     fn place(&mut self, connection: &Connection) -> Place {
         let address = connection.address;
-        let find = || self.systems.and_then(|systems| systems.system(address));
-        let system = *self.known.entry(address).or_insert_with(find);
+        let system = *self
+            .known
+            .entry(address)
+            .or_insert_with(|| self.systems.and_then(|systems| systems.system(address)));
         match (connection.name, self.systems, system) {
             // Servers without a name share nothing but their address.
             (None, ..) | (_, Some(_), None) => Place::Address(address),

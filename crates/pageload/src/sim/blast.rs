@@ -182,14 +182,18 @@ impl Plan {
             bytes: resource.response_bytes,
             prefetched: prefetched(resource),
         };
-        let target = |(place, server): (usize, &page::Server)| Target {
-            tls: server.tls,
-            http2: settings.http2 && server.tls && server.protocol != Protocol::Http1,
-            in_http2_database: page.knows_http2(place),
-            pipelining: server.pipelining,
-        };
         Self {
-            servers: page.servers().iter().enumerate().map(target).collect(),
+            servers: page
+                .servers()
+                .iter()
+                .enumerate()
+                .map(|(place, server): (usize, &page::Server)| Target {
+                    tls: server.tls,
+                    http2: settings.http2 && server.tls && server.protocol != Protocol::Http1,
+                    in_http2_database: page.knows_http2(place),
+                    pipelining: server.pipelining,
+                })
+                .collect(),
             resources: page.resources().iter().map(item).collect(),
             triggers: Triggers::of_page(page),
         }

@@ -91,10 +91,12 @@ mod tests {
     }
 
     fn resource(on: &[(usize, u64)], started: u64, wait: u64, receive: u64) -> Resource {
-        let dependency = |&(on, then)| Dependency { on, part: Part::Whole, then: ms(then) };
         let (started, wait, receive) = (ms(started), ms(wait), ms(receive));
         Resource {
-            dependencies: on.iter().map(dependency).collect(),
+            dependencies: on
+                .iter()
+                .map(|&(on, then)| Dependency { on, part: Part::Whole, then: ms(then) })
+                .collect(),
             measured: Some(Timings { started, wait, receive, ..Timings::default() }),
             ..Resource::default()
         }

@@ -106,13 +106,12 @@ fn redirects_that_lead_elsewhere_are_wrong_and_missed() {
 #[test]
 fn connections_are_counted_one_by_one() {
     let with = |count: u32| {
-        let over = |connection| Asked {
+        let mut requests = vec![Asked { connection: Some(0), ..asked(DOCUMENT) }];
+        requests.extend((0..count).map(|connection| Asked {
             connection: Some(connection),
             protocol: Protocol::Http1,
             ..asked(&format!("https://cdn.test/{connection}"))
-        };
-        let mut requests = vec![Asked { connection: Some(0), ..asked(DOCUMENT) }];
-        requests.extend((0..count).map(over));
+        }));
         page(&requests)
     };
     let recordings = daily(&[with(3), with(5), with(1), with(0)]);

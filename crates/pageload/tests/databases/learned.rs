@@ -108,20 +108,23 @@ fn queries_of_published_loads_are_cut_and_so_left_out() {
 
 #[test]
 fn as_many_connections_as_nine_of_ten_loads_need() {
-    let load = |number: u64| {
-        let count = if number == 0 { 1 } else { 3 };
-        let over = |connection| Asked {
-            connection: Some(connection),
-            protocol: Protocol::Http1,
-            ..asked(&format!("https://cdn.a.test/{connection}"))
-        };
-        let mut requests = vec![Asked { connection: Some(9), ..asked(DOCUMENT) }];
-        requests.extend((0..count).map(over));
-        requests.push(Asked { anonymous: true, ..asked("https://cdn.a.test/font.woff2") });
-        requests.extend((number == 1).then(|| over(7)));
-        page(&requests)
-    };
-    let recordings = daily(&(0..10).map(load).collect::<Vec<_>>());
+    let recordings = daily(
+        &(0..10)
+            .map(|number: u64| {
+                let count = if number == 0 { 1 } else { 3 };
+                let over = |connection| Asked {
+                    connection: Some(connection),
+                    protocol: Protocol::Http1,
+                    ..asked(&format!("https://cdn.a.test/{connection}"))
+                };
+                let mut requests = vec![Asked { connection: Some(9), ..asked(DOCUMENT) }];
+                requests.extend((0..count).map(over));
+                requests.push(Asked { anonymous: true, ..asked("https://cdn.a.test/font.woff2") });
+                requests.extend((number == 1).then(|| over(7)));
+                page(&requests)
+            })
+            .collect::<Vec<_>>(),
+    );
     let built = build(&recordings, &Rules::default());
     let page = built.database.page(&target(DOCUMENT)).unwrap();
     let servers: Vec<_> = page
@@ -176,15 +179,14 @@ fn redirects_are_kept_step_by_step() {
 #[test]
 fn the_same_recordings_make_the_same_file_in_any_order() {
     let load = |number: u64| {
-        let over = |connection| Asked {
-            connection: Some(connection),
-            ..asked(&format!("https://cdn.a.test/{connection}"))
-        };
         let to =
             if number.is_multiple_of(2) { "https://www.a.test/" } else { "https://other.test/" };
         let mut requests: Vec<Asked> = ["http://a.test/", to].map(asked).into();
         requests.push(Asked { bytes: number, ..asked("https://a.test/x") });
-        requests.extend((0..=u32::try_from(number % 3).unwrap()).map(over));
+        requests.extend((0..=u32::try_from(number % 3).unwrap()).map(|connection| Asked {
+            connection: Some(connection),
+            ..asked(&format!("https://cdn.a.test/{connection}"))
+        }));
         page_behind(1, &requests)
     };
     // Half of them without a date, the others three of a day.

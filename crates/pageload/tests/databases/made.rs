@@ -115,9 +115,10 @@ fn page() -> impl Strategy<Value = PageEntry> {
             age_days,
             redirects: redirects
                 .into_iter()
-                .map(|(from, hops, of_document)| {
-                    let hop = |(to, permanent)| Hop { to, permanent };
-                    Redirect { from, hops: hops.into_iter().map(hop).collect(), of_document }
+                .map(|(from, hops, of_document)| Redirect {
+                    from,
+                    hops: hops.into_iter().map(|(to, permanent)| Hop { to, permanent }).collect(),
+                    of_document,
                 })
                 .collect(),
             servers: servers

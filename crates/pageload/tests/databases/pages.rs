@@ -53,9 +53,11 @@ pub(crate) fn page_behind(redirects: usize, requests: &[Asked]) -> Page {
             servers.len() - 1
         });
         let parent = if place <= redirects { place.checked_sub(1) } else { asked.parent };
-        let dependency = |on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
         resources.push(Resource {
-            dependencies: parent.map(dependency).into_iter().collect(),
+            dependencies: parent
+                .map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
+                .into_iter()
+                .collect(),
             server: number,
             response_bytes: asked.bytes,
             redirect: asked.redirect || place < redirects,

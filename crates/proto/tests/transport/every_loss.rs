@@ -121,10 +121,12 @@ impl Case {
 /// Returns true if the ranges leave no gap in the first `len` bytes.
 fn covers(mut ranges: Vec<Range<usize>>, len: usize) -> bool {
     ranges.sort_by_key(|range| range.start);
-    let reach = |end: usize, range: &Range<usize>| {
-        if range.start <= end { end.max(range.end) } else { end }
-    };
-    ranges.iter().fold(0, reach) >= len
+    ranges.iter().fold(
+        0,
+        |end: usize, range: &Range<usize>| {
+            if range.start <= end { end.max(range.end) } else { end }
+        },
+    ) >= len
 }
 
 fn check_streams(script: &Script, outcome: &Outcome) -> Result<(), String> {

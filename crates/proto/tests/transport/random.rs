@@ -243,10 +243,18 @@ fn any_run_is_as_good_as_plain() {
     let mut runner = TestRunner::new(config);
     let result = runner.run(&draw(), |draw| {
         let outcome = draw.check();
-        let joins = |event: &ClientEvent| matches!(event, ClientEvent::JoinAnswered(_));
-        let falls_back = |event: &ClientEvent| *event == ClientEvent::Plain(PlainReason::Silence);
-        count(&joined, outcome.when(joins).is_some());
-        count(&plain, outcome.when(falls_back).is_some());
+        count(
+            &joined,
+            outcome
+                .when(|event: &ClientEvent| matches!(event, ClientEvent::JoinAnswered(_)))
+                .is_some(),
+        );
+        count(
+            &plain,
+            outcome
+                .when(|event: &ClientEvent| *event == ClientEvent::Plain(PlainReason::Silence))
+                .is_some(),
+        );
         count(&early, outcome.first_request.is_some_and(|at| at < draw.connect()));
         Ok(())
     });

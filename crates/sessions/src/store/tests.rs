@@ -157,10 +157,12 @@ fn any_difference_prevents_sharing() {
     assert_eq!(other(|bench| bench.alpn.push(b"http/1.1".to_vec())), None);
     assert_eq!(other(|bench| bench.alpn.clear()), None);
     assert_eq!(other(|bench| bench.context = Context::user(1001)), None);
-    let labelled = |bench: &mut Bench| {
-        bench.label("");
-    };
-    assert_eq!(other(labelled), None);
+    assert_eq!(
+        other(|bench: &mut Bench| {
+            bench.label("");
+        }),
+        None
+    );
     assert_eq!(other(|bench| bench.context = Context::UNKNOWN), None);
 }
 

@@ -114,8 +114,9 @@ fn context(config: &ServerConfig, group: &Group<'_>) -> Result<SslContext, Confi
     };
     let mut tls = settings.context(SslMethod::tls_server())?;
     for (number, certificate) in group {
-        let unusable = |error: ErrorStack| ConfigError::Certificate(*number, words(&error));
-        certificate.add_to(&mut tls).map_err(unusable)?;
+        certificate
+            .add_to(&mut tls)
+            .map_err(|error: ErrorStack| ConfigError::Certificate(*number, words(&error)))?;
     }
     set_client_auth(&mut tls, &config.client_auth)?;
     set_tickets(&mut tls, config)?;

@@ -221,11 +221,15 @@ mod tests {
     fn filter(capacity: usize) -> (MemoryFilter, impl Fn(Duration)) {
         let clock = Arc::new(AtomicU64::new(0));
         let shown = Arc::clone(&clock);
-        let show = move || Duration::from_millis(shown.load(Ordering::SeqCst));
-        let set = move |to: Duration| {
-            clock.store(u64::try_from(to.as_millis()).unwrap(), Ordering::SeqCst);
-        };
-        (MemoryFilter::with_clock(capacity, show).unwrap(), set)
+        (
+            MemoryFilter::with_clock(capacity, move || {
+                Duration::from_millis(shown.load(Ordering::SeqCst))
+            })
+            .unwrap(),
+            move |to: Duration| {
+                clock.store(u64::try_from(to.as_millis()).unwrap(), Ordering::SeqCst);
+            },
+        )
     }
 
     const TICK: Duration = Duration::from_millis(1);

@@ -169,10 +169,14 @@ fn a_copy_sent_to_the_client_of_the_original_ends_well() {
 fn a_new_filter_refuses_until_copies_of_before_are_too_old() {
     let clock = Arc::new(AtomicU64::new(0));
     let shown = Arc::clone(&clock);
-    let show = move || Duration::from_millis(shown.load(Ordering::SeqCst));
     let site = Site::with(|config| {
         config.early_data_max = EARLY_MAX;
-        config.replay = Arc::new(MemoryFilter::with_clock(10, show).unwrap());
+        config.replay = Arc::new(
+            MemoryFilter::with_clock(10, move || {
+                Duration::from_millis(shown.load(Ordering::SeqCst))
+            })
+            .unwrap(),
+        );
     });
     let life = u64::try_from(REPLAY_LIFE.as_millis()).unwrap();
     assert_eq!(ask(&site, site.session()), EarlyData::Refused);
@@ -188,9 +192,13 @@ fn a_wall_clock_that_was_set_back_refuses_what_could_be_fresh_again() {
     let shown = Arc::clone(&wall);
     let site = Site::with(|config| {
         let clock = || Duration::from_secs(60);
-        let wall = move || Duration::from_secs(shown.load(Ordering::SeqCst));
         config.early_data_max = EARLY_MAX;
-        config.replay = Arc::new(MemoryFilter::with_clocks(10, clock, wall).unwrap());
+        config.replay = Arc::new(
+            MemoryFilter::with_clocks(10, clock, move || {
+                Duration::from_secs(shown.load(Ordering::SeqCst))
+            })
+            .unwrap(),
+        );
     });
     let [one, two] = [site.session(), site.session()];
     assert_eq!(ask(&site, one), EarlyData::Accepted);
@@ -202,9 +210,8 @@ fn a_wall_clock_that_was_set_back_refuses_what_could_be_fresh_again() {
 #[test]
 fn a_full_filter_refuses() {
     let site = Site::with(|config| {
-        let clock = || Duration::from_secs(60);
         config.early_data_max = EARLY_MAX;
-        config.replay = Arc::new(MemoryFilter::with_clock(2, clock).unwrap());
+        config.replay = Arc::new(MemoryFilter::with_clock(2, || Duration::from_secs(60)).unwrap());
     });
     let became = [(); 4].map(|()| ask(&site, site.session()));
     use EarlyData::{Accepted, Refused};

@@ -202,8 +202,10 @@ fn offering(hello: &[u8], identities: &[Vec<u8>]) -> Vec<u8> {
     message[at..at + 2].copy_from_slice(&all);
     let length = u32::try_from(message.len() - 4).unwrap().to_be_bytes();
     message[1..4].copy_from_slice(&length[1..]);
-    let record = |piece: &[u8]| [&[22, 3, 1][..], &length16(piece.len()), piece].concat();
-    message.chunks(16_384).flat_map(record).collect()
+    message
+        .chunks(16_384)
+        .flat_map(|piece: &[u8]| [&[22, 3, 1][..], &length16(piece.len()), piece].concat())
+        .collect()
 }
 
 #[test]

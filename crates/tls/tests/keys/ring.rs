@@ -141,14 +141,15 @@ fn ids_start_again_after_255_and_never_clash() {
 #[test]
 fn every_purpose_has_a_key_of_its_own() {
     let ring = new();
-    let keys = |epoch: &Epoch| Purpose::ALL.map(|purpose| epoch.derive(purpose).to_vec());
-    let all: HashSet<Vec<u8>> = ring.epochs().flat_map(keys).collect();
+    let all: HashSet<Vec<u8>> = ring
+        .epochs()
+        .flat_map(|epoch: &Epoch| Purpose::ALL.map(|purpose| epoch.derive(purpose).to_vec()))
+        .collect();
     assert_eq!(all.len(), 2 * Purpose::ALL.len());
     let labels: HashSet<&str> = Purpose::ALL.map(Purpose::label).into();
     assert_eq!(labels.len(), Purpose::ALL.len());
     let secret = secret(&ring, Role::Current);
-    let is_secret = |key: &Vec<u8>| hex(key) == secret;
-    assert!(!all.iter().any(is_secret));
+    assert!(!all.iter().any(|key: &Vec<u8>| hex(key) == secret));
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -253,8 +253,11 @@ impl Line {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return None;
         }
-        let header = || request.headers().get(HOST).and_then(|host| host.to_str().ok());
-        let host = request.uri().authority().map(uri::Authority::as_str).or_else(header);
+        let host = request
+            .uri()
+            .authority()
+            .map(uri::Authority::as_str)
+            .or_else(|| request.headers().get(HOST).and_then(|host| host.to_str().ok()));
         Some(Self {
             method: request.method().clone(),
             host: host.unwrap_or("-").to_owned(),

@@ -388,18 +388,20 @@ impl Plan {
 
     /// About how long it takes.
     pub(crate) fn estimate(&self) -> Duration {
-        let of = |link: &BrowserLink| {
-            let one = link.rtt * ROUND_TRIPS + OVERHEAD;
-            let loads = |turn: &Vec<usize>| {
-                if self.first(turn).is_some_and(|it| it.again) { 2 } else { 1 }
-            };
-            let loads: u32 = self.turns(link).iter().map(loads).sum();
-            let recorded = self.sites.len().div_ceil(self.lanes(link));
-            let recorded = self.recordings * u32::try_from(recorded).unwrap_or(1);
-            let set_up = if link.tor.is_some() { SET_UP_TOR } else { SET_UP };
-            set_up + one * (loads * self.trials + recorded)
-        };
-        self.links.iter().map(of).sum()
+        self.links
+            .iter()
+            .map(|link: &BrowserLink| {
+                let one = link.rtt * ROUND_TRIPS + OVERHEAD;
+                let loads = |turn: &Vec<usize>| {
+                    if self.first(turn).is_some_and(|it| it.again) { 2 } else { 1 }
+                };
+                let loads: u32 = self.turns(link).iter().map(loads).sum();
+                let recorded = self.sites.len().div_ceil(self.lanes(link));
+                let recorded = self.recordings * u32::try_from(recorded).unwrap_or(1);
+                let set_up = if link.tor.is_some() { SET_UP_TOR } else { SET_UP };
+                set_up + one * (loads * self.trials + recorded)
+            })
+            .sum()
     }
 }
 

@@ -122,17 +122,23 @@ mod tests {
     /// A document, and three resources each of which the one before asks for.
     fn chain() -> Page {
         let server = Server::https("a.test", Protocol::Http2);
-        let resource = |id: usize| Resource {
-            url: format!("https://a.test/{id}"),
-            dependencies: id
-                .checked_sub(1)
-                .map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
-                .into_iter()
+        Page::new(
+            "p".into(),
+            vec![server],
+            (0..4)
+                .map(|id: usize| Resource {
+                    url: format!("https://a.test/{id}"),
+                    dependencies: id
+                        .checked_sub(1)
+                        .map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
+                        .into_iter()
+                        .collect(),
+                    response_bytes: 1_000,
+                    ..Resource::default()
+                })
                 .collect(),
-            response_bytes: 1_000,
-            ..Resource::default()
-        };
-        Page::new("p".into(), vec![server], (0..4).map(resource).collect()).unwrap()
+        )
+        .unwrap()
     }
 
     /// A database whose second-to-last entry is fetch data, which `Link` fields cannot express.

@@ -127,8 +127,10 @@ impl Scenario for PagesInBrowser {
         let plan = &self.plan;
         let attaches = privilege() == Privilege::Root
             && plan.cells.iter().any(|cell| cell.arm == Arm::ZeroRtt);
-        let attach = || ClientSide::attach_for(&plan.experiment.name, &self.program);
-        self.fast_open = attaches.then(attach).transpose()?.map(Arc::new);
+        self.fast_open = attaches
+            .then(|| ClientSide::attach_for(&plan.experiment.name, &self.program))
+            .transpose()?
+            .map(Arc::new);
         Ok(())
     }
 
@@ -363,8 +365,10 @@ impl PagesInBrowser {
                 interrupt,
                 served: served.get(cell),
             };
-            let no_site = || Stopped::Failed("there is no such site".into());
-            let site = self.sites.get(spec.site).ok_or_else(no_site)?;
+            let site = self
+                .sites
+                .get(spec.site)
+                .ok_or_else(|| Stopped::Failed("there is no such site".into()))?;
             let CellSpec { arm, again, classical, .. } = *spec;
             let timeout = self.plan.experiment.timeout;
             let loaded = lane.load(Wanted { site, arm, again, classical, timeout })?;
@@ -469,22 +473,23 @@ impl PagesInBrowser {
         loads: &[Loads],
     ) {
         let predictor = Predictor::new(link, &databases.all);
-        let known = |(spec, loads): (_, _)| {
-            let spec: &CellSpec = spec;
-            let url = self.sites.get(spec.site).map(Site::url).unwrap_or_default();
-            let pages: Vec<_> = recorded
-                .iter()
-                .map(|one| &one.recording.page)
-                .filter(|page| page.resources().first().is_some_and(|first| first.url == url))
-                .collect();
-            let predicted = Predicted {
-                page_load_ms: predictor.page_load_ms(&pages, spec),
-                at_start_ms: predictor.at_start_ms(&pages, spec),
-            };
-            Known { link: &link.name, spec, loads, predicted }
-        };
         let all = self.plan.cells.iter().zip(loads).filter(|(spec, _)| spec.is_on(link));
-        let cells: Vec<Known<'_>> = all.map(known).collect();
+        let cells: Vec<Known<'_>> = all
+            .map(|(spec, loads): (_, _)| {
+                let spec: &CellSpec = spec;
+                let url = self.sites.get(spec.site).map(Site::url).unwrap_or_default();
+                let pages: Vec<_> = recorded
+                    .iter()
+                    .map(|one| &one.recording.page)
+                    .filter(|page| page.resources().first().is_some_and(|first| first.url == url))
+                    .collect();
+                let predicted = Predicted {
+                    page_load_ms: predictor.page_load_ms(&pages, spec),
+                    at_start_ms: predictor.at_start_ms(&pages, spec),
+                };
+                Known { link: &link.name, spec, loads, predicted }
+            })
+            .collect();
         self.outcome.add(&cells);
     }
 }

@@ -154,16 +154,15 @@ fn serve(
     node: &Node,
 ) -> Result<(), Failure> {
     let (started, ready) = sync_channel(1);
-    let work = move || {
+    node.spawn_thread(move || {
         BEFORE_CHROMIUM.enter();
         let failed = started.clone();
         if let Err(failure) = runtime::run_here(serve_all(origin, addresses, over_tls, started)) {
             // The caller has stopped waiting if this comes after the start.
             let _ = failed.try_send(Err(failure));
         }
-    };
-    node.spawn_thread(work)
-        .map_err(|error| Failure::usage(format!("cannot serve sites: {error}")))?;
+    })
+    .map_err(|error| Failure::usage(format!("cannot serve sites: {error}")))?;
     ready.recv().unwrap_or_else(|_| Err(Failure::usage("cannot serve sites")))
 }
 

@@ -97,7 +97,7 @@ impl Learned {
         }
         let others: Vec<PathBuf> = others.into_iter().cloned().collect();
         let all = Mutex::new(all);
-        let learn = |_, contents: Contents| -> Result<(), Failure> {
+        let read = read_all(&others, |_, contents: Contents| -> Result<(), Failure> {
             let facts: Vec<(Page, Facts)> = contents
                 .recordings
                 .into_iter()
@@ -106,8 +106,7 @@ impl Learned {
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             facts.iter().for_each(|(page, facts)| all.add(page, facts));
             Ok(())
-        };
-        let read = read_all(&others, learn);
+        });
         let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (name, read) in read {
             if let Err(failure) = read.and_then(|learned| learned) {
@@ -301,18 +300,20 @@ fn shares(tally: Tally) -> String {
 }
 
 fn figures_json(age: &str, of: &Figures) -> Value {
-    let tally = |(name, tally): (&str, Tally)| {
-        let Tally { used, wrong, missed } = tally;
-        let value = json!({
-            "used": used,
-            "wrong": wrong,
-            "missed": missed,
-            "hits": tally.hits(),
-            "false_positives": tally.false_positives(),
-        });
-        (name.to_owned(), value)
-    };
-    let mut fields: serde_json::Map<String, Value> = tallies(of).into_iter().map(tally).collect();
+    let mut fields: serde_json::Map<String, Value> = tallies(of)
+        .into_iter()
+        .map(|(name, tally): (&str, Tally)| {
+            let Tally { used, wrong, missed } = tally;
+            let value = json!({
+                "used": used,
+                "wrong": wrong,
+                "missed": missed,
+                "hits": tally.hits(),
+                "false_positives": tally.false_positives(),
+            });
+            (name.to_owned(), value)
+        })
+        .collect();
     fields.insert("age".into(), age.into());
     fields.insert("loads".into(), of.loads.into());
     fields.insert("known".into(), of.known.into());

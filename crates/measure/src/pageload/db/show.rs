@@ -184,9 +184,6 @@ impl<'a> Known<'a> {
     fn json(&self) -> Value {
         let hop = |hop: &headstart_pageload::db::Hop| json!({"to": hop.to.to_string(), "permanent": hop.permanent});
         let page = self.page.map(|page| {
-            let server = |of: &headstart_pageload::db::Connect| {
-                json!({"origin": of.origin.to_string(), "anonymous": of.anonymous, "connections": of.connections})
-            };
             let prefetch = |of: &headstart_pageload::db::Prefetch| {
                 json!({"url": of.target.to_string(), "kind": of.kind})
             };
@@ -194,7 +191,13 @@ impl<'a> Known<'a> {
                 "document": page.document.to_string(),
                 "recordings": page.recordings,
                 "age_days": page.age_days,
-                "servers": page.servers.iter().map(server).collect::<Vec<_>>(),
+                "servers": page.servers.iter().map(|of: &headstart_pageload::db::Connect| {
+                json!({
+                    "origin": of.origin.to_string(),
+                    "anonymous": of.anonymous,
+                    "connections": of.connections,
+                })
+            }).collect::<Vec<_>>(),
                 "prefetch": page.prefetch.iter().map(prefetch).collect::<Vec<_>>(),
             })
         });

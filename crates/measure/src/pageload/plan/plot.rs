@@ -76,9 +76,13 @@ pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
         .arms
         .iter()
         .enumerate()
-        .map(|(arm, name): (usize, &String)| {
-            let at = |point: &Point| Some((point.at, point.page_load_ms.get(arm)? / 1e3));
-            Line { name: name.clone(), points: sweep.points.iter().filter_map(at).collect() }
+        .map(|(arm, name): (usize, &String)| Line {
+            name: name.clone(),
+            points: sweep
+                .points
+                .iter()
+                .filter_map(|point: &Point| Some((point.at, point.page_load_ms.get(arm)? / 1e3)))
+                .collect(),
         })
         .collect();
     let marks = sweep.points.iter().map(|point| (point.at, short(point.at)));

@@ -346,43 +346,46 @@ fn resources(
             *is_critical = true;
         }
     }
-    let one = |(id, above): (usize, usize)| {
-        let resource = page.resources().get(id)?;
-        let facts = har.and_then(|har| har.facts.get(id));
-        let waits = resource.dependencies.first();
-        let parent = waits.and_then(|waits| page.resources().get(waits.on));
-        Some(ResourceSummary {
-            id,
-            url: printable(&resource.url),
-            parent: resource.parent(),
-            parent_is: match resource.confidence {
-                _ if parent.is_none() => "none",
-                Confidence::Recorded => "recorded",
-                Confidence::Only => "only",
-                Confidence::Chosen => "chosen",
-                Confidence::Last => "last",
-            },
-            parent_bytes: waits.zip(parent).map(|(waits, parent)| match waits.part {
-                Part::Whole => parent.response_bytes,
-                part => part.bytes_of(parent.response_bytes),
-            }),
-            client_ms: waits.map(|waits| ms(waits.then)),
-            above,
-            server: resource.server,
-            connection: resource.connection,
-            opens_connection: tree.opens_connection(id),
-            min_rtt: tree.min_rtt(id),
-            is_on_critical_path: is_critical.get(id).copied().unwrap_or_default(),
-            redirect: resource.redirect,
-            status: facts.map(|facts| facts.status),
-            kind: facts.map(|facts| facts.kind),
-            priority: facts.and_then(|facts| facts.priority),
-            request_bytes: resource.request_bytes,
-            response_bytes: resource.response_bytes,
-            server_time_ms: ms(resource.server_time),
-            head_of_line_ms: waited.get(id).copied().map(ms).unwrap_or_default(),
-            times_ms: resource.measured.as_ref().map(Times::from_timings),
+    tree.lines()
+        .into_iter()
+        .take(RESOURCES)
+        .filter_map(|(id, above): (usize, usize)| {
+            let resource = page.resources().get(id)?;
+            let facts = har.and_then(|har| har.facts.get(id));
+            let waits = resource.dependencies.first();
+            let parent = waits.and_then(|waits| page.resources().get(waits.on));
+            Some(ResourceSummary {
+                id,
+                url: printable(&resource.url),
+                parent: resource.parent(),
+                parent_is: match resource.confidence {
+                    _ if parent.is_none() => "none",
+                    Confidence::Recorded => "recorded",
+                    Confidence::Only => "only",
+                    Confidence::Chosen => "chosen",
+                    Confidence::Last => "last",
+                },
+                parent_bytes: waits.zip(parent).map(|(waits, parent)| match waits.part {
+                    Part::Whole => parent.response_bytes,
+                    part => part.bytes_of(parent.response_bytes),
+                }),
+                client_ms: waits.map(|waits| ms(waits.then)),
+                above,
+                server: resource.server,
+                connection: resource.connection,
+                opens_connection: tree.opens_connection(id),
+                min_rtt: tree.min_rtt(id),
+                is_on_critical_path: is_critical.get(id).copied().unwrap_or_default(),
+                redirect: resource.redirect,
+                status: facts.map(|facts| facts.status),
+                kind: facts.map(|facts| facts.kind),
+                priority: facts.and_then(|facts| facts.priority),
+                request_bytes: resource.request_bytes,
+                response_bytes: resource.response_bytes,
+                server_time_ms: ms(resource.server_time),
+                head_of_line_ms: waited.get(id).copied().map(ms).unwrap_or_default(),
+                times_ms: resource.measured.as_ref().map(Times::from_timings),
+            })
         })
-    };
-    tree.lines().into_iter().take(RESOURCES).filter_map(one).collect()
+        .collect()
 }

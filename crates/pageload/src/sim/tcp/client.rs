@@ -169,35 +169,39 @@ fn servers(
     let Revisit { cookies, moved, sessions, shared_sessions, addresses, connections } =
         settings.revisit;
     let mut hosts: BTreeMap<(Option<usize>, String), usize> = BTreeMap::new();
-    let server = |(id, server): (usize, &page::Server)| {
-        // As many draws whatever the settings: what one of them changes is not what another finds.
-        let [cookie, stays, session, address, connection] =
-            std::array::from_fn(|_| draws.random::<f64>());
-        let takes_part = takes_part(id);
-        let shares = techniques.session_sharing && takes_part;
-        let sessions = if shares { sessions.max(shared_sessions) } else { sessions };
-        let at_start = |has: bool| has.then_some(0);
-        let known = hosts.len();
-        // Without a name, it counts as a separate host.
-        let name = (server.host.is_empty().then_some(id), server.host.clone());
-        Server {
-            takes_part,
-            tls: server.tls,
-            http2: server.tls && server.protocol != Protocol::Http1,
-            in_http2_database: page.knows_http2(id),
-            depth: if server.pipelining { settings.pools.depth.max(1) } else { 1 },
-            session: at_start(session < sessions),
-            cookie: at_start(cookie < cookies && stays >= moved),
-            private_cookie: at_start(cookie < cookies),
-            host: *hosts.entry(name).or_insert(known),
-            resolution: if address < addresses { 0 } else { nanos(settings.dns) },
-            warm: connection < connections,
-            queue: VecDeque::new(),
-            connections: Vec::new(),
-            opening: 0,
-        }
-    };
-    page.servers().iter().enumerate().map(server).collect()
+    page.servers()
+        .iter()
+        .enumerate()
+        .map(|(id, server): (usize, &page::Server)| {
+            // As many draws whatever the settings: what one of them changes is not what another
+            // finds.
+            let [cookie, stays, session, address, connection] =
+                std::array::from_fn(|_| draws.random::<f64>());
+            let takes_part = takes_part(id);
+            let shares = techniques.session_sharing && takes_part;
+            let sessions = if shares { sessions.max(shared_sessions) } else { sessions };
+            let at_start = |has: bool| has.then_some(0);
+            let known = hosts.len();
+            // Without a name, it counts as a separate host.
+            let name = (server.host.is_empty().then_some(id), server.host.clone());
+            Server {
+                takes_part,
+                tls: server.tls,
+                http2: server.tls && server.protocol != Protocol::Http1,
+                in_http2_database: page.knows_http2(id),
+                depth: if server.pipelining { settings.pools.depth.max(1) } else { 1 },
+                session: at_start(session < sessions),
+                cookie: at_start(cookie < cookies && stays >= moved),
+                private_cookie: at_start(cookie < cookies),
+                host: *hosts.entry(name).or_insert(known),
+                resolution: if address < addresses { 0 } else { nanos(settings.dns) },
+                warm: connection < connections,
+                queue: VecDeque::new(),
+                connections: Vec::new(),
+                opening: 0,
+            }
+        })
+        .collect()
 }
 
 impl<'a> Run<'a> {

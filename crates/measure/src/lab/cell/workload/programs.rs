@@ -240,17 +240,20 @@ impl Setting {
     ) -> Result<u64, String> {
         let (address, bytes) = (self.proxy_address(program), self.stage.response);
         let patience = self.patience();
-        let fetch = move || -> std::io::Result<Vec<u8>> {
-            let mut tcp = TcpStream::connect(address)?;
-            tcp.set_read_timeout(Some(patience))?;
-            let request =
-                format!("GET /bytes/{bytes} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n");
-            tcp.write_all(request.as_bytes())?;
-            let mut answer = Vec::new();
-            tcp.read_to_end(&mut answer)?;
-            Ok(answer)
-        };
-        let answer = node.run(fetch).flatten().map_err(|error| error.to_string())?;
+        let answer = node
+            .run(move || -> std::io::Result<Vec<u8>> {
+                let mut tcp = TcpStream::connect(address)?;
+                tcp.set_read_timeout(Some(patience))?;
+                let request = format!(
+                    "GET /bytes/{bytes} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n"
+                );
+                tcp.write_all(request.as_bytes())?;
+                let mut answer = Vec::new();
+                tcp.read_to_end(&mut answer)?;
+                Ok(answer)
+            })
+            .flatten()
+            .map_err(|error| error.to_string())?;
         content_length(&answer)
     }
 }
