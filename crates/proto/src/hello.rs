@@ -255,16 +255,13 @@ fn host_name(name: &[u8]) -> Result<Option<String>, HelloError> {
         return Ok(None);
     }
     let text = text.strip_suffix('.').unwrap_or(text);
-    ensure(
-        text.len() <= HOST_NAME_MAX
-            && text.split('.').all(|label: &str| {
-                (1..=LABEL_MAX).contains(&label.len())
-                    && label
-                        .bytes()
-                        .all(|byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
-            }),
-    )?;
+    ensure(text.len() <= HOST_NAME_MAX && text.split('.').all(is_label))?;
     Ok(Some(text.to_ascii_lowercase()))
+}
+
+fn is_label(text: &str) -> bool {
+    (1..=LABEL_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
 fn alpn(body: &[u8]) -> Result<Vec<Vec<u8>>, HelloError> {

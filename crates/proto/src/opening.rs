@@ -140,9 +140,9 @@ impl Opening {
 
     /// All combinations.
     pub fn all() -> impl Iterator<Item = Self> {
-        Carrier::ALL
-            .into_iter()
-            .flat_map(|carrier| Session::ALL.into_iter().map(move |s| Self::new(carrier, s)))
+        Carrier::ALL.into_iter().flat_map(|carrier| {
+            Session::ALL.into_iter().map(move |session| Self::new(carrier, session))
+        })
     }
 
     /// Round trips before the first byte of the request leaves.

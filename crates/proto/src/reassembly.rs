@@ -56,7 +56,7 @@ impl Reassembly {
     /// Returns true if `stream` contains everything stored, at the same offsets.
     #[must_use]
     pub fn is_part_of(&self, stream: &[u8]) -> bool {
-        self.filled.iter().all(|range: &Range<usize>| {
+        self.filled.iter().all(|range| {
             stream
                 .get(range.clone())
                 .is_some_and(|bytes| self.bytes.get(range.clone()) == Some(bytes))

@@ -342,11 +342,11 @@ impl Server {
     /// Frees the slot of a session whose ClientHello came on TCP: the oldest of the address that
     /// holds nothing else.
     fn forget_fragments(&mut self, now: Instant, address: IpAddr, hello: &[u8]) {
-        let of_host = self.admission.of_host(address).find(|id: &SessionId| {
+        let oldest = self.admission.of_host(address).find(|id| {
             let session = self.sessions.get(id).filter(|session| !session.is_running());
             session.is_some_and(|session| session.is_from(address) && session.may_be(hello))
         });
-        if let Some(id) = of_host {
+        if let Some(id) = oldest {
             self.end(now, id);
         }
     }

@@ -120,10 +120,16 @@ impl Key {
 
     pub(crate) fn is_of(&self, filter: &Filter<'_>) -> bool {
         filter.whose.includes(&self.context)
-            && filter.server.is_none_or(|host: &str| match &self.server {
-                ServerKey::Name(own) => normal(host).is_some_and(|host| *own == host),
-                ServerKey::Certificate(names) => names.covers(host),
-            })
+            && filter.server.is_none_or(|host| self.server.covers(host))
+    }
+}
+
+impl ServerKey {
+    fn covers(&self, host: &str) -> bool {
+        match self {
+            Self::Name(own) => normal(host).is_some_and(|host| *own == host),
+            Self::Certificate(names) => names.covers(host),
+        }
     }
 }
 

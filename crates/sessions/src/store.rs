@@ -233,10 +233,8 @@ impl SessionStore {
         // If several match, pick the same one every time, not the first of a hash table.
         self.pools
             .iter()
-            .filter_map(|(other, pool)| Key::names_beside(other, &key).map(|names| (names, pool)))
-            .filter(|(names, pool): &(&CertificateNames, &Pool)| {
-                names.covers(host) && pool.alive(now).next().is_some()
-            })
+            .filter_map(|(other, pool)| Some((Key::names_beside(other, &key)?, pool)))
+            .filter(|(names, pool)| names.covers(host) && pool.alive(now).next().is_some())
             .map(|(names, _)| names)
             .min()
             .cloned()

@@ -100,8 +100,10 @@ impl<K: Owned, V> Table<K, V> {
         }
         let most = shares.values().copied().max().unwrap_or_default();
         shares.retain(|_, share| *share == most);
-        let has_most = |key: &K| shares.contains_key(&key.user());
-        let rows = self.rows.iter().filter(|(key, row)| weigh(&row.value) > 0 && has_most(key));
+        let rows = self
+            .rows
+            .iter()
+            .filter(|(key, row)| weigh(&row.value) > 0 && shares.contains_key(&key.user()));
         rows.min_by_key(|(_, row)| row.used).map(|(key, _)| key.clone())
     }
 
