@@ -133,7 +133,7 @@ impl<S> Running<S> {
     pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + use<S> {
         let mut stop = self.stop.clone();
         async move {
-            // Whether it is told to or is gone, nobody wants it to go on.
+            // Stop, whether the sender says so or has gone.
             let _ = stop.wait_for(|stop| *stop).await;
         }
     }
@@ -262,7 +262,7 @@ fn taken(semaphore: &Semaphore, all: u32) -> u32 {
 fn start_metrics(role: Role, address: Option<SocketAddr>) -> Result<Option<Metrics>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let listener = listen::tcp(address)?;
-    // Which port it is, where any will do.
+    // The port, if any will do.
     let address = listener.local_addr().unwrap_or(address);
     let metrics = Metrics::install(role)?;
     metrics.serve(listener);

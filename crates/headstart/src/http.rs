@@ -106,7 +106,7 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     loop {
         tokio::select! {
             biased;
-            // What broke the connection says more than that it is broken.
+            // The cause tells more than the fact that the connection broke.
             answer = &mut talk => return match (answer, broken) {
                 (Err(ExchangeError::Http(_)), Some(cause)) => Err(ExchangeError::Http(cause)),
                 (answer, _) => answer,

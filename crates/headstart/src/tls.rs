@@ -78,10 +78,10 @@ fn builder(trust: &Trust, groups: &str) -> Result<SslConnectorBuilder, Failure> 
             store.add_cert(certificate.clone()).map_err(unusable)?;
             builder.set_cert_store(store.build());
         }
-        // OpenSSL heeds these variables itself.
+        // OpenSSL reads these variables itself.
         Trust::System if openssl_probe::has_ssl_cert_env_vars() => {}
         Trust::System => {
-            // The directory that this OpenSSL was built for is not that of the distribution.
+            // This OpenSSL was built for another directory than the distribution's.
             let found = openssl_probe::probe();
             let (file, dir) = (found.cert_file.as_deref(), found.cert_dir.first());
             if file.is_some() || dir.is_some() {

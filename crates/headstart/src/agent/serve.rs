@@ -159,7 +159,7 @@ fn connector_config(
 async fn accept(listener: TcpListener, context: Option<Arc<str>>, mut running: Running<Settings>) {
     loop {
         let places = running.places.clone();
-        // In this order: a listener that waits takes no place from the others.
+        // In this order: a waiting listener takes no permit from the others.
         let next = async {
             let (client, _) = listener.accept().await?;
             Ok::<_, io::Error>((client, places.take().await))
@@ -214,7 +214,7 @@ async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Carr
     let late = settings.answers_late(target.port);
     let mut to = Target::new(target.host.to_string(), target.port);
     to.context = settings.known.context_of_cookies(context);
-    // A client that is answered late waits for the connection; a redirected one waits for nothing.
+    // With late answers, a client waits for the connection; a redirected one does not.
     to.speaks_first = !late || (tls && target.via == Via::Redirect);
     let mut answer = Some(answer);
     let mut client = None;

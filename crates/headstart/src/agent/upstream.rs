@@ -148,7 +148,7 @@ impl UpstreamUrl {
     fn parts(&self) -> Result<(HostPort, Option<Credentials>), String> {
         let (scheme, rest) = self.0.split_once("://").ok_or("it is no URL")?;
         match scheme.to_ascii_lowercase().as_str() {
-            // With h: names go to the proxy. Here they always do.
+            // With `h`, names go to the proxy; here they always do.
             "socks5" | "socks5h" => {}
             "socks4" | "socks4a" | "http" | "https" => {
                 return Err(format!("{} is not supported, socks5 is", scheme.to_ascii_lowercase()));

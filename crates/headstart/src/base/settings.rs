@@ -169,7 +169,7 @@ impl File {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
         let tables = text.parse().map_err(|error: toml::de::Error| {
-            // Where and why, and not the line itself: it may hold a password.
+            // Reports where and why, but not the line itself, which may contain a password.
             let shown = error.to_string();
             let place = shown.lines().next().unwrap_or_default();
             Failure::usage(format!("{} is not TOML: {place}: {}", path.display(), error.message()))

@@ -96,7 +96,7 @@ fn pages(program: &Command) -> impl Iterator<Item = Page> {
 fn rendered(name: String, command: Command, title: &str) -> Page {
     let file = format!("{title}.1");
     let mut text = Vec::new();
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = Man::new(command.display_name(title.to_owned())).title(title).render(&mut text);
     Page { command: name, file, text }
 }

@@ -129,7 +129,7 @@ impl FromStr for OriginServer {
             );
         }
         let address = with_port(host, service.scheme().1)?;
-        // It stands in a URI on the way to the origin.
+        // It becomes part of a URI on the way to the origin.
         if address.to_string().parse::<Authority>().is_err() {
             return Err(format!("'{host}' is not a host name or address"));
         }

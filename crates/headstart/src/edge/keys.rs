@@ -72,7 +72,7 @@ impl SiteKeys {
             return Ok(Prepared(None));
         }
         let (keys, ring) = Keys::open(source, fleet)?;
-        // Keys that come from Redis come later; until then those at hand are better than own ones.
+        // Keys from Redis come later; until then the local ones are better than new ones.
         let ring = (!matches!(keys, Keys::Redis { .. })).then_some(ring);
         Ok(Prepared(Some((keys, ring))))
     }
@@ -103,7 +103,7 @@ async fn look(site: Weak<SiteKeys>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(site) = site.upgrade() else { return };
-        // Reading files may wait for a disk or a network.
+        // Reading files may block on a disk or a network.
         let looked = tokio::task::spawn_blocking(move || site.lock().look(&site.ring)).await;
         if let Err(error) = looked {
             tracing::error!(%error, "cannot look at the keys");

@@ -112,7 +112,7 @@ impl Settings {
                 (Arc::clone(&before.keys), Some(prepared))
             }
         };
-        // Last, since it changes in place what was there before.
+        // Last, because it changes the earlier settings in place.
         let tls = TlsServer::new(
             options,
             &keys,
@@ -242,7 +242,7 @@ async fn serve(
             tracing::debug!(%peer, ?opening, ?outcome, "connection ended");
             counted.finish(opening, outcome);
         }
-        // It went on in the session that it joined, and is counted there.
+        // It continued in the session that it joined, which counts it.
         Ok(None) => {}
         Err(error) => {
             tracing::debug!(%peer, %error, "connection refused");

@@ -97,7 +97,7 @@ async fn start(
     origin: &OriginServer,
     termination: &Termination,
 ) -> Option<(TlsStream<ServerStream>, EarlyDataRequests)> {
-    // There is a server wherever an origin needs one.
+    // There is a server if an origin needs one.
     let server = termination.tls.as_ref()?;
     let peer = stream.peer_addr().ip().to_canonical();
     let first = server.first_seen(origin.service, stream.client_hello()).await;
@@ -118,7 +118,7 @@ async fn start(
 /// that is gone.
 fn end(handle: &TlsHandle<ServerStream>, over: Over) -> Outcome {
     match over {
-        // What the client is told of a refusal is on its way, and a reset would overtake it.
+        // The client's refusal is on its way, and a reset would overtake it.
         Over::Closed | Over::Refused => handle.close(),
         _ => handle.reset(),
     }

@@ -165,7 +165,7 @@ impl RedisFilter {
                 (Asked::First, Some(FirstSeen { scope: memory.scope, binder }))
             }
             Ok((echo, 0, _)) if echo == nonce => (Asked::Seen, None),
-            // It may be slow for once; whether it is gone the keeper finds out.
+            // It may be slow for once; the keeper finds out whether it is gone.
             Err(RedisFailure::Slow) => (Asked::Slow, None),
             wrong => {
                 tracing::debug!(?wrong, "no answer about early data");
@@ -367,7 +367,7 @@ impl Server {
     }
 
     fn read(info: &str) -> Result<Self, RedisFailure> {
-        // Marks are put together of them, so they must not hold what stands between.
+        // Marks are joined from them, so they must not contain the separator.
         let plain = |value: &&str| value.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let word = |name: &str| {
             field(info, name)

@@ -137,7 +137,7 @@ async fn open(address: RedisAddress) -> Result<Redis, RedisFailure> {
     let info = credentials(&address)?;
     let transport = Guard::new(transport(&address).await?);
     let surplus = transport.surplus();
-    // Every answer has its own limit, and connecting one for all of it.
+    // Each answer has its own limit, and connecting has one in total.
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let (connection, driver) =
@@ -173,7 +173,7 @@ fn password(address: &RedisAddress) -> Result<Option<Zeroizing<String>>, RedisFa
 
 /// A byte more than a password at most.
 fn read(path: &Path) -> io::Result<Zeroizing<String>> {
-    // It has room for more than is read: growing would leave a copy behind.
+    // It has room for more than is read, because growing would leave a copy behind.
     let mut text = Zeroizing::new(String::with_capacity(2 * PASSWORD_MAX));
     File::open(path)?.take(PASSWORD_MAX as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
@@ -186,7 +186,7 @@ async fn transport(address: &RedisAddress) -> Result<Box<dyn Transport>, RedisFa
         return Ok(Box::new(tcp));
     }
     let ca = address.ca.clone();
-    // Reading the system's authorities takes long enough to hold up connections.
+    // Reading the system's authorities takes long enough to delay connections.
     let context = tokio::task::spawn_blocking(move || context(ca.as_deref()));
     let context = context.await.map_err(|error| away(&error))??;
     let conn = context.connect(&address.host, None, false).map_err(|error| away(&error))?;

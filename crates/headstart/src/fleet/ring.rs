@@ -191,7 +191,7 @@ impl RingWatch {
         let bytes = match self.bytes().await {
             Ok(bytes) => bytes,
             Err(failure) => {
-                // What was said on the connection so far may be out of step.
+                // The connection may be out of step by now.
                 self.place = None;
                 return Err(failure.to_string());
             }

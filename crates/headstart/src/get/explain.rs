@@ -33,7 +33,7 @@ impl Account {
             (self.done, format!("done, {} bytes of body", self.bytes)),
         ];
         events.extend(own.into_iter().filter_map(|(at, what)| Some((at?, what))));
-        // Stable: what happened at once stays in the order of what caused what.
+        // A stable sort keeps simultaneous events in causal order.
         events.sort_by_key(|(at, _)| *at);
         events
     }

@@ -24,7 +24,7 @@ impl Resumption {
         let mut builder = builder(trust, SMALL_GROUPS)?;
         let cache = SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL;
         builder.set_session_cache_mode(cache);
-        // A server gives several; the last is as good as the first.
+        // A server issues several; the last one will do.
         builder.set_new_session_callback(move |_, session| *lock(&kept) = Some(session));
         Ok(Self { connector: builder.build(), session })
     }

@@ -243,7 +243,7 @@ async fn failures_say_what_to_do() {
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     assert_eq!(err(&output), "error: the server answered 404 Not Found\n");
 
-    // Bound, so that the port is nobody else's, and not listening.
+    // Bound but not listening, so that nobody else gets the port.
     let nobody = TcpSocket::new_v4().unwrap();
     nobody.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let closed = nobody.local_addr().unwrap();

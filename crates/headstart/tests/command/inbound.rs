@@ -405,7 +405,7 @@ async fn clients_that_dawdle_are_let_go() {
         Timeouts { first_byte: Duration::from_millis(20), request: Duration::from_millis(20) };
     let (_client, server) = pair().await;
     let refusal = inbound::accept(server, None, hasty).await.unwrap_err();
-    // What was written before may be there a little later.
+    // Earlier output may arrive a little later.
     let hasty = Timeouts { first_byte: PATIENT.first_byte, ..hasty };
     assert!(matches!(refusal, Refusal::Silent), "{refusal:?}");
     for part in [&b"\x05\x01"[..], b"CONNECT example.com:443 HTTP/1.1\r\nHost:"] {

@@ -16,7 +16,7 @@ async fn ask(address: std::net::SocketAddr, line: &str) -> String {
 
 #[tokio::test]
 async fn it_answers_prometheus_and_health_checks() {
-    // The one recorder of this process: it counts what all tests do.
+    // The only recorder of this process: it counts for all tests.
     let metrics = Metrics::install(Role::Agent).unwrap();
     let listener = listen::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();

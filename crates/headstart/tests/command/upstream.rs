@@ -141,7 +141,7 @@ fn a_proxy_that_is_down_is_named_and_no_password_is_shown() {
     stream.read_to_string(&mut text).unwrap();
     assert!(head.starts_with("HTTP/1.1 502"), "{head}");
     assert!(text.contains("the upstream proxy cannot be reached: connection refused"), "{text}");
-    // A client of a port where it speaks first was told yes: it sees a reset, and the log says why.
+    // A client of a client-first port was told yes: it sees a reset, and the log has the reason.
     let mut early = socks(at, None, "www.invalid", 443).unwrap();
     let mut heard = Vec::new();
     assert!(early.read_to_end(&mut heard).is_err() || heard.is_empty());
@@ -195,7 +195,7 @@ fn a_proxy_of_other_making_that_loses_early_bytes() {
     let (daemon, at) = agent(&format!("socks5://{}", microsocks.at), &["--tls-ports", &ports]);
     for round in 0..3_u8 {
         let said = [hello(), vec![round; 30_000]].concat();
-        // It knows no half-closed connections.
+        // It does not support half-closed connections.
         let mut stream = socks(at, None, "localhost", port).unwrap();
         stream.write_all(&said).unwrap();
         let mut heard = vec![0; said.len()];

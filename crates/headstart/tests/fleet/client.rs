@@ -71,7 +71,7 @@ impl Client {
                 conn.handle_bytes(&room[..count]);
             }
             let done = conn.handshake().map_err(io::Error::other)? == Progress::Done;
-            // What was refused as early data has to be said again.
+            // Refused early data must be sent again.
             asked &= !done || !sent_early || conn.facts().early_data == EarlyData::Accepted;
             if done && !asked && answer.is_empty() {
                 asked = conn.write(request.as_bytes()).map_err(io::Error::other)? > 0;

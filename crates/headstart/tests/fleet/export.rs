@@ -98,7 +98,7 @@ fn clients() -> [(&'static str, Client); 3] {
             "TLS 1.2",
             Client::with(|config: &mut ClientConfig| {
                 config.max_version = Version::Tls12;
-                // There the curve of the certificate has to be among them (RFC 8422 section 5.1).
+                // TLS 1.2 needs the curve of the certificate among them (RFC 8422 section 5.1).
                 config.groups = Some("X25519:P-256".into());
             }),
         ),
@@ -128,7 +128,7 @@ fn nginx_and_an_edge_resume_each_other() {
         assert!(resumes(&client, edge.address, nginx.address), "{which}: ours at nginx");
         assert!(resumes(&client, nginx.address, edge.address), "{which}: nginx's at the edge");
     }
-    // One rotation later both sides still know the tickets of before.
+    // One rotation later both sides still accept earlier tickets.
     let client = Client::new();
     let (ours, theirs) = (ticket(&client, edge.address), ticket(&client, nginx.address));
     crate::files::rotate(&ring);
@@ -188,7 +188,7 @@ fn early_data_is_for_tickets_of_our_own() {
     let session = ticket(&client, nginx.address);
     let visit = client.visit(edge.address, "/head", Some(session), true).unwrap().ok();
     assert!(visit.resumed() && !visit.early());
-    // And ours, which allow it, are no early data at a server that takes none.
+    // And our tickets, which allow it, bring no early data to a server that refuses it.
     let session = ticket(&client, edge.address);
     let visit = client.visit(nginx.address, "/head", Some(session), true).unwrap().ok();
     assert!(visit.resumed() && !visit.early());

@@ -89,7 +89,7 @@ fn a_ticket_of_one_edge_brings_early_data_to_another_once() {
         let flight = site.client.flight(&path, ticket(&site, edges[round % 3].address));
         let together = Barrier::new(6);
         thread::scope(|scope| {
-            // Twice to each, all at the same moment.
+            // Twice to each, all at once.
             for edge in edges.iter().chain(&edges) {
                 let (flight, together) = (&flight, &together);
                 scope.spawn(move || {
@@ -142,7 +142,7 @@ fn a_memory_that_begins_anew_denies_what_came_before() {
     let [one, other]: [Edge; 2] = edges(&site, &url, &url);
     until_taken(&site, &one, &other);
 
-    // Flushed by an operator: the keys of the site go, too, and those at hand go on.
+    // Flushed by an operator: the site's keys are gone, too, and the local ones stay in use.
     let flight = spent(&site, &one, "/head/flushed");
     let old = ticket(&site, one.address);
     redis.ask(&["FLUSHALL"]);
@@ -184,7 +184,7 @@ fn a_redis_that_may_forget_is_not_asked() {
     redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     until_taken(&site, &one, &other);
 
-    // Changed while it is in use: what it forgot meanwhile nobody knows.
+    // Changed while in use: it may have forgotten entries meanwhile.
     let flight = spent(&site, &one, "/head/evicted");
     redis.ask(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
     let words = "its maxmemory-policy is volatile-ttl";
@@ -198,7 +198,7 @@ fn a_redis_that_may_forget_is_not_asked() {
     assert_eq!(site.origin.asked("GET /head/evicted"), 1);
     until_taken(&site, &one, &other);
 
-    // Full, it takes nothing more, and nothing is taken without it.
+    // When full, it accepts nothing more, and neither does the edge without it.
     redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
     thread::sleep(SOON);
     assert!(!takes(&site, &one, &other));
@@ -276,7 +276,7 @@ fn of_two_masters_a_ticket_counts_with_one() {
     });
     replica.promote();
     until_taken(&site, &other, &other);
-    // Both may say yes now, and each only to tickets that were made while it was asked.
+    // Both may accept now, each only tickets that were issued while it was in use.
     let flights = [(&one, "/head/one"), (&other, "/head/other")]
         .map(|(edge, path)| (spent(&site, edge, path), path));
     for (flight, path) in flights {
@@ -296,7 +296,7 @@ fn whatever_redis_says_nothing_is_taken_that_it_did_not_mean() {
     let (redis, site) = (Redis::start(), Site::new());
     let proxy = Proxy::start(redis.address);
     site.make_keys(&redis.url());
-    // The keys come on a way of their own.
+    // The keys arrive separately.
     let [one, other]: [Edge; 2] = edges(&site, &redis.url(), &url(proxy.address));
     until_taken(&site, &one, &other);
     for mode in Mode::ALL {
@@ -304,7 +304,7 @@ fn whatever_redis_says_nothing_is_taken_that_it_did_not_mean() {
         let flight = spent(&site, &one, &path);
         proxy.set(mode);
         for _ in 0..3 {
-            // Both what came before and what comes for the first time.
+            // Both earlier hellos and new ones.
             assert!(replay(other.address, &flight) > 0, "{mode:?}");
             assert!(!takes(&site, &one, &other), "{mode:?}");
         }
@@ -312,7 +312,7 @@ fn whatever_redis_says_nothing_is_taken_that_it_did_not_mean() {
         assert!(!takes(&site, &one, &other), "{mode:?}");
         assert_eq!(site.origin.asked(&format!("GET {path}")), 1, "{mode:?}");
         proxy.set(Mode::Pass);
-        // It is the same memory, so nothing has to grow old first, unless its clock was set.
+        // It is the same memory, so nothing has to age first, unless its clock was set.
         until_taken(&site, &one, &other);
         replay(other.address, &flight);
         thread::sleep(SOON);

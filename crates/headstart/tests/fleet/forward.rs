@@ -115,7 +115,7 @@ fn tcp_that_comes_to_another_edge_finds_its_session() {
     assert_eq!(joins(&owner, "joined"), forwarded);
     assert_eq!(joins(&other, "joined"), 0);
 
-    // The owner gone, clients still come through: their stream starts anew where it came.
+    // With the owner gone, clients still get through: their stream restarts where it arrived.
     drop(owner);
     let said = get(&site, address);
     assert_eq!(said["status"], 200, "{said}");

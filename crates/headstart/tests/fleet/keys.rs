@@ -43,7 +43,7 @@ fn keys_are_made_once_shown_and_renewed() {
     };
     assert_eq!(name(&after, 3), name(&before, 3), "what was current is previous");
     assert_eq!((ring(&redis, fleet).generation, after.lines().count()), (first + 1, 6));
-    // What lies in Redis shows none of it.
+    // The content of Redis reveals none of it.
     let sealed = redis.value(RING);
     for epoch in ring(&redis, fleet).ring.epochs() {
         let name = epoch.ticket_name();
@@ -67,7 +67,7 @@ fn without_the_right_fleet_there_are_no_keys() {
     assert_eq!(redis.value(RING), before, "nothing was changed");
     let elsewhere = keys(&["show", &url.replace("=www", "=api"), "--fleet", site.fleet()]);
     assert!(elsewhere.err.contains("there are no keys at"), "{}", elsewhere.err);
-    // Of another site, put at this one's place.
+    // A ring of another site, put in this one's place.
     redis.ask_bytes(&[b"SET", b"headstart:{api}:ring", &redis.value(RING)]);
     let moved = keys(&["show", &url.replace("=www", "=api"), "--fleet", site.fleet()]);
     assert!(moved.err.contains("was not sealed with"), "{}", moved.err);

@@ -54,7 +54,7 @@ impl<'a> Load<'a> {
             for visitor in 0..VISITORS {
                 scope.spawn(move || self.visit(visitor));
             }
-            // Also if it fails: nobody would wait for the visitors' end in vain.
+            // Also on failure, so that nothing waits for the visitors forever.
             let _over = Over(&self.over);
             meanwhile();
         });

@@ -70,7 +70,7 @@ fn without_redis_the_keys_at_hand_go_on() {
     let taken = || edges.each_ref().map(|edge| edge.count(FILTER, &["outcome=\"first\""]));
     load.run(|| {
         load.goes_on();
-        // Only then Redis is asked during handshakes.
+        // Only then do handshakes ask Redis.
         until("early data is taken everywhere", || taken().iter().all(|count| *count > 0));
         redis.kill();
         all_logged(&edges, "keys kept: Redis cannot be reached", 1);
@@ -78,13 +78,13 @@ fn without_redis_the_keys_at_hand_go_on() {
         let before = taken();
         load.goes_on();
         assert_eq!(taken(), before, "nobody is there to say yes");
-        // It comes back and knows of no keys.
+        // It restarts without keys.
         redis.restart();
         all_logged(&edges, "keys kept: there are no keys yet", 1);
         load.goes_on();
     });
     assert_eq!(load.spoilt(), [NOTHING; 3]);
-    // Put back and renewed, they are taken again.
+    // Put back and renewed, they are accepted again.
     redis.ask_bytes(&[b"SET", RING.as_bytes(), &before]);
     site.rotate(&url);
     all_logged(&edges, FOUND, 2);
@@ -185,7 +185,7 @@ fn older_stale_foreign_and_malformed_rings_are_not_taken() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let set = |value: &[u8]| drop(redis.ask_bytes(&[b"SET", RING.as_bytes(), value]));
 
-    // One that nobody has renewed for long is no ring to start with: it may be anybody's by now.
+    // Do not start with a ring that has not been renewed for long: it may have leaked by now.
     let long_ago = UnixSeconds(now - 3 * PERIOD.as_secs());
     let stale = KeyRing::generate(long_ago, PERIOD).unwrap();
     set(&stale.seal(&key(&site), "www", 1, long_ago).unwrap());
@@ -214,7 +214,7 @@ fn older_stale_foreign_and_malformed_rings_are_not_taken() {
         (&text, "this is not a sealed key ring"),
         (&Vec::new(), "this is not a sealed key ring"),
     ] {
-        // Each complaint is made once, unless there was another one between.
+        // Each complaint is logged once, unless another one came in between.
         let said = |words: &str| [&one, &other].map(|edge| edge.logged(words));
         let more = |words: &str, before: [usize; 2]| {
             until(words, || said(words).iter().zip(before).all(|(now, before)| *now > before));

@@ -96,7 +96,7 @@ fn hyper_speaks_what_was_agreed_on() {
         }
     });
     assert_eq!(site.origin.asked("GET /head"), 8);
-    // Clients have used connections again. On a busy machine one is not back when the next request
+    // Clients reused connections. On a busy machine one is not back when the next request
     // looks for it.
     let words = ["managed connection"];
     until("four clients have connected", || site.agent.audited(&words) >= 4);

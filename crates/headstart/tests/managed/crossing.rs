@@ -112,7 +112,7 @@ fn a_ticket_is_shown_no_longer_than_its_context_s_policy_says() {
     assert!(watched.tickets_of(Some("brief")) > 0);
     let (status, said) = call(&watched.agent, "PUT", "/policies/brief", r#"{"lifetime_ms": 1}"#);
     assert_eq!(status, 200, "{said}");
-    // It holds for what is there already, and for what comes.
+    // It applies to existing sessions and to new ones.
     assert_eq!(watched.visit(&brief).len(), 0);
     until("what was given since is over", || watched.tickets_of(Some("brief")) == 0);
     assert_eq!(watched.visit(&brief).len(), 0);
@@ -150,7 +150,7 @@ fn a_server_is_shown_tickets_of_no_other_name() {
     files.issue(OTHER_NAME);
     let pem = |name: &str| fs::read(files.path(&format!("{name}.pem"))).unwrap();
     let roots = files.write("roots.pem", &[pem(NAME), pem(OTHER_NAME)].concat(), 0o644);
-    // What an origin answers does not matter.
+    // The origin's answer does not matter.
     let edge = Edge::start(&files, &[NAME, OTHER_NAME], &["--origin", "http://127.0.0.1:1"]);
     let (tap, agent) = (Tap::before(edge.address), Agent::start(&[]));
     let visit = |name: &str| {
@@ -183,7 +183,7 @@ fn no_ticket_of_one_user_is_shown_for_another() {
     }
     let watched = Watched::new(&["--socket-mode", "666"]);
     let_pass(&watched.agent);
-    // The other user has to be allowed to name the roots.
+    // The other user must be allowed to choose the roots.
     let root = watched.files.path("");
     set_permissions(&root, Permissions::from_mode(0o755)).unwrap();
     let context = [("Headstart-Context", "work")];

@@ -65,7 +65,7 @@ fn a_program_that_dies_with_a_ticket_has_spent_it() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     server.visit(&agent, &[]);
-    // Its request is there, and it is gone.
+    // Its request has arrived, and it has gone.
     let mut dying = dial(&agent);
     dying.write_all(request(&server.address.to_string(), &server.fields()).as_bytes()).unwrap();
     drop(dying);
@@ -154,7 +154,7 @@ fn a_stop_lets_connections_end_and_removes_the_socket() {
     let open = server.connect(&agent, &[]);
     let mut silent = dial(&agent);
     agent.signal(Signal::TERM);
-    // Who has not asked yet is closed; who is connected goes on.
+    // Clients that have not asked yet are closed; connected ones continue.
     assert_eq!(silent.read(&mut [0; 1]).unwrap_or(0), 0);
     thread::sleep(Duration::from_millis(100));
     assert!(open.get("/").contains("HTTP/1.0 200 ok"));
@@ -191,7 +191,7 @@ fn what_a_server_said_before_it_broke_off_is_delivered() {
         let (tcp, _) = listener.accept().unwrap();
         let mut tls = acceptor.accept(tcp).unwrap();
         tls.write_all(&vec![7; BYTES]).unwrap();
-        // Dropped, it says nothing more.
+        // Once dropped, it sends nothing more.
     });
     let agent = Agent::start(&[]);
     let fields = [

@@ -30,7 +30,7 @@ fn a_managed_connection_opens_with_turbotls_and_resumes() {
         turbo += usize::from(answer.field("Headstart-Opening") == "turbo");
         assert!(answer.get("/head").starts_with("HTTP/1.1 200"));
     }
-    // A loopback that is busy may have TCP connected long before the edge answers.
+    // On a busy loopback, TCP may connect long before the edge answers.
     assert!(turbo > 0, "none of {VISITS}");
     assert_eq!(origin.asked("GET /head"), VISITS);
 }

@@ -108,7 +108,7 @@ fn nothing_is_on_disk() {
     let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
     names.sort();
     assert_eq!(names, ["socket", "socket.lock"]);
-    // The lock is empty, the socket no file: and the agent starts knowing nothing.
+    // The lock is empty, the socket is no file, and the agent starts without state.
     let agent = Agent::start_in(agent.kill(), &[]);
     assert!(!server.visit(&agent, &[]));
 }

@@ -67,7 +67,7 @@ fn memory(id: u32) -> Vec<Vec<u8>> {
             let from = u64::from_str_radix(from, 16).unwrap();
             let length = u64::from_str_radix(to, 16).unwrap() - from;
             let mut room = vec![0; usize::try_from(length).unwrap()];
-            // Such as the kernel's own pages cannot be read.
+            // The kernel's own pages, for example, cannot be read.
             file.read_exact_at(&mut room, from).ok().map(|()| room)
         })
         .collect();
@@ -130,7 +130,7 @@ fn the_agent_leaves_no_core() {
     let words: Vec<_> = core.split_whitespace().collect();
     assert_eq!(words[4..6], ["0", "0"], "{core}");
     if !rustix::process::getuid().is_root() {
-        // What is not dumpable is root's, and its memory nobody else's to read.
+        // A non-dumpable process belongs to root, and nobody else may read its memory.
         let memory = File::open(format!("/proc/{}/mem", agent.id()));
         assert!(memory.is_err(), "others of this user can read it");
     }

@@ -26,7 +26,7 @@ impl Tap {
             for client in listener.incoming().map_while(Result::ok) {
                 let sent = Sent::default();
                 all.lock().unwrap().push(Arc::clone(&sent));
-                // A server that is gone closes the connection.
+                // A server that has exited closes the connection.
                 let Ok(server) = TcpStream::connect(server) else { continue };
                 let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 thread::spawn(move || pass(from, to, &Sent::default()));

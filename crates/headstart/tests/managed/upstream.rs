@@ -16,7 +16,7 @@ const EARLY: &str = "first-words-through-a-proxy";
 fn sessions_and_early_data_go_through_it() {
     let (files, proxy) = (files(), Proxy::start(0));
     let upstream = format!("socks5://{}", proxy.at);
-    // However long the server takes, the proxy is not asked a second time.
+    // The proxy is not asked again, however long the server takes.
     let options = ["--upstream", &upstream, "--upstream-optimistic", "always"];
     let (server, agent) = (Server::start(&files, &["-early_data"]), Agent::start(&options));
     for (became, resumed, words) in [("none", "0", "words-one\n"), ("accepted", "1", "words-two\n")]

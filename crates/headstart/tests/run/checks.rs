@@ -92,7 +92,7 @@ fn a_callback_is_asked_about_the_sessions_of_others() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("asked"), "{said}");
     assert!(crate::program::resumed(&String::from_utf8_lossy(&output.stdout)));
-    // Pinning, as programs do it: by something of the certificate.
+    // Pinning, as programs do it, by a property of the certificate.
     let pinned =
         "context.verify_callback = proc { |good, store| good && store.current_cert.serial == 1 }";
     let pinned = Program::ruby_with(&server, pinned);

@@ -53,7 +53,7 @@ fn a_lying_agent_breaks_no_handshake() {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
                 let _ = stream.read(&mut [0; 8192]);
-                // Who has heard enough is gone.
+                // A client that has read enough is gone.
                 let _ = stream.write_all(answer.as_bytes());
             }
         });

@@ -68,7 +68,7 @@ fn a_setuid_program_shares_nothing() {
     };
     assert!(!visit(0o755));
     assert!(visit(0o755), "as any program");
-    // Each of them has asked and has left one.
+    // Each has requested and left one.
     agent.until_audited(&["session of a program"], 4);
     assert!(!visit(0o4755));
     assert!(visit(0o755), "there was one to be taken");
@@ -155,7 +155,7 @@ fn an_agent_of_another_user_is_not_asked() {
     }
     let files = files();
     let server = Server::start(&files, PAGE);
-    // Where anybody may listen, and where only this user and root may.
+    // Ports on which anyone may listen, and ports for this user and root only.
     for (owner, mode, is_asked) in [(0, 0o1777, false), (OTHER, 0o755, true)] {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
@@ -270,7 +270,7 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // It ends its workers.
+        // It stops its workers.
         let nginx = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
         let _ =
             nginx.map(|nginx| rustix::process::kill_process(nginx, rustix::process::Signal::TERM));

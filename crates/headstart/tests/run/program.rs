@@ -162,7 +162,7 @@ impl Program {
         command.envs(self.patience.map(|patience| ("HEADSTART_PATIENCE_MS", patience)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Who does not read it may be gone.
+        // A peer that does not read it may be gone.
         let _ = child.stdin.take().unwrap().write_all(REQUEST);
         child.wait_with_output().unwrap()
     }

@@ -82,7 +82,7 @@ fn children_and_threads_share_too() {
 fn a_ticket_is_the_agents_or_the_programs() {
     let files = files();
     let twice = "own = ssl.create_default_context()\nvisit(own, visit(own))";
-    // Of two tickets the second is the program's; the only one is the agent's.
+    // Of two tickets, the second is the program's; a single one is the agent's.
     let cases = [("2", &["none", "put"][..], 0), ("1", &["none", "put", "taken", "put"], 1)];
     for (tickets, asked, from_the_agent) in cases {
         let server = Server::start(&files, &["-www", "-num_tickets", tickets]);

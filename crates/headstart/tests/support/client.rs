@@ -40,7 +40,7 @@ impl Answer {
     /// All that still comes.
     pub(crate) fn rest(mut self) -> String {
         let mut rest = Vec::new();
-        // A server that breaks off after its answer has answered.
+        // A server that closes after its answer has answered.
         let _ = self.stream.read_to_end(&mut rest);
         String::from_utf8_lossy(&rest).into_owned()
     }

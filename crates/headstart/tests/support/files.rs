@@ -47,7 +47,7 @@ impl Files {
     /// The same, valid until so many seconds from now.
     pub(crate) fn issue_until(&self, name: &str, until: i64) {
         let (certificate, key) = issue(name, until);
-        // The key first: a certificate that is there has its key.
+        // The key first, so that a certificate in place has its key.
         self.write(&format!("{name}.key"), &key, 0o600);
         self.write(&format!("{name}.pem"), &certificate, 0o644);
     }

@@ -59,7 +59,7 @@ impl Server {
             let said = server.said();
             let line = said.split_inclusive('\n').find_map(|line| line.strip_prefix("ACCEPT"));
             let Some(named) = line.filter(|line| line.ends_with('\n')) else { return false };
-            // It names its address where it was free to choose.
+            // It prints its address if it chose the port.
             if let Ok(address) = named.trim().parse() {
                 server.address = address;
             }

@@ -103,7 +103,8 @@ impl Reason {
             Self::HostUnreachable | Self::NameUnknown => 0x04,
             Self::Refused => 0x05,
             Self::TimedOut => 0x06,
-            // Its own word is passed on; its codes beyond those of the RFC mean nothing to others.
+            // The proxy's own code is passed on; codes beyond those of the RFC mean nothing to
+            // others.
             Self::Upstream(UpstreamError::Refused(code @ 1..=8)) => code,
             Self::Upstream(UpstreamError::Silent(_)) => 0x06,
             Self::Upstream(_) => 0x01,

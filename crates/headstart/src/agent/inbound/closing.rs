@@ -18,7 +18,7 @@ const DRAIN_BYTES: usize = 64 * 1024;
 /// would send a reset, which may overtake it.
 pub(super) async fn close_after_drain(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
-    // Whatever happens now, the answer is out.
+    // The answer has been sent, whatever happens now.
     let _ = timeout(DRAIN_TIME, discard(&mut stream)).await;
     Ok(())
 }

@@ -59,7 +59,7 @@ impl Exchange {
     }
 
     async fn send(self, response: Response<Full<Bytes>>) -> io::Result<Bare> {
-        // If the connection has ended, awaiting it says why.
+        // If the connection has ended, awaiting it tells why.
         let _ = self.respond.send(response);
         self.connection.await.map_err(io::Error::other)
     }

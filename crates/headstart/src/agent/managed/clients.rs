@@ -108,7 +108,7 @@ impl Clients {
     pub(super) async fn turn(&self, user: Option<u32>) -> Option<OwnedSemaphorePermit> {
         let turns = {
             let mut all = lock(&self.turns);
-            // Users that wait for nothing need no place.
+            // Users that wait for nothing need no permit.
             all.retain(|_, turns| Arc::strong_count(turns) > 1);
             Arc::clone(all.entry(user).or_insert_with(|| Arc::new(Semaphore::new(1))))
         };

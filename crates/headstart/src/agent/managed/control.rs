@@ -48,7 +48,7 @@ pub(super) async fn answer(
     let found = match path {
         "/sessions" => sessions(&head.method, uid, &query, settings)?,
         "/policies" if head.method == Method::GET => Some(policies(uid, &query, settings)?),
-        // One of the caller's own contexts: nothing else can be named.
+        // One of the caller's own contexts, as nothing else can be named.
         _ if query != Query::default() => return Err(Refusal::malformed("no query belongs here")),
         _ => match (path.strip_prefix("/policies/"), path.strip_prefix("/contexts/")) {
             (Some(name), _) => {
@@ -258,7 +258,7 @@ fn policy(
     let now = store.policy(context);
     drop(store);
     if now.sharing == Sharing::Isolate {
-        // What is there already would tie later connections together.
+        // Existing state would link later connections.
         settings.connector.forget_context(context);
     }
     audit::changed(context.uid, context.label.as_deref(), sharing_name(now.sharing));

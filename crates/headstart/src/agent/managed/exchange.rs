@@ -111,14 +111,14 @@ async fn converse(
     let mut connection = pin!(connection);
     let conversing = async {
         tokio::select! {
-            // Who has broken off wants no answer any more.
+            // A client that has disconnected wants no answer.
             _ = connection.as_mut() => return,
             () = stop => {}
         }
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
     };
-    // The request, its body, what it asks for, its answer.
+    // The request, its body, the resource, its response.
     let all = settings.opening_time().saturating_add(REQUEST_TIME * 2 + ANSWER_TIME);
     timeout(all, conversing).await.is_ok()
 }
@@ -197,7 +197,7 @@ fn describe(public: &Public, fields: &mut HeaderMap) {
             fields.insert(name, value);
         }
     }
-    // One of those that were offered, so it fits into a field.
+    // One of the offered protocols, so it fits into a field.
     if let Some(value) = alpn.as_ref().and_then(|alpn| HeaderValue::from_bytes(alpn).ok()) {
         fields.insert(ALPN, value);
     }
@@ -212,7 +212,7 @@ fn opening_of(opened: &Opened) -> Carrier {
 }
 
 async fn pass(opened: Opened, upgrade: OnUpgrade, settings: &Settings) -> Outcome {
-    // Who is gone by now leaves a connection that is dropped.
+    // The connection of a client that has gone is dropped.
     let Some((local, head)) = upgrade.await.ok().and_then(bare) else { return Outcome::Reset };
     match opened {
         Opened::Managed(keeper, _) => tunnel::pass(*keeper, local, head, settings.limits).await,

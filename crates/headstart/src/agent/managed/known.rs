@@ -22,7 +22,7 @@ impl Default for Known {
 impl Known {
     /// The sessions.
     pub(super) fn store(&self) -> MutexGuard<'_, SessionStore> {
-        // What a panicking thread left is as good: the store finishes each of its changes.
+        // A panic leaves the store consistent, as it completes each change.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -37,7 +37,7 @@ impl Local {
     /// there are such, else both directions at once.
     pub(super) fn cut(self) {
         if let Self::Tcp(tcp) = self {
-            // An error here leaves an ordinary close, which is all that remains to be done.
+            // After an error here, an ordinary close is all that remains.
             let _ = tcp.set_zero_linger();
         }
     }

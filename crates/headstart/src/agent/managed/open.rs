@@ -95,7 +95,7 @@ async fn managed(
     let asked = Instant::now();
     let client = client(tls, context.uid, settings).await?;
     let begun = Visit::begin(&settings.known, &client, tls, ask.port, context);
-    // On the way through a proxy there are no cookies.
+    // There are no cookies through a proxy.
     let through_proxy = settings.connector.has_upstream();
     let context = if through_proxy { begun.login() } else { begun.cookies.clone() };
     let to = target(ask, tls, context);
@@ -213,7 +213,7 @@ async fn shake_hands(
         let is_accepted = || handle.facts().early_data == EarlyData::Accepted;
         let rest = tls.early_data.get(sent..).unwrap_or_default();
         if sent > 0 && !rest.is_empty() && is_accepted() {
-            // The server has the beginning: what follows belongs right behind it.
+            // The server has the beginning; the rest must follow directly.
             stream.write_all(rest).await?;
         }
         Ok::<_, io::Error>(sent > 0)
@@ -253,7 +253,7 @@ async fn write_early(
 /// connected.
 fn is_untouched(report: &Report) -> bool {
     let is_silent = |what: &OpeningEvent| match what {
-        // Its place is taken by data in the SYN.
+        // Data in the SYN replace it.
         OpeningEvent::NotUsed(reason) => *reason != NotUsed::FastOpen,
         OpeningEvent::Resolved(_)
         | OpeningEvent::Offered

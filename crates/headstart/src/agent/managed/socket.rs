@@ -47,7 +47,7 @@ impl Socket {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.id) {
-            // Nobody answers there any more, whether it can be removed or not.
+            // Nobody answers there any more, even if it cannot be removed.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -58,7 +58,7 @@ fn lock(path: &Path) -> Result<File, Failure> {
     let path_of_lock = beside(path, ".lock");
     let mut open = OpenOptions::new();
     open.write(true).create(true).truncate(false).mode(0o600);
-    // In a directory of others, whatever a link leads to is not ours to make.
+    // In a directory of others, do not create the target of a link.
     let file = open.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&path_of_lock);
     let file = file.map_err(|error| unusable(path, &error))?;
     match file.try_lock() {
@@ -171,13 +171,13 @@ mod tests {
         drop(first);
         assert!(!path.exists(), "it goes with its agent");
 
-        // Dead: bound once, and nobody there.
+        // Dead: bound once, and without a listener.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let second = Socket::bind(&path, 0o600, None).unwrap();
         UnixStream::connect(&path).unwrap();
         drop(second);
 
-        // Alive, of a program that knows no locks.
+        // Alive, of a program without locks.
         let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert!(words(Socket::bind(&path, 0o600, None)).contains("another program listens on "));
         drop(other);

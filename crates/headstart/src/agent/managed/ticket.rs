@@ -223,7 +223,7 @@ fn put(
     let ticket = Ticket {
         session,
         alpn: None,
-        // What a program sends early it sends with a session of its own.
+        // A program sends early data with a session of its own.
         early_data_max: 0,
         lifetime: ask.lifetime,
         received: now,

@@ -85,9 +85,9 @@ fn read(file: &File, path: &Path) -> Result<Zeroizing<String>, Failure> {
         let open = format!("{} is open to other users (mode {:04o})", path.display(), mode & 0o777);
         return Err(Failure::usage(open).hint(format!("chmod 600 {}", path.display())));
     }
-    // A line's end, and one byte more than there may be, which shows that there are too many.
+    // The line end, and one byte over the limit, which shows that there are too many.
     let most = TOKEN_LEN.end() + 2;
-    // Of its final length at once, so that no copy is left behind by growing.
+    // Allocated at its final length, so that growing leaves no copy behind.
     let mut text = Zeroizing::new(String::with_capacity(most));
     file.take(u64::try_from(most).unwrap_or(u64::MAX))
         .read_to_string(&mut text)

@@ -40,7 +40,7 @@ pub(super) async fn pass<H: Handoff>(
                 remote.flush().await?;
                 moved.add_up(head.len());
             }
-            // Not held for as long as the connection lives.
+            // Not held while the connection lives.
             drop(head);
             copy_bidirectional_with_sizes(&mut remote, &mut local, PIECE, PIECE).await
         };
@@ -227,7 +227,7 @@ impl AsyncWrite for Counted {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // All is delivered, and it was no end.
+        // Everything is delivered, and the stream has not ended.
         if let Some(error) = this.moved.take_broken() {
             return Poll::Ready(Err(error));
         }

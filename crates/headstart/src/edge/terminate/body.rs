@@ -269,7 +269,7 @@ impl Body for Upload {
                 self.progress.bytes.fetch_add(count as u64, Ordering::Relaxed);
                 self.look();
             }
-            // Whoever broke off sends no more, either.
+            // A client that disconnected sends no more, either.
             Some(Err(_)) | None => self.end(),
         }
         Poll::Ready(frame)

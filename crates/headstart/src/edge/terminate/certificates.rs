@@ -75,7 +75,7 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
 
 fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-    // Of the open file, so that it cannot be exchanged in between.
+    // Checks the open file, so that it cannot be swapped in between.
     let mode = file.metadata().map_err(|error| unreadable(path, &error))?.mode();
     if mode & EVERYBODY != 0 {
         let path = path.display();
@@ -124,7 +124,7 @@ fn leaf(chain: &[u8], path: &Path) -> Result<X509, Failure> {
 }
 
 fn private_key(pem: &[u8], path: &Path) -> Result<PKey<Private>, Failure> {
-    // Without an answer of ours OpenSSL would ask for a password on the terminal.
+    // Without our answer, OpenSSL would ask for a password on the terminal.
     PKey::private_key_from_pem_passphrase(pem, b"").map_err(|error| {
         let path = path.display();
         Failure::usage(format!("no private key in {path}: {}", reason(&error))).hint(format!(

@@ -74,14 +74,14 @@ pub(super) fn authority(head: &request::Parts, hop: &Hop<'_>) -> Result<uri::Aut
         return Err(Refusal { status: StatusCode::NOT_IMPLEMENTED, why: "this is no proxy" });
     }
     let authority = match (head.uri.authority(), host(&head.headers)?) {
-        // RFC 9113 section 8.3.1: two hosts in one request are none.
+        // RFC 9113 section 8.3.1: two hosts in one request are an error.
         (Some(authority), Some(host)) if head.version == Version::HTTP_2 && *authority != host => {
             return Err(Refusal::bad("Host and :authority differ"));
         }
         // RFC 9112 section 3.2.2: Host does not count beside an absolute form.
         (Some(authority), _) => authority.clone(),
         (None, Some(host)) => host,
-        // Only HTTP/1.0 may leave it out; TLS has been told.
+        // Only HTTP/1.0 may omit it; TLS has the name.
         (None, None) => match hop.server_name.filter(|_| head.version == Version::HTTP_10) {
             Some(name) => name.parse::<uri::Authority>().map_err(|_| Refusal::bad("no host"))?,
             None => return Err(Refusal::bad("no host")),
@@ -145,12 +145,12 @@ fn delimit(method: &Method, headers: &mut HeaderMap, has_body: bool) -> Result<(
         return Err(Refusal { status: StatusCode::NOT_IMPLEMENTED, why });
     }
     remove_hop_by_hop(headers);
-    // Trailers do not pass, whoever announces them.
+    // Trailers do not pass, no matter who announces them.
     headers.remove(TRAILER);
     headers.remove(CONTENT_LENGTH);
     match length {
         _ if !has_body => {
-            // Some servers want to be told (RFC 9110 section 8.6).
+            // Some servers expect it (RFC 9110 section 8.6).
             if length.is_some() || [Method::POST, Method::PUT, Method::PATCH].contains(method) {
                 headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
             }
@@ -202,7 +202,7 @@ fn tell(headers: &mut HeaderMap, hop: &Hop<'_>) -> Result<(), Refusal> {
     headers.insert(X_FORWARDED_FOR, value(&plain)?);
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
     if hop.early {
-        // Of a client that says so itself it stays, RFC 8470 section 5.1; never twice.
+        // A client's own field stays (RFC 8470 section 5.1), and is never repeated.
         headers.insert(EARLY_DATA, HeaderValue::from_static("1"));
     }
     Ok(())
@@ -220,7 +220,7 @@ pub(super) fn answer(head: &mut response::Parts, upgraded: bool) -> Result<(), U
     let protocol = headers.get(UPGRADE).filter(|_| upgraded).cloned();
     let length = length(headers).unwrap_or_default();
     headers.remove(CONTENT_LENGTH);
-    // Beside a transfer coding a length is none (RFC 9112 section 6.3), and would cut the body
+    // A transfer coding overrides a length (RFC 9112 section 6.3), which would cut the body
     // short for the client; where there never is a body it is wrong (RFC 9110 section 8.6), and
     // HTTP/2 clients say so.
     let has_none = headers.contains_key(TRANSFER_ENCODING)

@@ -162,7 +162,7 @@ async fn run<C: Serving>(
 fn broken(error: &hyper::Error) -> Over {
     tracing::debug!(%error, "HTTP with a client");
     match () {
-        // It was told what is wrong.
+        // The client was told the reason.
         () if error.is_parse() => Over::Closed,
         () if error.is_timeout() => Over::Idle,
         () => Over::Broken,
@@ -176,7 +176,7 @@ async fn pass(tunnel: Tunnel, life: &mut Life) -> Over {
         Ok(both) => both,
         Err(error) => return broken(&error),
     };
-    // Whatever becomes of it, it is no request that was broken off.
+    // Whatever its outcome, the request was not broken off.
     in_flight.end();
     let (mut client, mut origin) = (TokioIo::new(client), TokioIo::new(origin));
     let mut copied = pin!(tokio::io::copy_bidirectional(&mut client, &mut origin));

@@ -216,7 +216,7 @@ impl Clock {
     fn new(begun: Instant, limits: RelayLimits) -> Self {
         Self {
             idle: limits.idle,
-            // A limit beyond the end of the clock is none.
+            // A limit beyond the clock's range does not apply.
             total: limits.total.and_then(|total| begun.checked_add(total)),
             seen: Seen::default(),
             moved_at: begun,

@@ -55,7 +55,7 @@ impl HttpOrigins {
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_MAX)
             .http1_max_buf_size(READ_AHEAD)
-            // The client's own goes through.
+            // The client's own field passes.
             .set_host(false)
             .build(Dialer(dial));
         Self { client, patience, places }
@@ -101,12 +101,12 @@ impl HttpOrigins {
         loop {
             match tokio::time::timeout(self.patience, answer.as_mut()).await {
                 Ok(answer) => return answer.map_err(|error| NoAnswer::from_error(&error)),
-                // As long as the client sends, the origin need not say anything.
+                // While the client sends, the origin may be silent.
                 Err(_) if progress.bytes() != sent => sent = progress.bytes(),
                 Err(_) if progress.is_starved() && !progress.is_ended() => {
                     return Err(NoAnswer::Unsent);
                 }
-                // Also one that takes no more of the request, or cannot be reached yet.
+                // Also an origin that accepts no more of the request, or cannot be reached yet.
                 Err(_) => return Err(NoAnswer::Late),
             }
         }

@@ -155,7 +155,7 @@ impl Requests {
         came: Came,
     ) -> Result<request::Parts, Refusal> {
         if came == Came::Never {
-            // Nobody is there to read it.
+            // Nobody reads it.
             return Err(Refusal { status: StatusCode::TOO_EARLY, why: "the handshake failed" });
         }
         let hop = Hop {

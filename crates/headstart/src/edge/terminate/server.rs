@@ -217,7 +217,7 @@ impl TlsServer {
         let watch = policy.watch();
         let certificates = Certificates::load(&policy.files)?;
         let mut state = self.lock();
-        // Settled at the start.
+        // Fixed at startup.
         policy.cookies = state.policy.cookies;
         self.take(&policy, &certificates)?;
         if !self.replay.is_at(&options.early_data_filter) {
@@ -291,7 +291,7 @@ impl TlsServer {
         if let Some(fast_open) = &mut state.fast_open {
             fast_open.look(&self.ring);
         }
-        // While a stopped edge waits for connections to end, another may have come.
+        // While a stopped edge drains, its successor may have started.
         state.fast_open.take_if(|fast_open| fast_open.is_over());
         metrics::certificate_expiry(state.certificates.expiry);
     }
@@ -327,7 +327,7 @@ impl TlsServer {
 
     fn take(&self, policy: &Policy, certificates: &Certificates) -> Result<(), Failure> {
         let [http, raw] = policy.configs(certificates, &self.ring, &self.replay);
-        // What is wrong with one is wrong with both, so the first refuses it.
+        // Both share any error, so the first one refuses it.
         self.http.replace(&http).map_err(|error| unusable(&error))?;
         self.raw.replace(&raw).map_err(|error| unusable(&error))?;
         *self.early_data.lock().unwrap_or_else(PoisonError::into_inner) = policy.early_data;
@@ -361,7 +361,7 @@ async fn look(server: Weak<TlsServer>) {
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(server) = server.upgrade() else { return };
         let begun = Instant::now();
-        // Reading files may wait for a disk or a network.
+        // Reading files may block on a disk or a network.
         let looked = tokio::task::spawn_blocking(move || server.look()).await;
         if let Err(error) = looked {
             tracing::error!(%error, "cannot look at certificates");

@@ -120,7 +120,7 @@ pub(crate) fn an_upgrade_waits(aged: &Aged) {
 pub(crate) fn an_origin_may_refuse(aged: &Aged) {
     let said = send(&aged.safe, &aged.files, None, &early("GET", "/early"));
     assert!(said.contains("HTTP/1.1 425 Too Early"), "the origin's answer goes through: {said}");
-    // The edge does not ask again by itself.
+    // The edge does not retry by itself.
     assert_eq!((aged.origin.asked("GET /early"), count(&aged.safe, "too_early")), (1, 1));
 }
 

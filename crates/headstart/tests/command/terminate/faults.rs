@@ -130,7 +130,7 @@ fn a_request_that_met_the_end_of_a_connection_is_repeated_only_if_that_is_harmle
         // Over HTTP/2 some versions of curl fail if the answer is there before the body has left.
         (&["--http1.1", "-X", "POST", "-d", "x"][..], told, 1),
         (&["-X", "POST"], told, 1),
-        // It has a body, which is gone.
+        // It has a body, which is consumed.
         (&["--http1.1", "-X", "PUT", "-d", "x"], told, 1),
         (&["-X", "DELETE"], "ok 200", 2),
         (&[], "ok 200", 2),
@@ -183,7 +183,7 @@ fn an_answer_may_come_before_the_request_is_through() {
                 read_until(&mut tcp, b"\r\n\r\n");
                 let head = "HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\n";
                 write!(tcp, "{head}connection: close\r\n\r\nless").unwrap();
-                // It goes on reading: who closes now resets, and the answer may be lost.
+                // Keep reading: closing now would reset, and the answer might be lost.
                 let _ = std::io::copy(&mut tcp, &mut std::io::sink());
             });
         }
@@ -267,7 +267,7 @@ fn who_is_late_is_told_so_and_nobody_else() {
     let mut stream = tls(&edge, NAME);
     write!(stream, "POST / HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 10\r\n\r\nhello").unwrap();
     assert_eq!(status(&mut stream), "408");
-    // It has said all, at once.
+    // It has sent everything at once.
     let mut stream = tls(&edge, NAME);
     let request = format!("POST / HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 5\r\n\r\nhello");
     stream.write_all(request.as_bytes()).unwrap();
@@ -302,7 +302,7 @@ fn an_upload_goes_no_faster_than_the_origin_takes_it() {
     for version in VERSIONS {
         let flags = [version, "--data-binary", &upload, "-w", "%{http_code} %{size_upload}"];
         let said = curl(&edge, &files, NAME, "/", &flags).text();
-        // The client did what it could: it is not told that it was late.
+        // The client is not at fault: it is not told that it was late.
         let (words, sent) = said.rsplit_once(' ').unwrap();
         assert_eq!(words, "504: the server behind this one takes too long\n504", "{version}");
         assert!(sent.parse::<usize>().unwrap() < ENDLESS / 2, "{version}: {sent}");
@@ -330,7 +330,7 @@ fn endless() -> (SocketAddr, mpsc::Receiver<usize>) {
                     }
                 }
                 let _ = stalled.send(sent);
-                // The client is not to see an end.
+                // The client must not see an end.
                 let _ = tcp.read(&mut [0; 1]);
             });
         }

@@ -103,7 +103,7 @@ async fn a_request_becomes_one_of_http_1_1_and_no_other() {
     let edge = Edge::start(&files, &[NAME], &[&origin.option()]);
     let mut sender = connect(&edge).await;
 
-    // Of unknown length, though GET usually has no body; with trailers.
+    // A body of unknown length with trailers, though GET usually has none.
     for (count, method) in [(1, Method::GET), (2, Method::POST)] {
         let (feed, body) = Feed::new();
         let mut asked = request(method, "/", body);
@@ -122,7 +122,7 @@ async fn a_request_becomes_one_of_http_1_1_and_no_other() {
         assert_eq!(seen.values("x-forwarded-for"), ["127.0.0.1"]);
         assert!(seen.values("te").is_empty() && seen.values("trailer").is_empty());
     }
-    // One length, said twice.
+    // One length, given twice.
     let (feed, body) = Feed::new();
     let mut asked = request(Method::POST, "/", body);
     asked.headers_mut().append(CONTENT_LENGTH, HeaderValue::from_static("5"));
@@ -131,7 +131,7 @@ async fn a_request_becomes_one_of_http_1_1_and_no_other() {
     drop(feed);
     assert_eq!(sender.send_request(asked).await.unwrap().status(), StatusCode::OK);
     assert_eq!(origin.newest(3).values("content-length"), ["5"]);
-    // Less than was promised.
+    // Less than announced.
     let (feed, body) = Feed::new();
     let mut asked = request(Method::POST, "/short", body);
     asked.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("6"));
@@ -151,7 +151,7 @@ async fn an_upload_that_is_broken_off_is_not_made_whole() {
     let upload = tokio::spawn(sender.send_request(request(Method::POST, "/", body)));
     feed.send(data("hello")).unwrap();
     until("it has begun", || origin.begun() == 1);
-    // The stream is reset when nobody waits for the answer.
+    // The stream is reset when the answer is dropped.
     upload.abort();
     drop(upload.await);
     let seen = origin.newest(1);
@@ -212,7 +212,7 @@ async fn break_off(sender: &SendRequest<Nothing>, origin: &Origin, count: usize)
     for _ in 0..count {
         asked.spawn(sender.clone().send_request(request(Method::GET, "/never", nothing())));
     }
-    // Of a connection that the edge has had enough of, none gets through any more.
+    // Once the edge gives up a connection, none of its requests gets through.
     while origin.asked("GET /never") < before + count && !sender.is_closed() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -231,7 +231,7 @@ fn requests_that_are_broken_off_by_the_hundred_end_the_connection() {
         break_off(&sender, &origin, 100).await;
         assert_eq!(status(&mut sender).await, StatusCode::OK, "as somebody who leaves a page");
         assert_eq!(limit(), 0);
-        // A slow machine needs more of them for as many in the same time.
+        // A slow machine needs more of them to have as many at the same time.
         let mut rounds = 0;
         while sender.send_request(request(Method::GET, "/head", nothing())).await.is_ok() {
             rounds += 1;

@@ -58,7 +58,7 @@ fn a_handshake_has_its_time() {
     say(&hello[..0]);
     say(&hello[..hello.len() / 2]);
     until("both are refused", || connections("refused") == 2);
-    // One that is said too late is like none.
+    // A field that comes too late counts as missing.
     until("a handshake is out of time", || {
         say(&hello);
         connections("timed_out") > 0

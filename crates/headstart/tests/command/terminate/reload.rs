@@ -24,7 +24,7 @@ fn subject(edge: &Edge, name: &str) -> String {
 fn subject_in(said: &str) -> String {
     let line =
         said.lines().find(|line| line.trim_start().starts_with("subject=")).unwrap_or_default();
-    // With blanks around the sign or without, as OpenSSL's version has it.
+    // With or without spaces around the sign, depending on OpenSSL's version.
     line.rsplit("CN").next().unwrap_or_default().trim_start_matches([' ', '=']).to_owned()
 }
 
@@ -117,14 +117,14 @@ fn what_is_wrong_with_a_file_is_looked_at_until_it_is_right() {
     allow(0o600);
     until("it is read", || reloads("result=\"ok\"") > 0);
 
-    // Half of it, then the rest, into the same file.
+    // Half of the file, then the rest.
     let whole = fs::read(&chain).unwrap();
     fs::write(&chain, &whole[..whole.len() / 2]).unwrap();
     kept("certificates kept: no certificate in ");
     fs::write(&chain, &whole).unwrap();
     until("it is read", || reloads("result=\"ok\"") > 1);
 
-    // The key of another certificate, as between the one's change and the other's.
+    // The key of another certificate, as between the two replacements.
     let other = Files::new();
     other.issue(NAME);
     fs::copy(other.path(&format!("{NAME}.key")), &key).unwrap();
@@ -166,7 +166,7 @@ fn a_certificate_is_exchanged_while_requests_run() {
         let client = scope.spawn(|| {
             let (mut asked, begun) = (0, Instant::now());
             while !stop.load(Ordering::Relaxed) && begun.elapsed() < 2 * PATIENCE {
-                // It trusts anybody: the certificate changes under it.
+                // It trusts any certificate: the certificate changes under it.
                 curl(&edge, &files, NAME, "/head", &["-k", "--http2"]).ok();
                 asked += 1;
             }
@@ -216,7 +216,7 @@ fn a_hangup_reads_everything_again_and_a_mistake_changes_nothing() {
     edge.signal(Signal::HUP);
     until("the mistake is noticed", || edge.logged("configuration kept: cannot read") == 1);
     assert_eq!(subject(&edge, "a.example"), "b.example");
-    // A certificate, but nobody to use it for.
+    // A certificate without an origin to use it for.
     write("b.example", "localhost:1");
     edge.signal(Signal::HUP);
     until("the mistake is noticed", || edge.logged("configuration kept: --cert is given") == 1);
@@ -263,7 +263,7 @@ fn sessions_outlive_one_rotation_of_the_keys_and_not_two() {
     until("the mistake is noticed", || edge.logged("keys kept: ") == 1);
     assert!(resumes(&edge, &files, "-tls1_3"));
     assert_eq!(edge.count("headstart_reloads_total", &["keys", "kept"]), 1);
-    // New keys altogether: nothing of before is good any more.
+    // Entirely new keys: nothing issued before is valid.
     files.keys("keys");
     rotated(2);
     assert!(!resumes(&edge, &files, "-tls1_3") && !resumes(&other, &files, "-tls1_2"));

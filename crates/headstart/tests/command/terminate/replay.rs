@@ -46,7 +46,7 @@ fn record(client: TcpStream, edge: SocketAddr, flights: &mpsc::Sender<Vec<u8>>) 
 /// Returns the client's bytes before it hears anything.
 fn flight(mut client: &TcpStream) -> Vec<u8> {
     let (mut flight, mut room) = (Vec::new(), [0; 4096]);
-    // The first word may take its time.
+    // The first message may take long.
     while let Ok(count @ 1..) = client.read(&mut room) {
         flight.extend_from_slice(&room[..count]);
         client.set_read_timeout(Some(HELD)).unwrap();

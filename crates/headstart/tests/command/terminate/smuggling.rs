@@ -111,7 +111,7 @@ fn a_request_ends_where_the_edge_says() {
         assert_eq!(asked.values("transfer-encoding"), ["chunked"]);
         assert!(asked.values("content-length").is_empty() && asked.body.is_empty());
     }
-    // Lines may end without a carriage return; towards the origin they do not.
+    // Lines may end without a carriage return; the edge adds it towards the origin.
     let asked = one(&post("Content-Length: 5\r\n", "hello").replace("\r\n", "\n"));
     assert_eq!((asked.values("content-length"), &asked.body[..]), (vec!["5"], &b"hello"[..]));
     let asked = one(&post("Content-Length: 5\r\nContent-Length: 5\r\n", "hello"));
@@ -122,7 +122,7 @@ fn a_request_ends_where_the_edge_says() {
     assert_eq!(asked.body, b"hello");
     let asked = one(&post("", ""));
     assert_eq!(asked.values("content-length"), ["0"]);
-    // What the client library would keep to itself.
+    // A message that the client library would not show.
     let get = |text: String| text.replace("POST", "GET");
     let asked = one(&get(post("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n")));
     assert_eq!(asked.body, b"hello");

@@ -18,7 +18,7 @@ fn running_requests_are_answered_and_the_edge_ends() {
         let (files, origin) = (Files::new(), Origin::start());
         files.issue(NAME);
         let origin_option = format!("--origin={}", origin.http());
-        // Longer than its end is waited for: nothing is to be left that it would wait for.
+        // Longer than the shutdown waits: no connection may keep it waiting.
         let flags = [origin_option.as_str(), "--shutdown-timeout=1h"];
         let mut edge = Edge::start(&files, &[NAME], &flags);
         thread::scope(|scope| {

@@ -72,7 +72,7 @@ fn said(command: &mut Command, input: &str) -> Said {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // Who does not read it has failed already, and says why.
+    // A caller that does not read it has already failed, and reports why.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().unwrap();

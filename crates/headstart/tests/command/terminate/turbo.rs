@@ -172,7 +172,7 @@ pub(crate) fn not_before_tcp(aged: &Aged) {
     }
     thread::sleep(SOON);
     assert_eq!(aged.origin.asked("GET /head/waits"), 0);
-    // Over TCP it is taken: only the way was wrong.
+    // Over TCP it is accepted: only the transport was wrong.
     let mut tcp = TcpStream::connect(edge.address).unwrap();
     tcp.write_all(&asks(edge, "/head/waits/no/more").1).unwrap();
     until("it is passed on", || aged.origin.asked("GET /head/waits/no/more") == 1);

@@ -181,7 +181,7 @@ fn a_request_has_one_end() {
         (Method::POST, &[], true, &["transfer-encoding: chunked"]),
         (Method::GET, &[], true, &["transfer-encoding: chunked"]),
         (Method::GET, &[five], true, &["content-length: 5"]),
-        // Nothing follows, whatever was said.
+        // Nothing follows, whatever was announced.
         (Method::GET, &[five], false, &["content-length: 0"]),
     ] {
         let found = delimiters(method.clone(), headers, has_body).unwrap();
@@ -226,7 +226,7 @@ fn a_request_without_one_host_is_refused() {
         refused(Version::HTTP_2, "https://a.example/", &other),
         "Host and :authority differ"
     );
-    // The authority form is no host that somebody asks for.
+    // The authority form does not name the requested host.
     let bare = head(Version::HTTP_11, "a.example:443", &[("host", "a.example")]);
     assert_eq!(asked(bare, HOP).unwrap_err().why, "no path");
     let named = Hop { server_name: Some("n.example"), ..HOP };
@@ -264,7 +264,7 @@ fn an_answer_has_one_length_or_none() {
         (&[("content-length", "3")][..], "content-length: 3"),
         (&[("content-length", "3"), ("content-length", "3")], "content-length: 3"),
         (&[("content-length", "3, 3")], "content-length: 3"),
-        // As to HEAD, where no body tells which is right.
+        // As for HEAD, where no body tells which one is right.
         (&[("content-length", "3"), ("content-length", "4")], ""),
         (&[("content-length", "3"), ("transfer-encoding", "chunked")], ""),
     ] {
