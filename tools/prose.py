@@ -35,7 +35,7 @@ LIMITS = {
     "fragment": (0.3, "percent of doc comments", 0.3),
     "closure": (5.3, "per 1,000 lines of Rust", 1),
     "of": (0, "functions", 0),
-    "columns": (540, "lines", 0),
+    "columns": (360, "lines", 0),
 }
 
 

@@ -81,7 +81,8 @@ mod tests {
         );
         assert_eq!(
             parsed("udp loss packets 2,5, delay 1ms"),
-            "[Only { protocol: Udp, inner: Loss(Pick { seen: 0, rule: Exact({2, 5}) }) }, Delay(1ms)]"
+            "[Only { protocol: Udp, inner: Loss(Pick { seen: 0, rule: Exact({2, 5}) }) }, \
+                Delay(1ms)]"
         );
         assert_eq!(
             parsed("drop tcp"),

@@ -285,14 +285,17 @@ impl<'l> Member<'l> {
     fn options(&self) -> String {
         let (nickname, address) = (self.nickname(), self.address());
         let mut options = format!(
-            "Nickname {nickname}\nAddress {address}\nORPort {address}:{OR_PORT} IPv4Only\nSocksPort 0\n"
+            "Nickname {nickname}\nAddress {address}\nORPort {address}:{OR_PORT} \
+                IPv4Only\nSocksPort 0\n"
         );
         if self.is("authority") {
             options.push_str(AUTHORITY);
             options.push_str(&format!(
                 "DirPort {address}:{DIRECTORY_PORT}\n\
-                 V3AuthVotingInterval {INTERVAL}\nV3AuthVoteDelay {DELAY}\nV3AuthDistDelay {DELAY}\n\
-                 TestingV3AuthInitialVotingInterval {INTERVAL}\nTestingV3AuthInitialVoteDelay {DELAY}\n\
+                 V3AuthVotingInterval {INTERVAL}\nV3AuthVoteDelay {DELAY}\nV3AuthDistDelay \
+                 {DELAY}\n\
+                 TestingV3AuthInitialVotingInterval {INTERVAL}\nTestingV3AuthInitialVoteDelay \
+                 {DELAY}\n\
                  TestingV3AuthInitialDistDelay {DELAY}\n"
             ));
         } else if self.is("exit") {

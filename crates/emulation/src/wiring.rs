@@ -84,7 +84,8 @@ fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
     let own_address = if has_ipv6() { NO_OWN_ADDRESS } else { "" };
     let mut script = format!(
         "link set lo up\n\
-         link add {INTERFACE} address {near} type veth peer name p{number} address {far} netns {network}\n\
+         link add {INTERFACE} address {near} type veth peer name p{number} address {far} netns \
+         {network}\n\
          link set {INTERFACE} {own_address} arp off up\n"
     );
     script += &address_script(addresses, INTERFACE);

@@ -202,7 +202,12 @@ fn bulk_tcp_survives_a_bad_link_unchanged() {
         return;
     }
     let bad = |seed| -> Link {
-        format!("loss 1% seed {seed}, duplicate 2% seed {seed}, reorder 3% seed {seed} by 2ms, delay 1ms").parse().unwrap()
+        format!(
+            "loss 1% seed {seed}, duplicate 2% seed {seed}, reorder 3% seed {seed} by 2ms, \
+            delay 1ms"
+        )
+        .parse()
+        .unwrap()
     };
     let lab = lab(Host::new("client").outbound(bad(1)).inbound(bad(2)));
     let (client, server) = ends(&lab);

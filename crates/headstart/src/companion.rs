@@ -22,8 +22,8 @@ pub const CALLED_BY: &str = "--called-by=";
 /// The version of both programs, which are only tested together.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const INSTALL: &str = "build it with `cargo build --release --bin headstart-lab`, and put it beside \
-                       headstart or on the PATH";
+const INSTALL: &str = "build it with `cargo build --release --bin headstart-lab`, and put it \
+    beside headstart or on the PATH";
 
 /// Finds a program of this name beside the running one, in the folder above or on the `PATH`.
 ///

@@ -16,8 +16,8 @@ const HTTPS: u16 = 443;
 
 const UPGRADE: &str = "an HTTPS record makes browsers use https: for every http: URL of this name \
                        (RFC 9460 section 9.5); publish it only if all of the name works over https";
-const EARLY_DATA: &str = "early data can be replayed to another edge of the same name; advertise it \
-                          only if one edge serves all its addresses";
+const EARLY_DATA: &str = "early data can be replayed to another edge of the same name; advertise \
+    it only if one edge serves all its addresses";
 
 /// Prints the record, and warnings to standard error.
 pub(crate) fn run(options: &DnsRecordOptions) -> Result<ExitCode, Failure> {
@@ -77,7 +77,8 @@ fn explain(options: &DnsRecordOptions, error: RecordError) -> Failure {
         RecordError::Owner => Failure::usage(format!("'{}' is not a host name", options.name))
             .hint("write the name that clients connect to, for example www.example.com"),
         RecordError::Target => Failure::usage("the edge is not a host name").hint(
-            "a record names its target; if the edge has no name of its own, let NAME have its addresses",
+            "a record names its target; if the edge has no name of its own, let NAME have its \
+                addresses",
         ),
         other => Failure::usage(other.to_string())
             .hint("`headstart dns-record --help` explains the options"),

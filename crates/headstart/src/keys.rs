@@ -174,7 +174,8 @@ impl<'a> InRedis<'a> {
     fn new(address: &'a RedisAddress, fleet: Option<&Path>) -> Result<Self, Failure> {
         let Some(file) = fleet else {
             return Err(Failure::usage("keys in Redis are sealed, and --fleet is missing").hint(
-                "`headstart keys new --fleet FILE` makes the file whose key seals them; name it: --fleet FILE",
+                "`headstart keys new --fleet FILE` makes the file whose key seals them; name it: \
+                    --fleet FILE",
             ));
         };
         Ok(Self { address, key: fleet::load(file)?.key })
@@ -221,7 +222,8 @@ impl<'a> InRedis<'a> {
                 let exchanged = place.exchange(&bytes, &sealed).await;
                 if exchanged.map_err(|failure| {
                     self.failed(&failure).hint(
-                        "it may be done nevertheless: look with `headstart keys show` before you try again",
+                        "it may be done nevertheless: look with `headstart keys show` before you \
+                            try again",
                     )
                 })? {
                     return Ok(());

@@ -385,7 +385,8 @@ fn describe(role: Role) {
     describe_counter!(
         UPSTREAM,
         Unit::Count,
-        "Connections through the upstream proxy, by manner (optimistic, waiting, fallback) and result"
+        "Connections through the upstream proxy, by manner (optimistic, waiting, fallback) and \
+            result"
     );
     describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
     describe_gauge!(

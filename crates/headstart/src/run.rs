@@ -58,7 +58,8 @@ fn variables(options: &RunOptions) -> Result<Vec<(&'static str, OsString)>, Fail
     }
     let Some(socket) = socket(options)? else {
         eprintln!(
-            "note: no socket of an agent is named, and XDG_RUNTIME_DIR is not set, so no sessions are shared; --socket PATH names it"
+            "note: no socket of an agent is named, and XDG_RUNTIME_DIR is not set, so no sessions \
+                are shared; --socket PATH names it"
         );
         return Ok(all);
     };
@@ -130,11 +131,17 @@ fn library(options: &RunOptions) -> Result<Option<PathBuf>, Failure> {
         Some(named) if named.as_os_str().is_empty() => Ok(None),
         Some(named) if named.is_file() => absolute(named).map(Some),
         Some(named) => Err(Failure::usage(format!("there is no library {}", named.display()))
-            .hint("it is built by `cargo build -p headstart-preload`, as target/debug/libheadstart_preload.so")),
+            .hint(
+                "it is built by `cargo build -p headstart-preload`, as \
+                target/debug/libheadstart_preload.so",
+            )),
         None => {
             let found = beside_us();
             if found.is_none() {
-                eprintln!("note: {LIBRARY} is not installed, so no sessions are shared; --preload FILE names it");
+                eprintln!(
+                    "note: {LIBRARY} is not installed, so no sessions are shared; --preload \
+                    FILE names it"
+                );
             }
             Ok(found)
         }

@@ -23,7 +23,8 @@ fn the_published_simulator_agrees() {
     assert_eq!(agreement.len(), 19);
     for (setting, said) in &agreement {
         println!(
-            "{setting:14} {:3} pages: error of pages {:.3} s, of resources {:.4} s; mean {:.2} s, published {:.2} s",
+            "{setting:14} {:3} pages: error of pages {:.3} s, of resources {:.4} s; mean {:.2} s, \
+                published {:.2} s",
             said.pages, said.page_error, said.resource_error, said.page_mean, said.page_published
         );
     }
@@ -74,7 +75,8 @@ fn no_technique_slows_the_published_pages() {
             let worst = ratios.fold(0.0, f64::max);
             let mean = after.iter().sum::<f64>() / before.iter().sum::<f64>();
             println!(
-                "{technique:16} down {down:?}: {mean:.3} of the mean, {worst:.3} of the page that gains least"
+                "{technique:16} down {down:?}: {mean:.3} of the mean, {worst:.3} of the page that \
+                    gains least"
             );
             assert!(
                 mean <= 1.01 && (worst <= 1.001 || down.is_some()),

@@ -36,7 +36,8 @@ fn print(title: &str, of: &Overall) {
     println!("{title}: {} pages, nothing {:.0} ms", of.pages, of.none_ms);
     let line = |kind, gain: &Gain| {
         println!(
-            "{kind} {:16} {:8.0} ms {:6.3} of a page {:6.3}, >= 25 % {:.3}, >= 50 % {:.3}, slower {:.3}",
+            "{kind} {:16} {:8.0} ms {:6.3} of a page {:6.3}, >= 25 % {:.3}, >= 50 % {:.3}, slower \
+                {:.3}",
             gain.technique.name(),
             gain.page_load_ms,
             gain.saved,

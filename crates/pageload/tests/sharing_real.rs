@@ -191,14 +191,21 @@ fn nginx_conf([any, retry, private]: [u16; 3]) -> String {
     format!(
         "daemon off; master_process off; pid nginx.pid; events {{}}
          http {{
+             \
              {temporary}
-             log_format tls '$server_addr|$server_port|$ssl_server_name|$ssl_protocol|$ssl_session_reused';
+             log_format tls \
+             '$server_addr|$server_port|$ssl_server_name|$ssl_protocol|$ssl_session_reused';
+             \
              access_log access.log tls;
-             ssl_certificate cert.pem; ssl_certificate_key key.pem;
+             ssl_certificate cert.pem; ssl_certificate_key \
+             key.pem;
              ssl_protocols TLSv1.2 TLSv1.3; ssl_early_data on;
+             \
              server {{ {} return 200 \"ok\\n\"; }}
-             server {{ {} ssl_ecdh_curve secp384r1; return 200 \"ok\\n\"; }}
-             server {{ {} ssl_protocols TLSv1.2; ssl_verify_client optional_no_ca; return 200 \"ok\\n\"; }}
+             server {{ {} ssl_ecdh_curve \
+             secp384r1; return 200 \"ok\\n\"; }}
+             server {{ {} ssl_protocols TLSv1.2; \
+             ssl_verify_client optional_no_ca; return 200 \"ok\\n\"; }}
          }}",
         listen(any),
         listen(retry),

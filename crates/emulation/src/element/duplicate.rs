@@ -30,6 +30,7 @@ impl Element for Duplicate {
 
 pub(super) const KIND: Kind = Kind {
     name: "duplicate",
-    form: "[udp|tcp] duplicate PERCENT [seed NUMBER] | [udp|tcp] duplicate packets NUMBER,NUMBER...",
+    form: "[udp|tcp] duplicate PERCENT [seed NUMBER] | [udp|tcp] duplicate packets \
+        NUMBER,NUMBER...",
     parse: Parse::OneWay(|words| Ok(Box::new(Duplicate(words.pick()?)))),
 };

@@ -243,7 +243,8 @@ fn parse_change(words: &mut Words<'_>) -> Result<Change, ParseError> {
 
 pub(super) const KIND: Kind = Kind {
     name: "nat",
-    form: "nat ADDRESS,ADDRESS... [change after NUMBER packets | change after TIME] [for new flows]",
+    form: "nat ADDRESS,ADDRESS... [change after NUMBER packets | change after TIME] [for new \
+        flows]",
     parse: Parse::TwoWay(parse),
 };
 

@@ -37,7 +37,8 @@ impl Element for Reorder {
 
 pub(super) const KIND: Kind = Kind {
     name: "reorder",
-    form: "[udp|tcp] reorder PERCENT [seed NUMBER] by TIME | [udp|tcp] reorder packets NUMBER,NUMBER... by TIME",
+    form: "[udp|tcp] reorder PERCENT [seed NUMBER] by TIME | [udp|tcp] reorder packets \
+        NUMBER,NUMBER... by TIME",
     parse: Parse::OneWay(|words| {
         let picked = words.pick()?;
         words.expect("by")?;

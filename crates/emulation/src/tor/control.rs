@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn circuits_and_streams_are_read() {
-        let line = "7 BUILT $AA~torguard1,$BB~torauthority2,$CC~torexit1 BUILD_FLAGS=NEED_CAPACITY PURPOSE=GENERAL";
+        let line = "7 BUILT $AA~torguard1,$BB~torauthority2,$CC~torexit1 \
+            BUILD_FLAGS=NEED_CAPACITY PURPOSE=GENERAL";
         let path = ["torguard1", "torauthority2", "torexit1"].map(str::to_owned).to_vec();
         assert_eq!(circuit(line), Some(TorCircuit { id: "7".into(), path }));
         assert_eq!(circuit("8 EXTENDED $AA~torguard1 PURPOSE=GENERAL"), None);

@@ -65,7 +65,9 @@ and wait up to --shutdown-timeout for connections to end."#;
 /// themselves, end to end: the agent sees no plaintext and needs no certificate of its own. Only
 /// programs that ask for it, on --socket, have the agent do TLS for them.
 #[derive(Debug, Clone, Args)]
-#[command(after_long_help = format!("{SOURCES}\nIn the environment --idle-timeout is HEADSTART_AGENT_IDLE_TIMEOUT; lists are separated by commas.\nIn the file it is the key idle-timeout in the table [agent].\n\n{EXAMPLES}"))]
+#[command(after_long_help = format!("{SOURCES}\nIn the environment --idle-timeout is \
+    HEADSTART_AGENT_IDLE_TIMEOUT; lists are separated by commas.\nIn the file it is the key \
+    idle-timeout in the table [agent].\n\n{EXAMPLES}"))]
 #[command(after_help = "See --help for examples, or `headstart man` for the manual page.")]
 pub struct AgentOptions {
     /// Address to listen on; may be given several times

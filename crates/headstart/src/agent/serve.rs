@@ -83,7 +83,8 @@ async fn tidy(known: Arc<Known>) {
 /// Forgets what was got on networks that this machine leaves. Reloads share what is forgotten.
 async fn follow_networks(connector: Connector) {
     let Err(error) = connector.follow_networks().await;
-    tracing::warn!(%error, "cannot watch the networks of this machine: each connection looks by itself");
+    tracing::warn!(%error, "cannot watch the networks of this machine: each connection looks by \
+        itself");
 }
 
 /// Settings by which connections are served; a reload replaces them as a whole.
@@ -102,7 +103,10 @@ impl Settings {
     fn new(options: AgentOptions, before: Option<&Self>) -> Result<Self, Failure> {
         if before.is_some_and(|before| before.options.upstream != options.upstream) {
             return Err(Failure::usage("--upstream and its options cannot be changed by a reload")
-                .hint("restart the agent: what it keeps was got the other way, and would show who is who"));
+                .hint(
+                    "restart the agent: what it keeps was got the other way, and would show who \
+                    is who",
+                ));
         }
         let isolation = before.map_or_else(Arc::default, |before| Arc::clone(&before.isolation));
         let config = connector_config(&options, &isolation)?;

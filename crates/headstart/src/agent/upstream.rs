@@ -14,7 +14,8 @@ use crate::agent::isolation::Isolation;
 use crate::base::failure::Failure;
 use crate::base::value::HostPort;
 
-const FORM: &str = "write socks5://HOST:PORT or socks5://USER:PASSWORD@HOST:PORT, with %XX for : @ / and % in either";
+const FORM: &str = "write socks5://HOST:PORT or socks5://USER:PASSWORD@HOST:PORT, with %XX for : \
+    @ / and % in either";
 
 /// A proxy for all connections of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]

@@ -46,7 +46,8 @@ fn advert(text: &str) -> Result<Advert, String> {
         let key = item.split_once('=').map_or(item, |(key, _)| key);
         if !KEYS.contains(&key) {
             return Err(format!(
-                "an edge has no option '{key}'; there are slots=1..10, fop=1 and ed=1 (and each edge has a port)"
+                "an edge has no option '{key}'; there are slots=1..10, fop=1 and ed=1 (and each \
+                    edge has a port)"
             ));
         }
     }

@@ -34,8 +34,10 @@ pub fn start(options: &LogOptions, default: &str) -> Result<(), Failure> {
 /// The filter, with the SOCKS library silenced: at debug level it logs its clients' passwords.
 fn filter(directives: &str) -> Result<EnvFilter, Failure> {
     let filter = EnvFilter::try_new(directives).map_err(|error| {
-        Failure::usage(format!("invalid log filter '{directives}': {error}"))
-            .hint("a filter is a level (error, warn, info, debug, trace) or MODULE=LEVEL, several separated by commas")
+        Failure::usage(format!("invalid log filter '{directives}': {error}")).hint(
+            "a filter is a level (error, warn, info, debug, trace) or MODULE=LEVEL, several \
+                separated by commas",
+        )
     })?;
     Ok(filter.add_directive(silence("fast_socks5=off")?))
 }

@@ -42,8 +42,9 @@ impl FleetLinks {
         };
         if options.early_data {
             tracing::warn!(
-                "--early-data: clients that were never answered have no tag, and their TCP may reach an edge that knows nothing of \
-                 what they sent over UDP; leave it off behind balancers that need --fleet-edge"
+                "--early-data: clients that were never answered have no tag, and their TCP may \
+                    reach an edge that knows nothing of what they sent over UDP; leave it off \
+                    behind balancers that need --fleet-edge"
             );
         }
         let link = LinkContext::new(&fleet.key)

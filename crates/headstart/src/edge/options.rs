@@ -78,7 +78,9 @@ with a mistake changes nothing but the log."#;
 /// the origin, and the edge can read no more than any observer of the network. For an origin
 /// http://HOST:PORT or tcp://HOST:PORT it speaks TLS itself, with the certificate given.
 #[derive(Debug, Clone, Args)]
-#[command(after_long_help = format!("{SOURCES}\nIn the environment --idle-timeout is HEADSTART_EDGE_IDLE_TIMEOUT; lists are separated by commas.\nIn the file it is the key idle-timeout in the table [edge].\n\n{EXAMPLES}"))]
+#[command(after_long_help = format!("{SOURCES}\nIn the environment --idle-timeout is \
+    HEADSTART_EDGE_IDLE_TIMEOUT; lists are separated by commas.\nIn the file it is the key \
+    idle-timeout in the table [edge].\n\n{EXAMPLES}"))]
 #[command(after_help = "See --help for examples, or `headstart man` for the manual page.")]
 pub struct EdgeOptions {
     /// Address to listen on, TCP and UDP; may be given several times
@@ -298,8 +300,8 @@ impl EdgeOptions {
         let Some(origin) = terminated else { return self.no_tls() };
         if self.cert.is_empty() {
             return Err(Failure::usage(format!("no certificate to serve {origin} with")).hint(
-                "give one with --cert FILE --key FILE; \
-                 or let a server that speaks TLS have the connections: --origin HOST:PORT",
+                "give one with --cert FILE --key FILE; or let a server that speaks TLS have the \
+                 connections: --origin HOST:PORT",
             ));
         }
         if self.key.is_empty() {

@@ -26,8 +26,8 @@ impl Client {
             }
         };
         format!(
-            "client   {state}\n         \
-             SYNs with a cookie: {sent}; without, for lack of room: {no_room}, of data: {no_data}\n"
+            "client   {state}\n         SYNs with a cookie: {sent}; without, for lack of room: \
+             {no_room}, of data: {no_data}\n"
         )
     }
 
@@ -66,9 +66,8 @@ impl Server {
         let counts = status.stats.iter().map(|(name, count)| format!("{name} {count}"));
         let counts: Vec<_> = counts.collect();
         format!(
-            "server   port {} on {interfaces}\n         {}\n         \
-             cookies remembered as spent: {}; those minted before {} (unix time) are refused\n         \
-             {}\n",
+            "server   port {} on {interfaces}\n         {}\n         cookies remembered as spent: \
+             {}; those minted before {} (unix time) are refused\n         {}\n",
             status.port,
             self.edge(),
             status.spent,
@@ -143,11 +142,10 @@ mod tests {
         let text = server(vec![interface("eth0", true), interface("wg0", false)], 2).text();
         assert_eq!(
             text,
-            "server   port 443 on eth0 (tcx), wg0 (tcx, gone)\n         \
-             an edge with 2 keys takes connections at 127.0.0.1:40001\n         \
-             cookies remembered as spent: 2; those minted before 1790000000 (unix time) are refused\n         \
-             syns 3, steered 2, replayed 0, full 0, expired 0, forged 0, early 0, no_listener 0, \
-             stripped 0, faults 0\n"
+            "server   port 443 on eth0 (tcx), wg0 (tcx, gone)\n         an edge with 2 keys takes \
+             connections at 127.0.0.1:40001\n         cookies remembered as spent: 2; those minted \
+             before 1790000000 (unix time) are refused\n         syns 3, steered 2, replayed 0, \
+             full 0, expired 0, forged 0, early 0, no_listener 0, stripped 0, faults 0\n"
         );
         let text = server(vec![], 0).text();
         assert!(text.contains("port 443 on no interface\n"), "{text}");
@@ -178,8 +176,8 @@ mod tests {
         let client = Client { status, usable: Ok(()) };
         assert_eq!(
             client.text(),
-            "client   attached, for all processes\n         \
-             SYNs with a cookie: 5; without, for lack of room: 1, of data: 2\n"
+            "client   attached, for all processes\n         SYNs with a cookie: 5; without, for \
+             lack of room: 1, of data: 2\n"
         );
         assert!(client.is_well());
         let client = Client { status, usable: Err(Unavailable::NotAttached) };

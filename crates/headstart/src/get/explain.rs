@@ -73,7 +73,8 @@ impl Account {
         let (ms, rtt) = (request.as_secs_f64() * 1000.0, rtt.as_secs_f64() * 1000.0);
         let _ = writeln!(
             text,
-            "Opened by {name}: the request left after {ms:.1} ms, {trips:.2} round trips of {rtt:.1} ms."
+            "Opened by {name}: the request left after {ms:.1} ms, {trips:.2} round trips of \
+                {rtt:.1} ms."
         );
         match (self.opened_by(), self.not_used()) {
             (Carrier::TurboTls | Carrier::Fop, _) => {

@@ -33,7 +33,8 @@ Times are counted from the moment an address is known, so without the lookup of 
 --json gives as ms_to_address. The first request byte counts when it is handed to TLS, the first
 response byte when TLS hands it out. A round trip is what TCP took to connect.
 
-Exit code: 0 with any HTTP answer, 1 without one (or with --fail: 400 and above), 2 for wrong usage.";
+Exit code: 0 with any HTTP answer, 1 without one (or with --fail: 400 and above), 2 for wrong \
+usage.";
 
 /// Fetch one URL and say how many round trips it took
 ///

@@ -209,9 +209,10 @@ impl Visit {
         match error {
             DnsError::InvalidName | DnsError::NoSuchName => failure.hint("check the spelling"),
             DnsError::NoAddress => failure.hint("the name exists but has no A or AAAA record"),
-            DnsError::Timeout | DnsError::Unavailable | DnsError::Refused => {
-                failure.hint("check the network and /etc/resolv.conf, or ask another server with --resolver ADDR:PORT")
-            }
+            DnsError::Timeout | DnsError::Unavailable | DnsError::Refused => failure.hint(
+                "check the network and /etc/resolv.conf, or ask another server with \
+                    --resolver ADDR:PORT",
+            ),
             DnsError::Malformed => failure.hint("ask another server with --resolver ADDR:PORT"),
         }
     }

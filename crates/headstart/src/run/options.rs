@@ -15,8 +15,10 @@ Examples:
       headstart run --context work -- python3 fetch.py
       headstart run --context work -- curl https://www.example.com/
 
-The agent may start later: without it, programs that use the proxy have no connection, and sessions are
-not shared. Hosts in NO_PROXY are reached directly. docs/applications.md says which programs get what.
+The agent may start later: without it, programs that use the proxy have no connection, and \
+sessions are
+not shared. Hosts in NO_PROXY are reached directly. docs/applications.md says which programs get \
+what.
 
 Exit codes: those of COMMAND; 126 it cannot be run; 127 it is not there; 2 wrong usage.";
 

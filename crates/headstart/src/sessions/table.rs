@@ -103,7 +103,8 @@ mod tests {
         let one = json!({
             "context": "work", "uid": 1000, "sharing": "off", "lifetime_ms": 0, "early_data": true,
         });
-        let expected = "CONTEXT  UID   SHARING  LIFETIME  EARLY DATA\nwork     1000  off      0s        true\n";
+        let expected = "CONTEXT  UID   SHARING  LIFETIME  EARLY DATA\nwork     1000  off      0\
+            s        true\n";
         assert_eq!(policies(&one), expected);
         assert_eq!(policies(&json!({ "policies": [one] })), expected);
     }

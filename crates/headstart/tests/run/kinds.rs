@@ -87,7 +87,8 @@ fn a_static_program_runs_as_ever() {
     let files = files();
     let (source, binary) = (files.path("static.c"), files.path("static"));
     let text = "#include <stdio.h>\n#include <stdlib.h>\n\
-                int main(void) { puts(getenv(\"LD_PRELOAD\") ? \"ran\" : \"no library\"); return 7; }\n";
+                int main(void) { puts(getenv(\"LD_PRELOAD\") ? \"ran\" : \"no library\"); return \
+                7; }\n";
     fs::write(&source, text).unwrap();
     let built = Command::new("cc").args(["-static", "-o", &binary, &source]).status().unwrap();
     assert!(built.success());
@@ -103,7 +104,8 @@ fn a_program_with_its_own_tls_is_left_alone() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     let script = "const [host, port, servername] = process.argv.slice(1);\
-                  require('node:https').get({ host, port, servername, path: '/' }, (page) => page.pipe(process.stdout));";
+                  require('node:https').get({ host, port, servername, path: '/' }, (page) => \
+                  page.pipe(process.stdout));";
     let (host, port) = (server.address.ip().to_string(), server.address.port().to_string());
     for _ in 0..2 {
         let mut run =
@@ -240,13 +242,15 @@ impl Nginx {
         let text = format!(
             "daemon off; {user} worker_processes 2; pid {dir}/pid; error_log stderr;\n\
              events {{ worker_connections 64; }}\n\
-             http {{ access_log off; client_body_temp_path {dir}/temp; proxy_temp_path {dir}/temp;\n\
+             http {{ access_log off; client_body_temp_path {dir}/temp; proxy_temp_path \
+             {dir}/temp;\n\
              fastcgi_temp_path {dir}/temp; uwsgi_temp_path {dir}/temp; scgi_temp_path {dir}/temp;\n\
              server {{ listen {address} ssl; ssl_protocols TLSv1.2 TLSv1.3;\n\
              ssl_session_cache shared:a:1m;\n\
              ssl_certificate {certificate}.pem; ssl_certificate_key {certificate}.key;\n\
              location = /own {{ return 200 served; }}\n\
-             location / {{ proxy_pass https://{}; proxy_ssl_name {NAME}; proxy_ssl_server_name on;\n\
+             location / {{ proxy_pass https://{}; proxy_ssl_name {NAME}; proxy_ssl_server_name \
+             on;\n\
              proxy_ssl_verify on; proxy_ssl_trusted_certificate {roots};\n\
              proxy_ssl_protocols TLSv1.3; proxy_ssl_session_reuse off; }} }} }}\n",
             behind.address

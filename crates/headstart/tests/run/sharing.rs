@@ -71,7 +71,8 @@ fn children_and_threads_share_too() {
     assert_eq!(pages("visit()\nif os.fork() == 0:\n    visit()\n    os._exit(0)\nos.wait()"), 1);
     // The server takes one connection after the other, so each thread finds what the last has left,
     // or a ticket that is spent meanwhile.
-    let threads = "all = [threading.Thread(target=visit) for _ in range(8)]\n[one.start() for one in all]\n[one.join() for one in all]";
+    let threads = "all = [threading.Thread(target=visit) for _ in range(8)]\n[one.start() for one \
+        in all]\n[one.join() for one in all]";
     assert!(pages(threads) > 0);
     assert!(resumed(&Program::python(&server).page(&socket, &files, &[])));
 }

@@ -86,7 +86,8 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
         report.note(&version);
     }
     report.note(&format!(
-        "servers on CPU {servers}, one thread each; load and origin on CPU {load}, {CONCURRENT} connections at a time"
+        "servers on CPU {servers}, one thread each; load and origin on CPU {load}, {CONCURRENT} \
+            connections at a time"
     ));
     let mut met = true;
     for load in Load::ALL.into_iter().filter(|load| load.name().contains(&plan.only)) {

@@ -34,7 +34,8 @@ use report::Report;
 /// Any failure of the bench itself, with its words.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-const USAGE: &str = "usage: load relay|handshakes|managed|attack|udp-workers [--rounds N] [--seconds N] [--rate N] [--threads N] [--only WORD] [--beside PROGRAM] [--out DIR]";
+const USAGE: &str = "usage: load relay|handshakes|managed|attack|udp-workers [--rounds N] \
+    [--seconds N] [--rate N] [--threads N] [--only WORD] [--beside PROGRAM] [--out DIR]";
 
 /// Measurements to run, and their duration.
 #[derive(Clone, Debug)]

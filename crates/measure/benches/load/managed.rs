@@ -139,7 +139,8 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<bool, Failure> {
     }
     report.note(&format!("all agree on {}", agreed(&arms)?));
     report.note(&format!(
-        "client and what is between on CPU {}, the origin on CPU {}, one thread each; {AT_ONCE} connections at a time",
+        "client and what is between on CPU {}, the origin on CPU {}, one thread each; {AT_ONCE} \
+            connections at a time",
         cpus.client, cpus.origin
     ));
     let mut met = true;
@@ -222,7 +223,8 @@ fn summarize(report: &mut Report, arm: &str, load: Load, series: &Series) -> boo
         let median = report.median(test, &format!("{arm}: {metric}"), series.samples(metric)).value;
         if metric == CLIENT_BUSY && median < BUSY {
             report.note(&format!(
-                "{test}, {arm}: the client's processor was not what limits; the rate is the origin's, or that of waiting"
+                "{test}, {arm}: the client's processor was not what limits; the rate is the \
+                    origin's, or that of waiting"
             ));
         }
         if metric != RESUMED {

@@ -60,19 +60,28 @@ fn conf(folder: &Path, identity: &Identity, address: SocketAddr, bulk: &Path) ->
     let padding = "x".repeat(PADDING);
     format!(
         "daemon off; master_process off; worker_processes 1; pid {folder}/origin.pid;
-         error_log stderr crit;
+         \
+           error_log stderr crit;
          events {{ worker_connections 4096; }}
          http {{
+           \
            access_log off;
-           client_body_temp_path {folder}/nginx; proxy_temp_path {folder}/nginx;
-           fastcgi_temp_path {folder}/nginx; uwsgi_temp_path {folder}/nginx; scgi_temp_path {folder}/nginx;
+           client_body_temp_path {folder}/nginx; proxy_temp_path \
+           {folder}/nginx;
+           fastcgi_temp_path {folder}/nginx; uwsgi_temp_path \
+           {folder}/nginx; scgi_temp_path {folder}/nginx;
            output_buffers 2 256k;
+           \
            server {{
              listen {address} ssl backlog=4096;
-             ssl_certificate {chain}; ssl_certificate_key {key};
-             ssl_protocols TLSv1.3; ssl_ecdh_curve X25519;
-             location = / {{ return 200 \"$ssl_session_reused $ssl_protocol $ssl_cipher {padding}\\n\"; }}
+             ssl_certificate \
+           {chain}; ssl_certificate_key {key};
+             ssl_protocols TLSv1.3; ssl_ecdh_curve \
+           X25519;
+             location = / {{ return 200 \"$ssl_session_reused $ssl_protocol \
+           $ssl_cipher {padding}\\n\"; }}
              location = /bulk {{ alias {bulk}; }}
+           \
            }}
          }}\n"
     )

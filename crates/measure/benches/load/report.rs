@@ -88,7 +88,8 @@ impl Report {
         let speaks_tls = matches!(what.as_str(), "handshakes" | "managed");
         let library = if speaks_tls { "OPENSSL_NO_VENDOR=1 " } else { "" };
         format!(
-            "command: {library}cargo bench -p headstart-cli --bench load -- {what} --rounds {rounds} --seconds {seconds} --rate {rate} --threads {threads}\n\
+            "command: {library}cargo bench -p headstart-measure --bench load -- {what} --rounds \
+                {rounds} --seconds {seconds} --rate {rate} --threads {threads}\n\
              commit: {}\n{model}\nCPUs: {cpus}\nkernel: {}load average at the end: {}rustc: {}",
             output("git", &["rev-parse", "HEAD"]).trim(),
             read("/proc/sys/kernel/osrelease"),

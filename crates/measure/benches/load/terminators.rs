@@ -22,8 +22,9 @@ const STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 /// The libraries that have to be the same, by the beginnings of their files' names.
 const LIBRARIES: [&str; 2] = ["libssl.so.3", "libcrypto.so.3"];
 
-const OWN_LIBRARY: &str = "has an OpenSSL of its own, so that versions of it would be compared: build with the system's \
-    (OPENSSL_NO_VENDOR=1, packages libssl-dev and pkg-config), see bench/README.md";
+const OWN_LIBRARY: &str = "has an OpenSSL of its own, so that versions of it would be compared: \
+    build with the system's (OPENSSL_NO_VENDOR=1, packages libssl-dev and pkg-config), see \
+    bench/README.md";
 
 /// Kind of the origin behind it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,14 +118,22 @@ impl Setting {
                 format!(
                     "http {{
                        access_log off;
+                       \
                        client_body_temp_path {folder}/nginx; proxy_temp_path {folder}/nginx;
-                       fastcgi_temp_path {folder}/nginx; uwsgi_temp_path {folder}/nginx; scgi_temp_path {folder}/nginx;
-                       upstream origin {{ server {origin}; keepalive 64; keepalive_requests 1000000000; }}
+                       \
+                       fastcgi_temp_path {folder}/nginx; uwsgi_temp_path {folder}/nginx; \
+                       scgi_temp_path {folder}/nginx;
+                       upstream origin {{ \
+                       server {origin}; keepalive 64; keepalive_requests 1000000000; }}
+                       \
                        server {{
                          {tls}
-                         location / {{
-                           proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";
-                         }}
+                         location \
+                       / {{
+                           proxy_pass http://origin; \
+                       proxy_http_version 1.1; proxy_set_header Connection \"\";
+                         \
+                       }}
                        }}
                      }}"
                 ),

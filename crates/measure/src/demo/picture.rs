@@ -176,7 +176,13 @@ mod tests {
         assert!(text.starts_with(
             "TLS 1.3 with X25519, new sessions, over a link with a round trip of 100ms, 1 of each\n"
         ));
-        assert!(text.contains("TurboTLS took 100.0 ms and plain TLS 200.0 ms\n(medians): 0.50 of the time, 1.00 round trips fewer.\n"), "{text}");
+        assert!(
+            text.contains(
+                "TurboTLS took 100.0 ms and plain TLS 200.0 ms\n(medians): 0.50 of the time, 1.00 \
+            round trips fewer.\n"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

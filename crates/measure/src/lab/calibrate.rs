@@ -268,7 +268,8 @@ impl Calibration {
 
 const HEADING: &str = concat!(
     "            UDP echo, us too long   TCP connect, us too long      forwarder late, us\n",
-    "asked         p50     p99     max       p50     p99     max       p50     p99     max   over\n",
+    "asked         p50     p99     max       p50     p99     max       p50     p99     max   \
+        over\n",
 );
 
 fn row(text: &mut String, link: &Calibrated) {

@@ -123,8 +123,8 @@ impl Environment {
         let (missed, refused) = (self.missed, self.refused);
         (missed + refused > 0).then(|| {
             format!(
-                "warning: the forwarder missed {missed} frames and {refused} were refused: this machine was too slow, \
-                 and losses in the results are not only those asked for"
+                "warning: the forwarder missed {missed} frames and {refused} were refused: this \
+                    machine was too slow, and losses in the results are not only those asked for"
             )
         })
     }

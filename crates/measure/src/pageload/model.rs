@@ -234,8 +234,8 @@ mod tests {
         let words = Setting::from_model(&model).words();
         assert_eq!(
             words,
-            "Profile tcp: round trip 50 ms; 8 Mbit/s down, no limit up; 0.5 % lost; \
-             a first visit, 0 ms for a name; means of 5 loads"
+            "Profile tcp: round trip 50 ms; 8 Mbit/s down, no limit up; 0.5 % lost; a first visit, \
+             0 ms for a name; means of 5 loads"
         );
         let Profile::Tcp(mut settings) = model.profile else { panic!() };
         settings.revisit = Revisit { moved: 0.247, connections: 0.5, ..Revisit::again() };
@@ -245,9 +245,10 @@ mod tests {
         let words = Setting::from_model(&model).words();
         assert_eq!(
             words,
-            "Profile tcp: round trip 50 ms; 8 Mbit/s down, no limit up; 0.5 % lost; a client that was there before; \
-             24.7 % of the servers at another address; connections to 50 % of the servers open; \
-             20 connections of HTTP/1.1 to a server, 6 requests on each; databases speak with the head of the document's answer"
+            "Profile tcp: round trip 50 ms; 8 Mbit/s down, no limit up; 0.5 % lost; a client that \
+                was there before; 24.7 % of the servers at another address; connections to 50 % of \
+                the servers open; 20 connections of HTTP/1.1 to a server, 6 requests on each; \
+                databases speak with the head of the document's answer"
         );
         model.draws = 5;
         model =
@@ -255,8 +256,8 @@ mod tests {
         let words = Setting::from_model(&model).words();
         assert_eq!(
             words,
-            "Profile blast: round trip 800 ms; 1.312 Mbit/s for each resource; \
-             databases know 60 % of the pages; means of 5 loads"
+            "Profile blast: round trip 800 ms; 1.312 Mbit/s for each resource; databases know 60 % \
+             of the pages; means of 5 loads"
         );
     }
 }

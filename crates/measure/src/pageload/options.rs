@@ -51,7 +51,8 @@ Examples:
   The report, with distributions, of the folder that the command names:
       headstart lab report lab-results/replay-DATE --html page.html
 
-Needs Linux with user namespaces, or root, and the command `ip`; nothing is sent to the network. Arms of FOP need root.";
+Needs Linux with user namespaces, or root, and the command `ip`; nothing is sent to the network. \
+Arms of FOP need root.";
 
 /// Measures and simulates the cost of loading pages
 #[derive(Debug, Clone, Args)]

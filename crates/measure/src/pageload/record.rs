@@ -132,8 +132,8 @@ fn check_proxy(proxy: &str) -> Result<(), Failure> {
     // Checked first, so that no message shows a password, however wrong the rest is.
     if proxy.contains('@') {
         return Err(Failure::usage("--proxy has a user or password").hint(
-            "Chromium uses neither, and others see command lines; HEADSTART_AGENT_UPSTREAM gives them to \
-             `headstart agent` (docs/optimistic.md), which --proxy may name",
+            "Chromium uses neither, and others see command lines; HEADSTART_AGENT_UPSTREAM gives \
+                them to `headstart agent` (docs/optimistic.md), which --proxy may name",
         ));
     }
     let is_proxy = Url::parse(proxy).is_ok_and(|url| {

@@ -67,13 +67,15 @@ fn nothing(report: &Report) -> Failure {
     let hint = if seen.cut_off > 0 {
         "the packets were cut when they were captured; capture with `tcpdump -s 0`"
     } else if seen.unknown_link_packets > 0 {
-        "the link type is not known; capture with `tcpdump -i any -y LINUX_SLL2` or on an Ethernet interface"
+        "the link type is not known; capture with `tcpdump -i any -y LINUX_SLL2` or on an \
+            Ethernet interface"
     } else if seen.quic_connections + seen.har_quic_requests > 0 {
         "there is QUIC, which is not counted; turn it off in the browser, and record again"
     } else if seen.unanswered > 0 {
         "no handshake has an answer; capture both directions"
     } else if seen.har_requests > 0 {
-        "no request has the time of a TLS handshake; open the network panel before the page, in a new window"
+        "no request has the time of a TLS handshake; open the network panel before the page, in a \
+            new window"
     } else {
         "begin to capture before the programs connect: `tcpdump -i any -s 0 -w FILE tcp port 443`"
     };

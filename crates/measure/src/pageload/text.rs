@@ -87,7 +87,8 @@ fn grouping(report: &Report) -> String {
     if near.avoided_by_waiting + far.avoided_by_waiting > 0 {
         let _ = writeln!(
             text,
-            "of the saved, {} and {} began before the first of their group could have a ticket: only waiting saves these",
+            "of the saved, {} and {} began before the first of their group could have a ticket: \
+                only waiting saves these",
             grouped(near.avoided_by_waiting),
             grouped(far.avoided_by_waiting)
         );

@@ -194,7 +194,8 @@ impl Validation {
             missed => format!("{} missed.", counted(missed as u64, "bar is", "bars are")),
         };
         format!(
-            "Profile blast against the simulator published with BLAST, {}: mean absolute errors of the page\n\
+            "Profile blast against the simulator published with BLAST, {}: mean absolute errors \
+                of the page\n\
              load time (until 95 % is there) and of the mean time of a resource\n\n{}\n{verdict}\n",
             counted(most as u64, "load", "loads"),
             table(&rows, &[0])

@@ -128,7 +128,8 @@ fn a_plan_as_text() {
     let place = place(&[("page.har", &har("a.test"))]);
     let text = place.prints(&["plan", "page.har", "--rtt", "100ms", "--down", "8Mbit"]);
     for part in [
-        "Profile tcp: round trip 100 ms; 8 Mbit/s down, no limit up; 0 % lost; a client that was there before\n",
+        "Profile tcp: round trip 100 ms; 8 Mbit/s down, no limit up; 0 % lost; a client that was \
+            there before\n",
         "\nhttps://a.test/\n  2 resources from 2 servers, 4.0 kB back, minRTT 6\n",
         "\n  recorded 0.460 s, with round trips of 40 ms in the median of servers\n",
         "\nEach technique alone\n",

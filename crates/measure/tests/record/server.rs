@@ -115,7 +115,8 @@ fn answer(path: &str) -> Vec<u8> {
         }
         // Events of DevTools, and nothing else.
         "/floods" => {
-            let script = "setInterval(() => { for (let i = 0; i < 100; i++) eval(i + '+' + Math.random()) }, 5)";
+            let script = "setInterval(() => { for (let i = 0; i < 100; i++) eval(i + '+' + \
+                Math.random()) }, 5)";
             html(&format!("{}<script>{script}</script>", images(3)))
         }
         // A message of 70 MB, and one with half of a pair of UTF-16, which asks for more.
@@ -129,7 +130,8 @@ fn answer(path: &str) -> Vec<u8> {
         }
         "/download" => head(
             "200 OK",
-            "Content-Type: application/zip\r\nContent-Disposition: attachment\r\nContent-Length: 0\r\n",
+            "Content-Type: application/zip\r\nContent-Disposition: attachment\r\nContent-Length: \
+                0\r\n",
         ),
         "/talks" => {
             html("<script>alert('hello'); window.open('/plain'); confirm('really?')</script>")

@@ -139,8 +139,10 @@ fn style(site: &Site, resource: usize) -> String {
 
 /// An SVG picture.
 fn drawing(id: &str, bytes: usize) -> String {
-    let head = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 64 64\" width=\"64\" height=\"64\">\n\
-                <rect width=\"64\" height=\"64\" rx=\"9\" fill=\"#357\"/>\n<circle cx=\"32\" cy=\"32\" r=\"19\" fill=\"#fd7\"/>\n";
+    let head = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 64 64\" width=\"64\" \
+        height=\"64\">\n\
+                <rect width=\"64\" height=\"64\" rx=\"9\" fill=\"#357\"/>\n<circle cx=\"32\" \
+                cy=\"32\" r=\"19\" fill=\"#fd7\"/>\n";
     let end = "</svg>\n";
     let rest = bytes.saturating_sub(head.len() + end.len());
     format!("{head}{}{end}", comment("<!--", "-->", id, rest))

@@ -52,13 +52,16 @@ impl ReadError {
                 format!("unpack it on the way: {program} FILE | headstart pageload sharing -")
             }
             Self::Malformed { .. } | Self::TooLarge { .. } => {
-                "the file is damaged there; `editcap -r` or `tcpdump -r FILE -w OTHER` saves what is before it"
+                "the file is damaged there; `editcap -r` or `tcpdump -r FILE -w OTHER` saves what \
+                    is before it"
                     .into()
             }
             Self::Interfaces => "the file is damaged, or split it by interface".into(),
             Self::HarTooLarge => "save it without content, or in parts".into(),
             Self::Har(error) if error.is_eof() => "the file is cut off; save it again".into(),
-            Self::HarTooDeep | Self::Har(_) => "save it again from the browser's network panel: \"Save all as HAR\"".into(),
+            Self::HarTooDeep | Self::Har(_) => "save it again from the browser's network panel: \
+                \"Save all as HAR\""
+                .into(),
         }
     }
 }
@@ -134,7 +137,8 @@ impl AsError {
             Self::Compressed(program) => format!("unpack it first: {program} FILE > OTHER"),
             Self::TooMany => "name a table of the internet's routes, which has fewer".into(),
             Self::Empty | Self::Line { .. } | Self::LongLine(_) => {
-                "a line is PREFIX,AS or ADDRESS<tab>LENGTH<tab>AS (RouteViews pfx2as) or FIRST<tab>LAST<tab>AS (iptoasn)"
+                "a line is PREFIX,AS or ADDRESS<tab>LENGTH<tab>AS (RouteViews pfx2as) or \
+                    FIRST<tab>LAST<tab>AS (iptoasn)"
                     .into()
             }
         }

@@ -213,7 +213,8 @@ mod tests {
     #[test]
     fn the_form_of_iptoasn() {
         let table = table(
-            "1.0.0.0\t1.0.0.255\t13335\tUS\tCLOUDFLARENET\n1.0.1.0\t1.0.3.255\t0\tNone\tNot routed\n\
+            "1.0.0.0\t1.0.0.255\t13335\tUS\tCLOUDFLARENET\n1.0.1.0\t1.0.3.255\t0\tNone\tNot \
+                routed\n\
              10.0.0.3\t10.0.0.6\t5\tXX\tX\n2001:db8::\t2001:db8::ffff\t9\tXX\tX\n",
         );
         assert_eq!(system(&table, "1.0.0.200"), Some(13335));

@@ -128,7 +128,8 @@ fn private_key(pem: &[u8], path: &Path) -> Result<PKey<Private>, Failure> {
     PKey::private_key_from_pem_passphrase(pem, b"").map_err(|error| {
         let path = path.display();
         Failure::usage(format!("no private key in {path}: {}", reason(&error))).hint(format!(
-            "the file has to hold a key in PEM form without a password: `openssl pkey -in {path}` writes one"
+            "the file has to hold a key in PEM form without a password: `openssl pkey -in {path}` \
+                writes one"
         ))
     })
 }
@@ -153,9 +154,11 @@ fn check_dates(leaf: &X509, path: &Path) -> Result<i64, Failure> {
     let now = Asn1Time::days_from_now(0).map_err(unusable)?;
     let file = path.display();
     if leaf.not_after() < &*now {
-        tracing::warn!(%file, since = %leaf.not_after(), "certificate has expired: clients will refuse it");
+        tracing::warn!(%file, since = %leaf.not_after(), "certificate has expired: clients will \
+            refuse it");
     } else if leaf.not_before() > &*now {
-        tracing::warn!(%file, until = %leaf.not_before(), "certificate is not valid yet: clients will refuse it");
+        tracing::warn!(%file, until = %leaf.not_before(), "certificate is not valid yet: clients \
+            will refuse it");
     }
     unix(leaf.not_after()).map_err(unusable)
 }

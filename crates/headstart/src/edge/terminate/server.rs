@@ -350,7 +350,8 @@ fn warn_uncovered(options: &EdgeOptions, certificates: &Certificates) {
     for name in terminated.filter_map(|origin| origin.name.as_ref()) {
         let text = name.to_string();
         if !text.starts_with("*.") && !certificates.cover(&text) {
-            tracing::warn!(%name, "no certificate is for this name: clients will refuse the connection");
+            tracing::warn!(%name, "no certificate is for this name: clients will refuse the \
+                connection");
         }
     }
 }

@@ -217,7 +217,8 @@ fn answer(mut stream: TcpStream, files: &Files) -> io::Result<()> {
             let length = file.len();
             write!(
                 stream,
-                "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {length}\r\n{common}\r\n"
+                "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: \
+                    {length}\r\n{common}\r\n"
             )?;
             stream.write_all(file)
         }

@@ -195,7 +195,8 @@ impl BrowserExperiment {
                     let how = if through { "through" } else { "without" };
                     let (variant, link) = (&variant.name, &link.name);
                     return Err(format!(
-                        "variant '{variant}': {arm} cannot be loaded {how} Tor, as over the link '{link}'"
+                        "variant '{variant}': {arm} cannot be loaded {how} Tor, as over the link \
+                            '{link}'"
                     ));
                 }
             }

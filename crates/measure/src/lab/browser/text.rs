@@ -33,7 +33,8 @@ pub(crate) fn text(outcome: &Outcome) -> String {
     for said in &outcome.databases {
         let _ = writeln!(
             text,
-            "{}: of {} recordings {} redirects, {} servers and {} URLs to prefetch; {} Link fields, which leave out {}",
+            "{}: of {} recordings {} redirects, {} servers and {} URLs to prefetch; {} Link \
+                fields, which leave out {}",
             said.link,
             said.recordings,
             said.redirects,
@@ -166,7 +167,8 @@ mod tests {
         ];
         assert_eq!(
             verdict(&means),
-            "prediction error of the mean: 15.0 % on average, -25.0 % at most (near, turbotls); 1 of 2 within 15.0 %"
+            "prediction error of the mean: 15.0 % on average, -25.0 % at most (near, turbotls); 1 \
+                of 2 within 15.0 %"
         );
         assert_eq!(verdict(&[]), "nothing was predicted");
     }

@@ -19,8 +19,8 @@ pub(super) const PROGRAM: &str = "headstart-ech-server";
 /// Where the program is, if not in the usual places.
 const VARIABLE: &str = "HEADSTART_ECH_SERVER";
 
-pub(super) const HINT: &str = "build it by cargo build --manifest-path extras/ech-server/Cargo.toml \
-                               --target-dir target, or say with HEADSTART_ECH_SERVER where it is";
+pub(super) const HINT: &str = "build it by cargo build --manifest-path \
+    extras/ech-server/Cargo.toml --target-dir target, or say with HEADSTART_ECH_SERVER where it is";
 
 /// Returns true if an arm of the plan encrypts its ClientHello.
 pub(super) fn is_needed(plan: &Plan) -> bool {

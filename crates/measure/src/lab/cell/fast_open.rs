@@ -53,9 +53,13 @@ impl ClientSide {
     pub(crate) fn attach_for(experiment: &str, program: &Path) -> Result<Self, Failure> {
         own_bpf_mount(BPF_MOUNT).map_err(|error| {
             Failure::usage(format!(
-                "{experiment}: arms of FOP need a BPF file system, and there is none to be had: {error}"
+                "{experiment}: arms of FOP need a BPF file system, and there is none to be had: \
+                    {error}"
             ))
-            .hint("run it as root: the kernel takes such programs from nobody else; other experiments need no root")
+            .hint(
+                "run it as root: the kernel takes such programs from nobody else; other \
+                experiments need no root",
+            )
         })?;
         let group = group().map_err(|error| {
             Failure::usage(format!("cannot make a control group: {error}"))

@@ -84,7 +84,8 @@ fn nginx(setting: &Setting, listen: SocketAddr, chain: &Path, key: &Path) -> Str
          http {{\n\
            access_log off;\n\
            client_body_temp_path {work}/nginx; proxy_temp_path {work}/nginx;\n\
-           fastcgi_temp_path {work}/nginx; uwsgi_temp_path {work}/nginx; scgi_temp_path {work}/nginx;\n\
+           fastcgi_temp_path {work}/nginx; uwsgi_temp_path {work}/nginx; scgi_temp_path \
+           {work}/nginx;\n\
            default_type application/octet-stream;\n\
            server {{\n\
              listen {listen} ssl backlog=4096; root {work};\n\
@@ -105,7 +106,8 @@ fn haproxy(setting: &Setting, listen: SocketAddr, pem: &Path, content: &Path) ->
         "global\n  nbthread {threads}\n  maxconn 4000\n  tune.bufsize 65536\n\
          defaults\n  mode http\n  timeout connect 10s\n  timeout client 60s\n  timeout server 60s\n\
          frontend lab\n\
-         \x20 bind {listen} ssl crt {} ssl-min-ver TLSv1.3 curves {} ciphersuites TLS_AES_128_GCM_SHA256\n\
+         \x20 bind {listen} ssl crt {} ssl-min-ver TLSv1.3 curves {} ciphersuites \
+         TLS_AES_128_GCM_SHA256\n\
          \x20 http-request return status 200 content-type application/octet-stream file {}\n",
         pem.display(),
         setting.suite().group(),

@@ -157,9 +157,10 @@ impl Bar {
     pub(super) fn check(&self, experiment: &Experiment) -> Result<(), Wrong> {
         let conditions: Vec<_> = self.conditions().collect();
         let [(condition, limit)] = conditions[..] else {
-            let hint = "ratio_max, difference_max_ms, ratio_interval_below, saved_rtts_min, saved_rtts_max, rtts_max, rtts_min, \
-                        complete_min, complete_less_max, zero_rtt_min, zero_rtt_max, resumed_min, plain_max, full_max, fewer_full_min, \
-                        paired_ratio_max, linkable_min or linkable_max";
+            let hint = "ratio_max, difference_max_ms, ratio_interval_below, saved_rtts_min, \
+                saved_rtts_max, rtts_max, rtts_min, complete_min, complete_less_max, zero_rtt_min, \
+                zero_rtt_max, resumed_min, plain_max, full_max, fewer_full_min, paired_ratio_max, \
+                linkable_min or linkable_max";
             return wrong("bar", format!("{} conditions, not one", conditions.len()), hint);
         };
         if !limit.is_finite() {

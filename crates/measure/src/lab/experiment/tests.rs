@@ -126,13 +126,15 @@ fn mistakes_are_named_with_file_key_and_hint() {
         (with("[[variant]]\ncookie_life = \"2s\""), "variant.cookie_life: 2s is out of range"),
         (
             with(
-                "[[bar]]\narm = \"*\"\ncomplete_min = 1.0\nexcept = [{ link = \"far\", why = \"x\" }]",
+                "[[bar]]\narm = \"*\"\ncomplete_min = 1.0\nexcept = [{ link = \"far\", why = \
+                    \"x\" }]",
             ),
             "bar.except.link: 'far' is none of near",
         ),
         (
             with(
-                "[[bar]]\narm = \"*\"\ncomplete_min = 1.0\nexcept = [{ link = \"near\", why = \"\" }]",
+                "[[bar]]\narm = \"*\"\ncomplete_min = 1.0\nexcept = [{ link = \"near\", why = \
+                    \"\" }]",
             ),
             "bar.except.why: an exception without a reason",
         ),

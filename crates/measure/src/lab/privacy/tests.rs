@@ -280,9 +280,8 @@ fn the_issuer_of_a_cookie_can_link_its_first_use() {
         assert_eq!((found.linkable, found.bounded), (Some(Linkable::Bounded), 1), "{boundary:?}");
         assert_eq!(
             found.evidence,
-            [
-                "case 1: visit 3, the first behind, shows cookie 02020202…, which it was given before"
-            ]
+            ["case 1: visit 3, the first behind, shows cookie 02020202…, which it was given \
+                    before"]
         );
     }
 }

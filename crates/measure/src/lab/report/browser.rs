@@ -25,10 +25,13 @@ pub(super) fn section(run: &Run) -> Markup {
     html! {
         h2 { "Page loads beside the prediction" }
         p.reading {
-            (outcome.browser) ". Page load time is until 95 % of the resources are there. Means, in brackets 95 % "
+            (outcome.browser) ". Page load time is until 95 % of the resources are there. Means, \
+                in brackets 95 % "
             "intervals (Student's t); savings are of pairs: the mean share of the load of " code { "plain" } " in the same round that is saved. "
-            code { "plan" } " is predicted from recordings, which were made with nothing, with databases that speak "
-            "with the document's head, or Early Hints, as they do here; in brackets with databases that speak at the start. "
+            code { "plan" } " is predicted from recordings, which were made with nothing, with \
+                databases that speak "
+            "with the document's head, or Early Hints, as they do here; in brackets with \
+                databases that speak at the start. "
             (verdict(&outcome.means)) "."
         }
         (means(&outcome.means))
@@ -41,8 +44,10 @@ pub(super) fn section(run: &Run) -> Markup {
                 (pairs(outcome, &kind))
                 figcaption {
                     (kind.0) @if kind.1 { ", second visits" } @else { ", first visits" }
-                    ": what each load took less than " code { "plain" } " in the same round, in s. The bar is the mean with its "
-                    "interval, the diamond what " code { "plan" } " says, the second one what it says where databases speak at the start."
+                    ": what each load took less than " code { "plain" } " in the same round, in \
+                        s. The bar is the mean with its "
+                    "interval, the diamond what " code { "plan" } " says, the second one what it \
+                        says where databases speak at the start."
                 }
             }
         }

@@ -39,7 +39,8 @@ pub(super) fn document(runs: &[Run]) -> Markup {
             main {
                 @if runs.len() > 1 { h1 { (title) } (contents(runs)) }
                 @for (at, run) in runs.iter().enumerate() { (whole(run, at)) }
-                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named above." }
+                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named \
+                    above." }
             }
         }
         (PreEscaped("</html>"))
@@ -69,12 +70,15 @@ fn whole(run: &Run, at: usize) -> Markup {
                     cite { (comparison.paper.title) } ", " (comparison.paper.source) ". "
                     (comparison.paper.about.trim()) " Compared is "
                     @if comparison.is_of_shares() {
-                        "the share of our connections whose request did not leave with the first packet, with Wilson's interval"
+                        "the share of our connections whose request did not leave with the first \
+                            packet, with Wilson's interval"
                     } @else { "our time to the " (comparison.paper.moment.title()) }
                     ". Their figures have no intervals: the interval is of ours alone."
                     @if comparison.lines.iter().any(|line| line.theirs.handshakes_per_s.is_some()) {
-                        " Handshakes a second are the paper's only: it counts handshakes of four cores at each end, the lab "
-                        "counts whole exchanges on one machine that is client, server and network, which are not the same."
+                        " Handshakes a second are the paper's only: it counts handshakes of four \
+                            cores at each end, the lab "
+                        "counts whole exchanges on one machine that is client, server and \
+                            network, which are not the same."
                     }
                 }
                 (table::paper(comparison))
@@ -165,23 +169,24 @@ fn reading(run: &Run) -> Markup {
     html! {
         p.reading {
             @if run.browser.is_some() {
-                "Times of page loads are in ms from the first request; the last response byte is that of 95 % of the \
-                 resources. "
+                "Times of page loads are in ms from the first request; the last response byte is \
+                    that of 95 % of the resources. "
             } @else {
                 "Times are in ms from just before the first socket call. "
             }
-            "Percentiles are by nearest rank, over \
-             all trials, flagged ones included: one that failed counts as slower than all that did not, so a \
-             percentile may be one of those that failed, and there is no ratio to such a median. Of fewer than \
-             100 trials the maximum stands in place of the 99th percentile, of fewer than 10 there is no 90th. \
-             Under load, trials of one round share the machine and are not independent, so intervals there are \
-             rather too narrow: they resample trials, not rounds. In brackets: 95 % bootstrap intervals of the \
-             median (percentile method, 2,000 resamples, fixed seed). Means are there where no trial failed, with \
-             the standard deviation of the trials."
+            "Percentiles are by nearest rank, over all trials, flagged ones included: one that \
+             failed counts as slower than all that did not, so a percentile may be one of those \
+             that failed, and there is no ratio to such a median. Of fewer than 100 trials the \
+             maximum stands in place of the 99th percentile, of fewer than 10 there is no 90th. \
+             Under load, trials of one round share the machine and are not independent, so \
+             intervals there are rather too narrow: they resample trials, not rounds. In brackets: \
+             95 % bootstrap intervals of the median (percentile method, 2,000 resamples, fixed \
+             seed). Means are there where no trial failed, with the standard deviation of the \
+             trials."
             @if let Some(group) = compared {
                 " Right of the times: the ratio of the medians to " (group.baseline())
-                ", with its interval, and their difference. Both come from the same resamples: where the \
-                 ratio's interval excludes 1, the difference's excludes 0."
+                ", with its interval, and their difference. Both come from the same resamples: \
+                    where the ratio's interval excludes 1, the difference's excludes 0."
             }
             @if run.groups.iter().any(Group::few) {
                 " " strong {
@@ -215,8 +220,10 @@ fn side_by_side(group: &Group, id: &str) -> Markup {
             figure {
                 (distribution::panels(group))
                 figcaption {
-                    "Share of all trials, failed ones included, by the time they took; a line that ends below 100 % "
-                    "shows what failed. Dashed: resumed, dotted: 0-RTT, both by turns: Encrypted ClientHello."
+                    "Share of all trials, failed ones included, by the time they took; a line \
+                        that ends below 100 % "
+                    "shows what failed. Dashed: resumed, dotted: 0-RTT, both by turns: Encrypted \
+                        ClientHello."
                 }
             }
             figure {

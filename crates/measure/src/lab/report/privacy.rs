@@ -47,9 +47,9 @@ pub(super) fn table(run: &Run) -> Option<Markup> {
             cite { (published.title) } ", " (published.source) ". " (published.about.trim())
             " Ours is decided by what captures of the client show in clear: " b { "viable" }
             ", something is shown again, which everybody on the way can see; " b { "bounded" }
-            ", something new is shown that was given before the boundary, which its issuer alone knows, once and until \
-             it expires; " b { "blocked" } ", nothing is shown. In brackets: how many cases, each after everything was \
-             forgotten."
+            ", something new is shown that was given before the boundary, which its issuer alone \
+                knows, once and until it expires; " b { "blocked" } ", nothing is shown. In brackets: how many cases, each \
+                 after everything was forgotten."
         }
         div.wide { table.privacy {
             thead {

@@ -44,7 +44,8 @@ fn run(run: &Run) -> String {
     if run.groups.iter().any(Group::few) {
         let _ = writeln!(
             text,
-            "\nMedians of fewer than {FEW} trials: their brackets show the spread and are no interval of 95 %."
+            "\nMedians of fewer than {FEW} trials: their brackets show the spread and are no \
+                interval of 95 %."
         );
     }
     text

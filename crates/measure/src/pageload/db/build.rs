@@ -278,7 +278,8 @@ fn by_database(figures: &[(&'static str, Figures)]) -> String {
         rows.push(row);
     }
     format!(
-        "\nHits / false positives, by age of the recordings: of what was needed, what was there; of what was there, what was not needed\n{}",
+        "\nHits / false positives, by age of the recordings: of what was needed, what was there; \
+            of what was there, what was not needed\n{}",
         table(&rows, &[0])
     )
 }

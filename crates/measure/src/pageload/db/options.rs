@@ -21,7 +21,8 @@ Examples:
       headstart pageload db export pages.hsdb --format extension --sign maker.key --out pages.hsdx
 
   On a client: once a day, at a time that has nothing to do with what is visited:
-      headstart pageload db fetch https://db.example/pages.hsdb --key maker.key.pub --file pages.hsdb --every 1day";
+      headstart pageload db fetch https://db.example/pages.hsdb --key maker.key.pub --file \
+      pages.hsdb --every 1day";
 
 /// Make, look at and fetch databases of what pages load: redirect, server, HTTP/2 and prefetch
 ///

@@ -63,7 +63,10 @@ pub(super) fn check(options: &DbCheckOptions) -> Result<(), Failure> {
 fn in_use(path: &Path, keys: &[PublicKey]) -> Result<InUse, Failure> {
     InUse::from_file(&file::read(path)?, keys).ok_or_else(|| {
         Failure::usage(format!("{} is no database that one of the keys signed", path.display()))
-            .hint("name the file in use with --in-use, and the key that it is signed with; leave it out if there is none")
+            .hint(
+                "name the file in use with --in-use, and the key that it is signed with; leave \
+                it out if there is none",
+            )
     })
 }
 

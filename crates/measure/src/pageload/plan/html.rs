@@ -27,7 +27,8 @@ const LINES: usize = 1000;
 
 /// Colours of bars, beside those of all reports.
 const PLAN_STYLE: &str = "\
-rect.tls13 { fill: var(--tls13); } rect.turbo { fill: var(--turbo); } rect.agent { fill: var(--agent); } rect.other { fill: var(--other); }
+rect.tls13 { fill: var(--tls13); } rect.turbo { fill: var(--turbo); } rect.agent { fill: \
+var(--agent); } rect.other { fill: var(--other); }
 @media (min-width: 900px) { .panels.two { grid-template-columns: 1fr 1fr; gap: 20px; } }
 ";
 
@@ -62,7 +63,8 @@ pub(super) fn document(answers: &Answers) -> Markup {
                     h2 { "Not read" }
                     dl { @for one in &answers.unreadable { dt { (one.file) } dd { (one.error) } } }
                 }
-                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named above, in simulated time." }
+                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named \
+                    above, in simulated time." }
             }
         }
         (PreEscaped("</html>"))
@@ -103,7 +105,8 @@ fn overview(answers: &Answers) -> Markup {
         (bars_of(all.none_ms, all.alone.iter().map(part_of_gain), all.cumulative.iter().map(part_of_gain)))
         (gains("alone", &all.alone))
         (gains("one after the other", &all.cumulative))
-        p.reading { "Change: of the mean page load time; of a page: mean of each page's change, which counts short and long loads the same." }
+        p.reading { "Change: of the mean page load time; of a page: mean of each page's change, \
+            which counts short and long loads the same." }
         h2 { "How many pages gain how much" }
         figure { div.panels.two { (shares(answers)) } }
         h2 { "Over round trips and bandwidths, means of all pages" }
@@ -112,7 +115,8 @@ fn overview(answers: &Answers) -> Markup {
         (sizes(&all.by_size))
         h2 { "What page load times hang on" }
         (correlations(all))
-        figure { div.panels { (dots(&answers.pages)) } figcaption { "A dot for each page: simulated page load time in s, with nothing done." } }
+        figure { div.panels { (dots(&answers.pages)) } figcaption { "A dot for each page: \
+            simulated page load time in s, with nothing done." } }
         @if !all.hosts.is_empty() {
             h2 { "Which hosts to give an edge first" }
             (hosts_of_all(&all.hosts))
@@ -182,7 +186,8 @@ fn pages(pages: &[Answer]) -> Markup {
                 }
             } }
         } }
-        @if pages.len() > LINES { p.reading { (pages.len() - LINES) " more are not shown here; --json has all." } }
+        @if pages.len() > LINES { p.reading { (pages.len() - LINES) " more are not shown here; \
+            --json has all." } }
     }
 }
 
@@ -269,7 +274,8 @@ fn sweeps(
             (plot::lines(title, "round trip, ms", by_rtt))
             (plot::lines(title, "bandwidth, Mbit/s", by_rate))
         }
-        figcaption { "Seconds until 95 % of the resources are there; all else as above. databases: those of the techniques above that are databases." }
+        figcaption { "Seconds until 95 % of the resources are there; all else as above. \
+            databases: those of the techniques above that are databases." }
     } }
 }
 
@@ -295,7 +301,8 @@ fn paths(plan: &PagePlan) -> Markup {
             } } } }
         } }
         p.reading {
-            "The chain of resources that the time until 95 % was loaded had to wait for. The simulated queue is until a request is sent, with the "
+            "The chain of resources that the time until 95 % was loaded had to wait for. The \
+                simulated queue is until a request is sent, with the "
             "opening of the connection; a recorded one has TLS apart and TCP in other."
         }
     }
@@ -342,7 +349,8 @@ fn hosts(hosts: &Hosts, before_ms: f64) -> Markup {
             } } }
         } }
         p.reading {
-            "Of a resource: change of the mean time of a resource. One host alone often changes nothing for the page, as it waits for others as well; "
+            "Of a resource: change of the mean time of a resource. One host alone often changes \
+                nothing for the page, as it waits for others as well; "
             "then that decides the order."
         }
     }

@@ -105,7 +105,8 @@ pub(super) fn gains(arms: &[(&str, Vec<f64>)]) -> Markup {
     let lines: Vec<Line> = arms.iter().map(line).collect();
     let marks = || [0.0, 25.0, 50.0, 75.0, 100.0].map(|mark| (mark, short(mark))).into_iter();
     html! {
-        svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="Share of the pages that gain so much or more" {
+        svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="Share of the \
+            pages that gain so much or more" {
             (frame.grid(marks(), marks()))
             (frame.titles("page load time less by, %", "% of the pages"))
             (frame.named(&lines))

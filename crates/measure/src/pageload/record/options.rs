@@ -13,7 +13,8 @@ Examples:
       headstart pageload record https://www.example.com/ --runs 5
       headstart pageload show recordings/www.example.com-0001.har
 
-  The pages that are built in (news, shop, app): on this machine, or over an emulated link. Nothing leaves the machine:
+  The pages that are built in (news, shop, app): on this machine, or over an emulated link. \
+  Nothing leaves the machine:
       headstart pageload record news shop app
       headstart pageload record news --link lte --runs 10 --out news-lte
       headstart pageload record news --link 'delay 400ms, down(rate 2Mbit queue 64kB)'

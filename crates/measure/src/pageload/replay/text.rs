@@ -15,8 +15,10 @@ pub(super) fn text(outcome: &Outcome) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "Times are medians with their 95 % intervals: until the last byte, and until 95 % of the resources are there.\n\
-         Every load is in {folder}; `headstart lab report {folder} --html FILE` shows distributions.",
+        "Times are medians with their 95 % intervals: until the last byte, and until 95 % of the \
+            resources are there.\n\
+         Every load is in {folder}; `headstart lab report {folder} --html FILE` shows \
+         distributions.",
         folder = outcome.folder
     );
     if let Some(accuracy) = &outcome.simulator {
@@ -27,7 +29,8 @@ pub(super) fn text(outcome: &Outcome) -> String {
             (accuracy.mean_absolute_percentage_error * 100.0, accuracy.bias * 100.0);
         let _ = writeln!(
             text,
-            "The simulator is {error:.1} % off in the mean of {} medians (bias {bias:+.1} %{order}).",
+            "The simulator is {error:.1} % off in the mean of {} medians (bias {bias:+.1} \
+                %{order}).",
             accuracy.n
         );
     }

@@ -28,7 +28,8 @@ pub(super) fn document(all: &All) -> Markup {
             main {
                 @if all.pages.len() > 1 { h1 { (title) } (overview(all)) }
                 @for (at, page) in all.pages.iter().take(DETAILED).enumerate() { (whole(page, at)) }
-                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named above." }
+                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named \
+                    above." }
             }
         }
         (PreEscaped("</html>"))
@@ -45,7 +46,8 @@ fn overview(all: &All) -> Markup {
             } }
             tbody { @for (at, page) in all.pages.iter().enumerate() { (line(page, at)) } }
         } }
-        p.reading { "Load: until 95 % of the resources were there; the shares are those of this time on the critical path." }
+        p.reading { "Load: until 95 % of the resources were there; the shares are those of this \
+            time on the critical path." }
         h2 { "Over all pages" }
         (distributions(&all.distributions))
         (agreement(&all.agreement))
@@ -88,10 +90,13 @@ fn whole(page: &PageSummary, at: usize) -> Markup {
                 h2 { "Where the time went" }
                 (categories(&path, &all))
                 p.reading {
-                    "Critical path: the chain of resources that the time until 95 % was loaded had to wait for, each asked for because of "
-                    "the one before. Other: names, TCP, sending, and the browser's own time for documents and scripts."
+                    "Critical path: the chain of resources that the time until 95 % was loaded \
+                        had to wait for, each asked for because of "
+                    "the one before. Other: names, TCP, sending, and the browser's own time for \
+                        documents and scripts."
                     @if page.head_of_line_ms > 0.0 {
-                        " Of all queues " (figure::ms(page.head_of_line_ms)) " ms were behind others on the same HTTP/1.1 connection."
+                        " Of all queues " (figure::ms(page.head_of_line_ms)) " ms were behind \
+                            others on the same HTTP/1.1 connection."
                     }
                 }
             }
@@ -193,7 +198,8 @@ fn parents(page: &PageSummary) -> Markup {
     html! { @if let Some(of) = &page.parents {
         h2 { "How parents are known" }
         div.wide { table {
-            thead { tr { @for name in ["recorded", "the only one before", "already a parent", "the last before", "without", "initiator not there", "initiator too late, or a cycle"] { th.n { (name) } } } }
+            thead { tr { @for name in ["recorded", "the only one before", "already a parent", "the last before", "without", "initiator not \
+                    there", "initiator too late, or a cycle"] { th.n { (name) } } } }
             tbody { tr { @for count in [of.recorded, of.only, of.chosen, of.last, of.roots, of.unknown_initiators, of.impossible_initiators] { td.n { (count) } } } }
         } }
         (agreement(&of.agreement))

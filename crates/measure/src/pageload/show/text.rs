@@ -240,7 +240,8 @@ fn servers(page: &PageSummary, rows: usize) -> String {
 
 fn parents(of: &Parents) -> String {
     let mut text = format!(
-        "\nParents: {} recorded; {} by time, as the only one before, {} as one that is a parent already, {} as the last; {} without\n",
+        "\nParents: {} recorded; {} by time, as the only one before, {} as one that is a parent \
+            already, {} as the last; {} without\n",
         of.recorded, of.only, of.chosen, of.last, of.roots
     );
     let wrong = [
@@ -264,7 +265,8 @@ fn agreement(of: &Agreement) -> String {
         return String::new();
     }
     format!(
-        "  the rule by time agrees with what is recorded in {}: the only one {}, already a parent {}, the last {}\n",
+        "  the rule by time agrees with what is recorded in {}: the only one {}, already a parent \
+            {}, the last {}\n",
         share(&of.total()),
         share(&of.only),
         share(&of.chosen),

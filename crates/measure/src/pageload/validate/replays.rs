@@ -137,8 +137,10 @@ impl Replays {
             ),
         };
         format!(
-            "Profile tcp against loads over real sockets: rank correlation (Spearman), mean absolute error and mean\n\
-             error of the median load time, and mean absolute error of what an arm saves of the first arm's time\n\n{}\n\
+            "Profile tcp against loads over real sockets: rank correlation (Spearman), mean \
+                absolute error and mean\n\
+             error of the median load time, and mean absolute error of what an arm saves of the \
+             first arm's time\n\n{}\n\
              Held out: rank correlation at least {}, error at most {:.0} %: {verdict}.\n{left_out}",
             table(&rows, &[0]),
             self.rank_min,

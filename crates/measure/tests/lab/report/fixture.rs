@@ -137,7 +137,8 @@ impl Fixture {
 
     fn experiment(&self) -> String {
         let mut text = String::from(
-            "title = \"A fixture, drawn and not measured\"\nabout = \"\"\"\nTimes here are drawn from a seeded law, to test the report.\"\"\"\n",
+            "title = \"A fixture, drawn and not measured\"\nabout = \"\"\"\nTimes here are drawn \
+                from a seeded law, to test the report.\"\"\"\n",
         );
         if let Some(reference) = self.reference {
             text.push_str(&format!("reference = \"{reference}\"\n"));

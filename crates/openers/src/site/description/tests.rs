@@ -2,7 +2,8 @@ use super::*;
 
 fn parse(resources: &str) -> Result<Site, String> {
     let text = format!(
-        "name = 'x'\ntitle = 'X'\nabout = ''\n[hosts]\na = {{ name = 'a.test', think = '5ms' }}\n[resources]\n{resources}"
+        "name = 'x'\ntitle = 'X'\nabout = ''\n[hosts]\na = {{ name = 'a.test', think = '5ms' \
+            }}\n[resources]\n{resources}"
     );
     Site::parse(&text).map_err(|error| error.to_string())
 }

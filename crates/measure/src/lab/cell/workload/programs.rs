@@ -72,9 +72,13 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
         |stage: &crate::lab::plan::Stage| stage.cells.iter().any(|cell| cell.arm.shares_sessions());
     match plan.stages.iter().any(shares) && library().is_none() {
         false => Ok(()),
-        true => Err(Failure::usage(format!("this run of {} needs {LIBRARY}", plan.experiment.name))
-            .hint("build it with cargo build -p headstart-preload, with the profile of this program, or say with \
-                   HEADSTART_PRELOAD where it is")),
+        true => {
+            Err(Failure::usage(format!("this run of {} needs {LIBRARY}", plan.experiment.name))
+                .hint(
+                    "build it with cargo build -p headstart-preload, with the profile of this \
+                program, or say with HEADSTART_PRELOAD where it is",
+                ))
+        }
     }
 }
 

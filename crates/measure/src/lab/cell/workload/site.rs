@@ -177,7 +177,8 @@ fn nginx(listen: SocketAddr, host: &str, work: &Path, roots: &Path) -> String {
          http {{\n\
            access_log off;\n\
            client_body_temp_path {work}/nginx; proxy_temp_path {work}/nginx;\n\
-           fastcgi_temp_path {work}/nginx; uwsgi_temp_path {work}/nginx; scgi_temp_path {work}/nginx;\n\
+           fastcgi_temp_path {work}/nginx; uwsgi_temp_path {work}/nginx; scgi_temp_path \
+           {work}/nginx;\n\
            server {{\n\
              listen {listen};\n\
              location / {{\n\
@@ -200,7 +201,8 @@ fn haproxy(listen: SocketAddr, host: &str, target: SocketAddr, roots: &Path) -> 
          \x20 bind {listen}\n\
          \x20 http-reuse never\n\
          \x20 http-request set-header Host {host}\n\
-         \x20 server site {target} ssl verify required ca-file {} verifyhost {host} sni str({host}) alpn http/1.1\n",
+         \x20 server site {target} ssl verify required ca-file {} verifyhost {host} sni \
+         str({host}) alpn http/1.1\n",
         roots.display(),
     )
 }
@@ -218,7 +220,8 @@ mod tests {
         }
         let target = SocketAddr::from(([10, 99, 0, 1], 443));
         let haproxy = haproxy(listen, "v2.test", target, Path::new("/w/roots.pem"));
-        let server = "  server site 10.99.0.1:443 ssl verify required ca-file /w/roots.pem verifyhost v2.test ";
+        let server = "  server site 10.99.0.1:443 ssl verify required ca-file /w/roots.pem \
+            verifyhost v2.test ";
         assert!(haproxy.lines().any(|line| line.starts_with(server)), "{haproxy}");
     }
 }
