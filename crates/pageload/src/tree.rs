@@ -4,7 +4,6 @@
 
 mod breakdown;
 mod path;
-mod quantiles;
 mod queue;
 
 use serde::Serialize;
@@ -13,7 +12,6 @@ use crate::page::{Page, Protocol, Resource};
 
 pub use self::breakdown::Breakdown;
 pub use self::path::{CriticalPath, Step};
-pub use self::quantiles::Quantiles;
 pub use self::queue::head_of_line;
 
 /// Structure of a page's resources.

@@ -14,7 +14,7 @@ use headstart_pageload::page::Ignored;
 use headstart_pageload::plan::{Overall, PagePlan, Questions};
 use headstart_pageload::printable;
 use headstart_pageload::sim::profile::Model;
-use headstart_pageload::tree::Quantiles;
+use headstart_pageload::statistics::Quantiles;
 use serde::Serialize;
 
 use super::batch::Batch;

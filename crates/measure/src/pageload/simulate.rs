@@ -13,7 +13,7 @@ use headstart_pageload::printable;
 use headstart_pageload::sim::Load;
 use headstart_pageload::sim::profile::Model;
 use headstart_pageload::sim::tcp::{Technique, Techniques};
-use headstart_pageload::tree::Quantiles;
+use headstart_pageload::statistics::Quantiles;
 use serde::Serialize;
 
 use super::batch::Batch;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{PagePlan, Point, Saving, Sweep, by_name};
 use crate::sim::tcp::Technique;
 use crate::statistics::Correlation;
+use crate::statistics::mean;
 
 /// Classes of pages by size, each with as many; halves where there are fewer than [`QUARTERS_FROM`]
 /// pages.
@@ -127,7 +128,7 @@ impl Overall {
         };
         Self {
             pages: plans.len(),
-            recorded_ms: mean(recorded.into_iter()),
+            recorded_ms: mean(recorded),
             none_ms: mean(plans.iter().map(|plan| plan.none.page_load_ms)).unwrap_or_default(),
             alone: gains(|plan| &plan.alone),
             cumulative: gains(|plan| &plan.cumulative),
@@ -138,12 +139,6 @@ impl Overall {
             hosts: hosts(&plans),
         }
     }
-}
-
-/// Returns the mean; `None` if there are no values.
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
-    (count > 0.0).then(|| sum / count)
 }
 
 /// Returns the share of those that hold; zero if there are none.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use headstart_pageload::har::{Agreement, Kind, Parents, Priority};
 use headstart_pageload::page::{Confidence, Ignored, Page, Part, Protocol, Reason, Timings};
 use headstart_pageload::printable;
-use headstart_pageload::tree::{self, Breakdown, CriticalPath, Quantiles, Shape, Tree};
+use headstart_pageload::statistics::Quantiles;
+use headstart_pageload::tree::{self, Breakdown, CriticalPath, Shape, Tree};
 use serde::Serialize;
 
 use crate::recordings::{HarFacts, Recording};
