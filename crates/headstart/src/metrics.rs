@@ -241,7 +241,7 @@ pub fn early(request: EarlyRequest) {
 
 /// Answer of a filter in Redis about early data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum FilterAnswer {
     /// It came for the first time.
     First,
     /// It came before.
@@ -261,16 +261,16 @@ pub enum Asked {
 }
 
 /// Counts an answer of the filter in Redis; all but the first deny the early data.
-pub fn early_data_filter(asked: Asked) {
+pub fn early_data_filter(asked: FilterAnswer) {
     let outcome = match asked {
-        Asked::First => "first",
-        Asked::Seen => "seen",
-        Asked::New => "new",
-        Asked::Away => "away",
-        Asked::Slow => "slow",
-        Asked::Failed => "failed",
-        Asked::Clock => "clock",
-        Asked::TooMany => "too_many",
+        FilterAnswer::First => "first",
+        FilterAnswer::Seen => "seen",
+        FilterAnswer::New => "new",
+        FilterAnswer::Away => "away",
+        FilterAnswer::Slow => "slow",
+        FilterAnswer::Failed => "failed",
+        FilterAnswer::Clock => "clock",
+        FilterAnswer::TooMany => "too_many",
     };
     counter!(FILTER, "outcome" => outcome).increment(1);
 }

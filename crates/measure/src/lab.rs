@@ -35,7 +35,7 @@ use headstart::base::failure::Failure;
 use headstart::base::logging;
 
 use crate::lab::options::{LabCommand, LabOptions};
-pub(crate) use plan::Extent;
+pub(crate) use plan::RunSize;
 pub(crate) use topology::round_trip;
 
 /// Does what is asked. Call it while the process has one thread: it enters namespaces.

@@ -19,9 +19,9 @@ const HYBRID_HELLO: u64 = 1_407;
 /// Presets that are nothing but a delay.
 const STEADY: [&str; 2] = ["preset satellite", "preset transatlantic"];
 
-/// Way of replaying a page.
+/// Settings of a replayed page.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct ReplaySettings {
     pub(crate) connections: Connections,
     /// True if all was forgotten before.
     pub(crate) first_visit: bool,
@@ -35,13 +35,13 @@ pub(crate) struct Simulated {
     tls: Page,
     clear: Page,
     multiplexed: Page,
-    way: Way,
+    way: ReplaySettings,
 }
 
 impl Simulated {
     /// Prepares a replay; `None` if the page cannot be told apart from one with other servers,
     /// which no page that was read is.
-    pub(crate) fn new(page: &Page, way: Way) -> Option<Self> {
+    pub(crate) fn new(page: &Page, way: ReplaySettings) -> Option<Self> {
         let recorded = way.connections == Connections::Recorded;
         let own = if recorded { page.by_connection() } else { page.clone() };
         let over = |page: &Page, tls: bool, protocol: Protocol| {

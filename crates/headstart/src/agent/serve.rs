@@ -21,7 +21,7 @@ use super::context;
 use super::harden::harden;
 use super::inbound::{self, Inbound, Reason, Timeouts, Via};
 use super::isolation::Isolation;
-use super::managed::{self, Clients, Known};
+use super::managed::{self, AgentState, Clients};
 use crate::agent::options::AgentOptions;
 use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
@@ -73,7 +73,7 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     code
 }
 
-async fn tidy(known: Arc<Known>) {
+async fn tidy(known: Arc<AgentState>) {
     loop {
         tokio::time::sleep(TIDY_EVERY).await;
         metrics::sessions(&known.tidy());
@@ -93,7 +93,7 @@ pub(super) struct Settings {
     pub(super) connector: Connector,
     pub(super) limits: RelayLimits,
     /// State of managed TLS; reloads share it.
-    pub(super) known: Arc<Known>,
+    pub(super) known: Arc<AgentState>,
     pub(super) clients: Clients,
     isolation: Arc<Isolation>,
 }

@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use super::clock::{self, Look};
 use super::redis::{ANSWER, Redis, RedisFailure};
 use crate::fleet::place::RedisAddress;
-use crate::metrics::{self, Asked};
+use crate::metrics::{self, FilterAnswer};
 
 /// Time that a handshake with early data waits for the answer.
 ///
@@ -152,25 +152,31 @@ impl RedisFilter {
         first
     }
 
-    async fn ask(&self, binder: [u8; 32]) -> (Asked, Option<FirstSeen>) {
-        let Some(memory) = self.shared.lock().memory.clone() else { return (Asked::Away, None) };
+    async fn ask(&self, binder: [u8; 32]) -> (FilterAnswer, Option<FirstSeen>) {
+        let Some(memory) = self.shared.lock().memory.clone() else {
+            return (FilterAnswer::Away, None);
+        };
         if Instant::now() < memory.open {
-            return (Asked::New, None);
+            return (FilterAnswer::New, None);
         }
-        let Ok(_asking) = self.shared.asking.try_acquire() else { return (Asked::TooMany, None) };
+        let Ok(_asking) = self.shared.asking.try_acquire() else {
+            return (FilterAnswer::TooMany, None);
+        };
         let nonce: [u8; 16] = rand::random();
         match memory.first(&self.shared.address.name, &binder, &nonce).await {
-            Ok((echo, 0 | 1, now)) if echo == nonce && !clock::agrees(now) => (Asked::Clock, None),
-            Ok((echo, 1, _)) if echo == nonce => {
-                (Asked::First, Some(FirstSeen { scope: memory.scope, binder }))
+            Ok((echo, 0 | 1, now)) if echo == nonce && !clock::agrees(now) => {
+                (FilterAnswer::Clock, None)
             }
-            Ok((echo, 0, _)) if echo == nonce => (Asked::Seen, None),
+            Ok((echo, 1, _)) if echo == nonce => {
+                (FilterAnswer::First, Some(FirstSeen { scope: memory.scope, binder }))
+            }
+            Ok((echo, 0, _)) if echo == nonce => (FilterAnswer::Seen, None),
             // It may be slow for once; the keeper finds out whether it is gone.
-            Err(RedisFailure::Slow) => (Asked::Slow, None),
+            Err(RedisFailure::Slow) => (FilterAnswer::Slow, None),
             wrong => {
                 tracing::debug!(?wrong, "no answer about early data");
                 self.shared.give_up(&memory);
-                (Asked::Failed, None)
+                (FilterAnswer::Failed, None)
             }
         }
     }

@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
     use crate::lab::privacy::{Finding, Linkable};
-    use crate::lab::summary::Told;
+    use crate::lab::summary::CellFacts;
     use crate::lab::trial::{Row, failed};
     use crate::lab::workload::Handshakes;
 
@@ -354,7 +354,7 @@ mod tests {
             let text = r#"{"boundary":"nat","viable":0,"bounded":0,"blocked":0,"undecided":0,"evidence":[]}"#;
             let finding: Finding = serde_json::from_str(text).unwrap();
             let privacy = Some(Finding { linkable, ..finding });
-            groups.tell(|_| true, &Told { privacy, ..Told::default() });
+            groups.tell(|_| true, &CellFacts { privacy, ..CellFacts::default() });
             let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();
             judge(&[bar], &groups, false, 1)[0].met
         };
@@ -371,7 +371,7 @@ mod tests {
         let mut groups = groups();
         for (arm, full) in [("tls13", 8), ("turbo", 2)] {
             let handshakes = Some(Handshakes { full, resumed: 10 - full, ..Handshakes::default() });
-            groups.tell(|key| key.arm == arm, &Told { handshakes, ..Told::default() });
+            groups.tell(|key| key.arm == arm, &CellFacts { handshakes, ..CellFacts::default() });
         }
         let judged = |bar: &str| {
             let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();

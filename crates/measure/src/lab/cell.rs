@@ -21,14 +21,14 @@ use super::plan::{CellSpec, Mode, Stage};
 use super::privacy::Case;
 use super::process::{Broken, Program};
 use super::topology::{LinkEffects, Topology};
-use super::trial::{Done, Key, Row, Said, failed};
+use super::trial::{Done, Key, PeerLine, Row, failed};
 use crate::interrupt::Interrupt;
 use setting::Setting;
 
 pub(crate) use agent::{Agent, Counts};
 pub(crate) use counted::Counted;
 pub(crate) use fast_open::{ClientSide, ServerSide};
-pub(crate) use setting::Place;
+pub(crate) use setting::RunContext;
 pub(crate) use start::begin;
 pub(crate) use tools::{check_tools, versions};
 
@@ -255,7 +255,7 @@ impl Cell {
         let from = Instant::now();
         client.program.tell(&format!("open {} {how}", context.stage.response))?;
         let line = client.program.line(patience, context.interrupt)?;
-        let Ok(Said::Trial(mut trial)) = serde_json::from_str(&line.text) else {
+        let Ok(PeerLine::Trial(mut trial)) = serde_json::from_str(&line.text) else {
             return Err(client.program.nonsense(&line.text));
         };
         if let (Some(agent), Some(before)) = (&mut client.agent, before) {
@@ -316,8 +316,8 @@ impl Cell {
             let Some(client) = self.clients.get_mut(number) else { return Err(no_client()) };
             let line = client.program.line(load.patience, context.interrupt)?;
             match serde_json::from_str(&line.text) {
-                Ok(Said::Done(done)) => return Ok(done),
-                Ok(Said::Trial(trial)) => {
+                Ok(PeerLine::Done(done)) => return Ok(done),
+                Ok(PeerLine::Trial(trial)) => {
                     self.trials += 1;
                     self.trial = self.trials + 1;
                     // The start of a failed one is unknown: any time since the load began.
@@ -344,7 +344,7 @@ impl Cell {
         for (client, node) in self.clients.iter_mut().zip(context.topology.clients()) {
             client.program.tell("forget")?;
             let line = client.program.line(patience, context.interrupt)?;
-            if !matches!(serde_json::from_str(&line.text), Ok(Said::Forgot { .. })) {
+            if !matches!(serde_json::from_str(&line.text), Ok(PeerLine::Forgot { .. })) {
                 return Err(client.program.nonsense(&line.text));
             }
             // With them goes what TCP remembers of the path: of private cookies too, so that arms

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::browser::{self, BrowserExperiment};
 use super::builtin;
 use super::experiment::Experiment;
-use super::plan::{Extent, Plan};
+use super::plan::{Plan, RunSize};
 use super::tor;
 use crate::lab::options::LabListOptions;
 use crate::progress::in_words;
@@ -50,7 +50,7 @@ fn entries() -> Result<Vec<Entry>, Failure> {
 impl Entry {
     fn new(experiment: &Experiment, text: &'static str) -> Result<Self, Failure> {
         let plan = |extent| Plan::new(experiment.clone(), extent, None);
-        let (full, quick) = (plan(Extent::Usual)?, plan(Extent::Quick)?);
+        let (full, quick) = (plan(RunSize::Usual)?, plan(RunSize::Quick)?);
         Ok(Self {
             name: experiment.name.clone(),
             title: experiment.title.clone(),

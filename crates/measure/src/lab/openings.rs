@@ -8,15 +8,15 @@ use headstart_emulation::{CapturedPacket, own_hosts_file, read_capture};
 use serde_json::{Value, json};
 
 use super::capture::Captures;
-use super::cell::{self, Cell, ClientSide, Context, Place};
+use super::cell::{self, Cell, ClientSide, Context, RunContext};
 use super::environment::About;
 use super::experiment::{Experiment, LinkEffect};
 use super::page::LoadLine;
-use super::plan::{Extent, Mode, Plan, Stage};
+use super::plan::{Mode, Plan, RunSize, Stage};
 use super::privacy::{self, Finding};
 use super::process::{product, this_program};
 use super::runner::{Outline, Run, Scenario};
-use super::summary::Told;
+use super::summary::CellFacts;
 use super::topology::{self, Topology};
 use super::trial::Key;
 use super::workload::{Handshakes, Seen};
@@ -44,7 +44,7 @@ impl Openings {
     pub(crate) fn new(
         experiment: Experiment,
         text: String,
-        extent: Extent,
+        extent: RunSize,
         seed: Option<u64>,
     ) -> Result<Self, Failure> {
         let mut plan = Plan::new(experiment, extent, seed)?;
@@ -81,7 +81,7 @@ impl Openings {
     /// Takes all turns on one link with one variant.
     fn trials(
         &mut self,
-        place: &Place,
+        place: &RunContext,
         stage: &Stage,
         topology: &Topology,
         run: &mut Run,
@@ -159,7 +159,7 @@ impl Scenario for Openings {
             bars: plan.experiment.bar.clone(),
             about: About {
                 quick: plan.extent.is_quick(),
-                full: plan.extent == Extent::Full,
+                full: plan.extent == RunSize::Full,
                 seed: plan.seed,
                 late: plan.experiment.late,
                 programs: cell::versions(plan),
@@ -185,7 +185,7 @@ impl Scenario for Openings {
 
     fn stage(&mut self, number: usize, run: &mut Run) -> Result<(), Failure> {
         let Some(stage) = self.plan.stages.get(number).cloned() else { return Ok(()) };
-        let place = Place {
+        let place = RunContext {
             program: self.program.clone(),
             peer: this_program()?,
             work: run.folder.work()?,
@@ -258,7 +258,7 @@ fn tell(
     }
     let columns = stage.variant.columns();
     let link = &stage.link.name;
-    let told = Told {
+    let told = CellFacts {
         load: cell.load,
         links: cell.links,
         flight_bytes: cell.flight_bytes,

@@ -21,14 +21,14 @@ mod hosts;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) experiment: Experiment,
-    pub(crate) extent: Extent,
+    pub(crate) extent: RunSize,
     pub(crate) seed: u64,
     pub(crate) stages: Vec<Stage>,
 }
 
 /// Part of an experiment that is run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum RunSize {
     /// Few trials of some links and variants: `--quick`.
     Quick,
     #[default]
@@ -37,7 +37,7 @@ pub(crate) enum Extent {
     Full,
 }
 
-impl Extent {
+impl RunSize {
     pub(crate) const fn is_quick(self) -> bool {
         matches!(self, Self::Quick)
     }
@@ -99,10 +99,10 @@ impl Plan {
     /// Nothing is left to do, or a link has too many cells.
     pub(crate) fn new(
         experiment: Experiment,
-        extent: Extent,
+        extent: RunSize,
         seed: Option<u64>,
     ) -> Result<Self, Failure> {
-        if extent == Extent::Full && experiment.full_trials.is_none() {
+        if extent == RunSize::Full && experiment.full_trials.is_none() {
             return Err(Failure::usage(format!("{} has no longer form", experiment.name))
                 .hint("leave out --full; an experiment has one if it says full_trials"));
         }
@@ -218,15 +218,15 @@ impl Stage {
         experiment: &Experiment,
         link: &LinkSpec,
         variant: Variant,
-        extent: Extent,
+        extent: RunSize,
         number: usize,
     ) -> Self {
         let quick = extent.is_quick();
         let trials = link.trials.unwrap_or(experiment.trials);
         let trials = match extent {
-            Extent::Quick => experiment.quick_trials.min(trials),
-            Extent::Usual => trials,
-            Extent::Full => experiment.full_trials.unwrap_or(trials).max(trials),
+            RunSize::Quick => experiment.quick_trials.min(trials),
+            RunSize::Usual => trials,
+            RunSize::Full => experiment.full_trials.unwrap_or(trials).max(trials),
         };
         let slice = link.slice.unwrap_or(experiment.slice);
         let slice = if quick { experiment.quick_slice } else { slice };

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::browser::{self, PagesInBrowser};
 use super::builtin;
 use super::openings::Openings;
-use super::plan::Extent;
+use super::plan::RunSize;
 use super::runner::{Finished, carry_out, keep_links};
 use super::summary;
 use super::tor;
@@ -35,9 +35,9 @@ fn openings(options: &LabRunOptions) -> Result<Openings, Failure> {
     let (mut experiment, text) = builtin::find(&options.experiment)?;
     keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
     let extent = match (options.quick, options.full) {
-        (true, _) => Extent::Quick,
-        (false, true) => Extent::Full,
-        (false, false) => Extent::Usual,
+        (true, _) => RunSize::Quick,
+        (false, true) => RunSize::Full,
+        (false, false) => RunSize::Usual,
     };
     Ok(Openings::new(experiment, text, extent, options.seed)?.with_captures(options.pcap))
 }

@@ -46,12 +46,12 @@ pub(crate) struct Group {
     unflagged: Vec<f64>,
     /// Times to the last response byte, by the round.
     rounds: BTreeMap<u32, f64>,
-    pub(crate) told: Told,
+    pub(crate) told: CellFacts,
 }
 
 /// Facts about a cell beside its samples.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct CellFacts {
     pub(crate) load: LoadTotals,
     pub(crate) links: LinkEffects,
     pub(crate) flight_bytes: Option<u64>,
@@ -171,7 +171,7 @@ impl Groups {
     }
 
     /// Adds what is known of a cell beside its samples, to all groups that are of it.
-    pub(crate) fn tell(&mut self, of: impl Fn(&Key) -> bool, told: &Told) {
+    pub(crate) fn tell(&mut self, of: impl Fn(&Key) -> bool, told: &CellFacts) {
         for group in self.groups.iter_mut().filter(|group| of(&group.key)) {
             group.told = told.clone();
         }
@@ -218,7 +218,7 @@ impl Group {
             failed_at: BTreeMap::new(),
             unflagged: Vec::new(),
             rounds: BTreeMap::new(),
-            told: Told::default(),
+            told: CellFacts::default(),
         }
     }
 

@@ -368,7 +368,7 @@ impl LinkEffects {
 mod tests {
     use super::*;
     use crate::lab::builtin;
-    use crate::lab::plan::Extent;
+    use crate::lab::plan::RunSize;
 
     fn checked(rtt: u64, client: &str, server: &str) -> Result<(), Failure> {
         let text = format!("name = \"x\"\nrtt = \"{rtt}ms\"");
@@ -408,7 +408,7 @@ mod tests {
              arms = [{arms}]\nsuites = [\"p256\"]\n[[link]]\nname = \"l\"\nrtt = \"1ms\"\n{variant}"
         );
         let experiment = crate::lab::experiment::Experiment::parse("x", &text).unwrap();
-        Plan::new(experiment, Extent::Usual, None).unwrap()
+        Plan::new(experiment, RunSize::Usual, None).unwrap()
     }
 
     #[test]
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn the_experiments_say_the_round_trips_of_their_links() {
         for (experiment, _) in builtin::all().unwrap() {
-            check(&Plan::new(experiment, Extent::Usual, None).unwrap()).unwrap();
+            check(&Plan::new(experiment, RunSize::Usual, None).unwrap()).unwrap();
         }
     }
 }

@@ -25,7 +25,7 @@ use super::environment::About;
 use super::listening::await_port;
 use super::process::{Broken, Program, product};
 use super::runner::{self, Outline, Scenario, keep_links, no_links};
-use super::summary::Told;
+use super::summary::CellFacts;
 use super::trial::{Key, Row};
 use crate::interrupt::Interrupt;
 use crate::lab::options::LabRunOptions;
@@ -215,7 +215,7 @@ impl Run {
         if let Some(why) = &broken {
             run.progress.note(&format!("broken: {}: {why}", link.name));
         }
-        let told = Told { broken, ..Told::default() };
+        let told = CellFacts { broken, ..CellFacts::default() };
         run.groups.tell(|key| key.link == link.name, &told);
         let stage = json!({
             "link": link.name,

@@ -10,7 +10,7 @@ use super::experiment::Moment;
 /// A client's answer, one line: a connection, or the end of a load.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Said {
+pub(crate) enum PeerLine {
     Trial(Trial),
     Done(Done),
     Forgot {

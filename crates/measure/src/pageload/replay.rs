@@ -21,7 +21,7 @@ use self::outcome::Outcome;
 use crate::lab::experiment::{Experiment, NAME_MAX};
 use crate::lab::openings::Openings;
 use crate::lab::runner::carry_out;
-use crate::lab::{Extent, round_trip};
+use crate::lab::{RunSize, round_trip};
 use crate::pageload::options::ReplayOptions;
 use crate::recordings;
 use headstart::base::failure::Failure;
@@ -43,7 +43,7 @@ pub(super) fn run(options: &ReplayOptions) -> Result<ExitCode, Failure> {
     let links = links.collect::<Result<Vec<_>, _>>()?;
     let text = experiment(options, &pages, &links);
     let experiment = Experiment::parse("the options", &text)?;
-    let scenario = Openings::new(experiment, text, Extent::Usual, Some(options.seed))?;
+    let scenario = Openings::new(experiment, text, RunSize::Usual, Some(options.seed))?;
     let scenario = scenario.with_captures(options.pcap);
     let (finished, loads) = carry_out(scenario, options.out.clone())?;
     let outcome = Outcome::new(&pages, options, &links, &finished, &loads);

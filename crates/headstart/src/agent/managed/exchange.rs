@@ -23,8 +23,8 @@ use tokio::time::timeout;
 use super::answer::{Answer, Refusal};
 use super::caller::Caller;
 use super::limits::{ANSWER_TIME, FIELDS_MAX, HEAD_MAX, REQUEST_TIME};
-use super::local::Local;
 use super::open::{Opened, Outcome as Public, open};
+use super::program_stream::ProgramStream;
 use super::request::{ALPN, Ask, EARLY_DATA};
 use super::{audit, control, tunnel};
 use crate::agent::serve::Settings;
@@ -62,7 +62,7 @@ impl Left {
 /// Serves one connection of a program until it is through; a request that has not come when `stop`
 /// ends does not come any more.
 pub(super) async fn serve(
-    local: Local,
+    local: ProgramStream,
     caller: Caller,
     settings: Arc<Settings>,
     stop: impl Future<Output = ()>,
@@ -86,7 +86,7 @@ pub(super) async fn serve(
 
 /// The HTTP part; whether it was over in time.
 async fn converse(
-    local: Local,
+    local: ProgramStream,
     caller: Caller,
     settings: &Arc<Settings>,
     left: &Arc<Left>,
@@ -221,7 +221,7 @@ async fn pass(opened: Opened, upgrade: OnUpgrade, settings: &Settings) -> Outcom
 }
 
 /// The program's connection, and the bytes that were read behind its request.
-fn bare(upgraded: Upgraded) -> Option<(Local, Bytes)> {
-    let parts = upgraded.downcast::<TokioIo<Local>>().ok()?;
+fn bare(upgraded: Upgraded) -> Option<(ProgramStream, Bytes)> {
+    let parts = upgraded.downcast::<TokioIo<ProgramStream>>().ok()?;
     Some((parts.io.into_inner(), parts.read_buf))
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::caller::Caller;
 use super::exchange;
 use super::limits::SHARE_OF_USER;
-use super::local::Local;
+use super::program_stream::ProgramStream;
 use super::socket::{Socket, SocketFile};
 use super::token::Token;
 use super::users::Users;
@@ -79,18 +79,18 @@ fn open(
 
 /// A socket that programs connect to.
 trait Listener: Send + Sync {
-    fn accept(&self) -> impl Future<Output = io::Result<Local>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<ProgramStream>> + Send;
 }
 
 impl Listener for UnixListener {
-    async fn accept(&self) -> io::Result<Local> {
-        self.accept().await.map(Local::from)
+    async fn accept(&self) -> io::Result<ProgramStream> {
+        self.accept().await.map(ProgramStream::from)
     }
 }
 
 impl Listener for TcpListener {
-    async fn accept(&self) -> io::Result<Local> {
-        self.accept().await.map(Local::from)
+    async fn accept(&self) -> io::Result<ProgramStream> {
+        self.accept().await.map(ProgramStream::from)
     }
 }
 

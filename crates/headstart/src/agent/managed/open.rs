@@ -14,8 +14,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::answer::Refusal;
-use super::keeper::Keeper;
 use super::request::{Ask, TlsAsk};
+use super::session_capture::SessionCapture;
 use super::visit::{Begun, Visit};
 use crate::agent::inbound::Host;
 use crate::agent::serve::Settings;
@@ -23,7 +23,7 @@ use crate::metrics;
 
 /// A connection that is ready for the program's bytes.
 pub(super) enum Opened {
-    Managed(Box<Keeper>, Box<Outcome>),
+    Managed(Box<SessionCapture>, Box<Outcome>),
     /// Its opening may still go on.
     Bare(Box<ClientStream>),
 }
@@ -129,7 +129,7 @@ async fn managed(
         facts,
         ledger,
     };
-    let keeper = Keeper::new(stream, visit, verified, settings.connector.clone(), to);
+    let keeper = SessionCapture::new(stream, visit, verified, settings.connector.clone(), to);
     Ok(Opened::Managed(Box::new(keeper), Box::new(outcome)))
 }
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectiona
 use tokio::time::{Instant, sleep};
 
 use super::limits::PIECE;
-use super::local::Local;
+use super::program_stream::ProgramStream;
 use crate::metrics::{self, Direction, Outcome};
 
 /// Idle checks per idle limit; a timeout fires at most 1/8 late.
@@ -26,7 +26,7 @@ const LOOKS: u32 = 8;
 /// side takes that for an end in order; what the server said before goes to the program first.
 pub(super) async fn pass<H: Handoff>(
     remote: H,
-    local: Local,
+    local: ProgramStream,
     head: Bytes,
     limits: RelayLimits,
 ) -> Outcome {
@@ -184,7 +184,7 @@ impl<H: Handoff> AsyncWrite for Delivering<H> {
 
 /// The program's side, where everything that moves is counted.
 struct Counted {
-    local: Local,
+    local: ProgramStream,
     moved: Arc<Moved>,
 }
 
@@ -297,10 +297,10 @@ mod tests {
         fn reset(self) {}
     }
 
-    fn pair() -> (UnixStream, Local, DuplexStream, Remote) {
+    fn pair() -> (UnixStream, ProgramStream, DuplexStream, Remote) {
         let (program, local) = UnixStream::pair().unwrap();
         let (server, stream) = duplex(1 << 16);
-        (program, Local::Unix(local), server, Remote { stream, breaks: false })
+        (program, ProgramStream::Unix(local), server, Remote { stream, breaks: false })
     }
 
     /// The program is slow, so a good part of it waits here when the server breaks off.

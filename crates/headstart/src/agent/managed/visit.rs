@@ -7,13 +7,13 @@ use headstart_tls::{ClientContext, NewSession, Version};
 use openssl::sha::Sha256;
 use zeroize::Zeroizing;
 
-use super::known::Known;
 use super::request::{TlsAsk, Verify};
+use super::state::AgentState;
 
 /// One connection, as the session store sees it: whose it is, and what it may have in common with
 /// others.
 pub(super) struct Visit {
-    known: Arc<Known>,
+    known: Arc<AgentState>,
     /// Held for as long as the connection is: so it is known how many there are.
     _client: Arc<ClientContext>,
     server: String,
@@ -48,7 +48,7 @@ impl Begun {
 impl Visit {
     /// Begins a connection of `caller` to `port`, which may take a session out of the store.
     pub(super) fn begin(
-        known: &Arc<Known>,
+        known: &Arc<AgentState>,
         client: &Arc<ClientContext>,
         ask: &TlsAsk,
         port: u16,

@@ -237,7 +237,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CellSpec {
     pub(crate) variant: String,
-    /// Place in [`Plan::sites`].
+    /// Index in [`Plan::sites`].
     pub(crate) site: usize,
     pub(crate) again: bool,
     pub(crate) classical: bool,

@@ -19,7 +19,7 @@ use super::load::{Lane, Loaded, Times, Wanted, keep};
 use super::outcome::{FILE, Known, Loads, Outcome, Predicted};
 use super::predict::Predictor;
 use super::servers::{BEFORE_CHROMIUM, Front};
-use super::stage::{LATE, Place, SYSCTLS, Stage};
+use super::stage::{LATE, RunContext, SYSCTLS, Stage};
 use crate::chromium::session::{self, Classical, Stopped};
 use crate::interrupt::Interrupt;
 use crate::lab::cell::{ClientSide, Counted};
@@ -52,7 +52,7 @@ pub(crate) struct PagesInBrowser {
     chromium: PathBuf,
     program: PathBuf,
     fast_open: Option<Arc<ClientSide>>,
-    place: Option<Place>,
+    place: Option<RunContext>,
     classical: Option<Classical>,
     outcome: Outcome,
 }
@@ -139,7 +139,7 @@ impl Scenario for PagesInBrowser {
         let classical = self.plan.cells.iter().any(|cell| cell.classical);
         self.classical = classical.then(|| Classical::copy(&self.chromium, &work)).transpose()?;
         let (program, fast_open) = (self.program.clone(), self.fast_open.clone());
-        self.place = Some(Place { program, work, fast_open });
+        self.place = Some(RunContext { program, work, fast_open });
         Ok(())
     }
 
@@ -155,8 +155,8 @@ impl Scenario for PagesInBrowser {
 }
 
 /// Result of one load, and its time.
-struct Turned {
-    /// Place in what was asked for.
+struct LoadResult {
+    /// Index in what was asked for.
     cell: usize,
     loaded: Result<Loaded, String>,
 }
@@ -165,13 +165,13 @@ struct Turned {
 /// handshake was. First visits, which go before, never resume anything; what other arms load at the
 /// same time has other servers.
 #[derive(Debug, Clone, Copy)]
-struct Again {
+struct Revisits {
     handshakes: Counted,
     /// Connections of second visits.
     connections: u64,
 }
 
-impl Again {
+impl Revisits {
     /// Returns true if most connections resumed a session.
     const fn resumed(self) -> bool {
         2 * self.handshakes.resumed > self.connections
@@ -319,10 +319,10 @@ impl PagesInBrowser {
                 turned.iter().filter(|one| specs.get(one.cell).is_some_and(|it| it.arm == arm));
             let loaded = own.filter_map(|one| one.loaded.as_ref().ok());
             let connections = loaded.map(|loaded| loaded.times.connections as u64).sum();
-            Some(Again { handshakes: stage.handshakes(arm)?.since(before), connections })
+            Some(Revisits { handshakes: stage.handshakes(arm)?.since(before), connections })
         };
         let again = before.into_iter().filter_map(|(arm, before)| Some((arm, of(arm, before)?)));
-        let again: HashMap<Arm, Again> = again.collect();
+        let again: HashMap<Arm, Revisits> = again.collect();
         for one in turned {
             let Some((spec, at)) = specs.get(one.cell).zip(turn.get(one.cell)) else { continue };
             let loaded = one.loaded.as_ref().ok();
@@ -354,9 +354,9 @@ impl PagesInBrowser {
         specs: &[&CellSpec],
         served: &[Served],
         interrupt: &Interrupt,
-    ) -> Result<Vec<Turned>, Failure> {
+    ) -> Result<Vec<LoadResult>, Failure> {
         let classical = self.classical.as_ref().map(Classical::program);
-        let one = |cell: usize, spec: &CellSpec| -> Result<Turned, Stopped> {
+        let one = |cell: usize, spec: &CellSpec| -> Result<LoadResult, Stopped> {
             let lane = Lane {
                 stage,
                 number: cell,
@@ -372,9 +372,9 @@ impl PagesInBrowser {
             let CellSpec { arm, again, classical, .. } = *spec;
             let timeout = self.plan.experiment.timeout;
             let loaded = lane.load(Wanted { site, arm, again, classical, timeout })?;
-            Ok(Turned { cell, loaded })
+            Ok(LoadResult { cell, loaded })
         };
-        let done: Vec<Result<Turned, Stopped>> = thread::scope(|scope| {
+        let done: Vec<Result<LoadResult, Stopped>> = thread::scope(|scope| {
             let one = &one;
             let lanes = specs.iter().enumerate();
             let lanes: Vec<_> =
@@ -402,7 +402,7 @@ impl PagesInBrowser {
         spec: &CellSpec,
         (round, flagged): (u32, bool),
         loaded: &Result<Loaded, String>,
-        again: Option<Again>,
+        again: Option<Revisits>,
         run: &mut Run,
     ) -> Result<(), Failure> {
         let error = loaded.as_ref().err().cloned().unwrap_or_default().replace(['\n', '\r'], " ");
@@ -433,10 +433,10 @@ impl PagesInBrowser {
             flagged,
             variant: key.variant,
             ok: times.is_some(),
-            resumed: again.is_some_and(Again::resumed),
+            resumed: again.is_some_and(Revisits::resumed),
             // Behind a SYN it leaves after the answer to that (docs/browser-lab.md): not with the
             // first packet.
-            early_data: again.is_some_and(Again::early) && !spec.classical,
+            early_data: again.is_some_and(Revisits::early) && !spec.classical,
             bytes: times.map_or(0, |times| times.bytes),
             error: error.clone(),
             round,
@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn first_visits_do_not_hide_what_second_ones_resume() {
-        let of = |resumed, early| Again {
+        let of = |resumed, early| Revisits {
             handshakes: Counted { full: 32, resumed, early, failed: 0 },
             connections: 28,
         };

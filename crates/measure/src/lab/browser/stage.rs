@@ -46,7 +46,7 @@ const EDGE: &str = "edge";
 
 /// State that all stages of a run share.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct RunContext {
     /// This program.
     pub(super) program: PathBuf,
     /// For keys; goes with the run.
@@ -64,7 +64,7 @@ pub(super) struct Stage {
     sites: Vec<Site>,
     authority: Authority,
     fingerprint: String,
-    place: Place,
+    place: RunContext,
     interrupt: Interrupt,
     // The lock is needed only because one thread at a time may use a program.
     edges: Mutex<Vec<Program>>,
@@ -81,7 +81,7 @@ impl Stage {
     /// # Errors
     /// The machine makes no such network, or a server does not start.
     pub(super) fn build(
-        place: &Place,
+        place: &RunContext,
         link: &BrowserLink,
         number: usize,
         sites: &[Site],
@@ -209,7 +209,7 @@ impl Stage {
         self.tor.as_ref().map(|tor| tor.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) const fn place(&self) -> &Place {
+    pub(super) const fn place(&self) -> &RunContext {
         &self.place
     }
 

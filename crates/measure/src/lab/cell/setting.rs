@@ -19,7 +19,7 @@ const BEHIND: u16 = 8443;
 
 /// State that programs share over the whole run.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct RunContext {
     /// The product, `headstart`.
     pub(crate) program: PathBuf,
     /// This program, which is every peer.
@@ -33,7 +33,7 @@ pub(crate) struct Place {
 /// All that starting a program of a cell depends on.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
-    pub(super) place: Place,
+    pub(super) place: RunContext,
     pub(super) stage: Stage,
     pub(super) spec: CellSpec,
     pub(super) number: usize,

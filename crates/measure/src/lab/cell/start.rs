@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::agent::Agent;
 use super::fast_open::ServerSide;
-use super::setting::{Place, Setting, option};
+use super::setting::{RunContext, Setting, option};
 use super::{Cell, Client, LoadTotals, ech, origin};
 use crate::interrupt::Interrupt;
 use crate::lab::experiment::OriginKind;
@@ -34,7 +34,7 @@ struct Ready {
 /// # Errors
 /// The user interrupted.
 pub(crate) fn begin(
-    place: &Place,
+    place: &RunContext,
     stage: &Stage,
     topology: &Topology,
     interrupt: &Interrupt,

@@ -1,4 +1,4 @@
-use super::Extent::{Full, Quick, Usual};
+use super::RunSize::{Full, Quick, Usual};
 use super::*;
 use crate::lab::builtin;
 
@@ -48,7 +48,7 @@ origin = "nginx"
 links = ["near"]
 "#;
 
-fn plan(extent: Extent, seed: Option<u64>) -> Plan {
+fn plan(extent: RunSize, seed: Option<u64>) -> Plan {
     Plan::new(Experiment::parse("small.toml", TEXT).unwrap(), extent, seed).unwrap()
 }
 

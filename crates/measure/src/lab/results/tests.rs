@@ -4,7 +4,7 @@ use headstart_openers::{Carrier, Trial};
 
 use super::*;
 use crate::lab::cell::LoadTotals;
-use crate::lab::summary::{CellSummary, Groups, Told};
+use crate::lab::summary::{CellFacts, CellSummary, Groups};
 use crate::lab::trial::Key;
 
 fn key(variant: &str) -> Key {
@@ -106,7 +106,7 @@ fn failures_are_told_by_their_place_and_medians_without_what_was_disturbed() {
     for row in [row(1, 10.0), disturbed, failed_row("reset"), failed_row("reset")] {
         groups.add(&row, Duration::from_millis(10));
     }
-    groups.tell(|_| true, &Told { in_groups: true, ..Told::default() });
+    groups.tell(|_| true, &CellFacts { in_groups: true, ..CellFacts::default() });
     let [cell] = &groups.summaries()[..] else { panic!("one cell") };
     assert_eq!(cell.failed_at, [(9, 2)].into());
     assert_eq!((cell.flagged_share, cell.p50_unflagged), (Some(0.25), None), "two of three failed");
@@ -131,7 +131,7 @@ fn exchanges_count_within_the_time_of_loading() {
         time: Duration::from_secs(10),
         ..LoadTotals::default()
     };
-    groups.tell(|_| true, &Told { load, ..Told::default() });
+    groups.tell(|_| true, &CellFacts { load, ..CellFacts::default() });
     assert_eq!(groups.summaries()[0].exchanges_per_s, Some(10.0));
 }
 

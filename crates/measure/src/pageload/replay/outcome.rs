@@ -10,7 +10,7 @@ use crate::lab::page::LoadLine;
 use crate::lab::runner::Finished;
 use crate::lab::summary::CellSummary;
 use crate::pageload::options::ReplayOptions;
-use crate::simulated::{Simulated, Way, network};
+use crate::simulated::{ReplaySettings, Simulated, network};
 use crate::stats::{Estimate, Summary, ratio_of_medians, with_failed};
 
 /// All of it. The names are a contract.
@@ -101,7 +101,7 @@ impl OfPage {
         (finished, all): (&Finished, &[LoadLine]),
     ) -> Self {
         let page = &recorded.page;
-        let way = Way {
+        let way = ReplaySettings {
             connections: options.connections.parse().unwrap_or_default(),
             first_visit: options.first_visit,
             suite: options.suite,

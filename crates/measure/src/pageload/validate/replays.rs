@@ -12,7 +12,7 @@ use crate::lab::experiment::{Experiment, LinkSpec, Variant};
 use crate::lab::page;
 use crate::lab::summary::CellSummary;
 use crate::pageload::text::counted;
-use crate::simulated::{Simulated, Way, network};
+use crate::simulated::{ReplaySettings, Simulated, network};
 use crate::table::table;
 use headstart::base::failure::Failure;
 
@@ -173,7 +173,7 @@ impl<'e> OfPage<'e> {
         let work = variant.work.page().ok_or_else(|| Failure::usage("a variant without a page"))?;
         let page = page::recorded(&work.file, work.number.into())?;
         let simulated = |suite: &Suite| {
-            let way = Way {
+            let way = ReplaySettings {
                 connections: work.connections.unwrap_or_default(),
                 first_visit: work.fresh,
                 suite: *suite,

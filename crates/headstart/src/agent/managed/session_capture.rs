@@ -14,7 +14,7 @@ use super::visit::Visit;
 ///
 /// They come with reads, mostly before any plain byte: so they are looked for whenever reading has
 /// gone on, and the next connection finds them.
-pub(super) struct Keeper {
+pub(super) struct SessionCapture {
     stream: TlsStream<ClientStream>,
     kept: Kept,
 }
@@ -29,7 +29,7 @@ struct Kept {
     target: Target,
 }
 
-impl Keeper {
+impl SessionCapture {
     /// Captures sessions of a connection to `target` whose handshake is done.
     pub(super) fn new(
         stream: TlsStream<ClientStream>,
@@ -67,7 +67,7 @@ impl Kept {
     }
 }
 
-impl AsyncRead for Keeper {
+impl AsyncRead for SessionCapture {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -80,7 +80,7 @@ impl AsyncRead for Keeper {
     }
 }
 
-impl AsyncWrite for Keeper {
+impl AsyncWrite for SessionCapture {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -99,7 +99,7 @@ impl AsyncWrite for Keeper {
 }
 
 /// Never transparent, as TLS below it is not.
-impl Handoff for Keeper {
+impl Handoff for SessionCapture {
     fn is_transparent(&self) -> bool {
         false
     }

@@ -11,12 +11,12 @@ use crate::agent::context;
 
 /// The connection of a program on this machine.
 #[derive(Debug)]
-pub(super) enum Local {
+pub(super) enum ProgramStream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-impl Local {
+impl ProgramStream {
     /// Returns the user of the program; to be asked as soon as the connection is accepted.
     pub(super) fn user(&self) -> Option<u32> {
         match self {
@@ -52,7 +52,7 @@ impl Local {
     }
 }
 
-impl AsyncRead for Local {
+impl AsyncRead for ProgramStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -65,7 +65,7 @@ impl AsyncRead for Local {
     }
 }
 
-impl AsyncWrite for Local {
+impl AsyncWrite for ProgramStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -92,13 +92,13 @@ impl AsyncWrite for Local {
     }
 }
 
-impl From<(UnixStream, tokio::net::unix::SocketAddr)> for Local {
+impl From<(UnixStream, tokio::net::unix::SocketAddr)> for ProgramStream {
     fn from((unix, _): (UnixStream, tokio::net::unix::SocketAddr)) -> Self {
         Self::Unix(unix)
     }
 }
 
-impl From<(TcpStream, SocketAddr)> for Local {
+impl From<(TcpStream, SocketAddr)> for ProgramStream {
     fn from((tcp, _): (TcpStream, SocketAddr)) -> Self {
         let _ = tcp.set_nodelay(true);
         Self::Tcp(tcp)
@@ -114,7 +114,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_can_be_answered_as_soon_as_it_has_come() {
         let (mut program, unix) = UnixStream::pair().unwrap();
-        let local = Local::Unix(unix);
+        let local = ProgramStream::Unix(unix);
         assert_eq!(local.send_now(b"full").unwrap(), 4);
         drop(local);
         let mut said = String::new();

@@ -7,19 +7,19 @@ use headstart_sessions::{Counts, SessionStore, Sharing};
 
 /// State of the agent about all connections that it spoke TLS on, for as long as it runs; reloads
 /// change nothing.
-pub(in crate::agent) struct Known {
+pub(in crate::agent) struct AgentState {
     store: Mutex<SessionStore>,
     /// Sessions end while a laptop sleeps, too.
     clock: BootClock,
 }
 
-impl Default for Known {
+impl Default for AgentState {
     fn default() -> Self {
         Self { store: Mutex::default(), clock: BootClock::start() }
     }
 }
 
-impl Known {
+impl AgentState {
     /// The sessions.
     pub(super) fn store(&self) -> MutexGuard<'_, SessionStore> {
         // A panic leaves the store consistent, as it completes each change.
@@ -49,7 +49,7 @@ impl Known {
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for AgentState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Known").field("counts", &self.store().counts()).finish_non_exhaustive()
     }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn an_isolated_context_spends_nobodys_cookies() {
-        let (known, context) = (Known::default(), Context::user(1));
+        let (known, context) = (AgentState::default(), Context::user(1));
         assert_eq!(known.context_of_cookies(&context), context);
         let isolated = Policy { sharing: Sharing::Isolate, ..Policy::default() };
         known.store().set_policy(&context, Some(isolated)).unwrap();
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_is_over_is_wiped_without_anybody_asking() {
-        let known = Known::default();
+        let known = AgentState::default();
         assert_eq!(known.tidy(), Counts::default());
         assert!(known.now().elapsed() < Duration::from_secs(3600));
     }
