@@ -84,12 +84,15 @@ impl UpstreamError {
     }
 
     /// Returns the objection if early bytes may have caused this: the proxy may have taken them for
-    /// part of something else. A proxy that could not connect has understood the request.
+    /// part of something else, which some answer with a general failure (code 1). A proxy that says
+    /// why it could not connect has understood the request.
     pub(super) const fn objection(self) -> Option<Objection> {
         match self {
             Self::Closed(_) => Some(Objection::Closed),
             Self::Garbage(_) => Some(Objection::Garbage),
-            Self::NoMethod | Self::LoginRefused | Self::Refused(7 | 8) => Some(Objection::Refused),
+            Self::NoMethod | Self::LoginRefused | Self::Refused(1 | 7 | 8) => {
+                Some(Objection::Refused)
+            }
             Self::Silent(_) => Some(Objection::Silence),
             Self::Unreachable(_) | Self::Refused(_) => None,
         }

@@ -468,6 +468,29 @@ async fn a_close_by_a_trusted_proxy_does_not_count_as_an_objection() {
     assert_eq!(standing(&connector, at), Standing::Unknown);
 }
 
+/// A proxy that takes early bytes for its next message speaks of a general failure.
+#[tokio::test]
+async fn a_general_failure_of_an_unknown_proxy_is_an_objection() {
+    let (at, _proxy) = proxy(|number, mut client| async move {
+        if number > 0 {
+            return conventional(client).await;
+        }
+        expect(&mut client, &GREETING).await;
+        client
+            .write_all(&[METHOD.as_slice(), &[5, 1, 0, 1, 0, 0, 0, 0, 0, 0]].concat())
+            .await
+            .unwrap();
+        let _ = client.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    let connector = connector(upstream(at, Optimistic::Auto));
+    assert_eq!(
+        echoed(&mut connect(&connector), &hello()).await,
+        Carrier::Proxy { optimistic: false }
+    );
+    assert_eq!(standing(&connector, at), Standing::Objects);
+}
+
 #[tokio::test]
 async fn a_refusal_is_passed_on_and_is_no_objection() {
     for (reply, expected) in [
