@@ -30,11 +30,11 @@ path = "delay 50ms jitter 1ms"
 
 [[variant]]
 name = "first"
-page = "page.json"
+work.page = { file = "page.json" }
 
 [[variant]]
 name = "second"
-page = "page.json"
+work.page = { file = "page.json" }
 "#;
 
 /// One request: three round trips by TLS 1.3 over TCP, two by TurboTLS.

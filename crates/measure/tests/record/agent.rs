@@ -97,7 +97,8 @@ impl Visits<'_> {
         let [full, resumed] = self.handshakes();
         let hosts = Site::built_in(SITE).unwrap().hosts().len() as u64;
         assert!(full - before[0] >= hosts, "a new browser has no session of another");
-        assert!(resumed > before[1], "later connections resume");
+        // Where its early data are refused, Chromium gives the session up with the connection.
+        assert!(resumed > before[1] || tls.contains("early-data"), "later connections resume");
         let syns = self.world.syns();
         let Opened { turbo, fast, all } = came;
         println!("{tls} by {port}: {all} connections, {turbo} TurboTLS, {fast} in the SYN");
