@@ -7,6 +7,7 @@
 #[path = "../support/call.rs"]
 mod call;
 mod command;
+mod companion;
 mod context;
 #[allow(dead_code)] // the tests of managed TLS use the rest
 #[path = "../support/daemon.rs"]
