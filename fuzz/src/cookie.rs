@@ -57,8 +57,9 @@ pub fn cookie(bytes: &[u8]) {
 }
 
 fn ring() -> CookieRing {
-    let key = |seed| CookieKey::new([seed; 16], [seed ^ 0xff; 16]);
-    CookieRing { previous: Some(key(1)), current: key(2), next: Some(key(3)) }
+    let [previous, current, next] =
+        [1, 2, 3].map(|seed: u8| CookieKey::new([seed; 16], [seed ^ 0xff; 16]));
+    CookieRing { previous: Some(previous), current, next: Some(next) }
 }
 
 /// Whatever is taken is what one of the keys mints for the same client, and lives.

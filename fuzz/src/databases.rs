@@ -8,8 +8,8 @@ use headstart_proto::UnixSeconds;
 pub fn databases(bytes: &[u8]) {
     let _ = read_unverified(bytes);
     let Some((first, columns)) = bytes.split_first() else { return };
-    let has = |bit: u8| first & 1 << bit != 0;
-    let parts = Parts { redirect: has(0), server: has(1), http2: has(2), prefetch: has(3) };
+    let [redirect, server, http2, prefetch] = [1, 2, 4, 8].map(|bit| first & bit != 0);
+    let parts = Parts { redirect, server, http2, prefetch };
     let created = UnixSeconds((*first).into());
     if let Ok(database) = read_columns(columns, created, parts) {
         let targets = database.pages().iter().flat_map(|page| {

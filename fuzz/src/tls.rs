@@ -48,8 +48,9 @@ pub fn tls_extensions(bytes: &[u8]) {
 }
 
 fn name_extension(name: &str) -> Vec<u8> {
-    let length = |bytes: usize| u16::try_from(bytes).unwrap().to_be_bytes();
-    [&length(name.len() + 3)[..], &[0], &length(name.len()), name.as_bytes()].concat()
+    let [list, entry] =
+        [name.len() + 3, name.len()].map(|bytes| u16::try_from(bytes).unwrap().to_be_bytes());
+    [&list[..], &[0], &entry, name.as_bytes()].concat()
 }
 
 /// The first binder of an extension that is well-formed.

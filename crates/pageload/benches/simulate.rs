@@ -93,10 +93,8 @@ fn rounds() -> usize {
     arguments.nth(1).map_or(ROUNDS, |rounds| rounds.parse().unwrap())
 }
 
-/// Much like the mean page of BLAST: 100 resources from 20 servers, a third of them from one; 2 MB,
-/// of which most are small; a tree of height 15.
-fn page() -> Page {
-    let server = |id: usize| Server {
+fn server(id: usize) -> Server {
+    Server {
         host: format!("host{id}.test"),
         port: 443,
         tls: id % 5 != 4,
@@ -104,7 +102,12 @@ fn page() -> Page {
         protocol: if id.is_multiple_of(2) { Protocol::Http2 } else { Protocol::Http1 },
         pipelining: id % 3 != 2,
         address: None,
-    };
+    }
+}
+
+/// Much like the mean page of BLAST: 100 resources from 20 servers, a third of them from one; 2 MB,
+/// of which most are small; a tree of height 15.
+fn page() -> Page {
     let resources = (0..100)
         .map(|id: usize| {
             let parent = if id.is_multiple_of(7) { id.saturating_sub(7) } else { id - id % 7 };

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -176,7 +175,7 @@ impl Columns<'_> {
         let on = usize::try_from(parent).ok().and_then(|parent| *places.get(parent)?);
         Ok(Some(Resource {
             dependencies: on
-                .map(|on| Dependency { on, part: Part::Bytes(bytes), then: Duration::ZERO })
+                .map(|on| Dependency { part: Part::Bytes(bytes), ..Dependency::whole(on) })
                 .into_iter()
                 .collect(),
             server: usize::try_from(server).map_err(|_| BlastError::Column("server"))?,

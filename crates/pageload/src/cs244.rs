@@ -119,12 +119,14 @@ fn page(name: String, head_bytes: u64, requests: &[Request]) -> Result<Page, Cs2
             servers.push(plain(&request.host));
             servers.len() - 1
         });
-        let dependency = |(on, part): (usize, Option<Part>)| Dependency {
-            on: places[on],
-            part: part.unwrap_or(Part::Bytes(head_bytes)),
-            then: Duration::ZERO,
-        };
-        let mut dependencies: Vec<_> = groups.waits(request).map(dependency).collect();
+        let mut dependencies: Vec<_> = groups
+            .waits(request)
+            .map(|(on, part)| Dependency {
+                on: places[on],
+                part: part.unwrap_or(Part::Bytes(head_bytes)),
+                then: Duration::ZERO,
+            })
+            .collect();
         dependencies.sort_by_key(|dependency| dependency.on);
         Resource {
             dependencies,
@@ -163,9 +165,10 @@ impl Groups {
     /// Returns the requests that a request waits for; without a part, for their heads.
     fn waits(&self, request: &Request) -> impl Iterator<Item = (usize, Option<Part>)> + '_ {
         let whole = request.after_completion_of_group;
-        let part = move |group| (whole == Some(group)).then_some(Part::Whole);
-        let groups = request.awaited().map(move |group| (group, part(group)));
-        groups.flat_map(|(group, part)| self.members(group).iter().map(move |&id| (id, part)))
+        request.awaited().flat_map(move |group| {
+            let part = (whole == Some(group)).then_some(Part::Whole);
+            self.members(group).iter().map(move |&id| (id, part))
+        })
     }
 
     /// Places of requests, each after all that it waits for, and otherwise as recorded.
@@ -253,9 +256,9 @@ mod tests {
     fn a_request_waits_for_the_groups_it_names() {
         let rows = [(0, 0, None, None, 9000), (1, 1, Some(0), None, 10), (2, 0, None, Some(1), 20)];
         let page = recording(rows).unwrap();
-        let on = |on, part| Dependency { on, part, then: Duration::ZERO };
+        let head = Dependency { part: Part::Bytes(HEAD), ..Dependency::whole(0) };
         let waits: Vec<_> = page.resources().iter().map(|one| one.dependencies.clone()).collect();
-        assert_eq!(waits, [vec![], vec![on(0, Part::Bytes(HEAD))], vec![on(1, Part::Whole)]]);
+        assert_eq!(waits, [vec![], vec![head], vec![Dependency::whole(1)]]);
         assert_eq!(page.servers().len(), 2);
     }
 

@@ -186,20 +186,19 @@ impl Load {
                 self.hops[at].entry(wall, self.began_ms(), now, request, response)
             })
             .collect();
-        let since = |at: Option<f64>| at.map_or(-1.0, |at| timings::ms(at - began));
+        let [content_loaded, loaded] = [self.content_loaded, self.loaded]
+            .map(|at| at.map_or(-1.0, |at| timings::ms(at - began)));
         let started = entry::wall_time(began + wall);
-        let mut page_timings = json!({
-            "onContentLoad": since(self.content_loaded), "onLoad": since(self.loaded),
-        });
+        let mut page_timings = json!({ "onContentLoad": content_loaded, "onLoad": loaded });
         if let Some(paint) = self.largest_paint_ms() {
             page_timings["_largestContentfulPaint"] = timings::rounded(paint).into();
         }
-        let program =
-            |(name, version): &(String, String)| json!({ "name": name, "version": version });
+        let [creator, browser] = [&about.creator, &about.browser]
+            .map(|(name, version)| json!({ "name": name, "version": version }));
         json!({ "log": {
             "version": "1.2",
-            "creator": program(&about.creator),
-            "browser": program(&about.browser),
+            "creator": creator,
+            "browser": browser,
             "comment": about.comment,
             "pages": [{
                 "id": entry::PAGE, "title": about.title, "startedDateTime": started,

@@ -282,6 +282,14 @@ pub struct Dependency {
     pub then: Duration,
 }
 
+impl Dependency {
+    /// Returns a dependency on all of a resource, followed at once.
+    #[must_use]
+    pub const fn whole(on: usize) -> Self {
+        Self { on, part: Part::Whole, then: Duration::ZERO }
+    }
+}
+
 /// Part of a response that has to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -339,10 +347,10 @@ impl Page {
         if dependencies > DEPENDENCIES_MAX {
             return Err(PageError::Dependencies(dependencies));
         }
-        let bytes = |total: u64, resource: &Resource| {
-            total.saturating_add(resource.response_bytes).saturating_add(resource.request_bytes)
-        };
-        let bytes = resources.iter().fold(0, bytes);
+        let bytes = resources
+            .iter()
+            .flat_map(|resource| [resource.response_bytes, resource.request_bytes])
+            .fold(0, u64::saturating_add);
         if bytes > BYTES_MAX {
             return Err(PageError::Bytes(bytes));
         }
@@ -526,10 +534,7 @@ mod tests {
 
     fn resource(on: &[usize]) -> Resource {
         Resource {
-            dependencies: on
-                .iter()
-                .map(|&on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
-                .collect(),
+            dependencies: on.iter().map(|&on| Dependency::whole(on)).collect(),
             response_bytes: 1,
             ..Resource::default()
         }
@@ -552,13 +557,20 @@ mod tests {
         let many = vec![resource(&[]); RESOURCES_MAX + 1];
         assert_eq!(page(many), Err(PageError::Resources(RESOURCES_MAX + 1)));
         assert!(page(vec![resource(&[]); RESOURCES_MAX]).is_ok());
-        let huge = |bytes| vec![resource(&[]), Resource { response_bytes: bytes, ..resource(&[]) }];
         assert!(page(huge(BYTES_MAX - 1)).is_ok());
         assert_eq!(page(huge(u64::MAX)), Err(PageError::Bytes(u64::MAX)));
         assert!(page(huge(BYTES_MAX)).is_err());
-        let wide = |more| vec![resource(&[]), resource(&vec![0; DEPENDENCIES_MAX + more])];
-        assert!(page(wide(0)).is_ok());
-        assert_eq!(page(wide(1)), Err(PageError::Dependencies(DEPENDENCIES_MAX + 1)));
+        assert!(page(wide(DEPENDENCIES_MAX)).is_ok());
+        let more = DEPENDENCIES_MAX + 1;
+        assert_eq!(page(wide(more)), Err(PageError::Dependencies(more)));
+    }
+
+    fn huge(response_bytes: u64) -> Vec<Resource> {
+        vec![resource(&[]), Resource { response_bytes, ..resource(&[]) }]
+    }
+
+    fn wide(dependencies: usize) -> Vec<Resource> {
+        vec![resource(&[]), resource(&vec![0; dependencies])]
     }
 
     #[test]
@@ -592,10 +604,11 @@ mod tests {
 
     #[test]
     fn requests_of_one_connection_take_turns() {
-        let on = |connection, on: &[usize]| Resource { connection, ..resource(on) };
-        let whole =
-            page(vec![on(Some(7), &[]), on(Some(8), &[]), on(None, &[0]), on(Some(7), &[1])]);
-        let turns = whole.unwrap().by_connection();
+        let mut resources = vec![resource(&[]), resource(&[]), resource(&[0]), resource(&[1])];
+        for (resource, connection) in resources.iter_mut().zip([Some(7), Some(8), None, Some(7)]) {
+            resource.connection = connection;
+        }
+        let turns = page(resources).unwrap().by_connection();
         let servers: Vec<_> = turns.resources().iter().map(|one| one.server).collect();
         assert_eq!((servers, turns.servers().len()), (vec![1, 2, 0, 1], 3));
         let waits: Vec<_> = turns.resources()[3].dependencies.iter().map(|one| one.on).collect();

@@ -122,14 +122,14 @@ impl Questions {
     #[must_use]
     pub fn ask(&self, page: &Page) -> PagePlan {
         let none = self.model.expected(page, Techniques::default());
-        let saving = |technique, list: &[Technique]| {
-            let expected = self.model.expected(page, Techniques::from_list(list));
-            Saving { technique, expected, saved: saved(none.page_load_ms, expected.page_load_ms) }
-        };
         let profile = &self.model.profile;
-        let alone = profile.techniques().map(|technique| saving(technique, &[technique]));
-        let cumulative =
-            self.order.iter().zip(1..).map(|(&last, count)| saving(last, &self.order[..count]));
+        let alone =
+            profile.techniques().map(|technique| self.saving(page, none, technique, &[technique]));
+        let cumulative = self
+            .order
+            .iter()
+            .zip(1..)
+            .map(|(&last, count)| self.saving(page, none, last, &self.order[..count]));
         let by_rtt = self.rtts.iter().map(|&rtt| (millis(rtt), profile.with_rtt(rtt)));
         let by_rate = self.rates.iter().map(|&rate| (megabits(rate), profile.with_rate(rate)));
         let path = CriticalPath::of_page_load_time(page);
@@ -146,6 +146,18 @@ impl Questions {
             without: waits::without(&self.model, page, none),
             hosts: Hosts::from_page(&self.model, page, none),
         }
+    }
+
+    /// Returns what `list` saves against `none`; `technique` is the last of it.
+    fn saving(
+        &self,
+        page: &Page,
+        none: Expected,
+        technique: Technique,
+        list: &[Technique],
+    ) -> Saving {
+        let expected = self.model.expected(page, Techniques::from_list(list));
+        Saving { technique, expected, saved: saved(none.page_load_ms, expected.page_load_ms) }
     }
 
     fn sweep(&self, page: &Page, at: impl Iterator<Item = (f64, Profile)>) -> Sweep {

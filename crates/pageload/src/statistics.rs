@@ -65,6 +65,12 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
+/// Returns a percentile of sorted values by nearest rank; `None` if there are none.
+fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
 /// Accuracy of simulated times against measured ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Accuracy {
@@ -121,22 +127,18 @@ impl Quantiles {
     pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
-        let at = |percent: usize| {
-            let rank = (values.len() * percent).div_ceil(100).max(1);
-            values.get(rank - 1).copied()
-        };
         Some(Self {
             count: values.len(),
             mean: values.iter().sum::<f64>() / values.len() as f64,
-            min: at(0)?,
-            p10: at(10)?,
-            p25: at(25)?,
-            p50: at(50)?,
-            p75: at(75)?,
-            p90: at(90)?,
-            p95: at(95)?,
-            p99: at(99)?,
-            max: at(100)?,
+            min: percentile(&values, 0)?,
+            p10: percentile(&values, 10)?,
+            p25: percentile(&values, 25)?,
+            p50: percentile(&values, 50)?,
+            p75: percentile(&values, 75)?,
+            p90: percentile(&values, 90)?,
+            p95: percentile(&values, 95)?,
+            p99: percentile(&values, 99)?,
+            max: percentile(&values, 100)?,
         })
     }
 }

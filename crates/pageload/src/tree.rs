@@ -64,12 +64,9 @@ impl Tree {
             opens,
         };
         for (id, resource) in resources.iter().enumerate() {
-            let on = || resource.dependencies.iter().map(|dependency| dependency.on);
-            let most = |of: &[u32]| on().filter_map(|on| of.get(on)).max().copied();
-            let (depth, before) = (most(&tree.depths), most(&tree.min_rtts));
-            tree.depths.push(depth.unwrap_or_default() + 1);
+            tree.depths.push(most(&tree.depths, resource) + 1);
             let own = tree.round_trips(page, id, resource);
-            tree.min_rtts.push(before.unwrap_or_default() + own);
+            tree.min_rtts.push(most(&tree.min_rtts, resource) + own);
             match resource.parent().and_then(|parent| tree.children.get_mut(parent)) {
                 Some(children) => children.push(id),
                 None => tree.roots.push(id),
@@ -144,16 +141,15 @@ impl Tree {
                 *count += 1;
             }
         }
-        let sum = |bytes: fn(&Resource) -> u64| {
-            resources.iter().map(bytes).fold(0_u64, u64::saturating_add)
-        };
+        let response_bytes = resources.iter().map(|one| one.response_bytes);
+        let request_bytes = resources.iter().map(|one| one.request_bytes);
         Shape {
             resources: resources.len(),
             servers: of_server.len(),
             connections: self.opens.iter().filter(|opens| **opens).count(),
             largest_server: of_server.into_iter().max().unwrap_or_default(),
-            response_bytes: sum(|one| one.response_bytes),
-            request_bytes: sum(|one| one.request_bytes),
+            response_bytes: response_bytes.fold(0, u64::saturating_add),
+            request_bytes: request_bytes.fold(0, u64::saturating_add),
             height: self.depths.iter().max().copied().unwrap_or_default(),
             min_rtt: self.min_rtts.iter().max().copied().unwrap_or_default(),
             redirects: page.redirects(),
@@ -172,13 +168,19 @@ fn opens(page: &Page) -> Vec<bool> {
     opens.collect()
 }
 
+/// Returns the largest of the `figures` of what a resource depends on, or 0.
+fn most(figures: &[u32], resource: &Resource) -> u32 {
+    let on = resource.dependencies.iter().map(|dependency| dependency.on);
+    on.filter_map(|on| figures.get(on)).max().copied().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
     use super::*;
-    use crate::page::{Dependency, Part, Server, Timings};
+    use crate::page::{Dependency, Server, Timings};
 
     fn server(tls: bool, protocol: Protocol) -> Server {
         let host = "a.test".to_owned();
@@ -187,10 +189,7 @@ mod tests {
     }
 
     fn resource(on: &[usize], server: usize) -> Resource {
-        let dependencies = on
-            .iter()
-            .map(|&on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
-            .collect();
+        let dependencies = on.iter().map(|&on| Dependency::whole(on)).collect();
         Resource { dependencies, server, response_bytes: 10, ..Resource::default() }
     }
 
@@ -224,10 +223,10 @@ mod tests {
 
     #[test]
     fn recordings_say_which_connections_are_new() {
-        let measured = |tls| Timings { tls, ..Timings::default() };
         let mut resources = vec![resource(&[], 0), resource(&[0], 0)];
-        resources[0].measured = Some(measured(Duration::ZERO));
-        resources[1].measured = Some(measured(Duration::from_millis(1)));
+        resources[0].measured = Some(Timings::default());
+        let tls = Duration::from_millis(1);
+        resources[1].measured = Some(Timings { tls, ..Timings::default() });
         let tree = Tree::from_page(&page(resources));
         assert_eq!((tree.min_rtt(0), tree.min_rtt(1)), (1, 4), "the first was reused");
     }

@@ -207,16 +207,16 @@ mod tests {
 
     #[test]
     fn numbers_have_one_form() {
-        let read = |bytes: &[u8]| take_number(&mut &*bytes);
-        assert_eq!(read(&[0x80, 0x01]), Ok(128));
-        assert_eq!(read(&[0x80, 0x00]), Err(ColumnError::Number));
-        assert_eq!(read(&[0xff; 9]), Err(ColumnError::Short));
-        let most = [&[0xff; 9][..], &[0x01]].concat();
-        assert_eq!(read(&most), Ok(u64::MAX));
-        let more = [&[0xff; 9][..], &[0x02]].concat();
-        assert_eq!(read(&more), Err(ColumnError::Number));
-        let longer = [&[0xff; 9][..], &[0x81, 0x00]].concat();
-        assert_eq!(read(&longer), Err(ColumnError::Number));
+        for (bytes, number) in [
+            (vec![0x80, 0x01], Ok(128)),
+            (vec![0x80, 0x00], Err(ColumnError::Number)),
+            (vec![0xff; 9], Err(ColumnError::Short)),
+            ([&[0xff; 9][..], &[0x01]].concat(), Ok(u64::MAX)),
+            ([&[0xff; 9][..], &[0x02]].concat(), Err(ColumnError::Number)),
+            ([&[0xff; 9][..], &[0x81, 0x00]].concat(), Err(ColumnError::Number)),
+        ] {
+            assert_eq!(take_number(&mut &*bytes), number, "{bytes:x?}");
+        }
     }
 
     #[test]

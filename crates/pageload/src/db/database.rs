@@ -271,8 +271,8 @@ fn index(pages: &[PageEntry]) -> Result<HashMap<Target, (usize, usize)>, Databas
             }
         }
     }
-    let all = || pages.iter().flat_map(|page| &page.redirects);
-    let leads: HashMap<&Target, &Target> = all().map(|of| (&of.from, of.to())).collect();
+    let redirects = pages.iter().flat_map(|page| &page.redirects);
+    let leads: HashMap<&Target, &Target> = redirects.map(|of| (&of.from, of.to())).collect();
     match circles(&leads).is_empty() {
         true => Ok(places),
         false => Err(DatabaseError::Circle),
@@ -398,7 +398,6 @@ mod tests {
     fn what_contradicts_itself_is_refused() {
         let twice = database(vec![page("https://a.test/"), page("https://a.test/")]);
         assert_eq!(twice, Err(DatabaseError::Twice("page")));
-        let with = |redirects| database(vec![PageEntry { redirects, ..page("https://a.test/") }]);
         let there = redirect("https://a.test/1", "https://a.test/2");
         let back = redirect("https://a.test/2", "https://a.test/1");
         assert_eq!(with(vec![there.clone(), there.clone()]), Err(DatabaseError::Twice("redirect")));
@@ -417,16 +416,23 @@ mod tests {
         assert!(matches!(with(vec![longer]), Err(DatabaseError::TooMany { .. })));
     }
 
+    fn with(redirects: Vec<Redirect>) -> Result<Database, DatabaseError> {
+        database(vec![PageEntry { redirects, ..page("https://a.test/") }])
+    }
+
     #[test]
     fn numbers_of_connections_have_bounds() {
-        let with = |connections| {
-            let origin = target("https://a.test/").origin;
-            let servers = vec![Connect { origin, anonymous: false, connections }];
-            database(vec![PageEntry { servers, ..page("https://a.test/") }])
-        };
-        assert_eq!(with(0), Err(DatabaseError::Connections));
-        assert!(with(1).is_ok() && with(CONNECTIONS).is_ok());
-        assert_eq!(with(CONNECTIONS + 1), Err(DatabaseError::Connections));
+        let origin = target("https://a.test/").origin;
+        for (connections, error) in [
+            (0, Some(DatabaseError::Connections)),
+            (1, None),
+            (CONNECTIONS, None),
+            (CONNECTIONS + 1, Some(DatabaseError::Connections)),
+        ] {
+            let servers = vec![Connect { origin: origin.clone(), anonymous: false, connections }];
+            let read = database(vec![PageEntry { servers, ..page("https://a.test/") }]);
+            assert_eq!(read.err(), error, "{connections}");
+        }
     }
 
     #[test]

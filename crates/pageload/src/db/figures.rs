@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::learn::{Counts, Learned, Rules, Spoken};
 use super::recordings::Recordings;
-use super::visit::Visit;
+use super::visit::{Fit, Visit};
 
 /// Loads that a load is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,23 +164,27 @@ impl Recordings {
     }
 
     fn redirects(&self, learned: &Learned, visit: &Visit, tally: &mut Tally) {
-        let end = |chain: u32| Some(self.known.chains.name(chain)?.hops.last()?.0);
         for (from, chain) in &visit.redirects {
-            let expected = learned.redirects.get(from).map(|chain| end(*chain));
+            let expected = learned.redirects.get(from).map(|chain| self.chain_end(*chain));
             match expected {
                 None => tally.missed += 1,
-                Some(to) if to == end(*chain) => tally.used += 1,
+                Some(to) if to == self.chain_end(*chain) => tally.used += 1,
                 Some(_) => {
                     tally.wrong += 1;
                     tally.missed += 1;
                 }
             }
         }
-        let is_redirected = |url: u32| visit.redirects.iter().any(|(from, _)| *from == url);
-        let wrong = visit.fetched.iter().filter(|fetched| {
-            learned.redirects.contains_key(&fetched.target) && !is_redirected(fetched.target)
+        let wrong = visit.fetched.iter().map(|fetched| fetched.target).filter(|url| {
+            learned.redirects.contains_key(url)
+                && visit.redirects.iter().all(|(from, _)| from != url)
         });
         tally.wrong += wrong.count() as u64;
+    }
+
+    /// Returns the URL that a chain of redirects leads to.
+    fn chain_end(&self, chain: u32) -> Option<u32> {
+        Some(self.known.chains.name(chain)?.hops.last()?.0)
     }
 
     fn hosts_after(&self, rules: &Rules, age: Duration, figures: &mut Figures) {
@@ -204,9 +208,9 @@ impl Recordings {
 
     fn hosts_without(&self, rules: &Rules, figures: &mut Figures) {
         let mut spoken = Spoken::default();
-        let visits = || self.pages.values().filter(|visits| visits.len() > 1).flatten();
-        visits().for_each(|visit| spoken.add(visit));
-        for visit in visits() {
+        let visits = self.pages.values().filter(|visits| visits.len() > 1).flatten();
+        visits.clone().for_each(|visit| spoken.add(visit));
+        for visit in visits {
             spoken.remove(visit);
             hosts(&spoken, visit, rules, &mut figures.http2);
             spoken.add(visit);
@@ -224,19 +228,19 @@ fn servers(learned: &Learned, visit: &Visit, figures: &mut Figures) {
         figures.server.add(u64::from(expected.is_some()), 1);
         figures.connections.add(expected.unwrap_or(0).into(), (*connections).into());
     }
-    let came = |server: &u32| visit.servers.iter().any(|(other, _)| other == server);
-    for (_, connections) in learned.servers.iter().filter(|(server, _)| !came(server)) {
-        figures.server.add(1, 0);
-        figures.connections.add((*connections).into(), 0);
+    for (server, connections) in &learned.servers {
+        if visit.servers.iter().all(|(other, _)| other != server) {
+            figures.server.add(1, 0);
+            figures.connections.add((*connections).into(), 0);
+        }
     }
 }
 
 /// Counts the prefetch database. A resource that may never be asked for ahead of time counts as
 /// missed all the same: the page waits for it.
 fn prefetch(learned: &Learned, visit: &Visit, figures: &mut Figures) {
-    let is_asked = |fit| fit != super::visit::Fit::Redirect;
     let mut came = std::collections::HashSet::new();
-    for fetched in visit.fetched.iter().filter(|fetched| is_asked(fetched.fit)) {
+    for fetched in visit.fetched.iter().filter(|fetched| fetched.fit != Fit::Redirect) {
         came.insert(fetched.target);
         let is_expected = learned.prefetch.contains_key(&fetched.target);
         figures.prefetch.add(u64::from(is_expected), 1);

@@ -141,13 +141,13 @@ pub(super) fn frame(
     if body_bytes > BODY_BYTES || HEADER_BYTES + compressed.len() > FILE_BYTES {
         return Err(FileError::TooLarge);
     }
-    let length = |bytes: usize| u32::try_from(bytes).map_err(|_| FileError::TooLarge);
     let mut file = Vec::with_capacity(HEADER_BYTES + compressed.len());
     file.extend(form.magic);
     file.extend([VERSION, parts_number(parts), 0, 0]);
     file.extend(created.0.to_be_bytes());
-    file.extend(length(body_bytes)?.to_be_bytes());
-    file.extend(length(compressed.len())?.to_be_bytes());
+    for length in [body_bytes, compressed.len()] {
+        file.extend(u32::try_from(length).map_err(|_| FileError::TooLarge)?.to_be_bytes());
+    }
     file.extend(checksum(&file, compressed));
     match key {
         Some(key) => {
@@ -296,9 +296,8 @@ fn parts_number(parts: Parts) -> u8 {
 }
 
 fn parts_of(number: u8) -> Option<Parts> {
-    let has = |bit: u8| number & 1 << bit != 0;
-    let parts = Parts { redirect: has(0), server: has(1), http2: has(2), prefetch: has(3) };
-    (number < 16).then_some(parts)
+    let [redirect, server, http2, prefetch] = [1, 2, 4, 8].map(|bit| number & bit != 0);
+    (number < 16).then_some(Parts { redirect, server, http2, prefetch })
 }
 
 /// Reason why a file is refused.

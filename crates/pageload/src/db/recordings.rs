@@ -160,8 +160,11 @@ impl Recordings {
         self.known.targets.find(&target.without_query())
     }
 
+    fn target(&self, number: u32) -> Option<Target> {
+        self.known.targets.name(number).cloned()
+    }
+
     fn entry(&self, document: Target, learned: &Learned) -> PageEntry {
-        let target = |number: u32| self.known.targets.name(number).cloned();
         PageEntry {
             document,
             recordings: 0,
@@ -175,10 +178,11 @@ impl Recordings {
                         .hops
                         .iter()
                         .map(|&(to, permanent): &(u32, bool)| {
-                            Some(Hop { to: target(to)?, permanent })
+                            Some(Hop { to: self.target(to)?, permanent })
                         })
                         .collect::<Option<_>>()?;
-                    Some(Redirect { from: target(from)?, hops, of_document: chain.of_document })
+                    let from = self.target(from)?;
+                    Some(Redirect { from, hops, of_document: chain.of_document })
                 })
                 .collect(),
             servers: learned
@@ -192,7 +196,9 @@ impl Recordings {
             prefetch: learned
                 .prefetch
                 .iter()
-                .filter_map(|(url, of)| Some(Prefetch { target: target(*url)?, kind: of.kind }))
+                .filter_map(|(url, wanted)| {
+                    Some(Prefetch { target: self.target(*url)?, kind: wanted.kind })
+                })
                 .collect(),
         }
     }
@@ -242,18 +248,17 @@ fn agree(pages: &mut [PageEntry], left_out: &mut BTreeMap<LeftOut, u64>) {
     let pairs = leads.iter().filter_map(|(from, to)| Some((from, to.as_ref()?))).collect();
     let endless: HashSet<Target> = circles(&pairs).into_iter().cloned().collect();
     let mut taken = HashSet::new();
-    let mut count = |why| *left_out.entry(why).or_default() += 1;
     for page in pages {
         page.redirects.retain(|redirect| {
-            if leads.get(&redirect.from) == Some(&None) {
-                count(LeftOut::Disagreement);
-                return false;
-            }
-            if endless.contains(&redirect.from) {
-                count(LeftOut::Circle);
-                return false;
-            }
-            taken.insert(redirect.from.clone())
+            let why = if leads.get(&redirect.from) == Some(&None) {
+                LeftOut::Disagreement
+            } else if endless.contains(&redirect.from) {
+                LeftOut::Circle
+            } else {
+                return taken.insert(redirect.from.clone());
+            };
+            *left_out.entry(why).or_default() += 1;
+            false
         });
     }
 }

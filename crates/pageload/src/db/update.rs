@@ -272,12 +272,14 @@ mod tests {
         let now = UnixSeconds(100 * DAY);
         let in_use = InUse::from_file(&file(50 * DAY, &key), &keys);
         assert_eq!(in_use, Some(InUse { created: UnixSeconds(50 * DAY), is_whole: true }));
-        let judged = |created: u64| judge(&file(created, &key), in_use, &keys, now);
-        assert!(matches!(judged(50 * DAY + 1), Ok(Update::Take(_))));
-        assert!(matches!(judged(50 * DAY), Ok(Update::Same)));
-        assert!(matches!(judged(50 * DAY - 1), Err(UpdateError::Older { .. })));
-        assert!(matches!(judged(101 * DAY), Ok(Update::Take(_))));
-        assert!(matches!(judged(101 * DAY + 1), Err(UpdateError::Future(_))));
+        let created = [50 * DAY + 1, 50 * DAY, 50 * DAY - 1, 101 * DAY, 101 * DAY + 1];
+        let [newer, same, older, ahead, future] =
+            created.map(|created| judge(&file(created, &key), in_use, &keys, now));
+        assert!(matches!(newer, Ok(Update::Take(_))));
+        assert!(matches!(same, Ok(Update::Same)));
+        assert!(matches!(older, Err(UpdateError::Older { .. })));
+        assert!(matches!(ahead, Ok(Update::Take(_))));
+        assert!(matches!(future, Err(UpdateError::Future(_))));
         let first = judge(&file(1, &key), None, &keys, now);
         assert!(matches!(first, Ok(Update::Take(_))));
     }
@@ -288,21 +290,21 @@ mod tests {
         let keys = [key.public()];
         let now = UnixSeconds(100 * DAY);
         let good = file(50 * DAY, &key);
-        let with = |place: usize| {
+        let damaged = [good.len() - 1, 13].map(|place| {
             let mut damaged = good.clone();
             damaged[place] ^= 0x40;
             let in_use = InUse::from_file(&damaged, &keys);
-            let judged = |created: u64| judge(&file(created, &key), in_use, &keys, now);
-            (in_use, judged(50 * DAY), judged(50 * DAY - 1))
-        };
-        // Its content: the same is taken again, an older one is not.
-        let (in_use, same, older) = with(good.len() - 1);
-        assert!(in_use.is_some_and(|of| !of.is_whole) && matches!(same, Ok(Update::Take(_))));
+            let created = [50 * DAY, 50 * DAY - 1];
+            (in_use, created.map(|created| judge(&file(created, &key), in_use, &keys, now)))
+        });
+        let [(content, [same, older]), (date, any)] = damaged;
+        // Damaged content: the same file is taken again, an older one is not.
+        assert!(content.is_some_and(|of| !of.is_whole) && matches!(same, Ok(Update::Take(_))));
         assert!(matches!(older, Err(UpdateError::Older { .. })));
-        // Its date, which nobody signed now: else no newer one might come for thousands of years.
-        let (in_use, same, older) = with(13);
-        assert_eq!(in_use, None);
-        assert!(matches!((same, older), (Ok(Update::Take(_)), Ok(Update::Take(_)))));
+        // A damaged date, which nobody signed: otherwise no newer file might come for thousands of
+        // years.
+        assert_eq!(date, None);
+        assert!(matches!(any, [Ok(Update::Take(_)), Ok(Update::Take(_))]));
         // Files signed by another key, and parts of files, do not count either.
         assert_eq!(
             InUse::from_file(&file(99 * DAY, &SecretKey::from_bytes(&[8; 32])), &keys),

@@ -281,21 +281,30 @@ impl<'a> Reduction<'a> {
     /// Redirects of parts of the page: each from the first to what it leads to.
     fn later_ways(&self) -> Vec<Vec<usize>> {
         let resources = self.page.resources();
-        let is_redirect = |place: usize| {
-            resources.get(place).is_some_and(|of| of.redirect) && !self.leading.contains(&place)
-        };
         let mut next: HashMap<usize, usize> = HashMap::new();
         for (place, resource) in resources.iter().enumerate() {
-            if let Some(parent) = resource.parent().filter(|parent| is_redirect(*parent)) {
+            if let Some(parent) = resource.parent().filter(|&parent| self.is_later_redirect(parent))
+            {
                 next.entry(parent).or_insert(place);
             }
         }
-        let firsts = (0..resources.len()).filter(|place: &usize| {
-            let parent = resources.get(*place).and_then(Resource::parent);
-            is_redirect(*place) && !parent.is_some_and(is_redirect)
-        });
-        let way = |first| std::iter::successors(Some(first), |place| next.get(place).copied());
-        firsts.map(|first| way(first).take(HOPS + 2).collect()).collect()
+        (0..resources.len())
+            .filter(|&place: &usize| {
+                let mut parent = resources.get(place).and_then(Resource::parent).into_iter();
+                self.is_later_redirect(place) && !parent.any(|on| self.is_later_redirect(on))
+            })
+            .map(|first| {
+                std::iter::successors(Some(first), |place| next.get(place).copied())
+                    .take(HOPS + 2)
+                    .collect()
+            })
+            .collect()
+    }
+
+    /// Returns true for a redirect that does not lead to the document.
+    fn is_later_redirect(&self, place: usize) -> bool {
+        let resource = self.page.resources().get(place);
+        resource.is_some_and(|of| of.redirect) && !self.leading.contains(&place)
     }
 
     fn chain(&self, way: &[usize], of_document: bool, known: &mut Known) -> Option<(u32, u32)> {
@@ -421,10 +430,12 @@ fn origins(page: &Page, targets: &[Result<Target, TargetError>]) -> Vec<Option<O
 
 /// Redirects that the page's document comes by, the first one first.
 fn leading(page: &Page) -> Vec<usize> {
-    let parent = |place: &usize| page.resources().get(*place).and_then(Resource::parent);
-    let document = page.redirects();
     let mut leading: Vec<usize> =
-        std::iter::successors(parent(&document), |place| parent(place)).collect();
+        std::iter::successors(Some(page.redirects()), |&place: &usize| {
+            page.resources().get(place).and_then(Resource::parent)
+        })
+        .skip(1)
+        .collect();
     leading.reverse();
     leading
 }

@@ -206,16 +206,13 @@ impl Hop {
 
     fn cache(&self) -> Option<&'static str> {
         let response = self.response.as_ref()?;
-        let is = |key: &str| response.get(key).and_then(Value::as_bool).unwrap_or_default();
         if self.from_memory {
-            Some("memory")
-        } else if is("fromDiskCache") {
-            Some("disk")
-        } else if is("fromPrefetchCache") {
-            Some("prefetch")
-        } else {
-            None
+            return Some("memory");
         }
+        [("fromDiskCache", "disk"), ("fromPrefetchCache", "prefetch")]
+            .into_iter()
+            .find(|(key, _)| response.get(key).and_then(Value::as_bool) == Some(true))
+            .map(|(_, cache)| cache)
     }
 
     /// Returns true if Early Hints (RFC 8297) named it, and the browser asked for it before the
@@ -342,8 +339,9 @@ fn whole(number: f64) -> i64 {
     number.clamp(0.0, 9e15) as i64
 }
 
-/// Seconds since 1970 by RFC 3339, to the microsecond.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within the years that there are
+/// Formats seconds since 1970 by RFC 3339, to the microsecond.
+// The clamp keeps the number within what either cast holds.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub(super) fn wall_time(seconds: f64) -> String {
     // Until the year 2255: a float cannot tell later microseconds apart.
     let micros = (seconds * 1e6).round().clamp(0.0, 9e15) as u64;
@@ -362,11 +360,11 @@ fn resource_type(kind: &str) -> String {
 
 impl Timings {
     fn json(&self) -> Value {
-        let part = |part: Option<f64>| part.map_or(-1.0, ms);
+        let [blocked, dns, connect, ssl] =
+            [self.blocked, self.dns, self.connect, self.ssl].map(|part| part.map_or(-1.0, ms));
         json!({
-            "blocked": part(self.blocked), "dns": part(self.dns), "connect": part(self.connect),
-            "ssl": part(self.ssl), "send": ms(self.send), "wait": ms(self.wait),
-            "receive": ms(self.receive),
+            "blocked": blocked, "dns": dns, "connect": connect, "ssl": ssl,
+            "send": ms(self.send), "wait": ms(self.wait), "receive": ms(self.receive),
         })
     }
 }

@@ -15,8 +15,9 @@ pub(super) struct Headers<'v> {
 impl<'v> Headers<'v> {
     /// As they were on the wire where that is known, else as the browser shows them.
     pub(super) fn from_event(extra: Option<&'v Value>, shown: &'v Value) -> Self {
-        let of = |value: &'v Value| value.get("headers").and_then(Value::as_object);
-        let Some(object) = extra.and_then(of).or(of(shown)) else { return Self::default() };
+        let mut objects = extra.into_iter().chain([shown]);
+        let object = objects.find_map(|value| value.get("headers")?.as_object());
+        let Some(object) = object else { return Self::default() };
         let mut fields = Vec::new();
         for (name, value) in object {
             // Repeated fields of one name share one text.

@@ -11,7 +11,9 @@ fn request(id: &str, at: f64, kind: &str, url: &str, initiator: Value) -> Value 
     json!({
         "requestId": id, "timestamp": at, "wallTime": WALL + at, "type": kind, "frameId": "main",
         "initiator": initiator,
-        "request": { "method": "GET", "url": url, "headers": { "Accept": "*/*" }, "initialPriority": "High" },
+        "request": {
+            "method": "GET", "url": url, "headers": { "Accept": "*/*" }, "initialPriority": "High",
+        },
     })
 }
 
@@ -19,13 +21,32 @@ fn response(status: u16, at: f64, opened: bool) -> Value {
     let connect = if opened { (0.0, 60.0) } else { (-1.0, -1.0) };
     let ssl = if opened { (20.0, 60.0) } else { (-1.0, -1.0) };
     json!({
-        "status": status, "mimeType": "text/html", "protocol": "h2", "remoteIPAddress": "[2001:db8::1]",
-        "connectionId": 7, "encodedDataLength": 200, "headers": {},
+        "status": status, "mimeType": "text/html", "protocol": "h2",
+        "remoteIPAddress": "[2001:db8::1]", "connectionId": 7, "encodedDataLength": 200,
+        "headers": {},
         "timing": {
-            "requestTime": at, "dnsStart": -1, "dnsEnd": -1, "connectStart": connect.0, "connectEnd": connect.1,
-            "sslStart": ssl.0, "sslEnd": ssl.1, "sendStart": 60, "sendEnd": 60, "receiveHeadersEnd": 80,
+            "requestTime": at, "dnsStart": -1, "dnsEnd": -1,
+            "connectStart": connect.0, "connectEnd": connect.1,
+            "sslStart": ssl.0, "sslEnd": ssl.1,
+            "sendStart": 60, "sendEnd": 60, "receiveHeadersEnd": 80,
         },
     })
+}
+
+/// `Network.responseReceived`.
+fn received(id: &str, at: f64, kind: &str, extra: bool, response: Value) -> (&'static str, Value) {
+    let event = json!({
+        "requestId": id, "timestamp": at, "type": kind, "hasExtraInfo": extra, "response": response,
+    });
+    ("Network.responseReceived", event)
+}
+
+/// `Network.dataReceived`.
+fn data(id: &str, at: f64, bytes: u64, encoded: u64) -> (&'static str, Value) {
+    let event = json!({
+        "requestId": id, "timestamp": at, "dataLength": bytes, "encodedDataLength": encoded,
+    });
+    ("Network.dataReceived", event)
 }
 
 fn load(events: &[(&str, Value)]) -> Load {
@@ -64,14 +85,8 @@ fn page() -> Vec<(&'static str, Value)> {
             "Network.responseReceivedExtraInfo",
             json!({ "requestId": "1", "statusCode": 200, "headers": { "server": "x" } }),
         ),
-        (
-            "Network.responseReceived",
-            json!({ "requestId": "1", "timestamp": 10.2, "type": "Document", "hasExtraInfo": true, "response": response(200, 10.1, false) }),
-        ),
-        (
-            "Network.dataReceived",
-            json!({ "requestId": "1", "timestamp": 10.21, "dataLength": 900, "encodedDataLength": 400 }),
-        ),
+        received("1", 10.2, "Document", true, response(200, 10.1, false)),
+        data("1", 10.21, 900, 400),
         (
             "Network.requestWillBeSent",
             request("2", 10.22, "Script", "https://a.test/s.js", parser.clone()),
@@ -84,10 +99,7 @@ fn page() -> Vec<(&'static str, Value)> {
             "Network.loadingFinished",
             json!({ "requestId": "1", "timestamp": 10.25, "encodedDataLength": 620 }),
         ),
-        (
-            "Network.responseReceived",
-            json!({ "requestId": "2", "timestamp": 10.3, "type": "Script", "hasExtraInfo": false, "response": response(200, 10.22, false) }),
-        ),
+        received("2", 10.3, "Script", false, response(200, 10.22, false)),
         (
             "Network.loadingFinished",
             json!({ "requestId": "2", "timestamp": 10.32, "encodedDataLength": 1000 }),
@@ -97,9 +109,12 @@ fn page() -> Vec<(&'static str, Value)> {
             request("4", 10.33, "Fetch", "https://a.test/d.json", script),
         ),
         ("Network.requestServedFromCache", json!({ "requestId": "4" })),
-        (
-            "Network.responseReceived",
-            json!({ "requestId": "4", "timestamp": 10.34, "type": "Fetch", "response": { "status": 200, "headers": {}, "connectionId": 0 } }),
+        received(
+            "4",
+            10.34,
+            "Fetch",
+            false,
+            json!({ "status": 200, "headers": {}, "connectionId": 0 }),
         ),
         (
             "Network.loadingFinished",
@@ -135,53 +150,46 @@ fn a_load_is_a_har_file_with_recorded_parents() {
     assert_eq!(recording.page.recorded().on_load.unwrap().as_millis(), 500);
 }
 
+/// Loads the page with one more script that was in the cache since `at`; returns the number of
+/// resources from early hints, and the last resource with its size.
+fn with_cached(hinted: bool, at: f64) -> (usize, String, u64) {
+    let parser = json!({ "type": "parser", "url": "https://a.test/en" });
+    let answer = json!({
+        "status": 200, "headers": { "content-length": "650" }, "connectionId": 0,
+        "fromDiskCache": true, "fromEarlyHints": hinted, "responseTime": (WALL + at) * 1e3,
+        "remoteIPAddress": "192.0.2.1",
+    });
+    let more = vec![
+        ("Network.requestWillBeSent", request("5", 10.4, "Script", "https://a.test/h.js", parser)),
+        received("5", 10.41, "Script", false, answer),
+        data("5", 10.41, 700, 0),
+        (
+            "Network.loadingFinished",
+            json!({ "requestId": "5", "timestamp": 10.42, "encodedDataLength": 0 }),
+        ),
+    ];
+    let load = load(&[page(), more].concat());
+    let har = read(&load);
+    let last = har.recordings[0].page.resources().last().unwrap();
+    (load.hinted(), last.url.clone(), last.response_bytes)
+}
+
 #[test]
 fn what_early_hints_brought_is_of_the_load() {
-    let answer = |hinted: bool, at: f64| {
-        json!({
-            "status": 200, "headers": { "content-length": "650" }, "connectionId": 0, "fromDiskCache": true,
-            "fromEarlyHints": hinted, "responseTime": (WALL + at) * 1e3, "remoteIPAddress": "192.0.2.1",
-        })
-    };
-    let with = |hinted: bool, at: f64| {
-        let parser = json!({ "type": "parser", "url": "https://a.test/en" });
-        let more = vec![
-            (
-                "Network.requestWillBeSent",
-                request("5", 10.4, "Script", "https://a.test/h.js", parser),
-            ),
-            (
-                "Network.responseReceived",
-                json!({ "requestId": "5", "timestamp": 10.41, "type": "Script", "response": answer(hinted, at) }),
-            ),
-            (
-                "Network.dataReceived",
-                json!({ "requestId": "5", "timestamp": 10.41, "dataLength": 700, "encodedDataLength": 0 }),
-            ),
-            (
-                "Network.loadingFinished",
-                json!({ "requestId": "5", "timestamp": 10.42, "encodedDataLength": 0 }),
-            ),
-        ];
-        let load = load(&[page(), more].concat());
-        let har = read(&load);
-        let last = har.recordings[0].page.resources().last().unwrap();
-        (load.hinted(), last.url.clone(), last.response_bytes)
-    };
-    let came = |hinted, url: &str, bytes| (hinted, format!("https://a.test/{url}"), bytes);
-    assert_eq!(with(true, 10.3), came(1, "h.js", 650));
-    // Found in the cache from before, named or not.
-    assert_eq!(with(true, 9.9), came(0, "s.js", 1000));
-    assert_eq!(with(false, 10.3), came(0, "s.js", 1000));
+    assert_eq!(with_cached(true, 10.3), (1, "https://a.test/h.js".to_owned(), 650));
+    // In the cache from before, named or not.
+    let without = (0, "https://a.test/s.js".to_owned(), 1000);
+    assert_eq!(with_cached(true, 9.9), without);
+    assert_eq!(with_cached(false, 10.3), without);
 }
 
 #[test]
 fn headers_that_come_apart_belong_to_their_hop() {
     let har = load(&page()).har(&About::default());
-    let response = |at: usize| har["log"]["entries"][at]["response"].clone();
-    assert_eq!(response(0)["redirectURL"], "/en");
-    assert_eq!(response(1)["headers"], json!([{ "name": "server", "value": "x" }]));
-    assert_eq!(response(1)["status"], 200);
+    let [redirect, document] = [0, 1].map(|at| &har["log"]["entries"][at]["response"]);
+    assert_eq!(redirect["redirectURL"], "/en");
+    assert_eq!(document["headers"], json!([{ "name": "server", "value": "x" }]));
+    assert_eq!(document["status"], 200);
     let entry = &har["log"]["entries"][1];
     assert_eq!(
         (&entry["_connectionId"], &entry["serverIPAddress"]),
@@ -199,14 +207,13 @@ fn headers_that_come_apart_belong_to_their_hop() {
 #[test]
 fn the_largest_paint_is_told_since_the_first_request() {
     let mut events = page();
-    let paint = |at: f64, frame: &str| {
-        json!({ "event": {
+    events.extend([(10.4, "main"), (10.9, "other")].map(|(at, frame)| {
+        let event = json!({ "event": {
             "frameId": frame, "type": "largest-contentful-paint", "time": WALL + at,
             "lcpDetails": { "renderTime": 0, "loadTime": WALL + at },
-        } })
-    };
-    events.push(("PerformanceTimeline.timelineEventAdded", paint(10.4, "main")));
-    events.push(("PerformanceTimeline.timelineEventAdded", paint(10.9, "other")));
+        } });
+        ("PerformanceTimeline.timelineEventAdded", event)
+    }));
     let load = load(&events);
     assert!((load.largest_paint_ms().unwrap() - 400.0).abs() < 0.001);
     let timings = &load.har(&About::default())["log"]["pages"][0]["pageTimings"];

@@ -23,25 +23,24 @@ impl Timings {
             return Self { blocked: Some((end - issued).max(0.0)), ..Self::default() };
         };
         let began = number(timing, "requestTime").unwrap_or(issued);
-        // Milliseconds since then, or -1.
-        let at = |key: &str| number(timing, key).filter(|at| *at >= 0.0).map(|at| at / 1e3);
-        let (dns, connect) = (at("dnsEnd"), at("connectEnd"));
-        let ssl = at("sslEnd").filter(|end| *end > 0.0);
-        let sent = at("sendEnd").unwrap_or_default();
-        let firsts = [at("dnsStart"), at("connectStart"), at("sendStart")];
-        let first = firsts.into_iter().flatten().fold(f64::INFINITY, f64::min);
+        let (dns, connect) = (moment(timing, "dnsEnd"), moment(timing, "connectEnd"));
+        let ssl = moment(timing, "sslEnd").filter(|end| *end > 0.0);
+        let sent = moment(timing, "sendEnd").unwrap_or_default();
+        let firsts = ["dnsStart", "connectStart", "sendStart"];
+        let firsts = firsts.into_iter().filter_map(|key| moment(timing, key));
+        let first = firsts.fold(f64::INFINITY, f64::min);
         let first = if first.is_finite() { first } else { 0.0 };
         let connecting = dns.unwrap_or(first);
         let sending = connect.unwrap_or(connecting).max(connecting);
         let sent = sent.max(sending);
         // The head of a response comes as a whole; Chromium before 115 says only when it was there.
-        let answered = at("receiveHeadersStart").filter(|at| *at >= sent);
-        let answered = answered.or(at("receiveHeadersEnd")).unwrap_or(sent).max(sent);
+        let answered = moment(timing, "receiveHeadersStart").filter(|at| *at >= sent);
+        let answered = answered.or(moment(timing, "receiveHeadersEnd")).unwrap_or(sent).max(sent);
         Self {
             blocked: Some((began - issued).max(0.0) + first),
             dns: dns.map(|end| (end - first).max(0.0)),
             connect: connect.map(|end| (end - connecting).max(0.0)),
-            ssl: ssl.map(|end| (end - at("sslStart").unwrap_or(end)).max(0.0)),
+            ssl: ssl.map(|end| (end - moment(timing, "sslStart").unwrap_or(end)).max(0.0)),
             send: sent - sending,
             wait: answered - sent,
             receive: (end - began - answered).max(0.0),
@@ -62,6 +61,12 @@ pub(super) fn ms(seconds: f64) -> f64 {
 
 pub(super) fn rounded(ms: f64) -> f64 {
     (ms * 1e3).round() / 1e3
+}
+
+/// Returns a moment of `Network.ResourceTiming` in seconds since its `requestTime`; `None` where it
+/// is -1.
+fn moment(timing: &Value, key: &str) -> Option<f64> {
+    number(timing, key).filter(|at| *at >= 0.0).map(|at| at / 1e3)
 }
 
 /// Returns a member that is a finite number.
@@ -86,8 +91,9 @@ mod tests {
     #[test]
     fn a_new_connection_has_all_parts_and_they_add_up() {
         let all = timings(&json!({
-            "requestTime": 100.01, "dnsStart": 5.0, "dnsEnd": 15.0, "connectStart": 15.0, "sslStart": 55.0,
-            "sslEnd": 105.0, "connectEnd": 105.0, "sendStart": 105.5, "sendEnd": 106.0,
+            "requestTime": 100.01, "dnsStart": 5.0, "dnsEnd": 15.0, "connectStart": 15.0,
+            "sslStart": 55.0, "sslEnd": 105.0, "connectEnd": 105.0,
+            "sendStart": 105.5, "sendEnd": 106.0,
             "receiveHeadersStart": 206.0, "receiveHeadersEnd": 207.0,
         }));
         let parts = [
@@ -106,8 +112,9 @@ mod tests {
     #[test]
     fn a_connection_that_was_there_has_no_parts_for_it() {
         let reused = timings(&json!({
-            "requestTime": 100.0, "dnsStart": -1, "dnsEnd": -1, "connectStart": -1, "connectEnd": -1,
-            "sslStart": -1, "sslEnd": -1, "sendStart": 2.0, "sendEnd": 2.5, "receiveHeadersEnd": 52.5,
+            "requestTime": 100.0, "dnsStart": -1, "dnsEnd": -1, "connectStart": -1,
+            "connectEnd": -1, "sslStart": -1, "sslEnd": -1, "sendStart": 2.0, "sendEnd": 2.5,
+            "receiveHeadersEnd": 52.5,
         }));
         assert_eq!((reused.dns, reused.connect, reused.ssl), (None, None, None));
         assert!(close(reused.wait, 0.05) && close(reused.blocked.unwrap(), 0.002), "{reused:?}");

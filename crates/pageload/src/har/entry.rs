@@ -156,10 +156,10 @@ impl<'de> Deserialize<'de> for HeaderBytes {
 
                 let mut bytes = 0_u64;
                 while let Some(header) = list.next_element::<Header>()? {
-                    let length = |part: &Scalar| part.text().map_or(0, str::len) as u64;
-                    let both = length(&header.name) + length(&header.value);
+                    let texts = [header.name.text(), header.value.text()];
+                    let both: usize = texts.into_iter().flatten().map(str::len).sum();
                     // ": " and the end of the line.
-                    bytes = bytes.saturating_add(both + 4);
+                    bytes = bytes.saturating_add(both as u64 + 4);
                 }
                 Ok(HeaderBytes(bytes))
             }
@@ -217,10 +217,11 @@ impl RawTimings {
     /// Returns true if `connect` leaves `ssl` out, as Firefox has it; by the specification it
     /// includes it. The sum of all says which.
     fn connect_excludes_ssl(&self, total: Option<f64>) -> bool {
-        let part = |ms: Option<f64>| ms.filter(|ms| *ms > 0.0).unwrap_or_default();
-        let (connect, ssl) = (part(self.connect), part(self.ssl));
-        let others = [self.blocked, self.dns, self.send, self.wait, self.receive];
-        let including = others.into_iter().map(part).sum::<f64>() + connect;
+        let parts =
+            [self.connect, self.ssl, self.blocked, self.dns, self.send, self.wait, self.receive];
+        let [connect, ssl, others @ ..] =
+            parts.map(|ms| ms.filter(|ms| *ms > 0.0).unwrap_or_default());
+        let including = others.into_iter().sum::<f64>() + connect;
         match total {
             // Half a millisecond more than either rounds to.
             _ if ssl > connect + 0.5 => true,
@@ -250,10 +251,9 @@ impl Response {
 
     pub(super) fn protocol(&self) -> Protocol {
         let version = self.http_version.as_deref().unwrap_or_default().to_ascii_lowercase();
-        let any = |names: &[&str]| names.iter().any(|name| version.starts_with(name));
-        if any(&["h3", "http/3"]) || version.contains("quic") {
+        if version.contains("quic") || begins_with_any(&version, &["h3", "http/3"]) {
             Protocol::Http3
-        } else if any(&["h2", "http/2", "spdy"]) {
+        } else if begins_with_any(&version, &["h2", "http/2", "spdy"]) {
             Protocol::Http2
         } else {
             Protocol::Http1
@@ -289,6 +289,10 @@ impl Response {
     }
 }
 
+fn begins_with_any(text: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| text.starts_with(prefix))
+}
+
 /// A number of bytes; none if it is -1, as where it is not known.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked
 fn count(number: Option<f64>) -> Option<u64> {
@@ -317,23 +321,29 @@ mod tests {
 
     #[test]
     fn connecting_with_and_without_tls() {
-        let timings = json!({ "blocked": 1, "dns": 2, "connect": 50, "ssl": 30, "send": 0, "wait": 20, "receive": 7 });
-        let both = |total: Value| {
+        let timings = json!({
+            "blocked": 1, "dns": 2, "connect": 50, "ssl": 30, "send": 0, "wait": 20, "receive": 7,
+        });
+        for (total, connect, why) in [
+            (json!(80), 20, "as the specification says"),
+            (json!(110), 50, "as Firefox does"),
+            (json!(null), 20, "without a total"),
+        ] {
             let timings = entry(&json!({ "time": total, "timings": timings })).timings().unwrap();
-            (timings.connect, timings.tls)
-        };
-        assert_eq!(both(json!(80)), (ms(20), ms(30)), "as the specification says");
-        assert_eq!(both(json!(110)), (ms(50), ms(30)), "as Firefox does");
-        assert_eq!(both(json!(null)), (ms(20), ms(30)));
+            assert_eq!((timings.connect, timings.tls), (ms(connect), ms(30)), "{why}");
+        }
         let more = json!({ "timings": { "connect": 10, "ssl": 30, "wait": 0, "receive": 0 } });
         assert_eq!(entry(&more).timings().unwrap().connect, ms(10));
     }
 
     #[test]
     fn times_have_to_make_sense() {
-        let timings = |value: Value| entry(&json!({ "timings": value })).timings();
-        assert!(timings(json!({ "wait": 1, "receive": 1 })).is_some());
-        assert!(timings(json!({ "wait": -0.4, "receive": 0, "send": -1, "dns": -1 })).is_some());
+        for whole in [
+            json!({ "wait": 1, "receive": 1 }),
+            json!({ "wait": -0.4, "receive": 0, "send": -1, "dns": -1 }),
+        ] {
+            assert!(entry(&json!({ "timings": whole })).timings().is_some(), "{whole}");
+        }
         for without in [
             json!(null),
             json!({}),
@@ -342,38 +352,50 @@ mod tests {
             json!({ "wait": 1, "receive": -1 }),
             json!({ "wait": 9e7, "receive": 1 }),
         ] {
-            assert_eq!(timings(without.clone()), None, "{without}");
+            assert_eq!(entry(&json!({ "timings": without })).timings(), None, "{without}");
         }
     }
 
     #[test]
     fn sizes_by_what_the_file_says() {
         let headers = json!([{ "name": "a", "value": "bc" }, { "name": "d", "value": null }]);
-        let of = |value: Value| response(&value).bytes();
-        assert_eq!(of(json!({ "_transferSize": 500, "headersSize": 10, "bodySize": 20 })), 500);
-        assert_eq!(of(json!({ "headersSize": 10, "bodySize": 20 })), 30);
-        assert_eq!(of(json!({ "headersSize": -1, "headers": headers, "bodySize": 20 })), 32);
-        let compressed = json!({ "headersSize": 0, "bodySize": -1, "content": { "size": 90, "compression": 40 } });
-        assert_eq!(of(compressed), 50);
-        let more = json!({ "bodySize": -1, "content": { "size": 90, "compression": 100 } });
-        assert_eq!(of(more), 0);
-        assert_eq!(of(json!({ "bodySize": 1e300, "headersSize": -5 })), 0);
+        let compressed = json!({ "size": 90, "compression": 40 });
+        let overdone = json!({ "size": 90, "compression": 100 });
+        for (said, bytes) in [
+            (json!({ "_transferSize": 500, "headersSize": 10, "bodySize": 20 }), 500),
+            (json!({ "headersSize": 10, "bodySize": 20 }), 30),
+            (json!({ "headersSize": -1, "headers": headers, "bodySize": 20 }), 32),
+            (json!({ "headersSize": 0, "bodySize": -1, "content": compressed }), 50),
+            (json!({ "bodySize": -1, "content": overdone }), 0),
+            (json!({ "bodySize": 1e300, "headersSize": -5 }), 0),
+        ] {
+            assert_eq!(response(&said).bytes(), bytes, "{said}");
+        }
     }
 
     #[test]
     fn versions_of_http() {
-        let protocol = |text: &str| response(&json!({ "httpVersion": text })).protocol();
-        assert_eq!(["h3", "h3-29", "HTTP/3", "http/2+quic/46"].map(protocol), [Protocol::Http3; 4]);
-        assert_eq!(["h2", "HTTP/2", "http/2.0"].map(protocol), [Protocol::Http2; 3]);
-        assert_eq!(["HTTP/1.1", "http/1.0", "", "unknown"].map(protocol), [Protocol::Http1; 4]);
+        for (names, protocol) in [
+            (&["h3", "h3-29", "HTTP/3", "http/2+quic/46"][..], Protocol::Http3),
+            (&["h2", "HTTP/2", "http/2.0"], Protocol::Http2),
+            (&["HTTP/1.1", "http/1.0", "", "unknown"], Protocol::Http1),
+        ] {
+            for name in names {
+                let response = response(&json!({ "httpVersion": name }));
+                assert_eq!(response.protocol(), protocol, "{name}");
+            }
+        }
     }
 
     #[test]
     fn connections_by_name_and_not_by_port() {
-        let named = |value: Value| entry(&value).connection(443);
-        assert_eq!(named(json!({ "connection": "443", "_connectionId": "12" })), Some("12".into()));
-        assert_eq!(named(json!({ "connection": 12 })), Some("12".into()));
-        assert_eq!(named(json!({ "connection": "443" })), None);
-        assert_eq!(named(json!({ "connection": "" })), None);
+        for (said, name) in [
+            (json!({ "connection": "443", "_connectionId": "12" }), Some("12")),
+            (json!({ "connection": 12 }), Some("12")),
+            (json!({ "connection": "443" }), None),
+            (json!({ "connection": "" }), None),
+        ] {
+            assert_eq!(entry(&said).connection(443).as_deref(), name, "{said}");
+        }
     }
 }

@@ -15,16 +15,15 @@ pub(super) fn mark(
     document: usize,
     is_document: &[bool],
 ) {
-    let site_of = |resource: &Resource| servers.get(resource.server).map(|of| site(&of.host));
-    let own = resources.get(document).and_then(site_of);
+    let own = resources.get(document).and_then(|resource| site_of(resource, servers));
     for place in document + 1..resources.len() {
         let Some(resource) = resources.get(place) else { break };
-        let of_parent = || {
+        let is_foreign = if is_document.get(place) == Some(&true) {
+            site_of(resource, servers) != own
+        } else {
             let parent = resource.parent().and_then(|parent| resources.get(parent));
             parent.is_some_and(|parent| parent.in_foreign_frame)
         };
-        let begins_frame = is_document.get(place).copied().unwrap_or_default();
-        let is_foreign = if begins_frame { site_of(resource) != own } else { of_parent() };
         if let Some(resource) = resources.get_mut(place) {
             resource.in_foreign_frame = is_foreign;
         }
@@ -34,14 +33,16 @@ pub(super) fn mark(
     }
 }
 
-/// Returns true if a connection has resources of both.
+fn site_of<'a>(resource: &Resource, servers: &'a [Server]) -> Option<&'a str> {
+    servers.get(resource.server).map(|server| site(&server.host))
+}
+
+/// Returns true if a connection carried resources both of the page and of foreign frames.
 fn is_shared(resources: &[Resource]) -> bool {
-    let of = |framed: bool| {
-        let own = resources.iter().filter(move |resource| resource.in_foreign_frame == framed);
-        own.filter_map(|resource| resource.connection)
-    };
-    let framed: HashSet<u32> = of(true).collect();
-    of(false).any(|connection| framed.contains(&connection))
+    let (framed, own): (Vec<&Resource>, Vec<&Resource>) =
+        resources.iter().partition(|resource| resource.in_foreign_frame);
+    let framed: HashSet<u32> = framed.iter().filter_map(|resource| resource.connection).collect();
+    own.iter().any(|resource| resource.connection.is_some_and(|on| framed.contains(&on)))
 }
 
 /// The part of a host that somebody registered, by the public suffix list as browsers go by it; the
@@ -54,8 +55,7 @@ fn site(host: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{Dependency, Part, Protocol};
-    use std::time::Duration;
+    use crate::page::{Dependency, Protocol};
 
     #[test]
     fn sites_are_what_somebody_registered() {
@@ -68,19 +68,19 @@ mod tests {
     /// A page, a script of another site, its frame, what that asks for, and a frame of the page's
     /// own site.
     fn page(connections: [u32; 5]) -> Vec<bool> {
-        let server = |host: &str| Server::https(host, Protocol::Http2);
-        let servers = ["www.a.test", "b.test", "account.a.test"].map(server);
-        let resource = |(place, (on, server)): (usize, (Option<usize>, usize))| Resource {
-            dependencies: on
-                .map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
-                .into_iter()
-                .collect(),
-            server,
-            connection: connections.get(place).copied(),
-            ..Resource::default()
-        };
+        let servers = ["www.a.test", "b.test", "account.a.test"]
+            .map(|host| Server::https(host, Protocol::Http2));
         let tree = [(None, 0), (Some(0), 1), (Some(1), 1), (Some(2), 1), (Some(1), 2)];
-        let mut resources: Vec<Resource> = tree.into_iter().enumerate().map(resource).collect();
+        let mut resources: Vec<Resource> = tree
+            .into_iter()
+            .zip(connections)
+            .map(|((on, server), connection): ((Option<usize>, usize), u32)| Resource {
+                dependencies: on.map(Dependency::whole).into_iter().collect(),
+                server,
+                connection: Some(connection),
+                ..Resource::default()
+            })
+            .collect();
         mark(&mut resources, &servers, 0, &[true, false, true, false, true]);
         resources.iter().map(|resource| resource.in_foreign_frame).collect()
     }

@@ -290,7 +290,10 @@ mod tests {
             "stack": {
                 "parent": {
                     "description": "setTimeout",
-                    "callFrames": [{ "url": "https://a.test/outer.js" }, { "url": "https://a.test/inner.js" }],
+                    "callFrames": [
+                        { "url": "https://a.test/outer.js" },
+                        { "url": "https://a.test/inner.js" },
+                    ],
                     "parent": { "callFrames": [{ "url": "https://a.test/first.js#x" }] },
                 },
                 "callFrames": [

@@ -56,9 +56,12 @@ impl Agreement {
     /// Returns the sum of all passes.
     #[must_use]
     pub fn total(&self) -> Agreed {
-        let all = [self.only, self.chosen, self.last, self.none];
-        let sum = |of: fn(&Agreed) -> usize| all.iter().map(of).sum();
-        Agreed { of: sum(|one| one.of), agreed: sum(|one| one.agreed) }
+        let mut total = Agreed::default();
+        for pass in [self.only, self.chosen, self.last, self.none] {
+            total.of += pass.of;
+            total.agreed += pass.agreed;
+        }
+        total
     }
 
     /// Adds that of another page.
@@ -150,9 +153,9 @@ fn moment(exchange: &Exchange) -> Moment {
 
 /// The rule beside what is recorded; redirects, which every recording has, are no guess.
 fn agreement(moments: &[Moment], waits: &[Waits]) -> Agreement {
-    let redirected = |at: usize| waits.get(at).filter(|one| one.is_redirected);
-    let guesses =
-        rule::parents(moments, |at: usize| redirected(at).and_then(|one| one.on.first().copied()));
+    let guesses = rule::parents(moments, |at: usize| {
+        waits.get(at).filter(|one| one.is_redirected)?.on.first().copied()
+    });
     let mut agreement = Agreement::default();
     for (one, guess) in waits.iter().zip(guesses) {
         let is_recorded = one.confidence == Confidence::Recorded && !one.on.is_empty();
@@ -197,8 +200,10 @@ impl Parents {
 
 /// Each once, the one that came last first, no more than [`STACK_SCRIPTS`].
 fn last_first(exchanges: &[Exchange], mut on: Vec<usize>) -> Vec<usize> {
-    let end = |place: usize| exchanges.get(place).map(Exchange::end).unwrap_or_default();
-    on.sort_by_key(|&place| std::cmp::Reverse((end(place), place)));
+    on.sort_by_key(|&place| {
+        let end = exchanges.get(place).map(Exchange::end).unwrap_or_default();
+        std::cmp::Reverse((end, place))
+    });
     on.dedup();
     on.truncate(STACK_SCRIPTS);
     on
@@ -282,13 +287,12 @@ impl<'a> Recorded<'a> {
             false => exchange,
         };
         // A document's own URL does not tell what requested it.
-        let urls = || asking.initiator.urls.iter().filter(|key| **key != asking.key);
-        let found = urls().filter_map(|key| self.latest(*key, place));
+        let mut urls = asking.initiator.urls.iter().filter(|key| **key != asking.key);
+        let found = urls.clone().filter_map(|key| self.latest(*key, place));
         let mut on: Vec<usize> = found.map(|found| led_to(found, leads_to)).collect();
         // The previous page requested the navigation.
-        if on.is_empty() && urls().next().is_some() && place > 0 {
-            let is_there = urls().any(|key| self.by_url.contains_key(key));
-            match is_there {
+        if on.is_empty() && urls.clone().next().is_some() && place > 0 {
+            match urls.any(|key| self.by_url.contains_key(key)) {
                 true => parents.impossible_initiators += 1,
                 false => parents.unknown_initiators += 1,
             }

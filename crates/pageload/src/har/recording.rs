@@ -67,15 +67,18 @@ pub(super) fn recording(
     }
 }
 
+fn is_near(exchange: &Exchange, at: Duration) -> bool {
+    exchange.started().abs_diff(at) <= LONGEST
+}
+
 /// Drops exchanges that began more than [`LONGEST`] before or after the page's beginning, or else
 /// before most of its requests: their time cannot be right.
 fn drop_far(facts: &PageFacts, exchanges: &mut Vec<Exchange>, ignored: &mut Ignored) {
-    let is_near = |at: Duration, exchange: &Exchange| exchange.started().abs_diff(at) <= LONGEST;
     let middle = exchanges.get(exchanges.len().saturating_sub(1) / 2).map(Exchange::started);
-    let begun = facts.started.filter(|at| exchanges.iter().any(|exchange| is_near(*at, exchange)));
+    let begun = facts.started.filter(|at| exchanges.iter().any(|exchange| is_near(exchange, *at)));
     let Some(at) = begun.or(middle) else { return };
     exchanges.retain(|exchange| {
-        let is_near = is_near(at, exchange);
+        let is_near = is_near(exchange, at);
         if !is_near {
             ignored.add(exchange.ignored.unwrap_or(Reason::Times));
         }
@@ -148,10 +151,10 @@ struct Build<'a> {
 impl<'a> Build<'a> {
     fn new(exchanges: &'a [Exchange], order: &[usize]) -> Self {
         let ids = order.iter().enumerate().map(|(id, &place)| (place, id)).collect();
-        let kept = || order.iter().filter_map(|&place| exchanges.get(place));
+        let kept: Vec<&Exchange> = order.iter().filter_map(|&place| exchanges.get(place)).collect();
         // After the redirects, which come first.
-        let document = kept().find(|one| !one.is_redirect()).map(|one| &one.origin);
-        let credentialed = kept().filter(|one| !may_be_anonymous(one));
+        let document = kept.iter().find(|one| !one.is_redirect()).map(|one| &one.origin);
+        let credentialed = kept.iter().filter(|one| !may_be_anonymous(one));
         let credentialed = credentialed
             .filter_map(|one| Some((&one.origin, one.connection.as_deref()?)))
             .collect();
@@ -167,11 +170,11 @@ impl<'a> Build<'a> {
             round_trips,
             connections,
         };
-        for exchange in kept() {
+        for exchange in &kept {
             build.add_server(exchange);
         }
-        build.round_trips =
-            round_trips_of(&build.servers, kept().map(|one| (build.server(one), one)));
+        let exchanges = kept.into_iter().map(|one| (build.server(one), one));
+        build.round_trips = round_trips_of(&build.servers, exchanges);
         build
     }
 
@@ -273,6 +276,11 @@ fn better(one: Protocol, other: Protocol) -> Protocol {
     }
 }
 
+/// Keeps the shorter of a known time and `time`.
+fn shorten(known: &mut Option<Duration>, time: Duration) {
+    *known = Some(known.map_or(time, |known| known.min(time)));
+}
+
 /// Returns for each server the shortest time that TCP took to connect, or QUIC with its TLS; else
 /// that of its address; but never more than the shortest time that it took to answer, which is all
 /// there is where no connection was opened.
@@ -283,9 +291,6 @@ fn round_trips_of<'a>(
     let mut connect = vec![None; servers.len()];
     let mut answer = vec![None; servers.len()];
     let mut by_address = HashMap::new();
-    let shortest = |known: &mut Option<Duration>, time: Duration| {
-        *known = Some(known.map_or(time, |known| known.min(time)));
-    };
     for (server, exchange) in exchanges.filter(|(_, exchange)| !exchange.is_hinted) {
         let Timings { connect: tcp, tls, wait, .. } = exchange.timings;
         let opened = match exchange.protocol {
@@ -294,13 +299,13 @@ fn round_trips_of<'a>(
             _ => tcp,
         };
         if let (Some(known), false) = (connect.get_mut(server), opened.is_zero()) {
-            shortest(known, opened);
+            shorten(known, opened);
             if let Some(address) = exchange.address {
-                shortest(by_address.entry(address).or_default(), opened);
+                shorten(by_address.entry(address).or_default(), opened);
             }
         }
         if let Some(known) = answer.get_mut(server) {
-            shortest(known, wait);
+            shorten(known, wait);
         }
     }
     servers

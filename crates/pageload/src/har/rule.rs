@@ -59,6 +59,11 @@ fn sweep(moments: &[Moment], mut each: impl FnMut(usize, &Coming<'_>)) {
     }
 }
 
+/// Returns the time of the last byte of one of `moments`.
+fn end(moments: &[Moment], one: usize) -> Duration {
+    moments.get(one).map(|one| one.last).unwrap_or_default()
+}
+
 /// The responses at some time.
 struct Coming<'a> {
     moments: &'a [Moment],
@@ -71,12 +76,11 @@ struct Coming<'a> {
 
 impl Coming<'_> {
     fn advance(&mut self, now: Duration) {
-        let end = |one: usize| self.moments.get(one).map(|one| one.last).unwrap_or_default();
         self.now = now;
-        let before = &mut self.before;
+        let (moments, before) = (self.moments, &mut self.before);
         self.open.retain(|&one| {
-            let stays = end(one) + TRIGGER_WINDOW >= now;
-            if !stays && before.is_none_or(|before| end(before) <= end(one)) {
+            let stays = end(moments, one) + TRIGGER_WINDOW >= now;
+            if !stays && before.is_none_or(|before| end(moments, before) <= end(moments, one)) {
                 *before = Some(one);
             }
             stays
@@ -108,12 +112,12 @@ impl Coming<'_> {
         if let Some(only) = self.only() {
             return Some((only, Confidence::Only));
         }
-        let is_chosen = |one: usize| chosen.get(one).copied().unwrap_or_default();
-        let of_chosen = || self.candidates().filter(|(one, _)| is_chosen(*one));
-        let last = match of_chosen().count() {
-            0 => self.last_written(self.candidates()),
-            1 => return of_chosen().next().map(|(one, _)| (one, Confidence::Chosen)),
-            _ => self.last_written(of_chosen()),
+        let of_chosen: Vec<_> =
+            self.candidates().filter(|(one, _)| chosen.get(*one) == Some(&true)).collect();
+        let last = match of_chosen[..] {
+            [] => self.last_written(self.candidates()),
+            [(one, _)] => return Some((one, Confidence::Chosen)),
+            _ => self.last_written(of_chosen.into_iter()),
         };
         last.or(self.before).map(|one| (one, Confidence::Last))
     }

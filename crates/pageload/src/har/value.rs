@@ -162,7 +162,6 @@ mod tests {
 
     #[test]
     fn any_value_is_taken() {
-        let scalar = |text: &str| serde_json::from_str::<Scalar>(text).unwrap();
         assert_eq!(scalar("\"a\""), Scalar::Text("a".into()));
         assert_eq!(scalar("[1, {\"a\": []}]"), Scalar::None);
         assert_eq!(scalar("{\"a\": [1]}"), Scalar::None);
@@ -175,17 +174,30 @@ mod tests {
         assert_eq!(unset, [false; 6]);
     }
 
+    fn scalar(text: &str) -> Scalar {
+        serde_json::from_str(text).unwrap()
+    }
+
     #[test]
     fn times_with_offsets() {
-        let at = |text| unix_time(text).map(|time| time.as_millis());
-        assert_eq!(at("1970-01-01T00:00:01.500Z"), Some(1500));
-        assert_eq!(at("1970-01-01T02:00:01+02:00"), Some(1000));
-        assert_eq!(at("1970-01-01T00:00:00-0130"), Some(5_400_000));
-        assert_eq!(at("1970-01-01T00:00:00+02:00"), None, "before 1970");
-        for other in
-            ["", "Z", "yesterday", "2026-11-21", "2026-11-21T10:00:00", "2026-11-21T10:00+1"]
-        {
-            assert_eq!(at(other), None, "{other}");
+        for (text, millis) in [
+            ("1970-01-01T00:00:01.500Z", 1500),
+            ("1970-01-01T02:00:01+02:00", 1000),
+            ("1970-01-01T00:00:00-0130", 5_400_000),
+        ] {
+            assert_eq!(unix_time(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        let before_1970 = "1970-01-01T00:00:00+02:00";
+        for other in [
+            before_1970,
+            "",
+            "Z",
+            "yesterday",
+            "2026-11-21",
+            "2026-11-21T10:00:00",
+            "2026-11-21T10:00+1",
+        ] {
+            assert_eq!(unix_time(other), None, "{other}");
         }
     }
 

@@ -117,6 +117,11 @@ fn groups(page: &Page) -> Groups {
     Groups { names, resources, of_server }
 }
 
+/// Orders hosts as [`Host::rank`] does: the page load time counts first.
+fn rank(expected: &Expected) -> f64 {
+    1e3 * expected.page_load_ms + expected.resource_ms
+}
+
 struct Ask<'a> {
     model: &'a Model,
     page: &'a Page,
@@ -132,15 +137,14 @@ impl Ask<'_> {
     }
 
     fn alone(&self, group: usize, none: Expected) -> Host {
-        let with = |techniques| self.expected(techniques, &|other| other == group);
-        let saved = |expected: Expected| none.page_load_ms - expected.page_load_ms;
-        let early = with(EARLY);
+        let [turbo, fop, early] = [TURBO, FOP, EARLY]
+            .map(|techniques| self.expected(techniques, &|other| other == group));
         Host {
             host: self.groups.names[group].clone(),
             resources: self.groups.resources[group],
-            turbotls_ms: saved(with(TURBO)),
-            fop_ms: saved(with(FOP)),
-            early_ms: saved(early),
+            turbotls_ms: none.page_load_ms - turbo.page_load_ms,
+            fop_ms: none.page_load_ms - fop.page_load_ms,
+            early_ms: none.page_load_ms - early.page_load_ms,
             early_resource_ms: none.resource_ms - early.resource_ms,
         }
     }
@@ -151,12 +155,12 @@ impl Ask<'_> {
         let (mut chosen, mut order) = (Vec::new(), Vec::new());
         let mut before = none;
         while order.len() < IN_ORDER {
-            let rank = |expected: &Expected| 1e3 * expected.page_load_ms + expected.resource_ms;
             let best = candidates
                 .iter()
                 .map(|&group: &usize| {
-                    let has_edge = |other| other == group || chosen.contains(&other);
-                    (group, self.expected(EARLY, &has_edge))
+                    let expected =
+                        self.expected(EARLY, &|other| other == group || chosen.contains(&other));
+                    (group, expected)
                 })
                 .min_by(|(_, one), (_, other)| rank(one).total_cmp(&rank(other)));
             let Some((group, expected)) = best.filter(|(_, best)| rank(best) < rank(&before))
@@ -179,14 +183,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::page::{Dependency, Part, Protocol, Resource, Server};
+    use crate::page::{Dependency, Protocol, Resource, Server};
     use crate::sim::tcp::{self, Revisit};
 
-    /// A document of `a`, a script of `b` that it names, and a picture of `c` that the script asks
-    /// for; one more of `b` without credentials, and one of `d` without TLS, which are there
-    /// before.
-    fn page() -> Page {
-        let server = |host: &str, tls, anonymous| Server {
+    fn server(host: &str, tls: bool, anonymous: bool) -> Server {
+        Server {
             host: host.into(),
             port: if tls { 443 } else { 80 },
             tls,
@@ -194,7 +195,22 @@ mod tests {
             protocol: Protocol::Http1,
             pipelining: false,
             address: None,
-        };
+        }
+    }
+
+    fn resource(server: usize, on: Option<usize>) -> Resource {
+        Resource {
+            server,
+            dependencies: on.map(Dependency::whole).into_iter().collect(),
+            response_bytes: 500,
+            ..Resource::default()
+        }
+    }
+
+    /// A document of `a`, a script of `b` that it names, and a picture of `c` that the script asks
+    /// for; one more of `b` without credentials, and one of `d` without TLS, which are there
+    /// before.
+    fn page() -> Page {
         let servers = vec![
             server("a.test", true, false),
             server("b.test", true, false),
@@ -202,15 +218,6 @@ mod tests {
             server("c.test", true, false),
             server("d.test", false, false),
         ];
-        let resource = |server, on: Option<usize>| Resource {
-            server,
-            dependencies: on
-                .map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
-                .into_iter()
-                .collect(),
-            response_bytes: 500,
-            ..Resource::default()
-        };
         let resources = vec![
             resource(0, None),
             resource(1, Some(0)),

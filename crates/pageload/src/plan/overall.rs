@@ -121,17 +121,12 @@ impl Overall {
     #[must_use]
     pub fn from_plans<'a>(plans: impl IntoIterator<Item = &'a PagePlan>) -> Self {
         let plans: Vec<&PagePlan> = plans.into_iter().collect();
-        let Some(first) = plans.first() else { return Self::default() };
-        let recorded = plans.iter().filter_map(|plan| plan.recorded_ms).collect::<Vec<_>>();
-        let gains = |savings: fn(&PagePlan) -> &[Saving]| {
-            (0..savings(first).len()).filter_map(|at| gain(&plans, savings, at)).collect()
-        };
         Self {
             pages: plans.len(),
-            recorded_ms: mean(recorded),
+            recorded_ms: mean(plans.iter().filter_map(|plan| plan.recorded_ms)),
             none_ms: mean(plans.iter().map(|plan| plan.none.page_load_ms)).unwrap_or_default(),
-            alone: gains(|plan| &plan.alone),
-            cumulative: gains(|plan| &plan.cumulative),
+            alone: gains(&plans, |plan| &plan.alone),
+            cumulative: gains(&plans, |plan| &plan.cumulative),
             by_size: by_size(&plans),
             correlations: correlations(&plans),
             by_rtt: sweep(&plans, |plan| &plan.by_rtt),
@@ -146,18 +141,23 @@ fn share(of: impl Iterator<Item = bool>) -> f64 {
     mean(of.map(|holds| f64::from(u8::from(holds)))).unwrap_or_default()
 }
 
+fn gains(plans: &[&PagePlan], savings: fn(&PagePlan) -> &[Saving]) -> Vec<Gain> {
+    let count = plans.first().map_or(0, |plan| savings(plan).len());
+    (0..count).filter_map(|at| gain(plans, savings, at)).collect()
+}
+
 fn gain(plans: &[&PagePlan], savings: fn(&PagePlan) -> &[Saving], at: usize) -> Option<Gain> {
-    let all = || plans.iter().filter_map(|plan| savings(plan).get(at));
-    let page_load_ms = mean(all().map(|saving| saving.expected.page_load_ms))?;
+    let all: Vec<&Saving> = plans.iter().filter_map(|plan| savings(plan).get(at)).collect();
+    let page_load_ms = mean(all.iter().map(|saving| saving.expected.page_load_ms))?;
     let none_ms = mean(plans.iter().map(|plan| plan.none.page_load_ms))?;
     Some(Gain {
-        technique: all().next()?.technique,
+        technique: all.first()?.technique,
         page_load_ms,
         saved: super::saved(none_ms, page_load_ms),
-        mean_saved: mean(all().map(|saving| saving.saved))?,
-        pages_25: share(all().map(|saving| saving.saved >= 0.25)),
-        pages_50: share(all().map(|saving| saving.saved >= 0.5)),
-        pages_slower: share(all().map(|saving| saving.saved < -0.01)),
+        mean_saved: mean(all.iter().map(|saving| saving.saved))?,
+        pages_25: share(all.iter().map(|saving| saving.saved >= 0.25)),
+        pages_50: share(all.iter().map(|saving| saving.saved >= 0.5)),
+        pages_slower: share(all.iter().map(|saving| saving.saved < -0.01)),
     })
 }
 
@@ -170,11 +170,11 @@ fn by_size(plans: &[&PagePlan]) -> Vec<SizeClass> {
 }
 
 fn class(plans: &[&PagePlan]) -> Option<SizeClass> {
-    let bytes = |plan: &PagePlan| plan.shape.response_bytes;
+    let (first, last) = (plans.first()?, plans.last()?);
     let none_ms = mean(plans.iter().map(|plan| plan.none.page_load_ms))?;
     let all_ms = mean(plans.iter().map(|plan| plan.all().page_load_ms))?;
     Some(SizeClass {
-        bytes: (bytes(plans.first()?), bytes(plans.last()?)),
+        bytes: (first.shape.response_bytes, last.shape.response_bytes),
         pages: plans.len(),
         none_ms,
         all_ms,
@@ -185,12 +185,14 @@ fn class(plans: &[&PagePlan]) -> Option<SizeClass> {
 }
 
 fn correlations(plans: &[&PagePlan]) -> Correlations {
-    let simulated = |plan: &PagePlan| Some(plan.none.page_load_ms);
-    let recorded = |plan: &PagePlan| plan.recorded_ms;
     Correlations {
-        simulated: correlated(plans, simulated),
-        recorded: correlated(plans, recorded),
-        simulated_on_recorded: correlation(plans, recorded, |plan| plan.none.page_load_ms),
+        simulated: correlated(plans, |plan| Some(plan.none.page_load_ms)),
+        recorded: correlated(plans, |plan| plan.recorded_ms),
+        simulated_on_recorded: correlation(
+            plans,
+            |plan| plan.recorded_ms,
+            |plan| plan.none.page_load_ms,
+        ),
     }
 }
 
@@ -262,6 +264,21 @@ mod tests {
         Expected { page_load_ms, resource_ms: 1.0 }
     }
 
+    fn saving(technique: Technique, ms: f64) -> Saving {
+        Saving { technique, expected: expected(ms), saved: 1.0 - ms / 1000.0 }
+    }
+
+    fn host(host: &str, early_ms: f64) -> Host {
+        Host {
+            host: host.into(),
+            resources: 1,
+            turbotls_ms: 1.0,
+            fop_ms: 1.0,
+            early_ms,
+            early_resource_ms: 0.0,
+        }
+    }
+
     /// A page of so many bytes and round trips that takes 1000 ms, and `all` with all.
     fn plan(response_bytes: u64, min_rtt: u32, all: f64) -> PagePlan {
         let shape = Shape {
@@ -275,20 +292,7 @@ mod tests {
             min_rtt,
             redirects: 0,
         };
-        let saving = |technique, ms: f64| Saving {
-            technique,
-            expected: expected(ms),
-            saved: 1.0 - ms / 1000.0,
-        };
         let point = Point { at: 50.0, page_load_ms: vec![1000.0, all] };
-        let host = |host: &str, early_ms| Host {
-            host: host.into(),
-            resources: 1,
-            turbotls_ms: 1.0,
-            fop_ms: 1.0,
-            early_ms,
-            early_resource_ms: 0.0,
-        };
         let alone = vec![host("a.test:443", 10.0), host("b.test:443", all / 10.0)];
         PagePlan {
             shape,

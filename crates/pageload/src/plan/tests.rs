@@ -1,22 +1,20 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::page::{Dependency, Part, Protocol, Resource, Server};
+use crate::page::{Dependency, Protocol, Resource, Server};
 use crate::sim::{blast, tcp};
 
 /// A document that names a script of another host, which a prefetch database knows.
 fn page() -> Page {
-    let server = |host: &str| Server::https(host, Protocol::Http2);
-    let on = Dependency { on: 0, part: Part::Whole, then: Duration::ZERO };
     let document = Resource { response_bytes: 1_000, ..Resource::default() };
     let script = Resource {
         server: 1,
-        dependencies: vec![on],
+        dependencies: vec![Dependency::whole(0)],
         response_bytes: 1_000,
         in_prefetch_database: true,
         ..Resource::default()
     };
-    let servers = vec![server("a.test"), server("b.test")];
-    Page::new("page".into(), servers, vec![document, script]).unwrap()
+    let servers = ["a.test", "b.test"].map(|host| Server::https(host, Protocol::Http2));
+    Page::new("page".into(), servers.into(), vec![document, script]).unwrap()
 }
 
 /// Over 100 ms, with a session and a cookie of each server.
@@ -106,9 +104,9 @@ fn the_published_rules_are_asked_the_same() {
     // parsing.
     let cells = 6.0 * 498.0 / 164.0;
     assert!((plan.none.page_load_ms - (4_801.0 + cells)).abs() < 0.01, "{:?}", plan.none);
-    let alone = |technique| plan.alone.iter().find(|of| of.technique == technique).unwrap();
+    let optimistic = plan.alone.iter().find(|of| of.technique == Technique::OptimisticData);
     // TCP of either takes 100 instead of 800 ms.
-    let optimistic = alone(Technique::OptimisticData).expected.page_load_ms;
+    let optimistic = optimistic.unwrap().expected.page_load_ms;
     assert!((optimistic - (3_401.0 + cells)).abs() < 0.01, "{optimistic}");
     assert_eq!((plan.alone.len(), plan.cumulative.len()), (6, 6));
     assert_eq!(plan.by_rtt.arms, ["none", "optimistic-data", "0rtt", "databases", "all"]);

@@ -1,5 +1,6 @@
 //! Waits of a page: its time if something took no time, and a simulated load as if it was recorded.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -41,36 +42,36 @@ pub struct Without {
 
 /// Returns the times without each of the costs that the profile has.
 pub(super) fn without(model: &Model, page: &Page, none: Expected) -> Vec<Without> {
-    let with = |profile: Profile, page: &Page| {
-        let model = Model { profile, ..model.clone() };
-        model.expected(page, Techniques::default()).page_load_ms
-    };
     let profile = &model.profile;
-    let mut all = vec![(Cost::RoundTrips, with(profile.with_rtt(Duration::ZERO), page))];
+    let page = Cow::Borrowed(page);
+    let mut all = vec![(Cost::RoundTrips, profile.with_rtt(Duration::ZERO), page.clone())];
     match profile {
-        Profile::Blast(_) => all.push((Cost::Bandwidth, with(profile.with_rate(u64::MAX), page))),
+        Profile::Blast(_) => all.push((Cost::Bandwidth, profile.with_rate(u64::MAX), page)),
         Profile::Tcp(settings) => {
             let mut warm = settings.clone();
             warm.revisit = Revisit { connections: 1.0, addresses: 1.0, ..warm.revisit };
-            all.push((Cost::Openings, with(Profile::Tcp(warm), page)));
+            all.push((Cost::Openings, Profile::Tcp(warm), page.clone()));
             let mut wide = settings.clone();
             (wide.link.down, wide.link.up) = (None, None);
-            all.push((Cost::Bandwidth, with(Profile::Tcp(wide), page)));
-            let quick = changed(page, |resources| {
+            all.push((Cost::Bandwidth, Profile::Tcp(wide), page.clone()));
+            let quick = changed(&page, |resources| {
                 resources.iter_mut().for_each(|one| one.server_time = Duration::ZERO);
             });
-            all.extend(quick.map(|page| (Cost::Servers, with(profile.clone(), &page))));
-            let at_once = changed(page, |resources| {
+            all.extend(quick.map(|page| (Cost::Servers, profile.clone(), Cow::Owned(page))));
+            let at_once = changed(&page, |resources| {
                 let waits = resources.iter_mut().flat_map(|one| &mut one.dependencies);
                 waits.for_each(|on| on.then = Duration::ZERO);
             });
-            all.extend(at_once.map(|page| (Cost::Client, with(profile.clone(), &page))));
+            all.extend(at_once.map(|page| (Cost::Client, profile.clone(), Cow::Owned(page))));
         }
     }
-    let before = none.page_load_ms;
-    let one =
-        |(cost, page_load_ms)| Without { cost, page_load_ms, saved: saved(before, page_load_ms) };
-    all.into_iter().map(one).collect()
+    all.into_iter()
+        .map(|(cost, profile, page): (Cost, Profile, Cow<'_, Page>)| {
+            let model = Model { profile, ..model.clone() };
+            let page_load_ms = model.expected(&page, Techniques::default()).page_load_ms;
+            Without { cost, page_load_ms, saved: saved(none.page_load_ms, page_load_ms) }
+        })
+        .collect()
 }
 
 /// The same page with other resources, but as many.
@@ -97,10 +98,9 @@ pub fn as_recorded(page: &Page, load: &Load) -> Option<Page> {
             resource.measured = times.next().map(|times| timings(times, begin));
         }
         for id in 0..resources.len() {
-            let last = |on: &Dependency| met(resources.get(on.on), on);
             let decided = (0..)
                 .zip(&resources[id].dependencies)
-                .max_by_key(|(at, on)| (last(on), std::cmp::Reverse(*at)));
+                .max_by_key(|(at, on)| (met(resources.get(on.on), on), std::cmp::Reverse(*at)));
             if let Some(place) = decided.map(|(at, _): (usize, _)| at) {
                 resources[id].dependencies.swap(0, place);
             }
@@ -203,23 +203,20 @@ mod tests {
 
     #[test]
     fn what_is_met_last_is_the_parent() {
-        let on = |on| Dependency { on, part: Part::Whole, then: ms(0) };
-        let resource = |dependencies| Resource { dependencies, ..Resource::default() };
-        let resources = vec![
-            resource(vec![]),
-            resource(vec![on(0)]),
-            resource(vec![on(0)]),
-            resource(vec![on(0), on(1), on(2)]),
-        ];
-        let page = Page::new("page".into(), vec![server()], resources).unwrap();
-        let times = |created, last| Times {
+        let dependencies = [&[][..], &[0], &[0], &[0, 1, 2]];
+        let resources = dependencies.map(|on| Resource {
+            dependencies: on.iter().map(|&on| Dependency::whole(on)).collect(),
+            ..Resource::default()
+        });
+        let page = Page::new("page".into(), vec![server()], resources.into()).unwrap();
+        let times = [(5, 100), (100, 400), (100, 300), (400, 500)];
+        let resources = times.map(|(created, last)| Times {
             created: ms(created),
             sent: ms(created),
             first: ms(last),
             last: ms(last),
-        };
-        let resources = vec![times(5, 100), times(100, 400), times(100, 300), times(400, 500)];
-        let load = Load { resources, ..Load::default() };
+        });
+        let load = Load { resources: resources.into(), ..Load::default() };
         let recorded = as_recorded(&page, &load).unwrap();
         let parents: Vec<_> = recorded.resources().iter().map(Resource::parent).collect();
         assert_eq!(parents, [None, Some(0), Some(0), Some(1)]);

@@ -75,18 +75,19 @@ impl Audit {
         Report::new(self.found, self.recordings, systems)
     }
 
+    fn on_frame(&mut self, frame: &capture::Frame<'_>) {
+        let packet = Packet::read(frame.link, frame.bytes);
+        self.flows.on_packet(frame.at, &packet, &mut self.found);
+    }
+
     fn read_as(
         &mut self,
         kind: RecordingKind,
         mut input: Chain<Cursor<Vec<u8>>, impl Read>,
     ) -> Result<End, ReadError> {
-        let (flows, found) = (&mut self.flows, &mut self.found);
-        let mut each = |frame: capture::Frame<'_>| {
-            flows.on_packet(frame.at, &Packet::read(frame.link, frame.bytes), found);
-        };
         match kind {
-            RecordingKind::Pcap => capture::pcap(input, &mut each),
-            RecordingKind::Pcapng => capture::pcapng(input, &mut each),
+            RecordingKind::Pcap => capture::pcap(input, |frame| self.on_frame(&frame)),
+            RecordingKind::Pcapng => capture::pcapng(input, |frame| self.on_frame(&frame)),
             RecordingKind::Har => {
                 let (head, _) = input.get_mut();
                 if head.get_ref().starts_with(BYTE_ORDER_MARK) {

@@ -301,7 +301,10 @@ mod tests {
                 let payload = &bytes[usize::from(!from_start) * 100..];
                 let payload = &payload[..length.min(payload.len())];
                 let packet = match kind {
-                    0 => Packet::Udp(Datagram { source, destination, payload: &[0xc0, 0, 0, 0, 1, 8] }),
+                    0 => {
+                        let payload = &[0xc0, 0, 0, 0, 1, 8];
+                        Packet::Udp(Datagram { source, destination, payload })
+                    }
                     kind => Packet::Tcp(Segment {
                         source,
                         destination,

@@ -85,16 +85,16 @@ impl<'a> Packet<'a> {
             let counts = matches!(carried.ip_number, ip_number::TCP | ip_number::UDP);
             return counts.then_some(Self::Fragment);
         }
-        let ends = |from, to| (SocketAddr::new(source, from), SocketAddr::new(destination, to));
-        match packet.transport? {
-            TransportSlice::Tcp(tcp) => {
-                let ends = ends(tcp.source_port(), tcp.destination_port());
-                Some(Self::Tcp(segment(ends, &tcp, carried.incomplete)))
-            }
-            TransportSlice::Udp(udp) => {
-                let ends = ends(udp.source_port(), udp.destination_port());
-                Some(Self::Udp(datagram(ends, &udp)))
-            }
+        let transport = packet.transport?;
+        let (from, to) = match &transport {
+            TransportSlice::Tcp(tcp) => (tcp.source_port(), tcp.destination_port()),
+            TransportSlice::Udp(udp) => (udp.source_port(), udp.destination_port()),
+            _ => return None,
+        };
+        let ends = (SocketAddr::new(source, from), SocketAddr::new(destination, to));
+        match transport {
+            TransportSlice::Tcp(tcp) => Some(Self::Tcp(segment(ends, &tcp, carried.incomplete))),
+            TransportSlice::Udp(udp) => Some(Self::Udp(datagram(ends, &udp))),
             _ => None,
         }
     }

@@ -303,8 +303,9 @@ fn services(tally: &Tally, names: &Names) -> Vec<Service> {
     // A name whose connection was not kept, for lack of room.
     services.retain(|service| service.connections > 0);
     services.sort_by(|one, other| {
-        let rank = |service: &Service| (service.avoidable_client_and_server, service.connections);
-        rank(other).cmp(&rank(one)).then_with(|| one.name.cmp(&other.name))
+        (other.avoidable_client_and_server, other.connections)
+            .cmp(&(one.avoidable_client_and_server, one.connections))
+            .then_with(|| one.name.cmp(&other.name))
     });
     services
 }

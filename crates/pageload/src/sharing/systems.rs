@@ -259,15 +259,15 @@ mod tests {
                     (Ipv4Net::new(Ipv4Addr::from(*bits), *length).unwrap().trunc(), *number)
                 })
                 .collect();
-            let text: String = nets.iter().map(|(net, number)| format!("{net},{number}\n")).collect();
+            let lines = nets.iter().map(|(net, number)| format!("{net},{number}\n"));
             let address = Ipv4Addr::from(asked);
-            let table = table(&text);
+            let table = table(&lines.collect::<String>());
             // Also near a prefix: a random address is in few.
             for address in [address, nets[0].0.addr(), nets[0].0.broadcast()] {
                 let has = nets.iter().filter(|(net, _)| net.contains(&address));
                 // If a prefix is repeated, the last line counts.
-                let expected = has.max_by_key(|(net, _)| net.prefix_len()).map(|(_, number)| *number);
-                prop_assert_eq!(table.system(address.into()), expected);
+                let longest = has.max_by_key(|(net, _)| net.prefix_len());
+                prop_assert_eq!(table.system(address.into()), longest.map(|(_, number)| *number));
             }
         }
 

@@ -353,14 +353,14 @@ mod tests {
 
     #[test]
     fn revisits_by_the_age_of_the_session() {
-        let minutes = |minutes: u64| minutes * 60;
+        const MINUTE: u64 = 60;
         let visits = [
             ("a", 1, 0, Full),
-            ("a", 1, minutes(5), Full),            // 5 min
-            ("a", 2, minutes(15), Full),           // new here, 10 min
-            ("a", 1, minutes(65), Full),           // 60 min here, 50 min
-            ("a", 2, minutes(15 + 24 * 60), Full), // a day here, less elsewhere
-            ("a", 1, minutes(100_000), Full),      // weeks
+            ("a", 1, 5 * MINUTE, Full),              // 5 min
+            ("a", 2, 15 * MINUTE, Full),             // new here, 10 min
+            ("a", 1, 65 * MINUTE, Full),             // 60 min here, 50 min
+            ("a", 2, (15 + 24 * 60) * MINUTE, Full), // a day here, less elsewhere
+            ("a", 1, 100_000 * MINUTE, Full),        // weeks
         ];
         let tally = tally(&visits, None);
         assert_eq!(tally.revisits, 5);
@@ -375,7 +375,10 @@ mod tests {
     proptest! {
         #[test]
         fn more_sharing_never_costs_a_handshake(
-            visits in prop::collection::vec((0usize..5, 0u8..20, 0u64..200_000, handshakes(), any::<bool>()), 0..80),
+            visits in prop::collection::vec(
+                (0usize..5, 0u8..20, 0u64..200_000, handshakes(), any::<bool>()),
+                0..80,
+            ),
             with_systems: bool,
         ) {
             let names = ["", "a", "b", "c", "d"];
@@ -395,9 +398,10 @@ mod tests {
                 prop_assert!(*near <= far && far <= tally.revisits);
             }
             prop_assert!(near.within.is_sorted() && far.within.is_sorted());
-            let sum = |of: fn(&OfName) -> u64| tally.names.iter().map(of).sum::<u64>();
-            prop_assert!(sum(|name| name.connections) <= tally.connections);
-            prop_assert!(sum(|name| name.avoidable_client_only) <= tally.full - near.full);
+            let connections: u64 = tally.names.iter().map(|name| name.connections).sum();
+            prop_assert!(connections <= tally.connections);
+            let avoidable: u64 = tally.names.iter().map(|name| name.avoidable_client_only).sum();
+            prop_assert!(avoidable <= tally.full - near.full);
             for name in &tally.names {
                 prop_assert!(name.avoidable_client_only <= name.avoidable_client_and_server);
                 prop_assert!(name.avoidable_client_and_server <= name.full);

@@ -137,6 +137,10 @@ impl Features {
         self
     }
 
+    fn prefetches(&self, resource: &Resource) -> bool {
+        self.prefetch_database && resource.in_prefetch_database
+    }
+
     /// Returns what is left on a page that no database knows.
     #[must_use]
     pub fn without_databases(self) -> Self {
@@ -171,17 +175,11 @@ impl Plan {
     /// The page under `settings`.
     #[must_use]
     pub fn new(page: &Page, settings: &Settings) -> Self {
-        let prefetched = |resource: &Resource| {
-            settings.features.prefetch_database && resource.in_prefetch_database
-        };
-        if settings.features.redirect_database && page.knows_redirects() {
-            return Self::new(&page.without_redirects(prefetched), settings);
+        let features = &settings.features;
+        if features.redirect_database && page.knows_redirects() {
+            let page = page.without_redirects(|resource| features.prefetches(resource));
+            return Self::new(&page, settings);
         }
-        let item = |resource: &Resource| Item {
-            server: u32::try_from(resource.server).unwrap_or(u32::MAX),
-            bytes: resource.response_bytes,
-            prefetched: prefetched(resource),
-        };
         Self {
             servers: page
                 .servers()
@@ -194,7 +192,15 @@ impl Plan {
                     pipelining: server.pipelining,
                 })
                 .collect(),
-            resources: page.resources().iter().map(item).collect(),
+            resources: page
+                .resources()
+                .iter()
+                .map(|resource: &Resource| Item {
+                    server: u32::try_from(resource.server).unwrap_or(u32::MAX),
+                    bytes: resource.response_bytes,
+                    prefetched: features.prefetches(resource),
+                })
+                .collect(),
             triggers: Triggers::of_page(page),
         }
     }
@@ -405,12 +411,10 @@ impl Run<'_> {
     /// A connection that takes a request now.
     fn place(&self, server: u32) -> Option<u32> {
         let all = &self.state.connections;
-        let own = || {
-            let own = self.state.servers[server as usize].connections.iter().copied();
-            own.filter(|&id| all[id as usize].ready)
-        };
+        let own = self.state.servers[server as usize].connections.iter().copied();
+        let mut own = own.filter(|&id| all[id as usize].ready);
         if self.state.servers[server as usize].http2
-            && let Some(id) = own().next()
+            && let Some(id) = own.clone().next()
         {
             return Some(id);
         }
@@ -419,9 +423,10 @@ impl Run<'_> {
         } else {
             1
         };
-        let requests = |id: u32| all[id as usize].requests;
-        let active = own().filter(|&id| (1..depth).contains(&requests(id)));
-        active.min_by_key(|&id| requests(id)).or_else(|| own().find(|&id| requests(id) == 0))
+        let active = own.clone().filter(|&id| (1..depth).contains(&all[id as usize].requests));
+        active
+            .min_by_key(|&id| all[id as usize].requests)
+            .or_else(|| own.find(|&id| all[id as usize].requests == 0))
     }
 
     /// Opens a connection, if more may be and more are needed: for what was `queued` when the

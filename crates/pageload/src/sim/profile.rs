@@ -191,10 +191,10 @@ impl Expected {
 
     /// The first with a probability, else the other.
     fn mixed(share: f64, first: Self, other: Self) -> Self {
-        let mix = |first: f64, other: f64| share * first + (1.0 - share) * other;
+        let rest = 1.0 - share;
         Self {
-            page_load_ms: mix(first.page_load_ms, other.page_load_ms),
-            resource_ms: mix(first.resource_ms, other.resource_ms),
+            page_load_ms: share * first.page_load_ms + rest * other.page_load_ms,
+            resource_ms: share * first.resource_ms + rest * other.resource_ms,
         }
     }
 }
@@ -227,14 +227,16 @@ impl Model {
         techniques: Techniques,
         takes_part: &dyn Fn(usize) -> bool,
     ) -> Expected {
-        let known = || self.mean(page, techniques, takes_part);
         let without = techniques.without_databases();
-        let unknown = || self.mean(page, without, takes_part);
-        match self.hit_rate.clamp(0.0, 1.0) {
-            share if share >= 1.0 || without == techniques => known(),
-            share if share <= 0.0 => unknown(),
-            share => Expected::mixed(share, known(), unknown()),
+        let share = if without == techniques { 1.0 } else { self.hit_rate.clamp(0.0, 1.0) };
+        if share <= 0.0 {
+            return self.mean(page, without, takes_part);
         }
+        let known = self.mean(page, techniques, takes_part);
+        if share >= 1.0 {
+            return known;
+        }
+        Expected::mixed(share, known, self.mean(page, without, takes_part))
     }
 
     fn mean(
@@ -314,20 +316,19 @@ impl FromStr for Techniques {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::page::{Dependency, Part, Protocol, Resource, Server};
+    use crate::page::{Dependency, Protocol, Resource, Server};
 
     const RTT: Duration = Duration::from_millis(100);
 
     /// A document, and `count` resources that it names, over TLS and HTTP/2.
     fn page(count: usize) -> Page {
         let server = Server::https("a.test", Protocol::Http2);
-        let on = |on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
         Page::new(
             "page".into(),
             vec![server],
             (0..=count)
                 .map(|id: usize| Resource {
-                    dependencies: id.checked_sub(1).map(|_| on(0)).into_iter().collect(),
+                    dependencies: (id > 0).then_some(Dependency::whole(0)).into_iter().collect(),
                     response_bytes: 1_000,
                     in_prefetch_database: true,
                     ..Resource::default()
@@ -347,15 +348,13 @@ mod tests {
 
     #[test]
     fn loads_over_tcp_take_the_round_trips_of_the_ledger() {
-        let expected = |names: &str| {
-            model(1.0).expected(&page(5), names.parse().unwrap()).page_load_ms / 100.0
-        };
-        // TCP, TLS, the document, what it names.
-        assert!((expected("none") - 4.0).abs() < 0.05, "{}", expected("none"));
-        assert!((expected("turbotls") - 3.0).abs() < 0.05, "{}", expected("turbotls"));
-        // Resources that it names are requested with it.
-        let both = expected("turbotls+prefetch-db");
-        assert!((both - 2.0).abs() < 0.05, "{both}");
+        // TCP, TLS, the document, what it names; with the database, that is requested with it.
+        let ledger = [("none", 4.0), ("turbotls", 3.0), ("turbotls+prefetch-db", 2.0)];
+        for (names, round_trips) in ledger {
+            let expected = model(1.0).expected(&page(5), names.parse().unwrap());
+            let found = expected.page_load_ms / 100.0;
+            assert!((found - round_trips).abs() < 0.05, "{names}: {found}");
+        }
     }
 
     #[test]
@@ -410,15 +409,14 @@ mod tests {
 
     #[test]
     fn what_is_drawn_is_known() {
-        let Profile::Tcp(settings) = model(1.0).profile else { panic!() };
-        let with = |change: fn(&mut tcp::Settings)| {
-            let mut settings = settings.clone();
-            change(&mut settings);
-            Profile::Tcp(settings).is_certain()
-        };
-        assert!(with(|_| ()) && with(|settings| settings.revisit = tcp::Revisit::again()));
-        assert!(!with(|settings| settings.link.loss = 0.01));
-        assert!(!with(|settings| settings.revisit.sessions = 0.5));
+        let Profile::Tcp(plain) = model(1.0).profile else { panic!() };
+        let again = tcp::Settings { revisit: tcp::Revisit::again(), ..plain.clone() };
+        let link = tcp::Link { loss: 0.01, ..plain.link };
+        let lossy = tcp::Settings { link, ..plain.clone() };
+        let revisit = tcp::Revisit { sessions: 0.5, ..plain.revisit };
+        let sometimes = tcp::Settings { revisit, ..plain.clone() };
+        let certain = [plain, again, lossy, sometimes].map(|one| Profile::Tcp(one).is_certain());
+        assert_eq!(certain, [true, true, false, false]);
         assert!(!Profile::Blast(blast::Settings::default()).is_certain());
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::blast::{Feature, Features, Plan, Settings, Simulator};
 use crate::blast::{Logged, Reference};
+use crate::statistics::mean;
 
 /// Loads of each page and setting of which the mean counts: the published simulator draws by chance
 /// how many records come at a time, and so do we, but not the same.
@@ -15,32 +16,37 @@ pub const DRAWS: u64 = 25;
 #[must_use]
 pub fn settings(name: &str) -> Option<Settings> {
     let usual = Settings::default();
-    let rate = |rate| Settings { rate, ..usual };
-    let rtt = |millis| Settings { rtt: Duration::from_millis(millis), ..usual };
-    let with = |features| Settings { features, ..usual };
-    let alone = |feature| with(Features::default().with(feature));
-    let first = |count| with(Features::from_list(&Feature::ALL[..count]));
     Some(match name {
         "h2" => usual,
         "pipe" => Settings { rate: 347_000, ..pipelining() },
         "pipe164" => pipelining(),
-        "cum_tfo" => first(1),
-        "cum_opt" => first(2),
-        "cum_0rtt" => first(3),
-        "cum_redirect" => first(4),
-        "cum_h2db" => first(5),
-        "cum_prefetch" => first(6),
-        "all_but_0rtt" => with(Features { zero_rtt: false, ..Features::from_list(&Feature::ALL) }),
-        "ind_tfo" => alone(Feature::FastOpen),
-        "ind_opt" => alone(Feature::OptimisticData),
-        "ind_0rtt" => alone(Feature::ZeroRtt),
-        "ind_redirect" => alone(Feature::RedirectDatabase),
-        "ind_h2db" => alone(Feature::Http2Database),
-        "ind_prefetch" => alone(Feature::PrefetchDatabase),
-        "rtt0.4" => rtt(400),
-        "rtt1.2" => rtt(1200),
-        "bw82" => rate(82_000),
-        "bw328" => rate(328_000),
+        "rtt0.4" => Settings { rtt: Duration::from_millis(400), ..usual },
+        "rtt1.2" => Settings { rtt: Duration::from_millis(1200), ..usual },
+        "bw82" => Settings { rate: 82_000, ..usual },
+        "bw328" => Settings { rate: 328_000, ..usual },
+        "all_but_0rtt" => {
+            let features = Features { zero_rtt: false, ..Features::from_list(&Feature::ALL) };
+            Settings { features, ..usual }
+        }
+        _ => Settings { features: Features::from_list(features(name)?), ..usual },
+    })
+}
+
+/// Returns the features of the settings that differ in nothing else.
+fn features(name: &str) -> Option<&'static [Feature]> {
+    Some(match name {
+        "cum_tfo" => &Feature::ALL[..1],
+        "cum_opt" => &Feature::ALL[..2],
+        "cum_0rtt" => &Feature::ALL[..3],
+        "cum_redirect" => &Feature::ALL[..4],
+        "cum_h2db" => &Feature::ALL[..5],
+        "cum_prefetch" => &Feature::ALL,
+        "ind_tfo" => &[Feature::FastOpen],
+        "ind_opt" => &[Feature::OptimisticData],
+        "ind_0rtt" => &[Feature::ZeroRtt],
+        "ind_redirect" => &[Feature::RedirectDatabase],
+        "ind_h2db" => &[Feature::Http2Database],
+        "ind_prefetch" => &[Feature::PrefetchDatabase],
         _ => return None,
     })
 }
@@ -77,20 +83,20 @@ impl Agreement {
     }
 
     fn from_pairs(pairs: &[(Reference, Reference)]) -> Self {
-        let count = pairs.iter().fold(0.0, |count, _| count + 1.0);
-        let mean = |value: fn(&(Reference, Reference)) -> f64| {
-            if pairs.is_empty() { 0.0 } else { pairs.iter().map(value).sum::<f64>() / count }
-        };
+        let page_errors = pairs
+            .iter()
+            .map(|(said, published)| (said.page_load_time - published.page_load_time).abs());
+        let resource_errors = pairs
+            .iter()
+            .map(|(said, published)| (said.resource_time - published.resource_time).abs());
+        let said = pairs.iter().map(|(said, _)| said.page_load_time);
+        let published = pairs.iter().map(|(_, published)| published.page_load_time);
         Self {
             pages: pairs.len(),
-            page_error: mean(|(said, published)| {
-                (said.page_load_time - published.page_load_time).abs()
-            }),
-            resource_error: mean(|(said, published)| {
-                (said.resource_time - published.resource_time).abs()
-            }),
-            page_mean: mean(|(said, _)| said.page_load_time),
-            page_published: mean(|(_, published)| published.page_load_time),
+            page_error: mean(page_errors).unwrap_or_default(),
+            resource_error: mean(resource_errors).unwrap_or_default(),
+            page_mean: mean(said).unwrap_or_default(),
+            page_published: mean(published).unwrap_or_default(),
         }
     }
 }
@@ -104,7 +110,7 @@ pub fn agreement(pages: &[Logged], draws: u64) -> BTreeMap<String, Agreement> {
         for (name, published) in &logged.reference {
             if let Some(settings) = settings(name) {
                 let plan = Plan::new(&logged.page, &settings);
-                let said = mean(&mut simulator, &plan, &settings, draws);
+                let said = mean_load(&mut simulator, &plan, &settings, draws);
                 pairs.entry(name.clone()).or_default().push((said, *published));
             }
         }
@@ -113,7 +119,7 @@ pub fn agreement(pages: &[Logged], draws: u64) -> BTreeMap<String, Agreement> {
 }
 
 /// Returns the mean of `draws` loads.
-fn mean(simulator: &mut Simulator, plan: &Plan, settings: &Settings, draws: u64) -> Reference {
+fn mean_load(simulator: &mut Simulator, plan: &Plan, settings: &Settings, draws: u64) -> Reference {
     let (mut pages, mut resources, mut count) = (0.0, 0.0, 0.0);
     for seed in 0..draws.max(1) {
         let load = simulator.load(plan, settings, seed);

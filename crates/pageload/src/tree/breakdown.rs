@@ -39,18 +39,21 @@ impl Breakdown {
     /// Splits as much of it as fits into some time from when it was asked for.
     #[must_use]
     pub fn of_the_first(timings: &Timings, mut time: Duration) -> Self {
-        let mut take = |part: Duration| {
+        let parts = [
+            timings.queued,
+            timings.dns,
+            timings.connect,
+            timings.tls,
+            timings.send,
+            timings.wait,
+            timings.receive,
+        ];
+        let [queue, dns, connect, tls, send, server_wait, transfer] = parts.map(|part| {
             let taken = part.min(time);
             time -= taken;
             taken
-        };
-        let queue = take(timings.queued);
-        let opening = [timings.dns, timings.connect].map(&mut take);
-        let tls = take(timings.tls);
-        let send = take(timings.send);
-        let server_wait = take(timings.wait);
-        let transfer = take(timings.receive);
-        let other = opening.into_iter().fold(send, Duration::saturating_add);
+        });
+        let other = send.saturating_add(dns).saturating_add(connect);
         Self { queue, tls, server_wait, transfer, other }
     }
 

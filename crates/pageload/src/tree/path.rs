@@ -84,7 +84,7 @@ fn ends(page: &Page) -> Option<Vec<(Duration, usize)>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::page::{Dependency, Part, Protocol, Resource, Server, Timings};
+    use crate::page::{Dependency, Protocol, Resource, Server, Timings};
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -95,7 +95,7 @@ mod tests {
         Resource {
             dependencies: on
                 .iter()
-                .map(|&(on, then)| Dependency { on, part: Part::Whole, then: ms(then) })
+                .map(|&(on, then)| Dependency { then: ms(then), ..Dependency::whole(on) })
                 .collect(),
             measured: Some(Timings { started, wait, receive, ..Timings::default() }),
             ..Resource::default()

@@ -21,12 +21,16 @@ pub fn head_of_line(page: &Page) -> Vec<Duration> {
     for times in busy.values_mut() {
         *times = joined(std::mem::take(times));
     }
-    let blocked = |resource: &Resource| {
-        let (connection, timings) = in_turn(page, resource)?;
-        let queue = (timings.started, timings.started.saturating_add(timings.queued));
-        Some(overlap(busy.get(&connection)?, queue))
-    };
-    page.resources().iter().map(|resource| blocked(resource).unwrap_or_default()).collect()
+    page.resources()
+        .iter()
+        .map(|resource| {
+            let Some((connection, timings)) = in_turn(page, resource) else {
+                return Duration::ZERO;
+            };
+            let queue = (timings.started, timings.started.saturating_add(timings.queued));
+            busy.get(&connection).map(|busy| overlap(busy, queue)).unwrap_or_default()
+        })
+        .collect()
 }
 
 /// Its connection and times, if requests take turns there.

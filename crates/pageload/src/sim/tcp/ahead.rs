@@ -43,19 +43,21 @@ impl Run<'_> {
         if self.settings.delivery != Delivery::Document {
             return;
         }
-        let own = |id: &u32| !self.page.resources()[*id as usize].in_foreign_frame;
+        let resources = self.page.resources();
         let named: Vec<u32> = if self.techniques.prefetch_database {
-            let known = (0..).zip(self.page.resources()).filter(|(_, resource)| resource.in_links);
-            known.map(|(id, _)| id).filter(own).collect()
+            let known = (0..).zip(resources).filter(|(_, resource)| resource.in_links);
+            known.map(|(id, _)| id).collect()
         } else if self.techniques.early_hints {
             // A server without a database knows what its document names.
             let document = self.triggers.by_resource(self.page.redirects());
-            document.iter().map(|trigger| trigger.id).filter(own).collect()
+            document.iter().map(|trigger| trigger.id).collect()
         } else {
             Vec::new()
         };
         for id in named {
-            self.fetch(id);
+            if !self.page.resources()[id as usize].in_foreign_frame {
+                self.fetch(id);
+            }
         }
         if self.techniques.server_database {
             for (server, connections) in self.known_servers() {
@@ -75,10 +77,13 @@ impl Run<'_> {
         };
         let most = self.settings.pools.connections.max(1);
         let Known { servers, other_servers, .. } = known;
-        let of = |server: usize| servers.get(server).map_or(0, |of| of.connections.into());
         let others = self.page.servers().len().saturating_sub(other_servers.len());
         let all = used.filter(|&server| server < others).chain(others..self.page.servers().len());
-        all.map(|server| (server, of(server).min(most))).collect()
+        all.map(|server| {
+            let connections: usize = servers.get(server).map_or(0, |of| of.connections.into());
+            (server, connections.min(most))
+        })
+        .collect()
     }
 
     /// In the order in which the page names them.
@@ -96,10 +101,11 @@ mod tests {
 
     use super::super::{Handshake, Link, Settings, Technique, Techniques, load};
     use super::*;
-    use crate::page::{Dependency, KnownServer, Page, Part, Protocol, Server};
+    use crate::page::{Dependency, KnownServer, Page, Protocol, Server};
     use crate::sim::Load;
 
     const RTT: Duration = Duration::from_millis(100);
+    const PREFETCH: Technique = Technique::PrefetchDatabase;
 
     fn server(host: &str) -> Server {
         Server::https(host, Protocol::Http2)
@@ -108,9 +114,8 @@ mod tests {
     /// A resource of a server, asked for by another resource; known, and named by `Link` fields if
     /// wanted.
     fn resource(on: Option<usize>, server: usize, in_links: bool) -> Resource {
-        let on = on.map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO });
         Resource {
-            dependencies: on.into_iter().collect(),
+            dependencies: on.map(Dependency::whole).into_iter().collect(),
             server,
             response_bytes: 1_000,
             in_prefetch_database: in_links,
@@ -148,12 +153,13 @@ mod tests {
 
     /// When each resource is there, in round trips.
     fn ends(page: &Page, technique: Technique, delivery: Delivery) -> Vec<f64> {
-        in_round_trips(&loaded(page, technique, delivery))
+        ends_with_all(page, &[technique], delivery)
     }
 
-    fn in_round_trips(load: &Load) -> Vec<f64> {
-        let of = |time: Duration| (time.as_secs_f64() / RTT.as_secs_f64()).round();
-        load.resources.iter().map(|times| of(times.last)).collect()
+    fn ends_with_all(page: &Page, techniques: &[Technique], delivery: Delivery) -> Vec<f64> {
+        let load = with_all(page, techniques, delivery);
+        let ends = load.resources.iter().map(|times| times.last.as_secs_f64());
+        ends.map(|seconds| (seconds / RTT.as_secs_f64()).round()).collect()
     }
 
     #[test]
@@ -161,9 +167,8 @@ mod tests {
         let chain =
             [resource(None, 0, false), resource(Some(0), 0, true), resource(Some(1), 0, true)];
         let page = page(chain.into());
-        let with = |delivery| ends(&page, Technique::PrefetchDatabase, delivery);
-        assert_eq!(with(Delivery::Start), [3.0, 3.0, 3.0]);
-        assert_eq!(with(Delivery::Document), [3.0, 4.0, 4.0]);
+        assert_eq!(ends(&page, PREFETCH, Delivery::Start), [3.0, 3.0, 3.0]);
+        assert_eq!(ends(&page, PREFETCH, Delivery::Document), [3.0, 4.0, 4.0]);
     }
 
     #[test]
@@ -172,26 +177,23 @@ mod tests {
         let (script, data) = (resource(Some(0), 0, true), resource(Some(0), 0, false));
         let behind = [resource(Some(1), 0, true), resource(Some(2), 0, false)];
         let page = page([slow, script].into_iter().chain(behind).chain([data]).collect());
-        let with = |techniques: &[Technique], delivery| {
-            in_round_trips(&with_all(&page, techniques, delivery))
-        };
-        let (hints, database) = (Technique::EarlyHints, Technique::PrefetchDatabase);
+        let hints = Technique::EarlyHints;
         let document = Delivery::Document;
-        assert_eq!(with(&[database], document), [7.0, 8.0, 8.0, 9.0, 8.0]);
+        assert_eq!(ends(&page, PREFETCH, document), [7.0, 8.0, 8.0, 9.0, 8.0]);
         // Resources named by the document itself; its scripts run once it has arrived.
-        assert_eq!(with(&[hints], document), [7.0, 4.0, 8.0, 9.0, 4.0]);
-        assert_eq!(with(&[hints, database], document), [7.0, 4.0, 4.0, 8.0, 8.0]);
+        assert_eq!(ends(&page, hints, document), [7.0, 4.0, 8.0, 9.0, 4.0]);
+        let both = ends_with_all(&page, &[hints, PREFETCH], document);
+        assert_eq!(both, [7.0, 4.0, 4.0, 8.0, 8.0]);
         // In a changed browser they run at once.
-        assert_eq!(with(&[hints], Delivery::Start), [7.0, 4.0, 5.0, 6.0, 4.0]);
+        assert_eq!(ends(&page, hints, Delivery::Start), [7.0, 4.0, 5.0, 6.0, 4.0]);
     }
 
     #[test]
     fn what_no_field_can_say_is_not_asked_for() {
         let data = Resource { in_links: false, ..resource(Some(0), 0, true) };
         let page = page(vec![resource(None, 0, false), resource(Some(0), 0, false), data]);
-        let with = |delivery| ends(&page, Technique::PrefetchDatabase, delivery);
-        assert_eq!(with(Delivery::Start), [3.0, 4.0, 3.0]);
-        assert_eq!(with(Delivery::Document), [3.0, 4.0, 4.0]);
+        assert_eq!(ends(&page, PREFETCH, Delivery::Start), [3.0, 4.0, 3.0]);
+        assert_eq!(ends(&page, PREFETCH, Delivery::Document), [3.0, 4.0, 4.0]);
     }
 
     #[test]
@@ -199,10 +201,9 @@ mod tests {
         let slow = Resource { server_time: 2 * RTT, ..resource(Some(0), 0, false) };
         let chain = [slow, resource(Some(1), 0, true), resource(Some(2), 0, false)];
         let page = page([resource(None, 0, false)].into_iter().chain(chain).collect());
-        let with = |delivery| ends(&page, Technique::PrefetchDatabase, delivery);
         // In a changed browser it does, and asks for what comes behind.
-        assert_eq!(with(Delivery::Start), [3.0, 6.0, 3.0, 4.0]);
-        assert_eq!(with(Delivery::Document), [3.0, 6.0, 4.0, 7.0]);
+        assert_eq!(ends(&page, PREFETCH, Delivery::Start), [3.0, 6.0, 3.0, 4.0]);
+        assert_eq!(ends(&page, PREFETCH, Delivery::Document), [3.0, 6.0, 4.0, 7.0]);
     }
 
     #[test]
@@ -212,32 +213,35 @@ mod tests {
         let page = page(vec![resource(None, 0, false), frame, framed(resource(Some(1), 1, true))]);
         let none = ends(&page, Technique::Resumption, Delivery::Document);
         assert_eq!(none, [3.0, 6.0, 7.0]);
-        assert_eq!(ends(&page, Technique::PrefetchDatabase, Delivery::Document), none);
+        assert_eq!(ends(&page, PREFETCH, Delivery::Document), none);
         let slow = Resource { server_time: 2 * RTT, ..page.resources()[0].clone() };
         let slow = self::page([&[slow], &page.resources()[1..]].concat());
         assert_eq!(ends(&slow, Technique::EarlyHints, Delivery::Document), [5.0, 8.0, 9.0]);
         // Requested again, over a connection of the page.
-        let connections = |technique| loaded(&page, technique, Delivery::Document).connections;
-        assert_eq!(connections(Technique::Resumption), 2);
-        assert_eq!(connections(Technique::PrefetchDatabase), 3);
+        let connections = [Technique::Resumption, PREFETCH]
+            .map(|technique| loaded(&page, technique, Delivery::Document).connections);
+        assert_eq!(connections, [2, 3]);
         // The frame's own connection is there when the frame is asked for.
-        assert_eq!(ends(&page, Technique::PrefetchDatabase, Delivery::Start), [3.0, 4.0, 3.0]);
+        assert_eq!(ends(&page, PREFETCH, Delivery::Start), [3.0, 4.0, 3.0]);
     }
 
     #[test]
     fn servers_are_known_with_the_documents_head() {
-        let late = |resource: Resource| {
-            vec![self::resource(None, 0, false), self::resource(Some(0), 0, false), resource]
-        };
-        let of_page = page(late(resource(Some(1), 1, false)));
-        let with = |page: &Page, delivery| ends(page, Technique::ServerDatabase, delivery);
+        let database = Technique::ServerDatabase;
+        let mut resources = vec![
+            resource(None, 0, false),
+            resource(Some(0), 0, false),
+            resource(Some(1), 1, false),
+        ];
+        let of_page = page(resources.clone());
         assert_eq!(ends(&of_page, Technique::Resumption, Delivery::Start), [3.0, 4.0, 7.0]);
-        assert_eq!(with(&of_page, Delivery::Document), [3.0, 4.0, 6.0]);
-        assert_eq!(with(&of_page, Delivery::Start), [3.0, 4.0, 5.0]);
+        assert_eq!(ends(&of_page, database, Delivery::Document), [3.0, 4.0, 6.0]);
+        assert_eq!(ends(&of_page, database, Delivery::Start), [3.0, 4.0, 5.0]);
         // A connection of the page is useless to a frame of another site.
-        let of_frame = page(late(framed(resource(Some(1), 1, false))));
-        assert_eq!(with(&of_frame, Delivery::Document), [3.0, 4.0, 7.0]);
-        assert_eq!(with(&of_frame, Delivery::Start), [3.0, 4.0, 5.0]);
+        resources[2].in_foreign_frame = true;
+        let of_frame = page(resources);
+        assert_eq!(ends(&of_frame, database, Delivery::Document), [3.0, 4.0, 7.0]);
+        assert_eq!(ends(&of_frame, database, Delivery::Start), [3.0, 4.0, 5.0]);
     }
 
     #[test]
@@ -263,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_fields_name_in_vain_costs_bandwidth_alone() {
-        let with = |in_links| {
+        let [named, unnamed] = [true, false].map(|in_links| {
             let other = Resource { in_links, ..resource(None, 1, true) };
             let known = Known {
                 servers: vec![KnownServer::default(); 2],
@@ -271,9 +275,9 @@ mod tests {
                 ..Known::default()
             };
             let page = page(vec![resource(None, 0, false), resource(Some(0), 0, false)]);
-            loaded(&page.with_known(known), Technique::PrefetchDatabase, Delivery::Document)
-        };
-        assert_eq!([true, false].map(|in_links| with(in_links).connections), [2, 1]);
-        assert_eq!(with(true).resources, with(false).resources);
+            loaded(&page.with_known(known), PREFETCH, Delivery::Document)
+        });
+        assert_eq!((named.connections, unnamed.connections), (2, 1));
+        assert_eq!(named.resources, unnamed.resources);
     }
 }

@@ -180,7 +180,6 @@ fn servers(
             let takes_part = takes_part(id);
             let shares = techniques.session_sharing && takes_part;
             let sessions = if shares { sessions.max(shared_sessions) } else { sessions };
-            let at_start = |has: bool| has.then_some(0);
             let known = hosts.len();
             // Without a name, it counts as a separate host.
             let name = (server.host.is_empty().then_some(id), server.host.clone());
@@ -190,9 +189,9 @@ fn servers(
                 http2: server.tls && server.protocol != Protocol::Http1,
                 in_http2_database: page.knows_http2(id),
                 depth: if server.pipelining { settings.pools.depth.max(1) } else { 1 },
-                session: at_start(session < sessions),
-                cookie: at_start(cookie < cookies && stays >= moved),
-                private_cookie: at_start(cookie < cookies),
+                session: (session < sessions).then_some(0),
+                cookie: (cookie < cookies && stays >= moved).then_some(0),
+                private_cookie: (cookie < cookies).then_some(0),
                 host: *hosts.entry(name).or_insert(known),
                 resolution: if address < addresses { 0 } else { nanos(settings.dns) },
                 warm: connection < connections,
@@ -330,12 +329,15 @@ impl<'a> Run<'a> {
     /// requests.
     fn place(&self, server: usize) -> Option<u32> {
         let own = &self.servers[server];
-        let requests = |id: &u32| self.connections[*id as usize].requests.len();
-        let mut ready = own.connections.iter().filter(|id| self.connections[**id as usize].ready);
+        let connections = own.connections.iter().map(|&id| (id, &self.connections[id as usize]));
+        let mut ready = connections.filter(|(_, connection)| connection.ready);
         if own.http2 {
-            return ready.next().copied();
+            return ready.next().map(|(id, _)| id);
         }
-        ready.filter(|id| requests(id) < own.depth).min_by_key(|id| requests(id)).copied()
+        ready
+            .filter(|(_, connection)| connection.requests.len() < own.depth)
+            .min_by_key(|(_, connection)| connection.requests.len())
+            .map(|(id, _)| id)
     }
 
     fn wants_connection(&self, server: usize) -> bool {

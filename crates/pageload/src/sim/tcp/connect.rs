@@ -93,10 +93,12 @@ impl Run<'_> {
     fn way(&self, server: usize) -> Opening {
         let own = &self.servers[server];
         let techniques = &self.techniques;
-        let has = |what: Option<Instant>| what.is_some_and(|from| from <= self.now);
+        let [has_session, has_private_cookie, has_cookie] =
+            [own.session, own.private_cookie, own.cookie]
+                .map(|what| what.is_some_and(|from| from <= self.now));
         let early = techniques.zero_rtt && own.takes_part;
         let resumes = techniques.resumption || techniques.session_sharing || early;
-        let session = match (own.tls, has(own.session) && resumes) {
+        let session = match (own.tls, has_session && resumes) {
             (false, _) => Session::Clear,
             (true, false) => Session::Fresh,
             (true, true) if early => Session::EarlyData,
@@ -111,11 +113,10 @@ impl Run<'_> {
             && own.takes_part
             && own.tls
             && first <= PRIVATE_SYN_DATA_MAX
-            && has(own.private_cookie)
+            && has_private_cookie
         {
             Carrier::Fop
-        } else if techniques.fast_open && own.takes_part && first <= SYN_DATA_MAX && has(own.cookie)
-        {
+        } else if techniques.fast_open && own.takes_part && first <= SYN_DATA_MAX && has_cookie {
             Carrier::FastOpen
         } else {
             Carrier::Tcp

@@ -8,12 +8,12 @@ use crate::page::{Page, Resource};
 /// The page with what databases have the client ask for in vain; none if there is none.
 pub(super) fn others(page: &Page, delivery: Delivery, techniques: Techniques) -> Option<Page> {
     let Techniques { server_database, prefetch_database, .. } = techniques;
-    let known = || page.known().into_iter().flat_map(|known| &known.other_resources);
+    let known = page.known().into_iter().flat_map(|known| &known.other_resources);
     let resources = match delivery {
         _ if !prefetch_database => Vec::new(),
-        Delivery::Start => known().cloned().collect(),
+        Delivery::Start => known.cloned().collect(),
         Delivery::Document => {
-            let in_vain = known().filter(|resource| resource.in_links).cloned();
+            let in_vain = known.filter(|resource| resource.in_links).cloned();
             in_vain.chain(needed_in_frames(page)).collect()
         }
     };

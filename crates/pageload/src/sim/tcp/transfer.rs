@@ -53,17 +53,18 @@ impl Run<'_> {
 
     /// A server has a response. On HTTP/1.1 it waits for those before it.
     pub(super) fn made(&mut self, id: u32, connection: u32) {
-        let bytes = |id: u32| self.page.resources()[id as usize].response_bytes;
+        let resources = self.page.resources();
         let carrier = &mut self.connections[connection as usize];
         if self.servers[carrier.server].http2 {
-            carrier.sender.respond(id, bytes(id));
+            carrier.sender.respond(id, resources[id as usize].response_bytes);
         } else {
             for request in carrier.requests.iter_mut().filter(|request| request.id == id) {
                 request.made = true;
             }
             for request in carrier.requests.iter_mut().take_while(|request| request.made) {
                 if !std::mem::replace(&mut request.answered, true) {
-                    carrier.sender.respond(request.id, bytes(request.id));
+                    let bytes = resources[request.id as usize].response_bytes;
+                    carrier.sender.respond(request.id, bytes);
                 }
             }
         }
