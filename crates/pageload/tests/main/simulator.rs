@@ -88,19 +88,26 @@ fn techniques() -> impl Strategy<Value = Techniques> {
 }
 
 fn lossy() -> impl Strategy<Value = Link> {
-    let rate = || prop::option::of(1_000..10_000_000u64);
-    (0..400u64, rate(), rate(), 0..500_000u64, 0.0..0.3).prop_map(|(rtt, down, up, queue, loss)| {
-        Link { rtt: Duration::from_millis(rtt), down, up, queue, loss }
-    })
+    let rate = prop::option::of(1_000..10_000_000u64);
+    (0..400u64, rate.clone(), rate, 0..500_000u64, 0.0..0.3).prop_map(
+        |(rtt, down, up, queue, loss)| Link {
+            rtt: Duration::from_millis(rtt),
+            down,
+            up,
+            queue,
+            loss,
+        },
+    )
 }
 
 /// Returns true if each redirect leads to the next, the last to the document, and none to anything
 /// else.
 fn redirects_are_a_chain(page: &Page) -> bool {
-    let on = |id: usize| page.resources()[id].dependencies.iter().map(|dependency| dependency.on);
     let last = page.redirects();
-    (1..=last).all(|id| on(id).eq([id - 1]))
-        && (last + 1..page.resources().len()).all(|id| on(id).all(|on| on >= last))
+    (1..).zip(&page.resources()[1..]).all(|(id, resource)| {
+        let mut on = resource.dependencies.iter().map(|dependency| dependency.on);
+        if id <= last { on.eq([id - 1]) } else { on.all(|on| on >= last) }
+    })
 }
 
 fn doubled(settings: &Settings) -> Settings {
@@ -157,7 +164,8 @@ proptest! {
             connections: share / 2.0,
         };
         let dns = Duration::from_millis(20);
-        let settings = Settings { link, techniques, revisit, hit_rate: 0.6, dns, ..Settings::default() };
+        let settings =
+            Settings { link, techniques, revisit, hit_rate: 0.6, dns, ..Settings::default() };
         let once = load(&page, &settings, seed);
         prop_assert_eq!(&once, &load(&page, &settings, seed));
         for times in &once.resources {
@@ -185,7 +193,11 @@ proptest! {
     /// sooner can take another's place; and a pool of HTTP/1.1 that was asked sooner, and so one
     /// after the other, has fewer connections for what comes then.
     #[test]
-    fn no_technique_slows_a_page(page in pages(300, &[(Protocol::Http2, true)]), share in 0.0..1.0, seed: u64) {
+    fn no_technique_slows_a_page(
+        page in pages(300, &[(Protocol::Http2, true)]),
+        share in 0.0..1.0,
+        seed: u64,
+    ) {
         let revisit = Revisit { cookies: share, sessions: share, ..Revisit::again() };
         let plain = Settings { revisit, dns: RTT, ..quiet() };
         let before = load(&page, &plain, seed).full_load_time();
@@ -195,7 +207,8 @@ proptest! {
             if technique == Technique::RedirectDatabase && !redirects_are_a_chain(&page) {
                 continue;
             }
-            let settings = Settings { techniques: Techniques::from_list(&[technique]), ..plain.clone() };
+            let techniques = Techniques::from_list(&[technique]);
+            let settings = Settings { techniques, ..plain.clone() };
             let after = load(&page, &settings, seed).full_load_time();
             prop_assert!(after <= before, "{technique}: {before:?} without, {after:?} with");
         }
@@ -279,12 +292,11 @@ fn early_data_that_fits_into_no_syn_comes_behind_it() {
 fn early_data_by_datagrams_is_answered_by_them_at_first() {
     let techniques = Techniques::from_list(&[Technique::TurboTls, Technique::ZeroRtt]);
     let settings = Settings { techniques, revisit: Revisit::again(), ..quiet() };
-    let of = |bytes| load(&one_resource(bytes), &settings, 0);
-    assert_eq!(of(5_900).page_load_time(), RTT);
-    let larger = of(6_000);
-    assert_eq!((larger.resources[0].first, larger.page_load_time()), (RTT, 2 * RTT));
-    assert_eq!(of(20_000).page_load_time(), 2 * RTT);
-    assert_eq!(of(21_000).page_load_time(), 3 * RTT);
+    for (bytes, round_trips) in [(5_900, 1), (6_000, 2), (20_000, 2), (21_000, 3)] {
+        let load = load(&one_resource(bytes), &settings, 0);
+        let (first, last) = (load.resources[0].first, load.page_load_time());
+        assert_eq!((first, last), (RTT, round_trips * RTT), "{bytes}");
+    }
 }
 
 #[test]
@@ -312,8 +324,9 @@ fn large_responses_take_slow_start_and_their_share_of_the_link() {
 #[test]
 fn two_connections_share_the_link() {
     let servers = vec![server(Protocol::Http2, true); 2];
-    let each = |server| Resource { server, response_bytes: 500_000, ..Resource::default() };
-    let page = Page::new("two".into(), servers, vec![each(0), each(1)]).unwrap();
+    let resources =
+        [0, 1].map(|server| Resource { server, response_bytes: 500_000, ..Resource::default() });
+    let page = Page::new("two".into(), servers, resources.into()).unwrap();
     let link = Link { rtt: RTT, down: Some(100_000), ..Link::default() };
     let loaded = load(&page, &Settings { link, ..quiet() }, 0);
     let [first, second] = [0, 1].map(|id| loaded.resources[id].last.as_secs_f64());
@@ -337,9 +350,8 @@ fn loss_costs_time() {
 #[test]
 fn databases_help_as_often_as_they_know_the_page() {
     let servers = vec![server(Protocol::Http2, true)];
-    let on = |on| Dependency { on, part: Part::Whole, then: Duration::ZERO };
     let known = Resource { response_bytes: 1, in_prefetch_database: true, ..Resource::default() };
-    let child = Resource { dependencies: vec![on(0)], ..known.clone() };
+    let child = Resource { dependencies: vec![Dependency::whole(0)], ..known.clone() };
     let page = Page::new("known".into(), servers, vec![known, child]).unwrap();
     let techniques = Techniques::from_list(&[Technique::PrefetchDatabase]);
     let settings = Settings { techniques, hit_rate: 0.6, ..quiet() };
@@ -352,11 +364,10 @@ fn databases_help_as_often_as_they_know_the_page() {
 fn odd_networks_and_pages_end() {
     let long: Vec<Resource> = (0..5_000)
         .map(|id: usize| {
-            let on = |on| Dependency { on, part: Part::Bytes(0), then: Duration::ZERO };
+            let before = id.checked_sub(1).map(|before| before - before % 50);
             Resource {
-                dependencies: id
-                    .checked_sub(1)
-                    .map(|before| on(before - before % 50))
+                dependencies: before
+                    .map(|on| Dependency { part: Part::Bytes(0), ..Dependency::whole(on) })
                     .into_iter()
                     .collect(),
                 server: id % 7,
@@ -365,12 +376,10 @@ fn odd_networks_and_pages_end() {
             }
         })
         .collect();
-    let servers = |protocol| vec![server(protocol, true); 7];
-    let pages = [
-        one_resource(0),
-        Page::new("h1".into(), servers(Protocol::Http1), long.clone()).unwrap(),
-        Page::new("h2".into(), servers(Protocol::Http2), long).unwrap(),
-    ];
+    let [h1, h2] = [Protocol::Http1, Protocol::Http2].map(|protocol| {
+        Page::new("long".into(), vec![server(protocol, true); 7], long.clone()).unwrap()
+    });
+    let pages = [one_resource(0), h1, h2];
     let links = [
         Link { rtt: Duration::ZERO, ..Link::default() },
         Link { rtt: Duration::ZERO, down: Some(0), up: Some(0), queue: 0, loss: 0.0 },

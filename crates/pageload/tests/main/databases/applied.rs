@@ -22,27 +22,31 @@ const AWAY: &str = "https://away.test/gone.png";
 
 /// A redirect, the document, a style sheet, and a script that the style sheet asks for.
 fn load() -> Page {
-    let of = |url, parent, bytes| Asked { parent: Some(parent), bytes, ..asked(url) };
     page_behind(
         1,
         &[
             Asked { protocol: Protocol::Http1, ..asked(FIRST) },
             asked(DOCUMENT),
-            of(STYLE, 1, 3_000),
-            of(SCRIPT, 2, 5_000),
+            Asked { parent: Some(1), bytes: 3_000, ..asked(STYLE) },
+            Asked { parent: Some(2), bytes: 5_000, ..asked(SCRIPT) },
         ],
     )
 }
 
 fn entry() -> PageEntry {
-    let to = |url| vec![Hop { to: target(url), permanent: true }];
-    let connect =
-        |url, connections| Connect { origin: target(url).origin, anonymous: false, connections };
-    let prefetch = |url| Prefetch { target: target(url), kind: Kind::Other };
+    let hops = vec![Hop { to: target(DOCUMENT), permanent: true }];
     PageEntry {
-        redirects: vec![Redirect { from: target(FIRST), hops: to(DOCUMENT), of_document: true }],
-        servers: vec![connect(DOCUMENT, 1), connect(AWAY, 2)],
-        prefetch: vec![prefetch(STYLE), prefetch(OLD), prefetch(AWAY)],
+        redirects: vec![Redirect { from: target(FIRST), hops, of_document: true }],
+        servers: [(DOCUMENT, 1), (AWAY, 2)]
+            .map(|(url, connections)| Connect {
+                origin: target(url).origin,
+                anonymous: false,
+                connections,
+            })
+            .into(),
+        prefetch: [STYLE, OLD, AWAY]
+            .map(|url| Prefetch { target: target(url), kind: Kind::Other })
+            .into(),
         ..page_entry(DOCUMENT)
     }
 }
@@ -134,71 +138,66 @@ fn redirects_that_lead_elsewhere_are_no_help() {
 
 #[test]
 fn techniques_save_what_the_database_knows() {
-    let whole = |profile: &Profile, techniques| last(&loads(profile, &load(), techniques));
-    let (applied, _) = database(entry()).apply(&load());
-    let with = |profile: &Profile, techniques| last(&loads(profile, &applied, techniques));
+    let whole = load();
+    let (applied, _) = database(entry()).apply(&whole);
     for profile in [network(), published()] {
+        let none = last(&loads(&profile, &whole, "none"));
         // The redirect is known in both.
-        assert_eq!(with(&profile, "redirect-db"), whole(&profile, "redirect-db"));
-        assert!(with(&profile, "redirect-db") < whole(&profile, "none"));
+        let redirect = last(&loads(&profile, &applied, "redirect-db"));
+        assert_eq!(redirect, last(&loads(&profile, &whole, "redirect-db")));
+        assert!(redirect < none);
         // The style sheet comes at once; so the script comes sooner, too.
-        assert!(with(&profile, "prefetch-db") < whole(&profile, "none"));
+        assert!(last(&loads(&profile, &applied, "prefetch-db")) < none);
     }
     // The document's server is known, and connected to behind the redirect's back; only the
     // recording shows that cdn.test is needed as well.
-    assert!(with(&network(), "server-db") < whole(&network(), "none"));
-    assert!(whole(&network(), "server-db") < with(&network(), "server-db"));
+    let [all, known] = [&whole, &applied].map(|page| last(&loads(&network(), page, "server-db")));
+    assert!(all < known && known < last(&loads(&network(), &whole, "none")));
 }
 
 #[test]
 fn what_is_in_vain_is_loaded_and_not_waited_for() {
     let page = load();
     let (applied, _) = database(entry()).apply(&page);
-    let alone = |techniques: &str| loads(&network(), &applied, techniques);
-    let connections = |load: &Load| load.connections;
-    let none = alone("none");
-    assert_eq!(
-        (none.resources.len(), connections(&none)),
-        (4, connections(&loads(&network(), &page, "none")))
-    );
+    let [none, servers, prefetched] = ["none", "server-db", "prefetch-db"]
+        .map(|techniques| loads(&network(), &applied, techniques));
+    let without = loads(&network(), &page, "none").connections;
+    assert_eq!((none.resources.len(), none.connections), (4, without));
     // Two to away.test that nothing is asked of; the document's is there a moment sooner.
-    assert_eq!(connections(&alone("server-db")), connections(&none) + 2);
+    assert_eq!(servers.connections, without + 2);
     // One, for what was prefetched from there; and as it is not known what cdn.test speaks, a
     // second one there.
-    let prefetched = alone("prefetch-db");
-    assert_eq!((prefetched.resources.len(), connections(&prefetched)), (4, connections(&none) + 2));
+    assert_eq!((prefetched.resources.len(), prefetched.connections), (4, without + 2));
     // On a slow link it costs what it weighs.
     let mut wasteful = entry();
-    let url = |number| target(&format!("https://cdn.test/{number}"));
-    wasteful
-        .prefetch
-        .extend((0..100).map(|number| Prefetch { target: url(number), kind: Kind::Image }));
+    wasteful.prefetch.extend((0..100).map(|number| Prefetch {
+        target: target(&format!("https://cdn.test/{number}")),
+        kind: Kind::Image,
+    }));
     let (wasteful, _) = database(wasteful).apply(&page);
-    let slow = |page: &Page| last(&loads(&link(Some(50_000)), page, "prefetch-db"));
+    let [wasteful, applied] =
+        [&wasteful, &applied].map(|page| last(&loads(&link(Some(50_000)), page, "prefetch-db")));
     // A hundred times 4,000 bytes at 50 kB/s are 8 s; no less than half of that is before the end
     // of the last.
-    assert!(
-        slow(&wasteful) > slow(&applied) + Duration::from_secs(4),
-        "{:?} {:?}",
-        slow(&wasteful),
-        slow(&applied)
-    );
+    assert!(wasteful > applied + Duration::from_secs(4), "{wasteful:?} {applied:?}");
 }
 
 #[test]
 fn http2_is_known_host_by_host() {
-    let part =
-        |number: u32| Asked { parent: Some(0), ..asked(&format!("https://cdn.test/{number}")) };
-    let requests: Vec<Asked> = [asked(DOCUMENT)].into_iter().chain((0..6).map(part)).collect();
+    let mut requests = vec![asked(DOCUMENT)];
+    requests.extend((0..6).map(|number: u32| Asked {
+        parent: Some(0),
+        ..asked(&format!("https://cdn.test/{number}"))
+    }));
     let page = page_behind(0, &requests);
-    let connections = |http2: &str| {
-        let http2 = [(http2.to_owned(), Http2::Http2)].into();
+    // One to the document, and one instead of six.
+    for (known, connections) in [("cdn.test", 2), ("other.test", 7)] {
+        let http2 = [(known.to_owned(), Http2::Http2)].into();
         let database =
             Database::new(UnixSeconds(1), Parts::ALL, vec![page_entry(DOCUMENT)], http2).unwrap();
-        loads(&network(), &database.apply(&page).0, "http2-db").connections
-    };
-    // One to the document, and one instead of six.
-    assert_eq!((connections("cdn.test"), connections("other.test")), (2, 7));
+        let load = loads(&network(), &database.apply(&page).0, "http2-db");
+        assert_eq!(load.connections, connections, "{known}");
+    }
 }
 
 fn network() -> Profile {

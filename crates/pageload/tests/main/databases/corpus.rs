@@ -27,8 +27,8 @@ fn write_first_corpus() {
     std::fs::create_dir_all(&folder).unwrap();
     let example = example();
     for number in 0..16u8 {
-        let has = |bit: u8| number & 1 << bit != 0;
-        let parts = Parts { redirect: has(0), server: has(1), http2: has(2), prefetch: has(3) };
+        let [redirect, server, http2, prefetch] = [1, 2, 4, 8].map(|bit| number & bit != 0);
+        let parts = Parts { redirect, server, http2, prefetch };
         let pages = example.pages().to_vec();
         let some = Database::new(example.created(), parts, pages, example.http2().clone()).unwrap();
         let bytes = [&[number], &write_columns(&some)[..]].concat();

@@ -1,5 +1,6 @@
 //! Forms in which databases are exported.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
@@ -40,9 +41,12 @@ fn links_of_a_page() {
 fn links_have_bounds() {
     let path = "x".repeat(500);
     let mut page = page_entry("https://a.test/");
-    let url = |number| target(&format!("https://b.test/{number}{path}"));
-    page.prefetch =
-        (0..10).map(|number| Prefetch { target: url(number), kind: Kind::Image }).collect();
+    page.prefetch = (0..10)
+        .map(|number: u32| Prefetch {
+            target: target(&format!("https://b.test/{number}{path}")),
+            kind: Kind::Image,
+        })
+        .collect();
     let links = Links::for_page(&page);
     let bytes: usize = links.links.iter().map(String::len).sum();
     assert!(bytes <= LINK_BYTES && links.links.len() == LINK_BYTES / 550 && links.left_out == 3);
@@ -118,15 +122,13 @@ fn a_file_for_the_extension_is_as_written_down() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/vectors/extension_database.txt");
     let text = std::fs::read_to_string(path).unwrap_or_default().replace("\n    ", " ");
-    let value = |name: &str| {
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
-        value.map(str::to_owned).unwrap_or_default()
-    };
+    let vectors: HashMap<&str, &str> =
+        text.lines().filter_map(|line| line.split_once(" = ")).collect();
     let key = SecretKey::from_bytes(&[0x5e; 32]);
     let file = Extension::write(&example(), true, &key).unwrap();
     assert_eq!(file[..8], EXTENSION_MAGIC);
-    assert_eq!(hex(&key.public().to_bytes()), value("public"));
-    assert_eq!(hex(&file), value("file"));
+    assert_eq!(hex(&key.public().to_bytes()), vectors["public"]);
+    assert_eq!(hex(&file), vectors["file"]);
     // No database for `db fetch`, whoever signed it.
     assert_eq!(read(&file, &[key.public()]).unwrap_err(), FileError::Magic);
     let mut json = String::new();

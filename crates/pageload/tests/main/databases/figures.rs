@@ -7,19 +7,21 @@ use headstart_pageload::page::{Page, Protocol};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::pages::{Asked, DAY, asked, daily, day, page, page_behind, rules};
+use super::pages::{Asked, DAY, asked, daily, day, page, page_behind, rules, with_redirect_to};
 
 const DOCUMENT: &str = "https://www.a.test/";
 
 /// `a` every day, `b` on days 0 to 2, `c` on day 3.
 fn four_days() -> Vec<Page> {
-    let of = |name: &str, bytes| Asked { bytes, ..asked(&format!("https://a.test/{name}")) };
-    let with = |rest: &[Asked]| {
-        page(&[&[Asked { bytes: 0, ..asked(DOCUMENT) }, of("a", 100)], rest].concat())
-    };
-    let mut days = vec![with(&[of("b", 10)]); 3];
-    days.push(with(&[of("c", 1)]));
-    days
+    [("b", 10), ("b", 10), ("b", 10), ("c", 1)]
+        .map(|(name, bytes)| {
+            page(&[
+                Asked { bytes: 0, ..asked(DOCUMENT) },
+                Asked { bytes: 100, ..asked("https://a.test/a") },
+                Asked { bytes, ..asked(&format!("https://a.test/{name}")) },
+            ])
+        })
+        .into()
 }
 
 fn after(recordings: &Recordings, days: u64) -> Figures {
@@ -86,26 +88,21 @@ fn old_recordings_say_nothing_of_a_shorter_age() {
 
 #[test]
 fn redirects_that_lead_elsewhere_are_wrong_and_missed() {
-    let to = |document: &str| page_behind(1, &["https://a.test/", document].map(asked));
     // By their documents they are two pages: that which leads elsewhere counts where it leads.
-    let same = daily(&[to(DOCUMENT), to(DOCUMENT), to(DOCUMENT)]);
+    let same = daily(&vec![page_behind(1, &["https://a.test/", DOCUMENT].map(asked)); 3]);
     assert_eq!(after(&same, 1).redirect, Tally { used: 2, wrong: 0, missed: 0 });
-    let part = |to: &str| {
-        let from = Asked { redirect: true, ..asked("https://a.test/old") };
-        page(&[asked(DOCUMENT), from, Asked { parent: Some(1), ..asked(to) }])
-    };
     let [one, two] = ["https://a.test/1", "https://a.test/2"];
-    let moved = daily(&[part(one), part(one), part(two), part(one)]);
+    let moved = daily(&[one, one, two, one].map(with_redirect_to));
     // Day 1: as expected. Day 2: elsewhere. Day 3: one of three said otherwise, nothing is
     // expected.
     assert_eq!(after(&moved, 1).redirect, Tally { used: 1, wrong: 1, missed: 2 });
-    let ended = daily(&[part(one), page(&[asked(DOCUMENT), asked("https://a.test/old")])]);
-    assert_eq!(after(&ended, 1).redirect, Tally { used: 0, wrong: 1, missed: 0 });
+    let ended = [with_redirect_to(one), page(&[DOCUMENT, "https://a.test/old"].map(asked))];
+    assert_eq!(after(&daily(&ended), 1).redirect, Tally { used: 0, wrong: 1, missed: 0 });
 }
 
 #[test]
 fn connections_are_counted_one_by_one() {
-    let with = |count: u32| {
+    let recordings = daily(&[3, 5, 1, 0].map(|count: u32| {
         let mut requests = vec![Asked { connection: Some(0), ..asked(DOCUMENT) }];
         requests.extend((0..count).map(|connection| Asked {
             connection: Some(connection),
@@ -113,8 +110,7 @@ fn connections_are_counted_one_by_one() {
             ..asked(&format!("https://cdn.test/{connection}"))
         }));
         page(&requests)
-    };
-    let recordings = daily(&[with(3), with(5), with(1), with(0)]);
+    }));
     // Expected of the cdn: 3, 3, 1, 1; came: -, 5, 1, 0. And one to the page itself each day.
     let figures = after(&recordings, 1);
     assert_eq!(figures.connections, Tally { used: 3 + 3 + 1, wrong: 2 + 1, missed: 2 });
@@ -146,11 +142,9 @@ fn what_changes_with_time_is_known_less_the_older_the_recordings_are() {
         }
     }
     let last = Rules { newest: 1, ..rules(1) };
-    let of = |days: u64| {
+    for days in [1, 7, 28] {
         let horizon = Horizon::After(Duration::from_secs(days * DAY));
-        (days, recordings.figures(&last, horizon))
-    };
-    for (days, figures) in [1, 7, 28].map(of) {
+        let figures = recordings.figures(&last, horizon);
         assert_eq!((figures.loads, figures.known), (60 * (40 - days), 60 * (40 - days)));
         assert_eq!(figures.mean_age, Some(Duration::from_secs(days * DAY)));
         let kept = KEPT.powi(i32::try_from(days).unwrap());

@@ -4,10 +4,13 @@ use headstart_pageload::db::{
     Built, Fact, Facts, Http2, Kind, LeftOut, Methods, Parts, RecordingError, Recordings, Rules,
     TargetError, write,
 };
-use headstart_pageload::page::Protocol;
+use headstart_pageload::page::{Page, Protocol};
 use headstart_proto::UnixSeconds;
+use serde_json::{Value, json};
 
-use super::pages::{Asked, DAY, asked, daily, day, page, page_behind, page_of, rules, target};
+use super::pages::{
+    Asked, DAY, asked, daily, day, page, page_behind, page_of, rules, target, with_redirect_to,
+};
 
 const DOCUMENT: &str = "https://www.a.test/";
 
@@ -111,16 +114,18 @@ fn as_many_connections_as_nine_of_ten_loads_need() {
     let recordings = daily(
         &(0..10)
             .map(|number: u64| {
-                let count = if number == 0 { 1 } else { 3 };
-                let over = |connection| Asked {
+                let connections = match number {
+                    0 => vec![0],
+                    1 => vec![0, 1, 2, 7],
+                    _ => vec![0, 1, 2],
+                };
+                let mut requests = vec![Asked { connection: Some(9), ..asked(DOCUMENT) }];
+                requests.push(Asked { anonymous: true, ..asked("https://cdn.a.test/font.woff2") });
+                requests.extend(connections.into_iter().map(|connection: u32| Asked {
                     connection: Some(connection),
                     protocol: Protocol::Http1,
                     ..asked(&format!("https://cdn.a.test/{connection}"))
-                };
-                let mut requests = vec![Asked { connection: Some(9), ..asked(DOCUMENT) }];
-                requests.extend((0..count).map(over));
-                requests.push(Asked { anonymous: true, ..asked("https://cdn.a.test/font.woff2") });
-                requests.extend((number == 1).then(|| over(7)));
+                }));
                 page(&requests)
             })
             .collect::<Vec<_>>(),
@@ -147,9 +152,9 @@ fn as_many_connections_as_nine_of_ten_loads_need() {
 fn redirects_are_kept_step_by_step() {
     let [first, second] = ["http://a.test/", "https://a.test/"];
     let mut facts = Facts::all_get();
-    let moved = |status| Fact { is_get: true, status, kind: Kind::Document };
-    facts.add(first, moved(301));
-    facts.add(second, moved(302));
+    for (url, status) in [(first, 301), (second, 302)] {
+        facts.add(url, Fact { is_get: true, status, kind: Kind::Document });
+    }
     let part = "https://a.test/old.js";
     let mut recordings = Recordings::new();
     for number in 0..3 {
@@ -175,41 +180,38 @@ fn redirects_are_kept_step_by_step() {
     assert_eq!(prefetched(&built), ["https://a.test/new.js"]);
 }
 
+/// One of 24 loads that differ: in where they lead, in sizes and connections.
+fn varied_load(number: u32) -> Page {
+    let to = if number.is_multiple_of(2) { "https://www.a.test/" } else { "https://other.test/" };
+    let mut requests: Vec<Asked> = ["http://a.test/", to].map(asked).into();
+    requests.push(Asked { bytes: number.into(), ..asked("https://a.test/x") });
+    requests.extend((0..=number % 3).map(|connection| Asked {
+        connection: Some(connection),
+        ..asked(&format!("https://cdn.a.test/{connection}"))
+    }));
+    page_behind(1, &requests)
+}
+
 /// Recordings are read on all cores, and come in any order.
 #[test]
 fn the_same_recordings_make_the_same_file_in_any_order() {
-    let load = |number: u64| {
-        let to =
-            if number.is_multiple_of(2) { "https://www.a.test/" } else { "https://other.test/" };
-        let mut requests: Vec<Asked> = ["http://a.test/", to].map(asked).into();
-        requests.push(Asked { bytes: number, ..asked("https://a.test/x") });
-        requests.extend((0..=u32::try_from(number % 3).unwrap()).map(|connection| Asked {
-            connection: Some(connection),
-            ..asked(&format!("https://cdn.a.test/{connection}"))
-        }));
-        page_behind(1, &requests)
-    };
-    // Half of them without a date, the others three of a day.
-    let loads: Vec<_> =
-        (0..24).map(|number| ((number > 11).then_some(number / 3), load(number))).collect();
-    let kinds = [Kind::Style, Kind::Script, Kind::Image];
-    let made = |order: &[usize]| {
+    let forth: Vec<u32> = (0..24).collect();
+    let back: Vec<u32> = forth.iter().rev().copied().collect();
+    let mixed: Vec<u32> = forth.iter().map(|number| number * 7 % 24).collect();
+    let [forth, back, mixed] = [forth, back, mixed].map(|order| {
         let mut recordings = Recordings::new();
-        for &number in order {
-            let (at, page) = &loads[number];
+        for number in order {
             let mut facts = Facts::all_get();
-            let kind = kinds[number % 3];
+            let kind = [Kind::Style, Kind::Script, Kind::Image][number as usize % 3];
             facts.add("https://a.test/x", Fact { is_get: true, status: 200, kind });
-            recordings.add(page, at.and_then(day), &facts).unwrap();
+            // Half of them without a date, the others three of a day.
+            let at = (number > 11).then(|| day(u64::from(number) / 3)).flatten();
+            recordings.add(&varied_load(number), at, &facts).unwrap();
         }
-        let rules = Rules { share: 500, newest: 5, ..rules(1) };
-        let built = build(&recordings, &rules);
+        let built = build(&recordings, &Rules { share: 500, newest: 5, ..rules(1) });
         (write(&built.database, None).unwrap(), built.left_out)
-    };
-    let forth: Vec<usize> = (0..24).collect();
-    let back: Vec<usize> = forth.iter().rev().copied().collect();
-    let mixed: Vec<usize> = forth.iter().map(|number| number * 7 % 24).collect();
-    assert!(made(&forth) == made(&back) && made(&forth) == made(&mixed));
+    });
+    assert!(forth == back && forth == mixed);
 }
 
 #[test]
@@ -232,35 +234,28 @@ fn a_recording_that_is_given_twice_counts_once() {
 
 #[test]
 fn a_redirect_is_learned_if_most_loads_go_that_way() {
-    let to = |part: &str| {
-        let old = Asked { redirect: true, ..asked("https://a.test/old") };
-        page(&[asked(DOCUMENT), old, Asked { parent: Some(1), ..asked(part) }])
-    };
     let [one, two] = ["https://a.test/one", "https://a.test/two"];
     let half = Rules { share: 100, ..rules(1) };
-    let learned = |pages: &[&str]| {
-        let pages: Vec<_> = pages.iter().map(|part| to(part)).collect();
-        let built = build(&daily(&pages), &half);
-        built.database.redirect(&target("https://a.test/old")).map(|of| of.to().to_string())
-    };
-    assert_eq!(learned(&[one, two]), None);
-    assert_eq!(learned(&[one, two, two]).as_deref(), Some(two));
+    for (loads, learned) in [(&[one, two][..], None), (&[one, two, two], Some(two))] {
+        let loads: Vec<_> = loads.iter().map(|to| with_redirect_to(to)).collect();
+        let built = build(&daily(&loads), &half);
+        let redirect = built.database.redirect(&target("https://a.test/old"));
+        assert_eq!(redirect.map(|of| of.to().to_string()).as_deref(), learned);
+    }
 }
 
 #[test]
 fn what_was_asked_for_with_authorization_is_of_one_user() {
-    let entry = |url: &str, header: &str| {
-        format!(
-            r#"{{"request": {{"method": "get", "url": "{url}", "headers": [{{"name": "{header}", "value": "x"}}]}}}}"#
-        )
-    };
     let [mine, ours] = ["https://a.test/mine", "https://a.test/ours"];
-    let har = format!(
-        r#"{{"log": {{"entries": [{}, {}, {}, {{"request": {{"method": "GET", "url": "https://a.test/x", "headers": null}}}}]}}}}"#,
-        entry(mine, "AUTHORIZATION"),
-        entry(mine, "accept"),
-        entry(ours, "accept"),
-    );
+    let mut entries: Vec<Value> = [(mine, "AUTHORIZATION"), (mine, "accept"), (ours, "accept")]
+        .map(|(url, name)| {
+            let headers = json!([{ "name": name, "value": "x" }]);
+            json!({ "request": { "method": "get", "url": url, "headers": headers } })
+        })
+        .into();
+    let without = json!({ "method": "GET", "url": "https://a.test/x", "headers": null });
+    entries.push(json!({ "request": without }));
+    let har = json!({ "log": { "entries": entries } }).to_string();
     let methods = Methods::read(har.as_bytes()).unwrap();
     let page = page_of(&[DOCUMENT, mine, ours, "https://a.test/x"]);
     let fact = headstart_pageload::har::Facts { kind: Kind::Other, priority: None, status: 200 };
@@ -274,34 +269,33 @@ fn what_was_asked_for_with_authorization_is_of_one_user() {
 
 #[test]
 fn redirects_that_change_or_contradict_are_left_out() {
-    let to = |document: &str| page_behind(1, &["https://a.test/", document].map(asked));
-    let mut loads = vec![to(DOCUMENT), to(DOCUMENT), to(DOCUMENT)];
-    loads.extend([to("https://b.test/"), to("https://b.test/"), to("https://b.test/")]);
+    let other = "https://b.test/";
+    let documents = [DOCUMENT, DOCUMENT, DOCUMENT, other, other, other];
+    let loads = documents.map(|to| page_behind(1, &["https://a.test/", to].map(asked)));
     let built = build(&daily(&loads), &Rules::default());
     assert_eq!(built.left_out, [(LeftOut::Disagreement, 2)].into());
     assert!(built.database.redirect(&target("https://a.test/")).is_none());
-    let circle = |from: &str, to: &str| page_behind(1, &[from, to].map(asked));
-    let [here, there] = ["https://a.test/1", "https://a.test/2"];
-    let loads: Vec<_> = [(here, there), (there, here)]
-        .repeat(3)
-        .into_iter()
-        .map(|(from, to)| circle(from, to))
-        .collect();
+    let circle = ["https://a.test/1", "https://a.test/2", "https://a.test/1"].map(asked);
+    let loads = [0, 1, 0, 1, 0, 1].map(|first: usize| page_behind(1, &circle[first..first + 2]));
     let built = build(&daily(&loads), &Rules::default());
     assert_eq!(built.left_out, [(LeftOut::Circle, 2)].into());
 }
 
 #[test]
 fn hosts_that_speak_http2_are_learned_over_all_pages() {
-    let load = |number: u64, document: &str| {
-        let protocol = if number == 0 { Protocol::Http1 } else { Protocol::Http2 };
-        let cdn = Asked { protocol, ..asked("https://cdn.test/x") };
-        let quic = Asked { protocol: Protocol::Http3, ..asked("https://quic.test/x") };
-        let old = Asked { protocol: Protocol::Http1, ..asked("https://old.test/x") };
-        page(&[asked(document), cdn, quic, old, asked("https://cdn.test:8443/x")])
-    };
-    let loads: Vec<_> =
-        (0..5).flat_map(|n| [load(n, DOCUMENT), load(n + 1, "https://b.test/")]).collect();
+    // Ten loads of two documents; in the first, cdn.test speaks HTTP/1.1.
+    let loads: Vec<_> = (0..10)
+        .map(|number: usize| {
+            let protocol = if number == 0 { Protocol::Http1 } else { Protocol::Http2 };
+            page(&[
+                asked([DOCUMENT, "https://b.test/"][number % 2]),
+                Asked { protocol, ..asked("https://cdn.test/x") },
+                Asked { protocol: Protocol::Http3, ..asked("https://quic.test/x") },
+                Asked { protocol: Protocol::Http1, ..asked("https://old.test/x") },
+                asked("https://cdn.test:8443/x"),
+            ])
+        })
+        .collect();
     let built = build(&daily(&loads), &Rules::default());
     assert_eq!(built.database.speaks("cdn.test"), Some(Http2::Http2));
     assert_eq!(built.database.speaks("quic.test"), Some(Http2::Http3));

@@ -19,20 +19,24 @@ pub(crate) fn page_entry(document: &str) -> PageEntry {
     }
 }
 
+fn hop(url: &str, permanent: bool) -> Hop {
+    Hop { to: url.parse().unwrap(), permanent }
+}
+
+fn connect(url: &str, anonymous: bool, connections: u8) -> Connect {
+    Connect { origin: url.parse::<Target>().unwrap().origin, anonymous, connections }
+}
+
+fn prefetch(url: &str, kind: Kind) -> Prefetch {
+    Prefetch { target: url.parse().unwrap(), kind }
+}
+
 /// All databases, with each kind of entry.
 pub(crate) fn example() -> Database {
-    let target = |url: &str| url.parse::<Target>().unwrap();
-    let hop = |url: &str, permanent| Hop { to: target(url), permanent };
-    let connect = |url: &str, anonymous, connections| Connect {
-        origin: target(url).origin,
-        anonymous,
-        connections,
-    };
-    let prefetch = |url: &str, kind| Prefetch { target: target(url), kind };
     let home = PageEntry {
         redirects: vec![
             Redirect {
-                from: target("http://example.com/"),
+                from: "http://example.com/".parse().unwrap(),
                 hops: vec![
                     hop("https://example.com/", true),
                     hop("https://www.example.com/", false),
@@ -40,7 +44,7 @@ pub(crate) fn example() -> Database {
                 of_document: true,
             },
             Redirect {
-                from: target("https://www.example.com/old.js"),
+                from: "https://www.example.com/old.js".parse().unwrap(),
                 hops: vec![hop("https://static.example.com/new.js", true)],
                 of_document: false,
             },
@@ -149,12 +153,10 @@ pub(crate) fn database() -> impl Strategy<Value = Database> {
         let by_document: BTreeMap<Target, PageEntry> =
             pages.into_iter().map(|page| (page.document.clone(), page)).collect();
         let mut pages: Vec<PageEntry> = by_document.into_values().collect();
-        let made = |pages: &[PageEntry]| {
-            Database::new(UnixSeconds(created), parts, pages.to_vec(), http2.clone())
-        };
-        made(&pages).unwrap_or_else(|_| {
+        let created = UnixSeconds(created);
+        Database::new(created, parts, pages.clone(), http2.clone()).unwrap_or_else(|_| {
             pages.iter_mut().for_each(|page| page.redirects.clear());
-            made(&pages).unwrap()
+            Database::new(created, parts, pages, http2).unwrap()
         })
     })
 }

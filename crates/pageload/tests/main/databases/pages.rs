@@ -1,9 +1,7 @@
 //! Pages to learn from, in a few words.
 
-use std::time::Duration;
-
 use headstart_pageload::db::{Facts, Recordings, Rules, Target};
-use headstart_pageload::page::{Dependency, Page, Part, Protocol, Resource, Server};
+use headstart_pageload::page::{Dependency, Page, Protocol, Resource, Server};
 use headstart_proto::UnixSeconds;
 
 pub(crate) const DAY: u64 = 86_400;
@@ -54,10 +52,7 @@ pub(crate) fn page_behind(redirects: usize, requests: &[Asked]) -> Page {
         });
         let parent = if place <= redirects { place.checked_sub(1) } else { asked.parent };
         resources.push(Resource {
-            dependencies: parent
-                .map(|on| Dependency { on, part: Part::Whole, then: Duration::ZERO })
-                .into_iter()
-                .collect(),
+            dependencies: parent.map(Dependency::whole).into_iter().collect(),
             server: number,
             response_bytes: asked.bytes,
             redirect: asked.redirect || place < redirects,
@@ -71,6 +66,12 @@ pub(crate) fn page_behind(redirects: usize, requests: &[Asked]) -> Page {
 
 pub(crate) fn page(requests: &[Asked]) -> Page {
     page_behind(0, requests)
+}
+
+/// A page of `https://www.a.test/` with one part that leads elsewhere.
+pub(crate) fn with_redirect_to(part: &str) -> Page {
+    let from = Asked { redirect: true, ..asked("https://a.test/old") };
+    page(&[asked("https://www.a.test/"), from, Asked { parent: Some(1), ..asked(part) }])
 }
 
 /// A page of plain URLs, the document first.

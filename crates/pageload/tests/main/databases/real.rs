@@ -25,16 +25,14 @@ fn published_loads_are_told_from_others_of_their_pages() {
     assert_eq!(recordings.count(), 96);
     let rules = Rules::default();
     let built = recordings.build(&rules, Parts::ALL, UnixSeconds(0)).unwrap();
-    let sum = |of: fn(&headstart_pageload::db::PageEntry) -> usize| {
-        built.database.pages().iter().map(of).sum::<usize>()
-    };
+    let pages = built.database.pages();
     println!(
         "{} documents, {} in the database: {} redirects, {} servers, {} URLs; {} bytes",
         recordings.page_count(),
-        built.database.pages().len(),
-        sum(|page| page.redirects.len()),
-        sum(|page| page.servers.len()),
-        sum(|page| page.prefetch.len()),
+        pages.len(),
+        pages.iter().flat_map(|page| &page.redirects).count(),
+        pages.iter().flat_map(|page| &page.servers).count(),
+        pages.iter().flat_map(|page| &page.prefetch).count(),
         write(&built.database, None).unwrap().len()
     );
     for (why, count) in &built.left_out {
@@ -51,8 +49,8 @@ fn published_loads_are_told_from_others_of_their_pages() {
         ("prefetch", prefetch),
         ("prefetch bytes", prefetch_bytes),
     ] {
-        let share = |share: Option<f64>| share.map_or(-1.0, |share| share * 100.0);
-        let (hits, wrong) = (share(tally.hits()), share(tally.false_positives()));
+        let [hits, wrong] = [tally.hits(), tally.false_positives()]
+            .map(|share| share.map_or(-1.0, |share| share * 100.0));
         println!("  {name}: {hits:.1} % hits, {wrong:.1} % false positives ({tally:?})");
     }
     // The rule promises that what is prefetched is in nine of ten loads.

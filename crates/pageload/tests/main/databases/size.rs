@@ -21,6 +21,10 @@ const PREFETCH: Parts = Parts { prefetch: true, ..Parts::NONE };
 const PAGES: usize = 10_000;
 const BYTES: usize = 1 << 20;
 
+fn https(host: &str, path: &str) -> Target {
+    format!("https://{host}{path}").parse().unwrap()
+}
+
 /// Pages of the shape of the published ones: 16 hosts a page, of which 7 are of no other page,
 /// names of 17 letters, 51 URLs with paths of 32, and for three of four a redirect.
 struct Web {
@@ -48,7 +52,8 @@ impl Web {
 
     /// Letters as frequent as in English.
     fn word(&mut self, least: usize, most: usize) -> String {
-        const LETTERS: &[u8] = b"eeeeeeeeeeeetttttttttaaaaaaaaooooooooiiiiiiinnnnnnnsssssshhhhhhrrrrrrddddllllcccuuummmwwffggyyppbbvk";
+        const LETTERS: &[u8] = b"eeeeeeeeeeeetttttttttaaaaaaaaooooooooiiiiiiinnnnnnnsssssshhhhhh\
+            rrrrrrddddllllcccuuummmwwffggyyppbbvk";
         let length = self.random.random_range(least..=most);
         (0..length)
             .map(|_| char::from(LETTERS[self.random.random_range(0..LETTERS.len())]))
@@ -104,16 +109,14 @@ impl Web {
         while hosts.len() < theirs + 7 {
             hosts.insert(self.popular());
         }
-        let https =
-            |host: &str, path: &str| format!("https://{host}{path}").parse::<Target>().unwrap();
         let hosts: Vec<String> = hosts.into_iter().collect();
         let mut page = page_entry(&format!("https://{document}/"));
         page.recordings = self.random.random_range(8..13);
         if self.random.random_bool(0.75) {
-            let hop = |host: &str, permanent| Hop { to: https(host, "/"), permanent };
-            let mut hops = vec![hop(&document, self.random.random_bool(0.7))];
+            let permanent = self.random.random_bool(0.7);
+            let mut hops = vec![Hop { to: https(&document, "/"), permanent }];
             if document != site && self.random.random_bool(0.3) {
-                hops.insert(0, hop(&site, true));
+                hops.insert(0, Hop { to: https(&site, "/"), permanent: true });
             }
             let from = format!("http://{site}/").parse().unwrap();
             page.redirects = vec![Redirect { from, hops, of_document: true }];

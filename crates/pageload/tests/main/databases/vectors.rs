@@ -14,12 +14,13 @@ type Block = BTreeMap<String, String>;
 fn blocks() -> Vec<Block> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/vectors/page_databases.txt");
     let text = std::fs::read_to_string(path).unwrap().replace("\n    ", " ");
-    let block = |text: &str| -> Block {
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let lines = lines.filter_map(|line| line.split_once(" = "));
-        lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-    };
     text.split("\n\n").map(block).filter(|block| !block.is_empty()).collect()
+}
+
+fn block(text: &str) -> Block {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let lines = lines.filter_map(|line| line.split_once(" = "));
+    lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -68,7 +69,8 @@ fn files_are_as_written_down() {
     }
 }
 
-/// Writes the vectors as they would be: `cargo test -p headstart-pageload vectors -- --ignored --nocapture`.
+/// Writes the vectors as they would be:
+/// `cargo test -p headstart-pageload vectors -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints the file, for a new version of the format"]
 fn print() {

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 const DOCUMENT: &str = "https://a.test/";
 
 fn file(pages: Value, entries: &[Value]) -> Value {
-    json!({ "log": { "version": "1.2", "creator": { "name": "test" }, "pages": pages, "entries": entries } })
+    let creator = json!({ "name": "test" });
+    json!({ "log": { "version": "1.2", "creator": creator, "pages": pages, "entries": entries } })
 }
 
 fn one_page() -> Value {
@@ -42,13 +43,18 @@ fn entry(url: &str, started: u64, initiator: Value) -> Value {
         "serverIPAddress": "192.0.2.1",
         "startedDateTime": at(started),
         "time": 200,
-        "request": { "method": "GET", "url": url, "headers": [], "headersSize": 300, "bodySize": 0 },
+        "request": {
+            "method": "GET", "url": url, "headers": [], "headersSize": 300, "bodySize": 0,
+        },
         "response": {
             "status": 200, "httpVersion": "h2", "headers": [], "headersSize": -1, "bodySize": -1,
             "redirectURL": "", "content": { "size": 9000, "mimeType": "text/javascript" },
             "_transferSize": 1000, "_error": null, "_fetchedViaServiceWorker": false,
         },
-        "timings": { "blocked": 0, "dns": -1, "connect": -1, "ssl": -1, "send": 0, "wait": 100, "receive": 100 },
+        "timings": {
+            "blocked": 0, "dns": -1, "connect": -1, "ssl": -1,
+            "send": 0, "wait": 100, "receive": 100,
+        },
     })
 }
 
@@ -165,10 +171,11 @@ fn a_page_as_chromium_records_it() {
 /// A page that redirects, and whose scripts fetch data, set timers, and were redirected themselves.
 #[test]
 fn what_early_hints_brought_tells_no_round_trip() {
-    let script = |name: &str| entry(&format!("{DOCUMENT}{name}"), 275, parser(DOCUMENT));
-    let hinted = with(script("h.js"), "/_fromEarlyHints", json!(true));
+    let [plain, hinted] =
+        ["https://a.test/b.js", "https://a.test/h.js"].map(|url| entry(url, 275, parser(DOCUMENT)));
+    let hinted = with(hinted, "/_fromEarlyHints", json!(true));
     let hinted = with(with(hinted, "/timings/wait", json!(1)), "/time", json!(101));
-    let recording = page(&[document(), script("b.js"), hinted]);
+    let recording = page(&[document(), plain, hinted]);
     let server_times: Vec<Duration> =
         recording.page.resources().iter().map(|resource| resource.server_time).collect();
     // TCP took 20 ms to connect; what came out of the cache took none.
@@ -181,12 +188,15 @@ fn a_page_that_chromium_recorded() {
     let har = har::read(std::fs::File::open(file).unwrap()).unwrap();
     let recording = &har.recordings[0];
     let resources = recording.page.resources();
-    let path = |id: usize| resources[id].url.trim_start_matches("http://127.0.0.1:8000").to_owned();
-    let parents: Vec<(String, String)> = (0..resources.len())
-        .filter_map(|id| Some((path(id), path(resources[id].parent()?))))
+    let paths: Vec<&str> = resources
+        .iter()
+        .map(|resource| resource.url.trim_start_matches("http://127.0.0.1:8000"))
         .collect();
-    let parents: Vec<(&str, &str)> =
-        parents.iter().map(|(of, parent)| (of.as_str(), parent.as_str())).collect();
+    let parents: Vec<(&str, &str)> = resources
+        .iter()
+        .zip(&paths)
+        .filter_map(|(resource, path)| Some((*path, paths[resource.parent()?])))
+        .collect();
     assert_eq!(
         parents,
         [
@@ -209,8 +219,10 @@ fn a_page_that_chromium_recorded() {
     assert_eq!((recording.page.redirects(), recording.parents.recorded), (1, 12));
     // The document came over 400 ms: what it names first was asked for first, and before all of it
     // was there.
-    let part = |id: usize| resources[id].dependencies[0].part.bytes_of(resources[1].response_bytes);
-    assert!(part(2) <= part(3) && part(3) < part(4) && part(4) < resources[1].response_bytes);
+    let whole = resources[1].response_bytes;
+    let [style, script, image] =
+        [2, 3, 4].map(|id: usize| resources[id].dependencies[0].part.bytes_of(whole));
+    assert!(style <= script && script < image && image < whole);
     let total = recording.parents.agreement.total();
     assert_eq!((total.of, total.agreed), (10, 7), "of what the rule says");
     // It can be loaded in simulated time.
@@ -229,12 +241,13 @@ fn of_firefox(url: &str, started: u64, timings: Value, mime_type: &str) -> Value
         "startedDateTime": at(started).replace('Z', "+00:00"),
         "request": {
             "bodySize": 0, "method": "GET", "url": url, "httpVersion": "HTTP/1.1", "cookies": [],
-            "headers": [{ "name": "Host", "value": "a.test" }], "queryString": [], "headersSize": 386,
+            "headers": [{ "name": "Host", "value": "a.test" }], "queryString": [],
+            "headersSize": 386,
         },
         "response": {
-            "status": 200, "statusText": "OK", "httpVersion": "HTTP/1.1", "headers": [], "cookies": [],
-            "content": { "mimeType": mime_type, "size": 5000 }, "redirectURL": "", "headersSize": 100,
-            "bodySize": 2000,
+            "status": 200, "statusText": "OK", "httpVersion": "HTTP/1.1", "headers": [],
+            "cookies": [], "content": { "mimeType": mime_type, "size": 5000 }, "redirectURL": "",
+            "headersSize": 100, "bodySize": 2000,
         },
         "cache": {}, "timings": timings, "time": sum, "_securityState": "secure",
         "serverIPAddress": "192.0.2.1", "connection": "443",
@@ -243,10 +256,16 @@ fn of_firefox(url: &str, started: u64, timings: Value, mime_type: &str) -> Value
 
 #[test]
 fn a_page_as_firefox_records_it() {
-    let opening = json!({ "blocked": 0, "dns": 10, "connect": 40, "ssl": 50, "send": 0, "wait": 100, "receive": 100 });
-    let reused = json!({ "blocked": 0, "dns": 0, "connect": 0, "ssl": 0, "send": 0, "wait": 40, "receive": 60 });
-    let pages = json!([{ "startedDateTime": 0, "id": "page_1", "title": "A\u{1b}[31m page", "pageTimings": {
-        "onContentLoad": -1, "onLoad": 700 } }]);
+    let opening = json!({
+        "blocked": 0, "dns": 10, "connect": 40, "ssl": 50, "send": 0, "wait": 100, "receive": 100,
+    });
+    let reused = json!({
+        "blocked": 0, "dns": 0, "connect": 0, "ssl": 0, "send": 0, "wait": 40, "receive": 60,
+    });
+    let pages = json!([{
+        "startedDateTime": 0, "id": "page_1", "title": "A\u{1b}[31m page",
+        "pageTimings": { "onContentLoad": -1, "onLoad": 700 },
+    }]);
     let entries = [
         of_firefox(DOCUMENT, 0, opening, "text/html"),
         of_firefox("https://a.test/b.js", 250, reused.clone(), "application/javascript"),
@@ -282,13 +301,13 @@ fn a_page_as_firefox_records_it() {
     assert_eq!(recording.parents.agreement.total().of, 0, "nothing to compare with");
 }
 
+fn redirect(url: &str, started: u64, to: &str) -> Value {
+    let other = entry(url, started, json!({ "type": "other" }));
+    with(with(other, "/response/status", json!(301)), "/response/redirectURL", json!(to))
+}
+
 #[test]
 fn redirects_lead_to_what_follows() {
-    let redirect = |url: &str, started: u64, to: &str| {
-        let moved =
-            with(entry(url, started, json!({ "type": "other" })), "/response/status", json!(301));
-        with(moved, "/response/redirectURL", json!(to))
-    };
     let entries = [
         redirect("http://a.test/", 0, "https://a.test/old"),
         redirect("https://a.test/old", 200, "/#top"),
@@ -336,9 +355,13 @@ fn a_redirect_to_itself_ends() {
     assert_eq!((parents, recording.page.redirects()), (vec![None, Some(0), Some(1)], 2));
 }
 
+/// A script that the document names.
+fn other(url: &str) -> Value {
+    entry(url, 300, parser(DOCUMENT))
+}
+
 #[test]
 fn entries_that_are_no_resources_are_counted() {
-    let other = |url: &str| entry(url, 300, parser(DOCUMENT));
     let cases = [
         (other("data:text/plain,x"), Reason::NotFetched),
         (other("blob:https://a.test/1"), Reason::NotFetched),
@@ -422,13 +445,13 @@ fn entries_that_are_no_resources_are_counted() {
 /// Neither a page of centuries, nor one without resources: the clock of most requests is right.
 #[test]
 fn wrong_clocks_are_told_by_most_requests() {
-    let other = |ms: u64| entry(&format!("https://a.test/{ms}"), ms, parser(DOCUMENT));
-    let wrong = with(other(300), "/startedDateTime", json!("1970-01-01T00:00:00Z"));
-    let entries = [wrong, document(), other(400), other(500)];
-    let pages = |started: &str| with(one_page(), "/0/startedDateTime", json!(started));
-    for pages in
-        [one_page(), pages("1970-01-02T12:00:00Z"), pages("9999-01-01T00:00:00Z"), json!([])]
-    {
+    let [wrong, one, two] =
+        [300, 400, 500].map(|ms| entry(&format!("https://a.test/{ms}"), ms, parser(DOCUMENT)));
+    let wrong = with(wrong, "/startedDateTime", json!("1970-01-01T00:00:00Z"));
+    let entries = [wrong, document(), one, two];
+    let [early, late] = ["1970-01-02T12:00:00Z", "9999-01-01T00:00:00Z"]
+        .map(|started| with(one_page(), "/0/startedDateTime", json!(started)));
+    for pages in [one_page(), early, late, json!([])] {
         let mut har = read(&file(pages.clone(), &entries)).unwrap();
         let recording = har.recordings.remove(0);
         assert_eq!(ignored(&recording), [(Reason::Times, 1)], "{pages}");
@@ -527,42 +550,39 @@ fn stacks_name_scripts_by_the_url_before_redirects() {
 
 #[test]
 fn a_script_waits_for_the_data_that_it_asked_for() {
-    let data = |url: &str, started: u64| {
-        let asked = entry(url, started, script(&["https://a.test/a.js"]));
-        with(asked, "/_resourceType", json!("fetch"))
-    };
-    let code = |url: &str, started: u64, from: &str| entry(url, started, script(&[from]));
+    let asking = "https://a.test/a.js";
+    let data = entry("https://a.test/data", 500, script(&[asking]));
     let entries = [
         document(),
-        entry("https://a.test/a.js", 290, parser(DOCUMENT)),
-        data("https://a.test/data", 500),
+        entry(asking, 290, parser(DOCUMENT)),
+        with(data, "/_resourceType", json!("fetch")),
         // 30 ms after the data; 51 ms after; of another script.
-        code("https://a.test/then", 730, "https://a.test/a.js"),
-        code("https://a.test/later", 751, "https://a.test/a.js"),
-        code("https://a.test/other", 740, DOCUMENT),
+        entry("https://a.test/then", 730, script(&[asking])),
+        entry("https://a.test/later", 751, script(&[asking])),
+        entry("https://a.test/other", 740, script(&[DOCUMENT])),
     ];
     let recording = page(&entries);
-    let found = |url: &str| {
-        let resources = recording.page.resources();
-        resources.iter().find(|one| one.url.ends_with(url)).unwrap().dependencies.clone()
-    };
-    assert_eq!(found("then"), [after(2, Part::Whole, 30), after(1, Part::Whole, 0)]);
-    assert_eq!(found("later"), [after(1, Part::Whole, 261)]);
-    assert_eq!(found("other"), [after(0, Part::Whole, 470)]);
+    for (url, dependencies) in [
+        ("then", vec![after(2, Part::Whole, 30), after(1, Part::Whole, 0)]),
+        ("later", vec![after(1, Part::Whole, 261)]),
+        ("other", vec![after(0, Part::Whole, 470)]),
+    ] {
+        let found = recording.page.resources().iter().find(|one| one.url.ends_with(url));
+        assert_eq!(found.unwrap().dependencies, dependencies, "{url}");
+    }
 }
 
 #[test]
 fn fonts_of_others_have_connections_of_their_own() {
-    let font = |url: &str, started: u64| {
-        with(entry(url, started, parser(DOCUMENT)), "/_resourceType", json!("font"))
-    };
-    let entries = [
-        document(),
-        font("https://a.test/own.woff2", 290),
-        font("https://b.test/theirs.woff2", 291),
-        entry("https://b.test/code.js", 292, parser(DOCUMENT)),
-    ];
-    let recording = page(&entries);
+    let [own, theirs, code] = [
+        ("https://a.test/own.woff2", 290, "font"),
+        ("https://b.test/theirs.woff2", 291, "font"),
+        ("https://b.test/code.js", 292, "script"),
+    ]
+    .map(|(url, started, kind)| {
+        with(entry(url, started, parser(DOCUMENT)), "/_resourceType", json!(kind))
+    });
+    let recording = page(&[document(), own, theirs, code]);
     let servers: Vec<_> =
         recording.page.servers().iter().map(|one| (one.host.as_str(), one.anonymous)).collect();
     assert_eq!(servers, [("a.test", false), ("b.test", true), ("b.test", false)]);
@@ -570,18 +590,20 @@ fn fonts_of_others_have_connections_of_their_own() {
 
 #[test]
 fn data_of_others_have_connections_of_their_own_where_these_carry_nothing_else() {
-    let over = |url: &str, kind: &str, connection: &str, started: u64| {
-        let entry = with(entry(url, started, parser(DOCUMENT)), "/_resourceType", json!(kind));
-        with(entry, "/_connectionId", json!(connection))
-    };
-    let entries = [
-        document(),
-        over("https://b.test/code.js", "script", "1", 290),
-        over("https://b.test/data", "xhr", "2", 291),
-        over("https://c.test/code.js", "script", "3", 292),
-        over("https://c.test/data", "fetch", "3", 293),
-        over("https://a.test/data", "xhr", "4", 294),
-    ];
+    let mut entries = vec![document()];
+    entries.extend(
+        [
+            ("https://b.test/code.js", "script", "1", 290),
+            ("https://b.test/data", "xhr", "2", 291),
+            ("https://c.test/code.js", "script", "3", 292),
+            ("https://c.test/data", "fetch", "3", 293),
+            ("https://a.test/data", "xhr", "4", 294),
+        ]
+        .map(|(url, kind, connection, started)| {
+            let entry = with(entry(url, started, parser(DOCUMENT)), "/_resourceType", json!(kind));
+            with(entry, "/_connectionId", json!(connection))
+        }),
+    );
     let recording = page(&entries);
     let servers: Vec<_> =
         recording.page.servers().iter().map(|one| (one.host.as_str(), one.anonymous)).collect();
@@ -591,25 +613,25 @@ fn data_of_others_have_connections_of_their_own_where_these_carry_nothing_else()
 
 #[test]
 fn several_pages_of_a_file() {
-    let of = |page: &str, entry: Value| with(entry, "/pageref", json!(page));
-    let second = |entry: Value, ms: u64| with(entry, "/startedDateTime", json!(at(ms)));
     let pages = json!([
         { "id": "p1", "title": "one", "startedDateTime": at(0), "pageTimings": {} },
-        { "id": "p2", "title": "two", "startedDateTime": at(10_000), "pageTimings": { "onLoad": null } },
+        {
+            "id": "p2", "title": "two", "startedDateTime": at(10_000),
+            "pageTimings": { "onLoad": null },
+        },
         { "id": "p3", "title": "three", "startedDateTime": at(20_000) },
     ]);
+    let second = with(document(), "/startedDateTime", json!(at(10_000)));
+    let script = entry("https://a.test/x.js", 10_300, parser(DOCUMENT));
     let entries = [
-        of("p2", second(document(), 10_000)),
-        of("p1", document()),
+        (json!("p2"), second),
+        (json!("p1"), document()),
         // Chromium leaves it out for some.
-        with(
-            second(entry("https://a.test/x.js", 0, parser(DOCUMENT)), 10_300),
-            "/pageref",
-            json!(null),
-        ),
-        of("p4", document()),
-        of("p3", entry("data:,x", 0, json!(null))),
-    ];
+        (json!(null), script),
+        (json!("p4"), document()),
+        (json!("p3"), entry("data:,x", 0, json!(null))),
+    ]
+    .map(|(page, entry)| with(entry, "/pageref", page));
     let har = read(&file(pages, &entries)).unwrap();
     let found: Vec<_> = har
         .recordings
@@ -621,29 +643,28 @@ fn several_pages_of_a_file() {
     assert_eq!(none, [(Reason::NotFetched, 1), (Reason::NoPage, 1)]);
     assert_eq!(har.entries, 5);
     // Without a list of pages, those that entries name; or all is one.
-    let named =
-        read(&json!({ "log": { "entries": [of("p", document()), of("q", document())] } })).unwrap();
+    let [p, q, nameless] =
+        [json!("p"), json!("q"), json!(null)].map(|page| with(document(), "/pageref", page));
+    let named = read(&json!({ "log": { "entries": [p, q] } })).unwrap();
     assert_eq!(named.recordings.len(), 2);
-    let one = read(
-        &json!({ "log": { "entries": [with(document(), "/pageref", json!(null))], "pages": null } }),
-    );
+    let one = read(&json!({ "log": { "entries": [nameless], "pages": null } }));
     assert_eq!(one.unwrap().recordings[0].page.name(), DOCUMENT);
+}
+
+fn error(bytes: &[u8]) -> HarError {
+    har::read(bytes).unwrap_err()
 }
 
 #[test]
 fn what_is_no_har_is_refused_and_the_place_named() {
-    let text = |text: &str| har::read(text.as_bytes()).unwrap_err();
-    assert!(matches!(text(""), HarError::NoBytes));
-    assert!(matches!(text("\x1f\x08"), HarError::Json { .. }));
-    assert!(matches!(
-        har::read(&b"\x1f\x8b\x08\0\0\0\0\0\0"[..]).unwrap_err(),
-        HarError::Compressed("zcat")
-    ));
-    assert!(matches!(text(r#"{"log": {"entries": []}}"#), HarError::Empty));
-    assert!(text(r#"{"log": {}}"#).to_string().contains("missing field `entries`"));
-    assert!(text(r#"{"entries": []}"#).to_string().contains("missing field `log`"));
+    assert!(matches!(error(b""), HarError::NoBytes));
+    assert!(matches!(error(b"\x1f\x08"), HarError::Json { .. }));
+    assert!(matches!(error(b"\x1f\x8b\x08\0\0\0\0\0\0"), HarError::Compressed("zcat")));
+    assert!(matches!(error(br#"{"log": {"entries": []}}"#), HarError::Empty));
+    assert!(error(br#"{"log": {}}"#).to_string().contains("missing field `entries`"));
+    assert!(error(br#"{"entries": []}"#).to_string().contains("missing field `log`"));
     let whole = serde_json::to_string_pretty(&file(one_page(), &[document(), document()])).unwrap();
-    let cut = text(&whole[..whole.len() - 400]);
+    let cut = error(&whole.as_bytes()[..whole.len() - 400]);
     assert!(cut.to_string().contains("entry 1 (from 0): EOF while parsing"), "{cut}");
     assert_eq!(cut.hint(), "the file is cut off; save it again");
     let wrong = read(&file(one_page(), &[document(), with(document(), "/timings", json!("x"))]))
@@ -653,7 +674,7 @@ fn what_is_no_har_is_refused_and_the_place_named() {
     let mut latin = whole.into_bytes();
     let place = latin.windows(6).position(|window| window == b"a.test").unwrap();
     latin[place] = 0xe4;
-    let latin = har::read(latin.as_slice()).unwrap_err();
+    let latin = error(&latin);
     assert!(latin.to_string().contains("invalid unicode code point at line"), "{latin}");
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use headstart_pageload::blast::{self, Record};
 use headstart_pageload::har::{self, Agreement};
-use headstart_pageload::page::Page;
+use headstart_pageload::page::{Page, Resource};
+use headstart_pageload::sim::Times;
 use headstart_pageload::sim::blast::{Plan, Settings, Simulator};
 use headstart_pageload::tree::Tree;
 use serde_json::{Value, json};
@@ -39,8 +40,9 @@ fn trees_that_are_known() {
         assert_eq!(read.entries, logged.page.resources().len());
         assert_eq!(recording.page.ignored().total(), 0, "{:?}", recording.page.ignored());
         let (known, again) = (Tree::from_page(&logged.page), Tree::from_page(&recording.page));
-        let height = |tree: &Tree, page: &Page| tree.shape(page).height;
-        assert_eq!(height(&again, &recording.page), height(&known, &logged.page), "page {pages}");
+        let [again, known] = [(again, &recording.page), (known, &logged.page)]
+            .map(|(tree, page)| tree.shape(page).height);
+        assert_eq!(again, known, "page {pages}");
         sum.add(&recording.parents.agreement);
         pages += 1;
     }
@@ -57,27 +59,38 @@ fn trees_that_are_known() {
 fn recorded(page: &Page) -> Value {
     let settings = Settings::default();
     let load = Simulator::new().load(&Plan::new(page, &settings), &settings, 1);
-    let url = |id: usize| format!("https://s{}.test/{id}", page.resources()[id].server);
-    let entries = page.resources().iter().zip(&load.resources).enumerate().map(|(id, (resource, times))| {
-        let ms = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1e3;
-        let created = u64::try_from(times.created.as_millis()).unwrap();
-        let parent = resource.parent().map(url);
-        json!({
-            // Whole milliseconds, as in recordings.
-            "startedDateTime": at(created),
-            "_initiator": { "type": "parser", "url": parent },
-            "request": { "method": "GET", "url": url(id), "headersSize": 400, "bodySize": 0 },
-            "response": {
-                "status": 200, "httpVersion": "h2", "_transferSize": resource.response_bytes.max(1),
-                "content": { "mimeType": mime_type(&resource.url), "size": resource.response_bytes },
-            },
-            "timings": {
-                "blocked": ms(times.created, times.sent), "send": 0, "wait": ms(times.sent, times.first),
-                "receive": ms(times.first, times.last),
-            },
-        })
-    });
-    json!({ "log": { "entries": entries.collect::<Vec<Value>>() } })
+    let urls: Vec<String> = (0..)
+        .zip(page.resources())
+        .map(|(id, resource): (usize, &Resource)| format!("https://s{}.test/{id}", resource.server))
+        .collect();
+    let entries: Vec<Value> = page
+        .resources()
+        .iter()
+        .zip(&load.resources)
+        .zip(&urls)
+        .map(|((resource, times), url)| entry(resource, times, url, &urls))
+        .collect();
+    json!({ "log": { "entries": entries } })
+}
+
+/// One resource of `urls`.
+fn entry(resource: &Resource, times: &Times, url: &str, urls: &[String]) -> Value {
+    let created = u64::try_from(times.created.as_millis()).unwrap();
+    let parts = [(times.created, times.sent), (times.sent, times.first), (times.first, times.last)];
+    let [blocked, wait, receive] =
+        parts.map(|(from, to)| to.saturating_sub(from).as_secs_f64() * 1e3);
+    let bytes = resource.response_bytes;
+    json!({
+        // Whole milliseconds, as in recordings.
+        "startedDateTime": at(created),
+        "_initiator": { "type": "parser", "url": resource.parent().map(|parent| &urls[parent]) },
+        "request": { "method": "GET", "url": url, "headersSize": 400, "bodySize": 0 },
+        "response": {
+            "status": 200, "httpVersion": "h2", "_transferSize": bytes.max(1),
+            "content": { "mimeType": mime_type(&resource.url), "size": bytes },
+        },
+        "timings": { "blocked": blocked, "send": 0, "wait": wait, "receive": receive },
+    })
 }
 
 fn at(ms: u64) -> String {

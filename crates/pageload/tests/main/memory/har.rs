@@ -48,9 +48,18 @@ fn a_file_larger_than_its_memory() {
     let content = "x".repeat(CONTENT);
     let entry = json!({
         "startedDateTime": "2026-11-21T10:00:00.000Z",
-        "_initiator": { "type": "script", "stack": { "callFrames": [{ "url": "https://a.test/1", "functionName": content }] } },
-        "request": { "method": "GET", "url": format!("https://a.test/{}", &content[..100_000]), "headers": [] },
-        "response": { "status": 200, "content": { "size": CONTENT, "text": content }, "headers": [] },
+        "_initiator": {
+            "type": "script",
+            "stack": { "callFrames": [{ "url": "https://a.test/1", "functionName": content }] },
+        },
+        "request": {
+            "method": "GET",
+            "url": format!("https://a.test/{}", &content[..100_000]),
+            "headers": [],
+        },
+        "response": {
+            "status": 200, "content": { "size": CONTENT, "text": content }, "headers": [],
+        },
         "timings": { "send": 0, "wait": 10, "receive": 10 },
     });
     let first = format!("{{\"log\": {{\"entries\": [{entry}").into_bytes();

@@ -54,23 +54,25 @@ fn logged(folder: &Path) -> Vec<Logged> {
     logged.collect()
 }
 
+/// Page load times in seconds.
+fn load_times(pages: &[Logged], settings: &tcp::Settings) -> Vec<f64> {
+    let loads = pages.iter().map(|logged| tcp::load(&logged.page, settings, 0));
+    loads.map(|load| load.page_load_time().as_secs_f64()).collect()
+}
+
 /// Where bandwidth is not scarce, none of them; where it is, single pages can be slower, as queues
 /// overflow at other times, but not pages in the mean.
 #[test]
 fn no_technique_slows_the_published_pages() {
     let Some(folder) = folder() else { return };
     let pages = logged(&folder);
-    let times = |settings: &tcp::Settings| -> Vec<f64> {
-        let load = |logged: &Logged| tcp::load(&logged.page, settings, 0).page_load_time();
-        pages.iter().map(|logged| load(logged).as_secs_f64()).collect()
-    };
     for down in [None, Some(1_000_000)] {
         let link = Link { rtt: Duration::from_millis(100), down, ..Link::default() };
         let plain = tcp::Settings { link, revisit: Revisit::again(), ..tcp::Settings::default() };
-        let before = times(&plain);
+        let before = load_times(&pages, &plain);
         for technique in Technique::ALL {
             let techniques = Techniques::from_list(&[technique]);
-            let after = times(&tcp::Settings { techniques, ..plain.clone() });
+            let after = load_times(&pages, &tcp::Settings { techniques, ..plain.clone() });
             let ratios = before.iter().zip(&after).map(|(before, after)| after / before);
             let worst = ratios.fold(0.0, f64::max);
             let mean = after.iter().sum::<f64>() / before.iter().sum::<f64>();
@@ -136,24 +138,25 @@ const PIPELINING: [(usize, usize); 5] = [(6, 6), (6, 20), (20, 6), (20, 20), (1,
 struct Savings {
     /// Without any feature.
     none: f64,
-    /// With each feature alone.
+    /// Times with each feature alone.
     alone: Vec<(Feature, f64)>,
-    /// With each feature and all before it.
+    /// Times with each feature and all before it.
     cumulative: Vec<(Feature, f64)>,
 }
 
 impl Savings {
     fn new(pages: &[Page], settings: &Settings, hit_rate: f64, draws: u64) -> Self {
-        let mean = |features: &[Feature]| {
-            let settings = Settings { features: Features::from_list(features), ..*settings };
-            expected(pages, &settings, hit_rate, draws)
-        };
         let all = Feature::ALL;
-        Self {
-            none: mean(&[]),
-            alone: all.iter().map(|&one| (one, mean(&[one]))).collect(),
-            cumulative: (0..all.len()).map(|last| (all[last], mean(&all[..=last]))).collect(),
-        }
+        let lists = all.iter().map(std::slice::from_ref).chain((1..=all.len()).map(|n| &all[..n]));
+        let mut alone: Vec<(Feature, f64)> = lists
+            .map(|list: &[Feature]| {
+                let settings = Settings { features: Features::from_list(list), ..*settings };
+                (*list.last().unwrap(), expected(pages, &settings, hit_rate, draws))
+            })
+            .collect();
+        let cumulative = alone.split_off(all.len());
+        let plain = Settings { features: Features::default(), ..*settings };
+        Self { none: expected(pages, &plain, hit_rate, draws), alone, cumulative }
     }
 }
 

@@ -111,12 +111,12 @@ fn extension_headers_of_ipv6_are_looked_through() {
 fn every_format_says_the_same() {
     let visit = Visit::full(40_000, SERVER, 7, "a.example");
     let packets = visit.packets();
-    let packets = || packets.iter().map(|(at, packet)| (*at, packet.as_slice()));
+    let packets = packets.iter().map(|(at, packet)| (*at, packet.as_slice()));
     let files = [
-        pcap(Link::Ethernet, packets()),
-        pcap_big_endian(Link::Ethernet, packets()),
-        pcapng(Order::Little, Link::Ethernet, packets()),
-        pcapng(Order::Big, Link::Ethernet, packets()),
+        pcap(Link::Ethernet, packets.clone()),
+        pcap_big_endian(Link::Ethernet, packets.clone()),
+        pcapng(Order::Little, Link::Ethernet, packets.clone()),
+        pcapng(Order::Big, Link::Ethernet, packets),
     ];
     for (at, file) in files.iter().enumerate() {
         let report = audited(file);
@@ -141,14 +141,14 @@ fn interfaces_have_links_and_clocks_of_their_own() {
     );
     file.extend(order.block(0xbad, &[1, 2, 3])); // of a kind that nobody knows
     for (index, (visit, (link, resolution))) in visits.iter().zip(interfaces).enumerate() {
-        let ticks = |ms: u64| match resolution {
-            Some(9) => ms * 1_000_000,
-            Some(_) => ms * 1024 / 1000,
-            None => ms * 1000,
-        };
         for (at, packet) in visit.packets() {
             let interface = u32::try_from(index).unwrap();
-            file.extend(order.packet(interface, ticks(at), &link.frame(&packet)));
+            let ticks = match resolution {
+                Some(9) => at * 1_000_000,
+                Some(_) => at * 1024 / 1000,
+                None => at * 1000,
+            };
+            file.extend(order.packet(interface, ticks, &link.frame(&packet)));
         }
     }
     let report = audited(&file);
@@ -258,12 +258,11 @@ fn sessions_with_client_certificates_are_not_shared() {
 
 #[test]
 fn without_a_name_the_address_is_what_is_shared() {
-    let hello = || hello("").bytes();
-    let visits = [
-        Visit::new(40_000, "198.51.100.1", 0, hello(), answer13(false)),
-        Visit::new(40_001, "198.51.100.1", 1, hello(), answer13(false)),
-        Visit::new(40_002, "198.51.100.2", 2, hello(), answer13(false)),
-    ];
+    let visits =
+        [(40_000, "198.51.100.1", 0), (40_001, "198.51.100.1", 1), (40_002, "198.51.100.2", 2)]
+            .map(|(port, server, at)| {
+                Visit::new(port, server, at, hello("").bytes(), answer13(false))
+            });
     let report = audited(&capture(&visits));
     assert_eq!(full(&report), [3, 2, 2]);
     assert_eq!((report.seen.without_name, report.services.len()), (3, 0));
@@ -339,30 +338,33 @@ fn a_malformed_client_hello_is_counted_as_such() {
     assert_eq!((report.connections, report.seen.unreadable), (0, 1));
 }
 
+/// A datagram of QUIC with a long header.
+fn initial(first: u8, version: u32) -> Vec<u8> {
+    let mut datagram = vec![first];
+    datagram.extend(version.to_be_bytes());
+    datagram.resize(1200, 0);
+    datagram
+}
+
 #[test]
 fn quic_and_turbotls_are_seen_and_not_counted() {
     let client: SocketAddr = "192.0.2.7:50000".parse().unwrap();
     let server: SocketAddr = "198.51.100.1:443".parse().unwrap();
-    let initial = |first: u8, version: u32| {
-        let mut datagram = vec![first];
-        datagram.extend(version.to_be_bytes());
-        datagram.resize(1200, 0);
-        datagram
-    };
     let mut request = vec![0x08, 0x10];
     request.resize(411, 0);
     let join = [&[0x0a][..], &[0; 27], &[22, 3, 1]].concat();
-    let other = |port| SocketAddr::new(client.ip(), port);
+    let [second, handshake, short, turbo, joining] =
+        [50_001, 50_002, 50_003, 50_004, 50_005].map(|port| SocketAddr::new(client.ip(), port));
     let mut packets = vec![
         udp(client, server, &initial(0xc3, 1)),
         udp(server, client, &initial(0xc1, 1)),
-        udp(other(50_001), server, &initial(0xd0, 0x6b33_43cf)),
-        udp(other(50_002), server, &initial(0xe0, 1)), // a Handshake packet begins nothing
-        udp(other(50_003), server, &[0x40; 60]),
-        udp(other(50_004), server, &request),
-        udp(other(50_004), server, &request),
+        udp(second, server, &initial(0xd0, 0x6b33_43cf)),
+        udp(handshake, server, &initial(0xe0, 1)), // a Handshake packet begins nothing
+        udp(short, server, &[0x40; 60]),
+        udp(turbo, server, &request),
+        udp(turbo, server, &request),
     ];
-    let mut talk = Talk::new(other(50_005), server);
+    let mut talk = Talk::new(joining, server);
     packets.extend(talk.open());
     packets.extend(talk.up(&join));
     let report = of_packets(Link::Ethernet, &packets);
@@ -425,15 +427,14 @@ fn data_in_the_syn_is_data() {
 
 #[test]
 fn the_same_ports_again_are_another_connection() {
-    let visit = || Visit::full(40_000, SERVER, 0, "a.example");
-    let (first, second) = (visit(), visit());
-    let mut packets: Vec<Vec<u8>> = first.packets().into_iter().map(|(_, packet)| packet).collect();
-    let mut talk = second.talk();
+    let visit = Visit::full(40_000, SERVER, 0, "a.example");
+    let mut packets: Vec<Vec<u8>> = visit.packets().into_iter().map(|(_, packet)| packet).collect();
+    let mut talk = visit.talk();
     talk.client_seq = 5;
     talk.server_seq = 77;
     packets.extend(talk.open());
-    packets.extend(talk.up(&second.up));
-    packets.extend(talk.down(&second.down));
+    packets.extend(talk.up(&visit.up));
+    packets.extend(talk.down(&visit.down));
     let report = of_packets(Link::Raw, &packets);
     assert_eq!((full(&report), report.seen.tcp_connections), ([2, 1, 1], 2));
 }
@@ -481,13 +482,13 @@ fn fragments_of_ip_are_counted() {
 #[test]
 fn a_connection_may_go_on_in_the_next_file() {
     let packets = Visit::full(40_000, SERVER, 0, "a.example").packets();
-    let file = |packets: &[(u64, Vec<u8>)]| {
+    let (first, second) = packets.split_at(4);
+    let [first, second] = [first, second].map(|packets| {
         pcap(Link::Raw, packets.iter().map(|(at, packet)| (*at, packet.as_slice())))
-    };
+    });
     let mut audit = Audit::new();
-    audit.read("0", file(&packets[..4]).as_slice()).unwrap();
-    let second = audit.read("1", file(&packets[4..]).as_slice()).unwrap();
-    assert_eq!(second.connections, 1);
+    audit.read("0", first.as_slice()).unwrap();
+    assert_eq!(audit.read("1", second.as_slice()).unwrap().connections, 1);
     let report = audit.report(None);
     assert_eq!(report.connections, 1);
     let names: Vec<&str> = report.recordings.iter().map(|file| file.name.as_str()).collect();
@@ -509,10 +510,9 @@ fn the_json_has_the_documented_fields() {
     let report = audited(&capture(&[Visit::full(40_000, SERVER, 0, "a.example")]));
     let json = serde_json::to_value(&report).unwrap();
     let page = include_str!("../../../docs/sharing.md");
-    let documented = |path: &str| page.contains(&format!("| `{path}` |"));
     let mut missing = Vec::new();
     collect(&json, "", &mut |path| {
-        if !documented(path) {
+        if !page.contains(&format!("| `{path}` |")) {
             missing.push(path.to_owned());
         }
     });

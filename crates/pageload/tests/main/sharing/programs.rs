@@ -183,8 +183,9 @@ impl Logged {
     }
 }
 
-fn nginx_conf([any, retry, private]: [u16; 3]) -> String {
-    let listen = |port: u16| format!("listen 127.0.0.1:{port} ssl; listen 127.0.0.2:{port} ssl;");
+fn nginx_conf(ports: [u16; 3]) -> String {
+    let [any, retry, private] =
+        ports.map(|port| format!("listen 127.0.0.1:{port} ssl; listen 127.0.0.2:{port} ssl;"));
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let temporary: String =
         temporary.iter().map(|kind| format!("{kind}_temp_path tmp_{kind}; ")).collect();
@@ -201,15 +202,12 @@ fn nginx_conf([any, retry, private]: [u16; 3]) -> String {
              key.pem;
              ssl_protocols TLSv1.2 TLSv1.3; ssl_early_data on;
              \
-             server {{ {} return 200 \"ok\\n\"; }}
-             server {{ {} ssl_ecdh_curve \
+             server {{ {any} return 200 \"ok\\n\"; }}
+             server {{ {retry} ssl_ecdh_curve \
              secp384r1; return 200 \"ok\\n\"; }}
-             server {{ {} ssl_protocols TLSv1.2; \
+             server {{ {private} ssl_protocols TLSv1.2; \
              ssl_verify_client optional_no_ca; return 200 \"ok\\n\"; }}
-         }}",
-        listen(any),
-        listen(retry),
-        listen(private),
+         }}"
     )
 }
 
@@ -391,18 +389,22 @@ fn what_nginx_says_is_what_the_capture_says() {
     offered += curl(dir, "a.example", one, retry, 1, &[]);
     offered += curl(dir, "b.example", two, private, 1, &[]);
     offered += curl(dir, "b.example", two, private, 1, &[]);
-    let openssl = |arguments: &[&str]| s_client(dir, &format!("{two}:{any}"), arguments, REQUEST);
-    let (a, b) = (["-servername", "a.example"], ["-servername", "b.example", "-tls1_2"]);
-    assert!(!openssl(&[&a[..], &["-sess_out", "a"]].concat()));
-    assert!(!openssl(&[&b[..], &["-sess_out", "b"]].concat()));
-    assert!(openssl(&[&b[..], &["-sess_in", "b"]].concat()));
-    offered += 1;
-    assert!(!openssl(&["-noservername"]));
-    assert!(!openssl(&["-noservername"]));
+    let server = format!("{two}:{any}");
+    for (arguments, is_resumed) in [
+        ("-servername a.example -sess_out a", false),
+        ("-servername b.example -tls1_2 -sess_out b", false),
+        ("-servername b.example -tls1_2 -sess_in b", true),
+        ("-noservername", false),
+        ("-noservername", false),
+    ] {
+        let words: Vec<&str> = arguments.split(' ').collect();
+        assert_eq!(s_client(dir, &server, &words, REQUEST), is_resumed, "{arguments}");
+        offered += u64::from(is_resumed);
+    }
     // The request is in the early data.
     fs::write(dir.join("request"), REQUEST).unwrap();
-    let early = [&a[..], &["-sess_in", "a", "-early_data", "request"]].concat();
-    assert!(s_client(dir, &format!("{two}:{any}"), &early, b""));
+    let early = ["-servername", "a.example", "-sess_in", "a", "-early_data", "request"];
+    assert!(s_client(dir, &server, &early, b""));
     offered += 1;
 
     let count = 15;
