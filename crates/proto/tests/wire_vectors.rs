@@ -103,7 +103,7 @@ fn every_file_is_checked_by_a_test() {
     let frames = ["errors.txt", "frames.txt", "ids.txt", "lenient.txt", "route_tags.txt"];
     let cookies = ["cookie_checks.txt", "cookies.txt", "fop_extension.txt", "siphash.txt"];
     // crates/tls/tests/keys/vectors.rs checks keys, cookie_vectors.rs cookies, and
-    // crates/pageload/tests/databases databases.
+    // crates/pageload/tests/main/databases databases.
     let others = ["extension_database.txt", "keys.txt", "page_databases.txt"];
     let checked = frames.into_iter().chain(cookies).chain(others);
     let mut checked: BTreeSet<String> = checked.map(str::to_owned).collect();

@@ -1,6 +1,5 @@
 //! Page databases: what is learned of recordings, how it stands in files, and what they are written
 //! out as.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 mod applied;
 mod corpus;

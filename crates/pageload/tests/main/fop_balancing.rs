@@ -3,7 +3,6 @@
 //! A page needs connections in levels: those of one level open together, once the level before is
 //! connected. A level is a round trip faster only if each of its connections is. RFC 7413 keeps
 //! cookies by server address, and misses where a host is met at a new one.
-#![allow(clippy::unwrap_used)]
 
 use serde::Deserialize;
 
@@ -39,7 +38,7 @@ fn savings(levels: &[i32], missed: f64) -> Vec<f64> {
 /// Within half a percentage point and a millisecond.
 #[test]
 fn table_6_follows_from_the_share_of_misses() {
-    let published = include_str!("../../../lab/papers/fop-balancing.toml");
+    let published = include_str!("../../../../lab/papers/fop-balancing.toml");
     let published: Published = toml::from_str(published).unwrap();
     assert_eq!(published.row.len(), 6);
     for row in &published.row {

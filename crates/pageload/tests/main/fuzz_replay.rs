@@ -1,15 +1,13 @@
 //! Replays the committed corpora of `fuzz/`, so that what a fuzzer once reached stays reached.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 #[allow(unreachable_pub)]
-#[path = "../../../fuzz/src/pageload.rs"]
+#[path = "../../../../fuzz/src/pageload.rs"]
 mod bodies;
 
-#[path = "../../../fuzz/src/replay.rs"]
+#[path = "../../../../fuzz/src/replay.rs"]
 mod replay;
 
-use replay::replay;
+pub(crate) use replay::replay;
 
 #[test]
 fn har() {

@@ -1,5 +1,4 @@
 //! Invariants of every load by the profile `tcp`.
-#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 

@@ -5,18 +5,15 @@ use std::path::Path;
 use headstart_pageload::db::{Database, Parts, write_columns};
 
 use super::made::example;
+use crate::fuzz_replay::replay;
 
 #[allow(unreachable_pub)]
-#[path = "../../../../fuzz/src/databases.rs"]
+#[path = "../../../../../fuzz/src/databases.rs"]
 mod bodies;
-
-#[allow(clippy::expect_used)]
-#[path = "../../../../fuzz/src/replay.rs"]
-mod replay;
 
 #[test]
 fn databases() {
-    replay::replay("databases", bodies::databases);
+    replay("databases", bodies::databases);
 }
 
 /// Writes what the corpus begins with: the example with each choice of databases.

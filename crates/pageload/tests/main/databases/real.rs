@@ -1,26 +1,16 @@
 //! Recordings of real pages, several of each, without dates. Nothing of their URLs is printed.
 
-use std::io::Read;
-
-use headstart_pageload::blast::{self, Record};
 use headstart_pageload::db::{Facts, Figures, Horizon, Parts, Recordings, Rules, write};
 use headstart_proto::UnixSeconds;
 
+use crate::published::logged;
+
 #[test]
 fn published_loads_are_told_from_others_of_their_pages() {
-    let Some(folder) = std::env::var_os("HEADSTART_DATA") else {
-        eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
-        return;
-    };
-    let file = std::path::Path::new(&folder).join("blast/blast-train.jsonl.gz");
-    let mut text = String::new();
-    let mut input = flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap());
-    input.read_to_string(&mut text).unwrap();
+    let Some(pages) = logged() else { return };
     let mut recordings = Recordings::new();
-    for line in text.lines() {
-        if let Record::Logged(logged) = blast::read(line).unwrap() {
-            recordings.add(&logged.page, None, &Facts::published()).unwrap();
-        }
+    for logged in pages {
+        recordings.add(&logged.page, None, &Facts::published()).unwrap();
     }
     assert_eq!(recordings.count(), 96);
     let rules = Rules::default();

@@ -1,7 +1,6 @@
 //! Sizes of files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 
 use headstart_pageload::db::{
     Connect, Database, HEADER_BYTES, Hop, Http2, Kind, PageEntry, Parts, Prefetch, Redirect,
@@ -12,6 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::made::page_entry;
+use crate::published::lines;
 
 const REDIRECT_AND_SERVER: Parts = Parts { redirect: true, server: true, ..Parts::NONE };
 const HTTP2: Parts = Parts { http2: true, ..Parts::NONE };
@@ -181,17 +181,13 @@ fn ten_thousand_pages_are_small() {
 /// Some pages of a generated web take as much as the same number of published ones, or more.
 #[test]
 fn generated_pages_are_not_smaller_than_published_ones() {
-    let Some(folder) = std::env::var_os("HEADSTART_DATA") else {
-        eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
-        return;
-    };
-    let file = std::path::Path::new(&folder).join("blast/blast-train.jsonl.gz");
-    let mut text = String::new();
-    let mut input = flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap());
-    input.read_to_string(&mut text).unwrap();
+    let Some(lines) = lines() else { return };
     // Two of the lists are of one site.
-    let published: BTreeMap<Target, PageEntry> =
-        text.lines().filter_map(published).map(|page| (page.document.clone(), page)).collect();
+    let published: BTreeMap<Target, PageEntry> = lines
+        .iter()
+        .filter_map(|line| published(line))
+        .map(|page| (page.document.clone(), page))
+        .collect();
     let published: Vec<PageEntry> = published.into_values().collect();
     assert!(published.len() > 100, "{}", published.len());
     let mut web = Web::new(1000);

@@ -1,5 +1,4 @@
 //! Pages from HAR files, as different programs write them.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use std::time::Duration;
 
@@ -708,7 +707,7 @@ impl std::io::Read for Endless {
         if self.given == self.entry.len() && self.left > 0 {
             (self.given, self.left) = (0, self.left - 1);
         }
-        let count = self.entry[self.given..].as_ref().read(buffer)?;
+        let count = (&self.entry[self.given..]).read(buffer)?;
         self.given += count;
         Ok(count)
     }

@@ -1,12 +1,7 @@
 //! The rule for parents, asked of published trees: each is loaded in simulated time and written as
 //! a HAR file. One with initiators gives the tree again; without them the rule finds so many of the
 //! parents.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
-use std::io::Read;
-use std::time::Duration;
-
-use headstart_pageload::blast::{self, Record};
 use headstart_pageload::har::{self, Agreement};
 use headstart_pageload::page::{Page, Resource};
 use headstart_pageload::sim::Times;
@@ -14,24 +9,17 @@ use headstart_pageload::sim::blast::{Plan, Settings, Simulator};
 use headstart_pageload::tree::Tree;
 use serde_json::{Value, json};
 
+use crate::published::logged;
+
 /// Pages of a few resources say little.
 const RESOURCES_LEAST: usize = 20;
 
 #[test]
 fn trees_that_are_known() {
-    let Some(folder) = std::env::var_os("HEADSTART_DATA") else {
-        eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
-        return;
-    };
-    let file = std::path::Path::new(&folder).join("blast/blast-train.jsonl.gz");
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap())
-        .read_to_string(&mut text)
-        .unwrap();
+    let Some(all) = logged() else { return };
     let mut sum = Agreement::default();
     let mut pages = 0;
-    for line in text.lines() {
-        let Ok(Record::Logged(logged)) = blast::read(line) else { continue };
+    for logged in all {
         if logged.page.resources().len() < RESOURCES_LEAST {
             continue;
         }

@@ -1,18 +1,9 @@
-//! The memory that hostile files take: the only test of its process, so that the peak is its own.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
-
-use std::fs;
+//! Hostile database files.
 
 use headstart_pageload::db::{FileError, HEADER_BYTES, limits, read_unverified};
 use sha2::{Digest, Sha256};
 
-/// The most memory that this process has had, in bytes (Linux).
-fn peak() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes << 10)
-}
+use super::{is_alone, peak};
 
 /// A file that says its body has so many bytes.
 fn file(compressed: &[u8], body: usize) -> Vec<u8> {
@@ -45,6 +36,9 @@ fn columns(first: [Vec<u8>; 4]) -> Vec<u8> {
 
 #[test]
 fn hostile_files_take_little() {
+    if !is_alone("memory::databases::hostile_files_take_little") {
+        return;
+    }
     let Some(before) = peak() else {
         println!("skipped: the system does not say how much memory a process has");
         return;

@@ -1,12 +1,11 @@
-//! The memory that a HAR file larger than it takes: the only test of its process, so that the peak
-//! is its own.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+//! A HAR file that is larger than the memory it may take.
 
-use std::fs;
 use std::io::{self, Read};
 
 use headstart_pageload::har;
 use serde_json::json;
+
+use super::{is_alone, peak};
 
 /// Entries of the file, each with so much content.
 const ENTRIES: usize = 400;
@@ -28,23 +27,18 @@ impl Read for Large {
         if self.given == self.entry.len() && self.left > 0 {
             (self.given, self.left) = (0, self.left - 1);
         }
-        let count = self.entry[self.given..].as_ref().read(buffer)?;
+        let count = (&self.entry[self.given..]).read(buffer)?;
         self.given += count;
         self.bytes += count as u64;
         Ok(count)
     }
 }
 
-/// The most memory that this process has had, in bytes (Linux).
-fn peak() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes << 10)
-}
-
 #[test]
 fn a_file_larger_than_its_memory() {
+    if !is_alone("memory::har::a_file_larger_than_its_memory") {
+        return;
+    }
     let content = "x".repeat(CONTENT);
     let entry = json!({
         "startedDateTime": "2026-11-21T10:00:00.000Z",

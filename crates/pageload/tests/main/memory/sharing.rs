@@ -1,18 +1,15 @@
-//! The memory that a capture larger than it takes: the only test of its process, so that the peak
-//! is its own.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
+//! A capture that is larger than the memory it may take.
 
-mod support;
-
-use std::fs;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use headstart_pageload::sharing::{Audit, limits};
-use support::EPOCH_MS;
-use support::file::{Link, pcap_header, pcap_packet};
-use support::ip::{Tcp, tcp};
-use support::tls::hello;
+
+use super::{is_alone, peak};
+use crate::support::EPOCH_MS;
+use crate::support::file::{Link, pcap_header, pcap_packet};
+use crate::support::ip::{Tcp, tcp};
+use crate::support::tls::hello;
 
 /// Connections of the capture: more than may be open at the same time.
 const CONNECTIONS: u32 = 4 * 65_536;
@@ -59,22 +56,17 @@ impl Read for Endless {
         if self.given == self.ready.len() && self.next < CONNECTIONS {
             self.refill();
         }
-        let count = self.ready[self.given..].as_ref().read(buffer)?;
+        let count = (&self.ready[self.given..]).read(buffer)?;
         self.given += count;
         Ok(count)
     }
 }
 
-/// The most memory that this process has had, in bytes (Linux).
-fn peak() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes << 10)
-}
-
 #[test]
 fn a_capture_larger_than_its_memory() {
+    if !is_alone("memory::sharing::a_capture_larger_than_its_memory") {
+        return;
+    }
     let header = pcap_header(Link::Ethernet);
     let mut input = Endless { next: 0, ready: header, given: 0, bytes: 0 };
     let before = peak();

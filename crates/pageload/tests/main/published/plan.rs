@@ -1,29 +1,17 @@
 //! Savings of the techniques on the published pages, as `headstart pageload plan` asks.
-#![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use headstart_pageload::blast::{self, Record};
 use headstart_pageload::page::Page;
-use headstart_pageload::plan::{Gain, Overall, PagePlan, Questions};
+use headstart_pageload::plan::{Overall, PagePlan, Questions};
 use headstart_pageload::sim::profile::{Model, Profile};
 use headstart_pageload::sim::tcp::{self, Link, Revisit, Technique};
 use headstart_pageload::sim::{blast as rules, published};
 
+use super::logged;
+
 fn pages() -> Option<Vec<Page>> {
-    let Some(folder) = std::env::var_os("HEADSTART_DATA") else {
-        eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
-        return None;
-    };
-    let file = PathBuf::from(folder).join("blast/blast-train.jsonl.gz");
-    let file = flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap());
-    let pages = BufReader::new(file).lines().filter_map(|line| {
-        let Record::Logged(logged) = blast::read(&line.unwrap()).unwrap() else { return None };
-        Some(logged.page)
-    });
-    Some(pages.collect())
+    Some(logged()?.into_iter().map(|logged| logged.page).collect())
 }
 
 fn overall(model: Model, pages: &[Page]) -> Overall {

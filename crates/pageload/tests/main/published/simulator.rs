@@ -1,23 +1,21 @@
 //! The published rules against what the published simulator says of the published pages.
-#![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use headstart_pageload::blast::{self, Logged, Record};
+use headstart_pageload::blast::Logged;
 use headstart_pageload::page::Page;
 use headstart_pageload::sim::blast::{Feature, Features, Plan, Settings, Simulator};
 use headstart_pageload::sim::published::{self, Agreement, DRAWS};
 use headstart_pageload::sim::tcp::{self, Link, Revisit, Technique, Techniques};
+
+use super::logged;
 
 /// Loads of set A under the main settings, and under the others.
 const PAGES: [usize; 2] = [96, 31];
 
 #[test]
 fn the_published_simulator_agrees() {
-    let Some(folder) = folder() else { return };
-    let pages = logged(&folder);
+    let Some(pages) = logged() else { return };
     assert_eq!(pages.len(), PAGES[0]);
     let agreement = published::agreement(&pages, DRAWS);
     assert_eq!(agreement.len(), 19);
@@ -35,25 +33,6 @@ fn the_published_simulator_agrees() {
     }
 }
 
-/// Returns the folder of the data sets.
-fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("HEADSTART_DATA");
-    if folder.is_none() {
-        eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
-    }
-    folder.map(PathBuf::from)
-}
-
-fn logged(folder: &Path) -> Vec<Logged> {
-    let file = std::fs::File::open(folder.join("blast/blast-train.jsonl.gz")).unwrap();
-    let lines = BufReader::new(flate2::read::GzDecoder::new(file)).lines();
-    let logged = lines.filter_map(|line| match blast::read(&line.unwrap()).unwrap() {
-        Record::Logged(logged) => Some(logged),
-        _ => None,
-    });
-    logged.collect()
-}
-
 /// Page load times in seconds.
 fn load_times(pages: &[Logged], settings: &tcp::Settings) -> Vec<f64> {
     let loads = pages.iter().map(|logged| tcp::load(&logged.page, settings, 0));
@@ -64,8 +43,7 @@ fn load_times(pages: &[Logged], settings: &tcp::Settings) -> Vec<f64> {
 /// overflow at other times, but not pages in the mean.
 #[test]
 fn no_technique_slows_the_published_pages() {
-    let Some(folder) = folder() else { return };
-    let pages = logged(&folder);
+    let Some(pages) = logged() else { return };
     for down in [None, Some(1_000_000)] {
         let link = Link { rtt: Duration::from_millis(100), down, ..Link::default() };
         let plain = tcp::Settings { link, revisit: Revisit::again(), ..tcp::Settings::default() };
@@ -91,11 +69,10 @@ fn no_technique_slows_the_published_pages() {
 /// The tables of docs/pageload.md, beside the published ones (lab/papers/blast.toml).
 #[test]
 fn features_and_pipelining_as_the_paper_asks() {
-    let Some(folder) = folder() else { return };
+    let Some(mut logged) = logged() else { return };
     let published: toml::Table =
-        toml::from_str(include_str!("../../../lab/papers/blast.toml")).unwrap();
+        toml::from_str(include_str!("../../../../../lab/papers/blast.toml")).unwrap();
     let hit_rate = published["hit_rate"].as_float().unwrap();
-    let mut logged = logged(&folder);
     tables("all", &logged, hit_rate);
     logged.retain(|logged| logged.reference.contains_key("cum_prefetch"));
     tables("with references for features", &logged, hit_rate);

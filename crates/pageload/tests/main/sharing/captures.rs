@@ -1,16 +1,14 @@
 //! The sharing audit on captures: formats, links, order of packets, and what handshakes say.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
-
-mod support;
 
 use std::net::SocketAddr;
 
 use headstart_pageload::sharing::{AsTable, Audit, Grouping, RecordingKind, Report};
 use proptest::prelude::*;
-use support::file::{LINKS, Link, Order, pcap, pcap_big_endian, pcapng};
-use support::ip::{Talk, Tcp, packet, tcp, udp, with_extension_headers};
-use support::tls::{self, Answer12, answer13, hello, hello12};
-use support::{EPOCH_MS, Visit, audited, capture};
+
+use crate::support::file::{LINKS, Link, Order, pcap, pcap_big_endian, pcapng};
+use crate::support::ip::{Talk, Tcp, packet, tcp, udp, with_extension_headers};
+use crate::support::tls::{self, Answer12, answer13, hello, hello12};
+use crate::support::{EPOCH_MS, Visit, audited, capture};
 
 const SERVER: &str = "198.51.100.1";
 const SERVER6: &str = "2001:db8:1::1";
@@ -427,14 +425,14 @@ fn data_in_the_syn_is_data() {
 
 #[test]
 fn the_same_ports_again_are_another_connection() {
-    let visit = Visit::full(40_000, SERVER, 0, "a.example");
-    let mut packets: Vec<Vec<u8>> = visit.packets().into_iter().map(|(_, packet)| packet).collect();
-    let mut talk = visit.talk();
+    let [first, second] = [0, 0].map(|at| Visit::full(40_000, SERVER, at, "a.example"));
+    let mut packets: Vec<Vec<u8>> = first.packets().into_iter().map(|(_, packet)| packet).collect();
+    let mut talk = second.talk();
     talk.client_seq = 5;
     talk.server_seq = 77;
     packets.extend(talk.open());
-    packets.extend(talk.up(&visit.up));
-    packets.extend(talk.down(&visit.down));
+    packets.extend(talk.up(&second.up));
+    packets.extend(talk.down(&second.down));
     let report = of_packets(Link::Raw, &packets);
     assert_eq!((full(&report), report.seen.tcp_connections), ([2, 1, 1], 2));
 }
@@ -509,7 +507,7 @@ fn a_client_hello_may_be_in_many_records() {
 fn the_json_has_the_documented_fields() {
     let report = audited(&capture(&[Visit::full(40_000, SERVER, 0, "a.example")]));
     let json = serde_json::to_value(&report).unwrap();
-    let page = include_str!("../../../docs/sharing.md");
+    let page = include_str!("../../../../../docs/sharing.md");
     let mut missing = Vec::new();
     collect(&json, "", &mut |path| {
         if !page.contains(&format!("| `{path}` |")) {

@@ -1,5 +1,4 @@
 //! The sharing audit on HAR files, as different programs write them.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use headstart_pageload::sharing::{Audit, ReadError, RecordingKind, Report};
 use proptest::prelude::*;

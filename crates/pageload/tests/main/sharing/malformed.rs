@@ -1,16 +1,14 @@
 //! Damaged and hostile captures: clear errors, no panic, no endless loop, bounded memory.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
-
-mod support;
 
 use std::io::{self, Read};
 
 use headstart_pageload::sharing::{Audit, Limits, ReadError, Report, limits};
 use proptest::prelude::*;
-use support::file::{Link, Order, pcap, pcap_big_endian, pcap_header, pcap_packet, pcapng};
-use support::ip::{Talk, Tcp, tcp, udp};
-use support::tls::{self, Answer12, hello};
-use support::{EPOCH_MS, Visit};
+
+use crate::support::file::{Link, Order, pcap, pcap_big_endian, pcap_header, pcap_packet, pcapng};
+use crate::support::ip::{Talk, Tcp, tcp, udp};
+use crate::support::tls::{self, Answer12, hello};
+use crate::support::{EPOCH_MS, Visit, capture};
 
 fn read(file: &[u8]) -> Result<Report, ReadError> {
     let mut audit = Audit::new();
@@ -205,14 +203,14 @@ fn connections_and_names_are_bounded() {
         .map(|(name, at)| Visit::full(40_000 + at, "198.51.100.1", at.into(), name))
         .collect();
     let mut audit = Audit::with_limits(limits);
-    audit.read("test", support::capture(&visits).as_slice()).unwrap();
+    audit.read("test", capture(&visits).as_slice()).unwrap();
     let report = audit.report(None);
     // The third name came when there was no room for a connection.
     assert_eq!((report.connections, report.names, report.seen.left_out), (3, 2, 2));
     assert!(report.is_partial());
 
     let mut audit = Audit::with_limits(Limits { connections: 5, names: 2, ..limits });
-    audit.read("test", support::capture(&visits).as_slice()).unwrap();
+    audit.read("test", capture(&visits).as_slice()).unwrap();
     let report = audit.report(None);
     assert_eq!((report.connections, report.names, report.seen.left_out), (4, 2, 1));
 }

@@ -1,7 +1,6 @@
 //! Captures that tcpdump writes of real programs: curl and OpenSSL's client, nginx and OpenSSL's
 //! server. Needs these, tcpdump and the right to capture on the loopback: HEADSTART_TEST_NET=1
 //! switches it on, and then it fails if it cannot run.
-#![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 use std::collections::HashSet;
 use std::fs::{self, File};

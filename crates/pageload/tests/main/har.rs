@@ -1,0 +1,4 @@
+//! HAR files.
+
+mod pages;
+mod rule;

@@ -1,0 +1,6 @@
+//! The sharing audit.
+
+mod captures;
+mod har;
+mod malformed;
+mod programs;
