@@ -5,8 +5,8 @@
     tools/circles.py CRATE... only of these crates
 
 A module depends on another if a path in its code names it: `crate::a::b`, `super::c`, `self::d`, a
-submodule by its name, or an item that `pub use` re-exports from it. Dependencies between a module and
-its own ancestors are left out: a parent declares its children, and they share its private items.
+submodule by its name, or an item that `pub use` re-exports from it. Dependencies between a module
+and its own ancestors are left out: a parent declares its children, and they share its private items.
 Tests (`#[cfg(test)]` modules, files called tests) do not count.
 """
 
@@ -18,6 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 MOD = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;", re.MULTILINE)
 USE = re.compile(r"^\s*(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", re.MULTILINE)
 PATH = re.compile(r"\b((?:crate|super|self)(?:::\w+)+)")
+ATTRIBUTES = r"#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?"
+TEST_MODULE = re.compile(ATTRIBUTES + r"mod\s+\w+\s*\{")
+TEST_ITEM = re.compile(ATTRIBUTES + r"(?:mod|use)[^;{]*;")
 LOCAL = re.compile(r"(?<![\w:])([a-z]\w*)::(\w+)")
 
 
@@ -25,11 +28,9 @@ def strip(text):
     """Removes comments, strings and test modules."""
     text = re.sub(r"//[^\n]*", "", text)
     text = re.sub(r'"(?:\\.|[^"\\])*"', '""', text, flags=re.DOTALL)
-    begin = re.search(r"#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub\([^)]*\)\s+)?mod\s+\w+\s*\{", text)
-    if begin:
+    if begin := TEST_MODULE.search(text):
         text = text[:begin.start()]
-    return re.sub(r"#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:mod|use)[^;{]*;",
-                  "", text)
+    return TEST_ITEM.sub("", text)
 
 
 def expand(tree):
@@ -119,7 +120,8 @@ class Crate:
                 found.add(self.resolve(path.split("::"), module))
             for head, tail in LOCAL.findall(USE.sub("", text)):
                 found.add(self.resolve([head, tail], module))
-            edges[module] = {other for other in found if other is not None and not related(module, other)}
+            found.discard(None)
+            edges[module] = {other for other in found if not related(module, other)}
         return edges
 
 

@@ -63,5 +63,6 @@ fi
 cargo fmt --version >/dev/null && cargo clippy --version >/dev/null
 if ! cargo deny --version 2>/dev/null | grep -qF "$DENY"; then
     # Its own speed matters less than that of its build.
-    CARGO_PROFILE_DEV_DEBUG=false cargo install --debug --locked --quiet cargo-deny --version "$DENY"
+    CARGO_PROFILE_DEV_DEBUG=false \
+        cargo install --debug --locked --quiet cargo-deny --version "$DENY"
 fi

@@ -1,4 +1,4 @@
-//! Fuzz target of page databases. `crates/pageload/tests/main/databases/corpus.rs` includes this file.
+//! Fuzz target of page databases, included by `crates/pageload/tests/main/databases/corpus.rs`.
 
 use headstart_pageload::db::{Parts, read_columns, read_unverified, write_columns};
 use headstart_proto::UnixSeconds;

@@ -1,4 +1,4 @@
-//! Fuzz targets of headstart-pageload. `crates/pageload/tests/main/fuzz_replay.rs` includes this file.
+//! Fuzz targets of headstart-pageload, included by `crates/pageload/tests/main/fuzz_replay.rs`.
 
 use headstart_pageload::har::{self, HarError};
 use headstart_pageload::tree::{self, CriticalPath, Tree};

@@ -1,4 +1,5 @@
-# requests; where an agent is named, through its socket (docs/managed.md): then the agent speaks TLS.
+# requests; where an agent is named, through its socket: then the agent speaks TLS
+# (docs/managed.md).
 import os
 import socket
 import sys
