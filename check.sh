@@ -9,7 +9,8 @@
 # and, of `full`: python valgrind ech extension lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
-# change of a document rebuilds and repeats nothing. Installs nothing: tools/install.sh does.
+# change of a document rebuilds nothing. What measures times may run again, at most twice; the last
+# line says how often that was. Installs nothing: tools/install.sh does.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -17,6 +18,8 @@ QUICK=(format prose circles bpf clippy no_std docs deny test examples smoke)
 SLOW=(python valgrind ech extension lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
+# Tests and experiments that measure times, and ran again: one line each.
+export HEADSTART_CHECK_RETRIES=$PASSED/retries
 
 # Network tests need namespaces. Where they are switched on they fail if they cannot run.
 if [ -z "${HEADSTART_TEST_NET:-}" ] && [ "$(id -u)" = 0 ]; then
@@ -30,17 +33,18 @@ if [ -z "${HEADSTART_TEST_BROWSER:-}" ] && command -v chromium >/dev/null; then
     export HEADSTART_TEST_BROWSER=1
 fi
 
-# What each step reads, for git.
+# What each step reads, for git. No document is compiled.
 RUST=('*.rs' '*Cargo.toml' '*Cargo.lock' clippy.toml rustfmt.toml bpf lab/experiments lab/papers
-    lab/sites lab/programs '*.css' 'crates/*/tests')
+    lab/sites lab/programs '*.css' 'crates/*/tests' ':!*.md')
 inputs() {
     case $1 in
     format) printf '%s\n' '*.rs' rustfmt.toml ;;
     prose) printf '%s\n' . ;;
     circles) printf '%s\n' '*.rs' tools/circles.py ;;
-    bpf) printf '%s\n' bpf ;;
+    bpf) printf '%s\n' bpf ':!*.md' ;;
     deny) printf '%s\n' '*Cargo.toml' '*Cargo.lock' deny.toml ;;
-    clippy | no_std | docs | examples | smoke | valgrind) printf '%s\n' "${RUST[@]}" ;;
+    smoke) printf '%s\n' "${RUST[@]}" tools/run_experiments.py tools/retries.py ;;
+    clippy | no_std | docs | examples | valgrind) printf '%s\n' "${RUST[@]}" ;;
     # It knows by itself which programs are due.
     test) ;;
     *) printf '%s\n' . ;;
@@ -84,57 +88,18 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps; }
 # Advisories need a database from the network, which not every machine reaches: cargo deny check.
 deny() { cargo deny --locked check bans licenses sources; }
 
-# Fuzz corpora are replayed by ordinary tests of headstart-proto and headstart-tls.
-test() { tools/run_tests.py; }
+# Fuzz corpora are replayed by ordinary tests.
+test() { tools/run_tests.py ${all:+--all}; }
 
 examples() { crates/net/examples/run.sh; }
 
 # All programs and libraries, with the features of the step `test`: nothing is built twice.
 programs() { cargo build --locked --workspace --lib --bins --tests; }
 
-# Experiments in short: the shape of their results, and their bars.
-experiments() {
-    if [ -z "${HEADSTART_TEST_NET:-}" ]; then
-        echo "skipped: HEADSTART_TEST_NET=1 runs the experiments"
-        return
-    fi
-    local results name tries lab=$TARGET/debug/headstart-lab
-    programs
-    results=$(mktemp -d)
-    for name in "$@"; do
-        # Nobody else may attach programs to the kernel.
-        if [[ $name == fop-* ]] && [ "$(id -u)" != 0 ]; then
-            echo "skipped: $name needs root"
-            continue
-        fi
-        if grep -q '^page = ' "lab/experiments/$name.toml"; then
-            if [ -z "${HEADSTART_DATA:-}" ] || [ "$(id -u)" != 0 ]; then
-                echo "skipped: $name needs recorded pages (HEADSTART_DATA) and root"
-                continue
-            fi
-        fi
-        if grep -q '^site = ' "lab/experiments/$name.toml" && ! command -v chromium >/dev/null; then
-            echo "skipped: $name needs Chromium"
-            continue
-        fi
-        # A few trials on a machine that does other things besides: what is wrong is wrong each
-        # time.
-        tries=1
-        until "$lab" lab run "$name" --quick --out "$results/$name"; do
-            [ "$tries" -lt 3 ] || return 1
-            tries=$((tries + 1))
-            echo "try $tries of $name: the one before missed a bar"
-            rm -r "${results:?}/$name"
-        done
-    done
-    "$lab" lab report "$results"/* --html "$results/report.html" >/dev/null
-    rm -r "$results"
-}
-
 # One experiment of each kind.
-smoke() { experiments turbotls-table; }
+smoke() { programs && tools/run_experiments.py turbotls-table; }
 
-lab() { experiments $(basename -s .toml lab/experiments/*.toml); }
+lab() { programs && tools/run_experiments.py --all; }
 
 # The package for Python on the real command, and its wheel. pip brings the tools.
 python() {
@@ -167,7 +132,8 @@ ech() {
     cargo fmt --manifest-path "$manifest" --check
     cargo clippy --locked --manifest-path "$manifest" --target-dir "$TARGET" -- -D warnings
     cargo build --locked --manifest-path "$manifest" --target-dir "$TARGET"
-    experiments ech
+    programs
+    tools/run_experiments.py ech
 }
 
 # The browser extension: its types, and its tests in real Chromium. npm brings the compiler.
@@ -193,28 +159,45 @@ run() {
     echo "== $step: done in ${SECONDS} s"
 }
 
-# What `full` leaves behind, and .ci/run looks at.
+# The closing line: what ran again, of all that measures times.
+retried() {
+    local names
+    names=$(paste -sd, "$HEADSTART_CHECK_RETRIES")
+    echo "retries: $(wc -l <"$HEADSTART_CHECK_RETRIES")${names:+ (${names//,/, })}"
+}
+
+# What `full` leaves behind, and .ci/run looks at. Only of a tree that was not touched meanwhile.
 write_down() {
-    local step text=
+    local step text= again=
+    if [ "$(git rev-parse HEAD)" != "$commit" ] || [ -n "$(git status --porcelain)" ]; then
+        echo "full: all of it passed, but the tree has changed since it began" >&2
+        exit 1
+    fi
     for step in "${steps[@]}"; do
         text+="${text:+, }\"$step\": ${seconds[$step]}"
     done
-    printf '{"commit": "%s", "date": "%s", "seconds": {%s}}\n' \
-        "$(git rev-parse HEAD)" "$(date -u +%F)" "$text" >tools/full-check.json
+    again=$(sed 's/.*/"&"/' "$HEADSTART_CHECK_RETRIES" | paste -sd,)
+    printf '{\n "commit": "%s",\n "date": "%s",\n "seconds": {%s},\n "retries": [%s]\n}\n' \
+        "$commit" "$(date -u +%F)" "$text" "${again//,/, }" >tools/full-check.json
     echo "all of it passed: commit tools/full-check.json"
 }
 
 declare -A seconds=()
-forced=
+# Set: runs steps although nothing has changed, and tests although they passed.
+forced= all=
 steps=("${QUICK[@]}")
 if [ "${1:-}" = full ]; then
-    forced=1
+    forced=1 all=1
     steps+=("${SLOW[@]}")
+    commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || { echo "full: commit your changes first" >&2; exit 2; }
 elif [ $# -gt 0 ]; then
     forced=1
     steps=("$@")
 fi
+mkdir -p "$PASSED"
+: >"$HEADSTART_CHECK_RETRIES"
+trap retried EXIT
 for step in "${steps[@]}"; do
     run "$step"
 done

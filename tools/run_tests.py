@@ -26,6 +26,8 @@ import threading
 import time
 from pathlib import Path
 
+import retries
+
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 STATE = TARGET / "check" / "tests.json"
@@ -51,12 +53,14 @@ ALONE = {("headstart-measure", "lab")}
 RETRIES_MAX = 3
 
 # Tracked files that tests read when they run, besides their own program.
-READ = ["lab", "docs", "bpf", "fuzz/corpus", "bindings", "extension", "crates/*/tests", "README.md"]
+READ = ["lab", "docs", "bpf", "fuzz/corpus", "bindings", "extension", "crates/*/tests"]
+# Documents count for the programs alone whose sources name them.
+DOCUMENT = re.compile(r'"[^"\n]*?([\w-]+\.md)"')
 PRINTED = threading.Lock()
 
 
 def build():
-    """Builds all test programs; yields (package, program, executable, directory of the package)."""
+    """Builds all test programs; yields (package, program, executable, its main source file)."""
     command = ["cargo", "test", "--locked", "--workspace", "--no-run", "--message-format=json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if built.returncode != 0:
@@ -69,10 +73,10 @@ def build():
         artifact = json.loads(line) if line.startswith("{") else {}
         if artifact.get("reason") == "compiler-artifact" and artifact["profile"]["test"]:
             if artifact["executable"]:
-                directory = Path(artifact["manifest_path"]).parent
+                source = Path(artifact["target"]["src_path"])
                 package = package_name(artifact["package_id"])
                 kind = "unit" if "lib" in artifact["target"]["kind"] else artifact["target"]["name"]
-                yield package, kind, Path(artifact["executable"]), directory
+                yield package, kind, Path(artifact["executable"]), source
 
 
 def package_name(identifier):
@@ -91,15 +95,29 @@ def digest(paths):
     return result.hexdigest()
 
 
-def shared_inputs():
-    """Returns a digest of what tests may read or start when they run."""
-    listed = subprocess.run(["git", "ls-files", "-z", "--", *READ], cwd=ROOT, check=True,
+def tracked(*paths):
+    """Returns the files below some paths that git knows."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--", *paths], cwd=ROOT, check=True,
                             capture_output=True, text=True).stdout
-    files = [ROOT / name for name in listed.split("\0") if name and not name.endswith(".rs")]
+    return [ROOT / name for name in listed.split("\0") if name]
+
+
+def shared_inputs():
+    """Returns a digest of what any test may read or start when it runs, but for documents."""
+    files = [path for path in tracked(*READ) if path.suffix not in (".rs", ".md")]
     programs = [TARGET / "debug" / name for name in ("headstart", "headstart-lab")]
     switches = [f"{name}={os.environ.get(name, '')}" for name in
                 ("HEADSTART_TEST_NET", "HEADSTART_TEST_BROWSER", "HEADSTART_DATA")]
     return digest(sorted(files) + programs) + "".join(switches)
+
+
+def documents(source):
+    """Returns the documents that a program's sources name, of which `source` is the main one."""
+    is_folder = source.name in ("main.rs", "lib.rs")
+    folder = source.parent if is_folder else source.with_suffix("")
+    files = {source, *folder.rglob("*.rs")}
+    names = {name for path in files for name in DOCUMENT.findall(path.read_text())}
+    return [path for path in tracked("*.md") if path.name in names]
 
 
 def run(executable, directory, arguments):
@@ -139,7 +157,8 @@ def counts(output):
 
 def attempt(job):
     """Runs one test program, with a second try for timed tests; returns what came of it."""
-    package, name, executable, directory = job
+    package, name, executable, source = job
+    directory = next(path for path in source.parents if (path / "Cargo.toml").is_file())
     threads = 1 if (package, name) in TIMED else THREADS
     code, output, seconds = run(executable, directory, [f"--test-threads={threads}"])
     passed, failed = counts(output)
@@ -154,6 +173,7 @@ def attempt(job):
                 if code != 0:
                     break
                 retried.append(test)
+                retries.note(f"{package} {name} {test}")
     with PRINTED:
         word = "passed" if code == 0 else "timed out" if code is None else "FAILED"
         print(f"{word:9} {seconds:6.1f} s  {package} {name}: {passed} passed, {failed} failed",
@@ -176,7 +196,7 @@ def main():
             if not options.names or any(name in f"{job[0]} {job[1]}" for name in options.names)]
     shared = shared_inputs()
     state = json.loads(STATE.read_text()) if STATE.exists() else {}
-    keys = {job: digest([job[2]]) + shared for job in jobs}
+    keys = {job: digest([job[2], *documents(job[3])]) + shared for job in jobs}
     due = [job for job in jobs
            if options.all or options.names or state.get(f"{job[0]} {job[1]}") != keys[job]]
     print(f"{len(due)} of {len(jobs)} test programs run, {PROGRAMS} at a time", flush=True)
