@@ -16,14 +16,15 @@ use crate::tree::{Breakdown, CriticalPath, Shape, Tree};
 
 pub use self::hosts::{Host, Hosts, Next};
 pub use self::overall::{Correlated, Correlations, Gain, HostTotal, Overall, SizeClass};
-pub use self::waits::{Cost, Without, as_recorded};
+use self::waits::as_recorded;
+pub use self::waits::{Cost, Without};
 
 /// Round-trip times of a sweep, in ms: a city, a country, a continent, an ocean, a satellite; and
 /// Tor's of the paper.
-pub const RTTS_MS: [u64; 8] = [5, 10, 20, 50, 100, 200, 400, 800];
+const RTTS_MS: [u64; 8] = [5, 10, 20, 50, 100, 200, 400, 800];
 
 /// Bandwidths of a sweep, in Mbit/s: from a mobile network far from its mast to a fibre.
-pub const RATES_MBIT: [f64; 9] = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
+const RATES_MBIT: [f64; 9] = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 
 /// Questions about each page.
 #[derive(Clone, Debug, PartialEq)]

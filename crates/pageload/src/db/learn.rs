@@ -28,7 +28,7 @@ impl Default for Rules {
 impl Rules {
     /// Returns true if `count` of `all` are enough.
     #[must_use]
-    pub fn are_enough(&self, count: u32, all: u32) -> bool {
+    pub(crate) fn are_enough(&self, count: u32, all: u32) -> bool {
         count > 0 && u64::from(count) * 1000 >= u64::from(self.share) * u64::from(all)
     }
 }

@@ -61,7 +61,7 @@ impl Origin {
 
     /// Returns true if its port is that of its scheme.
     #[must_use]
-    pub fn has_default_port(&self) -> bool {
+    pub(crate) fn has_default_port(&self) -> bool {
         self.port == default_port(self.tls)
     }
 }
@@ -90,7 +90,7 @@ impl Target {
 
     /// The same without its query.
     #[must_use]
-    pub fn without_query(&self) -> Self {
+    pub(crate) fn without_query(&self) -> Self {
         let path = self.path.split_once('?').map_or(&*self.path, |(path, _)| path);
         Self { origin: self.origin.clone(), path: path.into() }
     }

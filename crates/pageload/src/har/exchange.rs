@@ -38,7 +38,7 @@ pub enum Kind {
 impl Kind {
     /// Returns true if requests can come of it.
     #[must_use]
-    pub fn may_ask(self) -> bool {
+    pub(crate) fn may_ask(self) -> bool {
         !matches!(self, Self::Image | Self::Font | Self::Media)
     }
 

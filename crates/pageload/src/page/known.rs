@@ -31,7 +31,7 @@ pub struct KnownServer {
 impl Page {
     /// The same, with what a database knows of it.
     #[must_use]
-    pub fn with_known(self, known: Known) -> Self {
+    pub(crate) fn with_known(self, known: Known) -> Self {
         Self { known: Some(known), ..self }
     }
 

@@ -87,7 +87,7 @@ fn changed(page: &Page, change: impl FnOnce(&mut [Resource])) -> Option<Page> {
 /// The queue of a resource is until its request is sent, with the opening of the connection. Of
 /// several dependencies the one that was met last is its parent.
 #[must_use]
-pub fn as_recorded(page: &Page, load: &Load) -> Option<Page> {
+pub(super) fn as_recorded(page: &Page, load: &Load) -> Option<Page> {
     if page.resources().len() != load.resources.len() {
         return None;
     }

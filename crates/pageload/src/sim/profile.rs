@@ -72,7 +72,7 @@ impl Profile {
 
     /// Changes the round-trip time.
     #[must_use]
-    pub fn with_rtt(&self, rtt: Duration) -> Self {
+    pub(crate) fn with_rtt(&self, rtt: Duration) -> Self {
         match self.clone() {
             Self::Blast(settings) => Self::Blast(blast::Settings { rtt, ..settings }),
             Self::Tcp(mut settings) => {
@@ -84,7 +84,7 @@ impl Profile {
 
     /// Changes the bandwidth to the client, in bytes a second.
     #[must_use]
-    pub fn with_rate(&self, rate: u64) -> Self {
+    pub(crate) fn with_rate(&self, rate: u64) -> Self {
         match self.clone() {
             Self::Blast(settings) => {
                 let rate = u32::try_from(rate).unwrap_or(u32::MAX);
@@ -221,7 +221,7 @@ impl Model {
     /// The same, if only some of [`Page::servers`] have an edge; see [`tcp::load_with`]. By the
     /// published rules all have.
     #[must_use]
-    pub fn expected_with(
+    pub(crate) fn expected_with(
         &self,
         page: &Page,
         techniques: Techniques,

@@ -38,7 +38,7 @@ impl Breakdown {
 
     /// Splits as much of it as fits into some time from when it was asked for.
     #[must_use]
-    pub fn of_the_first(timings: &Timings, mut time: Duration) -> Self {
+    pub(crate) fn of_the_first(timings: &Timings, mut time: Duration) -> Self {
         let parts = [
             timings.queued,
             timings.dns,
