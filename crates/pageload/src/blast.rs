@@ -17,18 +17,18 @@ pub enum Record {
     Logged(Logged),
     /// A tree that was inferred, for its structure alone: its times are of an older simulator.
     Inferred(Page),
-    /// A prefetch list, or a load with too few resources.
+    /// A prefetch list, or a load with too few resources to be a tree.
     Other,
 }
 
-/// A logged resource tree, and what the published simulator says of it.
+/// A logged resource tree, with the results of the published simulator for it.
 #[derive(Clone, Debug)]
 pub struct Logged {
-    /// The page. Its redirects are known.
+    /// The page; the targets of its redirects are known.
     pub page: Page,
     /// Number of the site.
     pub site: u32,
-    /// References by the name of the setting.
+    /// Results of the published simulator, by the name of the setting.
     pub reference: BTreeMap<String, Reference>,
 }
 
@@ -36,9 +36,9 @@ pub struct Logged {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(from = "(f64, f64)")]
 pub struct Reference {
-    /// Until 95 % of the resources are there, in seconds.
+    /// Time until 95 % of the resources are loaded, in seconds.
     pub page_load_time: f64,
-    /// Mean over all resources, in seconds.
+    /// Mean time of a resource, in seconds.
     pub resource_time: f64,
 }
 
@@ -69,11 +69,11 @@ pub fn read(line: &str) -> Result<Record, BlastError> {
 /// Reason why a line could not be read.
 #[derive(Debug)]
 pub enum BlastError {
-    /// It is no JSON, or not this.
+    /// The line is not JSON, or not such an object.
     Json(serde_json::Error),
     /// A value in a resource is missing or of another kind.
     Column(&'static str),
-    /// The resources are no page.
+    /// The resources do not form a page.
     Page(PageError),
 }
 
@@ -158,7 +158,7 @@ impl LoggedServer {
     }
 }
 
-/// The names of the values of a row.
+/// Names of the columns of a row.
 struct Columns<'a>(&'a [String]);
 
 impl Columns<'_> {

@@ -15,10 +15,10 @@ use crate::page::{
     DEPENDENCIES_MAX, Dependency, Page, PageError, Part, Protocol, RESOURCES_MAX, Resource, Server,
 };
 
-/// Bytes of a response after which what it names is asked for.
+/// Response bytes after which the resources that a response names are requested.
 const HEAD: u64 = 4000;
 
-/// Bytes of a file at most: a hundred for each resource, and some for JSON.
+/// Maximum size of a file in bytes: a hundred for each resource, and some for JSON.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
 
 /// Reads a page from the JSON form.
@@ -33,11 +33,11 @@ pub fn read_json(from: impl Read) -> Result<Page, Cs244Error> {
 /// Reason why a recording could not be read.
 #[derive(Debug)]
 pub enum Cs244Error {
-    /// It is no JSON, or not this.
+    /// The file is not JSON, or not such an object.
     Json(serde_json::Error),
-    /// A request waits for a group that none belongs to: its place, from 0.
+    /// A request waits for an empty group: the request's place, from 0.
     Group(usize),
-    /// The requests are no page.
+    /// The requests do not form a page.
     Page(PageError),
 }
 
@@ -88,7 +88,7 @@ struct Request {
 }
 
 impl Request {
-    /// Groups that it waits for, each once.
+    /// Groups that the request waits for, each once.
     fn awaited(&self) -> impl Iterator<Item = u32> + use<> {
         let whole = self.after_completion_of_group;
         let head = self.after_head_of_group.filter(|_| self.after_head_of_group != whole);
@@ -171,7 +171,8 @@ impl Groups {
         })
     }
 
-    /// Places of requests, each after all that it waits for, and otherwise as recorded.
+    /// Returns the places of the requests in an order in which each follows all that it waits for;
+    /// otherwise as recorded.
     fn order(&self, requests: &[Request]) -> Result<Vec<usize>, Cs244Error> {
         let mut left: BTreeMap<u32, usize> =
             self.0.iter().map(|(&group, members)| (group, members.len())).collect();
@@ -211,7 +212,7 @@ impl Groups {
     }
 }
 
-/// As all of 2013.
+/// Returns a server as all were in 2013: without TLS, over HTTP/1.1.
 fn plain(host: &str) -> Server {
     Server {
         host: host.into(),

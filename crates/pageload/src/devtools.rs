@@ -30,25 +30,27 @@ use self::entry::{Hop, size, text};
 use self::timings::number;
 pub use crate::har::limits::ENTRIES;
 
-/// Names of requests that extra information is kept for before the request itself is told of.
+/// Maximum number of requests whose extra information is kept before the request itself is
+/// reported.
 const EARLY: usize = 1024;
 
-/// Bytes that are kept of all events of a load, about: the largest published pages have 3,000
-/// requests, and one with a long stack takes 80 kB.
+/// Maximum bytes kept of all events of a load, approximately: the largest published pages have
+/// 3,000 requests, and one with a long stack takes 80 kB.
 const KEPT: usize = 256 << 20;
 
-/// Knowledge of one load.
+/// State of one load.
 #[derive(Debug, Default)]
 pub struct Load {
     hops: Vec<Hop>,
-    /// Hops of each request: one, and one for each redirect.
+    /// Hops of each request: one, plus one for each redirect.
     of_id: HashMap<String, Vec<usize>>,
-    /// Headers as they were on the wire, which come apart from the rest, and before or after it.
+    /// Headers as they were on the wire, which are reported separately, before or after the
+    /// request.
     extra: HashMap<String, Extra>,
     ended: usize,
     /// Requests beyond [`ENTRIES`] or [`KEPT`].
     left_out: usize,
-    /// Bytes that the events which something is kept of take, about.
+    /// Approximate size of the events that something is kept of.
     kept: usize,
     main_frame: Option<String>,
     documents: usize,
@@ -64,7 +66,7 @@ struct Extra {
     responses: Vec<Value>,
 }
 
-/// Recorder of a load, and facts that are not in the events.
+/// Facts for the HAR file that are not in the events.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// Title of the page: its URL.
@@ -78,13 +80,13 @@ pub struct About {
 }
 
 impl Load {
-    /// Only documents of this frame are the page's own.
+    /// Records a load in which only documents of this frame are the page's own.
     #[must_use]
     pub fn of_frame(frame: String) -> Self {
         Self { main_frame: Some(frame), ..Self::default() }
     }
 
-    /// Takes an event; whether something went over the wire.
+    /// Takes an event; returns true if something went over the wire.
     pub fn on_event(&mut self, method: &str, event: &Value) -> bool {
         match method {
             "Network.requestWillBeSent" => self.on_request(event),
@@ -109,66 +111,67 @@ impl Load {
         }
     }
 
-    /// Requests over the network so far, each redirect for itself.
+    /// Returns the number of requests over the network so far, counting each redirect.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.hops.len() + self.left_out
     }
 
-    /// Returns how many of these are not in the file, as there were more, or they were larger, than
-    /// is kept.
+    /// Returns the number of requests that are not in the file because there were too many, or they
+    /// were too large.
     #[must_use]
     pub fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// Returns how many of these have not ended.
+    /// Returns the number of requests that have not ended.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.hops.len() - self.ended
     }
 
-    /// Returns true if 95 % of the requests have ended, which is when BLAST takes a page as loaded
+    /// Returns true if 95 % of the requests have ended, which is when BLAST considers a page loaded
     /// (section 3.3).
     #[must_use]
     pub fn is_mostly_there(&self) -> bool {
         self.ended > 0 && self.ended * 100 >= self.hops.len() * 95
     }
 
-    /// Returns true if the page's load event came.
+    /// Returns true once the page's load event came.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.loaded.is_some()
     }
 
-    /// Returns the number of documents that the page's frame has asked for, without redirects by
-    /// servers: more than one if the page leads elsewhere by itself.
+    /// Returns the number of documents that the page's frame has requested, not counting redirects
+    /// by servers: more than one if the page navigates by itself.
     #[must_use]
     pub fn documents(&self) -> usize {
         self.documents
     }
 
-    /// The time from the first request to the largest contentful paint, in ms, if there was one.
+    /// Returns the time from the first request to the largest contentful paint, in ms, if there was
+    /// one.
     #[must_use]
     pub fn largest_paint_ms(&self) -> Option<f64> {
         let wall = self.hops.first()?.wall_ms()?;
         self.largest_paint.map(|at| (at * 1e3 - wall).max(0.0))
     }
 
-    /// Returns the number of responses that Early Hints (RFC 8297) brought, so that they were
-    /// there, or on their way, when the page asked for them.
+    /// Returns the number of responses that Early Hints (RFC 8297) brought: they were in the cache,
+    /// or on their way, when the page requested them.
     #[must_use]
     pub fn hinted(&self) -> usize {
         let began = self.began_ms();
         self.hops.iter().filter(|hop| hop.is_hinted(began)).count()
     }
 
-    /// In ms since 1970.
+    /// Returns the start of the load, in ms since 1970.
     fn began_ms(&self) -> f64 {
         self.hops.first().and_then(Hop::wall_ms).unwrap_or_default()
     }
 
-    /// The load as a HAR file; what has not ended is aborted in it.
+    /// Returns the load as a HAR file; requests that have not ended are marked as aborted.
     #[must_use]
     pub fn har(&self, about: &About) -> Value {
         let began = self.hops.first().map_or(0.0, Hop::issued);
@@ -242,7 +245,7 @@ impl Load {
         false
     }
 
-    /// Counts this many bytes more, and returns true if they may be kept.
+    /// Counts this many more bytes; returns true if they may be kept.
     fn has_room(&mut self, bytes: usize) -> bool {
         let all = self.kept.saturating_add(bytes);
         let has_room = all <= KEPT;
@@ -252,7 +255,7 @@ impl Load {
         has_room
     }
 
-    /// The last hop of a request.
+    /// Returns the last hop of a request.
     fn on_hop(&mut self, event: &Value, of: impl FnOnce(&mut Hop)) -> bool {
         let hops = text(event, "requestId").and_then(|id| self.of_id.get(id));
         match hops.and_then(|hops| hops.last()).and_then(|at| self.hops.get_mut(*at)) {
@@ -291,7 +294,7 @@ impl Load {
         false
     }
 
-    /// Returns the extra events of a hop: each that announces some has one, in their order.
+    /// Returns the extra events of a hop: each hop that announces some has one, in their order.
     fn extra_of(&self, at: usize) -> (Option<&Value>, Option<&Value>) {
         let Some(hop) = self.hops.get(at) else { return (None, None) };
         let Some(extra) = self.extra.get(hop.id()) else { return (None, None) };
@@ -305,7 +308,7 @@ impl Load {
     }
 }
 
-/// Sets a moment; nothing went over the wire.
+/// Sets a moment; returns false, as nothing went over the wire.
 fn set(moment: &mut Option<f64>, event: &Value) -> bool {
     *moment = number(event, "timestamp").or(*moment);
     false

@@ -51,39 +51,39 @@ use self::stream::{BYTE_ORDER_MARK, Log, StreamError};
 use self::value::{cut, time, unix_time};
 use crate::page::{Ignored, Page, PageError, Reason};
 
-/// Bytes by which compressed files are told.
+/// First bytes of compressed files.
 const HEAD: u64 = 8;
 
 /// Contents of a file.
 #[derive(Clone, Debug)]
 pub struct Har {
-    /// Its pages, in their order; at least one.
+    /// Pages, in their order; at least one.
     pub recordings: Vec<Recording>,
-    /// Entries of pages without any resource, and those that are of no page.
+    /// Entries of pages without any resource, and entries without a page.
     pub ignored: Ignored,
-    /// All entries: as many as resources and ignored ones.
+    /// Number of all entries: resources and ignored ones.
     pub entries: usize,
 }
 
-/// A page, and what else the file says of it.
+/// A page, and the file's further facts about it.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// The page.
     pub page: Page,
     /// Facts of each of its resources, in their order.
     pub facts: Vec<Facts>,
-    /// Sources of their parents.
+    /// Sources of the resources' parents.
     pub parents: Parents,
-    /// Round trip of each of its servers, in their order, which is not counted as server time.
+    /// Round-trip time to each of its servers, in their order; it does not count as server time.
     pub round_trips: Vec<Duration>,
 }
 
-/// Facts of a file about a resource that its page does not have.
+/// A file's facts about a resource that its page does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Purpose.
     pub kind: Kind,
-    /// Priority that the browser gave it, where recorded.
+    /// Priority by the browser, where recorded.
     pub priority: Option<Priority>,
     /// Status of the response.
     pub status: u16,
@@ -126,10 +126,10 @@ pub fn read(mut input: impl Read) -> Result<Har, HarError> {
 #[derive(Default)]
 struct Reader {
     pages: Vec<(String, PageFacts)>,
-    /// Names of pages that entries say they are of.
+    /// Names of pages that entries refer to.
     names: HashMap<String, usize>,
     exchanges: Vec<(Option<usize>, Exchange)>,
-    /// Entries of which nothing is kept.
+    /// Entries that nothing is kept of.
     ignored: Vec<(Option<usize>, Ignored)>,
     entries: usize,
 }
@@ -210,7 +210,7 @@ impl Reader {
         }
     }
 
-    /// Groups by page, with the entries of none.
+    /// Groups entries by page; those without one come separately.
     fn groups(self) -> (Vec<Group>, Ignored) {
         let mut groups: Vec<Group> = Vec::new();
         let mut of_name: Vec<Option<usize>> = vec![None; self.names.len()];
@@ -271,7 +271,7 @@ impl Group {
     }
 }
 
-/// The last page that had begun.
+/// Returns the number of the last page that had begun.
 fn begun_before(groups: &[Group], at: Duration) -> Option<usize> {
     groups
         .iter()

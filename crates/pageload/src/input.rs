@@ -1,4 +1,4 @@
-//! Beginnings of files.
+//! First bytes of files.
 
 /// Returns the program that unpacks a compressed file with this beginning.
 pub(crate) fn unpacked_by(head: &[u8]) -> Option<&'static str> {

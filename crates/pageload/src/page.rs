@@ -1,5 +1,5 @@
-//! A page as a tree of resources: what is asked for, of whom, how large it is, and what had to come
-//! before.
+//! A page as a tree of resources: what is requested, from which server, its size, and what it
+//! depends on.
 
 mod known;
 
@@ -10,16 +10,16 @@ use std::time::{Duration, SystemTime};
 
 pub use self::known::{Known, KnownServer};
 
-/// Resources of a page at most: ten times the largest of the data sets.
+/// Maximum resources of a page: ten times the largest of the data sets.
 pub const RESOURCES_MAX: usize = 50_000;
 
-/// Dependencies of all resources of a page at most. A resource of a tree has one; where a group
-/// waits for a group there is one for each pair, so that this and not [`RESOURCES_MAX`] bounds the
-/// memory (24 MB).
+/// Maximum dependencies of all resources of a page. A resource of a tree has one; where a group
+/// waits for a group there is one for each pair, so that this limit and not [`RESOURCES_MAX`]
+/// bounds the memory (24 MB).
 pub const DEPENDENCIES_MAX: usize = 1_000_000;
 
-/// Bytes of all requests and responses of a page at most: five hundred times the mean of BLAST. A
-/// load is simulated by pieces of some kilobytes, and this bounds how many.
+/// Maximum bytes of all requests and responses of a page: five hundred times the mean of BLAST. A
+/// load is simulated in pieces of some kilobytes; this bounds their number.
 pub const BYTES_MAX: u64 = 1 << 30;
 
 /// A recorded page.
@@ -37,28 +37,28 @@ pub struct Page {
     known: Option<Known>,
 }
 
-/// Facts of a recording about the whole load.
+/// A recording's facts about the whole load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
-    /// When it began.
+    /// Start of the load.
     pub at: Option<SystemTime>,
-    /// Until the browser's load event.
+    /// Time until the browser's load event.
     pub on_load: Option<Duration>,
-    /// Until the end of 95 % of the resources.
+    /// Time until 95 % of the resources are loaded.
     pub page_load_time: Option<Duration>,
 }
 
-/// Entries of a recording that are no resources of its page, counted by reason.
+/// Entries of a recording that are not resources of its page, counted by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored(BTreeMap<Reason, usize>);
 
 impl Ignored {
-    /// One more.
+    /// Counts one entry.
     pub fn add(&mut self, reason: Reason) {
         *self.0.entry(reason).or_default() += 1;
     }
 
-    /// As many more as there are of another.
+    /// Adds the counts of another page.
     pub fn merge(&mut self, other: &Self) {
         for (reason, count) in other.iter() {
             *self.0.entry(reason).or_default() += count;
@@ -70,49 +70,49 @@ impl Ignored {
         self.0.iter().map(|(&reason, &count)| (reason, count))
     }
 
-    /// Returns the count over all reasons.
+    /// Returns the total count.
     #[must_use]
     pub fn total(&self) -> usize {
         self.0.values().sum()
     }
 }
 
-/// Reason why an entry of a recording is no resource of its page.
+/// Reason why an entry of a recording is not a resource of its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It came out of the browser's cache.
+    /// The browser's cache answered.
     Cached,
-    /// The browser gave it up, or it failed.
+    /// The browser aborted it, or it failed.
     Aborted,
-    /// The browser, or an extension, did not let it be asked for.
+    /// The browser or an extension blocked it.
     Blocked,
     /// A service worker answered.
     ServiceWorker,
-    /// Its URL has the data in it, or is of no server: `data:`, `blob:`, `file:` and the like.
+    /// The URL contains the data, or has no server: `data:`, `blob:`, `file:` and the like.
     NotFetched,
     /// A WebSocket.
     WebSocket,
     /// Pushed by the server.
     Pushed,
-    /// Asked for too late to be of the load.
+    /// It was requested too late to belong to the load.
     Late,
-    /// Its times are missing or make no sense.
+    /// Its times are missing or impossible.
     Times,
-    /// Its URL is none.
+    /// Its URL is invalid.
     Url,
-    /// It has not what every entry has.
+    /// A required field is missing.
     Malformed,
-    /// It was needed, but never asked for.
+    /// It was needed, but never requested.
     NeverSent,
-    /// It is of none of the recording's pages.
+    /// It belongs to none of the recording's pages.
     NoPage,
-    /// The page has [`RESOURCES_MAX`] already.
+    /// The page already has [`RESOURCES_MAX`] resources.
     TooMany,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 14] = [
         Self::Cached,
         Self::Aborted,
@@ -132,7 +132,7 @@ impl Reason {
 }
 
 impl fmt::Display for Reason {
-    /// Describes the entries that are ignored for it: "3 blocked by the browser or an extension".
+    /// Describes the entries ignored for this reason: "3 blocked by the browser or an extension".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cached => "from the browser's cache",
@@ -153,29 +153,30 @@ impl fmt::Display for Reason {
     }
 }
 
-/// One place that resources come from, with connections of its own.
+/// A source of resources, with connections of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// As in the URL.
+    /// Host name, as in the URL.
     pub host: String,
-    /// Port of TCP or UDP.
+    /// TCP or UDP port.
     pub port: u16,
     /// True if it speaks TLS.
     pub tls: bool,
-    /// Browsers keep connections for requests without credentials apart (Fetch, section 2.6).
+    /// True for requests without credentials: browsers keep their connections apart (Fetch, section
+    /// 2.6).
     pub anonymous: bool,
     /// Protocol when the page was recorded.
     pub protocol: Protocol,
     /// True if it answers pipelined requests (RFC 9112 section 9.3.2).
     pub pipelining: bool,
-    /// The one that it had, where recorded.
+    /// Address, where recorded.
     pub address: Option<IpAddr>,
 }
 
-/// The version of HTTP that a server speaks at best.
+/// The highest version of HTTP that a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// Or older.
+    /// HTTP/1.1 or older.
     Http1,
     /// RFC 9113.
     Http2,
@@ -186,40 +187,40 @@ pub enum Protocol {
 /// One request and its response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resource {
-    /// Resources that it was asked for by, the likeliest parent first. The page's own document has
-    /// none.
+    /// Resources that have to be there before it is requested, the likeliest parent first. The
+    /// page's own document has none.
     pub dependencies: Vec<Dependency>,
-    /// Source of its parent.
+    /// Source of the parent.
     pub confidence: Confidence,
-    /// Place in [`Page::servers`].
+    /// Index in [`Page::servers`].
     pub server: usize,
-    /// Bytes of the request with header; 0 if not known.
+    /// Bytes of the request with header; 0 if unknown.
     pub request_bytes: u64,
     /// Bytes of the response with header.
     pub response_bytes: u64,
-    /// From the last byte of the request to the first of the response, without the network.
+    /// Time from the last byte of the request to the first of the response, without the network.
     pub server_time: Duration,
-    /// True if it is answered by a redirect.
+    /// True if the response is a redirect.
     pub redirect: bool,
-    /// True if a prefetch database knows it (BLAST, section 5.4).
+    /// True if a prefetch database contains it (BLAST, section 5.4).
     pub in_prefetch_database: bool,
-    /// True if `Link` fields of the document can name it, of what the prefetch database knows
+    /// True if the prefetch database contains it, and `Link` fields of the document can name it
     /// ([`crate::db::export::Links`]).
     pub in_links: bool,
-    /// True if a frame of another site asks for it: browsers keep the connections and the cache of
+    /// True if a frame of another site requests it: browsers keep the connections and the cache of
     /// such frames apart.
     pub in_foreign_frame: bool,
-    /// Its URL, cut or empty where recordings do not say.
+    /// URL, cut or empty where recordings do not have it.
     pub url: String,
-    /// Number of the connection that it came over, where recorded: requests of one took their turns
-    /// in this order.
+    /// Number of its connection, where recorded: requests on one connection took turns in this
+    /// order.
     pub connection: Option<u32>,
     /// Times of its load, where recorded.
     pub measured: Option<Timings>,
 }
 
 impl Resource {
-    /// The resource that it belongs under in the page's tree.
+    /// Returns the resource that is its parent in the page's tree.
     #[must_use]
     pub fn parent(&self) -> Option<usize> {
         self.dependencies.first().map(|dependency| dependency.on)
@@ -229,40 +230,40 @@ impl Resource {
 /// Source of a resource's parent (BLAST, appendix C.2: three passes over the candidates).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confidence {
-    /// The recording says it.
+    /// The recording names it.
     #[default]
     Recorded,
-    /// Only one came shortly before.
+    /// Only one response came shortly before.
     Only,
-    /// Among those that came shortly before, the one that is a parent already.
+    /// It came shortly before, and is a parent already.
     Chosen,
-    /// Among those that came shortly before, the last.
+    /// It was the last of several that came shortly before.
     Last,
 }
 
-/// Times of one recorded load of a resource. What there was none of is zero.
+/// Times of one recorded load of a resource. Parts that did not occur are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
-    /// When it was asked for, since the load began.
+    /// Time of the request, since the load began.
     pub started: Duration,
-    /// Until it had a connection, or one was begun for it.
+    /// Time until it had a connection, or one was begun for it.
     pub queued: Duration,
-    /// From its name to an address.
+    /// Time of the DNS lookup.
     pub dns: Duration,
-    /// TCP.
+    /// Time of the TCP handshake.
     pub connect: Duration,
-    /// TLS.
+    /// Time of the TLS handshake.
     pub tls: Duration,
-    /// The request.
+    /// Time to send the request.
     pub send: Duration,
-    /// Until the first byte of the response.
+    /// Time until the first byte of the response.
     pub wait: Duration,
-    /// Until the last.
+    /// Time from the first byte to the last.
     pub receive: Duration,
 }
 
 impl Timings {
-    /// When the last byte of the response was there, since the load began.
+    /// Returns the time at which the last byte arrived, since the load began.
     #[must_use]
     pub fn end(&self) -> Duration {
         let parts =
@@ -271,14 +272,14 @@ impl Timings {
     }
 }
 
-/// A resource that has to be there before another is asked for.
+/// A resource that has to be there before another is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dependency {
-    /// Place in [`Page::resources`], before that of the one that depends on it.
+    /// Index in [`Page::resources`], lower than that of the resource that depends on it.
     pub on: usize,
-    /// Part of it.
+    /// Part that has to be there.
     pub part: Part,
-    /// Time that the client needs then, to parse or to run a script.
+    /// Time that the client then needs, to parse or to run a script.
     pub then: Duration,
 }
 
@@ -293,14 +294,14 @@ impl Dependency {
 /// Part of a response that has to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// This many bytes, or all if it has fewer; 0 is the first that come.
+    /// This many bytes, or all if it has fewer; 0 means the first ones that arrive.
     Bytes(u64),
-    /// All of it.
+    /// The whole response.
     Whole,
 }
 
 impl Part {
-    /// Bytes of a response of `response_bytes` that have to be there.
+    /// Returns how many bytes of a response of `response_bytes` have to be there.
     #[must_use]
     pub fn bytes_of(self, response_bytes: u64) -> u64 {
         match self {
@@ -311,7 +312,7 @@ impl Part {
 }
 
 impl Server {
-    /// One of HTTPS at its usual port, without pipelining, at an address that is not known.
+    /// Returns an HTTPS server at the default port, without pipelining and with an unknown address.
     #[must_use]
     pub fn https(host: impl Into<String>, protocol: Protocol) -> Self {
         Self {
@@ -327,7 +328,7 @@ impl Server {
 }
 
 impl Page {
-    /// A page of `resources` from `servers`.
+    /// Makes a page of `resources` from `servers`.
     ///
     /// # Errors
     /// No resource or more than [`RESOURCES_MAX`], [`DEPENDENCIES_MAX`] or [`BYTES_MAX`]; one of a
@@ -366,26 +367,26 @@ impl Page {
         Ok(Self { name, servers, resources, redirects: 0, recorded, ignored, known })
     }
 
-    /// The same, with its first `count` resources known as redirects to the document.
+    /// Returns the page with its first `count` resources marked as redirects to the document.
     #[must_use]
     pub fn with_redirects(self, count: usize) -> Self {
         Self { redirects: count.min(self.resources.len() - 1), ..self }
     }
 
-    /// The same, with what its recording says of the whole load.
+    /// Returns the page with its recording's facts about the whole load.
     #[must_use]
     pub fn with_recorded(self, recorded: Recorded) -> Self {
         Self { recorded, ..self }
     }
 
-    /// The same, with what of its recording is not in it.
+    /// Returns the page with counts of the recording's entries that are not in it.
     #[must_use]
     pub fn with_ignored(self, ignored: Ignored) -> Self {
         Self { ignored, ..self }
     }
 
-    /// The page as it was recorded where requests of one connection take turns, in their order:
-    /// each connection is a server of its own. What has no connection stays.
+    /// Returns the page with requests of one connection taking turns, as recorded: each connection
+    /// becomes a server of its own. Resources without one stay as they are.
     #[must_use]
     pub fn by_connection(&self) -> Self {
         let mut page = self.clone();
@@ -405,13 +406,13 @@ impl Page {
         page
     }
 
-    /// Returns its name: its URL or site.
+    /// Returns the name: a URL or site.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where resources come from.
+    /// Returns the servers.
     #[must_use]
     pub fn servers(&self) -> &[Server] {
         &self.servers
@@ -423,7 +424,7 @@ impl Page {
         &self.resources
     }
 
-    /// Returns how many of its first resources are redirects to the document.
+    /// Returns the number of resources at the start that are redirects to the document.
     #[must_use]
     pub fn redirects(&self) -> usize {
         self.redirects
@@ -435,13 +436,13 @@ impl Page {
         &self.recorded
     }
 
-    /// Returns the parts of its recording that are not in it.
+    /// Returns counts of the recording's entries that are not in it.
     #[must_use]
     pub fn ignored(&self) -> &Ignored {
         &self.ignored
     }
 
-    /// The page as it is for a client that knows where the redirects lead.
+    /// Returns the page as it is for a client that knows where the redirects lead.
     ///
     /// The document is asked for at the start. What redirects alone asked for, such as a revocation
     /// check of the server that redirected, is not needed: nor is what that asked for. What is
@@ -477,10 +478,10 @@ impl Page {
     }
 }
 
-/// Reason why resources are no page.
+/// Reason why resources do not form a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageError {
-    /// There is none.
+    /// There are no resources.
     Empty,
     /// There are more than [`RESOURCES_MAX`]: this many.
     Resources(usize),
@@ -488,14 +489,14 @@ pub enum PageError {
     Dependencies(usize),
     /// They are larger than [`BYTES_MAX`]: this many bytes.
     Bytes(u64),
-    /// One is of a server that is not there.
+    /// A resource refers to a server that does not exist.
     Server {
-        /// Its place.
+        /// Index of the resource.
         resource: usize,
     },
-    /// One depends on itself or on a later one.
+    /// A resource depends on itself or on a later one.
     Order {
-        /// Its place.
+        /// Index of the resource.
         resource: usize,
     },
 }

@@ -1,5 +1,5 @@
-//! Savings of each technique on a page, the page's waits, and the hosts where an edge would help
-//! first.
+//! Estimates what each technique saves on a page, what the page waits for, and which hosts would
+//! benefit most from an edge.
 
 mod hosts;
 mod overall;
@@ -20,50 +20,50 @@ use self::waits::as_recorded;
 pub use self::waits::{Cost, Without};
 
 /// Round-trip times of a sweep, in ms: a city, a country, a continent, an ocean, a satellite; and
-/// Tor's of the paper.
+/// Tor's, from the paper.
 const RTTS_MS: [u64; 8] = [5, 10, 20, 50, 100, 200, 400, 800];
 
-/// Bandwidths of a sweep, in Mbit/s: from a mobile network far from its mast to a fibre.
+/// Bandwidths of a sweep, in Mbit/s: from a mobile network far from its mast to fibre.
 const RATES_MBIT: [f64; 9] = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 
 /// Questions about each page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Questions {
-    /// The rules, and the link.
+    /// Rules and link.
     pub model: Model,
-    /// Techniques in the order in which one is added to the other.
+    /// Techniques in the order in which they are added.
     pub order: Vec<Technique>,
-    /// Round-trip times of the sweep; empty for no sweep.
+    /// Round-trip times of the sweep; empty for none.
     pub rtts: Vec<Duration>,
-    /// Bandwidths of the sweep, in bytes a second; empty for no sweep.
+    /// Bandwidths of the sweep, in bytes a second; empty for none.
     pub rates: Vec<u64>,
 }
 
 /// Answers about one page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PagePlan {
-    /// Its figures.
+    /// Figures of the page.
     pub shape: Shape,
-    /// Until 95 % of its resources were there when it was recorded, in ms.
+    /// Recorded time until 95 % of the resources were loaded, in ms.
     pub recorded_ms: Option<f64>,
-    /// Nothing is done to save time.
+    /// Expected times without any technique.
     pub none: Expected,
     /// Each technique that the profile knows, alone.
     pub alone: Vec<Saving>,
-    /// Each of the order with all before it; the last has all.
+    /// Each technique of the order with all before it; the last has all.
     pub cumulative: Vec<Saving>,
-    /// Over round-trip times in ms.
+    /// Load times over round-trip times in ms.
     pub by_rtt: Sweep,
-    /// Over bandwidths in Mbit/s.
+    /// Load times over bandwidths in Mbit/s.
     pub by_rate: Sweep,
-    /// Where the time until 95 % went when it was recorded.
+    /// Breakdown of the recorded time until 95 %.
     pub recorded_path_ms: Option<Breakdown>,
-    /// Where it goes when simulated without any technique: the queue contains the opening of
-    /// connections there.
+    /// Breakdown of the simulated time without any technique; here the queue includes opening
+    /// connections.
     pub simulated_path_ms: Option<Breakdown>,
-    /// Times if something took no time.
+    /// Load times if something took no time.
     pub without: Vec<Without>,
-    /// Savings of an edge for one host.
+    /// Savings of an edge for single hosts.
     pub hosts: Hosts,
 }
 
@@ -73,10 +73,10 @@ pub struct Saving {
     /// The technique that saves.
     #[serde(serialize_with = "by_name")]
     pub technique: Technique,
-    /// Times with it.
+    /// Expected times with it.
     #[serde(flatten)]
     pub expected: Expected,
-    /// Share of the page load time that it takes less; below zero if it takes more.
+    /// Share by which the page load time is lower; below zero if it is higher.
     pub saved: f64,
 }
 
@@ -84,26 +84,26 @@ fn by_name<S: Serializer>(technique: &Technique, serializer: S) -> Result<S::Ok,
     serializer.collect_str(technique)
 }
 
-/// Page load times over something.
+/// Page load times over a range of values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Sweep {
     /// Names of the lines.
     pub arms: Vec<String>,
-    /// In order.
+    /// Points, in order.
     pub points: Vec<Point>,
 }
 
-/// A place of a sweep.
+/// A point of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Value that the sweep is at.
+    /// Value at this point.
     pub at: f64,
     /// Page load time of each line.
     pub page_load_ms: Vec<f64>,
 }
 
 impl Questions {
-    /// All of them, in the profile's order.
+    /// Returns all questions, in the profile's order.
     #[must_use]
     pub fn all(model: Model) -> Self {
         let order = model.profile.in_order().to_vec();
@@ -119,7 +119,7 @@ impl Questions {
         Techniques::from_list(&self.order)
     }
 
-    /// Answers them for one page.
+    /// Answers the questions for one page.
     #[must_use]
     pub fn ask(&self, page: &Page) -> PagePlan {
         let none = self.model.expected(page, Techniques::default());
@@ -180,8 +180,8 @@ impl Questions {
         Sweep { arms: arms.into_iter().map(|(name, _)| name).collect(), points }
     }
 
-    /// Lines of a sweep: nothing, what an edge does, without and with state, what databases do, and
-    /// all.
+    /// Returns the lines of a sweep: nothing, what an edge does without and with state, what
+    /// databases do, and everything.
     fn arms(&self) -> Vec<(String, Techniques)> {
         let (none, databases) = (Techniques::default(), databases_of(&self.order));
         let openings: &[&[Technique]] = match &self.model.profile {
@@ -221,7 +221,7 @@ fn databases_of(order: &[Technique]) -> Techniques {
     )
 }
 
-/// Share of `before` that `after` is less; zero of nothing.
+/// Returns the share by which `after` is lower than `before`; zero if `before` is zero.
 fn saved(before: f64, after: f64) -> f64 {
     if before > 0.0 { 1.0 - after / before } else { 0.0 }
 }
@@ -235,13 +235,13 @@ fn megabits(rate: u64) -> f64 {
 }
 
 impl PagePlan {
-    /// Returns the times with all techniques of the order; with none if that is empty.
+    /// Returns the times with all techniques of the order, or without any if that is empty.
     #[must_use]
     pub fn all(&self) -> Expected {
         self.cumulative.last().map_or(self.none, |saving| saving.expected)
     }
 
-    /// Share of the page load time that all of them save.
+    /// Returns the share of the page load time that all techniques save.
     #[must_use]
     pub fn saved(&self) -> f64 {
         saved(self.none.page_load_ms, self.all().page_load_ms)

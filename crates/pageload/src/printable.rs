@@ -1,5 +1,5 @@
-/// A text of a recording as a terminal or an SVG file may have it: without what commands a
-/// terminal, orders letters anew, or is no character of XML. There is a space instead.
+/// Makes a recorded text safe for terminals and SVG files: replaces control characters, characters
+/// that change the direction of text, and characters that XML does not allow by spaces.
 ///
 /// Recordings come from anywhere, and what they name is shown to people.
 #[must_use]

@@ -13,16 +13,16 @@ mod triggers;
 
 use std::time::Duration;
 
-/// When what happened to a resource, since the load began.
+/// Times of a resource, since the load began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// The client knew that it needs it.
+    /// Time at which the client knew that it needs the resource.
     pub created: Duration,
-    /// Its request was written to a connection.
+    /// Time at which the request was written to a connection.
     pub sent: Duration,
-    /// The first byte of the response came.
+    /// Time of the first byte of the response.
     pub first: Duration,
-    /// The last byte came.
+    /// Time of the last byte.
     pub last: Duration,
 }
 
@@ -31,20 +31,20 @@ pub struct Times {
 pub struct Load {
     /// Times of each of the page's resources, in their order.
     pub resources: Vec<Times>,
-    /// TCP connections opened.
+    /// Number of TCP connections opened.
     pub connections: u32,
-    /// TLS handshakes made.
+    /// Number of TLS handshakes.
     pub handshakes: u32,
-    /// Number of resumptions among them. [`blast`] has none.
+    /// Number of these that resumed a session. [`blast`] has none.
     pub resumptions: u32,
-    /// Round trips before each connection took its first request, together. [`blast`] does not
+    /// Sum of the round trips before each connection accepted its first request. [`blast`] does not
     /// count them.
     pub round_trips: u32,
 }
 
 impl Load {
-    /// Until 95 % of the resources are there: the definition of BLAST, section 3.3. Zero without
-    /// resources.
+    /// Returns the time until 95 % of the resources are loaded: the definition of BLAST, section
+    /// 3.3. Zero without resources.
     #[must_use]
     pub fn page_load_time(&self) -> Duration {
         let mut ends: Vec<Duration> = self.resources.iter().map(|times| times.last).collect();
@@ -54,7 +54,7 @@ impl Load {
         end.unwrap_or_default().saturating_sub(begin.unwrap_or_default())
     }
 
-    /// Until all resources are there. Zero without resources.
+    /// Returns the time until all resources are loaded. Zero without resources.
     #[must_use]
     pub fn full_load_time(&self) -> Duration {
         let begin = self.resources.iter().map(|times| times.created).min();
@@ -62,8 +62,8 @@ impl Load {
         end.unwrap_or_default().saturating_sub(begin.unwrap_or_default())
     }
 
-    /// Mean time from when a resource was known to be needed until it was there. Zero without
-    /// resources.
+    /// Returns the mean time from when a resource was known to be needed until it was loaded. Zero
+    /// without resources.
     #[must_use]
     pub fn mean_resource_time(&self) -> Duration {
         let total: Duration =

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-/// Correlation of two kinds of values of the same things, -1 to 1.
+/// Correlation of two properties of the same things, -1 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Correlation {
     /// Correlation of the values (Pearson's).
     pub linear: f64,
-    /// Correlation of their ranks (Spearman's), equal ones with the mean of theirs.
+    /// Correlation of the ranks (Spearman's); equal values share their mean rank.
     pub rank: f64,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// From 1; of equal values the mean of theirs.
+/// Returns ranks from 1; equal values share their mean rank.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&one, &other| values[one].total_cmp(&values[other]));
@@ -74,19 +74,19 @@ fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
 /// Accuracy of simulated times against measured ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Accuracy {
-    /// Pairs of a simulated and a measured time.
+    /// Number of pairs of a simulated and a measured time.
     pub n: usize,
-    /// Spearman's; none of fewer than three pairs.
+    /// Spearman's correlation; `None` for fewer than three pairs.
     pub rank_correlation: Option<f64>,
-    /// Mean of the absolute errors as shares of what was measured.
+    /// Mean absolute error, as a share of the measured time.
     pub mean_absolute_percentage_error: f64,
-    /// Mean of the errors as shares of what was measured: above zero, what is simulated is slower.
+    /// Mean error, as a share of the measured time: positive if simulated loads are slower.
     pub bias: f64,
 }
 
 impl Accuracy {
-    /// Compares pairs of a simulated and a measured time; `None` without a pair. What was measured
-    /// as nothing is left out.
+    /// Compares pairs of a simulated and a measured time; `None` without a pair. Measured times of
+    /// zero are left out.
     #[must_use]
     pub fn from_pairs(pairs: &[(f64, f64)]) -> Option<Self> {
         let pairs: Vec<(f64, f64)> =
@@ -103,7 +103,7 @@ impl Accuracy {
     }
 }
 
-/// Distribution of some values: by nearest rank, each is one of them.
+/// Distribution of some values, by nearest rank: each quantile is one of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[allow(missing_docs)] // the names say it
 pub struct Quantiles {
@@ -121,7 +121,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Sorts values, without those that are no numbers; `None` if there are none.
+    /// Summarises values, ignoring those that are not finite; `None` if there are none.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // far below 2^53
     pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {

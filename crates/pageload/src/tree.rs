@@ -27,23 +27,23 @@ pub struct Tree {
 /// The figures of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Shape {
-    /// Requests.
+    /// Number of requests.
     pub resources: usize,
-    /// Places that they come from.
+    /// Number of servers.
     pub servers: usize,
-    /// Connections that are opened: as recorded, else one for each server.
+    /// Number of connections opened: as recorded, otherwise one for each server.
     pub connections: usize,
-    /// Resources of the server that has most.
+    /// Number of resources of the server with the most.
     pub largest_server: usize,
     /// Bytes of all responses.
     pub response_bytes: u64,
     /// Bytes of all requests.
     pub request_bytes: u64,
-    /// Resources on the longest way from the document, with both ends.
+    /// Number of resources on the longest path from the document, including both ends.
     pub height: u32,
-    /// Round trips that the load takes at least: see [`Tree::min_rtt`].
+    /// Minimum round trips of the load: see [`Tree::min_rtt`].
     pub min_rtt: u32,
-    /// Redirects to the document.
+    /// Number of redirects to the document.
     pub redirects: usize,
 }
 
@@ -75,8 +75,8 @@ impl Tree {
         tree
     }
 
-    /// Round trips that one resource takes: 3 over a new HTTPS connection, 2 over a new HTTP one, 1
-    /// otherwise; over a new QUIC connection, which the paper does not have, 2.
+    /// Returns the round trips that one resource takes: 3 over a new HTTPS connection, 2 over a new
+    /// HTTP one, 1 otherwise; over a new QUIC connection, which the paper does not have, 2.
     fn round_trips(&self, page: &Page, id: usize, resource: &Resource) -> u32 {
         let server = page.servers().get(resource.server);
         match server.filter(|_| self.opens_connection(id)) {
@@ -86,14 +86,15 @@ impl Tree {
         }
     }
 
-    /// Resources from the document to one, with both: 1 for the document.
+    /// Returns the number of resources from the document to one, including both: 1 for the
+    /// document.
     #[must_use]
     pub fn depth(&self, resource: usize) -> u32 {
         self.depths.get(resource).copied().unwrap_or_default()
     }
 
-    /// Round trips until a resource is there if all else takes no time: of the longest of its ways
-    /// from the document.
+    /// Returns the round trips until a resource is loaded if all else takes no time, on the longest
+    /// path from the document.
     #[must_use]
     pub fn min_rtt(&self, resource: usize) -> u32 {
         self.min_rtts.get(resource).copied().unwrap_or_default()
@@ -105,20 +106,19 @@ impl Tree {
         self.opens.get(resource).copied().unwrap_or_default()
     }
 
-    /// Resources that depend on none.
+    /// Returns the resources that depend on none.
     #[must_use]
     pub fn roots(&self) -> &[usize] {
         &self.roots
     }
 
-    /// Resources whose parent this is.
+    /// Returns the resources whose parent this is.
     #[must_use]
     pub fn children(&self, resource: usize) -> &[usize] {
         self.children.get(resource).map_or(&[], Vec::as_slice)
     }
 
-    /// All resources as a tree is printed, each with how many are above it: its parent, that one's
-    /// parent and so on.
+    /// Returns all resources in the order of a printed tree, each with the number of its ancestors.
     #[must_use]
     pub fn lines(&self) -> Vec<(usize, usize)> {
         let mut left: Vec<(usize, usize)> =
@@ -131,7 +131,7 @@ impl Tree {
         lines
     }
 
-    /// The figures of the page that this is the tree of.
+    /// Returns the figures of `page`, which this is the tree of.
     #[must_use]
     pub fn shape(&self, page: &Page) -> Shape {
         let resources = page.resources();

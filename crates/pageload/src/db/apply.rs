@@ -1,4 +1,4 @@
-//! A page as it is for a client that has a database.
+//! Applies a database to a page: the page as a client with that database sees it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,31 +11,31 @@ use super::limits::ENTRIES_PER_PAGE;
 use super::target::{Origin, Target};
 use crate::page::{BYTES_MAX, Known, KnownServer, Page, Protocol, Resource, Server};
 
-/// Bytes of a URL that is asked for in vain, at most: however large a page's own resources are, all
-/// that a database may have of it is no more than a page may have.
+/// Maximum assumed size of a needlessly requested URL in bytes: however large a page's own
+/// resources are, all URLs of a database together stay within the limits of a page.
 const OTHER_BYTES: u64 = BYTES_MAX / ENTRIES_PER_PAGE as u64;
 
-/// Share of a load's needs that a database knew, and its useless entries. Of one page, or added up
-/// over several.
+/// Coverage of a load's needs by a database, and the database's useless entries. For one page, or
+/// summed over several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Coverage {
     /// Pages.
     pub pages: Tally,
-    /// Redirects to documents; one that leads elsewhere is wrong.
+    /// Redirects to documents; one that leads elsewhere counts as wrong.
     pub redirects: Tally,
-    /// Servers, without those of redirects to documents.
+    /// Servers, except those of redirects to documents.
     pub servers: Tally,
     /// Hosts that speak HTTP/2 on port 443.
     pub http2: Tally,
-    /// URLs, without documents and redirects to them.
+    /// URLs, except documents and redirects to them.
     pub prefetch: Tally,
-    /// Bytes of these. A database does not say how large its URLs are: those in vain are taken to
-    /// be as large as the page's others are in the mean.
+    /// Bytes of these URLs. A database has no sizes: URLs in vain are assumed to have the mean size
+    /// of the page's other resources.
     pub prefetch_bytes: Tally,
 }
 
 impl Coverage {
-    /// As many more as of another.
+    /// Adds the counts of another page.
     pub fn merge(&mut self, other: &Self) {
         let Self { pages, redirects, servers, http2, prefetch, prefetch_bytes } = self;
         let all = [
@@ -51,7 +51,7 @@ impl Coverage {
 }
 
 impl Database {
-    /// The page with what this database knows of it, for simulators, and how much that is.
+    /// Returns the page with what this database knows of it, for simulators, and the coverage.
     #[must_use]
     pub fn apply(&self, page: &Page) -> (Page, Coverage) {
         let asked = Asked::from_page(self, page);
@@ -75,18 +75,18 @@ impl Database {
     }
 }
 
-/// Questions to a database about a page.
+/// Looks up the parts of one page in a database.
 struct Asked<'a> {
     database: &'a Database,
     page: &'a Page,
     entry: Option<&'a PageEntry>,
     /// Targets of its prefetch database that `Link` fields can name.
     links: HashSet<&'a Target>,
-    /// Target of each resource, if it can be in a database.
+    /// Target of each resource, if a database could contain it.
     targets: Vec<Option<Target>>,
-    /// Origin of each server, likewise.
+    /// Origin of each server, if a database could contain it.
     origins: Vec<Option<Origin>>,
-    /// Servers of which something is needed when the redirects are known.
+    /// Servers that the page needs when the redirects are known.
     needed: BTreeSet<usize>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Asked<'a> {
         self.targets.get(place)?.as_ref()
     }
 
-    /// Where the first URL leads, if that is known to be the document.
+    /// Returns the end of the page's redirects, if the database leads to the recorded document.
     fn knows_redirects(&self) -> bool {
         let document = self.target(self.page.redirects());
         let leads = self.target(0).and_then(|first| Some(self.database.redirect(first)?.to()));
@@ -128,7 +128,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// All of them, and what of the prefetch database is among them.
+    /// Returns the resources, marked where the prefetch database has them, and the targets found in
+    /// it.
     fn resources(&self) -> (Vec<Resource>, HashSet<&'a Target>) {
         let entries = self.entry.into_iter().flat_map(|entry| &entry.prefetch);
         let wanted: HashMap<&Target, &'a Target> =
@@ -204,7 +205,7 @@ impl<'a> Asked<'a> {
         server.tls && server.port == 443 && self.database.speaks(&server.host).is_some()
     }
 
-    /// The place of a server that is not needed.
+    /// Returns the place of a server that the load does not need.
     fn other_server(
         &self,
         origin: &Origin,
@@ -270,8 +271,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The first of an origin, with or without credentials; else a new one, to which no connection
-    /// is opened ahead.
+    /// Returns the first server of an origin, with or without credentials; otherwise adds one, to
+    /// which no connection is opened ahead.
     fn server_of(&self, origin: &Origin, known: &mut Known) -> usize {
         let place =
             self.page.servers().iter().chain(&known.other_servers).position(|of: &Server| {

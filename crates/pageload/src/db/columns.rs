@@ -1,16 +1,16 @@
-//! Numbers and texts as columns of bytes: what is alike stands together, which zstd then makes
-//! small.
+//! Encodes numbers and texts as columns of bytes: similar values stand together, which lets zstd
+//! compress them well.
 
 use std::fmt;
 
 use super::limits::TEXT_BYTES;
 
-/// Columns that are written, by their place.
+/// Writes columns by their number.
 #[derive(Debug)]
 pub(super) struct Writer(Vec<Vec<u8>>);
 
-/// Columns that are read, by their place. Each number and text is read once, in the order in which
-/// it was written.
+/// Reads columns by their number. Each number and text is read once, in the order in which it was
+/// written.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     columns: Vec<&'a [u8]>,
@@ -34,15 +34,15 @@ pub(super) const TEXT_COLUMNS: usize = 3;
 pub enum ColumnError {
     /// A column ends too soon.
     Short,
-    /// There is more in a column than belongs there.
+    /// A column has bytes left over.
     Long,
-    /// A number is written with more bytes than it needs, or has more than 64 bits.
+    /// A number is not in its shortest form, or has more than 64 bits.
     Number,
-    /// A text shares more than there is, or a part of a character.
+    /// A text shares more bytes than the one before it has, or part of a character.
     Shared,
     /// A text is not UTF-8.
     Text,
-    /// The texts have more than [`TEXT_BYTES`] together.
+    /// The texts together exceed [`TEXT_BYTES`].
     TooMuchText,
 }
 
@@ -51,7 +51,7 @@ impl Writer {
         Self(vec![Vec::new(); columns])
     }
 
-    /// As LEB128: seven bits a byte, the lowest first.
+    /// Appends a number as LEB128: seven bits a byte, the lowest first.
     pub(super) fn number(&mut self, column: usize, number: impl Into<u64>) {
         put(&mut self.0[column], number.into());
     }
@@ -68,7 +68,7 @@ impl Writer {
         text.clone_into(&mut texts.last);
     }
 
-    /// The length of each column, then all of them.
+    /// Returns the length of each column, followed by all columns.
     pub(super) fn finish(self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.0.iter().for_each(|column| put(&mut bytes, column.len() as u64));
@@ -78,7 +78,7 @@ impl Writer {
 }
 
 impl<'a> Reader<'a> {
-    /// Splits bytes into this many columns.
+    /// Splits bytes into `count` columns.
     pub(super) fn new(mut bytes: &'a [u8], columns: usize) -> Result<Self, ColumnError> {
         let lengths: Vec<usize> =
             (0..columns).map(|_| take_count(&mut bytes)).collect::<Result<_, _>>()?;
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         if self.text_bytes > TEXT_BYTES { Err(ColumnError::TooMuchText) } else { Ok(&texts.last) }
     }
 
-    /// All columns were read to their ends.
+    /// Checks that all columns were read to their ends.
     pub(super) fn finish(self) -> Result<(), ColumnError> {
         let is_read = self.columns.iter().all(|column| column.is_empty());
         if is_read { Ok(()) } else { Err(ColumnError::Long) }

@@ -24,7 +24,7 @@ pub struct Database {
 /// Selection of databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Where URLs lead.
+    /// Redirects: where URLs lead.
     pub redirect: bool,
     /// The servers that a page connects to.
     pub server: bool,
@@ -34,29 +34,29 @@ pub struct Parts {
     pub prefetch: bool,
 }
 
-/// Knowledge of one page.
+/// Entry of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageEntry {
-    /// Its URL, behind all redirects.
+    /// URL of the document, after all redirects.
     pub document: Target,
-    /// Number of recordings that this was learned from.
+    /// Number of recordings that the entry was learned from.
     pub recordings: u32,
-    /// Age of the newest of them in days when the database was made; `None` without a date.
+    /// Age of the newest recording in days when the database was made; `None` without a date.
     pub age_days: Option<u32>,
     /// Redirects that its loads go through, by their first URL.
     pub redirects: Vec<Redirect>,
     /// Servers that its loads connect to.
     pub servers: Vec<Connect>,
-    /// Resources that its loads ask for.
+    /// Resources that its loads request.
     pub prefetch: Vec<Prefetch>,
 }
 
 /// A URL that leads to another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// URL that is asked for.
+    /// Requested URL.
     pub from: Target,
-    /// Each URL that it leads to; the last one is no redirect.
+    /// Targets, step by step; the last one is no redirect.
     pub hops: Vec<Hop>,
     /// True if it leads to the page's document, not to a part of it.
     pub of_document: bool,
@@ -65,17 +65,16 @@ pub struct Redirect {
 /// One step of a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Where it leads.
+    /// Target of the step.
     pub to: Target,
-    /// True if it may be remembered without asking again: status 301 or 308 (RFC 9110 section
-    /// 15.4).
+    /// True if clients may remember the step: status 301 or 308 (RFC 9110 section 15.4).
     pub permanent: bool,
 }
 
-/// A server that is connected to.
+/// A server to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Connect {
-    /// Where it is.
+    /// Origin of the server.
     pub origin: Origin,
     /// True if the connections are for requests without credentials (Fetch, section 2.6).
     pub anonymous: bool,
@@ -83,7 +82,7 @@ pub struct Connect {
     pub connections: u8,
 }
 
-/// A URL that is asked for.
+/// A URL to request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefetch {
     /// The resource.
@@ -97,17 +96,17 @@ pub struct Prefetch {
 pub enum Http2 {
     /// HTTP/2.
     Http2,
-    /// HTTP/3, and so HTTP/2 as well.
+    /// HTTP/3, which implies HTTP/2.
     Http3,
 }
 
 impl Parts {
-    /// All of them.
+    /// All four databases.
     pub const ALL: Self = Self { redirect: true, server: true, http2: true, prefetch: true };
     /// No database.
     pub const NONE: Self = Self { redirect: false, server: false, http2: false, prefetch: false };
 
-    /// Their names, in the order of the file.
+    /// Returns the names of the selected databases, in the order of the file.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         [
             ("redirect", self.redirect),
@@ -121,7 +120,7 @@ impl Parts {
 }
 
 impl Redirect {
-    /// Where it leads in the end.
+    /// Returns the final target.
     #[must_use]
     pub fn to(&self) -> &Target {
         self.hops.last().map_or(&self.from, |hop| &hop.to)
@@ -164,38 +163,39 @@ impl Database {
         Ok(Self { created, parts, pages, http2, redirects })
     }
 
-    /// When it was made. A file with a later date replaces one with an earlier date.
+    /// Returns the time at which the database was made. A file with a later date replaces an older
+    /// one.
     #[must_use]
     pub fn created(&self) -> UnixSeconds {
         self.created
     }
 
-    /// Returns the databases that it has.
+    /// Returns the databases that it contains.
     #[must_use]
     pub fn parts(&self) -> Parts {
         self.parts
     }
 
-    /// All pages, ordered by document.
+    /// Returns all pages, ordered by document.
     #[must_use]
     pub fn pages(&self) -> &[PageEntry] {
         &self.pages
     }
 
-    /// All hosts that speak HTTP/2.
+    /// Returns all hosts that speak HTTP/2.
     #[must_use]
     pub fn http2(&self) -> &BTreeMap<String, Http2> {
         &self.http2
     }
 
-    /// Returns the entry of the page with this URL, behind all redirects.
+    /// Returns the entry of the page with this URL, after all redirects.
     #[must_use]
     pub fn page(&self, document: &Target) -> Option<&PageEntry> {
         let place = self.pages.binary_search_by(|page| page.document.cmp(document)).ok()?;
         self.pages.get(place)
     }
 
-    /// Where a URL leads, if it is the first of a known redirect.
+    /// Returns the known redirect that begins at a URL.
     #[must_use]
     pub fn redirect(&self, from: &Target) -> Option<&Redirect> {
         let &(page, redirect) = self.redirects.get(from)?;
@@ -222,7 +222,7 @@ impl PageEntry {
         }
     }
 
-    /// One order for what says the same, so that it makes the same file.
+    /// Sorts entries, so that equal contents make equal files.
     fn order(&mut self) -> Result<(), DatabaseError> {
         let lengths = [self.redirects.len(), self.servers.len(), self.prefetch.len()];
         for length in lengths {
@@ -261,7 +261,7 @@ impl Redirect {
     }
 }
 
-/// The place of each redirect, if following them always ends.
+/// Returns the place of each redirect, or an error if following them does not always end.
 fn index(pages: &[PageEntry]) -> Result<HashMap<Target, (usize, usize)>, DatabaseError> {
     let mut places = HashMap::new();
     for (page, entry) in pages.iter().enumerate() {
@@ -279,7 +279,7 @@ fn index(pages: &[PageEntry]) -> Result<HashMap<Target, (usize, usize)>, Databas
     }
 }
 
-/// Sources of which following never ends.
+/// Returns the sources from which following redirects never ends.
 pub(super) fn circles<'t>(leads: &HashMap<&'t Target, &'t Target>) -> Vec<&'t Target> {
     let mut ends: HashMap<&Target, bool> = HashMap::new();
     let mut endless = Vec::new();
@@ -315,7 +315,7 @@ fn within(what: &'static str, count: usize, limit: usize) -> Result<(), Database
 /// Reason why entries are no database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseError {
-    /// There are more than a limit says.
+    /// A limit is exceeded.
     TooMany {
         /// Kind of entries.
         what: &'static str,
@@ -324,13 +324,13 @@ pub enum DatabaseError {
         /// Limit.
         limit: usize,
     },
-    /// There are two entries for one of these.
+    /// Two entries are for the same page, URL or server.
     Twice(&'static str),
-    /// Redirects go in circles, or one leads nowhere.
+    /// Redirects form a circle, or one has no target.
     Circle,
     /// A redirect leads from https to http.
     Downgrade,
-    /// A number of connections is none, or too large.
+    /// A number of connections is zero or too large.
     Connections,
     /// A host has no name.
     Host,

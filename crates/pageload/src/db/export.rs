@@ -14,24 +14,24 @@ use super::database::{Connect, Database, PageEntry, Prefetch};
 use super::target::{Origin, Target};
 use crate::har::Kind;
 
-/// Bytes of all `Link` fields of a page: many servers and proxies take 8 kB of header, and there is
-/// more in one.
+/// Maximum bytes of all `Link` fields of a page: many servers and proxies accept 8 kB of header,
+/// which has other fields, too.
 pub const LINK_BYTES: usize = 4096;
 
 /// Speculation rules (<https://wicg.github.io/nav-speculation/speculation-rules.html>) for the
 /// pages of one origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SpeculationRules {
-    /// Documents that may be asked for before the user goes there.
+    /// Documents that may be prefetched or prerendered before the user navigates.
     pub prefetch: Vec<PrefetchRule>,
 }
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PrefetchRule {
-    /// `list`: the URLs stand here, not in the page.
+    /// Always `list`: the URLs are given here, not taken from the page.
     pub source: &'static str,
-    /// When: `moderate` is when the user points at a link.
+    /// Time at which to load: `moderate` means when the user points at a link.
     pub eagerness: &'static str,
     /// Documents.
     pub urls: Vec<String>,
@@ -41,9 +41,9 @@ pub struct PrefetchRule {
 /// 8297).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Links {
-    /// Each the value of one field, connections first.
+    /// Values of single fields, connections first.
     pub links: Vec<String>,
-    /// Entries that are left out: of an unknown kind, of http on an https page, or beyond
+    /// Number of entries left out: of an unknown kind, http on an https page, or beyond
     /// [`LINK_BYTES`].
     pub left_out: usize,
 }
@@ -76,8 +76,8 @@ impl Links {
         links
     }
 
-    /// Returns the resources that fields name which have nothing else to say: those of a server
-    /// that leaves connections to others.
+    /// Returns the resources that preload fields can name, without spending room on connections,
+    /// which servers can leave to others.
     #[must_use]
     pub fn preloaded(page: &PageEntry) -> Vec<&Prefetch> {
         let (mut links, mut bytes) = (Self::default(), 0);
@@ -106,7 +106,7 @@ impl Links {
 
 enum Said {
     Link(String),
-    /// It is there anyway.
+    /// The server is connected to anyway.
     Needless,
     Never,
 }
@@ -140,19 +140,19 @@ fn preload(page: &PageEntry, prefetch: &Prefetch) -> Said {
     Said::Link(format!("<{url}>; rel=preload; as={used_as}{crossorigin}"))
 }
 
-/// Returns true if an entry would load mixed content on a page of https (Mixed Content, section
+/// Returns true if an entry would load mixed content into an https page (Mixed Content, section
 /// 5.3), whoever signed it.
 fn is_mixed(page: &PageEntry, origin: &Origin) -> bool {
     page.document.origin.tls && !origin.tls
 }
 
-/// As documents of its origin may say it: a path with two slashes at its beginning would be taken
-/// for a host (RFC 3986 section 4.2).
+/// Returns a URL as documents of its origin may write it: a path that begins with two slashes would
+/// be read as a host (RFC 3986 section 4.2).
 fn on_its_origin(target: &Target) -> String {
     if target.path().starts_with("//") { target.to_string() } else { target.path().to_owned() }
 }
 
-/// Destinations of requests (Fetch, section 2.2.5).
+/// Returns the destination of a request (Fetch, section 2.2.5).
 fn used_as(kind: Kind) -> &'static str {
     match kind {
         Kind::Document => "document",
@@ -165,7 +165,7 @@ fn used_as(kind: Kind) -> &'static str {
     }
 }
 
-/// Origins of all pages.
+/// Returns the origins of all pages.
 #[must_use]
 pub fn origins(database: &Database) -> BTreeSet<Origin> {
     database.pages().iter().map(|page| page.document.origin.clone()).collect()

@@ -1,4 +1,4 @@
-//! Quality that databases would have had: each load is compared with what was learned of others.
+//! Evaluates databases: compares each load with what was learned from other loads.
 
 use std::time::Duration;
 
@@ -9,33 +9,33 @@ use super::learn::{Counts, Learned, Rules, Spoken};
 use super::recordings::Recordings;
 use super::visit::{Fit, Visit};
 
-/// Loads that a load is compared with.
+/// Selection of the loads that a load is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Horizon {
-    /// Loads that are at least so much older. The newest of them is less than twice as old, else
-    /// the load does not count: what is learned of it would be the age of another horizon.
+    /// Loads at least this much older. If the newest of them is twice as old or more, the load does
+    /// not count: the result would belong to another horizon.
     After(Duration),
-    /// All other loads of the page, whatever their dates.
+    /// All other loads of the page, regardless of their dates.
     LeaveOneOut,
 }
 
-/// Ages that are worth knowing: a day, a week, four weeks.
+/// Usual horizons: a day, a week, four weeks.
 pub const HORIZONS: [Duration; 3] = [
     Duration::from_secs(86_400),
     Duration::from_secs(7 * 86_400),
     Duration::from_secs(28 * 86_400),
 ];
 
-/// Quality that databases would have had, over many loads.
+/// Quality that databases would have had over many loads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Loads that were compared.
+    /// Number of loads compared.
     pub loads: u64,
-    /// Loads of pages that the database of that time had.
+    /// Number of loads whose page the database of that time had.
     pub known: u64,
-    /// Mean age of the newest recording that was learned from; none without dates.
+    /// Mean age of the newest recording learned from; `None` without dates.
     pub mean_age: Option<Duration>,
-    /// Redirects, in loads of known pages: `wrong` leads elsewhere, or nowhere.
+    /// Redirects, in loads of known pages: `wrong` ones lead elsewhere, or nowhere.
     pub redirect: Tally,
     /// Servers, in loads of known pages.
     pub server: Tally,
@@ -45,30 +45,30 @@ pub struct Figures {
     pub http2: Tally,
     /// URLs, in loads of known pages.
     pub prefetch: Tally,
-    /// Bytes of these; those of `wrong` as they were when they were last seen.
+    /// Bytes of these URLs; for `wrong` ones, their size when last seen.
     pub prefetch_bytes: Tally,
     ages: Duration,
 }
 
-/// Counts of what was expected and what came.
+/// Counts of expectations and outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Expected, and came.
+    /// Expected and needed.
     pub used: u64,
-    /// Expected, but did not come.
+    /// Expected but not needed.
     pub wrong: u64,
-    /// Came without being expected.
+    /// Needed but not expected.
     pub missed: u64,
 }
 
 impl Tally {
-    /// Returns the share of what came that was expected.
+    /// Returns the share of what was needed that was expected.
     #[must_use]
     pub fn hits(&self) -> Option<f64> {
         share(self.used, self.used + self.missed)
     }
 
-    /// Returns the share of what was expected that did not come: false positives.
+    /// Returns the share of what was expected that was not needed: false positives.
     #[must_use]
     pub fn false_positives(&self) -> Option<f64> {
         share(self.wrong, self.used + self.wrong)
@@ -94,7 +94,7 @@ fn share(part: u64, all: u64) -> Option<f64> {
 }
 
 impl Recordings {
-    /// Compares each load with what could be known.
+    /// Compares each load with what could be known at that time.
     #[must_use]
     pub fn figures(&self, rules: &Rules, horizon: Horizon) -> Figures {
         let mut figures = Figures::default();
@@ -115,8 +115,8 @@ impl Recordings {
         figures
     }
 
-    /// Loads are in the order of their dates, so that what is learned from is a window that only
-    /// moves on.
+    /// Processes loads in the order of their dates, so that the window of loads to learn from only
+    /// moves forward.
     fn page_after(&self, visits: &[Visit], rules: &Rules, age: Duration, figures: &mut Figures) {
         let mut counts = Counts::default();
         let (mut from, mut to) = (0, 0);
@@ -236,8 +236,8 @@ fn servers(learned: &Learned, visit: &Visit, figures: &mut Figures) {
     }
 }
 
-/// Counts the prefetch database. A resource that may never be asked for ahead of time counts as
-/// missed all the same: the page waits for it.
+/// Counts the prefetch database. A resource that must never be prefetched counts as missed all the
+/// same: the page waits for it.
 fn prefetch(learned: &Learned, visit: &Visit, figures: &mut Figures) {
     let mut came = std::collections::HashSet::new();
     for fetched in visit.fetched.iter().filter(|fetched| fetched.fit != Fit::Redirect) {

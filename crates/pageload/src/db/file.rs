@@ -11,44 +11,45 @@ use super::database::{Database, Parts};
 use super::layout::{self, LayoutError};
 use super::limits::{BODY_BYTES, FILE_BYTES, WINDOW_LOG};
 
-/// First bytes of every file. The first byte is no text, and the line ends show what was damaged as
-/// text.
+/// First bytes of every file. The first byte is not text, and the line ends reveal damage by
+/// transfers in text mode.
 pub const MAGIC: [u8; 8] = *b"\x89HSDB\r\n\x1a";
 
-/// The version that is written and read.
+/// Version of the format.
 pub const VERSION: u8 = 1;
 
 /// Bytes before the compressed columns.
 pub const HEADER_BYTES: usize = 132;
 
-/// A kind of file with this header.
+/// A kind of file that has this header.
 pub(super) struct Form {
     /// First bytes.
     pub(super) magic: [u8; 8],
-    /// Prefix of what is signed, so that no signature of another kind can stand here.
+    /// Prefix of the signed bytes, so that a signature made for another purpose is not valid here.
     pub(super) context: &'static [u8],
 }
 
 const DATABASE: Form = Form { magic: MAGIC, context: b"headstart page database\0" };
 
-/// Level of zstd: files are made once and read often; 22 takes twice the time for a hundredth.
+/// Compression level: files are made once and read often; level 22 would take twice the time and
+/// save one percent.
 const LEVEL: i32 = 19;
 
 /// Bytes of the header that the checksum covers, besides the compressed columns.
 const CHECKED: usize = 28;
 
-/// Bytes of the header that the signature covers: all before it but the key's name, which only says
-/// what to try.
+/// Bytes of the header that the signature covers: all before it except the key's id, which only
+/// says which key to try.
 const SIGNED: usize = 60;
 
-/// The secret that files are signed with. Debug output does not show it.
+/// The secret key that signs files. Debug output does not show it.
 pub struct SecretKey(SigningKey);
 
-/// Key that signatures are checked with.
+/// Key that verifies signatures.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
-/// The first bytes of the SHA-256 of a public key.
+/// Id of a public key: the first bytes of its SHA-256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyId(pub [u8; 8]);
 
@@ -59,9 +60,9 @@ pub struct Header {
     pub created: UnixSeconds,
     /// Databases in the file.
     pub parts: Parts,
-    /// Bytes of its columns.
+    /// Bytes of the columns.
     pub body_bytes: usize,
-    /// Bytes of its columns, compressed.
+    /// Bytes of the columns, compressed.
     pub compressed_bytes: usize,
     /// Key that the file claims to be signed with.
     pub key: Option<KeyId>,
@@ -94,13 +95,13 @@ impl PublicKey {
         if key.is_weak() { Err(NoKey) } else { Ok(Self(key)) }
     }
 
-    /// The same 32 bytes.
+    /// Returns the key's 32 bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 32] {
         self.0.to_bytes()
     }
 
-    /// Its name in files.
+    /// Returns the key's id in files.
     #[must_use]
     pub fn id(&self) -> KeyId {
         let hash: [u8; 32] = Sha256::digest(self.to_bytes()).into();
@@ -118,7 +119,7 @@ pub fn write(database: &Database, key: Option<&SecretKey>) -> Result<Vec<u8>, Fi
     seal(&layout::write(database), database.created(), database.parts(), key)
 }
 
-/// Makes a file of columns, whatever is in them.
+/// Makes a file of columns, whatever they contain.
 pub(super) fn seal(
     body: &[u8],
     created: UnixSeconds,
@@ -129,7 +130,7 @@ pub(super) fn seal(
     frame(&DATABASE, body.len(), &compressed, created, parts, key)
 }
 
-/// Makes a file of what is compressed already.
+/// Makes a file of columns that are already compressed.
 pub(super) fn frame(
     form: &Form,
     body_bytes: usize,
@@ -231,7 +232,7 @@ impl Header {
         }
     }
 
-    /// Returns true if the rest of a file belongs to it.
+    /// Returns true if the checksum matches the rest of the file.
     pub(super) fn is_of(&self, file: &[u8]) -> bool {
         checked(self, file).is_ok()
     }
@@ -258,7 +259,7 @@ fn checked<'f>(header: &Header, file: &'f [u8]) -> Result<&'f [u8], FileError> {
     Ok(compressed)
 }
 
-/// Memory grows with what comes out, not with what the header says.
+/// Decompresses columns; memory grows with the output, not with the size that the header claims.
 fn decompress(compressed: &[u8], length: usize) -> Result<Vec<u8>, FileError> {
     let decoder = zstd::stream::read::Decoder::with_buffer(compressed);
     let mut decoder = decoder.map_err(|_| FileError::Compression)?.single_frame();
@@ -303,34 +304,34 @@ fn parts_of(number: u8) -> Option<Parts> {
 /// Reason why a file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileError {
-    /// It is no database.
+    /// The file is not a database.
     Magic,
-    /// It is one of this version.
+    /// The file has this other version.
     Version(u8),
-    /// It says something that this version does not know.
+    /// The file uses something that this version does not know.
     Reserved,
-    /// It ends too soon.
+    /// The file is cut off.
     Truncated,
-    /// There is something behind its end.
+    /// The file continues after its end.
     Trailing,
-    /// It is larger than [`FILE_BYTES`], or has more than [`BODY_BYTES`].
+    /// The file exceeds [`FILE_BYTES`], or its columns exceed [`BODY_BYTES`].
     TooLarge,
-    /// It is not what was written.
+    /// The checksum is wrong: the file is damaged.
     Checksum,
-    /// Nobody signed it.
+    /// The file is not signed.
     Unsigned,
-    /// It is signed with a key that is not known.
+    /// The file is signed with an unknown key.
     Key(KeyId),
-    /// Its signature is not of the key that it names.
+    /// The signature does not belong to the key that the file names.
     Signature,
-    /// It cannot be decompressed, or has another size then.
+    /// The columns cannot be decompressed, or have another size than the header says.
     Compression,
-    /// Its columns say nothing.
+    /// The columns are invalid.
     Layout(LayoutError),
 }
 
 impl FileError {
-    /// Returns advice on what to do about it.
+    /// Returns advice on how to fix it.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -375,7 +376,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// Bytes that are no public key.
+/// The bytes are not a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoKey;
 

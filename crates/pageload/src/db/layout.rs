@@ -39,11 +39,12 @@ const PREFETCH_KINDS: usize = 27;
 const PREFETCH_PATHS: usize = 28;
 const COLUMNS: usize = PREFETCH_PATHS + TEXT_COLUMNS;
 
-/// Hosts of many pages stand in groups, those of most pages first: references are differences, so
-/// that small numbers are frequent. Sizes by trial with 10,000 pages; readers need not know them.
+/// Size of the groups that hosts of many pages are sorted into, those of most pages first:
+/// references are differences, so that small numbers are frequent. Found by trial with 10,000
+/// pages; readers do not depend on it.
 const GROUPS: [usize; 3] = [48, 512, 4096];
 
-/// The columns of a database, as they are compressed in a file.
+/// Returns the columns of a database, as they are compressed in a file.
 #[must_use]
 pub fn write(database: &Database) -> Vec<u8> {
     let hosts = Hosts::from_database(database);
@@ -66,7 +67,7 @@ pub fn write(database: &Database) -> Vec<u8> {
     output.writer.finish()
 }
 
-/// The database of columns.
+/// Reads a database from its columns.
 ///
 /// # Errors
 /// They are damaged, or say what no database may.
@@ -100,8 +101,7 @@ pub fn read(body: &[u8], created: UnixSeconds, parts: Parts) -> Result<Database,
     Ok(Database::new(created, parts, pages, http2)?)
 }
 
-/// Hosts by place: those that no page or several speak of, then for each page those that it alone
-/// speaks of.
+/// Hosts by number: those that no page or several pages refer to, then each page's own.
 struct Hosts<'a> {
     shared: Vec<&'a str>,
     own: Vec<Vec<&'a str>>,
@@ -136,7 +136,7 @@ impl<'a> Hosts<'a> {
         Self { shared, own, places }
     }
 
-    /// As page `page` speaks of it: its own come first.
+    /// Returns a host's number as page `page` refers to it: its own hosts come first.
     fn reference(&self, page: usize, host: &str) -> usize {
         let place = self.places.get(host).copied().unwrap_or(0);
         let own = self.own.get(page).map_or(&[][..], Vec::as_slice);
@@ -168,7 +168,7 @@ fn spoken_of(page: &PageEntry) -> BTreeSet<&str> {
     targets.map(|target| target.origin.host()).chain(servers).collect()
 }
 
-/// Paths share their beginnings with those of the same kind only.
+/// Writes paths; each shares its beginning only with paths of the same kind.
 struct Paths {
     pages: Texts,
     redirects: Texts,
@@ -264,7 +264,7 @@ impl Output<'_> {
 struct Input<'a, 'h> {
     reader: Reader<'a>,
     shared: &'h [Arc<str>],
-    /// Own hosts of the pages that are still to come.
+    /// Own hosts of the pages that follow.
     rest: &'h [Arc<str>],
     /// Own hosts of this page.
     own: &'h [Arc<str>],
@@ -375,7 +375,8 @@ impl Input<'_, '_> {
     }
 }
 
-/// 0 for https and 1 for http at their ports; other ports from 2 on, odd ones http.
+/// Returns the number of an origin's scheme and port: 0 for https and 1 for http at their default
+/// ports; other ports from 2 on, odd numbers for http.
 fn origin_number(origin: &Origin) -> u64 {
     let scheme = u64::from(!origin.tls);
     if origin.has_default_port() { scheme } else { 2 + (u64::from(origin.port) << 1 | scheme) }
@@ -398,7 +399,7 @@ fn http2_of(number: u64) -> Result<Option<Http2>, LayoutError> {
     }
 }
 
-/// Kinds by their numbers.
+/// Kinds, by their numbers in files.
 const KINDS: [Kind; 8] = [
     Kind::Other,
     Kind::Document,
@@ -421,7 +422,7 @@ fn kind_of(number: u64) -> Result<Kind, LayoutError> {
     place.and_then(|place| KINDS.get(place).copied()).ok_or(LayoutError::Number)
 }
 
-/// The labels in the other order: `www.example.com` is `com.example.www`.
+/// Reverses the labels: `www.example.com` becomes `com.example.www`.
 fn turned(host: &str) -> String {
     let labels: Vec<&str> = host.rsplit('.').collect();
     labels.join(".")
@@ -431,25 +432,25 @@ fn bounded(count: usize, limit: usize) -> Result<usize, LayoutError> {
     if count > limit { Err(LayoutError::TooMany { count, limit }) } else { Ok(count) }
 }
 
-/// Reason why a body cannot be read.
+/// Reason why columns cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutError {
     /// Its columns are damaged.
     Columns(ColumnError),
-    /// A number says nothing.
+    /// A number has no meaning.
     Number,
-    /// A host is not there, or nothing speaks of it.
+    /// A host does not exist, or nothing refers to it.
     Host,
-    /// There is more than a limit says.
+    /// A limit is exceeded.
     TooMany {
         /// Number found.
         count: usize,
         /// Limit.
         limit: usize,
     },
-    /// A URL is none.
+    /// A URL is invalid.
     Target(TargetError),
-    /// The entries are no database.
+    /// The entries contradict each other.
     Database(DatabaseError),
 }
 

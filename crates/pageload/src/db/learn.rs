@@ -1,4 +1,4 @@
-//! Common parts of the loads of one page.
+//! Learns what the loads of one page have in common.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,14 +7,14 @@ use super::limits::CONNECTIONS;
 use super::visit::{Fit, Visit};
 use crate::har::Kind;
 
-/// When something is common enough.
+/// Rules for what is common enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Share of a page's recordings that must have it, in thousandths (BLAST, section 5.4: 90 %).
     pub share: u32,
-    /// Pages with fewer recordings are left out.
+    /// Minimum number of recordings of a page; pages with fewer are left out.
     pub recordings_min: u32,
-    /// Number of recordings of a page that are used, the newest ones.
+    /// Maximum number of recordings of a page that are used, the newest ones.
     pub newest: usize,
 }
 
@@ -26,7 +26,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Returns true if `count` of `all` are enough.
+    /// Returns true if `count` of `all` reach the share.
     #[must_use]
     pub(crate) fn are_enough(&self, count: u32, all: u32) -> bool {
         count > 0 && u64::from(count) * 1000 >= u64::from(self.share) * u64::from(all)
@@ -47,35 +47,35 @@ pub(super) struct Counts {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     visits: u32,
-    /// Loads in which it may not be asked for ahead of time, by [`Fit`].
+    /// Number of loads in which it must not be prefetched, by [`Fit`].
     unfit: [u32; Fit::Unsafe as usize + 1],
     bytes: u32,
     kind: Kind,
 }
 
-/// Common parts.
+/// Parts that the loads of a page have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Learned {
-    /// From where to which chain.
+    /// Chain of each redirect, by its first URL.
     pub(super) redirects: BTreeMap<u32, u32>,
     pub(super) servers: BTreeMap<u32, u8>,
     pub(super) prefetch: BTreeMap<u32, Wanted>,
-    /// URLs that are common, but may not be asked for ahead of time.
+    /// Common URLs that must not be prefetched.
     pub(super) unfit: BTreeMap<Unfit, u64>,
 }
 
-/// A URL that is common.
+/// A common URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) bytes: u32,
     pub(super) kind: Kind,
 }
 
-/// Reason why a URL that is common may not be asked for ahead of time.
+/// Reason why a common URL must not be prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unfit {
     Fit(Fit),
-    /// The same path is asked for with other queries, too.
+    /// The same path is requested with other queries, too.
     Query,
 }
 
@@ -106,7 +106,7 @@ impl Counts {
         }
     }
 
-    /// Takes back one that was added.
+    /// Removes a load that was added.
     pub(super) fn remove(&mut self, visit: &Visit) {
         self.visits -= 1;
         for redirect in &visit.redirects {
@@ -126,7 +126,7 @@ impl Counts {
         }
     }
 
-    /// `path` gives the path of a URL with a query.
+    /// Returns what is common; `path` gives the path of a URL with a query.
     pub(super) fn learned(&self, rules: &Rules, path: impl Fn(u32) -> Option<u32>) -> Learned {
         let mut learned = Learned::default();
         if self.visits < rules.recordings_min.max(1) {

@@ -1,4 +1,4 @@
-//! Requests of a HAR file that are no GET that anybody may make.
+//! Finds the requests of a HAR file that are not GETs that anybody could make.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read};

@@ -27,7 +27,7 @@ pub struct Recordings {
     left_out: BTreeMap<LeftOut, u64>,
 }
 
-/// A database, and what is not in it.
+/// A database, with counts of what was left out.
 #[derive(Clone, Debug)]
 pub struct Built {
     /// The database learned.
@@ -36,25 +36,25 @@ pub struct Built {
     pub left_out: BTreeMap<LeftOut, u64>,
 }
 
-/// Reason why something that was recorded is not in the database.
+/// Reason why something recorded is not in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LeftOut {
-    /// Requests whose URLs are of no use to others.
+    /// Requests whose URLs are useless to others.
     Url(TargetError),
-    /// Pages with fewer recordings than the rules want.
+    /// Pages with fewer recordings than the rules require.
     FewRecordings,
-    /// URLs that were not asked for by GET, without authorization, in each recording.
+    /// URLs that were not requested by GET, or with authorization, in some recording.
     Unsafe,
-    /// URLs of which the recordings do not say that they were asked for by GET.
+    /// URLs whose method was not recorded.
     UnknownMethod,
-    /// URLs of which the recordings do not have the whole query.
+    /// URLs whose query was not recorded completely.
     CutQuery,
-    /// URLs whose path was asked for with other queries as well.
+    /// URLs whose path was requested with other queries as well.
     VaryingQuery,
     /// http URLs on an https page.
     Mixed,
-    /// URLs with other answers than the content.
+    /// URLs answered by something other than their content.
     Status,
     /// Redirects that pages disagree about.
     Disagreement,
@@ -62,7 +62,7 @@ pub enum LeftOut {
     Circle,
     /// Entries beyond [`ENTRIES_PER_PAGE`].
     TooMany,
-    /// Recordings that are there already: of the same moment, and the same in all that counts.
+    /// Recordings that exist already: of the same moment, and equal in everything that counts.
     Twice,
 }
 
@@ -73,7 +73,7 @@ impl Recordings {
         Self::default()
     }
 
-    /// One load of a page.
+    /// Adds one load of a page.
     ///
     /// `at` is when it was made: without dates, loads have no order, and no age. Of one moment, the
     /// same load counts once. In which order recordings are added changes nothing.
@@ -116,13 +116,13 @@ impl Recordings {
         self.count
     }
 
-    /// Different documents that they are of.
+    /// Returns the number of different documents.
     #[must_use]
     pub fn page_count(&self) -> usize {
         self.pages.len()
     }
 
-    /// The database of all of them, made at `created`.
+    /// Builds the database of all recordings, made at `created`.
     ///
     /// # Errors
     /// There are more pages or hosts than a file may have.
@@ -154,7 +154,7 @@ impl Recordings {
         Ok(Built { database, left_out })
     }
 
-    /// The path of a URL that has a query.
+    /// Returns the path of a URL with a query.
     pub(super) fn path_of(&self, target: u32) -> Option<u32> {
         let target = self.known.targets.name(target).filter(|target| target.query().is_some())?;
         self.known.targets.find(&target.without_query())
@@ -212,7 +212,7 @@ impl Recordings {
     }
 }
 
-/// Returns the newest visits, which are in order of date.
+/// Returns the newest visits; `visits` are in order of date.
 pub(super) fn newest<'v>(visits: &'v [Visit], rules: &Rules) -> &'v [Visit] {
     &visits[visits.len().saturating_sub(rules.newest)..]
 }
@@ -236,7 +236,7 @@ fn note(learned: &Learned, parts: Parts, left_out: &mut BTreeMap<LeftOut, u64>) 
     }
 }
 
-/// Each redirect in one page only, and none that pages disagree about or that never ends.
+/// Keeps each redirect in one page only; drops those that pages disagree about or that never end.
 fn agree(pages: &mut [PageEntry], left_out: &mut BTreeMap<LeftOut, u64>) {
     let mut leads: HashMap<Target, Option<Target>> = HashMap::new();
     for redirect in pages.iter().flat_map(|page| &page.redirects) {
@@ -283,7 +283,7 @@ fn days(later: UnixSeconds, earlier: UnixSeconds) -> u32 {
 pub enum RecordingError {
     /// The URL of its document cannot be in a database.
     Document(TargetError),
-    /// There are more than [`RECORDINGS`], [`REQUESTS`] or [`URLS`].
+    /// [`RECORDINGS`], [`REQUESTS`] or [`URLS`] is exceeded.
     TooMany,
 }
 

@@ -1,4 +1,4 @@
-//! URLs as databases hold them: an origin, and what is asked of it.
+//! URLs as databases hold them: an origin, and a path with query.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -22,24 +22,23 @@ pub struct Origin {
 /// A URL without fragment: an origin with path and query.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Target {
-    /// Where it is.
+    /// Origin of the URL.
     pub origin: Origin,
     path: Arc<str>,
 }
 
-/// Reason why a URL is not taken into a database.
+/// Reason why a URL cannot be in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TargetError {
-    /// It cannot be read.
+    /// The URL is malformed.
     Malformed,
-    /// Neither http nor https.
+    /// The scheme is neither http nor https.
     Scheme,
-    /// It has a user name or password.
+    /// The URL has a user name or password.
     Credentials,
-    /// The host is an address, has no dot in it, or a name for private networks: nothing for
-    /// others.
+    /// The host is an address, has no dot, or is a name of private networks: useless to others.
     Private,
-    /// The host has more than [`HOST_BYTES`], or the path more than [`PATH_BYTES`].
+    /// The host exceeds [`HOST_BYTES`], or the path exceeds [`PATH_BYTES`].
     TooLong,
 }
 
@@ -53,13 +52,13 @@ impl Origin {
         Ok(Self { tls, host, port })
     }
 
-    /// Its name, in lower case.
+    /// Returns its name, in lower case.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Returns true if its port is that of its scheme.
+    /// Returns true if the port is the default of the scheme.
     #[must_use]
     pub(crate) fn has_default_port(&self) -> bool {
         self.port == default_port(self.tls)
@@ -82,13 +81,13 @@ impl Target {
         &self.path
     }
 
-    /// Returns the part behind the question mark.
+    /// Returns the part after the question mark.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
         self.path.split_once('?').map(|(_, query)| query)
     }
 
-    /// The same without its query.
+    /// Returns the URL without its query.
     #[must_use]
     pub(crate) fn without_query(&self) -> Self {
         let path = self.path.split_once('?').map_or(&*self.path, |(path, _)| path);
@@ -96,7 +95,7 @@ impl Target {
     }
 }
 
-/// As browsers read it (WHATWG URL); the fragment is dropped.
+/// Reads a URL as browsers do (WHATWG URL); drops the fragment.
 impl FromStr for Target {
     type Err = TargetError;
 
@@ -148,7 +147,7 @@ impl PartialOrd for Origin {
     }
 }
 
-/// Label by label, from the right.
+/// Compares label by label, from the right.
 pub(super) fn compare_hosts(left: &str, right: &str) -> Ordering {
     left.rsplit('.').cmp(right.rsplit('.'))
 }

@@ -1,4 +1,4 @@
-//! When to fetch a newer database, and whether to take what came: decisions only.
+//! Decides when to fetch a newer database, and whether to accept it.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,14 +10,15 @@ use super::database::Database;
 use super::file::{FileError, HEADER_BYTES, Header, PublicKey, read};
 use super::limits::FILE_BYTES;
 
-/// Time that a maker's clock may be ahead. A file from the future would keep all later ones out.
+/// Maximum time that a maker's clock may be ahead. A file from the future would keep all later ones
+/// out.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
-/// The shortest time between two fetches: a server needs no more, and nobody should be able to ask
-/// for more.
+/// Minimum time between two fetches: no client needs more, and none should be able to burden a
+/// server with more.
 pub const PERIOD_MIN: Duration = Duration::from_secs(3600);
 
-/// Tries within a period, after failures.
+/// Attempts within a period, with retries after failures.
 pub const TRIES: u32 = 4;
 
 /// When to fetch: at moments that a seed and the clock alone decide.
@@ -32,16 +33,16 @@ pub struct Schedule {
     seed: [u8; 32],
 }
 
-/// Time by which a fetch may miss its moment. Only a machine that slept, or a clock that was set,
-/// is later: a fetch would tell when that was.
+/// Time by which a fetch may miss its moment. Only a machine that slept, or whose clock was set, is
+/// later: a fetch at once would reveal that.
 pub const LATE: Duration = Duration::from_secs(60);
 
-/// Knowledge of the file that is in use.
+/// Facts about the file in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InUse {
     /// Its date.
     pub created: UnixSeconds,
-    /// It is not damaged: the same need not come again.
+    /// True if the file is undamaged: the same file need not be fetched again.
     pub is_whole: bool,
 }
 
@@ -56,23 +57,24 @@ impl InUse {
     }
 }
 
-/// Decision about a file that came.
+/// Decision about a fetched file.
 #[derive(Clone, Debug)]
 pub enum Update {
-    /// It is newer, and good: it may replace the file in use.
+    /// The file is newer and valid: it may replace the file in use.
     Take(Box<Database>),
-    /// It is the same as the one in use.
+    /// The file is the one in use.
     Same,
 }
 
 impl Schedule {
-    /// Makes a schedule from random bytes that are kept, so that a restart changes nothing.
+    /// Makes a schedule from random bytes, which the caller keeps: a restart then changes nothing.
     #[must_use]
     pub fn new(period: Duration, seed: [u8; 32]) -> Self {
         Self { period: period.max(PERIOD_MIN).as_secs(), seed }
     }
 
-    /// The next moment after `now`: of a fetch if the last one went well, else of another try.
+    /// Returns the next moment after `now`: of a fetch if the last one succeeded, otherwise of a
+    /// retry.
     #[must_use]
     pub fn next(&self, now: UnixSeconds, fetched: Option<UnixSeconds>) -> UnixSeconds {
         let period = now.0 / self.period;
@@ -84,7 +86,7 @@ impl Schedule {
         moments.into_iter().find(|moment| *moment > now).unwrap_or(now)
     }
 
-    /// Returns true if `now` is too late for a fetch of that moment: the next moment has its own.
+    /// Returns true if `now` is too late for a fetch at that moment: the next one has its own.
     #[must_use]
     pub fn is_missed(moment: UnixSeconds, now: UnixSeconds) -> bool {
         now.since(moment) > LATE
@@ -129,12 +131,12 @@ pub fn judge_header(
     }
 }
 
-/// Part of a file that is wanted.
+/// Part of a file to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// No more: it is the one in use.
+    /// Nothing more: the file is the one in use.
     Nothing,
-    /// This many bytes in all, at most [`FILE_BYTES`].
+    /// This many bytes in total, at most [`FILE_BYTES`].
     Bytes(usize),
 }
 
@@ -160,24 +162,24 @@ pub fn judge(
     }
 }
 
-/// Reason why a file that came is refused.
+/// Reason why a fetched file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateError {
-    /// It is no good file.
+    /// The file is invalid.
     File(FileError),
-    /// It is older than the one in use: somebody may want to bring old errors back.
+    /// The file is older than the one in use: somebody may want to bring back old errors.
     Older {
-        /// The date of what came.
+        /// Date of the fetched file.
         offered: UnixSeconds,
-        /// The date of the one in use.
+        /// Date of the file in use.
         in_use: UnixSeconds,
     },
-    /// Its date is more than [`CLOCK_SKEW`] ahead.
+    /// The file's date is more than [`CLOCK_SKEW`] ahead.
     Future(UnixSeconds),
 }
 
 impl UpdateError {
-    /// Returns advice on what to do about it.
+    /// Returns advice on how to fix it.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! One recorded load, reduced to what is learned from.
+//! One recorded load, reduced to what databases learn from.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
@@ -21,37 +21,37 @@ pub struct Facts {
     queries_are_cut: bool,
 }
 
-/// Facts of a recording about a request and its response.
+/// A recording's facts about a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// True if the method is GET: all others may change something, or are not asked for by a page's
-    /// own tree.
+    /// True if the method is GET: all others may change something, or do not come from the page's
+    /// tree.
     pub is_get: bool,
-    /// Status of the response; 0 if not known.
+    /// Status of the response; 0 if unknown.
     pub status: u16,
-    /// Use of it.
+    /// Use of the resource.
     pub kind: Kind,
 }
 
-/// Names of things that stand in many recordings.
+/// Numbers of names that occur in many recordings.
 #[derive(Debug)]
 pub(super) struct Names<T> {
     numbers: HashMap<T, u32>,
     names: Vec<T>,
 }
 
-/// The names of all recordings.
+/// Names of all recordings.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) targets: Names<Target>,
     pub(super) servers: Names<(Origin, bool)>,
     pub(super) hosts: Names<String>,
     pub(super) chains: Names<Chain>,
-    /// All queries that one load has of a path.
+    /// All queries of a path in one load.
     pub(super) queries: Names<Vec<u32>>,
 }
 
-/// Where a redirect leads, step by step, each with whether it is permanent.
+/// Target of a redirect, step by step, each with true if it is permanent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Chain {
     pub(super) hops: Vec<(u32, bool)>,
@@ -62,22 +62,22 @@ pub(super) struct Chain {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Visit {
     pub(super) at: Option<UnixSeconds>,
-    /// Digest of what was recorded.
+    /// Digest of the recording.
     digest: [u8; 16],
-    /// First URLs of redirects, and where they lead.
+    /// First URLs of redirects, with their chains.
     pub(super) redirects: Vec<(u32, u32)>,
-    /// Servers and how many connections they had.
+    /// Servers, with their number of connections.
     pub(super) servers: Vec<(u32, u8)>,
-    /// Hosts that speak TLS on port 443, and what above it.
+    /// Hosts that speak TLS on port 443, with their protocol.
     pub(super) protocols: Vec<(u32, Option<Http2>)>,
     /// Each URL once.
     pub(super) fetched: Vec<Fetched>,
-    /// Paths that have queries, and which.
+    /// Paths that have queries, with these.
     pub(super) queries: Vec<(u32, u32)>,
 }
 
 impl Visit {
-    /// Returns the order of a page's loads.
+    /// Returns the key by which a page's loads are ordered.
     pub(super) fn order(&self) -> (Option<UnixSeconds>, [u8; 16]) {
         (self.at, self.digest)
     }
@@ -92,42 +92,42 @@ pub(super) struct Fetched {
     pub(super) fit: Fit,
 }
 
-/// Fitness of a URL for being asked for ahead of time.
+/// Reason for or against prefetching a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {
-    /// It may.
+    /// The URL may be prefetched.
     Good,
-    /// It is the page itself, or leads elsewhere.
+    /// The URL is the page itself, or redirects.
     Redirect,
-    /// Its response is no good one.
+    /// The response is an error.
     Status,
-    /// It is http on a page of https.
+    /// The URL is http on an https page.
     Mixed,
-    /// Its query is not recorded whole.
+    /// The query was not recorded completely.
     Cut,
     /// The method was not recorded.
     Unknown,
-    /// Its method is not GET.
+    /// The method is not GET.
     Unsafe,
 }
 
 impl Facts {
-    /// Nothing is known but what is added: no URL is taken to be safe to prefetch, no redirect to
-    /// be permanent.
+    /// Returns facts that know nothing until some are added: no URL counts as safe to prefetch, no
+    /// redirect as permanent.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// For recordings that were made of GET requests alone, or are taken to be.
+    /// Returns facts for recordings that consist of GET requests, or are assumed to.
     #[must_use]
     pub fn all_get() -> Self {
         let otherwise = Some(Fact { is_get: true, status: 0, kind: Kind::Other });
         Self { otherwise, ..Self::default() }
     }
 
-    /// For the published page loads ([`crate::blast`]): GET requests, and URLs cut at their first
-    /// `=`.
+    /// Returns facts for the published page loads ([`crate::blast`]): GET requests, and URLs cut at
+    /// their first `=`.
     #[must_use]
     pub fn published() -> Self {
         Self { queries_are_cut: true, ..Self::all_get() }
@@ -145,7 +145,8 @@ impl Facts {
         known
     }
 
-    /// Adds a fact about a request for this URL. Of several, an unsafe one decides; else the last.
+    /// Adds a fact about a request for this URL. If there are several, an unsafe one decides,
+    /// otherwise the last.
     pub fn add(&mut self, url: &str, fact: Fact) {
         if let Ok(target) = url.parse() {
             self.put(target, fact);
@@ -217,13 +218,13 @@ impl<'a> Reduction<'a> {
         Self { page, facts, targets, origins, leading: leading(page) }
     }
 
-    /// The page's own URL, behind all redirects.
+    /// Returns the page's own URL, after all redirects.
     pub(super) fn document(&self) -> Result<&Target, TargetError> {
         let document = self.targets.get(self.page.redirects());
         document.map_or(Err(TargetError::Malformed), |target| target.as_ref().map_err(|why| *why))
     }
 
-    /// Returns the reasons why URLs of this load are left out, with counts.
+    /// Returns the number of this load's URLs left out, by reason.
     pub(super) fn unreadable(&self) -> BTreeMap<TargetError, u64> {
         let mut reasons = BTreeMap::new();
         for why in self.targets.iter().filter_map(|target| target.as_ref().err()) {
@@ -245,7 +246,7 @@ impl<'a> Reduction<'a> {
         }
     }
 
-    /// Returns a digest of all that is learned from.
+    /// Returns a digest of everything that is learned from.
     fn digest(&self) -> [u8; 16] {
         let mut hash = Sha256::new();
         for (place, resource) in self.page.resources().iter().enumerate() {
@@ -278,7 +279,7 @@ impl<'a> Reduction<'a> {
         redirects
     }
 
-    /// Redirects of parts of the page: each from the first to what it leads to.
+    /// Returns the redirects of parts of the page, each from its first URL to its target.
     fn later_ways(&self) -> Vec<Vec<usize>> {
         let resources = self.page.resources();
         let mut next: HashMap<usize, usize> = HashMap::new();
@@ -325,7 +326,7 @@ impl<'a> Reduction<'a> {
         Some((known.targets.number(from), chain))
     }
 
-    /// Returns the servers, without those of redirects to the document: with these known, nobody
+    /// Returns the servers except those of redirects to the document: with these known, nobody
     /// connects to them.
     fn servers(&self, known: &mut Known) -> Vec<(u32, u8)> {
         let mut requests: BTreeMap<usize, Vec<Option<u32>>> = BTreeMap::new();
@@ -412,7 +413,7 @@ impl<'a> Reduction<'a> {
     }
 }
 
-/// Where servers are: as recorded, or as the first URL says that was asked of them.
+/// Returns the origin of each server: as recorded, or from the first URL requested of it.
 fn origins(page: &Page, targets: &[Result<Target, TargetError>]) -> Vec<Option<Origin>> {
     let recorded =
         |server: &Server| Origin::new(server.tls, server.host.as_str().into(), server.port).ok();
@@ -428,7 +429,7 @@ fn origins(page: &Page, targets: &[Result<Target, TargetError>]) -> Vec<Option<O
     origins
 }
 
-/// Redirects that the page's document comes by, the first one first.
+/// Returns the redirects that lead to the page's document, the first one first.
 fn leading(page: &Page) -> Vec<usize> {
     let mut leading: Vec<usize> =
         std::iter::successors(Some(page.redirects()), |&place: &usize| {
@@ -440,7 +441,7 @@ fn leading(page: &Page) -> Vec<usize> {
     leading
 }
 
-/// Guesses the kind by the end of a path, for recordings that do not tell.
+/// Guesses the kind from the end of a path, for recordings that do not tell.
 fn kind_of(path: &str) -> Kind {
     let path = path.split('?').next().unwrap_or("");
     let end = path.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
@@ -456,8 +457,8 @@ fn kind_of(path: &str) -> Kind {
     }
 }
 
-/// As recorded; else one with HTTP/2, and with HTTP/1.1 one for each request, as far as browsers
-/// go.
+/// Returns the number of connections: as recorded; otherwise one with HTTP/2, and with HTTP/1.1 one
+/// for each request, up to the limit of browsers.
 fn connections_of(requests: &[Option<u32>], protocol: Protocol) -> u8 {
     let recorded: Option<HashSet<u32>> = requests.iter().copied().collect();
     let count = match (recorded, protocol) {

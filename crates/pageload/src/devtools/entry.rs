@@ -8,13 +8,13 @@ use url::Url;
 use super::headers::Headers;
 use super::timings::{Timings, ms, number};
 
-/// The name of the one page of a file.
+/// Name of the only page of a file.
 pub(super) const PAGE: &str = "page_1";
 
-/// Bytes of a URL that are kept, as they are read.
+/// Maximum bytes of a URL that are kept; readers cut there, too.
 const URL_MAX: usize = crate::har::limits::HAR_STRING;
 
-/// A request, or what a redirect made of it.
+/// A request, or its continuation after a redirect.
 #[derive(Debug, Default)]
 pub(super) struct Hop {
     id: String,
@@ -28,11 +28,11 @@ pub(super) struct Hop {
     wall: Option<f64>,
     response: Option<Value>,
     has_extra: Option<bool>,
-    /// Bytes of the answer's content, decoded.
+    /// Bytes of the response's content, decoded.
     content_bytes: f64,
-    /// On the wire so far, as told piece by piece.
+    /// Bytes on the wire so far, as reported piece by piece.
     encoded_bytes: f64,
-    /// On the wire in all, header and content.
+    /// Bytes on the wire in total, header and content.
     transferred: Option<f64>,
     from_memory: bool,
     end: Option<f64>,
@@ -42,7 +42,7 @@ pub(super) struct Hop {
 }
 
 impl Hop {
-    /// Reads a request over the network: `data:`, `blob:` and the like are none.
+    /// Reads a request over the network; `None` for `data:`, `blob:` and the like.
     pub(super) fn new(event: &Value) -> Option<Self> {
         let request = event.get("request")?;
         let url = text(request, "url")?;
@@ -65,7 +65,7 @@ impl Hop {
         })
     }
 
-    /// Bytes that it takes so far, about.
+    /// Returns its approximate size in memory.
     pub(super) fn size(&self) -> usize {
         size_of::<Self>() + size(&self.request) + size(&self.initiator)
     }
@@ -86,22 +86,22 @@ impl Hop {
         self.kind == "Document"
     }
 
-    /// When it was asked for, in ms since 1970.
+    /// Returns the time of the request, in ms since 1970.
     pub(super) fn wall_ms(&self) -> Option<f64> {
         self.wall.map(|wall| wall * 1e3)
     }
 
-    /// Returns the offset between the browser's own time and time since 1970.
+    /// Returns the offset between the browser's monotonic clock and the time since 1970.
     pub(super) fn wall_offset(&self) -> Option<f64> {
         self.wall.map(|wall| wall - self.issued)
     }
 
-    /// Returns true if its headers come in extra events. Requests that got no answer do not say.
+    /// Returns true if its headers come in extra events. Requests without a response do not say.
     pub(super) fn has_extra(&self) -> bool {
         self.has_extra.unwrap_or(true)
     }
 
-    /// Without `has_room`, only that there was one.
+    /// Takes the response. Without `has_room`, keeps only that there was one.
     pub(super) fn on_response(&mut self, event: &Value, has_room: bool) {
         self.response = event.get("response").filter(|_| has_room).cloned();
         self.has_extra = event.get("hasExtraInfo").and_then(Value::as_bool);
@@ -111,8 +111,8 @@ impl Hop {
         self.sign(event);
     }
 
-    /// Ends with a redirect, of which the next hop's event tells. Without `has_room`, only that
-    /// there was one.
+    /// Ends with a redirect, which the event of the next hop reports. Without `has_room`, keeps
+    /// only that there was one.
     pub(super) fn on_redirect(&mut self, event: &Value, has_room: bool) {
         self.response = event.get("redirectResponse").filter(|_| has_room).cloned();
         self.has_extra = event.get("redirectHasExtraInfo").and_then(Value::as_bool);
@@ -146,7 +146,7 @@ impl Hop {
         }
     }
 
-    /// Returns true once when it has ended.
+    /// Returns true once it has ended.
     pub(super) fn take_end(&mut self) -> bool {
         self.end.is_some() && !std::mem::replace(&mut self.end_is_counted, true)
     }
@@ -155,8 +155,9 @@ impl Hop {
         self.last_sign = number(event, "timestamp").unwrap_or_default().max(self.last_sign);
     }
 
-    /// As HAR has it. `wall` makes times since 1970 of the browser's own; what has not ended by
-    /// `now` is aborted. The load `began` at this time in ms since 1970.
+    /// Returns the entry of a HAR file. `wall` converts the browser's monotonic times to times
+    /// since 1970; what has not ended by `now` counts as aborted. `began` is the start of the load,
+    /// in ms since 1970.
     pub(super) fn entry(
         &self,
         wall: f64,
@@ -215,9 +216,10 @@ impl Hop {
             .map(|(_, cache)| cache)
     }
 
-    /// Returns true if Early Hints (RFC 8297) named it, and the browser asked for it before the
-    /// page did: it went over the wire in this load, which `began` at this time in ms since 1970,
-    /// though the page found it in the cache. What was there before has an older response.
+    /// Returns true if Early Hints (RFC 8297) named the resource, and the browser requested it
+    /// before the page did: it went over the wire in this load, which began at `began` (ms since
+    /// 1970), though the page found it in the cache. A resource cached earlier has an older
+    /// response.
     pub(super) fn is_hinted(&self, began: f64) -> bool {
         let Some(response) = &self.response else { return false };
         let named = response.get("fromEarlyHints").and_then(Value::as_bool) == Some(true);
@@ -290,7 +292,7 @@ impl Hop {
         whole(self.transferred.unwrap_or(header + self.encoded_bytes))
     }
 
-    /// Returns the length of the content on the wire, as far as that is known: else decoded.
+    /// Returns the length of the content on the wire if known, otherwise decoded.
     fn length(&self, headers: &Headers<'_>) -> i64 {
         let told = headers.value("content-length").and_then(|text| text.parse().ok());
         told.unwrap_or_else(|| whole(self.content_bytes))
@@ -302,14 +304,14 @@ impl Hop {
     }
 }
 
-/// Bytes of a request line beside method and URL: two spaces, the version and the line's end.
+/// Bytes of a request line besides method and URL: two spaces, the version and the line end.
 const REQUEST_LINE: usize = 12;
 
 pub(super) fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key).and_then(Value::as_str)
 }
 
-/// Bytes that a value takes in memory, about.
+/// Returns the approximate size of a value in memory.
 pub(super) fn size(value: &Value) -> usize {
     let more = match value {
         Value::String(text) => text.len(),
@@ -320,8 +322,8 @@ pub(super) fn size(value: &Value) -> usize {
     size_of::<Value>() + more
 }
 
-/// Cuts texts to what is read of them: each line of the stack of a script in a `data:` URL has all
-/// of that script.
+/// Cuts texts to the length that readers use: each stack frame of a script in a `data:` URL repeats
+/// the whole script.
 fn cut(value: &mut Value) {
     match value {
         Value::String(text) if text.len() > URL_MAX => {
@@ -348,7 +350,7 @@ pub(super) fn wall_time(seconds: f64) -> String {
     humantime::format_rfc3339_micros(UNIX_EPOCH + Duration::from_micros(micros)).to_string()
 }
 
-/// As Chromium's own HAR files call it.
+/// Returns the resource type as Chromium's own HAR files name it.
 fn resource_type(kind: &str) -> String {
     match kind {
         "CSPViolationReport" => "csp-violation-report".into(),

@@ -1,8 +1,8 @@
-//! Headers, without what they would give away.
+//! Headers, without the credentials in them.
 
 use serde_json::{Value, json};
 
-/// Headers with credentials: their bytes count, and are not written.
+/// Headers with credentials: their bytes count, but they are not written.
 const SECRET: [&str; 5] =
     ["cookie", "set-cookie", "authorization", "proxy-authorization", "www-authenticate"];
 
@@ -13,7 +13,7 @@ pub(super) struct Headers<'v> {
 }
 
 impl<'v> Headers<'v> {
-    /// As they were on the wire where that is known, else as the browser shows them.
+    /// Reads them as they were on the wire if known, otherwise as the browser shows them.
     pub(super) fn from_event(extra: Option<&'v Value>, shown: &'v Value) -> Self {
         let mut objects = extra.into_iter().chain([shown]);
         let object = objects.find_map(|value| value.get("headers")?.as_object());
@@ -27,7 +27,7 @@ impl<'v> Headers<'v> {
         Self { fields }
     }
 
-    /// As HTTP/1.1 writes them, with the line that ends them.
+    /// Returns their size as HTTP/1.1 writes them, with the empty line at the end.
     pub(super) fn bytes(&self) -> usize {
         // A colon, a space and the line's end.
         self.fields

@@ -1,9 +1,8 @@
-//! Where the time of a request went, in seconds. The parts are those of HAR 1.2: `connect` includes
-//! `ssl`.
+//! Splits the time of a request, in seconds, into the parts of HAR 1.2: `connect` includes `ssl`.
 
 use serde_json::Value;
 
-/// Parts that there were none of are none.
+/// Parts of a request's time; parts that did not occur are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Timings {
     pub(super) blocked: Option<f64>,
@@ -16,8 +15,8 @@ pub(super) struct Timings {
 }
 
 impl Timings {
-    /// Computes the timings of a request that was asked for at `issued` and ended at `end`;
-    /// `timing` is `Network.ResourceTiming`.
+    /// Computes the timings of a request made at `issued` that ended at `end`; `timing` is
+    /// `Network.ResourceTiming`.
     pub(super) fn new(issued: f64, timing: Option<&Value>, end: f64) -> Self {
         let Some(timing) = timing.filter(|timing| timing.is_object()) else {
             return Self { blocked: Some((end - issued).max(0.0)), ..Self::default() };
@@ -47,14 +46,14 @@ impl Timings {
         }
     }
 
-    /// In ms.
+    /// Returns the sum, in ms.
     pub(super) fn total(&self) -> f64 {
         let begun = [self.blocked, self.dns, self.connect].into_iter().flatten().sum::<f64>();
         ms(begun + self.send + self.wait + self.receive)
     }
 }
 
-/// Milliseconds, to the microsecond.
+/// Converts seconds to milliseconds, rounded to the microsecond.
 pub(super) fn ms(seconds: f64) -> f64 {
     rounded(seconds * 1e3)
 }

@@ -13,7 +13,7 @@ pub(crate) struct BoundedJson<R> {
     string: Option<InString>,
 }
 
-/// Where in a string the text is.
+/// Position of the text within a string.
 #[derive(Clone, Copy, Debug, Default)]
 struct InString {
     length: usize,
@@ -30,7 +30,7 @@ impl<R> BoundedJson<R> {
         Self { input, is_too_deep: false, depth: 0, string: None }
     }
 
-    /// Returns true if a byte stays.
+    /// Returns true if a byte is kept.
     fn stays(&mut self, byte: u8) -> bool {
         match (&mut self.string, byte) {
             (Some(string), b'"') if string.escape == 0 => self.string = None,
@@ -43,7 +43,7 @@ impl<R> BoundedJson<R> {
         true
     }
 
-    /// Moves what stays to the front; how much that is.
+    /// Moves the bytes that are kept to the front; returns their number.
     fn compact(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut kept = 0;
         for at in 0..bytes.len() {

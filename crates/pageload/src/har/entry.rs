@@ -1,4 +1,4 @@
-//! An entry of a HAR file, as far as it counts.
+//! The relevant part of a HAR file's entry.
 
 use std::fmt;
 use std::time::Duration;
@@ -94,7 +94,7 @@ pub(super) struct Content {
     pub(super) mime_type: Option<String>,
 }
 
-/// Milliseconds; -1 or none where it does not apply.
+/// Times in milliseconds; -1 or missing where a part does not apply.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 struct RawTimings {
     blocked: Option<f64>,
@@ -119,14 +119,14 @@ pub(super) struct RawPage {
     pub(super) page_timings: Option<PageTimings>,
 }
 
-/// Milliseconds since its start; -1 or none where it did not happen.
+/// Milliseconds since the page's start; -1 or missing where it did not happen.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PageTimings {
     pub(super) on_load: Option<f64>,
 }
 
-/// Bytes of headers as HTTP/1.1 writes them; the headers themselves are not kept.
+/// Size of headers as HTTP/1.1 writes them; the headers themselves are not kept.
 #[derive(Clone, Copy, Debug, Default)]
 struct HeaderBytes(u64);
 
@@ -178,7 +178,7 @@ impl Entry {
             .or_else(|| self.connection.name().filter(|id| *id != port.to_string()))
     }
 
-    /// The text of an error, if there was one.
+    /// Returns the text of an error, if there was one.
     pub(super) fn error(&self) -> Option<&str> {
         let response = self.response.as_ref();
         let of_response = response.and_then(|response| response.error.text());
@@ -186,7 +186,8 @@ impl Entry {
         of_response.or(failure).or(self.error.text())
     }
 
-    /// Without when it started; none if it lacks a part that every entry has, or makes no sense.
+    /// Returns the timings without the start; `None` if a required part is missing or makes no
+    /// sense.
     pub(super) fn timings(&self) -> Option<Timings> {
         let raw = self.timings?;
         let ssl = time(raw.ssl);
@@ -208,14 +209,14 @@ impl Entry {
     }
 }
 
-/// A time that every entry has. A little less than nothing comes of rounding.
+/// Returns a time that every entry has. Slightly negative values come from rounding.
 fn demanded(ms: Option<f64>) -> Option<Duration> {
     ms.filter(|ms| *ms > -1.0).map(|ms| time(Some(ms)))
 }
 
 impl RawTimings {
-    /// Returns true if `connect` leaves `ssl` out, as Firefox has it; by the specification it
-    /// includes it. The sum of all says which.
+    /// Returns true if `connect` excludes `ssl`, as in Firefox; by the specification it includes
+    /// it. The sum of all parts decides.
     fn connect_excludes_ssl(&self, total: Option<f64>) -> bool {
         let parts =
             [self.connect, self.ssl, self.blocked, self.dns, self.send, self.wait, self.receive];
@@ -234,7 +235,7 @@ impl RawTimings {
 }
 
 impl Request {
-    /// Returns the bytes with header; as HTTP/1.1 writes it where the file does not tell more.
+    /// Returns the size with header; as HTTP/1.1 writes it where the file does not tell more.
     pub(super) fn bytes(&self) -> u64 {
         let line =
             self.method.as_deref().map_or(0, str::len) + self.url.as_deref().map_or(0, str::len);
@@ -260,13 +261,13 @@ impl Response {
         }
     }
 
-    /// Bytes on the wire, if the file says so.
+    /// Returns the bytes on the wire, if the file has them.
     pub(super) fn transferred(&self) -> Option<u64> {
         count(self.transfer_size.number())
     }
 
-    /// Returns the bytes with header. Where the file does not say what came over the wire, the
-    /// content as it was compressed, and the header as HTTP/1.1 writes it.
+    /// Returns the size with header. Where the file lacks the bytes on the wire, that is the
+    /// compressed content, and the header as HTTP/1.1 writes it.
     pub(super) fn bytes(&self) -> u64 {
         if let Some(bytes) = self.transferred().filter(|bytes| *bytes > 0) {
             return bytes;
@@ -282,7 +283,7 @@ impl Response {
         count(content.size).unwrap_or_default().saturating_sub(saved)
     }
 
-    /// Returns true if there is content, but none of it came: it was there already.
+    /// Returns true if there is content, but none of it was transferred: it was cached.
     pub(super) fn came_from_nowhere(&self) -> bool {
         let content = self.content.as_ref().and_then(|content| count(content.size));
         content.is_some_and(|bytes| bytes > 0) && count(self.body_size) == Some(0)
@@ -293,7 +294,7 @@ fn begins_with_any(text: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| text.starts_with(prefix))
 }
 
-/// A number of bytes; none if it is -1, as where it is not known.
+/// Returns a number of bytes; `None` if it is -1, which means unknown.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked
 fn count(number: Option<f64>) -> Option<u64> {
     // More than 2^53 bytes are no response.

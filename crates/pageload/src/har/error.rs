@@ -11,31 +11,31 @@ use crate::page::{Ignored, PageError};
 pub enum HarError {
     /// The file could not be read.
     Io(io::Error),
-    /// There is nothing in it.
+    /// The file is empty.
     NoBytes,
-    /// It is compressed, by this program.
+    /// The file is compressed; this program unpacks it.
     Compressed(&'static str),
-    /// It has more than [`HAR_BYTES`] bytes.
+    /// The file exceeds [`HAR_BYTES`].
     TooLarge,
-    /// It has more than [`HAR_DEPTH`] lists and objects within each other.
+    /// The file nests more than [`HAR_DEPTH`] lists and objects.
     TooDeep,
-    /// It is no JSON, no UTF-8, or not that of a HAR file.
+    /// The file is not JSON, not UTF-8, or not a HAR file.
     Json {
-        /// Error with line and column; those of long lines count without what is cut.
+        /// Error with line and column; cut parts of long lines do not count.
         error: serde_json::Error,
-        /// The entry that it is in, from 0.
+        /// Number of the entry that it is in, from 0.
         entry: Option<u64>,
     },
     /// There are no entries.
     Empty,
     /// No entry is a resource.
     AllIgnored(Ignored),
-    /// The resources are no page.
+    /// The resources do not form a page.
     Page(PageError),
 }
 
 impl HarError {
-    /// Returns advice on what to do about it: one line.
+    /// Returns advice on how to fix it: one line.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {

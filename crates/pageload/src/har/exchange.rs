@@ -1,4 +1,4 @@
-//! Kept parts of an entry, and reasons why some are no resources.
+//! The kept parts of an entry, and reasons why some are not resources.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,33 +16,33 @@ use crate::page::{Protocol, Reason, Timings};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A page or a frame of it.
+    /// A page or a frame in it.
     Document,
     /// Style sheets.
     Style,
-    /// Scripts, also WebAssembly.
+    /// Scripts, including WebAssembly.
     Script,
-    /// Data that scripts ask for: `fetch` and XMLHttpRequest.
+    /// Data that scripts request: `fetch` and XMLHttpRequest.
     Data,
     /// Images.
     Image,
     /// Fonts.
     Font,
-    /// Sound and pictures that move.
+    /// Audio and video.
     Media,
-    /// Anything else, and what recordings do not say.
+    /// Anything else, or unknown.
     #[default]
     Other,
 }
 
 impl Kind {
-    /// Returns true if requests can come of it.
+    /// Returns true if such a response can cause requests.
     #[must_use]
     pub(crate) fn may_ask(self) -> bool {
         !matches!(self, Self::Image | Self::Font | Self::Media)
     }
 
-    /// Returns the kind by Chromium's name for it, else by the type of the content.
+    /// Returns the kind by Chromium's name for it, otherwise by the content type.
     fn from_types(resource_type: &str, mime_type: &str) -> Self {
         match resource_type {
             "document" => Self::Document,
@@ -96,32 +96,32 @@ impl Priority {
     }
 }
 
-/// Kept parts of an entry that has a URL and a time.
+/// The kept parts of an entry with a URL and a time.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
-    /// Cut.
+    /// URL, cut to the limit.
     pub(super) url: String,
     pub(super) key: UrlKey,
-    /// Where a redirect leads.
+    /// Target of a redirect.
     pub(super) location: Option<UrlKey>,
     pub(super) origin: Origin,
     pub(super) protocol: Protocol,
     pub(super) address: Option<IpAddr>,
-    /// As the file names it.
+    /// Connection, as the file names it.
     pub(super) connection: Option<String>,
     pub(super) status: u16,
     pub(super) kind: Kind,
-    /// The browser says that it is the document of a page or a frame.
+    /// True if the browser marks it as the document of a page or a frame.
     pub(super) is_document: bool,
     pub(super) priority: Option<Priority>,
     pub(super) request_bytes: u64,
     pub(super) response_bytes: u64,
     pub(super) initiator: Initiator,
-    /// Asked for before the page did, as Early Hints named it: its times are those of the cache.
+    /// True if Early Hints named it before the page did: its times are those of the cache.
     pub(super) is_hinted: bool,
-    /// Since 1970; [`begin`](Exchange::begin) of a page.
+    /// Times since 1970; later since the [`begin`](Exchange::begin) of a page.
     pub(super) timings: Timings,
-    /// Reason why it is no resource. It may have asked for some all the same.
+    /// Reason why it is not a resource. It may have caused requests all the same.
     pub(super) ignored: Option<Reason>,
 }
 
@@ -188,7 +188,7 @@ impl Exchange {
         (300..400).contains(&self.status) && self.status != 304
     }
 
-    /// Returns true if something came of it that requests can come of.
+    /// Returns true if it could have caused requests.
     pub(super) fn may_ask(&self) -> bool {
         let came = !matches!(self.ignored, Some(Reason::Aborted | Reason::Blocked));
         came && self.kind.may_ask() && !self.is_redirect()
@@ -217,7 +217,7 @@ fn without_fragment(mut url: Url) -> String {
     url.into()
 }
 
-/// Returns the reason why it did not come over the network as others do.
+/// Returns the reason why it did not come over the network in the ordinary way.
 fn reason(entry: &Entry, status: u16) -> Option<Reason> {
     let error = entry.error().map(str::to_ascii_uppercase);
     let fetched = entry.fetch_type.text().unwrap_or_default();
@@ -242,8 +242,9 @@ fn reason(entry: &Entry, status: u16) -> Option<Reason> {
     }
 }
 
-/// Returns true if it came of no address because nothing came: as caches, and redirects to HTTPS by
-/// the browser itself, look in Chromium's files, or caches in Firefox's.
+/// Returns true if it has no address because nothing was transferred: that is what cached responses
+/// and the browser's own redirects to HTTPS look like in Chromium's files, and cached responses in
+/// Firefox's.
 fn was_there(response: &Response) -> bool {
     response.transferred() == Some(0) || response.came_from_nowhere()
 }

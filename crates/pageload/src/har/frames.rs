@@ -1,4 +1,4 @@
-//! Requests of frames of other sites.
+//! Finds the requests of frames of other sites.
 
 use std::collections::HashSet;
 
@@ -45,8 +45,8 @@ fn is_shared(resources: &[Resource]) -> bool {
     own.iter().any(|resource| resource.connection.is_some_and(|on| framed.contains(&on)))
 }
 
-/// The part of a host that somebody registered, by the public suffix list as browsers go by it; the
-/// host itself if it is an address or a suffix.
+/// Returns the registrable part of a host, by the public suffix list as browsers use it; the host
+/// itself if it is an address or a suffix.
 fn site(host: &str) -> &str {
     let is_address = host.contains(':') || host.bytes().all(|of| of.is_ascii_digit() || of == b'.');
     if is_address { host } else { psl::domain_str(host).unwrap_or(host) }

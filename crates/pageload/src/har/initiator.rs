@@ -12,7 +12,7 @@ use url::Url;
 use super::limits::{STACK_PARENTS, STACK_SCRIPTS};
 use super::value::Scalar;
 
-/// Initiator of a request: empty where the file does not tell.
+/// Initiator of a request; empty where the file does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Initiator {
     pub(super) kind: InitiatorKind,
@@ -23,20 +23,20 @@ pub(super) struct Initiator {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum InitiatorKind {
-    /// The user, the browser itself, or not said.
+    /// The user or the browser itself, or unknown.
     #[default]
     Other,
     /// The parser of a document or style sheet, or its preload scanner.
     Parser,
     /// A script.
     Script,
-    /// The request for whose sake CORS had to be asked first.
+    /// The request that needed a CORS preflight.
     Preflight,
-    /// The server, without being asked.
+    /// The server, which pushed it.
     Push,
 }
 
-/// A URL, for comparison; fragments do not count. Of 64 bits: another URL is taken for it once in
+/// Hash of a URL without its fragment, for comparisons. It has 64 bits: two URLs collide once in
 /// 10^10 files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct UrlKey(u64);
@@ -76,8 +76,8 @@ fn kind(text: &str) -> InitiatorKind {
     }
 }
 
-/// Visits values that say nothing of an initiator: such fields are everyone's own, and no reason to
-/// refuse a file.
+/// Visits values that say nothing about an initiator: programs use such fields as they like, which
+/// is no reason to refuse a file.
 macro_rules! says_nothing {
     ($($of:ident),*) => { $(says_nothing!(@ $of);)* };
     (@ bool) => { says_nothing!(@ visit_bool bool); };
@@ -109,7 +109,7 @@ macro_rules! says_nothing {
     };
 }
 
-/// An object by Chromium, a URL by others; anything else says nothing.
+/// An object in Chromium's files, a URL in others; anything else says nothing.
 impl<'de> Deserialize<'de> for Initiator {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Any;
@@ -162,8 +162,7 @@ impl<'de> Deserialize<'de> for Initiator {
     }
 }
 
-/// A `Runtime.StackTrace`: frames, the innermost first, and the stack that led to it
-/// asynchronously.
+/// A `Runtime.StackTrace`: frames, the innermost first, and the parent stack of asynchronous calls.
 struct Stack<'a> {
     urls: &'a mut Initiator,
     parents: usize,
@@ -235,7 +234,7 @@ impl<'de> Visitor<'de> for Frames<'_> {
     says_nothing!(bool, u64, i64, f64, str, unit, map);
 }
 
-/// A `Runtime.CallFrame`, of which the URL of the script counts.
+/// A `Runtime.CallFrame`; only the URL of its script matters.
 struct Frame<'a>(&'a mut Initiator);
 
 impl<'de> DeserializeSeed<'de> for Frame<'_> {

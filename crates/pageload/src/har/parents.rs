@@ -1,4 +1,4 @@
-//! Reasons for each request: as recorded, or else by [the rule](super::rule).
+//! Finds the parent of each request: as recorded, or by [the rule](super::rule).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,44 +11,44 @@ use super::limits::{ROUNDING, STACK_SCRIPTS, TRIGGER_WINDOW};
 use super::rule::{self, Guess, Moment};
 use crate::page::{Confidence, Part};
 
-/// Redirects to one URL that are looked at, the last ones: a page may have any number of them.
+/// Maximum redirects to one URL that are considered, the last ones: a page may have any number.
 const REDIRECTS_SEEN: usize = 16;
 
-/// Data of one script that is looked at, the last that it asked for: a page may poll.
+/// Maximum data requests of one script that are considered, the last ones: a page may poll.
 const DATA_SEEN: usize = 16;
 
 /// Sources of the parents of a page's resources, and how far the rule can be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parents {
-    /// Without one: the document, or what was asked for beside it.
+    /// Resources without a parent: the document, or what was requested beside it.
     pub roots: usize,
-    /// As recorded: initiators and redirects.
+    /// Recorded parents: initiators and redirects.
     pub recorded: usize,
-    /// Decided by the rule's first pass: only one came shortly before.
+    /// Parents found by the rule's first pass: only one response came shortly before.
     pub only: usize,
-    /// Decided by its second: of several, one was a parent already.
+    /// Parents found by its second pass: one of several was a parent already.
     pub chosen: usize,
-    /// Decided by its third: of several, the last.
+    /// Parents found by its third pass: the last of several.
     pub last: usize,
-    /// Initiators that the recording does not have; the rule was asked instead.
+    /// Initiators that are not in the recording; the rule decided instead.
     pub unknown_initiators: usize,
-    /// Initiators that were asked for only after what they asked for, among them all cycles; the
-    /// rule was asked instead.
+    /// Initiators requested only after the resource that names them, which includes all cycles; the
+    /// rule decided instead.
     pub impossible_initiators: usize,
     /// Agreement of the rule with recorded initiators.
     pub agreement: Agreement,
 }
 
-/// Frequency with which the rule finds a recorded initiator, by the pass that decided.
+/// Agreement of the rule with recorded initiators, by the pass that decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Agreement {
-    /// In the first pass.
+    /// Decided by the first pass.
     pub only: Agreed,
-    /// In the second.
+    /// Decided by the second pass.
     pub chosen: Agreed,
-    /// In the third.
+    /// Decided by the third pass.
     pub last: Agreed,
-    /// Where the rule finds none.
+    /// Not decided: the rule found no parent.
     pub none: Agreed,
 }
 
@@ -64,7 +64,7 @@ impl Agreement {
         total
     }
 
-    /// Adds that of another page.
+    /// Adds the counts of another page.
     pub fn add(&mut self, other: &Self) {
         let pairs = [
             (&mut self.only, other.only),
@@ -90,17 +90,17 @@ impl Agreement {
     }
 }
 
-/// Count of parents by the rule, and of those that are among the recorded ones.
+/// Count of the rule's parents, and of those that agree with the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Agreed {
-    /// Compared.
+    /// Number compared.
     pub of: usize,
-    /// The same.
+    /// Number that agree.
     pub agreed: usize,
 }
 
 impl Agreed {
-    /// The share that agrees; none of none.
+    /// Returns the share that agrees; `None` if nothing was compared.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // far below 2^53
     pub fn share(&self) -> Option<f64> {
@@ -108,17 +108,17 @@ impl Agreed {
     }
 }
 
-/// Exchanges that a request waited for: places among the exchanges, all before its own.
+/// Exchanges that a request waited for, by their places, all before its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits {
-    /// Places, the last to come first.
+    /// Places; the exchange that came last is first.
     pub(super) on: Vec<usize>,
     pub(super) confidence: Confidence,
-    /// True if the first is a redirect that leads here.
+    /// True if the first is a redirect to this one.
     pub(super) is_redirected: bool,
 }
 
-/// Finds what each of `exchanges` waited for, which are in the order of their beginnings.
+/// Finds what each exchange waited for; `exchanges` are in the order of their starts.
 pub(super) fn find(exchanges: &[Exchange]) -> (Vec<Waits>, Parents) {
     let mut parents = Parents::default();
     let recorded = Recorded::new(exchanges);
@@ -151,7 +151,7 @@ fn moment(exchange: &Exchange) -> Moment {
     }
 }
 
-/// The rule beside what is recorded; redirects, which every recording has, are no guess.
+/// Compares the rule with the recording; redirects, which every recording has, do not count.
 fn agreement(moments: &[Moment], waits: &[Waits]) -> Agreement {
     let guesses = rule::parents(moments, |at: usize| {
         waits.get(at).filter(|one| one.is_redirected)?.on.first().copied()
@@ -166,7 +166,7 @@ fn agreement(moments: &[Moment], waits: &[Waits]) -> Agreement {
     agreement
 }
 
-/// Replaces each exchange that is no resource by what it waited for itself.
+/// Replaces each exchange that is not a resource by what it waited for itself.
 fn splice(exchanges: &[Exchange], waits: &[Waits], parents: &mut Parents) -> Vec<Waits> {
     let mut spliced: Vec<Waits> = Vec::with_capacity(waits.len());
     for (exchange, one) in exchanges.iter().zip(waits) {
@@ -198,7 +198,7 @@ impl Parents {
     }
 }
 
-/// Each once, the one that came last first, no more than [`STACK_SCRIPTS`].
+/// Removes duplicates, puts the exchange that came last first, and keeps at most [`STACK_SCRIPTS`].
 fn last_first(exchanges: &[Exchange], mut on: Vec<usize>) -> Vec<usize> {
     on.sort_by_key(|&place| {
         let end = exchanges.get(place).map(Exchange::end).unwrap_or_default();
@@ -209,12 +209,12 @@ fn last_first(exchanges: &[Exchange], mut on: Vec<usize>) -> Vec<usize> {
     on
 }
 
-/// Initiators of the recording.
+/// Looks up the initiators of a recording.
 struct Recorded<'a> {
     exchanges: &'a [Exchange],
     by_url: HashMap<UrlKey, Vec<usize>>,
     by_location: HashMap<UrlKey, Vec<usize>>,
-    /// Data that scripts asked for to read it themselves, by the URLs of the scripts.
+    /// Data that scripts requested to read it themselves, by the URLs of the scripts.
     data_of: HashMap<UrlKey, Vec<usize>>,
 }
 
@@ -253,7 +253,7 @@ impl<'a> Recorded<'a> {
         all
     }
 
-    /// The last redirect to here that ended before, and led nowhere else.
+    /// Returns the last redirect to this URL that ended before, and has led nowhere else.
     fn redirected_from(
         &self,
         place: usize,
@@ -274,7 +274,8 @@ impl<'a> Recorded<'a> {
             .copied()
     }
 
-    /// The scripts, documents and style sheets that are named, as they were before.
+    /// Returns the scripts, documents and style sheets that a request names, as they were before
+    /// it.
     fn initiators(
         &self,
         place: usize,
@@ -310,8 +311,8 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// The data that one of its scripts had asked for, and that came just before: no stack says
-    /// what a script waited for between two of its runs.
+    /// Returns the data that one of its scripts had requested and that came just before: no stack
+    /// says what a script waited for between two of its runs.
     fn data(&self, place: usize, exchange: &Exchange) -> Option<usize> {
         let scripts = exchange.initiator.urls.iter();
         let asked = scripts.filter_map(|script| {
@@ -328,14 +329,14 @@ impl<'a> Recorded<'a> {
         asked.copied().max_by_key(|other| self.exchanges.get(*other).map(Exchange::end))
     }
 
-    /// The last exchange with this URL before a place.
+    /// Returns the last exchange with this URL before a place.
     fn latest(&self, key: UrlKey, place: usize) -> Option<usize> {
         let places = self.by_url.get(&key)?;
         let before = places.partition_point(|other| *other < place).checked_sub(1)?;
         places.get(before).copied()
     }
 
-    /// The request for whose sake a preflight was made: to the same URL, and nearest in time.
+    /// Returns the request that needed a preflight: to the same URL, and nearest in time.
     fn asked_leave(&self, place: usize, preflight: &Exchange) -> Option<&'a Exchange> {
         let places = self.by_url.get(&preflight.key)?.iter().filter(|other| **other != place);
         let others = places.filter_map(|other| self.exchanges.get(*other));
@@ -344,7 +345,7 @@ impl<'a> Recorded<'a> {
             .min_by_key(|other: &&Exchange| other.started().abs_diff(preflight.started()))
     }
 
-    /// The preflight that ended before a request to the same URL.
+    /// Returns the preflight that ended before a request to the same URL.
     fn preflight(&self, place: usize, exchange: &Exchange) -> Option<usize> {
         let other = self.latest(exchange.key, place).filter(|_| !exchange.is_preflight())?;
         self.exchanges
@@ -358,7 +359,8 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// Where the redirects from here ended: stacks name a script by the URL that it was asked for by.
+/// Returns where the redirects of an exchange ended: stacks name a script by the URL that was
+/// requested.
 fn led_to(mut place: usize, leads_to: &HashMap<usize, usize>) -> usize {
     // Each depends on an earlier one.
     while let Some(next) = leads_to.get(&place) {
@@ -367,7 +369,7 @@ fn led_to(mut place: usize, leads_to: &HashMap<usize, usize>) -> usize {
     place
 }
 
-/// The part of a response that was there at a time, and what passed since it was all there.
+/// Returns the part of a response that had arrived at a time, and the time since all of it had.
 pub(super) fn part(on: &Exchange, at: Duration) -> (Part, Duration) {
     if on.end() <= at + ROUNDING {
         return (Part::Whole, at.saturating_sub(on.end()));

@@ -1,4 +1,4 @@
-//! From exchanges to a page.
+//! Makes a page of exchanges.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,16 +14,16 @@ use crate::page::{
 };
 use crate::printable;
 
-/// Facts of the file about a page.
+/// A file's facts about a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PageFacts {
     pub(super) title: String,
-    /// Since 1970.
+    /// Start, since 1970.
     pub(super) started: Option<Duration>,
     pub(super) on_load: Option<Duration>,
 }
 
-/// A page of `exchanges`; those that are no resources are counted in `ignored`, too.
+/// Makes a page of `exchanges`; counts those that are not resources in `ignored`, too.
 ///
 /// # Errors
 /// There is no resource: what was ignored instead.
@@ -86,16 +86,15 @@ fn drop_far(facts: &PageFacts, exchanges: &mut Vec<Exchange>, ignored: &mut Igno
     });
 }
 
-/// When the load event was, since 1970; none if that was [`LONGEST`] before or after the first
-/// request, by another clock.
+/// Returns the time of the load event since 1970; `None` if it is [`LONGEST`] before or after the
+/// first request, and so by another clock.
 fn loaded(facts: &PageFacts, exchanges: &[Exchange]) -> Option<Duration> {
     let first = exchanges.first()?.started();
     let loaded = facts.started.unwrap_or(first).checked_add(facts.on_load?)?;
     (loaded.abs_diff(first) <= LONGEST).then_some(loaded)
 }
 
-/// Sets aside what was asked for after the page was loaded: after its load event, and after
-/// [`QUIET`].
+/// Sets aside requests made after the page was loaded: after its load event, and after [`QUIET`].
 fn set_late(exchanges: &mut [Exchange], loaded: Option<Duration>) {
     let Some(mut quiet_since) = loaded else { return };
     let mut is_late = false;
@@ -108,8 +107,8 @@ fn set_late(exchanges: &mut [Exchange], loaded: Option<Duration>) {
     }
 }
 
-/// Places of the resources: redirects to the document, then in the order of their beginnings; and
-/// how many redirects.
+/// Returns the places of the resources (redirects to the document, then by their starts) and the
+/// number of redirects.
 fn order(exchanges: &[Exchange], waits: &[Waits]) -> (Vec<usize>, usize) {
     let kept: Vec<usize> =
         (0..exchanges.len()).filter(|&place| exchanges[place].ignored.is_none()).collect();
@@ -126,7 +125,7 @@ fn order(exchanges: &[Exchange], waits: &[Waits]) -> (Vec<usize>, usize) {
     (chain, redirects)
 }
 
-/// Until the end of 95 % of the resources: the definition of BLAST, section 3.3.
+/// Returns the time until 95 % of the resources are loaded: the definition of BLAST, section 3.3.
 fn page_load_time(resources: &[Resource]) -> Option<Duration> {
     let mut ends: Vec<Duration> =
         resources.iter().filter_map(|one| one.measured.map(|timings| timings.end())).collect();
@@ -134,13 +133,13 @@ fn page_load_time(resources: &[Resource]) -> Option<Duration> {
     ends.get(ends.len() * 95 / 100).copied()
 }
 
-/// Finds out servers and connections.
+/// Determines servers and connections.
 struct Build<'a> {
     exchanges: &'a [Exchange],
-    /// Where each exchange is in the page.
+    /// Place of each exchange in the page.
     ids: HashMap<usize, usize>,
     document: Option<&'a Origin>,
-    /// Connections that carried what is always asked for with credentials.
+    /// Connections that carried requests which always have credentials.
     credentialed: HashSet<(&'a Origin, &'a str)>,
     places: HashMap<(&'a Origin, bool), usize>,
     servers: Vec<Server>,
@@ -244,8 +243,8 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Returns the dependencies. The last to come decided when the resource was asked for: the time
-    /// since then was the client's. The others only had to be there.
+    /// Returns the dependencies. The last to arrive decided when the resource was requested: the
+    /// time since then was the client's. The others only had to be there.
     fn dependencies(&self, exchange: &Exchange, waits: &Waits) -> Vec<Dependency> {
         let known = waits.on.iter().filter_map(|place| {
             let on = *self.ids.get(place)?;
@@ -262,7 +261,7 @@ impl<'a> Build<'a> {
     }
 }
 
-/// Returns true if it may be asked for without credentials, as far as its kind tells.
+/// Returns true if a request may have no credentials, judging by its kind.
 fn may_be_anonymous(exchange: &Exchange) -> bool {
     matches!(exchange.kind, Kind::Font | Kind::Data) || exchange.is_preflight()
 }

@@ -12,13 +12,13 @@ use std::time::Duration;
 use super::limits::{CANDIDATES, ROUNDING, TRIGGER_WINDOW};
 use crate::page::Confidence;
 
-/// When a request was made and its response came.
+/// Times of a request and its response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) created: Duration,
     pub(super) first: Duration,
     pub(super) last: Duration,
-    /// True if requests can come of the response.
+    /// True if the response can cause requests.
     pub(super) may_ask: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn parents(
     guesses
 }
 
-/// Goes through the creations of all, with what comes or came at that time.
+/// Walks through the starts of all requests, with the responses of that time.
 fn sweep(moments: &[Moment], mut each: impl FnMut(usize, &Coming<'_>)) {
     let mut coming = Coming { moments, now: Duration::ZERO, open: Vec::new(), before: None };
     for (at, moment) in moments.iter().enumerate() {
@@ -64,13 +64,13 @@ fn end(moments: &[Moment], one: usize) -> Duration {
     moments.get(one).map(|one| one.last).unwrap_or_default()
 }
 
-/// The responses at some time.
+/// Responses that may have triggered a request made now.
 struct Coming<'a> {
     moments: &'a [Moment],
     now: Duration,
-    /// Places of those that have not ended long ago; some may not have begun.
+    /// Places of responses that have not ended long ago; some may not have begun.
     open: Vec<usize>,
-    /// Among those that have, the one that ended last.
+    /// The response that ended last, among those that are no longer open.
     before: Option<usize>,
 }
 
@@ -87,8 +87,7 @@ impl Coming<'_> {
         });
     }
 
-    /// From now on it may be a candidate. The one that was made first gives way if there are too
-    /// many.
+    /// Makes a response a candidate. If there are too many, the oldest gives way.
     fn open(&mut self, one: usize) {
         if self.open.len() >= CANDIDATES {
             self.open.remove(0);
@@ -101,7 +100,7 @@ impl Coming<'_> {
         open.filter(|(_, one)| one.first <= self.now + ROUNDING)
     }
 
-    /// The candidate, if there is but one.
+    /// Returns the candidate, if there is only one.
     fn only(&self) -> Option<usize> {
         let mut candidates = self.candidates();
         let (only, _) = candidates.next()?;
@@ -122,7 +121,7 @@ impl Coming<'_> {
         last.or(self.before).map(|one| (one, Confidence::Last))
     }
 
-    /// Returns, of those that are still coming, the one that began last.
+    /// Returns, of responses that are still arriving, the one that began last.
     fn last_written<'m>(&self, among: impl Iterator<Item = (usize, &'m Moment)>) -> Option<usize> {
         among.max_by_key(|(_, one)| (one.last.min(self.now), one.first)).map(|(one, _)| one)
     }

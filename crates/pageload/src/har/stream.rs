@@ -1,4 +1,4 @@
-//! HAR files, entry by entry: what is not asked for takes no memory.
+//! Reads HAR files entry by entry: what is not needed takes no memory.
 
 use std::fmt;
 use std::io::{self, BufReader, Read};
@@ -14,11 +14,11 @@ use super::limits::HAR_BYTES;
 /// UTF-8's byte order mark, with which some programs begin HAR files.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Takes what is in a file.
+/// Receives the contents of a file.
 pub(crate) trait Log {
     /// A member of `entries`.
     type Entry: DeserializeOwned;
-    /// A member of `pages`; they may come before or behind the entries, or not at all.
+    /// Takes a member of `pages`, which may come before or after the entries, or not at all.
     type Page: DeserializeOwned;
 
     fn on_entry(&mut self, entry: Self::Entry);
@@ -29,15 +29,14 @@ pub(crate) trait Log {
 #[derive(Debug)]
 pub(crate) enum StreamError {
     Io(io::Error),
-    /// It has more than [`HAR_BYTES`].
+    /// The file exceeds [`HAR_BYTES`].
     TooLarge,
-    /// It has more than [`HAR_DEPTH`](super::limits::HAR_DEPTH) lists and objects within each
-    /// other.
+    /// The file nests more than [`HAR_DEPTH`](super::limits::HAR_DEPTH) lists and objects.
     TooDeep,
-    /// It is no JSON, or not that of a HAR file.
+    /// The file is not JSON, or not a HAR file.
     Json {
         error: serde_json::Error,
-        /// The entry that it is in, from 0.
+        /// Number of the entry that it is in, from 0.
         entry: Option<u64>,
     },
 }
@@ -63,11 +62,11 @@ pub(crate) fn read(input: impl Read, log: &mut impl Log) -> Result<(), StreamErr
 
 struct State<'a, L> {
     log: &'a mut L,
-    /// The one that is being read.
+    /// Number of the entry that is being read.
     entry: Option<u64>,
 }
 
-/// An object of which one key counts, which has to be there.
+/// An object of which only one key matters, which is required.
 struct Object<S> {
     key: &'static str,
     inner: S,
@@ -140,7 +139,7 @@ impl<'de, L: Log> Visitor<'de> for Members<'_, '_, L> {
     }
 }
 
-/// The entries, one after another: they are not kept.
+/// The entries, read one after another and not kept.
 struct Entries<'a, 'b, L>(&'a mut State<'b, L>);
 
 impl<'de, L: Log> DeserializeSeed<'de> for Entries<'_, '_, L> {

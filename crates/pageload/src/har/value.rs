@@ -8,8 +8,8 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 
 use super::limits::LONGEST;
 
-/// A value of no certain type: some programs write numbers as text, and `_fields` are everyone's
-/// own.
+/// A value of any type: some programs write numbers as text, and everyone uses `_fields` as they
+/// like.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Scalar {
     /// Nothing, a list or an object.
@@ -21,7 +21,7 @@ pub(crate) enum Scalar {
 }
 
 impl Scalar {
-    /// Text that is not empty.
+    /// Returns text that is not empty.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) if !text.is_empty() => Some(text),
@@ -29,7 +29,7 @@ impl Scalar {
         }
     }
 
-    /// A number, also one written as text.
+    /// Returns a number, even if written as text.
     pub(crate) fn number(&self) -> Option<f64> {
         match self {
             Self::Number(number) => Some(*number),
@@ -57,8 +57,8 @@ impl Scalar {
     }
 }
 
-/// Written by hand: serde's untagged enums keep whatever comes before they look at it, however
-/// large.
+/// Written by hand: serde's untagged enums buffer a value before looking at it, however large it
+/// is.
 impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Any;
@@ -110,21 +110,21 @@ impl<'de> Deserialize<'de> for Scalar {
     }
 }
 
-/// Milliseconds; nothing where they make no sense. No time of a page is longer than a day.
+/// Converts milliseconds; `None` where they make no sense. No time of a page exceeds a day.
 pub(crate) fn time(ms: Option<f64>) -> Duration {
     let ms = ms.filter(|ms| ms.is_finite()).unwrap_or_default();
     let longest = LONGEST.as_secs_f64() * 1e3;
     Duration::try_from_secs_f64(ms.clamp(0.0, longest) / 1e3).unwrap_or_default()
 }
 
-/// Since 1970, of a time by RFC 3339 with any offset from UTC.
+/// Returns the time since 1970 of an RFC 3339 time with any offset from UTC.
 pub(crate) fn unix_time(text: &str) -> Option<Duration> {
     let (local, offset, is_east) = split_offset(text)?;
     let local = humantime::parse_rfc3339_weak(local).ok()?.duration_since(UNIX_EPOCH).ok()?;
     if is_east { local.checked_sub(offset) } else { local.checked_add(offset) }
 }
 
-/// The time without its offset, the offset, and whether it is east of UTC.
+/// Returns the time without its offset, the offset, and true if it is east of UTC.
 fn split_offset(text: &str) -> Option<(&str, Duration, bool)> {
     if let Some(local) = text.strip_suffix(['Z', 'z']) {
         return Some((local, Duration::ZERO, true));
@@ -145,7 +145,7 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok()
 }
 
-/// Its beginning, at most `bytes` long.
+/// Returns the beginning of a text, at most `bytes` long.
 pub(crate) fn cut(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
         let end = (0..=bytes).rev().find(|end| text.is_char_boundary(*end));

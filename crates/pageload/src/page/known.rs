@@ -1,4 +1,4 @@
-//! Knowledge of a database about a page, as far as loads depend on it.
+//! A database's knowledge about a page, as far as loads depend on it.
 
 use super::{Page, Resource, Server};
 
@@ -12,31 +12,31 @@ pub struct Known {
     pub redirects: bool,
     /// Knowledge of each of [`Page::servers`], then of [`Self::other_servers`].
     pub servers: Vec<KnownServer>,
-    /// Servers that the database has for the page, and that this load does not need.
+    /// Servers that the database names for the page, and that this load does not need.
     pub other_servers: Vec<Server>,
     /// Resources of the prefetch database that this load does not need. Their servers are places in
     /// [`Page::servers`] followed by [`Self::other_servers`].
     pub other_resources: Vec<Resource>,
 }
 
-/// Knowledge of a database about a server.
+/// A database's knowledge about a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnownServer {
-    /// Connections that are opened ahead of time; none if the server database does not have it.
+    /// Number of connections to open ahead of time; none if the server database lacks it.
     pub connections: u8,
     /// True if the HTTP/2 database has its host.
     pub http2: bool,
 }
 
 impl Page {
-    /// The same, with what a database knows of it.
+    /// Returns the page with a database's knowledge about it.
     #[must_use]
     pub(crate) fn with_known(self, known: Known) -> Self {
         Self { known: Some(known), ..self }
     }
 
-    /// Returns the knowledge of a database; if none was asked, all that the recording shows is
-    /// taken to be known, but for [`Resource::in_prefetch_database`].
+    /// Returns the database's knowledge. If none was applied, everything that the recording shows
+    /// counts as known, except [`Resource::in_prefetch_database`].
     #[must_use]
     pub fn known(&self) -> Option<&Known> {
         self.known.as_ref()
@@ -52,8 +52,8 @@ impl Page {
         self.known().is_none_or(|known| known.servers.get(server).is_some_and(|of| of.http2))
     }
 
-    /// The page with the servers that it does not need and `resources` that it does not need,
-    /// behind all others; none if there are none.
+    /// Returns the page with the servers and `resources` that it does not need, after all others;
+    /// `None` if there are none.
     pub(crate) fn with_others(&self, resources: Vec<Resource>) -> Option<Self> {
         let servers = self.known().map_or(&[][..], |known| known.other_servers.as_slice());
         if servers.is_empty() && resources.is_empty() {

@@ -1,4 +1,4 @@
-//! Order in which to give hosts an edge.
+//! Finds the order in which to give hosts an edge.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use crate::page::Page;
 use crate::sim::profile::{Expected, Model, Profile};
 use crate::sim::tcp::{Technique, Techniques};
 
-/// Hosts of a page that are kept one by one, those that save most.
+/// Maximum hosts of a page that are kept one by one, those that save most.
 const HOSTS: usize = 20;
 
-/// Hosts of which the order is sought in which edges help most.
+/// Maximum hosts of the order in which edges help most.
 const IN_ORDER: usize = 5;
 
-/// Savings of an edge for one host of a page. Nothing by the published rules, which have no edges.
+/// Savings of edges for the hosts of a page. Empty by the published rules, which have no edges.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Hosts {
-    /// Each alone, those that save most first; at most twenty.
+    /// Each host alone, those that save most first; at most twenty.
     pub alone: Vec<Host>,
-    /// In which order edges help most: each is the best beside those before it.
+    /// Order in which edges help most: each is the best addition to those before it.
     pub in_order: Vec<Next>,
-    /// Hosts that speak TLS.
+    /// Number of hosts that speak TLS.
     pub count: usize,
-    /// Saving of edges for all of them, with early data, in ms.
+    /// Saving of edges with early data for all of them, in ms.
     pub all_ms: f64,
 }
 
-/// A host, and what is saved if it alone has an edge; in ms of the page load time.
+/// A host, and the savings if it alone has an edge, in ms of the page load time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Host {
     /// Name and port.
     pub host: String,
-    /// Number of resources of the page.
+    /// Number of the page's resources.
     pub resources: usize,
     /// Saving of TurboTLS, which needs no state.
     pub turbotls_ms: f64,
@@ -40,7 +40,7 @@ pub struct Host {
     pub fop_ms: f64,
     /// Saving of TurboTLS with early data.
     pub early_ms: f64,
-    /// Saving of the mean time of a resource by that.
+    /// Saving of TurboTLS with early data in the mean time of a resource.
     pub early_resource_ms: f64,
 }
 
@@ -49,7 +49,7 @@ pub struct Host {
 pub struct Next {
     /// Name and port.
     pub host: String,
-    /// The page with an edge for it and those before it, with early data.
+    /// Page load time with edges for it and those before it, with early data.
     pub page_load_ms: f64,
 }
 
@@ -75,8 +75,8 @@ impl Hosts {
 }
 
 impl Host {
-    /// The page load time counts; among those that do not change it, which are many where it
-    /// depends on others, the resources'.
+    /// Returns the sort key: the page load time counts first; where that does not change, as is
+    /// common where the page waits for other hosts, the mean time of a resource.
     fn rank(&self) -> f64 {
         1e3 * self.early_ms + self.early_resource_ms
     }
@@ -94,7 +94,7 @@ struct Groups {
     of_server: Vec<Option<usize>>,
 }
 
-/// An edge is for a name and a port, whatever pools a browser has of them.
+/// Groups a page's servers by name and port, as an edge serves both pools that a browser may have.
 fn groups(page: &Page) -> Groups {
     let mut places = BTreeMap::new();
     let mut names = Vec::new();
@@ -149,8 +149,8 @@ impl Ask<'_> {
         }
     }
 
-    /// Returns the best of the candidates, then the best beside it, and so on, as long as anything
-    /// is saved.
+    /// Returns the best candidate, then the best addition to it, and so on, as long as something is
+    /// saved.
     fn in_order(&self, mut candidates: Vec<usize>, none: Expected) -> Vec<Next> {
         let (mut chosen, mut order) = (Vec::new(), Vec::new());
         let mut before = none;

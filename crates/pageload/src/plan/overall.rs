@@ -1,4 +1,5 @@
-//! Many pages: how many gain how much, by their size, and what load times hang on.
+//! Summarises many pages: how many gain how much, by their size, and what load times correlate
+//! with.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +10,12 @@ use crate::sim::tcp::Technique;
 use crate::statistics::Correlation;
 use crate::statistics::mean;
 
-/// Classes of pages by size, each with as many; halves where there are fewer than [`QUARTERS_FROM`]
-/// pages.
+/// Number of classes of pages by size, each with the same number of pages; two for fewer than
+/// [`QUARTERS_FROM`] pages.
 const CLASSES: usize = 4;
 const QUARTERS_FROM: usize = 8;
 
-/// Hosts of all pages that are kept, those that save most.
+/// Maximum hosts kept over all pages, those that save most.
 const HOSTS: usize = 50;
 
 /// Summary of all pages.
@@ -22,15 +23,15 @@ const HOSTS: usize = 50;
 pub struct Overall {
     /// Number of pages.
     pub pages: usize,
-    /// Mean page load time when they were recorded, of those where it was.
+    /// Mean page load time as recorded, over the pages that have one.
     pub recorded_ms: Option<f64>,
-    /// Mean page load time with nothing done to save time.
+    /// Mean page load time without any technique.
     pub none_ms: f64,
     /// Each technique alone.
     pub alone: Vec<Gain>,
-    /// Each of the order with all before it; the last has all.
+    /// Each technique of the order with all before it; the last has all.
     pub cumulative: Vec<Gain>,
-    /// Smallest pages first: what they gain by all.
+    /// Gains of all techniques by page size, smallest pages first.
     pub by_size: Vec<SizeClass>,
     /// Correlations of the page load time.
     pub correlations: Correlations,
@@ -42,7 +43,7 @@ pub struct Overall {
     pub hosts: Vec<HostTotal>,
 }
 
-/// Gain of pages by something.
+/// Gain of pages by a technique.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Gain {
     /// The technique that gains.
@@ -50,30 +51,30 @@ pub struct Gain {
     pub technique: Technique,
     /// Mean page load time.
     pub page_load_ms: f64,
-    /// Share that the mean is less.
+    /// Share by which the mean is lower.
     pub saved: f64,
-    /// Mean of the pages' shares: each counts the same, however long it takes.
+    /// Mean of the pages' shares: each page counts the same, however long it takes.
     pub mean_saved: f64,
     /// Share of the pages that gain a quarter or more.
     pub pages_25: f64,
     /// Share of the pages that gain a half or more.
     pub pages_50: f64,
-    /// Share of the pages that are slower, by more than a hundredth.
+    /// Share of the pages that are slower by more than one percent.
     pub pages_slower: f64,
 }
 
-/// Pages of about one size.
+/// Pages of similar size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SizeClass {
-    /// Bytes of all responses, of the smallest and the largest.
+    /// Bytes of all responses, of the smallest page and the largest.
     pub bytes: (u64, u64),
     /// Number of pages.
     pub pages: usize,
-    /// Mean page load time with nothing done to save time.
+    /// Mean page load time without any technique.
     pub none_ms: f64,
-    /// Gain of all techniques of the order.
+    /// Mean page load time with all techniques of the order.
     pub all_ms: f64,
-    /// Share that this is less.
+    /// Share by which this is lower.
     pub saved: f64,
     /// Share of the pages that gain a quarter or more by all.
     pub pages_25: f64,
@@ -84,18 +85,18 @@ pub struct SizeClass {
 /// Correlations of page load times with properties of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Correlations {
-    /// Simulated ones, with nothing done to save time.
+    /// Correlations of simulated times, without any technique.
     pub simulated: Correlated,
-    /// Recorded ones, where there are.
+    /// Correlations of recorded times, where there are some.
     pub recorded: Correlated,
-    /// Simulated ones on recorded ones, page by page.
+    /// Correlation of simulated and recorded times, page by page.
     pub simulated_on_recorded: Option<Correlation>,
 }
 
-/// On each of these; none of fewer than three pages, or where all are the same.
+/// Correlations with each property; `None` for fewer than three pages, or where all are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Correlated {
-    /// Round trips that the load takes at least.
+    /// Minimum round trips of the load.
     pub min_rtt: Option<Correlation>,
     /// Number of resources.
     pub resources: Option<Correlation>,
@@ -108,16 +109,16 @@ pub struct Correlated {
 pub struct HostTotal {
     /// Name and port.
     pub host: String,
-    /// Pages where it is one of those that save most.
+    /// Number of pages where it is one of those that save most.
     pub pages: usize,
-    /// Sum over these pages of what an edge for it alone saves by TurboTLS, in ms.
+    /// Sum over these pages of what an edge for it alone saves with TurboTLS, in ms.
     pub turbotls_ms: f64,
-    /// Gain of TurboTLS with early data.
+    /// Sum of the savings of TurboTLS with early data, in ms.
     pub early_ms: f64,
 }
 
 impl Overall {
-    /// Summarises the plans of pages, all with the same questions.
+    /// Summarises the plans of pages, which have the same questions.
     #[must_use]
     pub fn from_plans<'a>(plans: impl IntoIterator<Item = &'a PagePlan>) -> Self {
         let plans: Vec<&PagePlan> = plans.into_iter().collect();
@@ -136,7 +137,7 @@ impl Overall {
     }
 }
 
-/// Returns the share of those that hold; zero if there are none.
+/// Returns the share of true values; zero if there are none.
 fn share(of: impl Iterator<Item = bool>) -> f64 {
     mean(of.map(|holds| f64::from(u8::from(holds)))).unwrap_or_default()
 }
@@ -213,7 +214,7 @@ fn correlation(
     Correlation::from_pairs(&pairs.collect::<Vec<_>>())
 }
 
-/// Means at each place of it.
+/// Returns a sweep of means, point by point.
 fn sweep(plans: &[&PagePlan], of: fn(&PagePlan) -> &Sweep) -> Sweep {
     let Some(first) = plans.first().map(|plan| of(plan)) else { return Sweep::default() };
     let points = first

@@ -1,4 +1,5 @@
-//! Waits of a page: its time if something took no time, and a simulated load as if it was recorded.
+//! Finds what a page waits for: its load time if something took no time, and a simulated load as if
+//! it had been recorded.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,32 +16,32 @@ use crate::sim::{Load, Times};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cost {
-    /// All round trips: of names, openings and requests. What is left is bandwidth, and the time of
-    /// the ends.
+    /// All round trips: of lookups, openings and requests. Bandwidth and the time of both ends
+    /// remain.
     RoundTrips,
-    /// Connections: there is an idle one to each server at the start.
+    /// Opening connections: there is an idle one to each server at the start.
     Openings,
     /// The bandwidth of the link.
     Bandwidth,
-    /// Time that servers need for their responses.
+    /// Time that servers need to respond.
     Servers,
-    /// Time that the client needs before it asks: parsing, scripts.
+    /// Time that the client needs before requests: parsing, scripts.
     Client,
 }
 
-/// Time of a page if one thing takes no time.
+/// Load time of a page if one thing took no time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Without {
     /// The thing that takes no time.
     pub cost: Cost,
-    /// Until 95 % of the resources are there.
+    /// Time until 95 % of the resources are loaded, in ms.
     pub page_load_ms: f64,
-    /// Share of the page load time that it takes less. These shares do not add up: what overlaps
-    /// counts twice, or never.
+    /// Share by which the page load time is lower. These shares do not add up: costs that overlap
+    /// count twice, or never.
     pub saved: f64,
 }
 
-/// Returns the times without each of the costs that the profile has.
+/// Returns the load times without each of the costs that the profile models.
 pub(super) fn without(model: &Model, page: &Page, none: Expected) -> Vec<Without> {
     let profile = &model.profile;
     let page = Cow::Borrowed(page);
@@ -74,7 +75,7 @@ pub(super) fn without(model: &Model, page: &Page, none: Expected) -> Vec<Without
         .collect()
 }
 
-/// The same page with other resources, but as many.
+/// Returns the page with changed resources, but as many.
 fn changed(page: &Page, change: impl FnOnce(&mut [Resource])) -> Option<Page> {
     let mut resources = page.resources().to_vec();
     change(&mut resources);
@@ -82,7 +83,8 @@ fn changed(page: &Page, change: impl FnOnce(&mut [Resource])) -> Option<Page> {
     Some(same.with_redirects(page.redirects()))
 }
 
-/// A page as if a simulated load of it had been recorded; none if the load is of other resources.
+/// Returns a page as if a simulated load of it had been recorded; `None` if the load is of other
+/// resources.
 ///
 /// The queue of a resource is until its request is sent, with the opening of the connection. Of
 /// several dependencies the one that was met last is its parent.
@@ -118,7 +120,8 @@ fn timings(times: &Times, begin: Duration) -> Timings {
     }
 }
 
-/// When a dependency was met, about: bytes come evenly from the first to the last.
+/// Returns the approximate time at which a dependency was met, assuming that bytes arrive evenly
+/// from the first to the last.
 fn met(parent: Option<&Resource>, on: &Dependency) -> Duration {
     let Some((parent, timings)) = parent.and_then(|parent| Some((parent, parent.measured?))) else {
         return Duration::ZERO;

@@ -12,7 +12,7 @@ use super::systems::AsTable;
 use crate::har::stream::BYTE_ORDER_MARK;
 use crate::input::unpacked_by;
 
-/// Bytes by which a kind of file is told.
+/// Number of first bytes that tell the kind of a file.
 const HEAD: u64 = 512;
 
 /// Reads recordings, then [reports](Self::report) what sharing sessions would have saved.
@@ -99,7 +99,7 @@ impl Audit {
     }
 }
 
-/// Returns the kind by the first bytes; names tell little.
+/// Returns the kind by the first bytes; file names tell little.
 fn kind(head: &[u8]) -> Result<RecordingKind, ReadError> {
     if head.is_empty() {
         return Err(ReadError::Empty);

@@ -23,34 +23,34 @@ pub(crate) const PCAP_MAGICS: [[u8; 4]; 5] = [
     [0x34, 0xcd, 0xb2, 0xa1],
 ];
 
-/// The kind of a Packet Block, obsolete since 2004, as it reads in both byte orders: known to be a
-/// packet and not read.
+/// The type of a Packet Block, obsolete since 2004, as read in both byte orders: recognised as a
+/// packet but not read.
 const PACKET_BLOCK: [u32; 2] = [2, 2 << 24];
 
-/// Bytes of the buffer at first: the largest packet that tcpdump takes has 256 KiB. It grows up to
-/// [`CAPTURE_BLOCK`].
+/// Initial bytes of the buffer: the largest packet that tcpdump captures has 256 KiB. It grows up
+/// to [`CAPTURE_BLOCK`].
 const BUFFER: usize = 512 << 10;
 
 /// A captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
-    /// Since 1970.
+    /// Time since 1970.
     pub(crate) at: Duration,
     pub(crate) link: Link,
-    /// As many of its bytes as were captured.
+    /// Captured bytes of the frame.
     pub(crate) bytes: &'a [u8],
 }
 
-/// End of a capture.
+/// Position at which a capture ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Behind a packet.
+    /// After a whole packet.
     Whole,
-    /// Within one, as if the program that wrote it was killed.
+    /// Within a packet, as if the capturing program was killed.
     Within,
 }
 
-/// Shows the frames of a pcap file.
+/// Passes the frames of a pcap file to `each`.
 pub(crate) fn pcap(input: impl Read, each: impl FnMut(Frame<'_>)) -> Result<End, ReadError> {
     let mut input = Filled::new(input);
     let read = match LegacyPcapReader::new(BUFFER, &mut input) {
@@ -60,7 +60,7 @@ pub(crate) fn pcap(input: impl Read, each: impl FnMut(Frame<'_>)) -> Result<End,
     input.outcome(read)
 }
 
-/// Shows the frames of a pcapng file.
+/// Passes the frames of a pcapng file to `each`.
 pub(crate) fn pcapng(input: impl Read, each: impl FnMut(Frame<'_>)) -> Result<End, ReadError> {
     let mut input = Filled::new(input);
     let read = match PcapNGReader::new(BUFFER, &mut input) {
@@ -70,7 +70,7 @@ pub(crate) fn pcapng(input: impl Read, each: impl FnMut(Frame<'_>)) -> Result<En
     input.outcome(read)
 }
 
-/// Returns the end of a file whose first header was not read.
+/// Returns the end of a file whose first header could not be read.
 fn begun(error: &PcapError<&[u8]>, is_at_end: bool) -> Result<End, ReadError> {
     match error {
         PcapError::Incomplete(_) if !is_at_end => Err(ReadError::TooLarge { at: 0 }),
@@ -106,7 +106,7 @@ fn walk(
     }
 }
 
-/// Result of looking at the next block.
+/// Result of reading the next block.
 enum Step {
     /// It was shown, and has so many bytes.
     Block(usize),
@@ -136,7 +136,7 @@ fn step(
     })
 }
 
-/// Reads on; with a block whole in memory, more bytes do not make its inner lengths right.
+/// Reads more input; if a block is whole in memory, more bytes do not correct its inner lengths.
 fn refill(
     reader: &mut impl PcapReaderIterator,
     section: &Section,
@@ -152,7 +152,7 @@ fn refill(
     Ok(())
 }
 
-/// Declarations since the last header about the packets to come.
+/// Properties that the last header declares for the packets that follow.
 #[derive(Debug, Default)]
 struct Section {
     /// Byte order of a pcapng file; `None` for a pcap file.
@@ -233,12 +233,12 @@ impl Section {
         self.last = at;
     }
 
-    /// A packet of which the file does not say what it begins with.
+    /// Passes on a packet of unknown link type.
     fn unread(&self, each: &mut impl FnMut(Frame<'_>)) {
         each(Frame { at: self.last, link: Link::Unknown, bytes: &[] });
     }
 
-    /// Returns true if these bytes begin with a whole block of pcapng, by its outer length.
+    /// Returns true if the bytes begin with a whole pcapng block, by its outer length.
     fn is_whole(&self, bytes: &[u8]) -> bool {
         let Some(big_endian) = self.big_endian else { return false };
         let length = bytes.get(4..8).and_then(|length| <[u8; 4]>::try_from(length).ok());
@@ -263,7 +263,7 @@ impl Interface {
     }
 }
 
-/// Unit of packets' times.
+/// Unit of packet times.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     /// Ticks in a second.

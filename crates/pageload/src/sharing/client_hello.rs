@@ -1,4 +1,4 @@
-//! Resumption in a client's first flight.
+//! Reads what a client's first flight says about resumption.
 
 use headstart_proto::hello::ClientHello;
 
@@ -10,20 +10,21 @@ const RECORD_HEADER: usize = 5;
 /// Kind and length of the message, and legacy_version.
 const BEFORE_RANDOM: usize = 4 + 2;
 
-/// Offer of a client to resume.
+/// A client's offer to resume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// The host name; the outer one under ECH.
+    /// Host name; the outer one with ECH.
     pub(crate) name: Option<String>,
-    /// Bytes of the first ticket (or other key) of TLS 1.3; none if it may be noise.
+    /// Bytes of the first ticket (or other key) of TLS 1.3; none if it may be GREASE.
     pub(crate) psk: Option<usize>,
     /// Bytes of the ticket of TLS 1.2.
     pub(crate) ticket: Option<usize>,
-    /// A session id of TLS 1.2 that is meant: one with TLS 1.3 may be there for middleboxes only.
+    /// True for a meaningful session id of TLS 1.2: with TLS 1.3 it may be there for middleboxes
+    /// only.
     pub(crate) session_id: bool,
     pub(crate) early_data: bool,
     pub(crate) ech: bool,
-    /// Random that no other ClientHello has; a copy of this one does.
+    /// Client random, which only a copy of this ClientHello repeats.
     pub(crate) random: [u8; 32],
 }
 
@@ -42,7 +43,7 @@ impl Offer {
         }
     }
 
-    /// Returns true if there is a session to be resumed, as far as can be seen.
+    /// Returns true if the client offers to resume, as far as can be seen.
     pub(crate) fn resumption(&self) -> bool {
         self.psk.is_some() || self.ticket.is_some() || self.session_id
     }
@@ -53,7 +54,7 @@ impl Offer {
 struct Legacy {
     random: [u8; 32],
     session_id: bool,
-    /// Bytes of the extension; none at all only asks for a ticket.
+    /// Bytes of the extension; an empty one only requests a ticket.
     ticket: Option<usize>,
 }
 
@@ -74,7 +75,7 @@ impl Legacy {
     }
 }
 
-/// The fragments of the records, joined.
+/// Returns the fragments of the records, joined.
 fn message(records: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(records.len());
     let mut fields = Fields(records);

@@ -7,16 +7,16 @@ use super::counts::{TicketCount, Versions};
 use super::limits::Limits;
 use super::seen::Seen;
 
-/// Beginning of a TLS connection.
+/// Kind of the handshake of a TLS connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {
     Full,
     Resumed,
-    /// The recording does not say; counts as full.
+    /// Unknown from the recording; counts as full.
     Unknown,
 }
 
-/// The number of a name.
+/// Number of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NameId(u32);
 
@@ -26,21 +26,21 @@ impl NameId {
     }
 }
 
-/// A TLS connection, as far as it counts.
+/// The relevant facts of a TLS connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Connection {
-    /// When its ClientHello left, since 1970.
+    /// Time of its ClientHello, since 1970.
     pub(crate) at: Duration,
-    /// When a ticket of it could be there, about.
+    /// Approximate time from which its tickets can be used.
     pub(crate) ready: Duration,
     pub(crate) name: Option<NameId>,
     pub(crate) address: IpAddr,
     pub(crate) handshake: Handshake,
-    /// True if it may have had a client certificate: its session is not shared.
+    /// True if it may have used a client certificate: its session is not shared.
     pub(crate) is_private: bool,
 }
 
-/// A connection that was found, before its name has a number.
+/// A connection before its name is numbered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'a> {
     pub(crate) at: Duration,
@@ -51,12 +51,12 @@ pub(crate) struct Found<'a> {
     pub(crate) is_private: bool,
 }
 
-/// Everything that was found in the recordings.
+/// Everything found in the recordings.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) connections: Vec<Connection>,
     pub(crate) names: Names,
-    /// Digests that tell the handshakes of captures from those among the connections.
+    /// Digests that identify handshakes in captures among the connections.
     pub(crate) handshakes: HashSet<u64>,
     pub(crate) seen: Seen,
     pub(crate) tickets: TicketCount,
@@ -64,7 +64,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Keeps a connection; false if there is no room for it.
+    /// Keeps a connection; returns false if there is no room for it.
     pub(crate) fn push(&mut self, found: Found<'_>, limits: &Limits) -> bool {
         let has_room = self.connections.len() < limits.connections;
         // A name without a kept connection takes no room, either.
@@ -104,7 +104,7 @@ impl Names {
         self.list.len()
     }
 
-    /// The number of a name; none if it is new and there is no room.
+    /// Returns the number of a name; `None` if it is new and there is no room.
     fn number(&mut self, name: &str, most: usize) -> Option<NameId> {
         if let Some(id) = self.numbers.get(name) {
             return Some(*id);

@@ -1,4 +1,4 @@
-//! Cost of a connection for a phone, by the paper's measurement.
+//! Cost of a connection for a phone, as the paper measured it.
 
 use serde::Serialize;
 
@@ -8,28 +8,28 @@ use serde::Serialize;
 /// to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CostModel {
-    /// Milliseconds with a full handshake.
+    /// Milliseconds of a full handshake.
     pub full_ms: f64,
-    /// Milliseconds with a resumed one.
+    /// Milliseconds of a resumed one.
     pub resumed_ms: f64,
-    /// Microampere-hours with a full handshake.
+    /// Microampere-hours of a full handshake.
     pub full_uah: f64,
-    /// Microampere-hours with a resumed one.
+    /// Microampere-hours of a resumed one.
     pub resumed_uah: f64,
 }
 
 impl CostModel {
-    /// The paper's.
+    /// The model of the paper.
     pub const PAPER: Self =
         Self { full_ms: 906.5, resumed_ms: 567.6, full_uah: 55.4, resumed_uah: 34.3 };
 
-    /// Mean milliseconds of a connection; 0 of none.
+    /// Returns the mean milliseconds of a connection; 0 if there are none.
     #[must_use]
     pub fn latency_ms(&self, full: u64, resumed: u64) -> f64 {
         mean(full, self.full_ms, resumed, self.resumed_ms)
     }
 
-    /// Mean microampere-hours of a connection; 0 of none.
+    /// Returns the mean microampere-hours of a connection; 0 if there are none.
     #[must_use]
     pub fn energy_uah(&self, full: u64, resumed: u64) -> f64 {
         mean(full, self.full_uah, resumed, self.resumed_uah)

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Connections by the version of TLS that they came to.
+/// Numbers of connections by the version of TLS negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Versions {
     /// TLS 1.3.
@@ -11,7 +11,7 @@ pub struct Versions {
     pub tls12: u64,
     /// TLS 1.1, 1.0, or SSL 3.0.
     pub older: u64,
-    /// The recording does not say.
+    /// Unknown from the recording.
     pub unknown: u64,
 }
 

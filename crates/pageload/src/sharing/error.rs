@@ -10,34 +10,34 @@ use super::limits::{CAPTURE_BLOCK, HAR_BYTES, HAR_DEPTH, INTERFACES, LINE_MAX, P
 pub enum ReadError {
     /// The file could not be read.
     Io(io::Error),
-    /// There is nothing in it.
+    /// The file is empty.
     Empty,
     /// It is neither a capture nor a HAR file.
     Unrecognized,
-    /// It is compressed, by this program.
+    /// The file is compressed; this program unpacks it.
     Compressed(&'static str),
     /// The capture contradicts its own lengths.
     Malformed {
-        /// Where the block or packet begins, in bytes.
+        /// Offset of the block or packet, in bytes.
         at: u64,
     },
-    /// A block or packet has more than [`CAPTURE_BLOCK`] bytes, or says so.
+    /// A block or packet exceeds [`CAPTURE_BLOCK`], or claims to.
     TooLarge {
-        /// Where it begins, in bytes.
+        /// Its offset in bytes.
         at: u64,
     },
     /// A section has more than [`INTERFACES`] interfaces.
     Interfaces,
-    /// The HAR file has more than [`HAR_BYTES`] bytes.
+    /// The HAR file exceeds [`HAR_BYTES`].
     HarTooLarge,
-    /// The HAR file has more than [`HAR_DEPTH`] lists and objects within each other.
+    /// The HAR file nests more than [`HAR_DEPTH`] lists and objects.
     HarTooDeep,
-    /// It is no JSON, or not that of a HAR file.
+    /// The file is not JSON, or not a HAR file.
     Har(serde_json::Error),
 }
 
 impl ReadError {
-    /// Returns advice on what to do about it: one line.
+    /// Returns advice on how to fix it: one line.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -111,25 +111,25 @@ impl From<io::Error> for ReadError {
 pub enum AsError {
     /// The file could not be read.
     Io(io::Error),
-    /// It is compressed, by this program.
+    /// The file is compressed; this program unpacks it.
     Compressed(&'static str),
-    /// There is no prefix in it.
+    /// The file has no prefixes.
     Empty,
-    /// A line has none of the forms that are known.
+    /// A line has an unknown form.
     Line {
         /// Its number, from 1.
         number: u64,
         /// Beginning of the line.
         text: String,
     },
-    /// A line has more than [`LINE_MAX`] bytes.
+    /// A line exceeds [`LINE_MAX`].
     LongLine(u64),
     /// There are more than [`PREFIXES`] prefixes.
     TooMany,
 }
 
 impl AsError {
-    /// Returns advice on what to do about it: one line.
+    /// Returns advice on how to fix it: one line.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {

@@ -31,7 +31,7 @@ impl<'a> Fields<'a> {
         self.take(usize::from(length))
     }
 
-    /// The next extension of a list (RFC 8446 section 4.2): number and body.
+    /// Takes the next extension of a list (RFC 8446 section 4.2): number and body.
     pub(crate) fn extension(&mut self) -> Option<(u16, &'a [u8])> {
         Some((self.u16()?, self.vector16()?))
     }

@@ -14,7 +14,7 @@ use super::stream::Stream;
 /// First bytes of a TLS stream: a record with a handshake message that is a ClientHello.
 const CLIENT_HELLO: [Option<u8>; 6] = [Some(22), Some(3), None, None, None, Some(1)];
 
-/// A TCP connection whose handshake is not read yet.
+/// A TCP connection whose handshake is still being read.
 #[derive(Debug)]
 pub(crate) struct Flow {
     /// Sequence number of the client's SYN, if that was captured.
@@ -23,12 +23,12 @@ pub(crate) struct Flow {
     server: SocketAddr,
     up: Stream,
     down: Stream,
-    /// The client's first bytes, until they are a ClientHello.
+    /// The client's first bytes, until the ClientHello is complete.
     first: Vec<u8>,
-    /// The ClientHello, and when it was whole.
+    /// The ClientHello, and the time at which it was complete.
     offer: Option<(Duration, Offer)>,
     flight: ServerFlight,
-    /// When the server's answer came.
+    /// Time of the server's answer.
     answered: Option<Duration>,
     cut: bool,
 }
@@ -38,20 +38,20 @@ pub(crate) struct Flow {
 pub(crate) enum Ending {
     Handshake(Box<Handshaken>),
     NotTls,
-    /// It goes on with what TurboTLS began.
+    /// It continues what TurboTLS began.
     Join,
     Unreadable,
     Unanswered,
     CutOff,
 }
 
-/// A handshake of which both first flights were read.
+/// A handshake whose first flights were both read.
 #[derive(Debug)]
 pub(crate) struct Handshaken {
-    /// When the ClientHello was sent.
+    /// Time of the ClientHello.
     pub(crate) at: Duration,
-    /// When a ticket could be there: a round trip after the answer, since the client's Finished
-    /// comes before it.
+    /// Time from which a ticket can be used: a round trip after the answer, since the client's
+    /// Finished comes before it.
     pub(crate) ready: Duration,
     pub(crate) server: IpAddr,
     pub(crate) offer: Offer,
@@ -59,8 +59,8 @@ pub(crate) struct Handshaken {
 }
 
 impl Flow {
-    /// The connection that a segment begins: with SYN, with its answer, or in a capture that began
-    /// later with a ClientHello.
+    /// Returns the connection that a segment begins: with SYN, with its answer, or, in a capture
+    /// that began later, with a ClientHello.
     pub(crate) fn begun_by(segment: &Segment<'_>) -> Option<Self> {
         let is_from_client = !segment.syn || segment.ack.is_none();
         if !segment.syn && !begins_client_hello(segment.payload) {
@@ -89,12 +89,12 @@ impl Flow {
         }
     }
 
-    /// Bytes that are kept.
+    /// Returns the number of bytes kept.
     pub(crate) fn kept(&self) -> usize {
         self.up.kept() + self.down.kept() + self.first.len() + self.flight.kept()
     }
 
-    /// A segment of either side; what became of the connection, once that is certain.
+    /// Handles a segment of either side; returns the outcome once it is certain.
     pub(crate) fn on_segment(&mut self, at: Duration, segment: &Segment<'_>) -> Option<Ending> {
         self.cut |= segment.cut;
         let data = segment.seq.wrapping_add(u32::from(segment.syn));
@@ -148,7 +148,7 @@ impl Flow {
         self.ended()
     }
 
-    /// Returns its outcome, if more cannot be told.
+    /// Returns the outcome, if more cannot be learned.
     fn ended(&mut self) -> Option<Ending> {
         match self.flight.state {
             State::Reading => None,
@@ -158,7 +158,7 @@ impl Flow {
         }
     }
 
-    /// Returns its outcome; nothing more of it will be looked at.
+    /// Returns the outcome; nothing more of the connection will be read.
     pub(crate) fn end(&mut self) -> Ending {
         let answer = self.flight.answer;
         match self.offer.take() {

@@ -1,4 +1,4 @@
-//! The connections of a capture that are open, in bounded memory.
+//! The open connections of a capture, in bounded memory.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -15,17 +15,17 @@ use super::limits::Limits;
 use super::packet::{Datagram, Packet, Segment};
 use super::server_flight::{Answer, Version};
 
-/// Connections by their two ends; that which was silent for longest gives way.
+/// Connections by their two ends; the one that has been silent longest gives way.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
     limits: Limits,
     places: HashMap<Key, u32>,
     entries: LruSlab<Place>,
-    /// Bytes that all flows keep.
+    /// Bytes that all flows keep together.
     kept: usize,
 }
 
-/// The two ends of a connection, the same for both directions.
+/// The two ends of a connection, in the same order for both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     is_tcp: bool,
@@ -47,7 +47,7 @@ struct Place {
 #[derive(Debug)]
 enum Entry {
     Open(Box<Flow>),
-    /// Its end was counted; remembered so that a segment sent again begins nothing new.
+    /// Already counted; remembered so that a retransmitted segment begins nothing new.
     Ended {
         isn: Option<u32>,
     },
@@ -59,7 +59,7 @@ impl FlowTable {
         Self { limits, places: HashMap::new(), entries: LruSlab::new(), kept: 0 }
     }
 
-    /// A packet of the capture.
+    /// Handles a packet of the capture.
     pub(crate) fn on_packet(&mut self, at: Duration, packet: &Packet<'_>, found: &mut Findings) {
         found.seen.packets += 1;
         match packet {
@@ -71,7 +71,7 @@ impl FlowTable {
         }
     }
 
-    /// Ends everything that is still open.
+    /// Ends everything still open.
     pub(crate) fn finish(&mut self, found: &mut Findings) {
         while let Some(place) = self.entries.lru() {
             if let Entry::Open(mut flow) = self.remove(place) {
@@ -125,7 +125,7 @@ impl FlowTable {
         while self.kept > self.limits.flow_bytes && self.displace(found) {}
     }
 
-    /// Counts a flow that is open still, and remembers it as ended.
+    /// Counts a flow that is still open, and remembers it as ended.
     fn end(&mut self, place: u32, found: &mut Findings) {
         if let Entry::Open(flow) = &mut self.entries.peek_mut(place).entry {
             let ending = flow.end();
@@ -170,7 +170,7 @@ impl FlowTable {
         place
     }
 
-    /// Makes room; false if there is nothing left.
+    /// Makes room; returns false if nothing is left to displace.
     fn displace(&mut self, found: &mut Findings) -> bool {
         let Some(place) = self.entries.lru() else { return false };
         if let Entry::Open(mut flow) = self.remove(place) {
@@ -192,7 +192,7 @@ impl FlowTable {
     }
 }
 
-/// Counts what became of a connection.
+/// Counts the outcome of a connection.
 fn conclude(ending: Ending, found: &mut Findings, limits: &Limits) {
     let seen = &mut found.seen;
     match ending {
@@ -241,8 +241,9 @@ fn keep(handshake: &Handshaken, found: &mut Findings, limits: &Limits) {
     }
 }
 
-/// The same for two recordings of one handshake: on both sides of a NAT or a proxy that passes TLS
-/// through, or in two captures. Both randoms: a client may send one ClientHello twice.
+/// Returns a digest that is the same for two recordings of one handshake: on both sides of a NAT or
+/// a proxy that passes TLS through, or in two captures. It covers both randoms, as a client may
+/// send one ClientHello twice.
 fn id(offer: &Offer, answer: &Answer) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(&offer.random);
@@ -250,8 +251,8 @@ fn id(offer: &Offer, answer: &Answer) -> u64 {
     hasher.finish()
 }
 
-/// An Initial packet (RFC 9000 section 17.2.2, RFC 9369 section 3.2), with which a connection
-/// begins.
+/// Returns true for an Initial packet (RFC 9000 section 17.2.2, RFC 9369 section 3.2), with which a
+/// connection begins.
 fn is_quic_initial(payload: &[u8]) -> bool {
     let Some((&[first, version @ ..], _)) = payload.split_first_chunk::<5>() else { return false };
     let kind = first & 0b1111_0000;
@@ -271,7 +272,7 @@ mod tests {
 
     const LIMITS: Limits = Limits { flows: 5, flow_bytes: 4000, connections: 100, names: 100 };
 
-    /// Bytes that are kept, counted anew.
+    /// Recounts the bytes kept.
     fn kept(table: &FlowTable) -> usize {
         let open = table.entries.iter().map(|(_, place)| match &place.entry {
             Entry::Open(flow) => flow.kept(),

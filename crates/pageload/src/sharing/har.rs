@@ -105,7 +105,7 @@ impl Page<'_> {
     }
 }
 
-/// A request, as far as it counts.
+/// The relevant part of a request.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
@@ -136,7 +136,7 @@ struct Response {
     http_version: Option<String>,
 }
 
-/// Milliseconds; -1 or none where it does not apply.
+/// Times in milliseconds; -1 or missing where a part does not apply.
 #[derive(Debug, Default, Deserialize)]
 struct Timings {
     blocked: Option<f64>,
@@ -147,12 +147,12 @@ struct Timings {
     wait: Option<f64>,
 }
 
-/// Text by the specification, a number by some programs.
+/// Text by the specification; some programs write a number.
 #[derive(Debug)]
 struct ConnectionId(String);
 
-/// Written by hand: serde's untagged enums keep whatever comes before they look at it, however
-/// large.
+/// Written by hand: serde's untagged enums buffer a value before looking at it, however large it
+/// is.
 impl<'de> Deserialize<'de> for ConnectionId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrNumber;
@@ -208,7 +208,7 @@ impl Entry {
         value::address(self.server_ip_address.as_deref()?)
     }
 
-    /// When the TLS handshake began; `connect` includes `ssl`.
+    /// Returns the start of the TLS handshake; `connect` includes `ssl`.
     fn handshake_at(&self) -> Option<Duration> {
         let Timings { blocked, dns, connect, ssl, .. } = self.timings;
         let tcp = time(connect).saturating_sub(time(ssl));
@@ -216,30 +216,31 @@ impl Entry {
         unix_time(&self.started_date_time)?.checked_add(before)
     }
 
-    /// From there until the response begins, when tickets have come, too.
+    /// Returns the time from the start of the handshake until the response begins, by which tickets
+    /// have arrived.
     fn until_response(&self) -> Duration {
         let Timings { ssl, send, wait, .. } = self.timings;
         [time(ssl), time(send), time(wait)].into_iter().sum()
     }
 }
 
-/// The part of a URL that says where it goes; none if that is not over TLS.
+/// Returns the destination of a URL; `None` if that is not over TLS.
 fn over_tls(url: &str) -> Option<&str> {
     let (scheme, rest) = url.split_once("://")?;
     let is_tls = ["https", "wss"].iter().any(|tls| scheme.eq_ignore_ascii_case(tls));
     rest.split(['/', '?', '#']).next().filter(|_| is_tls)
 }
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct Target {
-    /// Lower case, without a trailing dot; none for an address.
+    /// Host in lower case, without a trailing dot; none for an address.
     name: Option<String>,
     port: u16,
 }
 
 impl Target {
-    /// Reads the authority of a URL (RFC 3986 section 3.2); `None` if no such server can be.
+    /// Reads the authority of a URL (RFC 3986 section 3.2); `None` if it cannot be a server.
     fn from_authority(authority: &str) -> Option<Self> {
         let authority = authority.rsplit_once('@').map_or(authority, |(_user, host)| host);
         let (host, port) = match authority.rsplit_once(':') {
@@ -255,8 +256,8 @@ impl Target {
     }
 }
 
-/// Browsers write other scripts as A-labels; anything else is no name, and might command a
-/// terminal.
+/// Returns true for a valid host name. Browsers write other scripts as A-labels; anything else
+/// might contain control characters.
 fn is_host_name(name: &str) -> bool {
     name.len() <= HOST_NAME_MAX
         && name.split('.').all(|label: &str| {

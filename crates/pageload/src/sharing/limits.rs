@@ -34,30 +34,31 @@ pub const PIECE: usize = 128;
 /// kB.
 pub const SERVER_BYTES: usize = 128 << 10;
 
-/// Bytes of a ServerHello: one record (RFC 8446 section 5.1); with X25519MLKEM768 it has 1.2 kB.
+/// Maximum bytes of a ServerHello: one record (RFC 8446 section 5.1); with X25519MLKEM768 it has
+/// 1.2 kB.
 pub const SERVER_HELLO_MAX: usize = 1 << 14;
 
-/// TLS connections that are counted; what comes later is only counted as left out.
+/// Maximum TLS connections that are counted; further ones only count as left out.
 pub const CONNECTIONS: usize = 1 << 20;
 
-/// Names of servers; connections to further ones are counted as left out.
+/// Maximum names of servers; connections to further ones count as left out.
 pub const NAMES: usize = 1 << 18;
 
-/// Bytes of one block of a capture. Wireshark refuses larger ones, too.
+/// Maximum bytes of one block of a capture. Wireshark refuses larger ones, too.
 pub const CAPTURE_BLOCK: usize = 16 << 20;
 
-/// Interfaces of one section of a pcapng file.
+/// Maximum interfaces of one section of a pcapng file.
 pub const INTERFACES: usize = 4096;
 
 pub use crate::har::limits::{HAR_BYTES, HAR_DEPTH, HAR_STRING};
 
-/// Bytes of the name of a connection in a HAR file that is remembered; real ones are numbers.
+/// Maximum bytes remembered of a connection's name in a HAR file; real ones are numbers.
 pub const CONNECTION_ID_MAX: usize = crate::har::limits::CONNECTION_MAX;
 
-/// Prefixes of the table of autonomous systems: the internet has 1.3 million (2026).
+/// Maximum prefixes of the table of autonomous systems: the internet has 1.3 million (2026).
 pub const PREFIXES: usize = 4_000_000;
 
-/// Bytes of a line of that table.
+/// Maximum bytes of a line of that table.
 pub const LINE_MAX: u64 = 64 << 10;
 
 /// Limits on what an audit keeps at the same time; [`Default`] is what this module

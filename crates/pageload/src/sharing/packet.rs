@@ -1,4 +1,4 @@
-//! From the bytes of a captured frame to what TCP or UDP carries in it.
+//! Reads captured frames down to the payload of TCP or UDP.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,13 +6,14 @@ use etherparse::{
     EtherType, LaxNetSlice, LaxSlicedPacket, TcpSlice, TransportSlice, UdpSlice, ip_number,
 };
 
-/// Link type, which tells the first bytes of a frame (<https://www.tcpdump.org/linktypes.html>).
+/// Link type, which determines the first bytes of a frame
+/// (<https://www.tcpdump.org/linktypes.html>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// Four bytes that say the family: BSD's loopback.
+    /// BSD loopback: four bytes with the address family.
     Loopback,
     Ethernet,
-    /// The IP packet itself.
+    /// Raw IP packets.
     Ip,
     /// Linux "cooked", version 1: `tcpdump -i any`.
     Cooked,
@@ -42,9 +43,9 @@ impl Link {
 pub(crate) enum Packet<'a> {
     Tcp(Segment<'a>),
     Udp(Datagram<'a>),
-    /// A piece of an IP packet, not put together.
+    /// An IP fragment, which is not reassembled.
     Fragment,
-    /// The link type is not known.
+    /// The link type is unknown.
     UnknownLink,
     /// Anything else.
     Other,
@@ -58,7 +59,7 @@ pub(crate) struct Segment<'a> {
     pub(crate) ack: Option<u32>,
     pub(crate) syn: bool,
     pub(crate) payload: &'a [u8],
-    /// The capture has not all of the payload.
+    /// True if part of the payload was not captured.
     pub(crate) cut: bool,
 }
 
@@ -100,7 +101,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Lengths that say more than was captured are no error: captures are often cut.
+/// Lengths beyond the captured bytes are no error: captures are often cut.
 fn sliced(link: Link, frame: &[u8]) -> Option<LaxSlicedPacket<'_>> {
     match link {
         Link::Ethernet => LaxSlicedPacket::from_ethernet(frame).ok(),

@@ -16,43 +16,43 @@ use super::tally::{LIFETIMES, OfName, Shared, Tally};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Recordings that were read, in this order.
+    /// Recordings read, in this order.
     pub recordings: Vec<Recording>,
-    /// TLS connections that count.
+    /// Number of TLS connections that count.
     pub connections: u64,
-    /// Connections of which the recording does not tell whether they resumed (HAR). They count as
-    /// full, so that the figures of today are the most there can have been.
+    /// Number of connections whose recording does not tell whether they resumed (HAR). They count
+    /// as full, so that today's figures are an upper bound.
     pub connections_unknown: u64,
-    /// Names of servers.
+    /// Number of server names.
     pub names: u64,
-    /// Addresses of servers.
+    /// Number of server addresses.
     pub addresses: u64,
-    /// Addresses that the table of autonomous systems does not have; each counts as a system of its
-    /// own.
+    /// Number of addresses missing from the table of autonomous systems; each counts as a system of
+    /// its own.
     pub addresses_without_as: u64,
-    /// Autonomous systems of the others; 0 without a table.
+    /// Number of autonomous systems of the other addresses; 0 without a table.
     pub systems: u64,
-    /// The time from the first connection to the last.
+    /// Period from the first connection to the last.
     pub span: Option<Span>,
     /// Property by which servers that share sessions were grouped.
     pub grouping: Grouping,
-    /// As it was.
+    /// Figures as recorded.
     pub today: Arm,
     /// Savings with one session store for all programs: grouped by address and name.
     pub client_only: Arm,
     /// Savings with session keys shared by servers, too: grouped by `grouping`.
     pub client_and_server: Arm,
-    /// Model that the figures of latency and energy rest on.
+    /// Model behind the figures for latency and energy.
     pub cost_model: CostModel,
     /// Ages of sessions.
     pub revisits: Revisits,
-    /// All names, those first where sharing saves most.
+    /// All names, those where sharing saves most first.
     pub services: Vec<Service>,
     /// Sizes of tickets.
     pub tickets: Tickets,
     /// Versions of TLS.
     pub versions: Versions,
-    /// Counts of everything else, and of what could not be told.
+    /// Counts of everything else, and of what could not be determined.
     pub seen: Seen,
 }
 
@@ -63,11 +63,11 @@ pub struct Recording {
     pub name: String,
     /// Kind of recording.
     pub kind: RecordingKind,
-    /// Packets in it.
+    /// Number of its packets.
     pub packets: u64,
-    /// TLS connections whose handshake was whole in it.
+    /// Number of its TLS connections with a whole handshake.
     pub connections: u64,
-    /// A capture that ends within a packet.
+    /// True for a capture that ends within a packet.
     pub is_cut_short: bool,
 }
 
@@ -83,12 +83,12 @@ pub enum RecordingKind {
     Har,
 }
 
-/// A time from one moment to another.
+/// A period of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Span {
-    /// Milliseconds since 1970.
+    /// Start, in milliseconds since 1970.
     pub first_unix_ms: u64,
-    /// Milliseconds since 1970.
+    /// End, in milliseconds since 1970.
     pub last_unix_ms: u64,
 }
 
@@ -100,13 +100,13 @@ impl Span {
     }
 }
 
-/// Common property of servers that are taken to share sessions.
+/// Property by which servers are assumed to share sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grouping {
     /// Autonomous system and name, as in the paper.
     AsAndName,
-    /// The name alone, for want of a table: at least as much is shared as by system and name.
+    /// The name alone, without a table: at least as much is shared as by system and name.
     NameOnly,
 }
 
@@ -115,7 +115,7 @@ pub enum Grouping {
 pub struct Arm {
     /// Full handshakes.
     pub full: u64,
-    /// Their share of all connections; 0 of none.
+    /// Share of full handshakes; 0 if there are no connections.
     pub full_share: f64,
     /// Resumptions.
     pub resumed: u64,
@@ -123,11 +123,11 @@ pub struct Arm {
     pub latency_ms: f64,
     /// Mean energy of a connection by the cost model, in microampere-hours.
     pub energy_uah: f64,
-    /// Full handshakes of today that are saved.
+    /// Number of today's full handshakes that are saved.
     pub avoided: u64,
-    /// Handshakes that began before the first of their group could have had a ticket.
+    /// Number of handshakes that began before the first of their group could have had a ticket.
     pub avoided_by_waiting: u64,
-    /// Groups of connections that share sessions; of today, connections.
+    /// Number of groups of connections that share sessions; for today, of connections.
     pub groups: u64,
 }
 
@@ -135,13 +135,13 @@ pub struct Arm {
 /// the first of their group could have had a ticket find none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Revisits {
-    /// Connections to a name that was visited before; without a name, to an address.
+    /// Number of connections to a name visited before, or without a name, to an address.
     pub connections: u64,
     /// Lifetimes, the shortest first.
     pub lifetimes: Vec<Lifetime>,
 }
 
-/// The revisits whose session is not older than this.
+/// Revisits whose session is no older than a lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Lifetime {
     /// Lifetime of sessions, in milliseconds.
@@ -150,7 +150,7 @@ pub struct Lifetime {
     pub client_only: u64,
     /// Revisits with servers that share keys, too.
     pub client_and_server: u64,
-    /// Shares of all revisits; 0 of none.
+    /// Shares of all revisits; 0 if there are none.
     pub shares: ArmShares,
 }
 
@@ -168,26 +168,26 @@ pub struct ArmShares {
 pub struct Service {
     /// The name.
     pub name: String,
-    /// TLS connections to it.
+    /// Number of TLS connections to it.
     pub connections: u64,
-    /// Addresses that it was reached at.
+    /// Number of addresses that it was reached at.
     pub addresses: u64,
-    /// Full handshakes today.
+    /// Number of full handshakes today.
     pub full: u64,
-    /// Handshakes that one store for all programs saves.
+    /// Number of handshakes that one store for all programs saves.
     pub avoidable_client_only: u64,
-    /// Handshakes that servers with shared keys save as well.
+    /// Number of handshakes that servers with shared keys save as well.
     pub avoidable_client_and_server: u64,
     /// Both as shares of the full handshakes.
     pub shares: ArmShares,
 }
 
-/// Sizes of tickets in bytes, where they can be seen.
+/// Sizes of tickets in bytes, where they are visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Tickets {
-    /// The first that each ClientHello shows.
+    /// First tickets that ClientHellos offer.
     pub offered: TicketSizes,
-    /// Tickets that servers handed over in clear, in TLS 1.2.
+    /// Tickets that servers issued in clear, in TLS 1.2.
     pub in_clear: TicketSizes,
 }
 
@@ -196,9 +196,9 @@ pub struct Tickets {
 pub struct TicketSizes {
     /// Number of tickets.
     pub count: u64,
-    /// Their mean size; 0 of none.
+    /// Mean size; 0 if there are none.
     pub mean_bytes: f64,
-    /// The size of the largest.
+    /// Largest size.
     pub largest_bytes: u64,
 }
 
@@ -237,8 +237,8 @@ impl Report {
         }
     }
 
-    /// Returns true if what was not counted may change the figures by much: more than a tenth of
-    /// all TLS handshakes, or any for want of room.
+    /// Returns true if connections that were not counted may change the figures much: more than a
+    /// tenth of all TLS handshakes, or any for lack of room.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         let Seen { unreadable, unanswered, cut_off, displaced, left_out, har_incomplete, .. } =
@@ -348,7 +348,7 @@ impl Sizes {
     }
 }
 
-/// 0 of none.
+/// Returns the share; 0 if the total is 0.
 #[allow(clippy::cast_precision_loss)] // counts are far below 2^53
 fn share(part: u64, all: u64) -> f64 {
     if all == 0 { 0.0 } else { part as f64 / all as f64 }

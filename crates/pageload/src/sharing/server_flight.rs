@@ -1,4 +1,5 @@
-//! Resumption in a server's first flight, read as it comes and without keeping certificates.
+//! Reads what a server's first flight says about resumption, as it arrives and without keeping
+//! certificates.
 
 use super::fields::Fields;
 use super::limits::{SERVER_BYTES, SERVER_HELLO_MAX};
@@ -9,7 +10,7 @@ mod record {
     pub(super) const ALERT: u8 = 21;
     pub(super) const HANDSHAKE: u8 = 22;
     pub(super) const APPLICATION_DATA: u8 = 23;
-    /// An encrypted fragment may be 256 bytes longer than 2^14; in TLS 1.2, 2048.
+    /// Maximum length of an encrypted fragment: 256 bytes more than 2^14; in TLS 1.2, 2048.
     pub(super) const MAX: u16 = (1 << 14) + 2048;
 }
 
@@ -36,10 +37,11 @@ const HELLO_RETRY_REQUEST: [u8; 32] = [
 /// so of a name that they do not know, before their ServerHello.
 const WARNING: u8 = 1;
 
-/// In NewSessionTicket of TLS 1.2 before the ticket: lifetime and length (RFC 5077 section 3.3).
+/// Bytes before the ticket in NewSessionTicket of TLS 1.2: lifetime and length (RFC 5077 section
+/// 3.3).
 const BEFORE_TICKET: usize = 4 + 2;
 
-/// The version that a handshake came to.
+/// Negotiated version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     Tls13,
@@ -61,38 +63,38 @@ impl Version {
 /// State of the flight so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Version of the ServerHello that is no HelloRetryRequest.
+    /// Version of the ServerHello that is not a HelloRetryRequest.
     pub(crate) version: Option<Version>,
-    /// True if the handshake is an abbreviated one; `None` before that is certain.
+    /// True if the handshake is abbreviated; `None` before that is certain.
     pub(crate) resumed: Option<bool>,
-    /// Bytes of a ticket that was handed over in clear, as TLS 1.2 does.
+    /// Bytes of a ticket issued in clear, as in TLS 1.2.
     pub(crate) ticket: Option<usize>,
-    /// A certificate of the client was asked for, seen in TLS 1.2 only.
+    /// True if a client certificate was requested, seen in TLS 1.2 only.
     pub(crate) certificate_request: bool,
     pub(crate) retried: bool,
-    /// Random of the same ServerHello.
+    /// Server random of the same ServerHello.
     pub(crate) random: [u8; 32],
 }
 
-/// State of reading.
+/// Progress of reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     #[default]
     Reading,
-    /// Nothing more can be told.
+    /// Nothing more can be learned.
     Done,
-    /// This is no server's flight of TLS.
+    /// The stream is not a server's TLS flight.
     NotTls,
 }
 
-/// The reader of one server's stream.
+/// Reads one server's stream.
 #[derive(Debug, Default)]
 pub(crate) struct ServerFlight {
     pub(crate) answer: Answer,
     pub(crate) state: State,
     read: usize,
     header: Gathered<5>,
-    /// Bytes of the record that are still to come, and what they are.
+    /// Bytes of the record still to come, and their content type.
     left: usize,
     kind: u8,
     alert: Gathered<2>,
@@ -100,7 +102,7 @@ pub(crate) struct ServerFlight {
 }
 
 impl ServerFlight {
-    /// More of the stream.
+    /// Reads more of the stream.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) {
         self.read = self.read.saturating_add(bytes.len());
         while !bytes.is_empty() && self.state == State::Reading {
@@ -123,7 +125,7 @@ impl ServerFlight {
         }
     }
 
-    /// Bytes that are kept.
+    /// Returns the number of bytes kept.
     pub(crate) fn kept(&self) -> usize {
         self.message.body.len()
     }
@@ -174,7 +176,7 @@ impl ServerFlight {
         }
     }
 
-    /// Handles the header of a message, which tells enough of most.
+    /// Handles the header of a message, which is enough for most.
     fn on_message_header(&mut self) {
         let (kind, length) = (self.message.kind, self.message.length);
         if self.answer.version.is_none() {
@@ -222,7 +224,7 @@ impl ServerFlight {
     }
 }
 
-/// A handshake message as it comes.
+/// A handshake message being received.
 #[derive(Debug, Default)]
 struct Message {
     header: Gathered<4>,
@@ -244,7 +246,7 @@ impl Message {
         self.header_done && self.seen == self.length
     }
 
-    /// Takes its own part off the front: of the header first, then of the body.
+    /// Takes its own part off the front: header first, then body.
     fn gather<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         if self.is_in_header() {
             let rest = self.header.gather(bytes);
@@ -265,7 +267,7 @@ impl Message {
     }
 }
 
-/// A few bytes that may come in several pieces.
+/// A few bytes that may arrive in several pieces.
 #[derive(Debug)]
 struct Gathered<const N: usize> {
     bytes: [u8; N],
@@ -279,7 +281,7 @@ impl<const N: usize> Default for Gathered<N> {
 }
 
 impl<const N: usize> Gathered<N> {
-    /// Takes what is missing off the front.
+    /// Takes the missing bytes off the front.
     fn gather<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let free = self.bytes.get_mut(self.count..).unwrap_or_default();
         let (own, rest) = bytes.split_at(free.len().min(bytes.len()));
@@ -288,7 +290,7 @@ impl<const N: usize> Gathered<N> {
         rest
     }
 
-    /// The bytes, once all are there; then it is empty again.
+    /// Returns the bytes once all are there, and empties itself.
     fn take(&mut self) -> Option<[u8; N]> {
         (self.count == N).then(|| {
             self.count = 0;
@@ -297,7 +299,7 @@ impl<const N: usize> Gathered<N> {
     }
 }
 
-/// The part of a ServerHello that counts (RFC 8446 section 4.1.3).
+/// The relevant part of a ServerHello (RFC 8446 section 4.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ServerHello {
     version: Version,

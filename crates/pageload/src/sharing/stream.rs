@@ -9,17 +9,17 @@ use super::limits::{BYTES_AHEAD, PIECE};
 /// and the stream ends there unless it comes again.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
-    /// Sequence number of the next byte; none before it is known.
+    /// Sequence number of the next byte; `None` until known.
     next: Option<u32>,
     /// Bytes delivered so far.
     delivered: u64,
-    /// Bytes that came before their turn, by their place in the stream.
+    /// Bytes that arrived out of order, by their offset in the stream.
     ahead: BTreeMap<u64, Vec<u8>>,
     kept: usize,
 }
 
 impl Stream {
-    /// Says where the stream begins; what was said first counts.
+    /// Sets where the stream begins; the first call counts.
     pub(crate) fn begin(&mut self, seq: u32) {
         self.next.get_or_insert(seq);
     }
@@ -28,12 +28,12 @@ impl Stream {
         self.next.is_some()
     }
 
-    /// Bytes of memory that are kept.
+    /// Returns the bytes of memory in use.
     pub(crate) fn kept(&self) -> usize {
         self.kept
     }
 
-    /// A segment; delivers what is in order now.
+    /// Takes a segment; delivers the bytes that are now in order.
     pub(crate) fn push(&mut self, seq: u32, bytes: &[u8], mut deliver: impl FnMut(&[u8])) {
         let Some(next) = self.next else { return };
         let distance = seq.wrapping_sub(next).cast_signed();
@@ -63,7 +63,7 @@ impl Stream {
         Some((place, bytes))
     }
 
-    /// Delivers what lies behind the first `known` bytes.
+    /// Delivers the bytes after the first `known`.
     fn advance(&mut self, bytes: &[u8], known: u32, deliver: &mut impl FnMut(&[u8])) {
         let new = usize::try_from(known).ok().and_then(|known| bytes.get(known..));
         let Some(new) = new.filter(|new| !new.is_empty()) else { return };

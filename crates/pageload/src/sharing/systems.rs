@@ -10,7 +10,7 @@ use super::error::AsError;
 use super::limits::{LINE_MAX, PREFIXES};
 use crate::input::unpacked_by;
 
-/// Characters of a wrong line that an error shows.
+/// Maximum characters of a wrong line that an error shows.
 const SHOWN: usize = 60;
 
 /// Autonomous systems by prefix, asked by longest match.
@@ -65,7 +65,7 @@ impl AsTable {
         if table.is_empty() { Err(AsError::Empty) } else { Ok(table) }
     }
 
-    /// The autonomous system of an address, by the longest prefix that has it.
+    /// Returns the autonomous system of an address, by longest prefix match.
     #[must_use]
     pub fn system(&self, address: IpAddr) -> Option<u32> {
         match address.to_canonical() {
@@ -74,13 +74,13 @@ impl AsTable {
         }
     }
 
-    /// Prefixes in the table.
+    /// Returns the number of prefixes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
-    /// Returns true if there is none.
+    /// Returns true if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -151,7 +151,7 @@ impl Line {
     }
 }
 
-/// The first number of a field.
+/// Returns the first number of a field.
 fn number(field: &str) -> Option<u32> {
     let field = field.trim_start_matches('{');
     let field = field.strip_prefix("AS").or_else(|| field.strip_prefix("as")).unwrap_or(field);

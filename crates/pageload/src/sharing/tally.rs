@@ -1,4 +1,4 @@
-//! The counting: which full handshakes an earlier connection of the same group would have saved.
+//! Counts the full handshakes that an earlier connection of the same group would have saved.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::connection::{Connection, Handshake};
 use super::systems::AsTable;
 
-/// Lifetimes of sessions for which revisits are counted: 5, 15 and 60 minutes, a day.
+/// Lifetimes of sessions that revisits are counted for: 5, 15 and 60 minutes, a day.
 pub(crate) const LIFETIMES: [Duration; 4] = [
     Duration::from_secs(5 * 60),
     Duration::from_secs(15 * 60),
@@ -16,28 +16,28 @@ pub(crate) const LIFETIMES: [Duration; 4] = [
     Duration::from_secs(24 * 60 * 60),
 ];
 
-/// Common property of servers at two addresses that can take each other's sessions.
+/// Property by which servers at two addresses can accept each other's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
-    /// Their autonomous system.
+    /// The same autonomous system.
     System(u32),
-    /// Nothing that is known: the address stands for itself.
+    /// Nothing known: each address stands for itself.
     Address(IpAddr),
-    /// The name is enough.
+    /// The same name.
     Anywhere,
 }
 
 /// Figures of one way to share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shared {
-    /// Full handshakes that are left.
+    /// Number of remaining full handshakes.
     pub(crate) full: u64,
-    /// Full handshakes that are saved only if connections wait for the first of their group: they
-    /// began before a ticket of it could be there.
+    /// Number of full handshakes that are saved only if connections wait for the first of their
+    /// group: they began before a ticket of it could be there.
     pub(crate) saved_by_waiting: u64,
-    /// Groups.
+    /// Number of groups.
     pub(crate) groups: u64,
-    /// Revisits with a session not older than each of [`LIFETIMES`].
+    /// Number of revisits with a session no older than each of [`LIFETIMES`].
     pub(crate) within: [u64; LIFETIMES.len()],
 }
 
@@ -55,23 +55,23 @@ pub(crate) struct OfName {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) connections: u64,
-    /// Full handshakes as they were, with those of which the recording does not say.
+    /// Number of full handshakes as recorded, including those whose recording does not tell.
     pub(crate) full: u64,
     pub(crate) unknown: u64,
     pub(crate) client_only: Shared,
     pub(crate) client_and_server: Shared,
-    /// Connections to a name that was visited before.
+    /// Number of connections to a name visited before.
     pub(crate) revisits: u64,
     pub(crate) addresses: u64,
-    /// Addresses that the table has no autonomous system for.
+    /// Number of addresses without an autonomous system in the table.
     pub(crate) addresses_without_system: u64,
     pub(crate) systems: u64,
-    /// Tallies by the numbers of names.
+    /// Tallies, by the number of the name.
     pub(crate) names: Vec<OfName>,
 }
 
 impl Tally {
-    /// Counts connections, whatever their order.
+    /// Counts connections, in any order.
     pub(crate) fn new(
         mut connections: Vec<Connection>,
         names: usize,
@@ -131,19 +131,19 @@ impl Shared {
     }
 }
 
-/// A group's view of a connection.
+/// A connection as its group sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Visit {
-    /// It had a connection before.
+    /// True if the group had a connection before.
     is_again: bool,
-    /// The time since the last one whose session may be shared.
+    /// Time since the last connection whose session may be shared.
     since: Option<Duration>,
-    /// No ticket could be there yet.
+    /// True if no ticket could be there yet.
     is_early: bool,
 }
 
 impl Visit {
-    /// Returns true if there is a session for it.
+    /// Returns true if it finds a session.
     fn is_shared(self) -> bool {
         self.since.is_some()
     }
@@ -157,9 +157,9 @@ struct Groups<K> {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
-    /// When the last connection with a session to share began.
+    /// Time of the last connection with a session to share.
     last: Option<Duration>,
-    /// When the first ticket could be there.
+    /// Time from which the first ticket can be used.
     ready: Duration,
 }
 
@@ -170,7 +170,7 @@ impl<K> Default for Groups<K> {
 }
 
 impl<K: Eq + Hash> Groups<K> {
-    /// Connections that are private take nothing from the group, and give nothing.
+    /// Adds a connection. Private ones take nothing from the group, and give nothing.
     fn visit(&mut self, key: K, connection: &Connection) -> Visit {
         let is_again = self.all.contains_key(&key);
         let group = self.all.entry(key).or_default();
@@ -190,7 +190,7 @@ impl<K: Eq + Hash> Groups<K> {
     }
 }
 
-/// Where servers are, asked once for each address.
+/// Groups servers, asking once for each address.
 struct Places<'a> {
     systems: Option<&'a AsTable>,
     known: HashMap<IpAddr, Option<u32>>,

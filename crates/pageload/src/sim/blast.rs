@@ -17,26 +17,26 @@ use super::triggers::{Trigger, Triggers, Wait};
 use super::{Load, Times};
 use crate::page::{self, Page, Protocol, Resource};
 
-/// Connections to one server at most, as browsers had them.
+/// Maximum connections to one server, as browsers had them.
 const CONNECTIONS: usize = 6;
 
-/// Payload of a TLS record, and what it is on the wire, in bytes.
+/// Bytes of a TLS record: its payload, and its size on the wire.
 const RECORD: u64 = 1401;
 const RECORD_OVERHEAD: u64 = 29;
 
-/// Payload of a cell of Tor, the unit in which bytes come, in bytes.
+/// Bytes of the payload of a Tor cell, the unit in which data arrive.
 const CELL: u64 = 498;
 
-/// Records that come in one group, at most.
+/// Maximum records that arrive in one group.
 const GROUP_MAX: u64 = 10;
 
-/// From the end of a group of records until the client asks for what it names.
+/// Time from the end of a group of records until the client requests what it names.
 const PARSING: Instant = 1_000_000;
 
-/// TCP with Fast Open, to a server that there is a connection to already.
+/// Time of TCP with Fast Open, to a server with an existing connection.
 const FAST_OPEN: Instant = 1_000_000;
 
-/// TCP with optimistic data.
+/// Time of TCP with optimistic data.
 const OPTIMISTIC: Instant = 100_000_000;
 
 /// Settings of a simulated load.
@@ -44,20 +44,20 @@ const OPTIMISTIC: Instant = 100_000_000;
 pub struct Settings {
     /// Round-trip time.
     pub rtt: Duration,
-    /// Bytes a second, for each resource.
+    /// Bandwidth of each resource, in bytes a second.
     pub rate: u32,
-    /// True if servers that can speak HTTP/2 do.
+    /// True if servers that support HTTP/2 use it.
     pub http2: bool,
-    /// Requests on an HTTP/1.1 connection at one time; 1 is no pipelining.
+    /// Maximum requests on an HTTP/1.1 connection at a time; 1 is no pipelining.
     pub depth: usize,
-    /// Connections to one server.
+    /// Maximum connections to one server.
     pub connections: usize,
     /// Features that save time.
     pub features: Features,
 }
 
 impl Default for Settings {
-    /// As published: 0.8 s, 164 kB/s, HTTP/2, nothing done.
+    /// Returns the published settings: 0.8 s, 164 kB/s, HTTP/2, no features.
     fn default() -> Self {
         Self {
             rtt: Duration::from_millis(800),
@@ -73,17 +73,17 @@ impl Default for Settings {
 /// Features that BLAST proposes. Databases know every page: their hits are the caller's to choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// TCP Fast Open, to servers that there is a connection to.
+    /// TCP Fast Open, to servers with an existing connection.
     pub fast_open: bool,
-    /// The first flight leaves before TCP is known to be there.
+    /// The first flight leaves before TCP is known to be connected.
     pub optimistic_data: bool,
     /// TLS costs no round trip.
     pub zero_rtt: bool,
-    /// Where the page's own redirects lead is known.
+    /// The targets of the page's own redirects are known.
     pub redirect_database: bool,
-    /// Knowing which servers speak HTTP/2.
+    /// The servers that speak HTTP/2 are known.
     pub http2_database: bool,
-    /// Knowing what the page needs, and asking for it at once.
+    /// The resources that the page needs are known, and requested at once.
     pub prefetch_database: bool,
 }
 
@@ -105,7 +105,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// In the order in which BLAST adds one to the other.
+    /// All features, in the order in which BLAST adds them.
     pub const ALL: [Self; 6] = [
         Self::FastOpen,
         Self::OptimisticData,
@@ -123,7 +123,7 @@ impl Features {
         list.iter().fold(Self::default(), |features, &feature| features.with(feature))
     }
 
-    /// One more.
+    /// Adds a feature.
     #[must_use]
     pub fn with(mut self, feature: Feature) -> Self {
         *match feature {
@@ -141,7 +141,7 @@ impl Features {
         self.prefetch_database && resource.in_prefetch_database
     }
 
-    /// Returns what is left on a page that no database knows.
+    /// Returns the features that remain on a page that no database knows.
     #[must_use]
     pub fn without_databases(self) -> Self {
         Self { redirect_database: false, http2_database: false, prefetch_database: false, ..self }
@@ -172,7 +172,7 @@ struct Item {
 }
 
 impl Plan {
-    /// The page under `settings`.
+    /// Prepares a page under `settings`.
     #[must_use]
     pub fn new(page: &Page, settings: &Settings) -> Self {
         let features = &settings.features;
@@ -206,27 +206,27 @@ impl Plan {
     }
 }
 
-/// Something that happens.
+/// An event of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// The client needs a resource.
     Created(u32),
-    /// A connection takes requests.
+    /// A connection accepts requests.
     Ready(u32),
     /// A server is known to speak HTTP/2.
     Http2(u32),
-    /// A resource is there, over a connection.
+    /// A resource is loaded, over a connection.
     Done(u32, u32),
 }
 
-/// Loads pages; its memory is used again for the next.
+/// Loads pages, reusing its memory.
 #[derive(Debug)]
 pub struct Simulator {
     events: Events<Event>,
     servers: Vec<Server>,
     connections: Vec<Connection>,
-    /// For each server, true if an attempt to send what it has queued may do something. Where one
-    /// did not, nothing changes until something happens at that server.
+    /// True for each server where an attempt to send the queue may succeed. After a failure nothing
+    /// changes until something happens at that server.
     worth: Vec<bool>,
     waits: Vec<Wait>,
     /// Triggers of one group of records.
@@ -238,11 +238,11 @@ pub struct Simulator {
 struct Server {
     queue: VecDeque<u32>,
     connections: Vec<u32>,
-    /// Connections that do not take requests yet.
+    /// Number of connections that do not accept requests yet.
     opening: usize,
-    /// When the first takes requests.
+    /// Time at which the first accepts requests.
     established: Option<Instant>,
-    /// Known to speak HTTP/2.
+    /// True if known to speak HTTP/2.
     http2: bool,
 }
 
@@ -251,7 +251,7 @@ struct Connection {
     server: u32,
     ready: bool,
     requests: usize,
-    /// When the last of its responses is there.
+    /// Time at which the last of its responses is complete.
     free: Instant,
 }
 
@@ -262,7 +262,7 @@ impl Default for Simulator {
 }
 
 impl Simulator {
-    /// One that has loaded nothing.
+    /// Makes a simulator that has loaded nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -276,7 +276,7 @@ impl Simulator {
         }
     }
 
-    /// One load. The same `seed` gives the same.
+    /// Simulates one load. The same `seed` gives the same result.
     pub fn load(&mut self, plan: &Plan, settings: &Settings, seed: u64) -> Load {
         self.clear(plan);
         let resources = vec![Times::default(); plan.resources.len()];
@@ -331,7 +331,7 @@ impl Rules {
     }
 }
 
-/// One load, as it goes on.
+/// One load in progress.
 struct Run<'a> {
     plan: &'a Plan,
     rules: Rules,
@@ -377,7 +377,7 @@ impl Run<'_> {
         }
     }
 
-    /// Sends what can be sent to `server`; if that is nothing, what can be sent to others.
+    /// Sends what can be sent to `server`; if nothing can, what can be sent to others.
     fn dispatch(&mut self, server: u32) {
         if self.dispatch_to(server) {
             return;
@@ -389,8 +389,8 @@ impl Run<'_> {
         }
     }
 
-    /// Sends what is queued for a server, and returns true if there was anything. Stops at the
-    /// first that finds no connection.
+    /// Sends the queue of a server; returns true if there was something to send. Stops at the first
+    /// request without a connection.
     fn dispatch_to(&mut self, server: u32) -> bool {
         let mut any = false;
         let mut worth = false;
@@ -408,7 +408,7 @@ impl Run<'_> {
         any
     }
 
-    /// A connection that takes a request now.
+    /// Returns a connection that accepts a request now.
     fn place(&self, server: u32) -> Option<u32> {
         let all = &self.state.connections;
         let own = self.state.servers[server as usize].connections.iter().copied();
@@ -429,8 +429,8 @@ impl Run<'_> {
             .or_else(|| own.find(|&id| all[id as usize].requests == 0))
     }
 
-    /// Opens a connection, if more may be and more are needed: for what was `queued` when the
-    /// attempt began, although some of it may have been sent since. Whether it did.
+    /// Opens a connection if allowed and needed: for what was `queued` when the attempt began,
+    /// although some of it may have been sent since. Returns true if it did.
     fn open(&mut self, server: u32, queued: usize) -> bool {
         let now = self.state.now;
         let target = &self.plan.servers[server as usize];
@@ -465,7 +465,7 @@ impl Run<'_> {
         true
     }
 
-    /// Sends a request, and says when its response and what that names will be there.
+    /// Sends a request, and schedules its response and what that names.
     fn send(&mut self, id: u32, connection: u32) {
         let now = self.state.now;
         let carrier = &mut self.state.connections[connection as usize];
@@ -484,7 +484,7 @@ impl Run<'_> {
         self.state.events.at(last, Event::Done(id, connection));
     }
 
-    /// Lets a response come in groups of records; its end.
+    /// Lets a response arrive in groups of records; returns its end.
     fn receive(&mut self, id: u32, first: Instant) -> Instant {
         let plan = self.plan;
         let bytes = plan.resources[id as usize].bytes;
@@ -506,8 +506,8 @@ impl Run<'_> {
         at
     }
 
-    /// Handles a group of records at `at`, which brings the client to ask for resources: in the
-    /// order of the page, wherever in the group they are named.
+    /// Handles a group of records at `at`, which makes the client request resources: in the order
+    /// of the page, wherever in the group they are named.
     fn reached(&mut self, triggers: &[Trigger], at: Instant) {
         let Simulator { due, waits, events, .. } = &mut *self.state;
         due.clear();

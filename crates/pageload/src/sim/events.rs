@@ -1,4 +1,4 @@
-//! Events to come, by time.
+//! Events to come, ordered by time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,17 +7,17 @@ use std::time::Duration;
 /// Nanoseconds since the load began.
 pub(super) type Instant = u64;
 
-/// Longest that one step of a load takes. So that no sum over
+/// Maximum length of one step of a load. So no sum over
 /// [`RESOURCES_MAX`](crate::page::RESOURCES_MAX) steps, each waited for as long as the last of a
-/// series of doubled timeouts, is more than a clock of 64 bits has.
+/// series of doubled timeouts, overflows 64 bits.
 const STEP_MAX: Duration = Duration::from_secs(600);
 
-/// Nanoseconds of a duration, at most [`STEP_MAX`].
+/// Converts a duration to nanoseconds, at most [`STEP_MAX`].
 pub(super) fn nanos(duration: Duration) -> Instant {
     u64::try_from(duration.min(STEP_MAX).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Events to come, in the order of their time; at one time, in the order in which they were added.
+/// Events to come, ordered by time; simultaneous ones in the order in which they were added.
 #[derive(Debug)]
 pub(super) struct Events<T> {
     heap: BinaryHeap<Reverse<(Instant, u32, T)>>,
@@ -29,7 +29,7 @@ impl<T: Ord> Events<T> {
         Self { heap: BinaryHeap::new(), said: 0 }
     }
 
-    /// As new, without giving memory back.
+    /// Clears the queue without freeing memory.
     pub(super) fn clear(&mut self) {
         self.heap.clear();
         self.said = 0;

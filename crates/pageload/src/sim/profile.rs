@@ -1,4 +1,4 @@
-//! Either profile, asked in one way: what a page takes if these techniques are used.
+//! A common interface to both profiles: what a page takes with given techniques.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use super::blast::{self, Features};
 use super::tcp::{self, Technique, Techniques};
 use crate::page::Page;
 
-/// Has it drawn whether databases know a page apart from all else that is drawn for a load.
+/// Separates the draw of whether databases know a page from all other draws of a load.
 const HITS: u64 = 0x6869_7473;
 
 /// The rules of a simulation.
@@ -28,14 +28,14 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Returns true if a technique is among its rules.
+    /// Returns true if its rules include a technique.
     #[must_use]
     pub fn knows(&self, technique: Technique) -> bool {
         matches!(self, Self::Tcp(_))
             || features(Techniques::default().with(technique)) != Features::default()
     }
 
-    /// Returns the techniques that it knows, those that open connections sooner first.
+    /// Returns the techniques that it knows, those that shorten openings first.
     pub fn techniques(&self) -> impl Iterator<Item = Technique> + '_ {
         Technique::ALL.into_iter().filter(|&technique| self.knows(technique))
     }
@@ -139,7 +139,7 @@ fn features(techniques: Techniques) -> Features {
     }
 }
 
-/// A page with techniques.
+/// A page, prepared for loads with some techniques.
 enum Prepared<'a> {
     Blast(blast::Plan, blast::Settings),
     Tcp(&'a Page, Box<tcp::Settings>),
@@ -166,16 +166,16 @@ pub struct Model {
     pub profile: Profile,
     /// Probability that databases know a page.
     pub hit_rate: f64,
-    /// Seed of the first load; the next has the next.
+    /// Seed of the first load; each further load has the next.
     pub seed: u64,
-    /// Loads of a page of which a mean is.
+    /// Number of loads of a page that are averaged.
     pub draws: u64,
 }
 
 /// Means over the loads of a page, in ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Expected {
-    /// Until 95 % of the resources are there.
+    /// Time until 95 % of the resources are loaded.
     pub page_load_ms: f64,
     /// Time of a resource, from when it was known to be needed.
     pub resource_ms: f64,
@@ -189,7 +189,7 @@ impl Expected {
         }
     }
 
-    /// The first with a probability, else the other.
+    /// Weighs two outcomes: the first has probability `share`.
     fn mixed(share: f64, first: Self, other: Self) -> Self {
         let rest = 1.0 - share;
         Self {
@@ -200,7 +200,8 @@ impl Expected {
 }
 
 impl Model {
-    /// Each of the loads, with its seed. Whether databases know the page is drawn for each.
+    /// Passes each load with its seed to `each`. Draws for each load whether databases know the
+    /// page.
     pub fn loads(&self, page: &Page, techniques: Techniques, mut on: impl FnMut(u64, Load)) {
         let hit = self.profile.prepare(page, techniques);
         let miss = self.profile.prepare(page, techniques.without_databases());
@@ -212,14 +213,14 @@ impl Model {
         }
     }
 
-    /// Returns the expected times, databases as probable as they are.
+    /// Returns the expected times, weighing whether databases know the page.
     #[must_use]
     pub fn expected(&self, page: &Page, techniques: Techniques) -> Expected {
         self.expected_with(page, techniques, &|_| true)
     }
 
-    /// The same, if only some of [`Page::servers`] have an edge; see [`tcp::load_with`]. By the
-    /// published rules all have.
+    /// Returns the expected times if only some of [`Page::servers`] have an edge; see
+    /// [`tcp::load_with`]. By the published rules all have.
     #[must_use]
     pub(crate) fn expected_with(
         &self,
@@ -264,7 +265,7 @@ impl Model {
     }
 }
 
-/// Names with `+` between them; `none` without any.
+/// Writes the names, separated by `+`; `none` if empty.
 impl fmt::Display for Techniques {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut has = Technique::ALL.into_iter().filter(|&technique| self.has(technique));
@@ -278,7 +279,7 @@ impl fmt::Display for Techniques {
     }
 }
 
-/// No such technique, in words.
+/// Name of an unknown technique.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownTechnique(String);
 
@@ -299,7 +300,7 @@ impl FromStr for Technique {
     }
 }
 
-/// As it is displayed; commas are taken for `+`.
+/// Reads what `Display` writes; commas are accepted for `+`.
 impl FromStr for Techniques {
     type Err = UnknownTechnique;
 

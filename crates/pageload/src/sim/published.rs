@@ -1,4 +1,4 @@
-//! Comparison of the published simulator with the same rules here, on the published pages.
+//! Compares the published simulator with the same rules here, on the published pages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,12 +7,11 @@ use super::blast::{Feature, Features, Plan, Settings, Simulator};
 use crate::blast::{Logged, Reference};
 use crate::statistics::mean;
 
-/// Loads of each page and setting of which the mean counts: the published simulator draws by chance
-/// how many records come at a time, and so do we, but not the same.
+/// Number of loads averaged for each page and setting: the published simulator draws how many
+/// records arrive at a time, and so do we, but with other draws.
 pub const DRAWS: u64 = 25;
 
-/// The settings under which the published simulator was run, by the names that the data set has for
-/// them.
+/// Returns the settings of a run of the published simulator, by their name in the data set.
 #[must_use]
 pub fn settings(name: &str) -> Option<Settings> {
     let usual = Settings::default();
@@ -32,7 +31,7 @@ pub fn settings(name: &str) -> Option<Settings> {
     })
 }
 
-/// Returns the features of the settings that differ in nothing else.
+/// Returns the features of settings that differ in nothing else.
 fn features(name: &str) -> Option<&'static [Feature]> {
     Some(match name {
         "cum_tfo" => &Feature::ALL[..1],
@@ -55,10 +54,10 @@ fn pipelining() -> Settings {
     Settings { http2: false, depth: 6, ..Settings::default() }
 }
 
-/// Distance of the rules here from the published simulator, under one setting; times in seconds.
+/// Distance of the rules here from the published simulator under one setting; times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Agreement {
-    /// Pages.
+    /// Number of pages.
     pub pages: usize,
     /// Mean absolute error of the page load time.
     pub page_error: f64,
@@ -71,8 +70,8 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// The largest mean absolute error that the project lets pass, for pages and for resources: a
-    /// twentieth of a second, and more where draws by chance weigh more.
+    /// Returns the largest acceptable mean absolute error, for pages and for resources: a twentieth
+    /// of a second, and more where draws weigh more.
     #[must_use]
     pub fn bar(setting: &str) -> f64 {
         match setting {
@@ -101,7 +100,7 @@ impl Agreement {
     }
 }
 
-/// Compares all `pages`, by setting. Settings that are not known are left out.
+/// Compares all `pages`, by setting. Unknown settings are left out.
 #[must_use]
 pub fn agreement(pages: &[Logged], draws: u64) -> BTreeMap<String, Agreement> {
     let mut pairs: BTreeMap<String, Vec<(Reference, Reference)>> = BTreeMap::new();

@@ -33,25 +33,25 @@ pub struct Settings {
     pub link: Link,
     /// Techniques that save time.
     pub techniques: Techniques,
-    /// State of the client about each server at the start.
+    /// The client's state for each server at the start.
     pub revisit: Revisit,
     /// Probability that databases know the page.
     pub hit_rate: f64,
-    /// When the databases of servers and of what to prefetch speak.
+    /// Time at which databases of servers and of resources to prefetch take effect.
     pub delivery: Delivery,
-    /// Connections and requests on them.
+    /// Limits on connections and the requests on them.
     pub pools: Pools,
-    /// From a name to an address, the first time; zero where that is known.
+    /// Time of the first lookup of a name; zero if addresses are known.
     pub dns: Duration,
-    /// Costs of a handshake beside round trips.
+    /// Costs of a handshake besides round trips.
     pub tls: Handshake,
-    /// Times that ends wait for what does not come.
+    /// Timeouts of both ends.
     pub timers: Timers,
 }
 
 impl Default for Settings {
-    /// A first visit by TCP and full TLS 1.3 over an unlimited link of 50 ms. Databases, where they
-    /// are used, know the page.
+    /// Returns a first visit by TCP and full TLS 1.3 over an unlimited link of 50 ms. Databases,
+    /// where they are used, know the page.
     fn default() -> Self {
         Self {
             link: Link::default(),
@@ -93,15 +93,15 @@ pub enum Delivery {
 /// The network between the client and all servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Round-trip time without load.
+    /// Round-trip time of an idle link.
     pub rtt: Duration,
-    /// Bytes a second to the client, at least 1,000; none for no limit.
+    /// Bytes a second to the client, at least 1,000; `None` for no limit.
     pub down: Option<u64>,
-    /// Bytes a second to the servers, at least 1,000; none for no limit.
+    /// Bytes a second to the servers, at least 1,000; `None` for no limit.
     pub up: Option<u64>,
-    /// Bytes that wait for the link to the client; what is more is dropped.
+    /// Bytes of the queue to the client; what exceeds it is dropped.
     pub queue: u64,
-    /// Share of packets lost, each way, at most 0.9.
+    /// Share of packets lost in each direction, at most 0.9.
     pub loss: f64,
 }
 
@@ -111,14 +111,13 @@ impl Default for Link {
     }
 }
 
-/// Shares of servers of which the client has something from before, each drawn for itself.
+/// Shares of servers for which the client has kept something, each drawn independently.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Revisit {
     /// A Fast Open cookie.
     pub cookies: f64,
-    /// Met at another address than the one that the cookie is from. Cookies of RFC 7413 are kept by
-    /// address and miss then; private ones are kept by name and do not (Sy et al. 2019, section
-    /// 5.3).
+    /// A changed address since the cookie was issued. Cookies of RFC 7413 are kept by address and
+    /// then miss; private ones are kept by name and do not (Sy et al. 2019, section 5.3).
     pub moved: f64,
     /// A TLS session.
     pub sessions: f64,
@@ -126,12 +125,12 @@ pub struct Revisit {
     pub shared_sessions: f64,
     /// The address.
     pub addresses: f64,
-    /// An open connection that is idle.
+    /// An idle connection.
     pub connections: f64,
 }
 
 impl Revisit {
-    /// State of a client that keeps everything after its connections are closed.
+    /// Returns the state of a client that keeps everything after its connections are closed.
     #[must_use]
     pub fn again() -> Self {
         Self {
@@ -144,33 +143,33 @@ impl Revisit {
     }
 }
 
-/// Connections of HTTP/1.1 to one server, and requests on each. HTTP/2 has one connection and no
-/// bound on requests.
+/// Limits on HTTP/1.1 connections to one server, and the requests on each. HTTP/2 has one
+/// connection without a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pools {
-    /// At one time.
+    /// Maximum simultaneous connections.
     pub connections: usize,
-    /// Without having a response, where the server allows pipelining; 1 is none.
+    /// Maximum outstanding requests, where the server allows pipelining; 1 means none.
     pub depth: usize,
 }
 
 impl Default for Pools {
-    /// As browsers have them.
+    /// Returns the limits of browsers.
     fn default() -> Self {
         Self { connections: 6, depth: 1 }
     }
 }
 
-/// Costs of a TLS 1.3 handshake beside round trips.
+/// Costs of a TLS 1.3 handshake besides round trips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handshake {
-    /// Bytes of the ClientHello. What does not fit into a SYN gains nothing by Fast Open.
+    /// Bytes of the ClientHello. If it does not fit a SYN, Fast Open gains nothing.
     pub client_hello: u64,
-    /// The same with a session. A ticket adds what it has.
+    /// Bytes of the ClientHello with a session, including the ticket.
     pub resumed_hello: u64,
-    /// Bytes that the server answers, with certificates.
+    /// Bytes of the server's flight, with certificates.
     pub full_flight: u64,
-    /// Bytes that the server answers when it resumes.
+    /// Bytes of the server's flight when it resumes.
     pub resumed_flight: u64,
     /// Processor time of both ends, with certificates.
     pub full: Duration,
@@ -193,16 +192,16 @@ impl Default for Handshake {
     }
 }
 
-/// Times that ends wait for what does not come.
+/// Timeouts of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// For the answer to a SYN.
+    /// Timeout of a SYN.
     pub syn: Duration,
-    /// For the answer to a SYN with a private cookie, at least, before one without.
+    /// Minimum timeout of a SYN with a private cookie, before one without follows.
     pub fallback: Duration,
-    /// On top of two round trips, for the acknowledgement of a single packet.
+    /// Time in addition to two round trips for the acknowledgement of a single packet.
     pub probe: Duration,
-    /// On top of a round trip, without a segment, until the window is as at the start.
+    /// Idle time in addition to a round trip, after which the window starts anew.
     pub idle: Duration,
 }
 
@@ -219,13 +218,14 @@ impl Default for Timers {
     }
 }
 
-/// One load of a page, all of whose servers take part. The same `seed` gives the same.
+/// Simulates one load of a page, all of whose servers take part. The same `seed` gives the same
+/// result.
 #[must_use]
 pub fn load(page: &Page, settings: &Settings, seed: u64) -> Load {
     load_with(page, settings, |_| true, seed)
 }
 
-/// One load of a page. The same `seed` gives the same.
+/// Simulates one load of a page. The same `seed` gives the same result.
 ///
 /// `takes_part` says of each of [`Page::servers`] whether Fast Open, TurboTLS, early data and
 /// shared sessions may be used with it: whether it has an edge.

@@ -1,4 +1,4 @@
-//! Resources that each resource brings the client to ask for, and when.
+//! Resources that each resource makes the client request, and when.
 
 use super::events::{Instant, nanos};
 use crate::page::Page;
@@ -6,15 +6,15 @@ use crate::page::Page;
 /// Triggers of all resources of a page.
 #[derive(Debug, Default)]
 pub(super) struct Triggers {
-    /// Triggers of one resource after the other; each's own by bytes.
+    /// Triggers of one resource after the other; those of each sorted by bytes.
     all: Vec<Trigger>,
-    /// Where those of a resource end; they begin where those of the one before end.
+    /// End of each resource's triggers; they begin where those of the one before end.
     ends: Vec<usize>,
     /// Number of triggers that each resource waits for.
     waits: Vec<u32>,
 }
 
-/// A resource that is asked for when so many bytes of another are there.
+/// A resource that is requested when so many bytes of another are there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trigger {
     pub(super) bytes: u64,
@@ -44,14 +44,14 @@ impl Triggers {
         triggers
     }
 
-    /// Returns the triggers of one resource, fewest bytes first; of as many bytes, in the order of
+    /// Returns the triggers of one resource, fewest bytes first; for equal bytes, in the order of
     /// the page.
     pub(super) fn by_resource(&self, id: usize) -> &[Trigger] {
         let begin = id.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.all[begin..self.ends[id]]
     }
 
-    /// Returns the waits at the start.
+    /// Returns the initial waits.
     pub(super) fn waits(&self) -> impl Iterator<Item = Wait> {
         self.waits.iter().map(|&parts| Wait { parts, at: 0 })
     }
@@ -65,7 +65,8 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// One part is there at `at`; the time at which all are, if this was the last.
+    /// Handles one part arriving at `at`; if it was the last, returns the time at which all are
+    /// there.
     pub(super) fn reached(&mut self, at: Instant) -> Option<Instant> {
         self.parts = self.parts.checked_sub(1)?;
         self.at = self.at.max(at);

@@ -4,23 +4,23 @@ use serde::Serialize;
 
 use crate::page::{Page, Timings};
 
-/// Where time went, in the categories of BLAST.
+/// Time by the categories of BLAST.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Breakdown {
-    /// Until there was a connection, or one was begun.
+    /// Time until there was a connection, or one was begun.
     #[serde(serialize_with = "as_ms")]
     pub queue: Duration,
-    /// In TLS handshakes.
+    /// Time of TLS handshakes.
     #[serde(serialize_with = "as_ms")]
     pub tls: Duration,
-    /// From the end of the request to the first byte of the response: one round trip, and the
+    /// Time from the end of the request to the first byte of the response: a round trip, and the
     /// server's own time.
     #[serde(serialize_with = "as_ms")]
     pub server_wait: Duration,
-    /// From the first byte of the response to the last.
+    /// Time from the first byte of the response to the last.
     #[serde(serialize_with = "as_ms")]
     pub transfer: Duration,
-    /// Names, TCP, sending, and the client's own time for documents and scripts.
+    /// DNS, TCP, sending, and the client's own time for documents and scripts.
     #[serde(serialize_with = "as_ms")]
     pub other: Duration,
 }
@@ -30,13 +30,13 @@ fn as_ms<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, 
 }
 
 impl Breakdown {
-    /// Splits the time of one resource, from when it was asked for to its last byte.
+    /// Splits the time of one resource, from its request to its last byte.
     #[must_use]
     pub fn from_timings(timings: &Timings) -> Self {
         Self::of_the_first(timings, Duration::MAX)
     }
 
-    /// Splits as much of it as fits into some time from when it was asked for.
+    /// Splits the first `time` after the request.
     #[must_use]
     pub(crate) fn of_the_first(timings: &Timings, mut time: Duration) -> Self {
         let parts = [
@@ -57,15 +57,14 @@ impl Breakdown {
         Self { queue, tls, server_wait, transfer, other }
     }
 
-    /// Sums of all resources that were measured: more than the load took, as they come at the same
-    /// time.
+    /// Returns the sum over all measured resources: more than the load took, as they overlap.
     #[must_use]
     pub fn of_all(page: &Page) -> Self {
         let all = page.resources().iter().filter_map(|resource| resource.measured.as_ref());
         all.map(Self::from_timings).fold(Self::default(), Self::plus)
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, more: Self) -> Self {
         Self {
@@ -77,13 +76,13 @@ impl Breakdown {
         }
     }
 
-    /// All of it.
+    /// Returns the total.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.parts().into_iter().fold(Duration::ZERO, |sum, (_, part)| sum.saturating_add(part))
     }
 
-    /// Returns the parts with the names of the categories.
+    /// Returns the parts, named by their categories.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, Duration); 5] {
         [

@@ -5,28 +5,29 @@ use serde::Serialize;
 use super::Breakdown;
 use crate::page::Page;
 
-/// The chain of resources that a load had to wait for: each was asked for because of what came of
-/// the one before.
+/// The chain of resources that a load had to wait for: each was requested because of the one
+/// before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CriticalPath {
-    /// From the document on.
+    /// Resources, from the document on.
     pub steps: Vec<Step>,
-    /// Where the time went until the last byte of the last: together exactly that time.
+    /// Breakdown of the time until the last byte of the last; its parts add up to exactly that
+    /// time.
     pub breakdown: Breakdown,
 }
 
-/// A resource on the way.
+/// A resource on the critical path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// Its place in the page.
+    /// Index of the resource in the page.
     pub resource: usize,
-    /// Where the time went until the next one was asked for, or the last byte came; with the
-    /// client's own time before it was asked for.
+    /// Breakdown of the time until the next one was requested, or the last byte arrived; including
+    /// the client's own time before the request.
     pub breakdown: Breakdown,
 }
 
 impl CriticalPath {
-    /// Until all of the resources were there; none if their times are not recorded.
+    /// Returns the path until all resources were loaded; `None` without recorded times.
     #[must_use]
     pub fn from_page(page: &Page) -> Option<Self> {
         let ends = ends(page)?;
@@ -34,7 +35,7 @@ impl CriticalPath {
         Self::to(page, last)
     }
 
-    /// Until 95 % of them were: that of
+    /// Returns the path until 95 % of them were: that of
     /// [`Recorded::page_load_time`](crate::page::Recorded::page_load_time).
     #[must_use]
     pub fn of_page_load_time(page: &Page) -> Option<Self> {
@@ -44,7 +45,7 @@ impl CriticalPath {
         Self::to(page, last)
     }
 
-    /// Until one of them was.
+    /// Returns the path to one resource.
     #[must_use]
     pub fn to(page: &Page, last: usize) -> Option<Self> {
         let mut steps = Vec::new();
@@ -74,7 +75,7 @@ impl CriticalPath {
     }
 }
 
-/// When the last byte of each resource came, and its place.
+/// Returns the time of the last byte of each resource, with its index.
 fn ends(page: &Page) -> Option<Vec<(Duration, usize)>> {
     let resources = page.resources().iter().enumerate();
     resources.map(|(id, one)| one.measured.map(|timings| (timings.end(), id))).collect()

@@ -33,14 +33,14 @@ pub fn head_of_line(page: &Page) -> Vec<Duration> {
         .collect()
 }
 
-/// Its connection and times, if requests take turns there.
+/// Returns its connection and times, if requests take turns there.
 fn in_turn<'a>(page: &Page, resource: &'a Resource) -> Option<(u32, &'a Timings)> {
     let server = page.servers().get(resource.server)?;
     let takes_turns = server.protocol == Protocol::Http1;
     takes_turns.then_some((resource.connection?, resource.measured.as_ref()?))
 }
 
-/// In order, none within or beside another.
+/// Sorts and merges intervals that overlap or touch.
 fn joined(mut times: Vec<(Duration, Duration)>) -> Vec<(Duration, Duration)> {
     times.sort_unstable();
     let mut joined: Vec<(Duration, Duration)> = Vec::with_capacity(times.len());

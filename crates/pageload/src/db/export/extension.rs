@@ -1,4 +1,4 @@
-//! For the browser extension: what it can use, as JSON, signed.
+//! Exports the part of a database that the browser extension can use, as signed JSON.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,7 +15,7 @@ use super::is_mixed;
 /// First bytes of every such file.
 pub const EXTENSION_MAGIC: [u8; 8] = *b"\x89HSDE\r\n\x1a";
 
-/// Version of the JSON. 1 had rules, and lists of what to prefetch.
+/// Version of the JSON. Version 1 had rules and lists of URLs to prefetch.
 const VERSION: u32 = 2;
 
 const FORM: Form = Form { magic: EXTENSION_MAGIC, context: b"headstart extension database\0" };
@@ -27,29 +27,29 @@ pub struct Extension {
     pub version: u32,
     /// When the database was made, in seconds since 1970.
     pub created: u64,
-    /// Databases that it had: `redirect`, `server`.
+    /// Databases that it was made from: `redirect`, `server`.
     pub databases: Vec<&'static str>,
-    /// To documents, by where they begin.
+    /// Redirects to documents, by their first URL.
     pub redirects: Vec<Leads>,
-    /// Redirects to documents that no rule of declarativeNetRequest can say.
+    /// Number of redirects to documents that no rule of declarativeNetRequest can express.
     pub redirects_left_out: usize,
-    /// Connections to open, by the URL of the document, without http on a page of https.
+    /// Connections to open, by the URL of the document; on https pages none over http.
     pub pages: BTreeMap<String, Vec<Preconnect>>,
 }
 
-/// Where a URL leads in the end.
+/// A redirect, from its first URL to its final target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Leads {
-    /// The URL.
+    /// First URL.
     pub from: String,
-    /// Where it leads.
+    /// Final target.
     pub to: String,
 }
 
-/// Connections to open.
+/// Connections to open to one server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Preconnect {
-    /// Where.
+    /// Origin of the server.
     pub origin: String,
     /// True for requests without credentials.
     pub anonymous: bool,
@@ -58,8 +58,8 @@ pub struct Preconnect {
 }
 
 impl Extension {
-    /// Exports a whole database; without `temporary`, of redirects only those that are permanent at
-    /// each step.
+    /// Exports a whole database; unless `temporary` is set, only redirects whose steps are all
+    /// permanent.
     #[must_use]
     pub fn from_database(database: &Database, temporary: bool) -> Self {
         let (redirects, redirects_left_out) = redirects(database, temporary);
@@ -115,7 +115,7 @@ fn redirects(database: &Database, temporary: bool) -> (Vec<Leads>, usize) {
     (leads, left_out.len())
 }
 
-/// Not where the URL has characters that mean something else in a filter (`urlFilter` of
+/// Returns false for URLs with characters that have a special meaning in filters (`urlFilter` of
 /// declarativeNetRequest).
 fn can_be_said(from: &Target) -> bool {
     !from.to_string().contains(['*', '^', '|'])

@@ -1,4 +1,4 @@
-//! Requests that databases have the client make before the page comes to them.
+//! Requests that databases make the client send before the page comes to them.
 
 use std::collections::HashSet;
 
@@ -7,14 +7,14 @@ use super::client::Run;
 use crate::page::{Known, Resource};
 
 impl Run<'_> {
-    /// Returns true if a resource is asked for before anything names it.
+    /// Returns true if a resource is requested before anything names it.
     pub(super) fn is_known_at_start(&self, resource: &Resource) -> bool {
         self.settings.delivery == Delivery::Start
             && self.techniques.prefetch_database
             && resource.in_prefetch_database
     }
 
-    /// Begins what is known at the start, beside what the page needs.
+    /// Requests what is known at the start, in addition to what the page needs.
     pub(super) fn begin_others(&mut self, needed: usize) {
         let all = self.page.resources().len();
         (needed..all).filter_map(|id| u32::try_from(id).ok()).for_each(|id| self.need(id));
@@ -38,7 +38,7 @@ impl Run<'_> {
         }
     }
 
-    /// Handles what the answer tells of the page before the first byte of it.
+    /// Handles what the head of the document's response says about the page.
     pub(super) fn head(&mut self) {
         if self.settings.delivery != Delivery::Document {
             return;
@@ -68,8 +68,8 @@ impl Run<'_> {
         }
     }
 
-    /// Servers that are known to be needed, in the order in which the page names them, then those
-    /// in vain; and how many connections they are known to need.
+    /// Returns the servers known to be needed, in the order in which the page names them, then
+    /// those in vain; with the number of connections known to be needed.
     fn known_servers(&self) -> Vec<(usize, usize)> {
         let used = self.used_servers().into_iter();
         let Some(known) = self.page.known() else {
@@ -86,7 +86,7 @@ impl Run<'_> {
         .collect()
     }
 
-    /// In the order in which the page names them.
+    /// Returns the servers in the order in which the page names them.
     fn used_servers(&self) -> Vec<usize> {
         let mut seen = vec![false; self.servers.len()];
         let all = self.page.resources().iter().map(|resource| resource.server);

@@ -1,4 +1,4 @@
-//! The browser: what it asks for when, over which connections.
+//! The browser: what it requests when, over which connections.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::sender::Sender;
 use super::{Delivery, Revisit, Settings, Techniques, others};
 use crate::page::{self, Page, Protocol};
 
-/// Above this hardly anything arrives, and loads would not end.
+/// Maximum loss: beyond it hardly anything arrives, and loads would not end.
 const LOSS_MAX: f64 = 0.9;
 
-/// Has losses drawn apart from what the client has from before, so that these are the same whatever
-/// is sent.
+/// Separates the draws of losses from those of the client's state, so that the latter do not depend
+/// on what is sent.
 const LOSSES: u64 = 0x6c6f_7373_6573;
 
-/// One load of `page`.
+/// Simulates one load of `page`.
 pub(super) fn load(
     page: &Page,
     settings: &Settings,
@@ -55,32 +55,32 @@ pub(super) fn load(
     run.load
 }
 
-/// Something that happens.
+/// An event of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     /// The client needs a resource.
     Needed(u32),
-    /// The client has what comes with the head of the document's answer.
+    /// The client receives the head of the document's response.
     Head,
     /// A server answers in the handshake of a connection.
     Flight(u32),
-    /// A connection takes requests.
+    /// A connection accepts requests.
     Ready(u32),
-    /// A server has the TCP part of a connection whose requests came by UDP.
+    /// A server has the TCP part of a connection whose requests came over UDP.
     Joined(u32),
-    /// A request is at its server.
+    /// A request arrives at its server.
     Asked(u32, u32),
     /// A server has the response to a request.
     Made(u32, u32),
-    /// A segment is at the client.
+    /// A segment arrives at the client.
     Arrived(u32, u32),
-    /// The acknowledgement of a segment that was sent then is at the server.
+    /// The acknowledgement of a segment sent at that time arrives at the server.
     Acknowledged(u32, Instant),
-    /// The server sees that a segment was lost.
+    /// The server detects that a segment was lost.
     Lost(u32, u32),
 }
 
-/// One load, as it goes on.
+/// One load in progress.
 pub(super) struct Run<'a> {
     pub(super) page: &'a Page,
     pub(super) settings: &'a Settings,
@@ -93,10 +93,10 @@ pub(super) struct Run<'a> {
     pub(super) up: Line,
     /// Servers of [`Page::servers`], then those of [`Self::apart`].
     pub(super) servers: Vec<Server>,
-    /// Servers of which frames of other sites need something, with the one that stands for each
-    /// there and has connections of its own.
+    /// Servers needed by frames of other sites, each with the one that stands for it there and has
+    /// connections of its own.
     pub(super) apart: BTreeMap<usize, usize>,
-    /// When the address of a host is known, from when it was first asked for.
+    /// Time at which the address of a host is known, once it was requested.
     pub(super) resolved: Vec<Option<Instant>>,
     pub(super) connections: Vec<Connection>,
     pub(super) resources: Vec<Resource>,
@@ -109,18 +109,18 @@ pub(super) struct Server {
     pub(super) takes_part: bool,
     pub(super) tls: bool,
     pub(super) http2: bool,
-    /// The HTTP/2 database, if there is one, has it.
+    /// True if the HTTP/2 database has it; without one, if the recording shows it.
     pub(super) in_http2_database: bool,
-    /// Requests on a connection of HTTP/1.1.
+    /// Maximum requests on an HTTP/1.1 connection.
     pub(super) depth: usize,
-    /// From when on the client has what opens the next connection sooner.
+    /// Time from which the client has what opens the next connection sooner.
     pub(super) session: Option<Instant>,
     pub(super) cookie: Option<Instant>,
     pub(super) private_cookie: Option<Instant>,
-    /// Place of its host in [`Run::resolved`].
+    /// Index of its host in [`Run::resolved`].
     pub(super) host: usize,
     pub(super) resolution: Instant,
-    /// A connection is there from the start.
+    /// True if there is a connection from the start.
     pub(super) warm: bool,
     pub(super) queue: VecDeque<u32>,
     pub(super) connections: Vec<u32>,
@@ -130,35 +130,35 @@ pub(super) struct Server {
 pub(super) struct Connection {
     pub(super) server: usize,
     pub(super) ready: bool,
-    /// When the request may leave does not depend on the server's flight.
+    /// True if the request does not wait for the server's flight.
     pub(super) early: bool,
     /// Bytes that the server sends in its handshake.
     pub(super) flight: u64,
-    /// Without a response, in the order in which they were sent.
+    /// Requests without a response, in the order in which they were sent.
     pub(super) requests: VecDeque<Request>,
     pub(super) sender: Sender,
 }
 
 pub(super) struct Request {
     pub(super) id: u32,
-    /// The server has its response.
+    /// True if the server has its response.
     pub(super) made: bool,
-    /// The server sends it.
+    /// True if the server is sending it.
     pub(super) answered: bool,
 }
 
 pub(super) struct Resource {
     wait: Wait,
-    /// The page has come to it.
+    /// True if the page has come to it.
     needed: bool,
-    /// It was asked for; that may be before.
+    /// True if it was requested, perhaps before the page came to it.
     asked: bool,
     received: u64,
-    /// Number of its triggers that have gone off.
+    /// Number of its triggers that have fired.
     triggered: usize,
 }
 
-/// As the client finds them.
+/// Returns the servers as the client finds them.
 fn servers(
     page: &Page,
     settings: &Settings,
@@ -242,7 +242,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Begins all resources; `needed` are the page's own, and those behind are asked for in vain.
+    /// Starts all resources; the first `needed` are the page's own, the others are requested in
+    /// vain.
     fn begin(&mut self, needed: usize) {
         for server in 0..self.servers.len() {
             if self.servers[server].warm {
@@ -282,7 +283,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The page has come to a resource. What is there already has its effect now.
+    /// Handles the page coming to a resource. If it is there already, it has its effect now.
     pub(super) fn need(&mut self, id: u32) {
         let resource = &mut self.resources[id as usize];
         if std::mem::replace(&mut resource.needed, true) {
@@ -293,7 +294,7 @@ impl<'a> Run<'a> {
         self.trigger(id, received);
     }
 
-    /// Has a resource asked for, if it was not before.
+    /// Requests a resource, unless that was done before.
     pub(super) fn fetch(&mut self, id: u32) {
         let resource = &mut self.resources[id as usize];
         if std::mem::replace(&mut resource.asked, true) {
@@ -305,15 +306,14 @@ impl<'a> Run<'a> {
         self.dispatch(server);
     }
 
-    /// The server that a resource is asked of, over connections of its own if that is in a frame of
-    /// another site.
+    /// Returns the server of a resource; in a frame of another site, the one with connections of
+    /// its own.
     pub(super) fn server_of(&self, resource: &page::Resource) -> usize {
         let apart = self.apart.get(&resource.server).filter(|_| resource.in_foreign_frame);
         apart.copied().unwrap_or(resource.server)
     }
 
-    /// Sends what is asked of `server` on connections that are there, and opens those that are
-    /// wanted.
+    /// Sends the requests to `server` on existing connections, and opens those that are wanted.
     pub(super) fn dispatch(&mut self, server: usize) {
         while let Some(&id) = self.servers[server].queue.front() {
             let Some(connection) = self.place(server) else { break };
@@ -325,7 +325,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A connection that takes a request now: one that is idle, or the one with the fewest
+    /// Returns a connection that accepts a request now: an idle one, or the one with the fewest
     /// requests.
     fn place(&self, server: usize) -> Option<u32> {
         let own = &self.servers[server];
@@ -349,7 +349,7 @@ impl<'a> Run<'a> {
         own.opening < own.queue.len() && own.connections.len() < most
     }
 
-    /// The client reads some of a response.
+    /// Handles the client reading some of a response.
     pub(super) fn read(&mut self, id: u32, bytes: u64, connection: u32) {
         let whole = self.page.resources()[id as usize].response_bytes.max(1);
         let times = &mut self.load.resources[id as usize];
@@ -376,7 +376,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Has the client ask for what `received` bytes of a response name, if the page has come to it.
+    /// Requests what `received` bytes of a response name, if the page has come to it.
     fn trigger(&mut self, id: u32, received: u64) {
         while self.resources[id as usize].needed {
             let next = self.resources[id as usize].triggered;

@@ -1,4 +1,4 @@
-//! Connections: how each is opened, and when it takes its first request.
+//! Opens connections: how each is opened, and when it accepts its first request.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,28 +8,29 @@ use super::client::{Connection, Event, Run};
 use super::sender::{self, Sender};
 use headstart_proto::{Carrier, Opening, Session};
 
-/// Bytes that a SYN carries at most (a segment less room for options): more waits for the
+/// Maximum bytes that a SYN carries (a segment less room for options): more waits for the
 /// handshake.
 const SYN_DATA_MAX: u64 = 1_420;
 
-/// The same with a private cookie, whose SYN passes any IPv6 path (docs/fop.md).
+/// Maximum bytes that a SYN with a private cookie carries, so that it passes any IPv6 path
+/// (docs/fop.md).
 const PRIVATE_SYN_DATA_MAX: u64 = 1_180;
 
 /// Bytes that a record adds to early data.
 const RECORD: u64 = 22;
 
-/// Bytes of a handshake at most: ten times what post-quantum certificates need.
+/// Maximum bytes of a handshake: ten times what post-quantum certificates need.
 const FLIGHT_MAX: u64 = 200_000;
 
-/// Time that a client of TurboTLS waits for UDP when TCP is there: a quarter of a round trip within
-/// these bounds.
+/// Time that a TurboTLS client waits for UDP once TCP is connected: a quarter of a round trip
+/// within these bounds.
 const GRACE: [Instant; 2] = [2_000_000, 25_000_000];
 
-/// After as many losses in a row nobody waits: Linux's `tcp_syn_retries`.
+/// Maximum losses of one packet in a row: Linux's `tcp_syn_retries`.
 const LOSSES_MAX: u32 = 6;
 
 impl Run<'_> {
-    /// One that was opened before.
+    /// Adds a connection that was opened before.
     pub(super) fn add_warm(&mut self, server: usize) {
         let id = self.add(server, false, 0);
         self.connections[id as usize].ready = true;
@@ -89,7 +90,7 @@ impl Run<'_> {
         id
     }
 
-    /// The soonest way that what the client has allows.
+    /// Returns the fastest opening that the client's state allows.
     fn way(&self, server: usize) -> Opening {
         let own = &self.servers[server];
         let techniques = &self.techniques;
@@ -124,8 +125,8 @@ impl Run<'_> {
         Opening { carrier, session }
     }
 
-    /// Bytes that a client has for the server before it hears of it. Early data that does not fit a
-    /// SYN comes with the end of the handshake of TCP, as it would without Fast Open.
+    /// Returns the bytes that a client sends before it hears from the server. Early data that does
+    /// not fit a SYN follows the TCP handshake, as without Fast Open.
     fn first_flight(&self, server: usize, session: Session) -> u64 {
         let request = self.servers[server].queue.front().map_or(0, |id| self.request(*id));
         let tls = &self.settings.tls;
@@ -137,19 +138,19 @@ impl Run<'_> {
         }
     }
 
-    /// When the address of a server is known.
+    /// Returns the time at which the address of a server is known.
     fn resolve(&mut self, server: usize) -> Instant {
         let own = &self.servers[server];
         let resolved = self.now + own.resolution;
         (*self.resolved[own.host].get_or_insert(resolved)).max(self.now)
     }
 
-    /// Round trips of TCP that are waited for.
+    /// Returns the number of TCP's round trips that are waited for.
     fn connecting(&self, carrier: Carrier) -> u32 {
         if self.techniques.optimistic_data { 0 } else { carrier.round_trips() }
     }
 
-    /// From the address until TLS, or the request, leaves.
+    /// Returns the time from the address until TLS, or the request, leaves.
     fn before_hello(&mut self, carrier: Carrier) -> Instant {
         let timers = self.settings.timers;
         let connecting = u64::from(self.connecting(carrier)) * self.rtt;
@@ -169,7 +170,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the extra time of a round trip of two packets where one is lost, and sent again
+    /// Returns the extra time of a round trip of two packets if one is lost, and retransmitted
     /// after `timeout`.
     fn lost_trip(&mut self, timeout: Duration) -> Instant {
         let timeout = nanos(timeout).max(2 * self.rtt);
@@ -177,7 +178,7 @@ impl Run<'_> {
         (0..lost).map(|again| timeout << again).sum()
     }
 
-    /// A server answers in a handshake.
+    /// Handles a server's answer in a handshake.
     pub(super) fn answer(&mut self, connection: u32) {
         let Connection { flight, early, .. } = self.connections[connection as usize];
         let left = self.down.wait(self.now, flight);

@@ -1,26 +1,25 @@
-//! One direction of the bottleneck: a queue that is served at a fixed rate.
+//! One direction of the bottleneck: a queue served at a fixed rate.
 
 use super::super::events::Instant;
 use super::sender::SEGMENT;
 
-/// Ethernet, IP, and TCP with timestamps, in bytes of each packet.
+/// Bytes of headers of each packet: Ethernet, IP, and TCP with timestamps.
 const HEADERS: u64 = 14 + 20 + 32;
 
-/// The slowest that is simulated, in bytes a second: what is slower does not load pages, and would
-/// overflow the clock.
+/// Minimum rate, in bytes a second: slower links load no pages, and would overflow the clock.
 const RATE_MIN: u64 = 1_000;
 
-/// The smallest queue, in bytes: two packets.
+/// Minimum queue, in bytes: two packets.
 const QUEUE_MIN: u64 = 2 * (SEGMENT + HEADERS);
 
-/// One direction.
+/// One direction of the link.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// Bytes a second.
+    /// Rate in bytes a second.
     rate: Option<u64>,
-    /// Bytes.
+    /// Size of the queue in bytes.
     queue: u64,
-    /// When all that was given to it has left.
+    /// Time at which everything queued has left.
     busy: Instant,
 }
 
@@ -29,15 +28,16 @@ impl Line {
         Self { rate: rate.map(|rate| rate.max(RATE_MIN)), queue: queue.max(QUEUE_MIN), busy: 0 }
     }
 
-    /// When a packet of `bytes` that comes `now` has left; none if the queue is full.
+    /// Returns the time at which a packet of `bytes` that arrives `now` has left; `None` if the
+    /// queue is full.
     pub(super) fn pass(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
         let Some(rate) = self.rate else { return Some(now) };
         let waiting = bytes_in(self.waiting(now), rate);
         (waiting + bytes + HEADERS <= self.queue).then(|| self.wait(now, bytes))
     }
 
-    /// When `bytes` that come `now` have left. They wait however full the queue is: who sends them
-    /// holds them back.
+    /// Returns the time at which `bytes` that arrive `now` have left. They wait however full the
+    /// queue is: their sender holds them back.
     pub(super) fn wait(&mut self, now: Instant, bytes: u64) -> Instant {
         let Some(rate) = self.rate else { return now };
         let packets = bytes.div_ceil(SEGMENT);
@@ -46,7 +46,7 @@ impl Line {
         self.busy
     }
 
-    /// Returns the time that what comes `now` waits before it is sent.
+    /// Returns the time that data arriving `now` waits before it is sent.
     pub(super) fn waiting(&self, now: Instant) -> Instant {
         self.busy.saturating_sub(now)
     }

@@ -1,11 +1,11 @@
-//! Requests in vain, by databases.
+//! Requests that databases cause in vain.
 
 use std::collections::HashSet;
 
 use super::{Delivery, Techniques};
 use crate::page::{Page, Resource};
 
-/// The page with what databases have the client ask for in vain; none if there is none.
+/// Returns the page with the requests that databases cause in vain; `None` if there are none.
 pub(super) fn others(page: &Page, delivery: Delivery, techniques: Techniques) -> Option<Page> {
     let Techniques { server_database, prefetch_database, .. } = techniques;
     let known = page.known().into_iter().flat_map(|known| &known.other_resources);
@@ -20,8 +20,8 @@ pub(super) fn others(page: &Page, delivery: Delivery, techniques: Techniques) ->
     (server_database || prefetch_database).then(|| page.with_others(resources)).flatten()
 }
 
-/// Returns the resources that are preloaded for the page, but needed by frames of other sites
-/// alone: they ask for them again.
+/// Returns the resources that are preloaded for the page, but needed only by frames of other sites,
+/// which request them again.
 fn needed_in_frames(page: &Page) -> Vec<Resource> {
     let named = page.resources().iter().filter(|resource| resource.in_links);
     let mut seen: HashSet<&str> = named

@@ -1,16 +1,16 @@
-//! A server's sending on one connection, as its congestion window lets it.
+//! A server's sending on one connection, limited by its congestion window.
 
 use std::collections::VecDeque;
 
 use super::super::events::Instant;
 
-/// Payload of a segment, in bytes: 1500 without IPv4 and TCP with timestamps.
+/// Payload of a segment, in bytes: 1500 less IPv4 and TCP with timestamps.
 pub(super) const SEGMENT: u64 = 1448;
 
-/// Segments at the start, and after a pause (RFC 6928).
+/// Initial window in segments, also after a pause (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
 
-/// Share of the window that is left after a loss (RFC 9438 section 4.6).
+/// Share of the window that remains after a loss (RFC 9438 section 4.6).
 const BETA: f64 = 0.7;
 
 /// The window from which on growing round trips end its doubling, in segments, and by how much they
@@ -29,7 +29,7 @@ const HYSTART_MAX: Instant = 16_000_000;
 const DATAGRAMS: u32 = 5;
 const DATAGRAM: u64 = 1_185;
 
-/// Round trips that so many bytes need beyond one, in a window that doubles.
+/// Returns the round trips beyond one that so many bytes need, in a window that doubles.
 pub(super) fn further_flights(bytes: u64) -> u32 {
     let mut left = bytes.div_ceil(SEGMENT);
     let mut window = 10;
@@ -45,27 +45,27 @@ pub(super) fn further_flights(bytes: u64) -> u32 {
 /// One direction of one connection.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// Responses take turns; otherwise one comes after the other.
+    /// True if responses take turns; otherwise they follow one another.
     turns: bool,
-    /// After this long without a segment the window is as at the start (RFC 5681 section 4.1).
+    /// Idle time after which the window starts anew (RFC 5681 section 4.1).
     idle: Instant,
-    /// Responses that wait, by turns.
+    /// Waiting responses, in turn.
     responses: VecDeque<(u32, u64)>,
-    /// Sent, and not yet given to the client, in their order.
+    /// Segments sent and not yet delivered to the client, in order.
     segments: VecDeque<Segment>,
-    /// Number of the first of them.
+    /// Number of the first of these.
     first: u32,
     window: f64,
     threshold: f64,
     in_flight: u32,
-    /// The shortest round trip so far.
+    /// Shortest round trip so far.
     shortest: Instant,
     round: Round,
-    /// Losses of segments before this one are of a window that was cut already.
+    /// First segment whose loss would cut the window again.
     cut: u32,
     last_sent: Instant,
     usage: Usage,
-    /// Until then there are only datagrams, and so many.
+    /// Time until which there are only datagrams, and how many.
     tcp_from: Instant,
     datagrams: u32,
 }
@@ -74,11 +74,11 @@ pub(super) struct Sender {
 /// its window stays (RFC 7661; `tcp_cwnd_validate` of Linux).
 #[derive(Debug, Default)]
 struct Usage {
-    /// True if more would have been sent.
+    /// True if more would have been sent with a larger window.
     is_limited: bool,
-    /// Segments in flight at most.
+    /// Maximum segments in flight.
     most: u32,
-    /// Looked at anew when so many segments are acknowledged.
+    /// Segment whose acknowledgement starts the next period.
     until: u32,
     sent: u32,
     acknowledged: u32,
@@ -92,7 +92,7 @@ impl Usage {
         }
     }
 
-    /// Returns true if the window is what held segments back.
+    /// Returns true if the window held segments back.
     fn is_used(&self, window: f64, is_doubling: bool) -> bool {
         self.is_limited || (is_doubling && window < 2.0 * f64::from(self.most))
     }
@@ -107,7 +107,7 @@ struct Round {
 }
 
 impl Round {
-    /// One more; the shortest round trip of the first [`HYSTART_SAMPLES`], once there are as many.
+    /// Adds one; returns the shortest of the first [`HYSTART_SAMPLES`] once there are as many.
     fn sample(&mut self, sent: Instant, now: Instant) -> Option<Instant> {
         if sent >= self.begin {
             *self = Self { begin: now, samples: 0, shortest: Instant::MAX };
@@ -149,19 +149,18 @@ impl Sender {
         }
     }
 
-    /// Before the TCP connection is there, responses go by UDP, as far as the client's slots let
-    /// them.
+    /// Sends responses over UDP until the TCP connection is there, within the client's slots.
     pub(super) fn by_datagrams_until(&mut self, tcp_from: Instant) {
         self.tcp_from = tcp_from;
         self.datagrams = DATAGRAMS;
     }
 
-    /// One more response to send.
+    /// Adds a response to send.
     pub(super) fn respond(&mut self, resource: u32, bytes: u64) {
         self.responses.push_back((resource, bytes.max(1)));
     }
 
-    /// The next segment that may leave `now`: its number and payload.
+    /// Returns the next segment that may leave `now`: its number and payload.
     pub(super) fn next(&mut self, now: Instant) -> Option<(u32, u64)> {
         if now < self.tcp_from {
             self.datagrams = self.datagrams.checked_sub(1)?;
@@ -207,17 +206,17 @@ impl Sender {
         !self.responses.is_empty()
     }
 
-    /// Segments without an acknowledgement.
+    /// Returns the number of unacknowledged segments.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Returns true if it goes by UDP, beside the window.
+    /// Returns true if a segment goes over UDP, outside the window.
     pub(super) fn is_datagram(&mut self, number: u32) -> bool {
         self.segment(number).is_some_and(|segment| segment.is_datagram)
     }
 
-    /// Payload of a segment that is sent again.
+    /// Returns the payload of a segment to retransmit.
     pub(super) fn again(&mut self, number: u32, now: Instant) -> u64 {
         self.last_sent = now;
         self.segment(number).map_or(0, |segment| {
@@ -226,21 +225,21 @@ impl Sender {
         })
     }
 
-    /// A segment is at the client.
+    /// Handles the arrival of a segment at the client.
     pub(super) fn arrived(&mut self, number: u32) {
         if let Some(segment) = self.segment(number) {
             segment.arrived = true;
         }
     }
 
-    /// The next that the client can read, in order.
+    /// Returns the next piece that the client can read, in order.
     pub(super) fn read(&mut self) -> Option<Segment> {
         let segment = self.segments.pop_front_if(|segment| segment.arrived)?;
         self.first += 1;
         Some(segment)
     }
 
-    /// The client's acknowledgement of a segment that was sent at `sent` is here.
+    /// Handles the client's acknowledgement of a segment sent at `sent`.
     pub(super) fn acknowledged(&mut self, sent: Instant, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         let round_trip = now.saturating_sub(sent);
@@ -263,7 +262,7 @@ impl Sender {
         }
     }
 
-    /// A segment is seen to be lost; it is sent again outside the window.
+    /// Handles a detected loss; the segment is retransmitted outside the window.
     pub(super) fn lost(&mut self, number: u32) {
         if number >= self.cut {
             self.window = (self.window * BETA).max(2.0);

@@ -1,4 +1,4 @@
-//! Techniques that save time, each by its name.
+//! Techniques that save time, and their names.
 
 use std::fmt;
 
@@ -11,26 +11,27 @@ pub struct Techniques {
     pub fast_open_privacy: bool,
     /// The first flights of TLS over UDP while TCP connects (Aguilar-Melchor et al. 2023).
     pub turbo_tls: bool,
-    /// TLS sessions are resumed, where the client has one.
+    /// The client resumes TLS sessions, where it has one.
     pub resumption: bool,
-    /// They are, and the first request leaves as early data (RFC 8446 section 2.3).
+    /// Resumption, with the first request sent as early data (RFC 8446 section 2.3).
     pub zero_rtt: bool,
-    /// A proxy is given data before it has said that it is connected: no round trip of TCP is
-    /// waited for (BLAST, chapter 4).
+    /// A proxy gets data before it reports that it is connected: no round trip of TCP is waited for
+    /// (BLAST, chapter 4).
     pub optimistic_data: bool,
-    /// Where the page's own redirects lead is known.
+    /// The targets of the page's own redirects are known.
     pub redirect_database: bool,
-    /// Knowing which servers speak HTTP/2: one connection to them is enough from the start.
+    /// The servers that speak HTTP/2 are known: one connection to each is enough from the start.
     pub http2_database: bool,
-    /// Knowing what the page needs, and asking for it at the start.
+    /// The resources that the page needs are known, and requested at the start.
     pub prefetch_database: bool,
-    /// Knowing which servers the page needs, and opening connections to them at the start.
+    /// The servers that the page needs are known, and connected to at the start.
     pub server_database: bool,
     /// The machine's applications share their TLS sessions (Hiller et al. 2019).
     pub session_sharing: bool,
-    /// The document's server says what the document will need before it has made it (RFC 8297).
+    /// The document's server names what the document will need before it has generated it (RFC
+    /// 8297).
     pub early_hints: bool,
-    /// Connections to servers that speak TLS are opened by QUIC, as a baseline.
+    /// Connections to servers that speak TLS use QUIC, as a baseline.
     pub http3: bool,
 }
 
@@ -66,7 +67,7 @@ pub enum Technique {
 }
 
 impl Technique {
-    /// All, those that open connections sooner first.
+    /// All techniques, those that shorten openings first.
     pub const ALL: [Self; 13] = [
         Self::FastOpen,
         Self::FastOpenPrivacy,
@@ -83,7 +84,7 @@ impl Technique {
         Self::Http3,
     ];
 
-    /// As options and tables have it.
+    /// Returns the name in options and tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -103,7 +104,7 @@ impl Technique {
         }
     }
 
-    /// The one of that name.
+    /// Returns the technique with a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|technique| technique.name() == name)
@@ -123,20 +124,20 @@ impl Techniques {
         list.iter().fold(Self::default(), |techniques, &technique| techniques.with(technique))
     }
 
-    /// One more.
+    /// Adds a technique.
     #[must_use]
     pub fn with(mut self, technique: Technique) -> Self {
         *self.place(technique) = true;
         self
     }
 
-    /// Returns true if it is one of them.
+    /// Returns true if a technique is among them.
     #[must_use]
     pub fn has(mut self, technique: Technique) -> bool {
         *self.place(technique)
     }
 
-    /// Returns what is left on a page that no database knows.
+    /// Returns the techniques that remain on a page that no database knows.
     #[must_use]
     pub fn without_databases(self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Requests and responses on their way.
+//! Transfers of requests and responses.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::super::events::{Instant, nanos};
 use super::Delivery;
 use super::client::{Event, Request, Run};
 
-/// A request of which the recording does not say how large it is, in bytes.
+/// Bytes of a request whose size was not recorded.
 const REQUEST: u64 = 400;
 
 impl Run<'_> {
@@ -19,7 +19,7 @@ impl Run<'_> {
         self.events.at(left + again + self.rtt / 2, Event::Asked(id, connection));
     }
 
-    /// Bytes of the request for a resource.
+    /// Returns the bytes of the request for a resource.
     pub(super) fn request(&self, id: u32) -> u64 {
         match self.page.resources()[id as usize].request_bytes {
             0 => REQUEST,
@@ -51,7 +51,7 @@ impl Run<'_> {
         }
     }
 
-    /// A server has a response. On HTTP/1.1 it waits for those before it.
+    /// Handles a response being ready at its server. On HTTP/1.1 it waits for those before it.
     pub(super) fn made(&mut self, id: u32, connection: u32) {
         let resources = self.page.resources();
         let carrier = &mut self.connections[connection as usize];
@@ -71,7 +71,7 @@ impl Run<'_> {
         self.pump(connection);
     }
 
-    /// Sends what the window lets.
+    /// Sends what the window allows.
     pub(super) fn pump(&mut self, connection: u32) {
         while let Some((number, bytes)) =
             self.connections[connection as usize].sender.next(self.now)
