@@ -31,6 +31,8 @@ import retries
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 STATE = TARGET / "check" / "tests.json"
+# Digests of programs, with the size and time of each when it was read: together they have gigabytes.
+DIGESTS = TARGET / "check" / "programs.json"
 
 # Programs at a time: their tests wait more than they compute.
 PROGRAMS = 2 * (os.cpu_count() or 1)
@@ -95,6 +97,30 @@ def digest(paths):
     return result.hexdigest()
 
 
+class Programs:
+    """Digests of programs, each read only after it was built anew."""
+
+    def __init__(self):
+        self.before = json.loads(DIGESTS.read_text()) if DIGESTS.exists() else {}
+        self.now = {}
+
+    def digest(self, path):
+        """Returns a digest of a program's content; an empty one if there is none."""
+        if not path.is_file():
+            return ""
+        stamp = f"{path.stat().st_size} {path.stat().st_mtime_ns}"
+        known = self.before.get(str(path))
+        if not known or known[0] != stamp:
+            known = [stamp, digest([path])]
+        self.now[str(path)] = known
+        return known[1]
+
+    def save(self):
+        """Keeps the digests of the programs that were asked for."""
+        DIGESTS.parent.mkdir(parents=True, exist_ok=True)
+        DIGESTS.write_text(json.dumps(self.now, indent=1, sort_keys=True))
+
+
 def tracked(*paths):
     """Returns the files below some paths that git knows."""
     listed = subprocess.run(["git", "ls-files", "-z", "--", *paths], cwd=ROOT, check=True,
@@ -102,13 +128,13 @@ def tracked(*paths):
     return [ROOT / name for name in listed.split("\0") if name]
 
 
-def shared_inputs():
+def shared_inputs(programs):
     """Returns a digest of what any test may read or start when it runs, but for documents."""
     files = [path for path in tracked(*READ) if path.suffix not in (".rs", ".md")]
-    programs = [TARGET / "debug" / name for name in ("headstart", "headstart-lab")]
+    started = [programs.digest(TARGET / "debug" / name) for name in ("headstart", "headstart-lab")]
     switches = [f"{name}={os.environ.get(name, '')}" for name in
                 ("HEADSTART_TEST_NET", "HEADSTART_TEST_BROWSER", "HEADSTART_DATA")]
-    return digest(sorted(files) + programs) + "".join(switches)
+    return "".join([digest(sorted(files)), *started, *switches])
 
 
 def documents(source):
@@ -194,9 +220,11 @@ def main():
 
     jobs = [job for job in build()
             if not options.names or any(name in f"{job[0]} {job[1]}" for name in options.names)]
-    shared = shared_inputs()
+    programs = Programs()
+    shared = shared_inputs(programs)
     state = json.loads(STATE.read_text()) if STATE.exists() else {}
-    keys = {job: digest([job[2], *documents(job[3])]) + shared for job in jobs}
+    keys = {job: programs.digest(job[2]) + digest(documents(job[3])) + shared for job in jobs}
+    programs.save()
     due = [job for job in jobs
            if options.all or options.names or state.get(f"{job[0]} {job[1]}") != keys[job]]
     print(f"{len(due)} of {len(jobs)} test programs run, {PROGRAMS} at a time", flush=True)
