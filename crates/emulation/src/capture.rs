@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 mod reader;
 
-pub use reader::{CapturedPacket, read_capture};
+pub use reader::{CapturedPacket, read_capture, read_packets};
 
 /// Packets that wait for the disk: 25 MB of full-size ones, 80 ms of all that the forwarder can
 /// carry.

@@ -71,7 +71,7 @@ mod wiring;
 mod words;
 
 pub use balance::Balance;
-pub use capture::{Capture, Captured, CapturedPacket, read_capture};
+pub use capture::{Capture, Captured, CapturedPacket, read_capture, read_packets};
 pub use element::{
     Delay, DropSynData, Duplicate, Element, Jitter, Loss, Mtu, Only, Outputs, Rate, Reorder,
     StripFastOpen,

@@ -17,6 +17,7 @@ pub(crate) mod peer;
 mod plan;
 mod privacy;
 mod process;
+mod raw;
 pub(crate) mod report;
 mod results;
 mod run;

@@ -1,5 +1,5 @@
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,10 +29,20 @@ pub struct CapturedPacket {
 /// It cannot be read, is larger than 512 MB, is cut off, or is not such a file: other programs
 /// write other link types and time stamps.
 pub fn read_capture(path: impl AsRef<Path>) -> io::Result<Vec<CapturedPacket>> {
-    if fs::metadata(&path)?.len() > FILE_MAX {
+    read_packets(File::open(path)?)
+}
+
+/// Reads the content of such a file.
+///
+/// # Errors
+/// Those of [`read_capture`].
+pub fn read_packets(input: impl Read) -> io::Result<Vec<CapturedPacket>> {
+    let mut bytes = Vec::new();
+    input.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_MAX {
         return Err(malformed("the file is too large"));
     }
-    parse(&fs::read(path)?)
+    parse(&bytes)
 }
 
 fn parse(bytes: &[u8]) -> io::Result<Vec<CapturedPacket>> {

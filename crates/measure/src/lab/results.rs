@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use super::raw;
 use super::trial::Row;
 use headstart::base::failure::Failure;
 
@@ -26,6 +27,9 @@ const WORK: &str = "work";
 /// Held by the run that writes, and let go by the kernel however that ends; it also marks a folder
 /// as ours.
 const LOCK: &str = "lock";
+
+/// Extension of packet captures.
+const CAPTURE: &str = "pcapng";
 
 /// A results folder that is being written.
 #[derive(Debug)]
@@ -154,6 +158,8 @@ impl Folder {
     ) -> Result<PathBuf, Failure> {
         self.flush()?;
         let done = || -> io::Result<()> {
+            raw::compress(&self.partial.join(SAMPLES))?;
+            raw::compress_all(&self.partial.join(CAPTURES), CAPTURE)?;
             write_json(&self.partial.join(SUMMARY), summary)?;
             write_json(&self.partial.join(BARS), bars)?;
             write_json(&self.partial.join(ENVIRONMENT), environment)?;

@@ -1,15 +1,16 @@
 //! `headstart lab list` and `run` as they are called.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use headstart_emulation::{CapturedPacket, TcpSegment, read_capture};
+use headstart_emulation::{CapturedPacket, TcpSegment, read_packets};
 use headstart_proto::hello::{self, Progress};
 
 use crate::library::library;
-use crate::samples::{fastest, samples};
+use crate::samples::{self, fastest, samples};
 use crate::{alone, beside_others, has_network, headstart};
 
 const EXPERIMENT: &str = r#"
@@ -102,8 +103,7 @@ fn a_small_run_counts_round_trips() {
         let rtts = fastest(&place, &[("arm", arm)], "rtts");
         assert!((least..most).contains(&rtts), "{arm}: {rtts}");
     }
-    let samples = std::fs::read_to_string(place.join("samples.csv")).unwrap();
-    assert_eq!(samples.lines().count(), 1 + 9);
+    assert_eq!(samples::text(&place).lines().count(), 1 + 9);
     assert!(place.join("environment.json").exists() && place.join("experiment.toml").exists());
 }
 
@@ -253,7 +253,8 @@ fn clients_and_captures_agree_on_what_left_with_the_syn() {
     let arguments = [file.to_str().unwrap(), "--pcap", "--out", place.to_str().unwrap()];
     let output = headstart(&[&["lab", "run"][..], &arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    let packets = read_capture(place.join("captures/01-20-ms-client-1.pcapng")).unwrap();
+    let file = File::open(place.join("captures/01-20-ms-client-1.pcapng.zst")).unwrap();
+    let packets = read_packets(zstd::Decoder::new(file).unwrap()).unwrap();
     let connections = seen(&packets);
     // Cookies of Linux have 8 bytes.
     for (arm, cookie) in [("tfo-0rtt", 8), ("fop-0rtt", 16)] {

@@ -117,5 +117,5 @@ fn openings_that_save_a_round_trip_save_it_on_a_whole_page() {
     assert_eq!(loads.lines().count(), 3 * 7);
     let load: Value = serde_json::from_str(loads.lines().next().unwrap()).unwrap();
     assert_eq!(load["bytes"].as_u64(), Some(9_000 + 4 * 3_000 + 500), "{load}");
-    assert!(place.join("samples.csv").exists() && place.join("experiment.toml").exists());
+    assert!(place.join("samples.csv.zst").exists() && place.join("experiment.toml").exists());
 }

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::beside_others;
 use crate::call::{Said, said};
+use crate::samples;
 
 fn report(arguments: &[&Path]) -> Said {
     let _machine = beside_others();
@@ -267,25 +268,37 @@ fn refused(change: impl Fn(&Path)) -> String {
 
 #[test]
 fn half_a_result_is_refused() {
-    for name in ["samples.csv", "summary.json", "bars.json", "environment.json", "experiment.toml"]
+    for name in ["samples.csv.zst", "summary.json", "bars.json", "environment.json", "experiment.toml"]
     {
         if name != "bars.json" {
             let said = refused(|dir| fs::remove_file(dir.join(name)).unwrap());
-            assert!(said.contains(name), "{said}");
+            assert!(said.contains(name.trim_end_matches(".zst")), "{said}");
         }
         let said = refused(|dir| fs::write(dir.join(name), [0xff, 0xfe]).unwrap());
-        assert!(said.contains(name), "{said}");
+        assert!(said.contains(name.trim_end_matches(".zst")), "{said}");
     }
     let gone = refused(|dir| fs::remove_dir_all(dir).unwrap());
     assert!(gone.contains("no such folder"), "{gone}");
     let partial = refused(|dir| fs::rename(dir, dir.with_extension("partial")).unwrap());
     assert!(partial.contains("results.partial is of a run that did not end"), "{partial}");
     let empty = refused(|dir| {
-        edit(dir, "samples.csv", |text| text.lines().next().unwrap().to_owned() + "\n");
+        edit(dir, "samples.csv.zst", |text| text.lines().next().unwrap().to_owned() + "\n");
     });
     assert!(empty.contains("no trials"), "{empty}");
     let none = refused(|dir| fs::write(dir.join("summary.json"), "[]").unwrap());
     assert!(none.contains("no results"), "{none}");
+}
+
+#[test]
+fn results_with_uncompressed_samples_are_read() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("results");
+    Fixture::small().write(&dir);
+    let compressed = report(&[&dir]);
+    assert_eq!(compressed.0, Some(0), "{}", compressed.2);
+    fs::write(dir.join("samples.csv"), samples::text(&dir)).unwrap();
+    fs::remove_file(dir.join("samples.csv.zst")).unwrap();
+    assert_eq!(report(&[&dir]), compressed);
 }
 
 #[test]
@@ -300,14 +313,14 @@ fn results_of_another_form_are_refused_with_a_hint() {
 #[test]
 fn a_folder_that_contradicts_itself_is_refused() {
     let cut = refused(|dir| {
-        edit(dir, "samples.csv", |text| {
+        edit(dir, "samples.csv.zst", |text| {
             let lines: Vec<&str> = text.lines().collect();
             lines[..lines.len() - 5].join("\n") + "\n"
         });
     });
     assert!(cut.contains("35 trials") && cut.contains("summary.json says"), "{cut}");
     let torn = refused(|dir| {
-        edit(dir, "samples.csv", |text| text[..text.len() - 30].to_owned());
+        edit(dir, "samples.csv.zst", |text| text[..text.len() - 30].to_owned());
     });
     assert!(torn.contains("samples.csv"), "{torn}");
     let changed = refused(|dir| {
@@ -331,7 +344,7 @@ fn a_folder_that_contradicts_itself_is_refused() {
     });
     assert!(unknown.contains("no published table 'nothing'"), "{unknown}");
     let negative = refused(|dir| {
-        edit(dir, "samples.csv", |text| text.replace(",turbo,1", ",turbo,-1"));
+        edit(dir, "samples.csv.zst", |text| text.replace(",turbo,1", ",turbo,-1"));
     });
     assert!(negative.contains("no time"), "{negative}");
 }

@@ -32,6 +32,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::samples;
+
 const UPDATE: &str = "UPDATE_RESULTS";
 
 fn root() -> PathBuf {
@@ -68,7 +70,7 @@ fn committed_results_are_whole_runs_of_commits() {
         assert!(!commit.contains("dirty") && commit.len() >= 12, "{}: {commit}", folder.display());
         assert_eq!(environment["build"], "release", "{}", folder.display());
         assert_eq!(environment["quick"], false, "{}", folder.display());
-        let samples = fs::read_to_string(folder.join("samples.csv")).unwrap().lines().count() - 1;
+        let samples = samples::text(&folder).lines().count() - 1;
         let summary = json(&folder.join("summary.json"));
         let counted: u64 =
             summary.as_array().unwrap().iter().map(|cell| cell["n"].as_u64().unwrap()).sum();

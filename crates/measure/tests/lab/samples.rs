@@ -1,6 +1,13 @@
-//! Samples of a run, in samples.csv.
+//! Samples of a run, in samples.csv.zst.
 
+use std::fs::File;
 use std::path::Path;
+
+/// The text of the samples.
+pub(crate) fn text(place: &Path) -> String {
+    let file = File::open(place.join("samples.csv.zst")).unwrap();
+    String::from_utf8(zstd::decode_all(file).unwrap()).unwrap()
+}
 
 /// These columns of the rows whose columns have the wanted values.
 pub(crate) fn samples<const N: usize>(
@@ -8,7 +15,8 @@ pub(crate) fn samples<const N: usize>(
     wanted: &[(&str, &str)],
     columns: [&str; N],
 ) -> Vec<[String; N]> {
-    let mut samples = csv::Reader::from_path(place.join("samples.csv")).unwrap();
+    let text = text(place);
+    let mut samples = csv::Reader::from_reader(text.as_bytes());
     let names = samples.headers().unwrap().clone();
     let column = |name: &str| names.iter().position(|known| known == name).unwrap();
     let all = samples.records().map(Result::unwrap);

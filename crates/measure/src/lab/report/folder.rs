@@ -1,6 +1,6 @@
 //! Files of a run, read by the types that wrote them; half a run is refused.
 
-use std::fs;
+use std::{fs, io};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::lab::bars::Verdict;
 use crate::lab::browser::outcome::{self, Outcome};
+use crate::lab::raw;
 use crate::lab::summary::CellSummary;
 use crate::lab::trial::Row;
 use headstart::base::failure::Failure;
@@ -142,9 +143,11 @@ fn whole(path: &Path) -> Result<(), Failure> {
 }
 
 fn text(path: &Path, name: &str) -> Result<String, Failure> {
-    fs::read_to_string(path.join(name)).map_err(|error| {
-        Failure::usage(format!("cannot read {}: {error}", in_folder(path, name))).hint(WRITTEN_BY)
-    })
+    fs::read_to_string(path.join(name)).map_err(|error| unreadable(path, name, &error))
+}
+
+fn unreadable(path: &Path, name: &str, error: &io::Error) -> Failure {
+    Failure::usage(format!("cannot read {}: {error}", in_folder(path, name))).hint(WRITTEN_BY)
 }
 
 fn json<T: DeserializeOwned>(path: &Path, name: &str) -> Result<T, Failure> {
@@ -169,8 +172,8 @@ fn experiment(path: &Path) -> Result<Experiment, Failure> {
 
 fn trials(path: &Path) -> Result<Vec<Row>, Failure> {
     let name = "samples.csv";
-    let text = text(path, name)?;
-    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let file = raw::open(&path.join(name)).map_err(|error| unreadable(path, name, &error))?;
+    let mut reader = csv::Reader::from_reader(file);
     let mut trials = Vec::new();
     for trial in reader.deserialize() {
         trials.push(trial.map_err(|error| not_understood(path, name, &error))?);

@@ -1,3 +1,4 @@
+use std::io::Read;
 use std::time::Duration;
 
 use headstart_openers::{Carrier, Trial};
@@ -36,7 +37,7 @@ fn failed_row(error: &str) -> Row {
 }
 
 fn read(place: &Path) -> Vec<Row> {
-    let mut reader = csv::Reader::from_path(place.join(SAMPLES)).unwrap();
+    let mut reader = csv::Reader::from_reader(raw::open(&place.join(SAMPLES)).unwrap());
     reader.deserialize().collect::<Result<_, _>>().unwrap()
 }
 
@@ -61,7 +62,7 @@ fn samples_and_summary_are_read_as_they_were_written() {
     let mut left: Vec<_> =
         fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, [BARS, ENVIRONMENT, EXPERIMENT, SAMPLES, SUMMARY]);
+    assert_eq!(left, [BARS, ENVIRONMENT, EXPERIMENT, "samples.csv.zst", SUMMARY]);
     assert!(!partial_of(&place).exists());
 }
 
@@ -72,7 +73,8 @@ fn the_columns_are_a_contract() {
     let mut folder = Folder::create(&place).unwrap();
     folder.add(&row(1, 10.0)).unwrap();
     folder.finish(&(), &(), &(), "").unwrap();
-    let text = fs::read_to_string(place.join(SAMPLES)).unwrap();
+    let mut text = String::new();
+    raw::open(&place.join(SAMPLES)).unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(
         text,
         "experiment,arm,suite,link,trial,opening,ms_to_first_request_byte,\

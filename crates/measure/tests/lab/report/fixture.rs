@@ -8,6 +8,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
+use crate::samples;
+
 /// The columns of samples.csv, in their order.
 const COLUMNS: &str = "experiment,arm,suite,link,trial,opening,ms_to_first_request_byte,\
 ms_to_first_response_byte,ms_to_last_response_byte,rtts,reason,flagged,variant,ok,resumed,early_data,bytes,error,round";
@@ -71,7 +73,7 @@ impl Fixture {
                 }
             }
         }
-        fs::write(dir.join("samples.csv"), samples).unwrap();
+        write(&dir.join("samples.csv.zst"), &samples);
         write_json(dir, "summary.json", &Value::Array(summary));
         write_json(dir, "bars.json", &self.verdicts());
         write_json(dir, "environment.json", &environment());
@@ -200,9 +202,24 @@ fn write_json(dir: &Path, name: &str, value: &Value) {
 /// Changes a file of a folder.
 pub(crate) fn edit(dir: &Path, name: &str, change: impl Fn(String) -> String) -> PathBuf {
     let path = dir.join(name);
-    let text = fs::read_to_string(&path).unwrap();
+    let text = match is_compressed(&path) {
+        true => samples::text(dir),
+        false => fs::read_to_string(&path).unwrap(),
+    };
     let changed = change(text.clone());
     assert_ne!(text, changed, "the edit of {name} changes nothing");
-    fs::write(&path, changed).unwrap();
+    write(&path, &changed);
     path
+}
+
+fn write(path: &Path, text: &str) {
+    let bytes = match is_compressed(path) {
+        true => zstd::encode_all(text.as_bytes(), 1).unwrap(),
+        false => text.as_bytes().to_vec(),
+    };
+    fs::write(path, bytes).unwrap();
+}
+
+fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "zst")
 }

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use headstart_emulation::read_packets;
+
 use super::*;
+use crate::lab::raw;
 
 /// One cell as it is kept beside a capture.
 #[derive(Deserialize)]
@@ -56,7 +59,7 @@ fn with_one_cookie(packets: &[CapturedPacket], servers: &[IpAddr]) -> Vec<Captur
 fn committed_captures_are_decided_again_and_would_show_a_static_cookie() {
     let mut changed = 0;
     for (decided, capture) in committed() {
-        let packets = read_capture(&capture).unwrap();
+        let packets = read_packets(raw::open(&capture).unwrap()).unwrap();
         let seen = connections(&packets);
         for Decided { cell, servers, cases, finding } in decided {
             let place = format!("{cell}: {}", capture.display());
