@@ -1,8 +1,9 @@
 //! docs/results.md quotes committed results and nothing more: each table is made from the summary
 //! that it names.
 //!
-//! A table begins with a comment `<!-- FOLDER: key=value | key=value -->` and ends before an empty
-//! line. FOLDER is one of lab/results. With `UPDATE_RESULTS=1` the tables are written anew.
+//! A table begins with a comment `<!-- FOLDER: key=value | key=value -->`, of one line or several,
+//! and ends before an empty line. FOLDER is one of lab/results. With `UPDATE_RESULTS=1` the tables
+//! are written anew.
 //!
 //! * `arms` are the columns, `links`, `suites` and `variants` choose the rows (all by default;
 //!   lists separated by `;`).
@@ -27,6 +28,7 @@
 
 mod pages;
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -92,7 +94,14 @@ fn quoted(page: &str) -> String {
     while let Some(line) = lines.next() {
         written.push_str(line);
         written.push('\n');
-        let Some(quote) = Quote::parse(line) else { continue };
+        let mut comment = line.to_owned();
+        while comment.starts_with("<!-- ") && !comment.ends_with(" -->") {
+            let line = lines.next().expect("a comment has an end");
+            written.push_str(line);
+            written.push('\n');
+            comment = format!("{comment} {}", line.trim_start());
+        }
+        let Some(quote) = Quote::parse(&comment) else { continue };
         for row in quote.table() {
             written.push_str(&row);
             written.push('\n');
@@ -124,7 +133,7 @@ impl<'a> Quote<'a> {
     }
 
     fn list(&self, key: &str) -> Option<Vec<&'a str>> {
-        self.get(key).map(|value| value.split(';').collect())
+        self.get(key).map(|value| value.split(';').map(str::trim).collect())
     }
 
     fn file(&self, name: &str) -> Value {
@@ -132,15 +141,13 @@ impl<'a> Quote<'a> {
     }
 
     fn table(&self) -> Vec<String> {
-        let asked = |key| self.get(key).is_some();
-        if let Some(which) = self.get("browser") {
-            return pages::table(self, which);
-        }
-        match self.get("beside") {
-            Some(paper) => self.beside(paper),
-            None if asked("privacy") => self.privacy(),
-            None if asked("bars") => self.bars(),
-            None => self.cells(),
+        let asked = ["browser", "beside", "privacy", "bars"].map(|key| self.get(key));
+        match asked {
+            [Some(which), ..] => pages::table(self, which),
+            [_, Some(paper), ..] => self.beside(paper),
+            [_, _, Some(_), _] => self.privacy(),
+            [_, _, _, Some(_)] => self.bars(),
+            _ => self.cells(),
         }
     }
 
@@ -159,30 +166,28 @@ impl<'a> Quote<'a> {
         let arms = self.list("arms").expect("arms");
         let ratios = self.list("ratios").unwrap_or_default();
         // A column that says the same everywhere is none.
-        let differs =
-            [0, 1, 2].map(|part| part == 0 || rows.iter().any(|row| row[part] != rows[0][part]));
-        let named = |names: [&str; 3]| -> Vec<String> {
-            (0..3).filter(|part| differs[*part]).map(|part| names[part].to_owned()).collect()
-        };
-        let mut head = named(["link", "variant", "suite"]);
+        let mut parts = vec![0, 1, 2];
+        parts.retain(|part| *part == 0 || rows.iter().any(|row| row[*part] != rows[0][*part]));
+        let names = ["link", "variant", "suite"];
+        let mut head: Vec<String> = parts.iter().map(|part| names[*part].to_owned()).collect();
         head.extend(arms.iter().chain(&ratios).map(|&column| column.replace('/', " / ")));
         head.extend(self.get("paper").map(|_| "turbo / tls13 in the paper".to_owned()));
         let mut table = vec![line(&head), line(&vec!["---".to_owned(); head.len()])];
         for row in rows {
-            let find = |arm: &str| {
-                cells.iter().find(|cell| place(cell) == row && cell["arm"] == arm).copied()
-            };
-            let mut columns = named(row);
+            let own: HashMap<&str, &Value> = cells
+                .iter()
+                .filter(|cell| place(cell) == row)
+                .map(|cell| (cell["arm"].as_str().unwrap(), *cell))
+                .collect();
+            let mut columns: Vec<String> = parts.iter().map(|part| row[*part].to_owned()).collect();
             columns.extend(
-                arms.iter().map(|arm| find(arm).map_or("–".to_owned(), |cell| self.show(cell))),
+                arms.iter().map(|arm| own.get(arm).map_or("–".into(), |cell| self.show(cell))),
             );
-            columns.extend(ratios.iter().map(|ratio| {
-                let (one, other) = ratio.split_once('/').unwrap();
-                let median = |arm| find(arm).and_then(|cell| cell[self.subject()]["p50"].as_f64());
-                match (median(one), median(other)) {
-                    (Some(one), Some(other)) => format!("{:.3}", one / other),
-                    _ => "–".to_owned(),
-                }
+            columns.extend(ratios.iter().map(|arms| {
+                let (one, other) = arms.split_once('/').unwrap();
+                let [one, other] = [one, other]
+                    .map(|arm| own.get(arm).and_then(|cell| cell[self.subject()]["p50"].as_f64()));
+                ratio(one, other)
             }));
             columns.extend(self.get("paper").map(|paper| published(paper, row)));
             table.push(line(&columns));
@@ -238,12 +243,9 @@ impl<'a> Quote<'a> {
                 let failed = (failed > 0).then(|| format!("failed {failed}"));
                 opened.chain(failed).collect::<Vec<_>>().join(", ")
             }
-            "processor" => {
-                let part = |side: &str| {
-                    cell[side].as_f64().map_or("–".to_owned(), |cpu| format!("{cpu:.2}"))
-                };
-                format!("{} + {}", part("client_cpu_ms"), part("server_cpu_ms"))
-            }
+            "processor" => ["client_cpu_ms", "server_cpu_ms"]
+                .map(|side| cell[side].as_f64().map_or("–".to_owned(), |cpu| format!("{cpu:.2}")))
+                .join(" + "),
             other => panic!("{}: show={other}", self.folder),
         }
     }
@@ -265,14 +267,13 @@ impl<'a> Quote<'a> {
         let head: Vec<String> = head.into_iter().map(str::to_owned).collect();
         let mut table = vec![line(&head), line(&vec!["---".to_owned(); head.len()])];
         for row in rows {
-            let ours = |arm: &str| {
+            let arm = text(row, "arm");
+            let [own, own_base] = [arm.as_str(), baseline].map(|arm| {
                 let mut like = cells.iter().filter(|cell| is_like(cell, row, arm));
                 let found = like.next();
                 assert!(like.next().is_none(), "{}: two cells are like {row}", self.folder);
                 found
-            };
-            let arm = text(row, "arm");
-            let own = ours(&arm);
+            });
             let mut columns = vec![text(row, "place"), text(row, "printed")];
             columns.push(theirs(row));
             columns.push(own.map_or("–".to_owned(), |cell| match of_shares {
@@ -284,14 +285,16 @@ impl<'a> Quote<'a> {
                 false => mean(&cell[of]["mean"], &cell[of]["sd"]),
             }));
             if !of_shares {
-                let base = |row: &&toml::Value| text(row, "arm") == baseline;
-                let base = rows.iter().filter(base).find(|other: &&toml::Value| {
-                    ["place", "variant"].iter().all(|key| text(other, key) == text(row, key))
+                let base = rows.iter().find(|other: &&toml::Value| {
+                    text(other, "arm") == baseline
+                        && ["place", "variant"].iter().all(|key| text(other, key) == text(row, key))
                 });
-                let published = |row: &toml::Value| row["mean"].as_float();
-                let measured = |cell: &Value| cell[of]["mean"].as_f64();
-                columns.push(ratio(published(row), base.and_then(published)));
-                columns.push(ratio(own.and_then(measured), ours(baseline).and_then(measured)));
+                let [one, other] =
+                    [Some(row), base].map(|row| row.and_then(|row| row["mean"].as_float()));
+                columns.push(ratio(one, other));
+                let [one, other] =
+                    [own, own_base].map(|cell| cell.and_then(|cell| cell[of]["mean"].as_f64()));
+                columns.push(ratio(one, other));
             }
             table.push(line(&columns));
         }
@@ -317,11 +320,11 @@ impl<'a> Quote<'a> {
         for (boundary, title) in boundaries {
             let mut theirs = published["row"].as_array().unwrap().iter();
             let theirs = theirs.find(|row| text(row, "boundary") == boundary);
-            let word = |key: &str| match theirs.map(|row| text(row, key)).unwrap_or_default() {
-                word if word.is_empty() => "–".to_owned(),
-                word => word,
-            };
-            let mut columns = vec![title.to_owned(), word("tfo"), word("fop")];
+            let mut columns = vec![title.to_owned()];
+            columns.extend(["tfo", "fop"].map(|key| {
+                let word = theirs.map(|row| text(row, key)).filter(|word| !word.is_empty());
+                word.unwrap_or_else(|| "–".to_owned())
+            }));
             columns.extend(arms.iter().map(|arm| {
                 let mut all = cells.iter();
                 let cell = all.find(|cell| {
@@ -348,16 +351,15 @@ impl<'a> Quote<'a> {
             if bar["met"] == true && !conditions.contains(&condition) {
                 continue;
             }
-            let text = |key: &str| bar[key].as_str().unwrap_or_default().to_owned();
             let found =
                 bar["found"].as_f64().map_or("nothing".to_owned(), |found| found.to_string());
+            let [arm, suite, link, variant] = ["arm", "suite", "link", "variant"]
+                .map(|key| bar[key].as_str().unwrap_or_default());
+            let mut on = vec![link, variant];
+            on.retain(|part| !part.is_empty());
             table.push(line(&[
-                format!("{} {}", text("arm"), text("suite")),
-                [text("link"), text("variant")]
-                    .into_iter()
-                    .filter(|part| !part.is_empty())
-                    .collect::<Vec<_>>()
-                    .join(", "),
+                format!("{arm} {suite}"),
+                on.join(", "),
                 bar["bar"]["against"].as_str().unwrap_or("–").to_owned(),
                 format!("{condition} {}", bar["limit"]),
                 found,
@@ -380,9 +382,9 @@ fn text(row: &toml::Value, key: &str) -> String {
 
 /// Returns true if a cell is of this arm, and of the variant and the round trip of a published row.
 fn is_like(cell: &Value, row: &toml::Value, arm: &str) -> bool {
-    let number =
-        |value: &toml::Value| value.as_float().or(value.as_integer().map(|rtt| rtt as f64));
-    let (ours, theirs) = (cell["rtt_ms"].as_f64().unwrap(), number(&row["rtt"]).unwrap());
+    let rtt = &row["rtt"];
+    let theirs = rtt.as_float().or(rtt.as_integer().map(|rtt| rtt as f64)).unwrap();
+    let ours = cell["rtt_ms"].as_f64().unwrap();
     // Ours is what was asked for, theirs was measured.
     let near = (ours - theirs).abs() <= 0.05 * theirs;
     near && cell["arm"] == arm && cell["variant"] == text(row, "variant").as_str()
@@ -390,11 +392,11 @@ fn is_like(cell: &Value, row: &toml::Value, arm: &str) -> bool {
 
 /// Formats a published row: a share in percent, or a mean with its deviation.
 fn theirs(row: &toml::Value) -> String {
-    let number = |key: &str| row.get(key).and_then(toml::Value::as_float);
-    match (number("missed").or(number("full")), number("mean"), number("sd")) {
-        (Some(missed), ..) => format!("{:.1} %", missed * 100.0),
-        (None, Some(mean), Some(sd)) => format!("{mean:.1} ({sd:.1})"),
-        (None, Some(mean), None) => format!("{mean:.0}"),
+    let keys = ["missed", "full", "mean", "sd"];
+    match keys.map(|key| row.get(key).and_then(toml::Value::as_float)) {
+        [Some(share), ..] | [_, Some(share), ..] => format!("{:.1} %", share * 100.0),
+        [_, _, Some(mean), Some(sd)] => format!("{mean:.1} ({sd:.1})"),
+        [_, _, Some(mean), None] => format!("{mean:.0}"),
         _ => panic!("neither a share nor a mean: {row}"),
     }
 }
@@ -412,8 +414,8 @@ fn share(count: u64, of: u64) -> String {
 
 /// The share of full handshakes.
 fn full(cell: &Value) -> String {
-    let count = |which: &str| cell["handshakes"][which].as_u64().unwrap();
-    share(count("full"), count("full") + count("resumed"))
+    let counts = ["full", "resumed"].map(|which| cell["handshakes"][which].as_u64().unwrap());
+    share(counts[0], counts.iter().sum())
 }
 
 fn ratio(one: Option<f64>, other: Option<f64>) -> String {
@@ -425,32 +427,30 @@ fn ratio(one: Option<f64>, other: Option<f64>) -> String {
 
 /// Formats the finding of a row, with the number of cases.
 fn linkable(finding: &Value) -> String {
-    let count = |word: &str| finding[word].as_u64().unwrap();
-    let all: u64 = ["viable", "bounded", "blocked", "undecided"].map(count).iter().sum();
+    let all: u64 = ["viable", "bounded", "blocked", "undecided"]
+        .map(|word| finding[word].as_u64().unwrap())
+        .iter()
+        .sum();
     let word = finding["linkable"].as_str().unwrap_or("undecided");
     let period = match (finding["boundary"].as_str().unwrap(), word) {
         ("period", "viable") => ", no end seen",
         ("period", "bounded") => ", until expiry",
         _ => "",
     };
-    format!("{word}{period} ({} of {all})", count(word))
+    format!("{word}{period} ({} of {all})", finding[word])
 }
 
 /// The ratio that a file of lab/papers has for a link and a suite.
 fn published(paper: &str, [link, _, suite]: [&str; 3]) -> String {
     let paper = published_table(paper);
     let rows = paper["row"].as_array().unwrap();
-    let median = |arm: &str| {
+    let [turbo, tls13] = ["turbo", "tls13"].map(|arm| {
         let row = rows.iter().find(|row| {
-            let is = |key: &str, value: &str| row[key].as_str() == Some(value);
-            is("place", link) && is("suite", suite) && is("arm", arm)
+            ["place", "suite", "arm"].map(|key| row[key].as_str()) == [link, suite, arm].map(Some)
         });
         row.and_then(|row| row["p50"].as_integer()).map(|us| us as f64)
-    };
-    match (median("turbo"), median("tls13")) {
-        (Some(turbo), Some(tls13)) => format!("{:.3}", turbo / tls13),
-        _ => "–".to_owned(),
-    }
+    });
+    ratio(turbo, tls13)
 }
 
 /// Link, variant, suite.

@@ -11,8 +11,9 @@ use super::{Quote, line, root};
 /// The columns of one cell, or of one mean.
 type Row = fn(&Value) -> Vec<String>;
 
-/// `browser=cells`: each site with each arm; `browser=means`: each arm over all sites; `browser=recorded`: the same, predicted from what was
-/// recorded, less the share that the simulator saves.
+/// `browser=cells`: each site with each arm; `browser=means`: each arm over all sites;
+/// `browser=recorded`: the same, predicted from what was recorded, less the share that the
+/// simulator saves.
 pub(super) fn table(quote: &Quote<'_>, which: &str) -> Vec<String> {
     let outcome = quote.file("browser.json");
     if which == "recorded" {
@@ -62,27 +63,28 @@ fn from_recorded(quote: &Quote<'_>, outcome: &Value) -> Vec<String> {
     let head = ["link", "arm", "page load, s", "predicted, s", "error"].map(str::to_owned);
     let mut table = vec![line(&head), line(&vec!["---".to_owned(); head.len()])];
     for of in means.iter().filter(|row| quote.chooses(row)) {
-        let same = |cell: &&Value| {
+        let same = cells.iter().filter(|cell| {
             ["link", "arm", "again", "classical"].iter().all(|key| cell[*key] == of[*key])
-        };
-        let predicted = |cell: &Value| {
-            let (link, variant) = (word(cell, "link"), word(cell, "variant"));
-            let site = variant.split(' ').next().unwrap();
-            let plain = |one: &&Value| {
-                one["link"] == link && one["variant"] == site && one["arm"] == "plain"
-            };
-            let ms = |cell: &Value| cell["predicted_ms"].as_f64().unwrap();
-            let plain = ms(cells.iter().find(plain).unwrap());
-            recorded_ms(quote, &link, site) * ms(cell) / plain
-        };
-        let all: Vec<f64> = cells.iter().filter(same).map(predicted).collect();
+        });
+        let all: Vec<f64> = same.map(|cell| predicted_ms(quote, cells, cell)).collect();
         let predicted = all.iter().sum::<f64>() / all.len() as f64;
         let measured = of["page_load_ms"].as_f64().unwrap();
         let error = format!("{:+.1} %", (predicted / measured - 1.0) * 100.0);
-        let s = |ms: f64| format!("{:.2}", ms / 1e3);
-        table.push(line(&[word(of, "link"), arm(of), s(measured), s(predicted), error]));
+        let [measured, predicted] = [measured, predicted].map(|ms| format!("{:.2}", ms / 1e3));
+        table.push(line(&[word(of, "link"), arm(of), measured, predicted, error]));
     }
     table
+}
+
+/// The recorded time of a cell's page, less the share that the simulator says the arm saves.
+fn predicted_ms(quote: &Quote<'_>, cells: &[Value], cell: &Value) -> f64 {
+    let (link, variant) = (word(cell, "link"), word(cell, "variant"));
+    let site = variant.split(' ').next().unwrap();
+    let plain = cells
+        .iter()
+        .find(|one| one["link"] == link && one["variant"] == site && one["arm"] == "plain");
+    let [own, plain] = [cell, plain.unwrap()].map(|cell| cell["predicted_ms"].as_f64().unwrap());
+    recorded_ms(quote, &link, site) * own / plain
 }
 
 /// The mean page load time of the recordings of a site over a link.
@@ -123,13 +125,13 @@ fn arm(mean: &Value) -> String {
 }
 
 fn mean(mean: &Value) -> Vec<String> {
-    let s =
-        |key: &str| mean[key].as_f64().map_or("–".to_owned(), |ms| format!("{:.2}", ms / 1e3));
+    let [measured, predicted] = ["page_load_ms", "predicted_ms"]
+        .map(|key| mean[key].as_f64().map_or("–".to_owned(), |ms| format!("{:.2}", ms / 1e3)));
     vec![
         word(mean, "link"),
         arm(mean),
-        s("page_load_ms"),
-        s("predicted_ms"),
+        measured,
+        predicted,
         mean["error"].as_f64().map_or("–".to_owned(), |share| format!("{:+.1} %", share * 100.0)),
         percent(&mean["saved"], 1),
         percent(&mean["predicted_saved"], 1),
@@ -147,10 +149,9 @@ fn percent(share: &Value, digits: usize) -> String {
 
 /// A mean in ms, with its interval.
 fn seconds(mean: &Value) -> String {
-    let s = |value: &Value| value.as_f64().map(|ms| format!("{:.2}", ms / 1e3));
-    let [low, high] = [0, 1].map(|end| s(&mean["ci95"][end]));
-    match (s(&mean["value"]), low, high) {
-        (Some(mean), Some(low), Some(high)) => format!("{mean} [{low} .. {high}]"),
+    let figures = [&mean["value"], &mean["ci95"][0], &mean["ci95"][1]];
+    match figures.map(|value| value.as_f64().map(|ms| format!("{:.2}", ms / 1e3))) {
+        [Some(mean), Some(low), Some(high)] => format!("{mean} [{low} .. {high}]"),
         _ => "–".to_owned(),
     }
 }
