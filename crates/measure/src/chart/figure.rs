@@ -128,17 +128,18 @@ mod tests {
 
     #[test]
     fn percentiles_are_named_for_what_they_are() {
-        let times = |count: u32, failed| {
+        for (count, failed, expected) in [
+            (9_u32, 0, ["5.000", "–", "max 9.000"]),
+            (10, 0, ["5.000", "9.000", "max 10.00"]),
+            (100, 0, ["50.00", "90.00", "99.00"]),
+            (95, 5, ["50.00", "90.00", "failed"]),
+            (4, 6, ["failed", "failed", "max failed"]),
+            (0, 0, ["–", "–", "–"]),
+        ] {
             let times: Vec<f64> = (1..=count).map(f64::from).collect();
-            Summary::from_samples(&with_failed(&times, failed))
-        };
-        let shown = |times| [middle(times), p90(times), p99(times)];
-        assert_eq!(shown(times(9, 0)), ["5.000", "–", "max 9.000"]);
-        assert_eq!(shown(times(10, 0)), ["5.000", "9.000", "max 10.00"]);
-        assert_eq!(shown(times(100, 0)), ["50.00", "90.00", "99.00"]);
-        assert_eq!(shown(times(95, 5)), ["50.00", "90.00", "failed"]);
-        assert_eq!(shown(times(4, 6)), ["failed", "failed", "max failed"]);
-        assert_eq!(shown(None), ["–", "–", "–"]);
+            let times = Summary::from_samples(&with_failed(&times, failed));
+            assert_eq!([middle(times), p90(times), p99(times)], expected, "{count}, {failed}");
+        }
     }
 
     #[test]

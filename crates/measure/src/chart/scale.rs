@@ -14,8 +14,8 @@ const TICKS: f64 = 6.0;
 /// An axis of times in ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Scale {
-    /// From zero.
-    Linear { high: f64 },
+    /// Lengths in proportion, from zero as a rule.
+    Linear { low: f64, high: f64 },
     /// From a time above zero.
     Log { low: f64, high: f64 },
 }
@@ -30,7 +30,7 @@ impl Scale {
 
     /// An axis from zero.
     pub(crate) const fn linear(high: f64) -> Self {
-        Self::Linear { high: high.max(SHORTEST) }
+        Self::Linear { low: 0.0, high: high.max(SHORTEST) }
     }
 
     pub(crate) const fn is_log(self) -> bool {
@@ -40,7 +40,7 @@ impl Scale {
     /// Where a time stands, 0 to 1.
     pub(crate) fn place(self, time: f64) -> f64 {
         let place = match self {
-            Self::Linear { high } => time / high,
+            Self::Linear { low, high } => (time - low) / (high - low),
             Self::Log { low, high } => (time.max(low) / low).ln() / (high / low).ln(),
         };
         place.clamp(0.0, 1.0)
@@ -49,7 +49,7 @@ impl Scale {
     /// The times to mark.
     pub(crate) fn ticks(self) -> Vec<f64> {
         match self {
-            Self::Linear { high } => multiples(step(high / TICKS), high),
+            Self::Linear { low, high } => multiples(step((high - low) / TICKS), low, high),
             Self::Log { low, high } => {
                 let decades = (high / low).log10();
                 let steps: &[f64] = if decades < 2.6 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -67,9 +67,9 @@ impl Scale {
     }
 }
 
-/// Multiples of `step` from zero to `high`.
-pub(crate) fn multiples(step: f64, high: f64) -> Vec<f64> {
-    std::iter::successors(Some(0.0), |count| Some(count + 1.0))
+/// Multiples of `step` from `low` to `high`.
+pub(crate) fn multiples(step: f64, low: f64, high: f64) -> Vec<f64> {
+    std::iter::successors(Some((low / step).ceil()), |count| Some(count + 1.0))
         .map(|count| count * step)
         .take_while(|tick| *tick <= high * 1.0001)
         .collect()
@@ -96,19 +96,18 @@ mod tests {
 
     #[test]
     fn wide_spans_are_logarithmic() {
-        assert_eq!(Scale::from_times([10.0, 200.0].into_iter()), Scale::Linear { high: 200.0 });
+        assert_eq!(Scale::from_times([10.0, 200.0].into_iter()), Scale::linear(200.0));
         assert_eq!(
             Scale::from_times([9.9, 200.0].into_iter()),
             Scale::Log { low: 9.9, high: 200.0 }
         );
         assert_eq!(Scale::from_times([0.0, 5.0].into_iter()), Scale::Log { low: 0.001, high: 5.0 });
-        assert_eq!(Scale::from_times(std::iter::empty()), Scale::Linear { high: SHORTEST });
+        assert_eq!(Scale::from_times(std::iter::empty()), Scale::linear(SHORTEST));
     }
 
     #[test]
     fn ticks_are_round_and_inside() {
-        let marks = |scale: Scale| -> Vec<String> { scale.ticks().into_iter().map(mark).collect() };
-        assert_eq!(marks(Scale::Linear { high: 270.0 }), ["0", "50", "100", "150", "200", "250"]);
+        assert_eq!(marks(Scale::linear(270.0)), ["0", "50", "100", "150", "200", "250"]);
         assert_eq!(
             marks(Scale::Log { low: 0.4, high: 60.0 }),
             ["0.5", "1", "2", "5", "10", "20", "50"]
@@ -120,9 +119,13 @@ mod tests {
         }
     }
 
+    fn marks(scale: Scale) -> Vec<String> {
+        scale.ticks().into_iter().map(mark).collect()
+    }
+
     #[test]
     fn places_are_in_order_and_in_the_frame() {
-        for scale in [Scale::Linear { high: 50.0 }, Scale::Log { low: 1.0, high: 100.0 }] {
+        for scale in [Scale::linear(50.0), Scale::Log { low: 1.0, high: 100.0 }] {
             let places = [0.0, 1.0, 10.0, 50.0, 1e9].map(|time| scale.place(time));
             assert!(places.is_sorted() && places[0] >= 0.0 && places[4] <= 1.0, "{places:?}");
         }

@@ -3,7 +3,8 @@
 use maud::{Markup, html};
 
 use super::model::Run;
-use crate::chart::figure;
+use crate::chart::plot::{self, Area, px};
+use crate::chart::scale::Scale;
 use crate::lab::browser::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
 use crate::lab::browser::text::{percent, signed, verdict};
 use crate::stats::Estimate;
@@ -16,9 +17,6 @@ const TOP: f64 = 8.0;
 const BOTTOM: f64 = 40.0;
 const ROW: f64 = 24.0;
 
-/// Marks of the axis, about.
-const TICKS: u32 = 8;
-
 /// The section of a run with a browser.
 pub(super) fn section(run: &Run) -> Markup {
     let Some(outcome) = &run.browser else { return html! {} };
@@ -27,7 +25,8 @@ pub(super) fn section(run: &Run) -> Markup {
         p.reading {
             (outcome.browser) ". Page load time is until 95 % of the resources are there. Means, \
                 in brackets 95 % "
-            "intervals (Student's t); savings are of pairs: the mean share of the load of " code { "plain" } " in the same round that is saved. "
+            "intervals (Student's t); savings are of pairs: the mean share of the load of "
+            code { "plain" } " in the same round that is saved. "
             code { "plan" } " is predicted from recordings, which were made with nothing, with \
                 databases that speak "
             "with the document's head, or Early Hints, as they do here; in brackets with \
@@ -58,18 +57,22 @@ fn means(means: &[MeanOutcome]) -> Markup {
     html! {
         div.wide { table {
             thead { tr {
-                th { "link" } th { "arm" } th.n { "sites" } th.n { "page load, s" } th.n { "plan, s" } th.n { "error" }
-                th.n { "saved" } th.n { "plan" } th.n { "BLAST over Tor" }
+                th { "link" } th { "arm" } th.n { "sites" } th.n { "page load, s" }
+                th.n { "plan, s" } th.n { "error" } th.n { "saved" } th.n { "plan" }
+                th.n { "BLAST over Tor" }
             } }
             tbody { @for mean in means { tr {
                 td { (mean.link) }
-                td { (mean.arm) @if mean.again { small { "second visit" @if mean.classical { ", X25519" } } } }
+                td {
+                    (mean.arm)
+                    @if mean.again { small { "second visit" @if mean.classical { ", X25519" } } }
+                }
                 td.n { (mean.sites) }
                 td.n { (seconds(mean.page_load_ms)) }
                 td.n { (mean.predicted_ms.map_or("–".into(), seconds)) }
                 td.n { (mean.error.map_or("–".into(), signed)) }
                 td.n { (share(mean.saved)) }
-                td.n { (share(mean.predicted_saved)) @if let Some(at_start) = mean.at_start_saved { small { "(" (percent(at_start)) ")" } } }
+                td.n { (predicted(mean.predicted_saved, mean.at_start_saved)) }
                 td.n { (mean.published_saved.map_or(String::new(), percent)) }
             } } }
         } }
@@ -80,20 +83,34 @@ fn cells(cells: &[&CellOutcome]) -> Markup {
     html! {
         div.wide { table {
             thead { tr {
-                th { "arm" } th.n { "loads" } th.n { "page load, s" } th.n { "saved" } th.n { "plan, s" } th.n { "plan, saved" }
-                th.n { "largest paint, s" } th.n { "saved" }
+                th { "arm" } th.n { "loads" } th.n { "page load, s" } th.n { "saved" }
+                th.n { "plan, s" } th.n { "plan, saved" } th.n { "largest paint, s" }
+                th.n { "saved" }
             } }
             tbody { @for cell in cells { tr {
                 td { (cell.arm) }
-                td.n { (cell.n) @if cell.failed > 0 { small.bad { (cell.failed) " failed" } } @if cell.flagged > 0 { small { (cell.flagged) " flagged" } } @if cell.idle > 0 { small { (cell.idle) " idle" } } }
+                td.n {
+                    (cell.n)
+                    @if cell.failed > 0 { small.bad { (cell.failed) " failed" } }
+                    @if cell.flagged > 0 { small { (cell.flagged) " flagged" } }
+                    @if cell.idle > 0 { small { (cell.idle) " idle" } }
+                }
                 td.n { (estimate(cell.page_load_ms)) }
                 td.n { (saved(cell.page_load_saved.as_ref())) }
                 td.n { (cell.predicted_ms.map_or("–".into(), seconds)) }
-                td.n { (share(cell.predicted_saved)) @if let Some(at_start) = cell.at_start_saved { small { "(" (percent(at_start)) ")" } } }
+                td.n { (predicted(cell.predicted_saved, cell.at_start_saved)) }
                 td.n { (estimate(cell.largest_paint_ms)) }
                 td.n { (saved(cell.largest_paint_saved.as_ref())) }
             } } }
         } }
+    }
+}
+
+/// A predicted saving, with that of databases that speak at the start.
+fn predicted(saved: Option<f64>, at_start: Option<f64>) -> Markup {
+    html! {
+        (share(saved))
+        @if let Some(at_start) = at_start { small { "(" (percent(at_start)) ")" } }
     }
 }
 
@@ -105,19 +122,20 @@ fn pairs(outcome: &Outcome, kind: &(String, bool)) -> Markup {
         .filter(|cell: &&CellOutcome| (&cell.link, cell.again) == (&kind.0, kind.1));
     let rows: Vec<Row<'_>> = rows.filter_map(Row::new).collect();
     let axis = Axis::from_rows(&rows);
-    let height = TOP + BOTTOM + ROW * rows.len() as f64;
-    html! {
-        svg.chart viewBox=(format!("0 0 {WIDTH} {height:.0}")) role="img" aria-label=(format!("{}: savings, pair by pair", kind.0)) {
-            g.grid {
-                @for tick in axis.ticks() {
-                    line class=[(tick == 0.0).then_some("axis")] x1=(at(axis.x(tick))) x2=(at(axis.x(tick))) y1=(TOP) y2=(height - BOTTOM) {}
-                    text x=(at(axis.x(tick))) y=(height - BOTTOM + 16.0) text-anchor="middle" { (figure::ms(tick).trim_end_matches('0').trim_end_matches('.')) }
-                }
-            }
-            text.axis-title x=(LEFT + (WIDTH - LEFT - RIGHT) / 2.0) y=(height - 6.0) text-anchor="middle" { "s saved" }
-            @for (number, row) in rows.iter().enumerate() { (row.draw(&axis, TOP + ROW * (number as f64 + 0.5))) }
+    let floor = axis.area.floor;
+    let label = format!("{}: savings, pair by pair", kind.0);
+    let content = html! {
+        g.grid {
+            (axis.area.columns(axis.scale, plot::marks(axis.scale)))
+            @let zero = px(axis.x(0.0));
+            line.axis x1=(zero) x2=(zero) y1=(TOP) y2=(floor) {}
         }
-    }
+        (axis.area.title("s saved"))
+        @for (number, row) in rows.iter().enumerate() {
+            (row.draw(&axis, TOP + ROW * (number as f64 + 0.5)))
+        }
+    };
+    plot::svg(WIDTH, floor + BOTTOM, &label, &content)
 }
 
 struct Row<'r> {
@@ -131,16 +149,11 @@ struct Row<'r> {
 impl<'r> Row<'r> {
     fn new(cell: &'r CellOutcome) -> Option<Self> {
         let saved = cell.page_load_saved.as_ref()?;
-        // The saved share is relative to `plan` without any technique.
-        let saving = |ms: Option<f64>, share: Option<f64>| {
-            let share = share.filter(|share| *share < 1.0)?;
-            Some(ms? / (1.0 - share) * share / 1e3)
-        };
         Some(Self {
             name: format!("{}, {}", cell.variant, cell.arm),
             saved,
-            predicted: saving(cell.predicted_ms, cell.predicted_saved),
-            at_start: saving(cell.at_start_ms, cell.at_start_saved),
+            predicted: saving_s(cell.predicted_ms, cell.predicted_saved),
+            at_start: saving_s(cell.at_start_ms, cell.at_start_saved),
         })
     }
 
@@ -151,12 +164,15 @@ impl<'r> Row<'r> {
 
     fn draw(&self, axis: &Axis, y: f64) -> Markup {
         let Estimate { value, ci95: [low, high] } = self.saved.ms.scaled(1e-3);
+        let mean = px(axis.x(value));
         html! {
             text x=(LEFT - 10.0) y=(y + 4.0) text-anchor="end" { (self.name) }
-            rect.waiting x=(at(axis.x(low))) y=(y - 6.0) width=(at(axis.x(high) - axis.x(low))) height="12" {}
-            line.leader.turbo x1=(at(axis.x(value))) x2=(at(axis.x(value))) y1=(y - 8.0) y2=(y + 8.0) {}
+            (plot::bar("waiting", [axis.x(low), axis.x(high)], y - 6.0, 12.0))
+            line.leader.turbo x1=(mean) x2=(mean) y1=(y - 8.0) y2=(y + 8.0) {}
             @for ms in &self.saved.differences_ms {
-                circle.turbo cx=(at(axis.x(ms / 1e3))) cy=(y) r="3.5" { title { (format!("{:.3} s", ms / 1e3)) } }
+                circle.turbo cx=(px(axis.x(ms / 1e3))) cy=(y) r="3.5" {
+                    title { (format!("{:.3} s", ms / 1e3)) }
+                }
             }
             @for (class, said) in [("line quic", self.predicted), ("line agent", self.at_start)] {
                 @if let Some(said) = said {
@@ -168,40 +184,33 @@ impl<'r> Row<'r> {
     }
 }
 
+/// The seconds that a predicted time is shorter, by the share of the whole that is saved.
+fn saving_s(ms: Option<f64>, share: Option<f64>) -> Option<f64> {
+    let share = share.filter(|share| *share < 1.0)?;
+    Some(ms? / (1.0 - share) * share / 1e3)
+}
+
 /// From the smallest value to the largest, and zero.
 struct Axis {
-    low: f64,
-    high: f64,
+    scale: Scale,
+    area: Area,
 }
 
 impl Axis {
     fn from_rows(rows: &[Row<'_>]) -> Self {
-        let values = || rows.iter().flat_map(Row::values).filter(|value| value.is_finite());
-        let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
+        let values = rows.iter().flat_map(Row::values).filter(|value| value.is_finite());
+        let (low, high) = values
+            .fold((0.0, 0.0), |(low, high): (f64, f64), value| (low.min(value), high.max(value)));
         // Leaves room for a dot at either end.
         let room = ((high - low) * 0.03).max(0.001);
-        Self { low: low - room, high: high + room }
+        let floor = TOP + ROW * rows.len() as f64;
+        let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, floor };
+        Self { scale: Scale::Linear { low: low - room, high: high + room }, area }
     }
 
     fn x(&self, value: f64) -> f64 {
-        LEFT + (value - self.low) / (self.high - self.low) * (WIDTH - LEFT - RIGHT)
+        self.area.x(self.scale, value)
     }
-
-    fn ticks(&self) -> Vec<f64> {
-        let rough = (self.high - self.low) / f64::from(TICKS);
-        let decade = 10_f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|of| of * decade);
-        let step = step.into_iter().find(|step| *step >= rough).unwrap_or(rough);
-        let first = (self.low / step).ceil();
-        (0..=2 * TICKS)
-            .map(|number| (first + f64::from(number)) * step)
-            .take_while(|tick| *tick <= self.high)
-            .collect()
-    }
-}
-
-fn at(place: f64) -> String {
-    format!("{place:.1}")
 }
 
 /// Links and variants, in their order.
@@ -309,8 +318,8 @@ mod tests {
             picture.contains("plan: 0.100 s") && picture.contains("class=\"axis\""),
             "{picture}"
         );
-        let axis = Axis { low: -0.05, high: 0.16 };
-        assert!(axis.ticks().contains(&0.0) && axis.ticks().len() > 3, "{:?}", axis.ticks());
+        let ticks = Scale::Linear { low: -0.05, high: 0.16 }.ticks();
+        assert!(ticks.contains(&0.0) && ticks.len() > 3, "{ticks:?}");
         assert_eq!(
             (places(&outcome).len(), cells_at(&outcome, &places(&outcome)[0]).len()),
             (1, 2)

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use super::group::{Cell, Group};
-use crate::chart::scale::{self, Scale};
+use crate::chart::plot::{self, Area};
+use crate::chart::scale::Scale;
 use crate::lab::experiment::Moment;
 
 /// Sizes in CSS pixels: three panels stand side by side in 1,200.
@@ -44,19 +45,18 @@ fn panel(group: &Group, moment: Moment) -> Markup {
     let axis =
         format!("ms to the {}{}", moment.title(), if frame.scale.is_log() { " (log)" } else { "" });
     let name = format!("{}: share of trials by {axis}", group.name());
-    html! {
-        svg.chart viewBox=(format!("0 0 {WIDTH} {:.0}", frame.height())) role="img" aria-label=(name) {
-            (frame.grid())
-            text.axis-title x=(LEFT + frame.width / 2.0) y=(frame.height() - 6.0) text-anchor="middle" { (axis) }
-            @if lines.is_empty() {
-                text.axis-title x=(LEFT + frame.width / 2.0) y=(TOP + frame.plot / 2.0) text-anchor="middle" {
-                    "no trial came so far"
-                }
-            }
-            @for line in &lines { (line.curve(&frame)) }
-            @for (at, line) in lines.iter().enumerate() { (line.label(&frame, at, lines.len())) }
+    let Area { left, right, top, floor } = frame.area;
+    let (x, y) = (f64::midpoint(left, right), f64::midpoint(top, floor));
+    let content = html! {
+        (frame.grid())
+        (frame.area.title(&axis))
+        @if lines.is_empty() {
+            text.axis-title x=(x) y=(y) text-anchor="middle" { "no trial came so far" }
         }
-    }
+        @for line in &lines { (line.curve(&frame)) }
+        @for (at, line) in lines.iter().enumerate() { (line.label(&frame, at, lines.len())) }
+    };
+    plot::svg(WIDTH, floor + BOTTOM, &name, &content)
 }
 
 /// One arm.
@@ -119,7 +119,7 @@ impl<'a> Line<'a> {
         }
         self.rise(&mut path, frame, step);
         if self.samples.len() < self.trials {
-            let _ = write!(path, "H{:.1}", LEFT + frame.width);
+            let _ = write!(path, "H{:.1}", frame.area.right);
         }
         path
     }
@@ -135,14 +135,10 @@ impl<'a> Line<'a> {
     fn label(&self, frame: &Frame, at: usize, of: usize) -> Markup {
         let level = (1.0 - (at as f64 + 0.5) / of as f64) * 0.96 + 0.02;
         let share = level * self.share();
-        let (x, y) = (frame.x(self.time_at(share)), frame.y(share));
-        let (end, text_y) = (LEFT + frame.width, frame.y(level));
+        let place = (frame.x(self.time_at(share)), frame.y(share));
+        let label = (frame.area.right, frame.y(level));
         html! {
-            g class=(class(self.arm)) {
-                path.leader d=(format!("M{x:.1} {y:.1}L{end:.1} {text_y:.1}")) {}
-                circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3" {}
-                text x=(format!("{:.1}", end + GAP)) y=(format!("{:.1}", text_y + 4.0)) { (shown(self.arm)) }
-            }
+            g class=(class(self.arm)) { (plot::name(place, label, GAP, &shown(self.arm))) }
         }
     }
 }
@@ -178,11 +174,13 @@ pub(super) fn class(arm: &str) -> String {
     format!("{family}{dashes}")
 }
 
+/// From none to all.
+const SHARES: Scale = Scale::linear(1.0);
+
 /// The plot's frame.
 struct Frame {
     scale: Scale,
-    width: f64,
-    plot: f64,
+    area: Area,
 }
 
 impl Frame {
@@ -193,37 +191,25 @@ impl Frame {
         let plot = (LABEL * lines.len() as f64).max(PLOT_MIN);
         let letters = lines.iter().map(|line| shown(line.arm).chars().count()).max();
         let labels = GAP + LETTER * letters.unwrap_or_default() as f64;
-        Self { scale: Scale::from_times(times), width: WIDTH - LEFT - RIGHT - labels, plot }
-    }
-
-    fn height(&self) -> f64 {
-        TOP + self.plot + BOTTOM
+        let area = Area { left: LEFT, right: WIDTH - RIGHT - labels, top: TOP, floor: TOP + plot };
+        Self { scale: Scale::from_times(times), area }
     }
 
     fn x(&self, time: f64) -> f64 {
-        LEFT + self.scale.place(time) * self.width
+        self.area.x(self.scale, time)
     }
 
     fn y(&self, share: f64) -> f64 {
-        TOP + self.plot * (1.0 - share)
+        self.area.y(SHARES, share)
     }
 
     fn grid(&self) -> Markup {
-        let (right, floor) = (LEFT + self.width, self.y(0.0));
+        let shares = [0.0, 0.25, 0.5, 0.75, 1.0];
+        let shares = shares.map(|share| (share, format!("{:.0} %", share * 100.0)));
         html! {
             g.grid {
-                @for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
-                    @let y = format!("{:.1}", self.y(share));
-                    line x1=(LEFT) x2=(right) y1=(y) y2=(y) {}
-                    text x=(LEFT - 5.0) y=(format!("{:.1}", self.y(share) + 4.0)) text-anchor="end" {
-                        (format!("{:.0} %", share * 100.0))
-                    }
-                }
-                @for tick in self.scale.ticks() {
-                    @let x = format!("{:.1}", self.x(tick));
-                    line x1=(x) x2=(x) y1=(TOP) y2=(floor) {}
-                    text x=(x) y=(floor + 15.0) text-anchor="middle" { (scale::mark(tick)) }
-                }
+                (self.area.rows(SHARES, shares))
+                (self.area.columns(self.scale, plot::marks(self.scale)))
             }
         }
     }
@@ -241,11 +227,11 @@ mod tests {
     fn steps_are_at_the_times_and_end_at_the_share_that_came() {
         let all = line(&[10.0, 20.0], 2);
         let frame = Frame::new(&[line(&[10.0, 20.0], 2)]);
-        let middle = LEFT + frame.width / 2.0;
-        let right = LEFT + frame.width;
+        let right = frame.area.right;
+        let middle = f64::midpoint(LEFT, right);
         assert_eq!(all.path(&frame), format!("M{middle:.1} 180.0V95.0H{right:.1}V10.0"));
         let half = line(&[10.0, 20.0], 4);
-        assert!(half.path(&frame).ends_with(&format!("V95.0H{:.1}", LEFT + frame.width)));
+        assert!(half.path(&frame).ends_with(&format!("V95.0H{right:.1}")));
         assert_eq!((half.time_at(0.2), half.time_at(0.4), half.time_at(0.9)), (10.0, 20.0, 20.0));
     }
 
@@ -254,7 +240,8 @@ mod tests {
         let samples = [500.0, 500.001, 500.002, 1_000.0];
         let line = line(&samples, 4);
         let frame = Frame::new(&[Line { arm: "turbo", samples: &samples, trials: 4 }]);
-        let (middle, right) = (LEFT + frame.width / 2.0, LEFT + frame.width);
+        let right = frame.area.right;
+        let middle = f64::midpoint(LEFT, right);
         assert_eq!(line.path(&frame), format!("M{middle:.1} 180.0V52.5H{right:.1}V10.0"));
     }
 

@@ -35,16 +35,11 @@ pub(super) fn flat(values: &Map<String, Value>) -> Vec<(String, String)> {
 
 /// The lists of a tree: arrays of objects.
 pub(super) fn lists(values: &Map<String, Value>) -> Vec<List> {
-    let entries = |value: &Value| -> Vec<Map<String, Value>> {
-        let entries = value.as_array().map(Vec::as_slice).unwrap_or_default();
-        entries.iter().filter_map(|entry| entry.as_object().cloned()).collect()
-    };
-    values
-        .iter()
-        .map(|(name, value)| (name, entries(value)))
-        .filter(|(_, entries)| !entries.is_empty())
-        .map(|(name, entries)| List::new(name, &entries))
-        .collect()
+    let lists = values.iter().filter_map(|(name, value): (&String, &Value)| {
+        let entries: Vec<_> = value.as_array()?.iter().filter_map(Value::as_object).collect();
+        (!entries.is_empty()).then(|| List::new(name, &entries))
+    });
+    lists.collect()
 }
 
 /// Returns the lateness of the slowest packet in a hundred, on the link where that was worst, in
@@ -56,22 +51,22 @@ pub(super) fn lateness(environment: &Map<String, Value>) -> Option<f64> {
 }
 
 impl List {
-    fn new(name: &str, entries: &[Map<String, Value>]) -> Self {
-        let rows: Vec<Vec<(String, String)>> = entries.iter().map(flat).collect();
+    fn new(name: &str, entries: &[&Map<String, Value>]) -> Self {
+        let rows: Vec<Vec<(String, String)>> = entries.iter().map(|entry| flat(entry)).collect();
         let mut columns: Vec<String> = Vec::new();
         for (column, _) in rows.iter().flatten() {
             if !columns.contains(column) {
                 columns.push(column.clone());
             }
         }
-        let cell = |row: &[(String, String)], column: &String| {
-            let found = row.iter().find(|(name, _)| name == column);
-            found.map_or_else(|| "–".to_owned(), |(_, text)| text.clone())
-        };
-        let rows = rows
-            .iter()
-            .map(|row| columns.iter().map(|column| cell(row, column)).collect())
-            .collect();
+        let rows = rows.iter().map(|row: &Vec<(String, String)>| {
+            let cells = columns.iter().map(|column| {
+                let found = row.iter().find(|(name, _)| name == column);
+                found.map_or_else(|| "–".to_owned(), |(_, text)| text.clone())
+            });
+            cells.collect()
+        });
+        let rows = rows.collect();
         Self { name: name.to_owned(), columns, rows }
     }
 }
@@ -94,7 +89,10 @@ mod tests {
         let values = serde_json::json!({
             "command": ["headstart", "lab"], "root": true,
             "forwarder": {"late": {"p99": 0.5}}, "git": null,
-            "stages": [{"name": "x", "lateness_us": {"p99": 3}}, {"name": "y", "lateness_us": {"p99": 7}}],
+            "stages": [
+                {"name": "x", "lateness_us": {"p99": 3}},
+                {"name": "y", "lateness_us": {"p99": 7}},
+            ],
         });
         let lines = flat(values.as_object().unwrap());
         let text: Vec<_> = lines.iter().map(|(name, text)| format!("{name}={text}")).collect();

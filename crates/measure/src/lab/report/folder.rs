@@ -1,7 +1,7 @@
 //! Files of a run, read by the types that wrote them; half a run is refused.
 
-use std::{fs, io};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -225,17 +225,18 @@ mod tests {
 
     #[test]
     fn round_trips_are_numbers_or_texts() {
-        let rtt = |text: &str| {
+        for (text, expected) in [
+            ("0.261", Some(0.261)),
+            ("5", Some(5.0)),
+            ("'0.3ms'", Some(0.3)),
+            ("'261 us'", Some(0.261)),
+            ("'1s 500ms'", Some(1_500.0)),
+            ("'soon'", None),
+            ("-1", None),
+            ("nan", None),
+        ] {
             let entry: LinkEntry = toml::from_str(&format!("name = 'x'\nrtt = {text}")).unwrap();
-            entry.rtt_ms()
-        };
-        assert_eq!(rtt("0.261"), Some(0.261));
-        assert_eq!(rtt("5"), Some(5.0));
-        assert_eq!(rtt("'0.3ms'"), Some(0.3));
-        assert_eq!(rtt("'261 us'"), Some(0.261));
-        assert_eq!(rtt("'1s 500ms'"), Some(1_500.0));
-        assert_eq!(rtt("'soon'"), None);
-        assert_eq!(rtt("-1"), None);
-        assert_eq!(rtt("nan"), None);
+            assert_eq!(entry.rtt_ms(), expected, "{text}");
+        }
     }
 }

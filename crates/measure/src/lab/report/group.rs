@@ -67,8 +67,8 @@ impl Group {
 
     /// Returns true if a median here rests on too few samples for an interval of 95 %.
     pub(super) fn few(&self) -> bool {
-        let count = |cell: &Cell| cell.samples(Moment::Last).len();
-        self.cells.iter().map(count).any(|count| (1..stats::FEW).contains(&count))
+        let mut counts = self.cells.iter().map(|cell| cell.samples(Moment::Last).len());
+        counts.any(|count| (1..stats::FEW).contains(&count))
     }
 
     /// Returns the name that a person would use.
@@ -202,21 +202,21 @@ impl Group {
 impl Experiment {
     /// Where a cell stands: as the file lists links, variants, suites and arms.
     fn place(&self, cell: &CellSummary) -> [usize; 4] {
-        let place = |at: Option<usize>| at.unwrap_or(usize::MAX);
-        let named = |names: &[String], name: &str| place(names.iter().position(|n| n == name));
         // A variant of first and later connections makes two, whose names begin with its own; one
         // of hosts makes one for each visit.
-        let variant = |name: &str| {
+        let variant = self.variants.iter().rposition(|entry| {
+            let name = entry.name.as_str();
             cell.variant
                 .strip_prefix(name)
                 .is_some_and(|rest| rest.is_empty() || name.is_empty() || rest.starts_with(' '))
-        };
+        });
         [
-            place(self.links.iter().position(|link| link.name == cell.link)),
-            place(self.variants.iter().rposition(|entry| variant(&entry.name))),
-            named(&self.suites, &cell.suite),
-            named(&self.arms, &cell.arm),
+            self.links.iter().position(|link| link.name == cell.link),
+            variant,
+            self.suites.iter().position(|suite| *suite == cell.suite),
+            self.arms.iter().position(|arm| *arm == cell.arm),
         ]
+        .map(|at| at.unwrap_or(usize::MAX))
     }
 }
 
@@ -233,28 +233,15 @@ fn with_mean(times: Summary, ranked: &[f64]) -> Summary {
 
 fn typical<'t>(completed: &[&'t Row], last: Option<Summary>) -> Option<&'t Row> {
     let median = last?.p50.unwrap_or(f64::INFINITY);
-    let from_median = |trial: &&&Row| {
-        trial.ms_to_last_response_byte.map_or(f64::INFINITY, |ms| (ms - median).abs())
-    };
-    completed.iter().min_by(|one, other| from_median(one).total_cmp(&from_median(other))).copied()
+    let from_median = completed.iter().map(|trial| {
+        (trial.ms_to_last_response_byte.map_or(f64::INFINITY, |ms| (ms - median).abs()), *trial)
+    });
+    from_median.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, trial)| trial)
 }
 
 /// Checks that the percentiles are those of the samples; else returns the stated and the true ones.
 fn agree(said: Option<Summary>, samples: &[f64]) -> Result<(), (String, String)> {
     let so = Summary::from_samples(samples);
-    let (relative, absolute) = ROUNDING;
-    let same = |one: Option<f64>, other: Option<f64>| match (one, other) {
-        (Some(one), Some(other)) => (one - other).abs() <= relative * other.abs() + absolute,
-        (one, other) => one.is_none() && other.is_none(),
-    };
-    // Where there are too few trials for it, older results call the maximum the 99th percentile,
-    // too.
-    let last = |times: &Summary| times.p99.or(times.max);
-    let percentiles = |times: Summary| {
-        let [p50, last] = [times.p50, last(&times)]
-            .map(|ms| ms.map_or("failed".to_owned(), |ms| format!("{ms} ms")));
-        format!("median {p50}, at the end {last}")
-    };
     match (said, so) {
         (None, None) => Ok(()),
         (Some(said), Some(so))
@@ -268,6 +255,26 @@ fn agree(said: Option<Summary>, samples: &[f64]) -> Result<(), (String, String)>
             Err((said.map_or("none".into(), percentiles), so.map_or("none".into(), percentiles)))
         }
     }
+}
+
+/// Returns true if two figures differ by no more than rounding.
+fn same(one: Option<f64>, other: Option<f64>) -> bool {
+    let (relative, absolute) = ROUNDING;
+    match (one, other) {
+        (Some(one), Some(other)) => (one - other).abs() <= relative * other.abs() + absolute,
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+/// The 99th percentile; older results call the maximum so, where there are too few trials for it.
+fn last(times: &Summary) -> Option<f64> {
+    times.p99.or(times.max)
+}
+
+fn percentiles(times: Summary) -> String {
+    let [p50, last] =
+        [times.p50, last(&times)].map(|ms| ms.map_or("failed".to_owned(), |ms| format!("{ms} ms")));
+    format!("median {p50}, at the end {last}")
 }
 
 fn contradiction(folder: &Folder, cell: &CellSummary, what: &str, said: &str) -> Failure {
@@ -287,16 +294,14 @@ mod tests {
     #[test]
     fn figures_that_are_not_those_of_the_samples_are_found() {
         let samples = [1.0, 2.0, 3.0, 4.0];
-        let times = |p50| {
-            let (p50, max) = (Some(p50), Some(4.0));
-            let ci95 = [Some(1.0), max];
-            Some(Summary { n: 4, p50, p90: None, p99: None, max, ci95, mean: None, sd: None })
-        };
-        assert!(agree(times(2.0), &samples).is_ok());
-        assert!(agree(times(2.001), &samples).is_ok(), "rounded");
-        assert!(agree(times(2.1), &samples).is_err());
+        let whole = Summary::from_samples(&samples);
+        // Rounded, and wrong.
+        for (p50, agrees) in [(2.0, true), (2.001, true), (2.1, false)] {
+            let said = whole.map(|whole| Summary { p50: Some(p50), ..whole });
+            assert_eq!(agree(said, &samples).is_ok(), agrees, "{p50}");
+        }
         assert!(agree(None, &samples).is_err());
         assert!(agree(None, &[]).is_ok());
-        assert!(agree(times(2.0), &[1.0, 2.0, 3.0, 4.0, f64::INFINITY]).is_err(), "one failed");
+        assert!(agree(whole, &[1.0, 2.0, 3.0, 4.0, f64::INFINITY]).is_err(), "one failed");
     }
 }

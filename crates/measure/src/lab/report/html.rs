@@ -145,7 +145,9 @@ fn head(run: &Run, at: usize) -> Markup {
     html! {
         div.tiles {
             (tile(&run.trials.to_string(), "trials"))
-            a href=(format!("#run-{at}-failures")) { (tile(&figure::share(run.failed, run.trials), "failed")) }
+            a href=(format!("#run-{at}-failures")) {
+                (tile(&figure::share(run.failed, run.trials), "failed"))
+            }
             (tile(&figure::share(run.flagged, run.trials), "flagged: the lab itself was late"))
             @if let Some(late) = run.lateness_us {
                 (tile(&format!("{late:.0} µs"), "p99 of the forwarder's lateness, at its worst"))

@@ -96,11 +96,9 @@ fn reasons(
 ) -> Vec<Reason> {
     let mut found: BTreeMap<(String, String, String), (u64, u64)> = BTreeMap::new();
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    let name = |trial: &Row| {
-        cells.iter().find(|cell| cell.holds(trial)).map(CellSummary::name).unwrap_or_default()
-    };
     for trial in trials {
-        let name = name(trial);
+        let cell = cells.iter().find(|cell| cell.holds(trial));
+        let name = cell.map(CellSummary::name).unwrap_or_default();
         *counts.entry(name.clone()).or_default() += 1;
         if let Some(words) = words(trial) {
             let entry = found

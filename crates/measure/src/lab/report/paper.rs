@@ -150,20 +150,20 @@ impl Comparison {
         for row in &paper.rows {
             let theirs = paper.figures(row);
             let like = groups.iter().filter(|group| group.is_like(row, theirs.rtt));
-            let ours: Vec<_> = like
+            let mut ours: Vec<_> = like
                 .filter_map(|group| Some(Ours::new(group, group.cell(&row.arm)?, &paper, &theirs)))
+                .map(Some)
                 .collect();
-            let line = |ours| Line {
+            if ours.is_empty() {
+                ours.push(None);
+            }
+            lines.extend(ours.into_iter().map(|ours| Line {
                 place: row.place.clone(),
                 printed: row.printed.clone(),
                 arm: row.arm.clone(),
                 theirs,
                 ours,
-            };
-            match ours.is_empty() {
-                true => lines.push(line(None)),
-                false => lines.extend(ours.into_iter().map(|ours| line(Some(ours)))),
-            }
+            }));
         }
         Self { paper, lines }
     }
@@ -175,27 +175,33 @@ impl Paper {
             Unit::Us => 1e3,
             Unit::Ms => 1.0,
         };
-        let ms = |time: Option<f64>| time.map(|time| time / per_ms);
+        let [p50, p90, p99, mean, sd] = [row.p50, row.p90, row.p99, row.mean, row.sd]
+            .map(|time| time.map(|time| time / per_ms));
         let baseline = self.rows.iter().find(|other| {
             let (one, other_one) = (&row.variant, &other.variant);
             let alike = other.place == row.place && other.suite == row.suite && one == other_one;
             other.arm == self.baseline && alike
         });
-        let middle = |row: &Row| row.p50.or(row.mean);
         let to_baseline = baseline
             .filter(|_| row.arm != self.baseline)
-            .and_then(|baseline| Some(middle(row)? / middle(baseline)?));
+            .and_then(|baseline| Some(row.middle()? / baseline.middle()?));
         Figures {
             rtt: row.rtt / per_ms,
             handshakes_per_s: row.handshakes_per_s,
-            p50: ms(row.p50),
-            p90: ms(row.p90),
-            p99: ms(row.p99),
-            mean: ms(row.mean),
-            sd: ms(row.sd),
+            p50,
+            p90,
+            p99,
+            mean,
+            sd,
             missed: row.missed.or(row.full),
             to_baseline,
         }
+    }
+}
+
+impl Row {
+    fn middle(&self) -> Option<f64> {
+        self.p50.or(self.mean)
     }
 }
 
@@ -293,12 +299,12 @@ mod tests {
         }
         // Resumed FOP at 100 ms takes 0.581 of resumed TCP, and initial connections take the same.
         let fop = Paper::named("fop").unwrap();
-        let ratio = |variant: &str| {
+        let ratios = ["later", "first"].map(|variant| {
             let mut rows = fop.rows.iter().filter(|row| row.arm == "fop-0rtt" && row.rtt == 100.0);
             let row = rows.find(|row| row.variant.as_deref() == Some(variant)).unwrap();
             (fop.figures(row).to_baseline.unwrap() * 1e3).round()
-        };
-        assert_eq!([ratio("later"), ratio("first")], [581.0, 1001.0]);
+        });
+        assert_eq!(ratios, [581.0, 1001.0]);
         // "10.8-16.7 %" of the reproduction.
         let pages = Paper::named("cs244").unwrap();
         let fast = pages.rows.iter().filter(|row| row.arm == "http-tfo");

@@ -48,8 +48,8 @@ pub(super) fn table(run: &Run) -> Option<Markup> {
             " Ours is decided by what captures of the client show in clear: " b { "viable" }
             ", something is shown again, which everybody on the way can see; " b { "bounded" }
             ", something new is shown that was given before the boundary, which its issuer alone \
-                knows, once and until it expires; " b { "blocked" } ", nothing is shown. In brackets: how many cases, each \
-                 after everything was forgotten."
+                knows, once and until it expires; " b { "blocked" }
+            ", nothing is shown. In brackets: how many cases, each after everything was forgotten."
         }
         div.wide { table.privacy {
             thead {
@@ -70,15 +70,18 @@ pub(super) fn table(run: &Run) -> Option<Markup> {
 
 fn row(boundary: Boundary, asked: &[Asked<'_>], arms: &[&str], published: &Published) -> Markup {
     let theirs = published.rows.iter().find(|row| row.boundary == boundary);
-    let word = |linkable: Option<Linkable>| linkable.map_or("–", Linkable::word);
+    let [tfo, fop] = [theirs.map(|row| row.tfo), theirs.and_then(|row| row.fop)]
+        .map(|linkable| linkable.map_or("–", Linkable::word));
+    let observer =
+        if boundary.is_of_network() { "whoever watches the network" } else { "the server" };
     html! {
         tr {
             th scope="row" {
                 (boundary.title())
-                small { @if boundary.is_of_network() { "whoever watches the network" } @else { "the server" } }
+                small { (observer) }
             }
-            td.first { (word(theirs.map(|row| row.tfo))) }
-            td { (word(theirs.and_then(|row| row.fop))) }
+            td.first { (tfo) }
+            td { (fop) }
             @for (at, arm) in arms.iter().enumerate() {
                 td.first[at == 0] {
                     @match found(boundary, arm, asked) {

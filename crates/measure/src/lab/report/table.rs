@@ -26,7 +26,9 @@ pub(super) fn arms(group: &Group) -> Markup {
                     th.n rowspan="2" { "flagged" }
                     th.n rowspan="2" { "RTTs" }
                     @for extra in &columns { th.n rowspan="2" { (extra.title) } }
-                    @for moment in Moment::ALL { th.group colspan="5" { "ms to the " (moment.title()) } }
+                    @for moment in Moment::ALL {
+                        th.group colspan="5" { "ms to the " (moment.title()) }
+                    }
                 }
                 tr {
                     @for _ in Moment::ALL {
@@ -115,7 +117,9 @@ fn times(cell: &Cell, moment: Moment) -> Markup {
     html! {
         @match times {
             Some(times) => {
-                td.n.first { (figure::or_failed(times.p50)) small { (figure::median_interval(&times)) } }
+                td.n.first {
+                    (figure::or_failed(times.p50)) small { (figure::median_interval(&times)) }
+                }
                 td.n { (figure::p90(Some(times))) }
                 td.n { (figure::p99(Some(times))) }
                 td.n { (figure::mean(Some(times))) }
@@ -127,7 +131,8 @@ fn times(cell: &Cell, moment: Moment) -> Markup {
                 (Some(ratio), Some(difference)) => {
                     (figure::ratio(ratio.value))
                     small { (figure::interval(ratio.ci95, figure::ratio)) }
-                    small title=(format!("ms, 95 %: {}", figure::interval(difference.ci95, figure::change))) {
+                    @let interval = figure::interval(difference.ci95, figure::change);
+                    small title=(format!("ms, 95 %: {interval}")) {
                         (figure::change(difference.value)) " ms"
                     }
                 }
@@ -178,7 +183,9 @@ fn published(line: &Line) -> Markup {
             th scope="row" { (line.place) small { (theirs.rtt) " ms" } }
             td { (line.printed) }
             td { (line.arm) }
-            td.n.first { (theirs.handshakes_per_s.map_or_else(|| "–".into(), |rate| rate.to_string())) }
+            td.n.first {
+                (theirs.handshakes_per_s.map_or_else(|| "–".into(), |rate| rate.to_string()))
+            }
             td.n { (printed(theirs)) }
             td.n { (theirs.to_baseline.map_or("–".into(), figure::ratio)) }
             @match &line.ours {
@@ -224,14 +231,18 @@ fn measured(ours: &Ours) -> Markup {
     let interval = missed.or(mean);
     let interval = interval.or_else(|| ours.times.as_ref().map(figure::median_interval));
     html! {
-        td.first { (ours.link) small { (ours.suite) } @if !ours.variant.is_empty() { small { (ours.variant) } } }
+        td.first {
+            (ours.link) small { (ours.suite) }
+            @if !ours.variant.is_empty() { small { (ours.variant) } }
+        }
         td.n { (ours.n) }
         td.n { (counterpart(ours)) @if let Some(interval) = interval { small { (interval) } } }
         @for estimate in [ours.to_baseline, ours.to_paper] {
             td.n {
                 @match estimate {
                     Some(estimate) => {
-                        (figure::ratio(estimate.value)) small { (figure::interval(estimate.ci95, figure::ratio)) }
+                        (figure::ratio(estimate.value))
+                        small { (figure::interval(estimate.ci95, figure::ratio)) }
                     }
                     None => { "–" }
                 }
@@ -246,17 +257,26 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
     html! {
         div.wide { table.verdicts {
             thead { tr {
-                th { "arm" } th { "suite" } th { "link" } th { "demand" } th.n { "limit" } th.n { "found" } th { "" }
+                th { "arm" } th { "suite" } th { "link" } th { "demand" } th.n { "limit" }
+                th.n { "found" } th { "" }
             } }
             tbody {
                 @for verdict in missed.into_iter().chain(met) {
                     tr {
                         td { (verdict.arm) }
                         td { (verdict.suite) }
-                        td { (verdict.link) @if !verdict.variant.is_empty() { small { (verdict.variant) } } }
+                        td {
+                            (verdict.link)
+                            @if !verdict.variant.is_empty() { small { (verdict.variant) } }
+                        }
                         td { (demand(verdict)) }
                         td.n { (verdict.limit) }
-                        td.n { @match verdict.found { Some(found) => (found), None => "nothing to judge by" } }
+                        td.n {
+                            @match verdict.found {
+                                Some(found) => (found),
+                                None => "nothing to judge by",
+                            }
+                        }
                         @if verdict.met { td { "met" } } @else { td.bad { "missed" } }
                     }
                 }

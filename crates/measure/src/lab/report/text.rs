@@ -66,7 +66,6 @@ fn side_by_side(text: &mut String, group: &Group) {
 fn cells(cell: &Cell) -> Vec<String> {
     let summary = &cell.summary;
     let request = cell.times(Moment::Request);
-    let middle = |moment| figure::middle(cell.times(moment));
     vec![
         summary.arm.clone(),
         summary.n.to_string(),
@@ -75,8 +74,8 @@ fn cells(cell: &Cell) -> Vec<String> {
         request.as_ref().map_or("–".into(), figure::median),
         figure::p90(request),
         figure::p99(request),
-        middle(Moment::Response),
-        middle(Moment::Last),
+        figure::middle(cell.times(Moment::Response)),
+        figure::middle(cell.times(Moment::Last)),
         cell.ratio(Moment::Request).as_ref().map_or("–".into(), figure::estimate),
         openings(cell),
     ]

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::group::Group;
 use crate::chart::figure;
+use crate::chart::plot::{self, Area, px};
 use crate::chart::scale::{self, Scale};
 use crate::lab::trial::Row;
 
@@ -20,9 +21,6 @@ const BAR: f64 = 14.0;
 /// Marks of round trips, at most.
 const ROUND_TRIPS_MAX: f64 = 14.0;
 
-/// A part of a bar that is shorter is drawn so wide, to be seen at all.
-const NARROWEST: f64 = 1.0;
-
 /// The timelines of a group, or nothing if no connection of it completed.
 pub(super) fn timelines(group: &Group) -> Markup {
     let rows: Vec<Timeline<'_>> = group
@@ -31,14 +29,18 @@ pub(super) fn timelines(group: &Group) -> Markup {
         .filter_map(|cell| Timeline::new(&cell.summary.arm, cell.typical.as_ref()?))
         .collect();
     let longest = rows.iter().map(Timeline::end).fold(0.0, f64::max);
-    let frame = Frame { scale: Scale::linear(longest), rows: rows.len(), rtt: group.rtt_ms };
+    let floor = TOP + ROW * rows.len() as f64;
+    let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, floor };
+    let frame = Frame { scale: Scale::linear(longest), area, rtt: group.rtt_ms };
+    let label =
+        format!("{}: timeline of the connection nearest to the median, by arm", group.name());
+    let content = html! {
+        (frame.axes())
+        @for (at, row) in rows.iter().enumerate() { (row.draw(&frame, at)) }
+    };
     html! {
         @if !rows.is_empty() {
-            svg.chart.timelines viewBox=(format!("0 0 {WIDTH} {:.0}", frame.height())) role="img"
-                aria-label=(format!("{}: timeline of the connection nearest to the median, by arm", group.name())) {
-                (frame.axes())
-                @for (at, row) in rows.iter().enumerate() { (row.draw(&frame, at)) }
-            }
+            div.timelines { (plot::svg(WIDTH, floor + BOTTOM, &label, &content)) }
         }
     }
 }
@@ -52,7 +54,12 @@ pub(super) fn legend() -> Markup {
                 ("waiting", "to first response byte"),
                 ("receiving", "to last response byte"),
             ] {
-                span { svg.key viewBox="0 0 14 14" aria-hidden="true" { rect class=(class) width="14" height="14" {} } " " (words) }
+                span {
+                    svg.key viewBox="0 0 14 14" aria-hidden="true" {
+                        rect class=(class) width="14" height="14" {}
+                    }
+                    " " (words)
+                }
             }
         }
     }
@@ -94,9 +101,7 @@ impl<'a> Timeline<'a> {
                 title { (self.words()) }
                 text.arm x=(LEFT - 8.0) y=(y + BAR - 3.0) text-anchor="end" { (self.arm) }
                 @for (class, from, to) in parts {
-                    @let width = (frame.x(to) - frame.x(from)).max(NARROWEST);
-                    rect class=(class) x=(format!("{:.1}", frame.x(from))) y=(y)
-                        width=(format!("{width:.1}")) height=(BAR) {}
+                    (plot::bar(class, [from, to].map(|time| frame.x(time)), y, BAR))
                 }
                 text.figures x=(format!("{after:.1}")) y=(y + BAR - 3.0) { (figures) }
             }
@@ -115,47 +120,39 @@ impl<'a> Timeline<'a> {
 
 struct Frame {
     scale: Scale,
-    rows: usize,
+    area: Area,
     rtt: Option<f64>,
 }
 
 impl Frame {
     fn x(&self, time: f64) -> f64 {
-        LEFT + self.scale.place(time) * (WIDTH - LEFT - RIGHT)
-    }
-
-    fn floor(&self) -> f64 {
-        TOP + ROW * self.rows as f64
-    }
-
-    fn height(&self) -> f64 {
-        self.floor() + BOTTOM
+        self.area.x(self.scale, time)
     }
 
     fn end(&self) -> f64 {
         match self.scale {
-            Scale::Linear { high } | Scale::Log { high, .. } => high,
+            Scale::Linear { high, .. } | Scale::Log { high, .. } => high,
         }
     }
 
     /// Round trips above, ms below.
     fn axes(&self) -> Markup {
-        let (floor, end) = (self.floor(), LEFT - 8.0);
+        let (floor, end) = (self.area.floor, LEFT - 8.0);
         html! {
             g.grid {
                 @if let Some(rtt) = self.rtt {
                     @for trips in round_trips(self.end() / rtt) {
-                        @let x = format!("{:.1}", self.x(trips * rtt));
+                        @let x = px(self.x(trips * rtt));
                         line.trip x1=(x) x2=(x) y1=(TOP - 6.0) y2=(floor) {}
                         text x=(x) y=(TOP - 11.0) text-anchor="middle" { (scale::mark(trips)) }
                     }
                     text.axis-title x=(end) y=(TOP - 11.0) text-anchor="end" { "round trips" }
                 }
-                line.axis x1=(LEFT) x2=(WIDTH - RIGHT) y1=(floor) y2=(floor) {}
-                @for tick in self.scale.ticks() {
-                    @let x = format!("{:.1}", self.x(tick));
+                (self.area.axis())
+                @for (tick, mark) in plot::marks(self.scale) {
+                    @let x = px(self.x(tick));
                     line.axis x1=(x) x2=(x) y1=(floor) y2=(floor + 5.0) {}
-                    text x=(x) y=(floor + 18.0) text-anchor="middle" { (scale::mark(tick)) }
+                    text x=(x) y=(floor + 18.0) text-anchor="middle" { (mark) }
                 }
                 text.axis-title x=(end) y=(floor + 18.0) text-anchor="end" { "ms" }
             }
@@ -166,7 +163,7 @@ impl Frame {
 /// The round trips to mark on an axis of so many: each, or as many as leave room for their numbers.
 fn round_trips(count: f64) -> Vec<f64> {
     let step = if count <= ROUND_TRIPS_MAX { 1.0 } else { scale::step(count / ROUND_TRIPS_MAX) };
-    scale::multiples(step, count)
+    scale::multiples(step, 0.0, count)
 }
 
 #[cfg(test)]

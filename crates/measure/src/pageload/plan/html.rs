@@ -6,15 +6,14 @@ use headstart_pageload::plan::{
     Correlated, Gain, HostTotal, Hosts, Overall, PagePlan, Saving, SizeClass,
 };
 use headstart_pageload::sim::tcp::Technique;
-use headstart_pageload::statistics::Correlation;
-use headstart_pageload::tree::Breakdown;
+use headstart_pageload::tree::{Breakdown, Shape};
 use maud::{Markup, PreEscaped, html};
 
 use super::plot::{self, Bar};
-use super::text::{change, less};
+use super::text::{change, correlation, less};
 use super::{Answer, Answers, cost};
 use crate::chart::figure;
-use crate::chart::{HEAD, STYLE, tile};
+use crate::chart::{HEAD, STYLE, heads, tile};
 use crate::pageload::database::Used;
 use crate::pageload::show::summary::{ms, reason};
 use crate::pageload::show::text::bytes;
@@ -102,7 +101,7 @@ fn overview(answers: &Answers) -> Markup {
             @if let Some(ms) = all.recorded_ms { (tile(&seconds(ms), "in the mean when recorded")) }
         }
         h2 { "What each technique saves" }
-        (bars_of(all.none_ms, all.alone.iter().map(part_of_gain), all.cumulative.iter().map(part_of_gain)))
+        (bars_of(all.none_ms, [&all.alone, &all.cumulative].map(|all| parts(all, part_of_gain))))
         (gains("alone", &all.alone))
         (gains("one after the other", &all.cumulative))
         p.reading { "Change: of the mean page load time; of a page: mean of each page's change, \
@@ -134,13 +133,14 @@ fn shares(answers: &Answers) -> Markup {
         Technique::ZeroRtt,
         Technique::PrefetchDatabase,
     ];
-    let plans = || answers.pages.iter().map(|page| &page.plan);
+    let plans = answers.pages.iter().map(|page| &page.plan);
     let mut arms: Vec<(&str, Vec<f64>)> = wanted
         .into_iter()
         .map(|technique: Technique| {
             (
                 technique.name(),
-                plans()
+                plans
+                    .clone()
                     .filter_map(|plan: &PagePlan| {
                         plan.alone.iter().find(|of| of.technique == technique).map(|of| of.saved)
                     })
@@ -148,21 +148,23 @@ fn shares(answers: &Answers) -> Markup {
             )
         })
         .collect();
-    arms.push(("all", plans().map(PagePlan::saved).collect()));
+    arms.push(("all", plans.map(PagePlan::saved).collect()));
     arms.retain(|(_, saved)| !saved.is_empty());
     plot::gains(&arms)
 }
 
 fn dots(pages: &[Answer]) -> Markup {
-    let points = |on: fn(&PagePlan) -> f64| -> Vec<(f64, f64)> {
-        let plans = pages.iter().map(|page| &page.plan);
-        plans.map(|plan| (on(plan), plan.none.page_load_ms / 1e3)).collect()
-    };
     html! {
-        (plot::dots("minRTT, round trips", &points(|plan| f64::from(plan.shape.min_rtt))))
-        (plot::dots("resources", &points(|plan| plan.shape.resources as f64)))
-        (plot::dots("responses, MB", &points(|plan| plan.shape.response_bytes as f64 / 1e6)))
+        (dots_over("minRTT, round trips", pages, |shape| f64::from(shape.min_rtt)))
+        (dots_over("resources", pages, |shape| shape.resources as f64))
+        (dots_over("responses, MB", pages, |shape| shape.response_bytes as f64 / 1e6))
     }
+}
+
+fn dots_over(axis: &str, pages: &[Answer], on: impl Fn(&Shape) -> f64) -> Markup {
+    let plans = pages.iter().map(|page| &page.plan);
+    let points = plans.map(|plan| (on(&plan.shape), plan.none.page_load_ms / 1e3));
+    plot::dots(axis, &points.collect::<Vec<_>>())
 }
 
 fn pages(pages: &[Answer]) -> Markup {
@@ -170,12 +172,17 @@ fn pages(pages: &[Answer]) -> Markup {
         div.wide { table {
             thead { tr {
                 th { "page" }
-                @for name in ["resources", "size", "minRTT", "recorded", "nothing done", "all", "change"] { th.n { (name) } }
+                (heads(&[
+                    "resources", "size", "minRTT", "recorded", "nothing done", "all", "change",
+                ]))
             } }
             tbody { @for (at, page) in pages.iter().take(LINES).enumerate() {
                 @let plan = &page.plan;
                 tr {
-                    td { @if at < SECTIONS { a href=(format!("#page-{at}")) { (page.name) } } @else { (page.name) } }
+                    td {
+                        @if at < SECTIONS { a href=(format!("#page-{at}")) { (page.name) } }
+                        @else { (page.name) }
+                    }
                     td.n { (plan.shape.resources) }
                     td.n { (bytes(plan.shape.response_bytes)) }
                     td.n { (plan.shape.min_rtt) }
@@ -200,7 +207,8 @@ fn whole(page: &Answer, at: usize, setting: &str) -> Markup {
             p.about { (setting) @if let Some(recorded) = page.recorded() { "; " (recorded) } }
             (tiles(plan))
             h2 { "What each technique saves" }
-            (bars_of(plan.none.page_load_ms, plan.alone.iter().map(part_of_saving), plan.cumulative.iter().map(part_of_saving)))
+            @let bars = [&plan.alone, &plan.cumulative].map(|all| parts(all, part_of_saving));
+            (bars_of(plan.none.page_load_ms, bars))
             h2 { "Over round trips and bandwidths" }
             (sweeps(&plan.by_rtt, &plan.by_rate))
             h2 { "What dominates" }
@@ -239,29 +247,32 @@ fn part_of_gain(of: &Gain) -> Part {
     (of.technique, of.page_load_ms, of.saved)
 }
 
-fn bars_of(
-    none_ms: f64,
-    alone: impl Iterator<Item = Part>,
-    cumulative: impl Iterator<Item = Part>,
-) -> Markup {
-    let none =
-        || Bar { name: "nothing".into(), class: "tls13", ms: none_ms, words: seconds(none_ms) };
-    let bar = |class, and: &str, (technique, ms, saved): Part| Bar {
-        name: format!("{and}{technique}"),
-        class,
-        ms,
-        words: format!("{}  {}", seconds(ms), change(saved)),
-    };
-    let first: Vec<Bar> =
-        [none()].into_iter().chain(alone.map(|part| bar("turbo", "", part))).collect();
-    let second: Vec<Bar> =
-        [none()].into_iter().chain(cumulative.map(|part| bar("agent", "+ ", part))).collect();
+fn parts<T>(all: &[T], part: impl Fn(&T) -> Part) -> Vec<Part> {
+    all.iter().map(part).collect()
+}
+
+/// Draws each technique alone, and all one after the other.
+fn bars_of(none_ms: f64, [alone, cumulative]: [Vec<Part>; 2]) -> Markup {
+    let first = bars(none_ms, "turbo", "", alone);
+    let second = bars(none_ms, "agent", "+ ", cumulative);
     // Both share one scale.
     let most = first.iter().chain(&second).map(|bar| bar.ms).fold(0.0, f64::max);
     html! { figure { div.panels.two {
         (plot::bars("Each technique alone", &first, most))
         (plot::bars("One after the other", &second, most))
     } } }
+}
+
+/// A bar for each part, below one for a load with nothing done.
+fn bars(none_ms: f64, class: &'static str, and: &str, parts: Vec<Part>) -> Vec<Bar> {
+    let none = Bar { name: "nothing".into(), class: "tls13", ms: none_ms, words: seconds(none_ms) };
+    let bars = parts.into_iter().map(|(technique, ms, saved): Part| Bar {
+        name: format!("{and}{technique}"),
+        class,
+        ms,
+        words: format!("{}  {}", seconds(ms), change(saved)),
+    });
+    std::iter::once(none).chain(bars).collect()
 }
 
 fn sweeps(
@@ -295,7 +306,8 @@ fn paths(plan: &PagePlan) -> Markup {
                 th { (name) }
                 @let all = ms(path.total());
                 @for (_, part) in path.parts() {
-                    td.n { (figure::ms(ms(part))) small { (figure::percent(if all > 0.0 { ms(part) / all } else { 0.0 })) } }
+                    @let share = if all > 0.0 { ms(part) / all } else { 0.0 };
+                    td.n { (figure::ms(ms(part))) small { (figure::percent(share)) } }
                 }
                 td.n { (figure::ms(all)) }
             } } } }
@@ -311,7 +323,9 @@ fn paths(plan: &PagePlan) -> Markup {
 fn without(plan: &PagePlan) -> Markup {
     html! {
         div.wide { table {
-            thead { tr { th { "if this took no time" } th.n { "until 95 % is loaded" } th.n { "change" } } }
+            thead { tr {
+                th { "if this took no time" } (heads(&["until 95 % is loaded", "change"]))
+            } }
             tbody { @for of in &plan.without { tr {
                 td { (cost(of.cost)) }
                 td.n { (seconds(of.page_load_ms)) }
@@ -323,7 +337,8 @@ fn without(plan: &PagePlan) -> Markup {
 }
 
 fn hosts(hosts: &Hosts, before_ms: f64) -> Markup {
-    let saved = |ms: f64| change(if before_ms > 0.0 { 1.0 - ms / before_ms } else { 0.0 });
+    let in_order = hosts.in_order.iter().map(|next| (next.host.clone(), next.page_load_ms));
+    let in_order = in_order.chain([(format!("all {}", hosts.count), hosts.all_ms)]);
     html! {
         div.wide { table {
             thead { tr {
@@ -331,21 +346,25 @@ fn hosts(hosts: &Hosts, before_ms: f64) -> Markup {
                 th.n { "until 95 % is loaded" } th.n { "change" }
             } }
             tbody {
-                @for next in &hosts.in_order { tr {
-                    td { (next.host) } td.n { (seconds(next.page_load_ms)) } td.n { (saved(next.page_load_ms)) }
-                } }
-                tr { td { "all " (hosts.count) } td.n { (seconds(hosts.all_ms)) } td.n { (saved(hosts.all_ms)) } }
+                @for (name, ms) in in_order {
+                    @let saved = if before_ms > 0.0 { 1.0 - ms / before_ms } else { 0.0 };
+                    tr { td { (name) } td.n { (seconds(ms)) } td.n { (change(saved)) } }
+                }
             }
         } }
         div.wide { table {
             thead { tr {
                 th { "an edge for it alone; ms" }
-                @for name in ["resources", "TurboTLS", "FOP", "TurboTLS + 0-RTT", "of a resource"] { th.n { (name) } }
+                (heads(&["resources", "TurboTLS", "FOP", "TurboTLS + 0-RTT", "of a resource"]))
             } }
             tbody { @for host in &hosts.alone { tr {
                 td { (host.host) }
                 td.n { (host.resources) }
-                @for ms in [host.turbotls_ms, host.fop_ms, host.early_ms, host.early_resource_ms] { td.n { (less(ms)) } }
+                @for ms in
+                    [host.turbotls_ms, host.fop_ms, host.early_ms, host.early_resource_ms]
+                {
+                    td.n { (less(ms)) }
+                }
             } } }
         } }
         p.reading {
@@ -360,13 +379,15 @@ fn gains(title: &str, all: &[Gain]) -> Markup {
     html! { div.wide { table {
         thead { tr {
             th { (title) }
-            @for name in ["mean", "change", "of a page", "pages with -25 %", "with -50 %", "slower"] { th.n { (name) } }
+            (heads(&["mean", "change", "of a page", "pages with -25 %", "with -50 %", "slower"]))
         } }
         tbody { @for of in all { tr {
             td { (of.technique) }
             td.n { (seconds(of.page_load_ms)) }
             @for saved in [of.saved, of.mean_saved] { td.n { (change(saved)) } }
-            @for share in [of.pages_25, of.pages_50, of.pages_slower] { td.n { (figure::percent(share)) } }
+            @for share in [of.pages_25, of.pages_50, of.pages_slower] {
+                td.n { (figure::percent(share)) }
+            }
         } } }
     } } }
 }
@@ -375,7 +396,7 @@ fn sizes(all: &[SizeClass]) -> Markup {
     html! { div.wide { table {
         thead { tr {
             th { "responses" }
-            @for name in ["pages", "nothing done", "all", "change", "pages with -25 %", "with -50 %"] { th.n { (name) } }
+            (heads(&["pages", "nothing done", "all", "change", "pages with -25 %", "with -50 %"]))
         } }
         tbody { @for class in all { tr {
             td { (bytes(class.bytes.0)) " to " (bytes(class.bytes.1)) }
@@ -393,27 +414,31 @@ fn correlations(all: &Overall) -> Markup {
     let of = &all.correlations;
     html! {
         div.wide { table {
-            thead { tr { th { "correlation (of ranks)" } @for name in ["minRTT", "resources", "bytes"] { th.n { (name) } } } }
+            thead { tr {
+                th { "correlation (of ranks)" } (heads(&["minRTT", "resources", "bytes"]))
+            } }
             tbody { @for (name, of) in [("simulated", &of.simulated), ("recorded", &of.recorded)] {
                 @let Correlated { min_rtt, resources, bytes } = of;
-                tr { td { (name) } @for one in [min_rtt, resources, bytes] { td.n { (correlation(*one)) } } }
+                tr {
+                    td { (name) }
+                    @for one in [min_rtt, resources, bytes] { td.n { (correlation(*one)) } }
+                }
             } }
         } }
         @if of.simulated_on_recorded.is_some() {
-            p { "Simulated with recorded page load times: " (correlation(of.simulated_on_recorded)) "." }
+            p {
+                "Simulated with recorded page load times: "
+                (correlation(of.simulated_on_recorded)) "."
+            }
         }
     }
-}
-
-fn correlation(of: Option<Correlation>) -> String {
-    of.map_or_else(|| "–".into(), |of| format!("{:.2} ({:.2})", of.linear, of.rank))
 }
 
 fn hosts_of_all(all: &[HostTotal]) -> Markup {
     html! { div.wide { table {
         thead { tr {
             th { "an edge for it alone; sums over its pages, ms" }
-            @for name in ["pages", "TurboTLS", "TurboTLS + 0-RTT"] { th.n { (name) } }
+            (heads(&["pages", "TurboTLS", "TurboTLS + 0-RTT"]))
         } }
         tbody { @for host in all { tr {
             td { (host.host) }

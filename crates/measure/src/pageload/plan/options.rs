@@ -197,12 +197,14 @@ pub(crate) struct SimulatorOptions {
     pub(crate) warm: Option<f64>,
 
     /// Connections of HTTP/1.1 to one server at a time
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=POOL_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=POOL_MAX))]
     pub(crate) connections: u16,
 
     /// Requests on each of them without a response, of servers that are known to take several:
     /// published page loads say it
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=POOL_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=POOL_MAX))]
     pub(crate) pipelining: u16,
 
     /// Pages that databases know, in percent
@@ -223,7 +225,8 @@ pub(crate) struct SimulatorOptions {
     pub(crate) key: Vec<PathBuf>,
 
     /// Loads of each page, where chance has a part; their means count
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=DRAWS_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=DRAWS_MAX))]
     pub(crate) draws: u64,
 
     /// Seed of the first load; the next has the next

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use headstart_pageload::plan::{Point, Sweep};
 use maud::{Markup, html};
 
-use crate::chart::scale::{self, Scale};
+use crate::chart::plot::{self, Area, px};
+use crate::chart::scale::Scale;
 use crate::pageload::model::short;
 
 /// Sizes in CSS pixels: two plots stand side by side in 1,200, or three narrow ones.
@@ -44,20 +45,18 @@ pub(super) struct Bar {
 /// Times as bars from zero to `most`, in ms.
 pub(super) fn bars(title: &str, bars: &[Bar], most: f64) -> Markup {
     let scale = Scale::linear(most);
-    let x = |ms: f64| NAME + scale.place(ms) * (WIDTH - NAME - FIGURES);
     let height = HEADING + 6.0 + ROW * bars.len() as f64;
-    html! {
-        svg.chart viewBox=(format!("0 0 {WIDTH} {height:.0}")) role="img" aria-label=(title) {
+    let content = html! {
             text x="0" y="12" font-weight="600" { (title) }
             @for (at, bar) in bars.iter().enumerate() {
                 @let y = HEADING + ROW * at as f64;
-                @let width = (x(bar.ms) - NAME).max(1.0);
+                @let end = NAME + scale.place(bar.ms) * (WIDTH - NAME - FIGURES);
                 text x="0" y=(y + BAR - 2.0) { (bar.name) }
-                rect class=(bar.class) x=(NAME) y=(y) width=(format!("{width:.1}")) height=(BAR) {}
-                text.figures x=(format!("{:.1}", NAME + width + 6.0)) y=(y + BAR - 2.0) { (bar.words) }
+                (plot::bar(bar.class, [NAME, end], y, BAR))
+                text.figures x=(px(end + 6.0)) y=(y + BAR - 2.0) { (bar.words) }
             }
-        }
-    }
+    };
+    plot::svg(WIDTH, height, title, &content)
 }
 
 /// Lines of page load times in s over something, in logarithmic steps.
@@ -86,32 +85,30 @@ pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
         })
         .collect();
     let marks = sweep.points.iter().map(|point| (point.at, short(point.at)));
-    let y_marks = frame.y.ticks().into_iter().map(|tick| (tick, scale::mark(tick)));
-    html! {
-        svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(format!("{title}, over {axis}")) {
-            (frame.grid(marks, y_marks))
-            (frame.titles(&format!("{axis} (log)"), "s"))
-            (frame.named(&lines))
-        }
-    }
+    let label = format!("{title}, over {axis}");
+    let content = html! {
+        (frame.grid(marks, plot::marks(frame.y)))
+        (frame.titles(&format!("{axis} (log)"), "s"))
+        (frame.named(&lines))
+    };
+    plot::svg(WIDTH, HEIGHT, &label, &content)
 }
 
 /// Draws, for each arm, the share of the pages that gain so much or more.
 pub(super) fn gains(arms: &[(&str, Vec<f64>)]) -> Markup {
     let frame =
         Frame { x: Scale::linear(100.0), y: Scale::linear(100.0), right: RIGHT, width: WIDTH };
-    let line =
-        |(name, saved): &(&str, Vec<f64>)| Line { name: (*name).to_owned(), points: steps(saved) };
-    let lines: Vec<Line> = arms.iter().map(line).collect();
-    let marks = || [0.0, 25.0, 50.0, 75.0, 100.0].map(|mark| (mark, short(mark))).into_iter();
-    html! {
-        svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="Share of the \
-            pages that gain so much or more" {
-            (frame.grid(marks(), marks()))
-            (frame.titles("page load time less by, %", "% of the pages"))
-            (frame.named(&lines))
-        }
-    }
+    let lines: Vec<Line> = arms
+        .iter()
+        .map(|(name, saved)| Line { name: (*name).to_owned(), points: steps(saved) })
+        .collect();
+    let marks = [0.0, 25.0, 50.0, 75.0, 100.0].map(|mark| (mark, short(mark)));
+    let content = html! {
+        (frame.grid(marks.clone(), marks))
+        (frame.titles("page load time less by, %", "% of the pages"))
+        (frame.named(&lines))
+    };
+    plot::svg(WIDTH, HEIGHT, "Share of the pages that gain so much or more", &content)
 }
 
 /// For each gain the percentage of the pages that have it or more, as corners of a line that falls
@@ -134,23 +131,19 @@ fn steps(saved: &[f64]) -> Vec<(f64, f64)> {
 
 /// Page load times in s over something, a dot for each page.
 pub(super) fn dots(axis: &str, points: &[(f64, f64)]) -> Markup {
-    let most = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).fold(0.0, f64::max);
-    let frame = Frame {
-        x: Scale::linear(most(|point| point.0)),
-        y: Scale::linear(most(|point| point.1)),
-        right: LEFT,
-        width: NARROW,
+    let (x, y) = points
+        .iter()
+        .fold((0.0, 0.0), |(most_x, most_y): (f64, f64), (x, y)| (most_x.max(*x), most_y.max(*y)));
+    let frame = Frame { x: Scale::linear(x), y: Scale::linear(y), right: LEFT, width: NARROW };
+    let label = format!("Page load time over {axis}");
+    let content = html! {
+        (frame.grid(plot::marks(frame.x), plot::marks(frame.y)))
+        (frame.titles(axis, "s"))
+        g.turbo { @for (x, y) in points.iter().take(DOTS) {
+            circle cx=(px(frame.x(*x))) cy=(px(frame.y(*y))) r="3.5" {}
+        } }
     };
-    let marks = |scale: Scale| scale.ticks().into_iter().map(|tick| (tick, scale::mark(tick)));
-    html! {
-        svg.chart viewBox=(format!("0 0 {NARROW} {HEIGHT}")) role="img" aria-label=(format!("Page load time over {axis}")) {
-            (frame.grid(marks(frame.x), marks(frame.y)))
-            (frame.titles(axis, "s"))
-            g.turbo { @for (x, y) in points.iter().take(DOTS) {
-                circle cx=(format!("{:.1}", frame.x(*x))) cy=(format!("{:.1}", frame.y(*y))) r="3.5" {}
-            } }
-        }
-    }
+    plot::svg(NARROW, HEIGHT, &label, &content)
 }
 
 fn most_of(most: f64, value: &f64) -> f64 {
@@ -184,42 +177,30 @@ struct Frame {
 }
 
 impl Frame {
+    const fn area(&self) -> Area {
+        Area { left: LEFT, right: self.width - self.right, top: TOP, floor: HEIGHT - BOTTOM }
+    }
+
     fn x(&self, value: f64) -> f64 {
-        LEFT + self.x.place(value) * (self.width - LEFT - self.right)
+        self.area().x(self.x, value)
     }
 
     fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.place(value) * (HEIGHT - TOP - BOTTOM)
+        self.area().y(self.y, value)
     }
 
     fn titles(&self, x: &str, y: &str) -> Markup {
-        let middle = LEFT + (self.width - LEFT - self.right) / 2.0;
-        html! {
-            text.axis-title x=(middle) y=(HEIGHT - 6.0) text-anchor="middle" { (x) }
-            text.axis-title x="2" y="11" { (y) }
-        }
+        html! { (self.area().title(x)) text.axis-title x="2" y="11" { (y) } }
     }
 
     fn grid(
         &self,
-        x_marks: impl Iterator<Item = (f64, String)>,
-        y_marks: impl Iterator<Item = (f64, String)>,
+        x_marks: impl IntoIterator<Item = (f64, String)>,
+        y_marks: impl IntoIterator<Item = (f64, String)>,
     ) -> Markup {
-        let (floor, right) = (HEIGHT - BOTTOM, self.width - self.right);
+        let area = self.area();
         html! {
-            g.grid {
-                @for (value, mark) in y_marks {
-                    @let y = format!("{:.1}", self.y(value));
-                    line x1=(LEFT) x2=(right) y1=(y) y2=(y) {}
-                    text x=(LEFT - 6.0) y=(format!("{:.1}", self.y(value) + 4.0)) text-anchor="end" { (mark) }
-                }
-                @for (value, mark) in x_marks {
-                    @let x = format!("{:.1}", self.x(value));
-                    line x1=(x) x2=(x) y1=(TOP) y2=(floor) {}
-                    text x=(x) y=(floor + 16.0) text-anchor="middle" { (mark) }
-                }
-                line.axis x1=(LEFT) x2=(right) y1=(floor) y2=(floor) {}
-            }
+            g.grid { (area.rows(self.y, y_marks)) (area.columns(self.x, x_marks)) (area.axis()) }
         }
     }
 
@@ -236,15 +217,13 @@ impl Frame {
         let places = apart(heights, TOP + 4.0, HEIGHT - BOTTOM - 4.0);
         html! {
             @for line in lines {
-                path class=(format!("line {}", class(&line.name))) d=(self.path(line)) { title { (line.name) } }
+                path class=(format!("line {}", class(&line.name))) d=(self.path(line)) {
+                    title { (line.name) }
+                }
             }
             @for ((line, (x, y)), place) in lines.iter().zip(ends).zip(places) {
-                @let label = self.width - self.right + 12.0;
-                g class=(class(&line.name)) {
-                    path.leader d=(format!("M{x:.1} {y:.1}L{label:.1} {place:.1}")) {}
-                    circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3" {}
-                    text x=(format!("{:.1}", label + 3.0)) y=(format!("{:.1}", place + 4.0)) { (line.name) }
-                }
+                @let label = (self.width - self.right + 12.0, place);
+                g class=(class(&line.name)) { (plot::name((x, y), label, 3.0, &line.name)) }
             }
         }
     }

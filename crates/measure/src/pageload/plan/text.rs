@@ -135,12 +135,11 @@ fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
     }
     let mut rows = vec![header(&["one after the other", "95 %, s", "change"])];
     let before = plan.none.page_load_ms;
-    let row = |name: &str, ms: f64| {
+    let next = hosts.in_order.iter().map(|next| (shortened(&next.host), next.page_load_ms));
+    rows.extend(next.chain([(format!("all {}", hosts.count), hosts.all_ms)]).map(|(name, ms)| {
         let saved = if before > 0.0 { 1.0 - ms / before } else { 0.0 };
-        vec![name.to_owned(), seconds(ms), change(saved)]
-    };
-    rows.extend(hosts.in_order.iter().map(|next| row(&shortened(&next.host), next.page_load_ms)));
-    rows.push(row(&format!("all {}", hosts.count), hosts.all_ms));
+        vec![name, seconds(ms), change(saved)]
+    }));
     text.push('\n');
     text + &table(&rows, &[0])
 }
@@ -199,23 +198,24 @@ fn sizes(all: &[SizeClass]) -> String {
 }
 
 fn correlations(all: &Overall) -> String {
-    let cell = |of: Option<Correlation>| {
-        of.map_or_else(|| "–".into(), |of| format!("{:.2} ({:.2})", of.linear, of.rank))
-    };
-    let row = |name: &str, of: &Correlated| {
-        vec![name.to_owned(), cell(of.min_rtt), cell(of.resources), cell(of.bytes)]
-    };
     let of = &all.correlations;
-    let rows = [
-        header(&["", "minRTT", "resources", "bytes"]),
-        row("simulated", &of.simulated),
-        row("recorded", &of.recorded),
-    ];
+    let mut rows = vec![header(&["", "minRTT", "resources", "bytes"])];
+    for (name, of) in [("simulated", &of.simulated), ("recorded", &of.recorded)] {
+        let Correlated { min_rtt, resources, bytes } = *of;
+        let mut row = vec![name.to_owned()];
+        row.extend([min_rtt, resources, bytes].map(correlation));
+        rows.push(row);
+    }
     let mut text = section("Correlation of page load times with (of ranks)", &rows, &[0]);
     if let Some(both) = of.simulated_on_recorded {
-        let _ = writeln!(text, "  simulated with recorded: {}", cell(Some(both)));
+        let _ = writeln!(text, "  simulated with recorded: {}", correlation(Some(both)));
     }
     text
+}
+
+/// A correlation, and that of ranks.
+pub(super) fn correlation(of: Option<Correlation>) -> String {
+    of.map_or_else(|| "–".into(), |of| format!("{:.2} ({:.2})", of.linear, of.rank))
 }
 
 fn several(pages: &[Answer], most: usize) -> String {

@@ -10,7 +10,7 @@ use super::picture::{self, SHOW_STYLE};
 use super::summary::{All, DETAILED, Distribution, PageSummary, ms, reason};
 use super::text::bytes;
 use crate::chart::figure;
-use crate::chart::{HEAD, STYLE, tile};
+use crate::chart::{HEAD, STYLE, heads, tile};
 use crate::pageload::text::grouped;
 
 /// The whole file.
@@ -41,7 +41,7 @@ fn overview(all: &All) -> Markup {
         div.wide { table {
             thead { tr {
                 th { "page" }
-                @for name in ["load, s", "resources", "servers", "size", "height", "minRTT"] { th.n { (name) } }
+                (heads(&["load, s", "resources", "servers", "size", "height", "minRTT"]))
                 @for (name, _) in Breakdown::default().parts() { th.n { (name) } }
             } }
             tbody { @for (at, page) in all.pages.iter().enumerate() { (line(page, at)) } }
@@ -62,7 +62,10 @@ fn overview(all: &All) -> Markup {
 fn line(page: &PageSummary, at: usize) -> Markup {
     let shape = &page.shape;
     html! { tr {
-        td { @if at < DETAILED { a href=(format!("#page-{at}")) { (page.name) } } @else { (page.name) } }
+        td {
+            @if at < DETAILED { a href=(format!("#page-{at}")) { (page.name) } }
+            @else { (page.name) }
+        }
         td.n { (page.page_load_ms.map_or_else(|| "–".into(), |ms| format!("{:.2}", ms / 1e3))) }
         td.n { (shape.resources) }
         td.n { (shape.servers) }
@@ -70,7 +73,9 @@ fn line(page: &PageSummary, at: usize) -> Markup {
         td.n { (shape.height) }
         td.n { (shape.min_rtt) }
         @match page.critical_path_ms {
-            Some(path) => { @for (_, time) in path.parts() { td.n { (share(ms(time), ms(path.total()))) } } }
+            Some(path) => {
+                @for (_, time) in path.parts() { td.n { (share(ms(time), ms(path.total()))) } }
+            }
             None => { @for _ in Breakdown::default().parts() { td.n { "–" } } }
         }
     } }
@@ -116,11 +121,15 @@ fn whole(page: &PageSummary, at: usize) -> Markup {
 
 fn tiles(page: &PageSummary) -> Markup {
     let shape = &page.shape;
-    let seconds = |ms: f64| format!("{:.2} s", ms / 1e3);
+    let times = [
+        (page.page_load_ms, "until 95 % was loaded"),
+        (page.full_load_ms, "until all was"),
+        (page.on_load_ms, "until the load event"),
+    ];
     html! { div.tiles {
-        @if let Some(ms) = page.page_load_ms { (tile(&seconds(ms), "until 95 % was loaded")) }
-        @if let Some(ms) = page.full_load_ms { (tile(&seconds(ms), "until all was") ) }
-        @if let Some(ms) = page.on_load_ms { (tile(&seconds(ms), "until the load event")) }
+        @for (ms, what) in times {
+            @if let Some(ms) = ms { (tile(&format!("{:.2} s", ms / 1e3), what)) }
+        }
         (tile(&shape.resources.to_string(), "resources"))
         (tile(&shape.servers.to_string(), "servers"))
         (tile(&shape.connections.to_string(), "connections"))
@@ -155,7 +164,9 @@ fn categories(path: &Breakdown, all: &Breakdown) -> Markup {
 
 fn distributions(all: &[Distribution]) -> Markup {
     html! { div.wide { table {
-        thead { tr { th {} @for name in ["min", "p10", "p25", "p50", "p75", "p90", "p99", "max", "mean"] { th.n { (name) } } } }
+        thead { tr {
+            th {} (heads(&["min", "p10", "p25", "p50", "p75", "p90", "p99", "max", "mean"]))
+        } }
         tbody { @for one in all {
             @let of = &one.quantiles;
             tr {
@@ -163,7 +174,10 @@ fn distributions(all: &[Distribution]) -> Markup {
                 @for value in [of.min, of.p10, of.p25, of.p50, of.p75, of.p90, of.p99, of.max] {
                     td.n { @if one.unit == "ms" { (figure::ms(value)) } @else { (count(value)) } }
                 }
-                td.n { @if one.unit == "ms" { (figure::ms(of.mean)) } @else { (format!("{:.1}", of.mean)) } }
+                td.n {
+                    @if one.unit == "ms" { (figure::ms(of.mean)) }
+                    @else { (format!("{:.1}", of.mean)) }
+                }
             }
         } }
     } } }
@@ -180,10 +194,13 @@ fn servers(page: &PageSummary) -> Markup {
     html! { div.wide { table {
         thead { tr {
             th { "server" } th { "speaks" } th { "address" }
-            @for name in ["resources", "connections", "size", "round trip, ms"] { th.n { (name) } }
+            (heads(&["resources", "connections", "size", "round trip, ms"]))
         } }
         tbody { @for server in servers { tr {
-            td { (server.host) ":" (server.port) @if server.anonymous { small { "without credentials" } } }
+            td {
+                (server.host) ":" (server.port)
+                @if server.anonymous { small { "without credentials" } }
+            }
             td { (server.protocol) @if !server.tls { small { "without TLS" } } }
             td { @if let Some(address) = server.address { (address) } @else { "–" } }
             td.n { (server.resources) }
@@ -195,28 +212,42 @@ fn servers(page: &PageSummary) -> Markup {
 }
 
 fn parents(page: &PageSummary) -> Markup {
-    html! { @if let Some(of) = &page.parents {
+    let Some(of) = &page.parents else { return html! {} };
+    let counts = [
+        ("recorded", of.recorded),
+        ("the only one before", of.only),
+        ("already a parent", of.chosen),
+        ("the last before", of.last),
+        ("without", of.roots),
+        ("initiator not there", of.unknown_initiators),
+        ("initiator too late, or a cycle", of.impossible_initiators),
+    ];
+    html! {
         h2 { "How parents are known" }
         div.wide { table {
-            thead { tr { @for name in ["recorded", "the only one before", "already a parent", "the last before", "without", "initiator not \
-                    there", "initiator too late, or a cycle"] { th.n { (name) } } } }
-            tbody { tr { @for count in [of.recorded, of.only, of.chosen, of.last, of.roots, of.unknown_initiators, of.impossible_initiators] { td.n { (count) } } } }
+            thead { tr { (heads(&counts.map(|(name, _)| name))) } }
+            tbody { tr { @for (_, count) in counts { td.n { (count) } } } }
         } }
         (agreement(&of.agreement))
-    } }
+    }
 }
 
 fn agreement(of: &Agreement) -> Markup {
-    let words = |name: &str, agreed: &Agreed| {
-        agreed.share().map(|share| format!("{name} {} of {}", figure::percent(share), agreed.of))
-    };
+    let Some(total) = agreed(&of.total()) else { return html! {} };
     let passes =
         [("the only one", of.only), ("already a parent", of.chosen), ("the last", of.last)];
-    let passes: Vec<String> =
-        passes.iter().filter_map(|(name, agreed)| words(name, agreed)).collect();
-    html! { @if let Some(total) = words("", &of.total()) {
-        p { "The rule by time alone (BLAST, appendix C.2) agrees with what is recorded in" (total) ": " (passes.join(", ")) "." }
+    let passes: Vec<String> = passes
+        .iter()
+        .filter_map(|(name, pass)| Some(format!("{name} {}", agreed(pass)?)))
+        .collect();
+    html! { p {
+        "The rule by time alone (BLAST, appendix C.2) agrees with what is recorded in " (total)
+        ": " (passes.join(", ")) "."
     } }
+}
+
+fn agreed(agreed: &Agreed) -> Option<String> {
+    agreed.share().map(|share| format!("{} of {}", figure::percent(share), agreed.of))
 }
 
 fn ignored(title: &str, ignored: &BTreeMap<&'static str, usize>) -> Markup {

@@ -6,7 +6,8 @@ use super::summary::{PageSummary, ResourceSummary, Times};
 use super::text;
 use crate::chart::STYLE;
 use crate::chart::figure;
-use crate::chart::scale::{self, Scale};
+use crate::chart::plot::{self, Area, px};
+use crate::chart::scale::Scale;
 
 pub(super) const SHOW_STYLE: &str = include_str!("show.css");
 
@@ -24,9 +25,6 @@ const INDENT: f64 = 9.0;
 const INDENTS: usize = 12;
 /// Width of a letter, about: names are cut to what fits.
 const LETTER: f64 = 5.9;
-
-/// A part of a bar that is shorter is drawn so wide, to be seen at all.
-const NARROWEST: f64 = 0.7;
 
 /// Resources of a picture: those of nearly all pages, and no more than programs can draw.
 const ROWS_MAX: usize = 600;
@@ -66,7 +64,10 @@ fn drawing(page: &PageSummary, alone: bool) -> Option<Markup> {
     if rows.is_empty() {
         return None;
     }
-    let frame = Frame { scale: Scale::linear(end), rows: rows.len() };
+    #[allow(clippy::cast_precision_loss)] // a few hundred rows
+    let floor = TOP + ROW * rows.len() as f64;
+    let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, floor };
+    let frame = Frame { scale: Scale::linear(end), area, rows: rows.len() };
     let more = page.shape.resources.saturating_sub(rows.len());
     let size = format!("0 0 {WIDTH} {:.0}", frame.height());
     Some(html! {
@@ -142,11 +143,10 @@ impl Row<'_> {
             g {
                 title { (self.words()) }
                 text class=(class) x=(indent) y=(y + BAR - 2.0) { (cut(url, LEFT - indent - 8.0)) }
-                @for (class, time) in self.times.parts().into_iter().filter(|(_, time)| *time > 0.0) {
+                @for (class, time) in self.times.parts() { @if time > 0.0 {
                     @let (start, _) = (from, from += time);
-                    @let width = (frame.x(start + time) - frame.x(start)).max(NARROWEST);
-                    rect class=(class) x=(format!("{:.1}", frame.x(start))) y=(y) width=(format!("{width:.1}")) height=(BAR) {}
-                }
+                    (plot::bar(class, [start, start + time].map(|time| frame.x(time)), y, BAR))
+                } }
                 text.figures x=(format!("{after:.1}")) y=(y + BAR - 2.0) { (took) }
             }
         }
@@ -185,13 +185,14 @@ impl Row<'_> {
 
 struct Frame {
     scale: Scale,
+    area: Area,
     rows: usize,
 }
 
 #[allow(clippy::cast_precision_loss)] // a few hundred rows
 impl Frame {
     fn x(&self, time: f64) -> f64 {
-        LEFT + self.scale.place(time) * (WIDTH - LEFT - RIGHT)
+        self.area.x(self.scale, time)
     }
 
     fn y(&self, row: usize) -> f64 {
@@ -199,7 +200,7 @@ impl Frame {
     }
 
     fn height(&self) -> f64 {
-        TOP + ROW * self.rows as f64 + BOTTOM
+        self.area.floor + BOTTOM
     }
 
     /// Under every other row: the eye follows them.
@@ -212,19 +213,17 @@ impl Frame {
     }
 
     fn axes(&self, loaded: Option<f64>) -> Markup {
-        let floor = TOP + ROW * self.rows as f64;
+        let floor = self.area.floor;
         html! {
             g.grid {
-                @for tick in self.scale.ticks() {
-                    @let x = format!("{:.1}", self.x(tick));
-                    line x1=(x) x2=(x) y1=(TOP) y2=(floor) {}
-                    text x=(x) y=(floor + 16.0) text-anchor="middle" { (scale::mark(tick)) }
-                    text x=(x) y=(TOP - 5.0) text-anchor="middle" { (scale::mark(tick)) }
+                (self.area.columns(self.scale, plot::marks(self.scale)))
+                @for (tick, mark) in plot::marks(self.scale) {
+                    text x=(px(self.x(tick))) y=(TOP - 5.0) text-anchor="middle" { (mark) }
                 }
-                line.axis x1=(LEFT) x2=(WIDTH - RIGHT) y1=(floor) y2=(floor) {}
+                (self.area.axis())
                 text.axis-title x=(LEFT - 12.0) y=(floor + 16.0) text-anchor="end" { "ms" }
                 @if let Some(loaded) = loaded.filter(|loaded| self.scale.place(*loaded) < 1.0) {
-                    @let x = format!("{:.1}", self.x(loaded));
+                    @let x = px(self.x(loaded));
                     line.event x1=(x) x2=(x) y1=(TOP) y2=(floor) { title { "load event" } }
                 }
             }

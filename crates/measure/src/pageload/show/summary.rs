@@ -249,14 +249,10 @@ fn distribution(
 #[allow(clippy::cast_precision_loss)] // counts and sizes are far below 2^53
 fn of_resources(page: &Page, tree: &Tree, waited: &[Duration]) -> Vec<Distribution> {
     let resources = page.resources();
-    let times = || resources.iter().filter_map(|one| one.measured);
-    let breakdowns = |part: fn(&Breakdown) -> Duration| {
-        times()
-            .map(move |timings| ms(part(&Breakdown::from_timings(&timings))))
-            .collect::<Vec<f64>>()
-    };
-    let measured = times().next().is_some();
-    let when = |values: Vec<f64>| if measured { values } else { Vec::new() };
+    let times = resources.iter().filter_map(|one| one.measured);
+    let times: Vec<Breakdown> = times.map(|timings| Breakdown::from_timings(&timings)).collect();
+    // Without measured times there are no times of servers, nor waits.
+    let measured = if times.is_empty() { 0 } else { resources.len() };
     let all = [
         distribution("response", "bytes", resources.iter().map(|one| one.response_bytes as f64)),
         distribution(
@@ -264,42 +260,51 @@ fn of_resources(page: &Page, tree: &Tree, waited: &[Duration]) -> Vec<Distributi
             "round trips",
             (0..resources.len()).map(|id| f64::from(tree.min_rtt(id))),
         ),
-        distribution("load time", "ms", breakdowns(Breakdown::total)),
-        distribution("queue", "ms", breakdowns(|one| one.queue)),
-        distribution("of it behind others", "ms", when(waited.iter().copied().map(ms).collect())),
-        distribution("TLS", "ms", breakdowns(|one| one.tls)),
-        distribution("server wait", "ms", breakdowns(|one| one.server_wait)),
+        distribution("load time", "ms", times.iter().map(|one| ms(one.total()))),
+        distribution("queue", "ms", times.iter().map(|one| ms(one.queue))),
+        distribution("of it behind others", "ms", waited.iter().take(measured).copied().map(ms)),
+        distribution("TLS", "ms", times.iter().map(|one| ms(one.tls))),
+        distribution("server wait", "ms", times.iter().map(|one| ms(one.server_wait))),
         distribution(
             "of it the server's",
             "ms",
-            when(resources.iter().map(|one| ms(one.server_time)).collect()),
+            resources.iter().take(measured).map(|one| ms(one.server_time)),
         ),
-        distribution("transfer", "ms", breakdowns(|one| one.transfer)),
-        distribution("other", "ms", breakdowns(|one| one.other)),
+        distribution("transfer", "ms", times.iter().map(|one| ms(one.transfer))),
+        distribution("other", "ms", times.iter().map(|one| ms(one.other))),
     ];
     all.into_iter().flatten().collect()
 }
 
 #[allow(clippy::cast_precision_loss)]
 fn over_pages(pages: &[PageSummary]) -> Vec<Distribution> {
-    let shapes = |of: fn(&Shape) -> f64| pages.iter().map(move |page| of(&page.shape));
-    let path = |of: fn(&Breakdown) -> Duration| {
-        let breakdowns = pages.iter().filter_map(|page| page.critical_path_ms);
-        breakdowns.map(move |breakdown| ms(of(&breakdown))).collect::<Vec<f64>>()
-    };
+    let shapes = pages.iter().map(|page| page.shape);
+    let paths = pages.iter().filter_map(|page| page.critical_path_ms);
     let all = [
         distribution("page load time", "ms", pages.iter().filter_map(|page| page.page_load_ms)),
-        distribution("queue on the critical path", "ms", path(|one| one.queue)),
-        distribution("TLS on the critical path", "ms", path(|one| one.tls)),
-        distribution("server wait on the critical path", "ms", path(|one| one.server_wait)),
-        distribution("transfer on the critical path", "ms", path(|one| one.transfer)),
-        distribution("other on the critical path", "ms", path(|one| one.other)),
-        distribution("resources", "", shapes(|shape| shape.resources as f64)),
-        distribution("servers", "", shapes(|shape| shape.servers as f64)),
-        distribution("largest server", "resources", shapes(|shape| shape.largest_server as f64)),
-        distribution("responses", "bytes", shapes(|shape| shape.response_bytes as f64)),
-        distribution("tree height", "", shapes(|shape| f64::from(shape.height))),
-        distribution("minRTT", "round trips", shapes(|shape| f64::from(shape.min_rtt))),
+        distribution("queue on the critical path", "ms", paths.clone().map(|one| ms(one.queue))),
+        distribution("TLS on the critical path", "ms", paths.clone().map(|one| ms(one.tls))),
+        distribution(
+            "server wait on the critical path",
+            "ms",
+            paths.clone().map(|one| ms(one.server_wait)),
+        ),
+        distribution(
+            "transfer on the critical path",
+            "ms",
+            paths.clone().map(|one| ms(one.transfer)),
+        ),
+        distribution("other on the critical path", "ms", paths.clone().map(|one| ms(one.other))),
+        distribution("resources", "", shapes.clone().map(|shape| shape.resources as f64)),
+        distribution("servers", "", shapes.clone().map(|shape| shape.servers as f64)),
+        distribution(
+            "largest server",
+            "resources",
+            shapes.clone().map(|shape| shape.largest_server as f64),
+        ),
+        distribution("responses", "bytes", shapes.clone().map(|shape| shape.response_bytes as f64)),
+        distribution("tree height", "", shapes.clone().map(|shape| f64::from(shape.height))),
+        distribution("minRTT", "round trips", shapes.clone().map(|shape| f64::from(shape.min_rtt))),
     ];
     all.into_iter().flatten().collect()
 }

@@ -89,19 +89,15 @@ fn categories(page: &PageSummary) -> String {
     let (Some(path), Some(all)) = (page.critical_path_ms, page.all_resources_ms) else {
         return String::new();
     };
-    let names = path.parts().map(|(name, _)| name.to_owned());
-    let header: Vec<String> =
-        [String::new()].into_iter().chain(names).chain(["all".into()]).collect();
-    let row = |name: &str, of: &Breakdown, cell: &dyn Fn(f64) -> String| -> Vec<String> {
-        let cells = of.parts().into_iter().map(|(_, time)| cell(ms(time)));
-        [name.to_owned()].into_iter().chain(cells).chain([cell(ms(of.total()))]).collect()
-    };
+    let mut header = vec![String::new()];
+    header.extend(path.parts().map(|(name, _)| name.to_owned()));
+    header.push("all".into());
     let whole = ms(path.total()).max(f64::MIN_POSITIVE);
     let rows = [
         header,
-        row("critical path, ms", &path, &figure::ms),
-        row("share", &path, &|time| percent(time / whole)),
-        row("sum of all resources, ms", &all, &figure::ms),
+        parts("critical path, ms", &path, figure::ms),
+        parts("share", &path, |time| percent(time / whole)),
+        parts("sum of all resources, ms", &all, figure::ms),
     ];
     let mut text = String::from("\nWhere the time until 95 % went\n");
     text.push_str(&table(&rows, &[0]));
@@ -113,6 +109,14 @@ fn categories(page: &PageSummary) -> String {
         );
     }
     text
+}
+
+/// A row of the parts of a time, and of all.
+fn parts(name: &str, of: &Breakdown, cell: impl Fn(f64) -> String) -> Vec<String> {
+    let mut row = vec![name.to_owned()];
+    row.extend(of.parts().map(|(_, time)| cell(ms(time))));
+    row.push(cell(ms(of.total())));
+    row
 }
 
 fn tree(page: &PageSummary, rows: usize) -> String {
@@ -190,7 +194,8 @@ fn bars(times: &Times, end: f64) -> String {
     line.into_iter().collect::<String>().trim_end().to_owned()
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)] // 0 to WATERFALL
+// 0 to WATERFALL
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 fn place(at: f64, end: f64) -> usize {
     ((at / end.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0) * WATERFALL as f64) as usize
 }
@@ -256,21 +261,18 @@ fn parents(of: &Parents) -> String {
 }
 
 fn agreement(of: &Agreement) -> String {
-    let share = |agreed: &Agreed| {
-        agreed
-            .share()
-            .map_or_else(|| "none".into(), |share| format!("{} of {}", percent(share), agreed.of))
-    };
     if of.total().of == 0 {
         return String::new();
     }
+    let shares = [of.total(), of.only, of.chosen, of.last].map(|agreed: Agreed| {
+        agreed
+            .share()
+            .map_or_else(|| "none".into(), |share| format!("{} of {}", percent(share), agreed.of))
+    });
+    let [total, only, chosen, last] = shares;
     format!(
-        "  the rule by time agrees with what is recorded in {}: the only one {}, already a parent \
-            {}, the last {}\n",
-        share(&of.total()),
-        share(&of.only),
-        share(&of.chosen),
-        share(&of.last),
+        "  the rule by time agrees with what is recorded in {total}: the only one {only}, already \
+            a parent {chosen}, the last {last}\n"
     )
 }
 
