@@ -8,9 +8,11 @@ use clap::Args;
 use headstart_emulation::{
     Exactness, Host, Lab, LabOptions, Lateness, ProbeOptions, Scheduling, Seen, probe,
 };
+use headstart_pageload::statistics::Quantiles;
 use serde_json::{Value, json};
 
 use crate::network;
+use crate::table::{header, table};
 use crate::value::emulated_rtt;
 use headstart::base::failure::{Failure, NEGATIVE};
 use headstart::base::logging::LogOptions;
@@ -48,7 +50,8 @@ pub(crate) struct CalibrateOptions {
     pub rtt: Vec<Duration>,
 
     /// UDP echoes for each; a fifth as many TCP connections
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u16).range(100..))]
+    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(value_parser = clap::value_parser!(u16).range(100..))]
     pub samples: u16,
 
     /// Print the figures as JSON
@@ -163,14 +166,13 @@ impl Calibrated {
 }
 
 impl Errors {
-    /// Computes the errors of round trips in ascending order.
+    /// Computes the errors of round trips; none are numbers without any.
     fn new(asked: Duration, seen: &[Duration]) -> Self {
-        // The nearest rank is a measured value.
-        let at = |percent: usize| {
-            let rank = (seen.len() * percent).div_ceil(100).saturating_sub(1);
-            seen.get(rank).map_or(f64::NAN, |seen| micros(*seen) - micros(asked))
+        let errors = seen.iter().map(|seen| micros(*seen) - micros(asked));
+        let Some(Quantiles { count, p50, p99, max, .. }) = Quantiles::from_values(errors) else {
+            return Self { count: 0, p50: f64::NAN, p99: f64::NAN, max: f64::NAN };
         };
-        Self { count: seen.len(), p50: at(50), p99: at(99), max: at(100) }
+        Self { count, p50, p99, max }
     }
 
     fn json(&self) -> Value {
@@ -190,14 +192,13 @@ impl Calibration {
 
     /// Returns the exactness of every link.
     fn exactness(&self) -> Exactness {
-        let all = |of: fn(&Exactness) -> bool| {
-            self.links.iter().all(|link| of(&link.forwarder.exactness))
-        };
-        Exactness {
-            realtime: all(|exactness| exactness.realtime),
-            pinned: all(|exactness| exactness.pinned),
-            timestamps: all(|exactness| exactness.timestamps),
-        }
+        let all = Exactness { realtime: true, pinned: true, timestamps: true };
+        let links = self.links.iter().map(|link| link.forwarder.exactness);
+        links.fold(all, |all, own| Exactness {
+            realtime: all.realtime && own.realtime,
+            pinned: all.pinned && own.pinned,
+            timestamps: all.timestamps && own.timestamps,
+        })
     }
 
     fn is_met(&self) -> bool {
@@ -230,18 +231,17 @@ impl Calibration {
 
     fn text(&self) -> String {
         let [realtime, pinned] = self.programs_granted();
-        let not = |granted| if granted { "" } else { "not " };
-        let mut text = format!(
-            "{}; programs {}real-time, {}pinned\n\n{HEADING}",
+        let [realtime, pinned] =
+            [realtime, pinned].map(|granted| if granted { "" } else { "not " });
+        let mut rows = vec![header(&HEADING)];
+        rows.extend(self.links.iter().map(row));
+        format!(
+            "{}; programs {realtime}real-time, {pinned}pinned\n\nUDP echoes and TCP connections: \
+             us too long; forwarder: us late\n{}{}",
             self.exactness(),
-            not(realtime),
-            not(pinned),
-        );
-        for link in &self.links {
-            row(&mut text, link);
-        }
-        text.push_str(&self.conclusion());
-        text
+            table(&rows, &[0]),
+            self.conclusion(),
+        )
     }
 
     fn conclusion(&self) -> String {
@@ -266,25 +266,31 @@ impl Calibration {
     }
 }
 
-const HEADING: &str = concat!(
-    "            UDP echo, us too long   TCP connect, us too long      forwarder late, us\n",
-    "asked         p50     p99     max       p50     p99     max       p50     p99     max   \
-        over\n",
-);
+const HEADING: [&str; 11] = [
+    "asked",
+    "echo p50",
+    "p99",
+    "max",
+    "connect p50",
+    "p99",
+    "max",
+    "late p50",
+    "p99",
+    "max",
+    "over",
+];
 
-fn row(text: &mut String, link: &Calibrated) {
-    let _ = write!(text, "{:<9}", millis(link.rtt));
-    for errors in [link.echo, link.connect] {
-        let Errors { p50, p99, max, .. } = errors;
-        let _ = write!(text, "{p50:>8.0}{p99:>8.0}{max:>8.0}  ");
-    }
+fn row(link: &Calibrated) -> Vec<String> {
     let Lateness { p50, p99, max, .. } = link.forwarder.lateness;
-    let [p50, p99, max] = [p50, p99, max].map(micros);
-    let _ = write!(text, "{p50:>8.0}{p99:>8.0}{max:>8.0}{:>7}", link.forwarder.late);
+    let errors = [link.echo, link.connect].map(|of| [of.p50, of.p99, of.max]);
+    let figures = errors.into_iter().flatten().chain([p50, p99, max].map(micros));
+    let mut row = vec![millis(link.rtt)];
+    row.extend(figures.map(|figure| format!("{figure:.0}")));
+    row.push(link.forwarder.late.to_string());
     if link.lost > 0 {
-        let _ = write!(text, "  {} LOST", link.lost);
+        row.push(format!("{} LOST", link.lost));
     }
-    text.push('\n');
+    row
 }
 
 fn micros(duration: Duration) -> f64 {
@@ -326,14 +332,17 @@ mod tests {
 
     #[test]
     fn bars_apply_to_capable_arms() {
-        let text = |error, programs, lost| calibration(error, programs, lost).text();
-        let bound = BAR;
-        assert!(text(bound, EXACT, 0).contains("holds"));
-        assert!(text(bound + Duration::from_micros(1), EXACT, 0).contains("MISSED"));
-        assert!(text(bound, EXACT, 1).contains("1 LOST\n\nThe bar"));
-        assert!(text(bound, EXACT, 1).contains("MISSED"));
-        assert!(text(bound, Scheduling::default(), 0).contains("would hold"));
-        assert!(text(2 * bound, Scheduling::default(), 0).contains("would be missed"));
+        for (error, programs, lost, expected) in [
+            (BAR, EXACT, 0, "holds"),
+            (BAR + Duration::from_micros(1), EXACT, 0, "MISSED"),
+            (BAR, EXACT, 1, "1 LOST\n\nThe bar"),
+            (BAR, EXACT, 1, "MISSED"),
+            (BAR, Scheduling::default(), 0, "would hold"),
+            (2 * BAR, Scheduling::default(), 0, "would be missed"),
+        ] {
+            let text = calibration(error, programs, lost).text();
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Results of a replay: of each link and arm, and of each resource.
 
-use headstart_openers::PageTimes;
-use headstart_pageload::statistics::Accuracy;
+use headstart_openers::{PageLoad, PageTimes};
+use headstart_pageload::statistics::{Accuracy, Quantiles};
 use serde::Serialize;
 
 use super::{Link, Recorded};
@@ -107,13 +107,13 @@ impl OfPage {
             suite: options.suite,
         };
         let simulated = Simulated::new(page, way);
-        let of_link = |link: &Link| {
-            let key = |arm: &'static str| (link.name.as_str(), recorded.name.as_str(), arm);
+        let links = links.iter().map(|link: &Link| {
             let network = network(&link.path, link.rtt);
-            let first = options.arms.first().map(|arm| loads(all, key(arm.name())));
+            let (name, variant) = (link.name.as_str(), recorded.name.as_str());
+            let first = options.arms.first().map(|arm| loads(all, (name, variant, arm.name())));
             let first = first.unwrap_or_default();
             let arms = options.arms.iter().map(|arm| {
-                let own = key(arm.name());
+                let own = (name, variant, arm.name());
                 let measured = OfArm::new(arm.name(), &loads(all, own), &first);
                 let simulated_ms = simulated
                     .as_ref()
@@ -123,15 +123,15 @@ impl OfPage {
                 OfArm { simulated_ms, error, ..measured }
             });
             let rtt_ms = link.rtt.as_secs_f64() * 1e3;
-            let (name, path) = (link.name.clone(), link.path.clone());
-            OfLink { link: name, path, rtt_ms, arms: arms.collect() }
-        };
+            let arms = arms.collect();
+            OfLink { link: link.name.clone(), path: link.path.clone(), rtt_ms, arms }
+        });
         Self {
             file: recorded.file.display().to_string(),
             page: page.name().to_owned(),
             resources: page.resources().len(),
             response_bytes: page.resources().iter().map(|one| one.response_bytes).sum(),
-            links: links.iter().map(of_link).collect(),
+            links: links.collect(),
         }
     }
 }
@@ -140,17 +140,18 @@ impl OfPage {
 type Own<'k> = (&'k str, &'k str, &'k str);
 
 fn loads<'l>(all: &'l [LoadLine], own: Own<'_>) -> Vec<&'l LoadLine> {
-    let is =
-        |load: &&LoadLine| (load.link.as_str(), load.variant.as_str(), load.arm.as_str()) == own;
-    all.iter().filter(is).collect()
+    all.iter()
+        .filter(|load| (load.link.as_str(), load.variant.as_str(), load.arm.as_str()) == own)
+        .collect()
 }
 
 /// Returns the reason why a cell has no more loads.
 fn broken(finished: &Finished, own: Own<'_>) -> Option<String> {
     let mut cells = finished.cells.iter();
-    let is =
-        |cell: &&CellSummary| (cell.link.as_str(), cell.variant.as_str(), cell.arm.as_str()) == own;
-    cells.find(is)?.broken.clone()
+    let cell = cells.find(|cell: &&CellSummary| {
+        (cell.link.as_str(), cell.variant.as_str(), cell.arm.as_str()) == own
+    });
+    cell?.broken.clone()
 }
 
 /// The simulator against all medians that it has.
@@ -164,7 +165,6 @@ fn accuracy(pages: &[OfPage]) -> Option<Accuracy> {
 impl OfArm {
     fn new(arm: &str, loads: &[&LoadLine], first: &[&LoadLine]) -> Self {
         let whole: Vec<_> = loads.iter().copied().filter(|load| load.load.ok).collect();
-        let count = |of: fn(&LoadLine) -> u32| median(whole.iter().map(|load| f64::from(of(load))));
         let error = loads.iter().find(|load| !load.load.ok).map(|load| load.load.error.clone());
         Self {
             arm: arm.to_owned(),
@@ -175,11 +175,11 @@ impl OfArm {
             full_load_ms: Summary::from_samples(&full(loads)),
             simulated_ms: None,
             to_first: ratio_of_medians(&full(loads), &full(first), SEED),
-            connections: count(|load| load.load.connections),
-            handshakes: count(|load| load.load.handshakes),
-            resumptions: count(|load| load.load.resumptions),
-            early: count(|load| load.load.early),
-            fast: count(|load| load.load.fast),
+            connections: median_of(&whole, |load| load.connections.into()),
+            handshakes: median_of(&whole, |load| load.handshakes.into()),
+            resumptions: median_of(&whole, |load| load.resumptions.into()),
+            early: median_of(&whole, |load| load.early.into()),
+            fast: median_of(&whole, |load| load.fast.into()),
             times: times(&whole),
             error,
         }
@@ -201,24 +201,25 @@ fn samples(loads: &[&LoadLine], of: fn(&LoadLine) -> Option<f64>) -> Vec<f64> {
 
 fn times(loads: &[&LoadLine]) -> Vec<PageTimes> {
     let resources = loads.first().map_or(0, |load| load.load.resources.len());
-    let middle = |id: usize, of: fn(&PageTimes) -> Option<f64>| {
-        median(loads.iter().filter_map(|load| load.load.resources.get(id).and_then(of)))
-    };
     (0..resources)
-        .map(|id| PageTimes {
-            created: middle(id, |times| times.created),
-            sent: middle(id, |times| times.sent),
-            first: middle(id, |times| times.first),
-            last: middle(id, |times| times.last),
+        .map(|id| {
+            let own = loads.iter().filter_map(|load| load.load.resources.get(id));
+            PageTimes {
+                created: median(own.clone().filter_map(|times| times.created)),
+                sent: median(own.clone().filter_map(|times| times.sent)),
+                first: median(own.clone().filter_map(|times| times.first)),
+                last: median(own.filter_map(|times| times.last)),
+            }
         })
         .collect()
 }
 
-/// Returns the median by nearest rank, as everywhere in the lab.
+fn median_of(loads: &[&LoadLine], figure: impl Fn(&PageLoad) -> f64) -> Option<f64> {
+    median(loads.iter().map(|load| figure(&load.load)))
+}
+
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().div_ceil(2).checked_sub(1)?).copied()
+    Quantiles::from_values(values).map(|quantiles| quantiles.p50)
 }
 
 #[cfg(test)]
