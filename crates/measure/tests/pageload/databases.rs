@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
 
-use crate::place::Place;
+use crate::place::{Place, Said};
 
 const PAGE: &str = "https://www.example.com/";
 
@@ -38,39 +38,44 @@ fn exported(place: &Place, format: &str) -> Value {
 
 /// A load of the page on a day: a redirect, a style sheet, a POST, and an image of that day.
 fn har(day: u32) -> Value {
-    let entry = |ms: u32, method: &str, url: &str, status: u16, to: &str, kind: &str| {
+    let picture = format!("https://static.example.com/{day}.png");
+    let entries = [
+        (0, "GET", "http://example.com/", 301, PAGE, "text/html"),
+        (30, "GET", PAGE, 200, "", "text/html"),
+        (60, "GET", "https://static.example.com/main.css", 200, "", "text/css"),
+        (61, "POST", "https://static.example.com/count", 200, "", "text/plain"),
+        (62, "GET", &picture, 200, "", "image/png"),
+    ];
+    let entries = entries.map(|(ms, method, url, status, to, kind)| {
         json!({
             "pageref": "page_1",
             "startedDateTime": format!("2026-11-{day:02}T10:00:00.{ms:03}Z"),
             "time": 20,
             "request": {
-                "method": method, "url": url, "httpVersion": "h2", "headersSize": 100, "bodySize": 0,
-                "headers": [], "cookies": [], "queryString": []
+                "method": method, "url": url, "httpVersion": "h2", "headersSize": 100,
+                "bodySize": 0, "headers": [], "cookies": [], "queryString": []
             },
             "response": {
-                "status": status, "statusText": "", "httpVersion": "h2", "headers": [], "cookies": [],
-                "redirectURL": to, "headersSize": 100, "bodySize": 1000,
+                "status": status, "statusText": "", "httpVersion": "h2", "headers": [],
+                "cookies": [], "redirectURL": to, "headersSize": 100, "bodySize": 1000,
                 "content": {"size": 1000, "mimeType": kind}
             },
             "cache": {},
-            "timings": {"blocked": 0, "dns": -1, "connect": -1, "ssl": -1, "send": 0, "wait": 15, "receive": 5},
+            "timings": {
+                "blocked": 0, "dns": -1, "connect": -1, "ssl": -1, "send": 0, "wait": 15,
+                "receive": 5
+            },
             "connection": "1"
         })
-    };
+    });
     json!({"log": {
         "version": "1.2",
         "creator": {"name": "test", "version": "1"},
         "pages": [{
-            "startedDateTime": format!("2026-11-{day:02}T10:00:00.000Z"), "id": "page_1", "title": "page",
-            "pageTimings": {"onLoad": 200}
+            "startedDateTime": format!("2026-11-{day:02}T10:00:00.000Z"), "id": "page_1",
+            "title": "page", "pageTimings": {"onLoad": 200}
         }],
-        "entries": [
-            entry(0, "GET", "http://example.com/", 301, PAGE, "text/html"),
-            entry(30, "GET", PAGE, 200, "", "text/html"),
-            entry(60, "GET", "https://static.example.com/main.css", 200, "", "text/css"),
-            entry(61, "POST", "https://static.example.com/count", 200, "", "text/plain"),
-            entry(62, "GET", &format!("https://static.example.com/{day}.png"), 200, "", "image/png"),
-        ]
+        "entries": entries
     }})
 }
 
@@ -180,16 +185,18 @@ fn ok(body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// Fetches from a server with one answer; what is said, and what the server was asked.
+fn fetch(place: &Place, answer: Vec<u8>) -> (Said, String) {
+    let (url, server) = serve(answer);
+    let said = place.call(&["fetch", &url, "--key", "maker.key.pub", "--file", "in_use.hsdb"]);
+    (said, server.join().unwrap())
+}
+
 #[test]
 fn a_newer_database_replaces_the_one_in_use() {
     let place = place_with_database(3);
     let offered = fs::read(place.path("pages.hsdb")).unwrap();
-    let fetch = |answer: Vec<u8>| {
-        let (url, server) = serve(answer);
-        let said = place.call(&["fetch", &url, "--key", "maker.key.pub", "--file", "in_use.hsdb"]);
-        (said, server.join().unwrap())
-    };
-    let ((code, _, err), asked) = fetch(ok(&offered));
+    let ((code, _, err), asked) = fetch(&place, ok(&offered));
     assert_eq!(code, Some(0), "{err}");
     assert_eq!(fs::read(place.path("in_use.hsdb")).unwrap(), offered);
     // The same request for all: where, and that the connection ends.
@@ -199,7 +206,7 @@ fn a_newer_database_replaces_the_one_in_use() {
         lines[1].starts_with("host: 127.0.0.1:") && lines[2..] == ["connection: close"],
         "{asked}"
     );
-    let ((code, _, err), _) = fetch(ok(&offered));
+    let ((code, _, err), _) = fetch(&place, ok(&offered));
     assert!(code == Some(0) && err.contains("is the newest"), "{err}");
     // What is older, changed, or another thing is refused, and the one in use stays.
     let mut older = offered.clone();
@@ -208,7 +215,7 @@ fn a_newer_database_replaces_the_one_in_use() {
     *changed.last_mut().unwrap() ^= 1;
     // A file in use that is damaged is mended, although the one that is offered is no newer.
     fs::write(place.path("in_use.hsdb"), &changed).unwrap();
-    let ((code, _, err), _) = fetch(ok(&offered));
+    let ((code, _, err), _) = fetch(&place, ok(&offered));
     assert!(code == Some(0) && err.contains("is new: 1 page, made 20"), "{err}");
     assert_eq!(fs::read(place.path("in_use.hsdb")).unwrap(), offered);
     fs::remove_file(place.path("in_use.hsdb")).unwrap();
@@ -222,7 +229,7 @@ fn a_newer_database_replaces_the_one_in_use() {
         ),
         (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec(), "404"),
     ] {
-        let ((code, _, err), _) = fetch(answer);
+        let ((code, _, err), _) = fetch(&place, answer);
         assert!(code == Some(1) && err.contains(why), "{why}: {err}");
         assert!(!place.path("in_use.hsdb").exists());
     }

@@ -5,6 +5,7 @@
 #[allow(dead_code)] // the tests of the other commands use the rest
 mod call;
 mod databases;
+mod har;
 mod place;
 mod plan;
 mod plan_database;

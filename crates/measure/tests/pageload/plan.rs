@@ -6,8 +6,10 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use quick_xml::events::Event;
 use serde_json::{Value, json};
 
+use crate::har::{entry, file};
 use crate::place::{Place, said};
 
 fn place(files: &[(&str, &[u8])]) -> Place {
@@ -18,33 +20,16 @@ fn place(files: &[(&str, &[u8])]) -> Place {
 fn har(host: &str) -> Vec<u8> {
     let document = format!("https://{host}/");
     let script = format!("https://static.{host}/a.js");
-    let entry = |url: &str, started: &str, initiator: Value, connection: &str| {
-        json!({
-            "pageref": "p", "_initiator": initiator, "_connectionId": connection, "serverIPAddress": "192.0.2.1",
-            "startedDateTime": format!("2026-11-21T10:00:{started}Z"),
-            "request": { "method": "GET", "url": url, "headersSize": 300, "bodySize": 0 },
-            "response": {
-                "status": 200, "httpVersion": "h2", "_transferSize": 2_000,
-                "content": { "size": 6_000, "mimeType": "text/javascript" },
-            },
-            "timings": { "blocked": 5, "dns": 15, "connect": 100, "ssl": 60, "send": 0, "wait": 80, "receive": 10 },
-        })
-    };
     let parser = json!({ "type": "parser", "url": document });
-    let mut cached = entry(&format!("{document}c.js"), "00.260", parser.clone(), "1");
-    cached["_fromCache"] = json!("disk");
-    let entries = [
-        entry(&document, "00.000", json!({ "type": "other" }), "1"),
-        entry(&script, "00.250", parser, "2"),
-        cached,
-    ];
-    let page = json!({
-        "id": "p", "title": document, "startedDateTime": "2026-11-21T10:00:00.000Z",
-        "pageTimings": { "onLoad": 480 },
+    let timings = json!({
+        "blocked": 5, "dns": 15, "connect": 100, "ssl": 60, "send": 0, "wait": 80, "receive": 10,
     });
-    json!({ "log": { "version": "1.2", "pages": [page], "entries": entries } })
-        .to_string()
-        .into_bytes()
+    let mut cached = entry(&format!("{document}c.js"), "00.260", &parser, 2_000, &timings);
+    cached["_fromCache"] = json!("disk");
+    let mut other = entry(&script, "00.250", &parser, 2_000, &timings);
+    other["_connectionId"] = json!("2");
+    let first = entry(&document, "00.000", &json!({ "type": "other" }), 2_000, &timings);
+    file(&document, "2026-11-21T10:00:00.000Z", 480, &[first, other, cached])
 }
 
 /// A published load of one resource of 1,000 bytes, of which the published simulator said
@@ -147,29 +132,21 @@ fn a_plan_as_text() {
 #[test]
 fn the_initial_state_can_be_set() {
     let place = place(&[("page.har", &har("a.test")), ("old.jsonl", &published(2.4))]);
-    let times = |options: &[&str]| {
+    let options = [&[][..], &["--moved", "100"], &["--warm", "100"]].map(|options: &[&str]| {
         let arms = ["--technique", "none", "--technique", "tfo", "--technique", "fop"];
         let all = [&["simulate", "page.har", "--rtt", "100ms"], &arms[..], options].concat();
-        let arms = place.json(&all)["pages"][0]["arms"].clone();
-        arms.as_array()
-            .unwrap()
-            .iter()
-            .map(|arm: &Value| arm["page_load_ms"].as_f64().unwrap())
-            .collect::<Vec<_>>()
-    };
+        let json = place.json(&all);
+        [0, 1, 2].map(|arm: usize| json["pages"][0]["arms"][arm]["page_load_ms"].as_f64().unwrap())
+    });
     // Two connections one after the other: TCP and TLS of each, and two requests.
-    let [none, tfo, fop] = times(&[])[..] else { panic!() };
+    let [[none, tfo, fop], [same, missed, found], open] = options;
     assert!(near(none - tfo, 200.0) && near(none - fop, 200.0), "{none}, {tfo}, {fop}");
-    let [same, missed, found] = times(&["--moved", "100"])[..] else { panic!() };
     assert!(near(same, none) && near(missed, none) && near(found, fop), "{missed}, {found}");
-    let open = times(&["--warm", "100"]);
     assert!(open.iter().all(|time| near(none - time, 400.0)), "{open:?}");
 
-    let setting = |options: &[&str]| {
-        place.json(&[&["simulate", "old.jsonl"], options].concat())["setting"].clone()
-    };
     for profile in ["tcp", "blast"] {
-        let of = setting(&["--profile", profile, "--connections", "20", "--pipelining", "6"]);
+        let pools = ["--profile", profile, "--connections", "20", "--pipelining", "6"];
+        let of = &place.json(&[&["simulate", "old.jsonl"], &pools[..]].concat())["setting"];
         assert_eq!((&of["connections"], &of["pipelining"]), (&json!(20), &json!(6)), "{profile}");
     }
     let wrong =
@@ -228,8 +205,7 @@ fn reports_are_well_formed() {
 fn is_well_formed(place: &Place, name: &str) -> String {
     let text = fs::read_to_string(place.path(name)).unwrap();
     let mut reader = quick_xml::Reader::from_str(&text);
-    let mut next = || reader.read_event().unwrap_or_else(|error| panic!("{name}: {error}"));
-    while !matches!(next(), quick_xml::events::Event::Eof) {}
+    while reader.read_event().unwrap_or_else(|error| panic!("{name}: {error}")) != Event::Eof {}
     assert!(!text.contains("<script") && !text.contains("src=") && !text.contains("NaN"), "{name}");
     text
 }
@@ -245,12 +221,11 @@ fn loads_one_by_one() {
         .deserialize()
         .map(|line: Result<std::collections::HashMap<String, String>, _>| {
             let line = line.unwrap();
-            let number = |name: &str| line[name].parse::<f64>().unwrap();
             (
                 line["file"].clone(),
                 line["techniques"].clone(),
                 line["seed"].parse().unwrap(),
-                number("page_load_ms"),
+                line["page_load_ms"].parse().unwrap(),
             )
         })
         .collect();

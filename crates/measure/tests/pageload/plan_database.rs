@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
+use crate::har::file;
 use crate::place::Place;
 
 const FIRST: &str = "http://example.com/";
@@ -18,34 +19,34 @@ const NEW: &str = "https://static.example.com/new.js";
 
 /// A load of the page on a day: a redirect, the document, and these.
 fn har(day: u32, parts: &[&str]) -> Vec<u8> {
-    let entry = |ms: usize, url: &str, status: u16, to: &str| {
-        let kind = match url.rsplit_once('.').map(|(_, end)| end) {
-            Some("css") => "text/css",
-            Some("js") => "text/javascript",
-            Some("png") => "image/png",
-            _ => "text/html",
-        };
-        json!({
-            "pageref": "p",
-            "startedDateTime": format!("2026-11-{day:02}T10:00:00.{ms:03}Z"),
-            "time": 20,
-            "request": { "method": "GET", "url": url, "httpVersion": "h2", "headersSize": 100, "bodySize": 0, "headers": [] },
-            "response": {
-                "status": status, "httpVersion": "h2", "redirectURL": to, "headersSize": 100, "bodySize": 1_900,
-                "headers": [], "content": { "size": 1_900, "mimeType": kind },
-            },
-            "timings": { "blocked": 0, "dns": -1, "connect": -1, "ssl": -1, "send": 0, "wait": 15, "receive": 5 },
-        })
+    let mut entries = vec![entry(day, 0, FIRST, 301, PAGE), entry(day, 30, PAGE, 200, "")];
+    entries.extend(parts.iter().enumerate().map(|(at, url)| entry(day, 60 + at, url, 200, "")));
+    file(PAGE, &format!("2026-11-{day:02}T10:00:00.000Z"), 200, &entries)
+}
+
+fn entry(day: u32, ms: usize, url: &str, status: u16, to: &str) -> Value {
+    let kind = match url.rsplit_once('.').map(|(_, end)| end) {
+        Some("css") => "text/css",
+        Some("js") => "text/javascript",
+        Some("png") => "image/png",
+        _ => "text/html",
     };
-    let mut entries = vec![entry(0, FIRST, 301, PAGE), entry(30, PAGE, 200, "")];
-    entries.extend(parts.iter().enumerate().map(|(at, url)| entry(60 + at, url, 200, "")));
-    let page = json!({
-        "id": "p", "title": PAGE, "startedDateTime": format!("2026-11-{day:02}T10:00:00.000Z"),
-        "pageTimings": { "onLoad": 200 },
-    });
-    json!({ "log": { "version": "1.2", "pages": [page], "entries": entries } })
-        .to_string()
-        .into_bytes()
+    json!({
+        "pageref": "p",
+        "startedDateTime": format!("2026-11-{day:02}T10:00:00.{ms:03}Z"),
+        "time": 20,
+        "request": {
+            "method": "GET", "url": url, "httpVersion": "h2", "headersSize": 100, "bodySize": 0,
+            "headers": [],
+        },
+        "response": {
+            "status": status, "httpVersion": "h2", "redirectURL": to, "headersSize": 100,
+            "bodySize": 1_900, "headers": [], "content": { "size": 1_900, "mimeType": kind },
+        },
+        "timings": {
+            "blocked": 0, "dns": -1, "connect": -1, "ssl": -1, "send": 0, "wait": 15, "receive": 5,
+        },
+    })
 }
 
 /// A database of three days, a load of the fourth, and one of another page.
@@ -95,12 +96,6 @@ fn a_plan_with_what_a_database_knows() {
     assert_eq!(json["database"]["file"], "pages.hsdb");
     assert!(json["database"]["made"].as_str().unwrap().starts_with("20"), "{}", json["database"]);
     assert_eq!(json["database"]["prefetch"], known["prefetch"]);
-    let saved = |json: &Value, technique: &str| {
-        let alone = json["pages"][0]["alone"].as_array().unwrap();
-        let of = alone.iter().find(|of| of["technique"] == technique).unwrap();
-        json["pages"][0]["none"]["resource_ms"].as_f64().unwrap()
-            - of["resource_ms"].as_f64().unwrap()
-    };
     let without = place.json(&["plan", "4.har", "--rtt", "100ms"]);
     assert!(without["database"].is_null() && without["pages"][0]["database"].is_null());
     // A recording alone does not say what a prefetch database would have.
@@ -155,14 +150,21 @@ fn loads_with_what_a_database_knows() {
                 .collect(),
         };
         let json = place.json(&with_database(&arms));
-        let time = |page: usize, arm: usize| {
-            json["pages"][page]["arms"][arm]["page_load_ms"].as_f64().unwrap()
-        };
-        assert!(time(0, 1) < time(0, 0) - 50.0, "{profile}: {} {}", time(0, 0), time(0, 1));
-        assert_eq!(time(1, 0), time(1, 1), "{profile}: nothing is known of it");
+        let [known, unknown] = [0, 1].map(|page: usize| {
+            let arms = &json["pages"][page]["arms"];
+            [0, 1].map(|arm: usize| arms[arm]["page_load_ms"].as_f64().unwrap())
+        });
+        assert!(known[1] < known[0] - 50.0, "{profile}: {known:?}");
+        assert_eq!(unknown[0], unknown[1], "{profile}: nothing is known of it");
         assert_eq!(json["pages"][0]["database"]["redirects"], tally(1, 0, 0));
         assert_eq!(json["database"]["pages"], tally(1, 0, 1));
     }
+}
+
+fn saved(json: &Value, technique: &str) -> f64 {
+    let alone = json["pages"][0]["alone"].as_array().unwrap();
+    let of = alone.iter().find(|of| of["technique"] == technique).unwrap();
+    json["pages"][0]["none"]["resource_ms"].as_f64().unwrap() - of["resource_ms"].as_f64().unwrap()
 }
 
 #[test]
@@ -174,18 +176,19 @@ fn only_signed_databases_are_used() {
     fs::write(place.path("changed.hsdb"), changed).unwrap();
     place.prints(&["db", "build", "1.har", "2.har", "3.har", "--out", "unsigned.hsdb"]);
     for command in ["plan", "simulate"] {
-        let with = |database: &str, key: &str, code| {
-            place.fails_as(&[command, "4.har", "--database", database, "--key", key], code)
-        };
-        assert!(
-            with("pages.hsdb", "other.key.pub", 1)
-                .contains("pages.hsdb is not good: it is signed with the unknown key")
-        );
-        assert!(with("changed.hsdb", "maker.key.pub", 1).contains("checksum"));
-        assert!(with("unsigned.hsdb", "maker.key.pub", 1).contains("not signed"));
-        assert!(with("4.har", "maker.key.pub", 1).contains("not a page database"));
-        assert!(with("none.hsdb", "maker.key.pub", 2).contains("cannot read none.hsdb"));
-        assert!(with("pages.hsdb", "maker.key", 2).contains("no public Ed25519 key"));
+        let unknown = "pages.hsdb is not good: it is signed with the unknown key";
+        for (database, key, code, expected) in [
+            ("pages.hsdb", "other.key.pub", 1, unknown),
+            ("changed.hsdb", "maker.key.pub", 1, "checksum"),
+            ("unsigned.hsdb", "maker.key.pub", 1, "not signed"),
+            ("4.har", "maker.key.pub", 1, "not a page database"),
+            ("none.hsdb", "maker.key.pub", 2, "cannot read none.hsdb"),
+            ("pages.hsdb", "maker.key", 2, "no public Ed25519 key"),
+        ] {
+            let with = [command, "4.har", "--database", database, "--key", key];
+            let said = place.fails_as(&with, code);
+            assert!(said.contains(expected), "{said}");
+        }
         // Without a key nobody vouches for it; and it knows what it knows, not a share.
         place.fails(&[command, "4.har", "--database", "pages.hsdb"]);
         place.fails(&[command, "4.har", "--key", "maker.key.pub"]);

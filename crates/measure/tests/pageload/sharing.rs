@@ -219,19 +219,13 @@ fn day() -> Vec<Visit> {
     const SELDOM: u8 = 120;
     const MINUTES: u64 = 8 * 60;
     let mut visits = Vec::new();
-    // A sequence without pattern that is the same in every run (Knuth's MMIX).
-    let mut random: u64 = 1;
-    let mut next = |bound: u64| {
-        random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % bound
-    };
+    let mut random = Mmix(1);
     for program in 0..3 {
         for (name, first, addresses, minutes) in SERVICES {
             let mut sessions: HashMap<u8, u64> = HashMap::new();
-            let mut second = 60 * program + next(minutes * 60);
+            let mut second = 60 * program + random.below(minutes * 60);
             while second < MINUTES * 60 {
-                let which = u8::try_from(next(addresses.into())).unwrap();
+                let which = u8::try_from(random.below(addresses.into())).unwrap();
                 let [a, b, c, d] = first;
                 let server = format!("{a}.{b}.{c}.{}", d + which);
                 let port = 10_000 + u16::try_from(visits.len()).unwrap();
@@ -239,15 +233,15 @@ fn day() -> Vec<Visit> {
                 let resumes = last.is_some_and(|last| second - last <= 600);
                 let visit = if resumes { Visit::resumed } else { Visit::full };
                 visits.push(visit(port, &server, second, name));
-                second += 1 + minutes * 30 + next(minutes * 60);
+                second += 1 + minutes * 30 + random.below(minutes * 60);
             }
         }
     }
     for which in 1..=SELDOM {
-        for _ in 0..=next(2) {
+        for _ in 0..=random.below(2) {
             let port = 10_000 + u16::try_from(visits.len()).unwrap();
             let (server, name) = (format!("192.0.2.{which}"), format!("seldom{which}.example"));
-            visits.push(Visit::full(port, &server, next(MINUTES * 60), &name));
+            visits.push(Visit::full(port, &server, random.below(MINUTES * 60), &name));
         }
     }
     visits
@@ -316,4 +310,16 @@ fn peak(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// A sequence without pattern that is the same in every run (Knuth's MMIX).
+struct Mmix(u64);
+
+impl Mmix {
+    fn below(&mut self, bound: u64) -> u64 {
+        let Self(state) = self;
+        *state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % bound
+    }
 }

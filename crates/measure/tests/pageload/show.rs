@@ -4,8 +4,10 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
+use quick_xml::events::Event;
 use serde_json::{Value, json};
 
+use crate::har::{entry, file};
 use crate::place::{Place, said};
 
 fn place(files: &[(&str, &[u8])]) -> Place {
@@ -14,43 +16,23 @@ fn place(files: &[(&str, &[u8])]) -> Place {
 
 /// A document, a script that it names, and data that the script asks for; and one out of the cache.
 fn har(host: &str) -> Vec<u8> {
-    let url = |path: &str| format!("https://{host}/{path}");
-    let entry = |path: &str, started: &str, initiator: Value, timings: Value| {
-        json!({
-            "pageref": "p", "_initiator": initiator, "_connectionId": "1", "serverIPAddress": "192.0.2.1",
-            "startedDateTime": format!("2026-11-21T10:00:{started}Z"),
-            "request": { "method": "GET", "url": url(path), "headersSize": 300, "bodySize": 0 },
-            "response": {
-                "status": 200, "httpVersion": "h2", "_transferSize": 20_000,
-                "content": { "size": 60_000, "mimeType": "text/javascript" },
-            },
-            "timings": timings,
-        })
-    };
-    let opening = json!({ "blocked": 5, "dns": 15, "connect": 100, "ssl": 60, "send": 0, "wait": 80, "receive": 100 });
+    let opening = json!({
+        "blocked": 5, "dns": 15, "connect": 100, "ssl": 60, "send": 0, "wait": 80, "receive": 100,
+    });
     let reused = json!({ "blocked": 1, "send": 0, "wait": 60, "receive": 40 });
-    let script = url("a.js");
-    let mut cached =
-        entry("c.js", "00.260", json!({ "type": "parser", "url": url("") }), reused.clone());
+    let [document, script, data, other] =
+        ["", "a.js", "b", "c.js"].map(|path| format!("https://{host}/{path}"));
+    let parser = json!({ "type": "parser", "url": document });
+    let frames = json!({ "type": "script", "stack": { "callFrames": [{ "url": script }] } });
+    let mut cached = entry(&other, "00.260", &parser, 20_000, &reused);
     cached["_fromCache"] = json!("disk");
     let entries = [
-        entry("", "00.000", json!({ "type": "other" }), opening),
-        entry("a.js", "00.250", json!({ "type": "parser", "url": url("") }), reused.clone()),
-        entry(
-            "b",
-            "00.371",
-            json!({ "type": "script", "stack": { "callFrames": [{ "url": script }] } }),
-            reused,
-        ),
+        entry(&document, "00.000", &json!({ "type": "other" }), 20_000, &opening),
+        entry(&script, "00.250", &parser, 20_000, &reused),
+        entry(&data, "00.371", &frames, 20_000, &reused),
         cached,
     ];
-    let page = json!({
-        "id": "p", "title": url(""), "startedDateTime": "2026-11-21T10:00:00.000Z",
-        "pageTimings": { "onLoad": 480 },
-    });
-    json!({ "log": { "version": "1.2", "pages": [page], "entries": entries } })
-        .to_string()
-        .into_bytes()
+    file(&document, "2026-11-21T10:00:00.000Z", 480, &entries)
 }
 
 #[test]
@@ -130,18 +112,22 @@ fn folders_and_patterns() {
     ]);
     let pipe = place.path("all/pipe.har");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let pages = |arguments: &[&str]| {
-        let json = place.json(arguments);
-        let pages = json["pages"].as_array().unwrap();
-        pages.iter().map(|page| page["file"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(pages(&["all"]), ["all/a.har", "all/b.har"]);
-    assert_eq!(pages(&["all/*.har"]), ["all/a.har", "all/b.har"], "the pipe is not waited for");
-    assert_eq!(pages(&["all/[ab].har"]), ["all/a.har", "all/b.har"]);
-    assert_eq!(pages(&["all/**/c.*", "all/?.har"]), ["all/more/c.har", "all/a.har", "all/b.har"]);
     // A name is a name first.
     fs::write(place.path("[x].har"), har("x.test")).unwrap();
-    assert_eq!(pages(&["[x].har"]), ["[x].har"]);
+    let both = ["all/a.har", "all/b.har"];
+    for (arguments, files) in [
+        (&["all"][..], &both[..]),
+        // The pipe is not waited for.
+        (&["all/*.har"], &both),
+        (&["all/[ab].har"], &both),
+        (&["all/**/c.*", "all/?.har"], &["all/more/c.har", "all/a.har", "all/b.har"]),
+        (&["[x].har"], &["[x].har"]),
+    ] {
+        let json = place.json(arguments);
+        let pages = json["pages"].as_array().unwrap();
+        let found: Vec<_> = pages.iter().map(|page| page["file"].as_str().unwrap()).collect();
+        assert_eq!(found, files, "{arguments:?}");
+    }
 
     let (code, text, err) = place.call(&["all", "none", "other/*.har", "all/[.har"]);
     assert_eq!(code, Some(2), "{err}");
@@ -173,9 +159,9 @@ fn hostile_names() {
     let picture = fs::read_to_string(place.path("page.svg")).unwrap();
     let report = fs::read_to_string(place.path("page.html")).unwrap();
     for text in [text, err, picture.clone(), report.clone()] {
-        let is_plain = |char: char| matches!(char, '\n' | '\t') || !char.is_control();
-        assert!(text.chars().all(|char| is_plain(char) && char != '\u{202e}'), "{text:?}");
-        assert!(!text.contains('\u{ffff}'), "{text:?}");
+        let mut controls = text.chars().filter(|char| !matches!(char, '\n' | '\t'));
+        assert!(!controls.any(char::is_control), "{text:?}");
+        assert!(!text.contains(['\u{202e}', '\u{ffff}']), "{text:?}");
     }
     assert!(!picture.contains("<script") && !report.contains("<script"));
 }
@@ -188,8 +174,7 @@ fn pictures_are_well_formed() {
     for name in ["page.svg", "page.html", "both.html"] {
         let text = fs::read_to_string(place.path(name)).unwrap();
         let mut reader = quick_xml::Reader::from_str(&text);
-        let mut next = || reader.read_event().unwrap_or_else(|error| panic!("{name}: {error}"));
-        while !matches!(next(), quick_xml::events::Event::Eof) {}
+        while reader.read_event().unwrap_or_else(|error| panic!("{name}: {error}")) != Event::Eof {}
         assert!(text.contains("a.test/a.js"), "{name}");
         assert!(!text.contains("<script") && !text.contains("src="), "{name}");
     }
@@ -230,10 +215,12 @@ fn recordings_of_cs244() {
     let recording = json!({
         "name": "small", "head_bytes": 4000,
         "requests": [
-            { "url_path": "/", "host": "a.test", "group": 0, "connection": 0, "after_head_of_group": null,
-              "after_completion_of_group": null, "request_bytes": 300, "response_bytes": 9000 },
-            { "url_path": "/x.png", "host": "b.test", "group": 1, "connection": 1, "after_head_of_group": 0,
-              "after_completion_of_group": null, "request_bytes": 300, "response_bytes": 500 },
+            { "url_path": "/", "host": "a.test", "group": 0, "connection": 0,
+              "after_head_of_group": null, "after_completion_of_group": null,
+              "request_bytes": 300, "response_bytes": 9000 },
+            { "url_path": "/x.png", "host": "b.test", "group": 1, "connection": 1,
+              "after_head_of_group": 0, "after_completion_of_group": null,
+              "request_bytes": 300, "response_bytes": 500 },
         ],
     });
     let place = place(&[("small.json", recording.to_string().as_bytes())]);
