@@ -141,10 +141,6 @@ fn private_cookies_save_what_those_of_the_kernel_save() {
     let output = headstart(&[&["lab", "run"][..], &arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let cell = |arm: &str, variant: &str| {
-        let mut all = cells.as_array().unwrap().iter();
-        all.find(|cell| cell["arm"] == arm && cell["variant"] == variant).unwrap()
-    };
     // Round trips before the first request byte of later connections, and what opened them.
     for (arm, opening, trips) in [
         ("tfo-0rtt", "tfo", 0.0),
@@ -153,7 +149,10 @@ fn private_cookies_save_what_those_of_the_kernel_save() {
         ("fop-0rtt", "fop", 0.0),
         ("fop-agent", "fop", 1.0),
     ] {
-        let later = cell(arm, "later");
+        let [later, first] = ["later", "first"].map(|variant| {
+            let mut all = cells.as_array().unwrap().iter();
+            all.find(|cell| cell["arm"] == arm && cell["variant"] == variant).unwrap()
+        });
         // Of six; on a busy machine a SYN may not wait long enough for its ClientHello.
         let fast = later["openings"][opening].as_u64().unwrap_or(0);
         assert!(fast >= 4, "{arm}: {later}");
@@ -161,7 +160,6 @@ fn private_cookies_save_what_those_of_the_kernel_save() {
         assert!((trips..trips + 0.6).contains(&rtts), "{arm}: {rtts}");
         let early = if arm.ends_with("0rtt") { fast } else { 0 };
         assert_eq!(later["zero_rtt"], early, "{arm}: {later}");
-        let first = cell(arm, "first");
         assert!(first["openings"].get("fop").is_none(), "{arm}: {first}");
     }
     // No control group of the run stays behind.
@@ -417,7 +415,6 @@ fn programs_share_sessions_by_an_agent_and_more_by_servers() {
     let cells: serde_json::Value = serde_json::from_str(&cells).unwrap();
     for cell in cells.as_array().unwrap() {
         let handshakes = &cell["handshakes"];
-        let count = |of: &serde_json::Value, which: &str| of[which].as_u64().unwrap();
         assert_eq!(count(handshakes, "full") + count(handshakes, "resumed"), 24, "{cells}");
         for which in ["full", "resumed"] {
             assert_eq!(count(handshakes, which), count(&handshakes["seen"], which), "{cells}");
@@ -438,9 +435,13 @@ fn programs_share_sessions_by_an_agent_and_more_by_servers() {
     let connections = place.join("captures/01-4-ms-connections.json");
     let connections = std::fs::read_to_string(connections).unwrap();
     let connections: serde_json::Value = serde_json::from_str(&connections).unwrap();
-    let programs = |cell: usize| -> Vec<_> {
+    let [first, last] = [0, 2].map(|cell: usize| {
         let all = connections[cell]["connections"].as_array().unwrap().iter();
-        all.map(|one| (one["program"].clone(), one["host"].clone())).collect()
-    };
-    assert_eq!((programs(0).len(), programs(0)), (24, programs(2)), "the same for all arms");
+        all.map(|one| (&one["program"], &one["host"])).collect::<Vec<_>>()
+    });
+    assert_eq!((first.len(), &first), (24, &last), "the same for all arms");
+}
+
+fn count(of: &serde_json::Value, which: &str) -> u64 {
+    of[which].as_u64().unwrap()
 }

@@ -43,7 +43,6 @@ pub(crate) fn said_after(
     command.current_dir(place).env("TMPDIR", place).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&file).unwrap());
     let mut run = command.spawn().unwrap();
-    let said = || fs::read_to_string(&file).unwrap();
     let mut ended = false;
     wait(|| {
         ended = run.try_wait().unwrap().is_some();
@@ -57,9 +56,10 @@ pub(crate) fn said_after(
         let _ = run.kill();
     }
     let status = run.wait().unwrap();
-    assert!(came && stopped, "{came} {stopped} {status}: {}", said());
-    assert_eq!(status.code(), Some(2), "{}", said());
-    said()
+    let said = fs::read_to_string(&file).unwrap();
+    assert!(came && stopped, "{came} {stopped} {status}: {said}");
+    assert_eq!(status.code(), Some(2), "{said}");
+    said
 }
 
 /// Folders in `place` that runs make for themselves, and programs there that still run.
@@ -77,15 +77,16 @@ pub(crate) fn left(place: &Path) -> Vec<String> {
 
 /// Command lines of programs that work there, or are told of it.
 fn running(place: &Path) -> Vec<String> {
-    let is_there = |process: &Path| {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let own = processes.filter_map(|process: fs::DirEntry| {
+        let process = process.path();
         let line = fs::read(process.join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         let works = fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(place));
         let own = works || line.contains(&*place.to_string_lossy());
         (own && !line.is_empty()).then_some(line)
-    };
-    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    processes.filter_map(|process| is_there(&process.path())).collect()
+    });
+    own.collect()
 }
 
 /// While Tor bootstraps, and while it is measured. It takes the package tor.

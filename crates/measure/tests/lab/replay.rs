@@ -21,17 +21,19 @@ fn said(output: &Output) -> String {
 /// A document, then four resources at once, and one when all of these are there; of two hosts, each
 /// on a connection of its own.
 fn page() -> Value {
-    let request = |id: u32, group: u32, host: &str, bytes: u32, after: Option<u32>| {
-        json!({
-            "id": id, "method": "GET", "url_path": format!("/{id}"), "host": host, "group": group, "connection": id,
-            "after_head_of_group": null, "after_completion_of_group": after,
-            "request_bytes": 400, "response_bytes": bytes,
-        })
-    };
     let mut requests = vec![request(0, 0, "a.test", 9_000, None)];
     requests.extend((1..5).map(|id| request(id, 1, "b.test", 3_000, Some(0))));
     requests.push(request(5, 2, "a.test", 500, Some(1)));
     json!({ "name": "small", "head_bytes": 4000, "requests": requests })
+}
+
+fn request(id: u32, group: u32, host: &str, bytes: u32, after: Option<u32>) -> Value {
+    json!({
+        "id": id, "method": "GET", "url_path": format!("/{id}"), "host": host,
+        "group": group, "connection": id,
+        "after_head_of_group": null, "after_completion_of_group": after,
+        "request_bytes": 400, "response_bytes": bytes,
+    })
 }
 
 fn replay(file: &Path, place: &Path, more: &[&str]) -> Output {

@@ -47,14 +47,13 @@ fn parse(html: &str) -> (String, Vec<String>) {
             }
             Event::Text(words) => text.push_str(&words.decode().unwrap()),
             Event::GeneralRef(name) => {
-                let named = |name: &[u8]| match name {
+                text.push_str(match &*name {
                     b"lt" => "<",
                     b"gt" => ">",
                     b"amp" => "&",
                     b"quot" => "\"",
-                    _ => panic!("&{};", String::from_utf8_lossy(name)),
-                };
-                text.push_str(named(&name));
+                    other => panic!("&{};", String::from_utf8_lossy(other)),
+                });
             }
             Event::Eof => return (text, elements),
             _ => {}
@@ -65,12 +64,11 @@ fn parse(html: &str) -> (String, Vec<String>) {
 /// Everything that a report can show. Left in the target folder, to be looked at.
 fn everything() -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-of-everything");
-    let link = |name, rtt_ms, slow, fails| Link { name, rtt_ms, slow, fails };
     let fixture = Fixture {
         links: vec![
-            link("paris-paris", 0.261, 0.0, 0.0),
-            link("paris-oregon", 133.021, 0.0, 0.0),
-            link("loss 5 %", 50.0, 0.1, 0.05),
+            Link { name: "paris-paris", rtt_ms: 0.261, slow: 0.0, fails: 0.0 },
+            Link { name: "paris-oregon", rtt_ms: 133.021, slow: 0.0, fails: 0.0 },
+            Link { name: "loss 5 %", rtt_ms: 50.0, slow: 0.1, fails: 0.05 },
         ],
         suites: vec!["p256", "mlkem512-mldsa44"],
         arms: ARMS.into(),
@@ -140,10 +138,9 @@ fn the_numbers_are_those_of_the_summary() {
     let (text, _) = parse(&html);
     let summary: Value =
         serde_json::from_slice(&fs::read(dir.path().join("summary.json")).unwrap()).unwrap();
-    let p50 = |arm: usize, of: &str| summary[arm][of]["p50"].as_f64().unwrap();
     for arm in 0..2 {
         for of in ["first_request_byte", "first_response_byte", "last_response_byte"] {
-            let shown = format!("{:.1}", p50(arm, of));
+            let shown = format!("{:.1}", summary[arm][of]["p50"].as_f64().unwrap());
             assert!(text.contains(&shown) && out.contains(&shown), "{arm} {of}: {shown}\n{out}");
         }
         for percentile in ["p90", "max"] {
@@ -151,13 +148,15 @@ fn the_numbers_are_those_of_the_summary() {
             assert!(text.contains(&format!("{ms:.1}")), "{percentile}");
         }
     }
-    let ratio = p50(1, "first_request_byte") / p50(0, "first_request_byte");
+    let [plain, turbo] =
+        [0, 1].map(|arm: usize| summary[arm]["first_request_byte"]["p50"].as_f64().unwrap());
+    let ratio = turbo / plain;
     assert!(text.contains(&format!("{ratio:.3}")) && out.contains(&format!("{ratio:.3} [")));
     // The paper's medians for Oregon, and ours in parts of them.
     for printed in ["266.984 / 268.386 / 268.54", "133.981 / 135.45 / 135.583"] {
         assert!(text.contains(printed) && out.contains(printed), "{printed}\n{out}");
     }
-    let beside = p50(1, "first_request_byte") / 133.981;
+    let beside = turbo / 133.981;
     assert!(text.contains(&format!("{beside:.3}")) && out.contains(&format!("{beside:.3} [")));
 }
 
@@ -165,12 +164,12 @@ fn the_numbers_are_those_of_the_summary() {
 fn a_report_is_reproducible() {
     let dir = tempfile::tempdir().unwrap();
     Fixture::small().write(dir.path());
-    let html = || {
+    let [first, second] = [(); 2].map(|()| {
         let (code, out, err) = report(&[dir.path()]);
         assert_eq!(code, Some(0), "{err}");
         (fs::read_to_string(dir.path().join("report.html")).unwrap(), out)
-    };
-    assert_eq!(html(), html());
+    });
+    assert_eq!(first, second);
 }
 
 #[test]
@@ -185,11 +184,10 @@ fn few_trials_are_labelled() {
 
 #[test]
 fn an_arm_that_never_completed_is_shown() {
-    let fails = |fails| Fixture {
-        links: vec![Link { name: "dead", rtt_ms: 10.0, slow: 0.0, fails }],
+    let (html, out) = rendered(&Fixture {
+        links: vec![Link { name: "dead", rtt_ms: 10.0, slow: 0.0, fails: 1.0 }],
         ..Fixture::small()
-    };
-    let (html, out) = rendered(&fails(1.0));
+    });
     let (text, _) = parse(&html);
     assert!(text.contains("40 (100 %)") && out.contains("40 (100 %)"), "{out}");
     assert!(text.contains("no trial came so far"));
@@ -268,8 +266,8 @@ fn refused(change: impl Fn(&Path)) -> String {
 
 #[test]
 fn half_a_result_is_refused() {
-    for name in ["samples.csv.zst", "summary.json", "bars.json", "environment.json", "experiment.toml"]
-    {
+    let json = ["summary.json", "bars.json", "environment.json"];
+    for name in [&json[..], &["samples.csv.zst", "experiment.toml"]].concat() {
         if name != "bars.json" {
             let said = refused(|dir| fs::remove_file(dir.join(name)).unwrap());
             assert!(said.contains(name.trim_end_matches(".zst")), "{said}");

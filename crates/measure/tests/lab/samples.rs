@@ -1,5 +1,6 @@
 //! Samples of a run, in samples.csv.zst.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -18,10 +19,13 @@ pub(crate) fn samples<const N: usize>(
     let text = text(place);
     let mut samples = csv::Reader::from_reader(text.as_bytes());
     let names = samples.headers().unwrap().clone();
-    let column = |name: &str| names.iter().position(|known| known == name).unwrap();
-    let all = samples.records().map(Result::unwrap);
-    let own = all.filter(|row| wanted.iter().all(|(name, value)| row[column(name)] == **value));
-    own.map(|row| columns.map(|name| row[column(name)].to_owned())).collect()
+    let all = samples.records().map(|row| {
+        let row = row.unwrap();
+        let cells = names.iter().zip(&row).map(|(name, cell)| (name.to_owned(), cell.to_owned()));
+        cells.collect::<HashMap<_, _>>()
+    });
+    let own = all.filter(|row| wanted.iter().all(|(name, value)| row[*name] == **value));
+    own.map(|row| columns.map(|name| row[name].clone())).collect()
 }
 
 /// The least of a column. What other work of the machine adds is in most samples, and seldom in

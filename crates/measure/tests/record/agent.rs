@@ -23,8 +23,9 @@ struct Opened {
 }
 
 fn opened(agent: &Daemon<'_>) -> Opened {
-    let with = |label: &str| agent.count("headstart_connections_total", &[label]);
-    Opened { turbo: with("opening=\"turbo\""), fast: with("opening=\"fop\""), all: with("") }
+    let [turbo, fast, all] = ["opening=\"turbo\"", "opening=\"fop\"", ""]
+        .map(|label| agent.count("headstart_connections_total", &[label]));
+    Opened { turbo, fast, all }
 }
 
 /// Returns what a load adds.

@@ -39,20 +39,18 @@ fn a_page_that_never_rests_is_recorded_until_its_time_is_over() {
 fn pages_that_never_stop_are_recorded() {
     let Some(_turn) = browser() else { return };
     let (place, server) = (Place::new(), server::start());
-    let of = |path: &str, more: &[&str]| {
-        let url = format!("http://{server}/{path}");
-        place.records(&[&[url.as_str()], more].concat())
-    };
-    for path in ["rushes", "streams"] {
-        let said = of(path, &["--timeout", "10s"]);
+    let [rushes, streams, chats, floods] =
+        ["rushes", "streams", "chats", "floods"].map(|path| format!("http://{server}/{path}"));
+    for url in [&rushes, &streams] {
+        let said = place.records(&[url, "--timeout", "10s"]);
         assert!(note(&said).contains("not at rest within 10s: "), "{said}");
     }
     // What is no request does not keep a page from being at rest, nor the recorder from ending, or
     // leaving, it.
-    assert_eq!(note(&of("chats", &[])), "[]");
+    assert_eq!(note(&place.records(&[&chats])), "[]");
     assert!(server.asked("/socket") > 0);
     for how in [&["--screenshot"][..], &["--warm"], &["--revisit", "1s"]] {
-        let said = of("floods", how);
+        let said = place.records(&[&[floods.as_str()], how].concat());
         assert_eq!((note(&said).as_str(), server.asked("/floods") > 0), ("[]", true), "{how:?}");
     }
 }
@@ -234,9 +232,11 @@ fn nohup_outlives_the_terminal() {
 #[test]
 fn a_browser_that_dies_or_hangs_while_a_page_loads_is_noticed() {
     let Some(_turn) = browser() else { return };
-    let of_page = |line: &str| line.contains("--type=renderer");
-    let of_browser = |line: &str| !line.contains("--type=") && line.contains("--user-data-dir=");
-    let ends = |is_victim: &dyn Fn(&str) -> bool, signal, words| {
+    for (is_victim, signal, words) in [
+        (is_of_page as fn(&str) -> bool, Signal::KILL, "the page's process crashed"),
+        (is_of_browser, Signal::KILL, "Chromium ended"),
+        (is_of_browser, Signal::STOP, "not loaded within 10s"),
+    ] {
         let (place, server) = (Place::new(), server::start());
         let recorder = half_loaded(&place, &server);
         let victims = place.pids(is_victim);
@@ -247,10 +247,15 @@ fn a_browser_that_dies_or_hangs_while_a_page_loads_is_noticed() {
         }
         place.said(recorder.wait_with_output().unwrap()).failed(1, words);
         assert!(place.recordings().is_empty());
-    };
-    ends(&of_page, Signal::KILL, "the page's process crashed");
-    ends(&of_browser, Signal::KILL, "Chromium ended");
-    ends(&of_browser, Signal::STOP, "not loaded within 10s");
+    }
+}
+
+fn is_of_page(line: &str) -> bool {
+    line.contains("--type=renderer")
+}
+
+fn is_of_browser(line: &str) -> bool {
+    !line.contains("--type=") && line.contains("--user-data-dir=")
 }
 
 /// A recorder whose page waits for an answer that never comes.

@@ -85,9 +85,9 @@ impl Place {
 
     /// Checks the end of a call, of which nothing is to be left.
     pub(crate) fn said(&self, output: Output) -> Said {
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        let said =
-            Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
+        let [out, err] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        let said = Said { code: output.status.code(), out, err };
         self.is_clean();
         said
     }

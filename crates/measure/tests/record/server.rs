@@ -95,10 +95,11 @@ fn web_socket(key: &str) -> Vec<u8> {
     head("101 Switching Protocols", &fields)
 }
 
+fn html(text: &str) -> Vec<u8> {
+    ok("text/html", &format!("<!doctype html><link rel=icon href='data:,'>{text}"))
+}
+
 fn answer(path: &str) -> Vec<u8> {
-    let html = |text: &str| {
-        ok("text/html", &format!("<!doctype html><link rel=icon href='data:,'>{text}"))
-    };
     match path {
         "/plain" => html("<p>Hello"),
         // Forty that come, and one that does not.

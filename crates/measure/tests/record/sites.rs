@@ -1,6 +1,6 @@
 //! The built-in sites, recorded as they are described.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::process::Command;
 
@@ -24,9 +24,10 @@ pub(crate) fn read(file: &std::path::Path) -> Recording {
 /// as recorded.
 pub(crate) fn is_as_described(recording: &Recording, site: &Site) {
     let page = &recording.page;
-    let url = |at: usize| site.url_of(at).replace("{lang}", "en");
-    let described: BTreeSet<String> = (0..site.resources().len()).map(url).collect();
-    let recorded: BTreeSet<String> = page.resources().iter().map(|one| one.url.clone()).collect();
+    let urls = (0..site.resources().len()).map(|at| (site.url_of(at).replace("{lang}", "en"), at));
+    let places: BTreeMap<String, usize> = urls.collect();
+    let described: BTreeSet<&String> = places.keys().collect();
+    let recorded: BTreeSet<&String> = page.resources().iter().map(|one| &one.url).collect();
     let (missing, more): (Vec<_>, Vec<_>) =
         (described.difference(&recorded).collect(), recorded.difference(&described).collect());
     assert!(missing.is_empty() && more.is_empty(), "missing {missing:?}, more {more:?}");
@@ -43,13 +44,12 @@ pub(crate) fn is_as_described(recording: &Recording, site: &Site) {
     assert!(page.servers().iter().all(|server| server.protocol == Protocol::Http2));
     assert!(page.resources().iter().all(|one| one.connection.is_some()));
     assert_eq!(recording.parents.roots + recording.parents.recorded, shape.resources, "no guesses");
-    let place = |url_of: &str| (0..site.resources().len()).find(|at| url(*at) == url_of).unwrap();
     for one in page.resources() {
-        let described = site.resources()[place(&one.url)].from;
+        let described = site.resources()[places[&one.url]].from;
         // Which data a script waited for is known by time alone: what came meanwhile may be taken
         // for it.
         let of_data = described.is_some_and(|at| site.resources()[at].kind == SiteKind::Data);
-        let waited = one.dependencies.iter().map(|on| place(&page.resources()[on.on].url));
+        let waited = one.dependencies.iter().map(|on| places[&page.resources()[on.on].url]);
         let waited: Vec<usize> = waited.collect();
         assert_eq!(waited.is_empty(), described.is_none(), "{}", one.url);
         let is_there = described.is_none_or(|at| of_data || waited.contains(&at));
@@ -71,8 +71,9 @@ fn sites_are_recorded_as_they_are_described() {
         let file = place.path(recorded["file"].as_str().unwrap());
         is_as_described(&read(&file), &site);
         assert_eq!(recorded["notes"], json!([]), "{name}");
-        let ms = |key: &str| recorded[key].as_f64().unwrap();
-        assert!(ms("page_load_ms") > 0.0 && ms("on_load_ms") > 0.0 && ms("largest_paint_ms") > 0.0);
+        for key in ["page_load_ms", "on_load_ms", "largest_paint_ms"] {
+            assert!(recorded[key].as_f64().unwrap() > 0.0, "{name}: {key}");
+        }
         let table = std::fs::read_to_string(file.with_extension("csv")).unwrap();
         assert_eq!(table.lines().count(), 105, "{name}");
         assert!(
@@ -102,10 +103,9 @@ fn a_second_visit_finds_most_of_it_cached() {
     let said = place.records(&["app", "--warm"]);
     let again = read(&place.recordings()[0]);
     let site = Site::built_in("app").unwrap();
-    let count = |number: &serde_json::Value| usize::try_from(number.as_u64().unwrap()).unwrap();
-    let (resources, ignored) =
-        (count(&said["recordings"][0]["resources"]), count(&said["recordings"][0]["ignored"]));
-    assert_eq!(resources + ignored, site.resources().len());
+    let [resources, ignored] =
+        ["resources", "ignored"].map(|key| said["recordings"][0][key].as_u64().unwrap());
+    assert_eq!(resources + ignored, site.resources().len() as u64);
     assert!(ignored > 60, "{said}");
     // The document is asked for all the same, and its answer is that nothing has changed.
     assert_eq!(

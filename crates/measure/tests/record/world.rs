@@ -57,11 +57,8 @@ impl World {
     pub(crate) fn new() -> Self {
         let lab = Lab::build(vec![Host::new("client"), Host::new("server")]).unwrap();
         let seen = Seen::default();
-        let link = |tap: Option<Box<dyn Element>>| {
-            let delay: Box<dyn Element> = Box::new(Delay(ROUND_TRIP / 2));
-            Link::new(std::iter::once(delay).chain(tap).collect())
-        };
-        assert!(lab.set_links("client", link(Some(Box::new(seen.clone()))), link(None)));
+        let [out, back] = [(); 2].map(|()| Link::default().with(Delay(ROUND_TRIP / 2)));
+        assert!(lab.set_links("client", out.with(seen.clone()), back));
         Self { lab, place: Place::new(), seen, group: None }
     }
 
@@ -115,11 +112,12 @@ impl World {
     /// The options that give an edge the certificates of all hosts of the site.
     pub(crate) fn certificates(&self) -> Vec<String> {
         let site = Site::built_in(SITE).unwrap();
-        let of = |host: &str| {
-            let [chain, key] = ["pem", "key"].map(|end| self.file(&format!("{host}.{end}")));
+        let options = site.hosts().iter().flat_map(|host| {
+            let name = &host.name;
+            let [chain, key] = ["pem", "key"].map(|end| self.file(&format!("{name}.{end}")));
             ["--cert".into(), chain, "--key".into(), key]
-        };
-        site.hosts().iter().flat_map(|host| of(&host.name)).collect()
+        });
+        options.collect()
     }
 
     pub(crate) fn edge(&self, arguments: &[&str]) -> Daemon<'_> {

@@ -12,7 +12,8 @@ use crate::samples;
 
 /// The columns of samples.csv, in their order.
 const COLUMNS: &str = "experiment,arm,suite,link,trial,opening,ms_to_first_request_byte,\
-ms_to_first_response_byte,ms_to_last_response_byte,rtts,reason,flagged,variant,ok,resumed,early_data,bytes,error,round";
+    ms_to_first_response_byte,ms_to_last_response_byte,rtts,reason,flagged,variant,ok,resumed,\
+    early_data,bytes,error,round";
 
 /// Arms and their round trips to the first request byte (the design's ledger).
 pub(crate) const ARMS: [(&str, &str, f64); 10] = [
@@ -111,30 +112,38 @@ impl Fixture {
             let link = quoted(link.name);
             let arm = quoted(arm);
             samples.push_str(&format!(
-                "fixture,{arm},{suite},{link},{trial},{opened},{cells},{reason},{flag},,{ok},false,false,1000,{error},1\n"
+                "fixture,{arm},{suite},{link},{trial},{opened},{cells},{reason},{flag},,{ok},\
+                 false,false,1000,{error},1\n"
             ));
         }
-        let column = |at: usize| completed.iter().map(|times| times[at]).collect::<Vec<f64>>();
+        let trials = self.trials as usize;
+        let [request, response, last] = [0, 1, 2].map(|at: usize| {
+            percentiles(completed.iter().map(|times| times[at]).collect(), trials)
+        });
+        let rtts = request["p50"].as_f64().map(|p50| p50 / link.rtt_ms);
         json!({
             "experiment": "fixture", "arm": arm, "suite": suite, "link": link.name, "variant": "",
-            "rtt_ms": link.rtt_ms, "n": self.trials, "failed": self.trials as usize - completed.len(), "flagged": flagged,
-            "first_request_byte": percentiles(column(0), self.trials as usize),
-            "first_response_byte": percentiles(column(1), self.trials as usize),
-            "last_response_byte": percentiles(column(2), self.trials as usize),
-            "rtts": percentiles(column(0), self.trials as usize)["p50"].as_f64().map(|p50| p50 / link.rtt_ms),
-            "openings": openings,
+            "rtt_ms": link.rtt_ms, "n": trials, "failed": trials - completed.len(),
+            "flagged": flagged, "first_request_byte": request, "first_response_byte": response,
+            "last_response_byte": last, "rtts": rtts, "openings": openings,
         })
     }
 
     fn verdicts(&self) -> Value {
-        self.links.iter().map(|link: &Link| {
-            let found = if link.rtt_ms > 1.0 { 0.5 } else { 0.56 };
-            json!({
-                "bar": {"arm": "turbo", "against": "tls13", "of": "first_request_byte", "ratio_max": 0.505},
-                "arm": "turbo", "suite": self.suites[0], "link": link.name, "variant": "",
-                "condition": "ratio_max", "limit": 0.505, "found": found, "met": found <= 0.505,
+        self.links
+            .iter()
+            .map(|link: &Link| {
+                let found = if link.rtt_ms > 1.0 { 0.5 } else { 0.56 };
+                json!({
+                    "bar": {
+                        "arm": "turbo", "against": "tls13", "of": "first_request_byte",
+                        "ratio_max": 0.505,
+                    },
+                    "arm": "turbo", "suite": self.suites[0], "link": link.name, "variant": "",
+                    "condition": "ratio_max", "limit": 0.505, "found": found, "met": found <= 0.505,
+                })
             })
-        }).collect()
+            .collect()
     }
 
     fn experiment(&self) -> String {
@@ -145,10 +154,10 @@ impl Fixture {
         if let Some(reference) = self.reference {
             text.push_str(&format!("reference = \"{reference}\"\n"));
         }
-        let names = |names: Vec<&str>| toml::Value::from(names).to_string();
-        text.push_str(&format!("suites = {}\n", names(self.suites.clone())));
-        let arms = self.arms.iter().map(|(arm, ..)| *arm).collect();
-        text.push_str(&format!("arms = {}\n", names(arms)));
+        let arms: Vec<&str> = self.arms.iter().map(|(arm, ..)| *arm).collect();
+        for (key, names) in [("suites", self.suites.clone()), ("arms", arms)] {
+            text.push_str(&format!("{key} = {}\n", toml::Value::from(names)));
+        }
         for link in &self.links {
             let name = toml::Value::from(link.name);
             let half = link.rtt_ms / 2.0;
@@ -163,10 +172,10 @@ impl Fixture {
 
 /// Round trips, work of some hundred microseconds, and now and then a lost packet.
 fn times(link: &Link, round_trips: f64, random: &mut Xoshiro256PlusPlus) -> Times {
-    let mut work = || 0.1 - 0.25 * random.random_range(0.001_f64..1.0).ln();
-    let request = round_trips * link.rtt_ms + 0.5 * work();
-    let response = request + link.rtt_ms + work();
-    let last = response + 0.2 * work();
+    let work = [(); 3].map(|()| 0.1 - 0.25 * random.random_range(0.001_f64..1.0).ln());
+    let request = round_trips * link.rtt_ms + 0.5 * work[0];
+    let response = request + link.rtt_ms + work[1];
+    let last = response + 0.2 * work[2];
     let lost = if random.random_bool(link.slow) { 1_000.0 } else { 0.0 };
     [request, response + lost, last + lost].map(|ms: f64| (ms * 1e3).round() / 1e3)
 }
@@ -175,10 +184,10 @@ fn times(link: &Link, round_trips: f64, random: &mut Xoshiro256PlusPlus) -> Time
 fn percentiles(mut samples: Vec<f64>, count: usize) -> Value {
     samples.sort_by(f64::total_cmp);
     // None where it lies among those that failed.
-    let at = |percent: usize| samples.get((percent * count).div_ceil(100).max(1) - 1).copied();
-    let p99 = at(99).filter(|_| count >= 100);
-    let ci95 = [at(40), at(60)];
-    json!({"n": count, "p50": at(50), "p90": at(90), "p99": p99, "max": at(100), "ci95": ci95})
+    let [low, p50, high, p90, p99, max] = [40, 50, 60, 90, 99, 100]
+        .map(|percent: usize| samples.get((percent * count).div_ceil(100).max(1) - 1).copied());
+    let p99 = p99.filter(|_| count >= 100);
+    json!({"n": count, "p50": p50, "p90": p90, "p99": p99, "max": max, "ci95": [low, high]})
 }
 
 fn environment() -> Value {
@@ -187,7 +196,10 @@ fn environment() -> Value {
         "date": "2026-11-21T12:00:00Z", "commit": "0000000", "kernel": "Linux 0.0",
         "cpu": "none: drawn by a test", "privilege": "root", "seed": 7,
         "exactness": {"realtime": true, "pinned": true, "timestamps": true},
-        "stages": [{"name": "all links", "packets": 1000, "lateness_us": {"p50": 14, "p99": 78}, "missed": 0}],
+        "stages": [{
+            "name": "all links", "packets": 1000, "lateness_us": {"p50": 14, "p99": 78},
+            "missed": 0,
+        }],
     })
 }
 
