@@ -28,12 +28,10 @@ impl Interrupt {
             .name("signals".into())
             .spawn(move || {
                 let listened = runtime::run_here(async {
-                    let cannot =
-                        |error| Failure::usage(format!("cannot wait for signals: {error}"));
-                    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-                    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+                    let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
+                    let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
                     let wanted = (!ignores_hangup()).then(|| signal(SignalKind::hangup()));
-                    let mut hangup = wanted.transpose().map_err(cannot)?;
+                    let mut hangup = wanted.transpose().map_err(unheard)?;
                     let _ = started.try_send(Ok(()));
                     let mut asked = false;
                     loop {
@@ -61,6 +59,10 @@ impl Interrupt {
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+fn unheard(error: std::io::Error) -> Failure {
+    Failure::usage(format!("cannot wait for signals: {error}"))
 }
 
 /// The next signal; none ever of a kind that is not listened for.

@@ -86,18 +86,16 @@ pub(crate) fn on_all_cores<T: Send, R: Send>(
     let workers = thread::available_parallelism().map_or(1, Into::into).min(all.len());
     let done = Mutex::new(Vec::with_capacity(all.len()));
     let next = Mutex::new(all.enumerate());
-    let work = || {
-        loop {
-            let Some((number, one)) = locked(&next).next() else { break };
-            let made = of(one);
-            locked(&done).push((number, made));
-        }
-    };
     thread::scope(|scope| {
-        for _ in 1..workers {
-            scope.spawn(work);
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let Some((number, one)) = locked(&next).next() else { break };
+                    let made = of(one);
+                    locked(&done).push((number, made));
+                }
+            });
         }
-        work();
     });
     let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     done.sort_by_key(|(number, _)| *number);
@@ -148,9 +146,8 @@ fn read(path: &Path, name: &str, progress: &Progress) -> Result<Contents, Failur
 
 /// Bytes of all files; none if one has no length.
 pub(crate) fn total(files: &[impl AsRef<Path>]) -> Option<u64> {
-    let length =
-        |path: &Path| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
-    files.iter().map(|path| length(path.as_ref())).sum()
+    let files = files.iter().map(|path| fs::metadata(path).ok().filter(fs::Metadata::is_file));
+    files.map(|file| file.map(|file| file.len())).sum()
 }
 
 /// Opens a file, or standard input by the name `-`.
@@ -230,21 +227,11 @@ pub(crate) fn logged(
     name: &str,
 ) -> impl Iterator<Item = Result<(usize, Logged), Failure>> {
     let mut input = BufReader::new(input);
-    let mut next = move |number: usize| -> Result<Option<Record>, Failure> {
-        let mut line = String::new();
-        let mut limited = input.by_ref().take(LINE_BYTES);
-        let read = limited.read_line(&mut line);
-        if read.map_err(|error| unreadable(name, &error))? == 0 {
-            return Ok(None);
-        }
-        let record = blast::read(&line);
-        record.map(Some).map_err(|error| not_published(name, number, &format!(": {error}")))
-    };
     let mut number = 0;
     std::iter::from_fn(move || {
         loop {
             number += 1;
-            match next(number) {
+            match next_record(&mut input, name, number) {
                 Ok(None) => break None,
                 Ok(Some(Record::Logged(logged))) => break Some(Ok((number, logged))),
                 Ok(Some(_)) => {}
@@ -252,6 +239,21 @@ pub(crate) fn logged(
             }
         }
     })
+}
+
+/// Reads the record of one line; `None` at the end of the file.
+fn next_record(
+    input: &mut impl BufRead,
+    name: &str,
+    number: usize,
+) -> Result<Option<Record>, Failure> {
+    let mut line = String::new();
+    let read = input.take(LINE_BYTES).read_line(&mut line);
+    if read.map_err(|error| unreadable(name, &error))? == 0 {
+        return Ok(None);
+    }
+    let record = blast::read(&line);
+    record.map(Some).map_err(|error| not_published(name, number, &format!(": {error}")))
 }
 
 fn not_published(name: &str, number: usize, why: &str) -> Failure {

@@ -44,18 +44,10 @@ impl Simulated {
     pub(crate) fn new(page: &Page, way: ReplaySettings) -> Option<Self> {
         let recorded = way.connections == Connections::Recorded;
         let own = if recorded { page.by_connection() } else { page.clone() };
-        let over = |page: &Page, tls: bool, protocol: Protocol| {
-            let servers = page
-                .servers()
-                .iter()
-                .map(|server: &Server| Server { tls, protocol, ..server.clone() })
-                .collect();
-            Page::new(page.name().to_owned(), servers, page.resources().to_vec()).ok()
-        };
         Some(Self {
-            tls: over(&own, true, Protocol::Http1)?,
-            clear: over(&own, false, Protocol::Http1)?,
-            multiplexed: over(&by_host(page)?, true, Protocol::Http3)?,
+            tls: with_servers(&own, true, Protocol::Http1)?,
+            clear: with_servers(&own, false, Protocol::Http1)?,
+            multiplexed: with_servers(&by_host(page)?, true, Protocol::Http3)?,
             way,
         })
     }
@@ -101,18 +93,22 @@ impl Simulated {
     }
 }
 
+/// The page from servers that all speak one protocol.
+fn with_servers(page: &Page, tls: bool, protocol: Protocol) -> Option<Page> {
+    let servers = page.servers().iter();
+    let servers = servers.map(|server: &Server| Server { tls, protocol, ..server.clone() });
+    Page::new(page.name().to_owned(), servers.collect(), page.resources().to_vec()).ok()
+}
+
 /// The page with one server for each host: QUIC has one connection to each.
 fn by_host(page: &Page) -> Option<Page> {
     let servers = page.servers();
-    let place = |server: usize| {
-        let host = servers.get(server).map(|server| &server.host);
-        servers.iter().position(|other| Some(&other.host) == host).unwrap_or(server)
-    };
-    let resources = page
-        .resources()
-        .iter()
-        .map(|one: &Resource| Resource { server: place(one.server), ..one.clone() })
-        .collect();
+    let resources = page.resources().iter().map(|one: &Resource| {
+        let host = servers.get(one.server).map(|server| &server.host);
+        let first = servers.iter().position(|other| Some(&other.host) == host);
+        Resource { server: first.unwrap_or(one.server), ..one.clone() }
+    });
+    let resources = resources.collect();
     Page::new(page.name().to_owned(), servers.to_vec(), resources).ok()
 }
 
@@ -153,16 +149,16 @@ mod tests {
     #[test]
     fn links_match_the_simulators() {
         let rtt = Duration::from_millis(80);
-        let link = |path: &str| network(path, rtt);
-        assert_eq!(link("delay 40ms"), Some(Link { rtt, ..Link::default() }));
-        assert_eq!(link("preset transatlantic"), link("delay 40ms"));
-        let limited = link("delay 40ms, rate 8Mbit queue 64kB").unwrap();
+        let delayed = network("delay 40ms", rtt);
+        assert_eq!(delayed, Some(Link { rtt, ..Link::default() }));
+        assert_eq!(network("preset transatlantic", rtt), delayed);
+        let limited = network("delay 40ms, rate 8Mbit queue 64kB", rtt).unwrap();
         assert_eq!((limited.down, limited.up), (Some(1_000_000), Some(1_000_000)));
         assert_eq!(limited.queue, 64_000);
         for other in
             ["delay 40ms jitter 2ms", "delay 40ms, loss 1%", "preset wifi", "udp delay 1ms", ""]
         {
-            assert_eq!(link(other), None, "{other}");
+            assert_eq!(network(other, rtt), None, "{other}");
         }
     }
 }

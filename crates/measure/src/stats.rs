@@ -61,14 +61,13 @@ impl Summary {
         let sorted = Sorted::new(samples)?;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
         let medians = sorted.resampled_median()?;
-        let at = |share, least| (n >= least).then(|| sorted.quantile(share)).and_then(finite);
         let (mean, sd) = mean_and_deviation(samples);
         Some(Self {
             n,
-            p50: at(0.5, 1),
-            p90: at(0.9, P90_LEAST),
-            p99: at(0.99, P99_LEAST),
-            max: at(1.0, 1),
+            p50: sorted.percentile(0.5, 1),
+            p90: sorted.percentile(0.9, P90_LEAST),
+            p99: sorted.percentile(0.99, P99_LEAST),
+            max: sorted.percentile(1.0, 1),
             ci95: interval(|| medians.draw(&mut random)).map(finite),
             mean: finite(mean),
             sd: finite(sd),
@@ -93,8 +92,9 @@ pub(crate) fn share(count: u64, of: u64) -> Option<Estimate> {
     let square = NORMAL * NORMAL;
     let middle = share + square / (2.0 * n);
     let spread = NORMAL * (share * (1.0 - share) / n + square / (4.0 * n * n)).sqrt();
-    let end = |end: f64| (end / (1.0 + square / n)).clamp(0.0, 1.0);
-    (of > 0).then(|| Estimate { value: share, ci95: [end(middle - spread), end(middle + spread)] })
+    let ends = [middle - spread, middle + spread];
+    let ci95 = ends.map(|end| (end / (1.0 + square / n)).clamp(0.0, 1.0));
+    (of > 0).then_some(Estimate { value: share, ci95 })
 }
 
 /// The standard normal distribution exceeds this in [`TAIL`] of all cases.
@@ -153,12 +153,11 @@ pub(crate) fn mean(samples: &[f64], seed: u64) -> Option<Estimate> {
     }
     let count = samples.len();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut resampled = || {
+    let ci95 = interval(|| {
         let drawn = (0..count).filter_map(|_| samples.get(random.random_range(0..count)));
         drawn.sum::<f64>() / count as f64
-    };
-    let value = samples.iter().sum::<f64>() / count as f64;
-    Some(Estimate { value, ci95: interval(&mut resampled) })
+    });
+    Some(Estimate { value: samples.iter().sum::<f64>() / count as f64, ci95 })
 }
 
 /// The mean with the interval of Student's t, which is right for few samples of about a normal
@@ -192,10 +191,11 @@ fn compare(
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let (of_medians, to_medians) = (of.resampled_median()?, to.resampled_median()?);
     let value = operation(finite(of.quantile(0.5))?, finite(to.quantile(0.5))?);
-    let mut resampled = || operation(of_medians.draw(&mut random), to_medians.draw(&mut random));
-    // If both resamples failed, neither is better, so the first does not win.
-    let ci95 =
-        interval(|| Some(resampled()).filter(|drawn| !drawn.is_nan()).unwrap_or(f64::INFINITY));
+    let ci95 = interval(|| {
+        let drawn = operation(of_medians.draw(&mut random), to_medians.draw(&mut random));
+        // If both resamples failed, neither is better, so the first does not win.
+        if drawn.is_nan() { f64::INFINITY } else { drawn }
+    });
     Some(Estimate { value, ci95 })
 }
 
@@ -215,6 +215,11 @@ impl Sorted {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         (!sorted.is_empty()).then_some(Self(sorted))
+    }
+
+    /// A percentile; `None` of fewer samples than it takes, or among those that failed.
+    fn percentile(&self, share: f64, least: usize) -> Option<f64> {
+        (self.0.len() >= least).then(|| self.quantile(share)).and_then(finite)
     }
 
     fn quantile(&self, share: f64) -> f64 {
@@ -287,25 +292,27 @@ mod tests {
         assert!((low + 0.484).abs() < 0.001 && (high - 4.484).abs() < 0.001, "{low} {high}");
         assert_eq!(mean_of_few(&[1.0]), None);
         for count in [2, 3, 10] {
-            let law = || Normal::new(5.0, 2.0).unwrap();
-            let held =
-                coverage(5.0, 2_000, |run| mean_of_few(&drawn(law(), count, run)).unwrap().ci95);
+            let held = coverage(5.0, 2_000, |run| {
+                mean_of_few(&drawn(Normal::new(5.0, 2.0).unwrap(), count, run)).unwrap().ci95
+            });
             assert!((0.935..0.965).contains(&held), "{count}: {held}");
         }
     }
 
     #[test]
     fn percentiles_are_samples_by_nearest_rank() {
-        let percentiles = |count| {
+        for (count, expected) in [
+            (1, [Some(1.0), None, None, Some(1.0)]),
+            (9, [Some(5.0), None, None, Some(9.0)]),
+            (10, [Some(5.0), Some(9.0), None, Some(10.0)]),
+            (99, [Some(50.0), Some(90.0), None, Some(99.0)]),
+            (100, [Some(50.0), Some(90.0), Some(99.0), Some(100.0)]),
+            (101, [Some(51.0), Some(91.0), Some(100.0), Some(101.0)]),
+        ] {
             let summary = Summary::from_samples(&ordinals(count)).unwrap();
-            (summary.n, summary.p50, summary.p90, summary.p99, summary.max)
-        };
-        assert_eq!(percentiles(1), (1, Some(1.0), None, None, Some(1.0)));
-        assert_eq!(percentiles(9), (9, Some(5.0), None, None, Some(9.0)));
-        assert_eq!(percentiles(10), (10, Some(5.0), Some(9.0), None, Some(10.0)));
-        assert_eq!(percentiles(99), (99, Some(50.0), Some(90.0), None, Some(99.0)));
-        assert_eq!(percentiles(100), (100, Some(50.0), Some(90.0), Some(99.0), Some(100.0)));
-        assert_eq!(percentiles(101), (101, Some(51.0), Some(91.0), Some(100.0), Some(101.0)));
+            assert_eq!(summary.n, count as usize);
+            assert_eq!([summary.p50, summary.p90, summary.p99, summary.max], expected, "{count}");
+        }
         assert_eq!(Summary::from_samples(&[]), None);
     }
 
@@ -335,27 +342,27 @@ mod tests {
     /// the square root of 32 / 7.
     #[test]
     fn means_have_the_deviation_of_a_sample() {
-        let of = |samples: &[f64]| {
-            let summary = Summary::from_samples(samples).unwrap();
-            (summary.mean, summary.sd)
-        };
-        let (mean, sd) = of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
+        let (mean, sd) = mean_and_sd(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
         assert_eq!(mean, Some(5.0));
         assert!((sd.unwrap() - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12, "{sd:?}");
-        assert_eq!(of(&[3.0]), (Some(3.0), None));
-        assert_eq!(of(&with_failed(&[1.0, 2.0], 1)), (None, None));
+        assert_eq!(mean_and_sd(&[3.0]), (Some(3.0), None));
+        assert_eq!(mean_and_sd(&with_failed(&[1.0, 2.0], 1)), (None, None));
+    }
+
+    fn mean_and_sd(samples: &[f64]) -> (Option<f64>, Option<f64>) {
+        let summary = Summary::from_samples(samples).unwrap();
+        (summary.mean, summary.sd)
     }
 
     /// Wilson's interval of 1 in 10 is 1.8 to 40.4 %, of none in 10 it is 0 to 27.8 %.
     #[test]
     fn shares_have_an_interval_at_both_ends() {
-        let shown = |count, of| {
-            let Estimate { value, ci95: [low, high] } = share(count, of).unwrap();
-            [value, low, high].map(|share| (share * 1e3).round() / 1e3)
-        };
-        assert_eq!(shown(1, 10), [0.1, 0.018, 0.404]);
-        assert_eq!(shown(0, 10), [0.0, 0.0, 0.278]);
-        assert_eq!(shown(10, 10), [1.0, 0.722, 1.0]);
+        for (count, expected) in
+            [(1, [0.1, 0.018, 0.404]), (0, [0.0, 0.0, 0.278]), (10, [1.0, 0.722, 1.0])]
+        {
+            let Estimate { value, ci95: [low, high] } = share(count, 10).unwrap();
+            assert_eq!([value, low, high].map(|share| (share * 1e3).round() / 1e3), expected);
+        }
         assert_eq!(share(0, 0), None);
     }
 
@@ -386,9 +393,9 @@ mod tests {
         let mut short: Vec<f64> = (0..20_000).map(|_| medians.draw(&mut random)).collect();
         short.sort_by(f64::total_cmp);
         for sample in sorted.0 {
-            let share =
-                |all: &[f64]| all.partition_point(|drawn| *drawn <= sample) as f64 / 20_000.0;
-            assert!((share(&literal) - share(&short)).abs() < 0.02, "at {sample}");
+            let [one, other] = [&literal, &short]
+                .map(|all| all.partition_point(|drawn| *drawn <= sample) as f64 / 20_000.0);
+            assert!((one - other).abs() < 0.02, "at {sample}");
         }
     }
 
@@ -417,21 +424,20 @@ mod tests {
 
     #[test]
     fn intervals_hold_the_truth_about_95_times_in_100() {
-        let exponential = || Exp::new(1.0).unwrap();
+        let exponential = Exp::new(1.0).unwrap();
         let median = coverage(2.0_f64.ln(), 400, |run| {
-            Summary::from_samples(&drawn(exponential(), 60, run)).unwrap().ci95.map(Option::unwrap)
+            Summary::from_samples(&drawn(exponential, 60, run)).unwrap().ci95.map(Option::unwrap)
         });
         let ratio = coverage(0.5, 400, |run| {
-            let (of, to) = (drawn(exponential(), 60, run), drawn(exponential(), 60, 1_000 + run));
+            let (of, to) = (drawn(exponential, 60, run), drawn(exponential, 60, 1_000 + run));
             let of: Vec<f64> = of.iter().map(|sample| sample * 0.5).collect();
             ratio_of_medians(&of, &to, run).unwrap().ci95
         });
         let difference = coverage(0.0, 400, |run| {
-            let (of, to) = (drawn(exponential(), 60, run), drawn(exponential(), 60, 1_000 + run));
+            let (of, to) = (drawn(exponential, 60, run), drawn(exponential, 60, 1_000 + run));
             difference_of_medians(&of, &to, run).unwrap().ci95
         });
-        let mean =
-            coverage(1.0, 200, |run| mean(&drawn(exponential(), 60, run), run).unwrap().ci95);
+        let mean = coverage(1.0, 200, |run| mean(&drawn(exponential, 60, run), run).unwrap().ci95);
         // Four standard deviations of 400 coin tosses, plus the method's own error at n = 60.
         for (name, share) in
             [("median", median), ("ratio", ratio), ("difference", difference), ("mean", mean)]

@@ -59,13 +59,13 @@ impl FromStr for Connections {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = || text.parse().ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number));
-        match text {
-            "recorded" => Ok(Self::Recorded),
-            _ => number().map(Self::Pool).ok_or_else(|| {
-                format!("'{text}' is neither `recorded` nor a number up to {CONNECTIONS_MAX}")
-            }),
+        if text == "recorded" {
+            return Ok(Self::Recorded);
         }
+        let number = text.parse().ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number));
+        number.map(Self::Pool).ok_or_else(|| {
+            format!("'{text}' is neither `recorded` nor a number up to {CONNECTIONS_MAX}")
+        })
     }
 }
 

@@ -400,16 +400,17 @@ mod tests {
     #[test]
     fn answers_are_waited_for_and_events_kept() {
         let mut devtools = said(
-            b"{\"method\":\"A.b\",\"params\":{\"x\":1},\"sessionId\":\"s\"}\0{\"id\":7,\"result\":{}}\0{\"id\":1,\"result\":{\"y\":2}}\0{\"id\":2,\"error\":{\"message\":\"no\"}}\0",
+            b"{\"method\":\"A.b\",\"params\":{\"x\":1},\"sessionId\":\"s\"}\0\
+              {\"id\":7,\"result\":{}}\0{\"id\":1,\"result\":{\"y\":2}}\0\
+              {\"id\":2,\"error\":{\"message\":\"no\"}}\0",
         );
         let patience = Instant::now() + PATIENCE;
         assert_eq!(devtools.call(None, "C.d", json!({}), patience), Ok(json!({ "y": 2 })));
         let refused = devtools.call(Some("s"), "E.f", json!({}), patience).unwrap_err();
         assert_eq!(refused.to_string(), "Chromium refuses E.f: no");
         let first = devtools.next(patience).unwrap().unwrap();
-        assert!(
-            matches!(first, Message::Event { session: Some(session), method, .. } if session == "s" && method == "A.b")
-        );
+        let Message::Event { session, method, .. } = first else { panic!("no event") };
+        assert_eq!((session.as_deref(), &method[..]), (Some("s"), "A.b"));
         assert!(matches!(devtools.next(patience), Ok(Some(Message::Answer { id: 7, .. }))));
         assert_eq!((devtools.set_aside.len(), devtools.aside), (0, 0));
         assert!(matches!(devtools.next(soon()), Ok(None)));
@@ -454,34 +455,38 @@ mod tests {
 
     #[test]
     fn oversized_messages_are_skipped() {
-        let mut from = &b"{\"method\":\"A\"}\0{\"method\":\"AB\"}\0{\"id\":3,\"result\":[]}\0{\"method\":\"C\"}\0{\"method\":\"cut off\""[..];
-        let mut next = || read_one(&mut from, 14).map(|(message, _)| message);
-        assert!(
-            matches!(next(), Some(Message::Event { method, .. }) if method == "A"),
-            "as large as is taken"
-        );
-        assert!(matches!(next(), Some(Message::TooLarge)), "a byte larger");
-        assert!(
-            matches!(next(), Some(Message::Answer { id: 3, result: Err(why) }) if why.contains("more than"))
-        );
-        assert!(matches!(next(), Some(Message::Event { method, .. }) if method == "C"));
-        assert!(matches!(next(), Some(Message::TooLarge)));
-        assert!(next().is_none());
+        let mut from = &b"{\"method\":\"A\"}\0{\"method\":\"AB\"}\0{\"id\":3,\"result\":[]}\0\
+            {\"method\":\"C\"}\0{\"method\":\"cut off\""[..];
+        let messages = std::iter::from_fn(|| read_one(&mut from, 14).map(|(message, _)| message));
+        let messages: Vec<Message> = messages.collect();
+        let [Message::Event { method: whole, .. }, Message::TooLarge, third, fourth, last] =
+            &messages[..]
+        else {
+            panic!("as large as is taken, a byte larger, and three more: {messages:?}")
+        };
+        assert_eq!(whole, "A");
+        let Message::Answer { id: 3, result: Err(why) } = third else { panic!("{third:?}") };
+        assert!(why.contains("more than"), "{why}");
+        assert!(matches!(fourth, Message::Event { method, .. } if method == "C"), "{fourth:?}");
+        assert!(matches!(last, Message::TooLarge), "{last:?}");
     }
 
     #[test]
     fn halves_of_pairs_are_mended() {
-        let mended = |text: &str| {
+        for (text, expected) in [
+            (r"a\ud800b\uDC00", "a\u{fffd}b\u{fffd}"),
+            (r"\ud83d\ud83d\ude00\ude00", "\u{fffd}\u{1f600}\u{fffd}"),
+            (r"\\ud800\ud800\\\ud800", "\\ud800\u{fffd}\\\u{fffd}"),
+            (r"\ud800\u0041\n", "\u{fffd}A\n"),
+        ] {
             let mut bytes = format!("{{\"method\":\"A\",\"params\":\"{text}\"}}").into_bytes();
             match message(&mut bytes) {
-                Some(Message::Event { params: Value::String(text), .. }) => text,
+                Some(Message::Event { params: Value::String(text), .. }) => {
+                    assert_eq!(text, expected);
+                }
                 other => panic!("{text}: {other:?}"),
             }
-        };
-        assert_eq!(mended(r"a\ud800b\uDC00"), "a\u{fffd}b\u{fffd}");
-        assert_eq!(mended(r"\ud83d\ud83d\ude00\ude00"), "\u{fffd}\u{1f600}\u{fffd}");
-        assert_eq!(mended(r"\\ud800\ud800\\\ud800"), "\\ud800\u{fffd}\\\u{fffd}");
-        assert_eq!(mended(r"\ud800\u0041\n"), "\u{fffd}A\n");
+        }
     }
 
     #[test]

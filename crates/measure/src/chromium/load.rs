@@ -274,7 +274,10 @@ fn open_tab(devtools: &mut Devtools) -> Result<Tab, Trouble> {
 fn first_tab(devtools: &mut Devtools, until: Instant) -> Result<(String, String), Trouble> {
     // Chromium's user interface has targets as well, which belong to no page.
     let attach = json!({
-        "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": [{ "type": "page" }],
+        "autoAttach": true,
+        "waitForDebuggerOnStart": true,
+        "flatten": true,
+        "filter": [{ "type": "page" }],
     });
     devtools.ask(None, "Target.setAutoAttach", attach)?;
     loop {

@@ -127,10 +127,6 @@ type Tail = Arc<Mutex<VecDeque<String>>>;
 /// # Errors
 /// It is nowhere.
 pub(crate) fn find(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
-    let is_program = |path: &Path| {
-        let metadata = fs::metadata(path);
-        metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-    };
     if let Some(path) = named {
         return match is_program(path) {
             true => Ok(path.clone()),
@@ -146,6 +142,11 @@ pub(crate) fn find(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
         Failure::usage("there is no Chromium on this machine")
             .hint("install it (Debian: apt install chromium), or name it with --browser")
     })
+}
+
+fn is_program(path: &Path) -> bool {
+    let metadata = fs::metadata(path);
+    metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
 impl Browser {
@@ -262,12 +263,13 @@ impl Drop for Browser {
             let _ = kill_process_group(group, Signal::KILL);
         }
         let until = Instant::now() + KILLED;
-        let mut is_there = || {
-            matches!(self.child.try_wait(), Ok(None))
-                || group.is_some_and(|group| test_kill_process_group(group).is_ok())
-        };
         // All processes that use the profile's folder must exit before it is deleted.
-        while is_there() && Instant::now() < until {
+        while Instant::now() < until {
+            let is_there = matches!(self.child.try_wait(), Ok(None))
+                || group.is_some_and(|group| test_kill_process_group(group).is_ok());
+            if !is_there {
+                break;
+            }
             thread::sleep(LOOK);
         }
     }

@@ -143,9 +143,8 @@ fn of_lab(
     counters: &Counters,
     exactness: Exactness,
 ) -> Value {
-    let sum = |of: fn(&headstart_emulation::PortCounters) -> u64| {
-        counters.ports.iter().map(of).sum::<u64>()
-    };
+    let ports = &counters.ports;
+    let links = ports.iter().flat_map(|port| [&port.outbound, &port.inbound]);
     json!({
         "name": name,
         "late_us": late.as_secs_f64() * 1e6,
@@ -161,10 +160,10 @@ fn of_lab(
             "p99": counters.lateness.p99.as_micros(),
             "max": counters.lateness.max.as_micros(),
         },
-        "missed": sum(|port| port.missed),
-        "refused": sum(|port| port.refused),
-        "overflowed": sum(|port| port.outbound.overflowed + port.inbound.overflowed),
-        "dropped_by_links": sum(|port| port.outbound.dropped + port.inbound.dropped),
+        "missed": ports.iter().map(|port| port.missed).sum::<u64>(),
+        "refused": ports.iter().map(|port| port.refused).sum::<u64>(),
+        "overflowed": links.clone().map(|link| link.overflowed).sum::<u64>(),
+        "dropped_by_links": links.map(|link| link.dropped).sum::<u64>(),
         "unroutable": counters.unroutable,
     })
 }

@@ -49,8 +49,8 @@ fn entries() -> Result<Vec<Entry>, Failure> {
 
 impl Entry {
     fn new(experiment: &Experiment, text: &'static str) -> Result<Self, Failure> {
-        let plan = |extent| Plan::new(experiment.clone(), extent, None);
-        let (full, quick) = (plan(RunSize::Usual)?, plan(RunSize::Quick)?);
+        let full = Plan::new(experiment.clone(), RunSize::Usual, None)?;
+        let quick = Plan::new(experiment.clone(), RunSize::Quick, None)?;
         Ok(Self {
             name: experiment.name.clone(),
             title: experiment.title.clone(),
@@ -87,8 +87,8 @@ impl Entry {
 
     fn with_browser() -> Result<Self, Failure> {
         let (experiment, text) = BrowserExperiment::built_in()?;
-        let plan = |quick| browser::Plan::new(experiment.clone(), quick, None);
-        let (full, quick) = (plan(false), plan(true));
+        let [full, quick] =
+            [false, true].map(|quick| browser::Plan::new(experiment.clone(), quick, None));
         Ok(Self {
             links: full.links.iter().map(|link| link.name.clone()).collect(),
             stages: full.links.len(),

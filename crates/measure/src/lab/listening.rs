@@ -23,9 +23,7 @@ pub(crate) fn await_port(
 ) -> Result<(), Broken> {
     let until = Instant::now() + READY;
     // Looked up instead of connecting, because an agent counts each connection.
-    let listens =
-        || std::fs::read_to_string(LISTENERS).is_ok_and(|text| is_listener(&text, address));
-    while !node.run(listens).unwrap_or(false) {
+    while !node.run(|| has_listener(address)).unwrap_or(false) {
         program.check()?;
         if interrupt.is_set() {
             return Err(Broken::Interrupted);
@@ -36,6 +34,10 @@ pub(crate) fn await_port(
         std::thread::sleep(ASK);
     }
     Ok(())
+}
+
+fn has_listener(address: SocketAddr) -> bool {
+    std::fs::read_to_string(LISTENERS).is_ok_and(|text| is_listener(&text, address))
 }
 
 /// The sockets of the calling thread's namespace over IPv4 (proc_pid_net(5)).
@@ -73,10 +75,11 @@ mod tests {
         assert!(!is_listener(&text, SocketAddr::new([127, 0, 0, 9].into(), address.port())));
         // A connection is not a listener.
         let header = "  sl  local_address rem_address   st\n";
-        let line = |state| format!("{header}   0: 0100007F:01BB 00000000:0000 {state} 0:0");
-        let https = ([127, 0, 0, 1], 443).into();
-        if cfg!(target_endian = "little") {
-            assert!(is_listener(&line("0A"), https) && !is_listener(&line("01"), https));
+        for (state, listens) in [("0A", true), ("01", false)] {
+            let text = format!("{header}   0: 0100007F:01BB 00000000:0000 {state} 0:0");
+            if cfg!(target_endian = "little") {
+                assert_eq!(is_listener(&text, ([127, 0, 0, 1], 443).into()), listens, "{state}");
+            }
         }
         listener.set_nonblocking(true).unwrap();
         assert!(listener.accept().is_err(), "nobody connected");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use headstart_openers::{
     PageDependency, PageHost, PageLoad, PagePlan, PageResource, REQUEST_MAX, WAIT_MAX,
@@ -56,11 +57,11 @@ impl StagePage {
             Connections::Recorded => (page.by_connection(), Pools::default().connections),
         };
         let mut hosts = BTreeMap::new();
-        let mut host = |server: &page::Server| {
+        let pools = page.servers().iter().map(|server: &page::Server| {
             let next = hosts.len();
             *hosts.entry(server.host.clone()).or_insert(next)
-        };
-        let pools = page.servers().iter().map(&mut host).collect();
+        });
+        let pools = pools.collect();
         let resources = page.resources().iter().enumerate();
         let resources = resources
             .map(|(id, one)| resource(&page, one).map_err(|what| format!("resource {id} {what}")));
@@ -102,7 +103,6 @@ fn resource(page: &Page, one: &page::Resource) -> Result<PageResource, String> {
     if one.server_time > WAIT_MAX {
         return Err(format!("has a server that thinks longer than {WAIT_MAX:?}"));
     }
-    let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     Ok(PageResource {
         pool: one.server,
         request_bytes: one.request_bytes,
@@ -120,6 +120,10 @@ fn resource(page: &Page, one: &page::Resource) -> Result<PageResource, String> {
             })
             .collect(),
     })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The page of a recording, counted from 1; its file is here or in the folder of data.
@@ -176,34 +180,32 @@ impl LoadLine {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use headstart_pageload::page::{Part, Protocol, Resource, Server};
 
     use super::*;
 
     fn page() -> Page {
-        let server = |host: &str, anonymous| Server {
-            host: host.into(),
-            port: 443,
-            tls: true,
-            anonymous,
-            protocol: Protocol::Http1,
-            pipelining: false,
-            address: None,
-        };
-        let servers = vec![server("b", false), server("a", false), server("b", true)];
-        let resource = |server, connection, response_bytes| Resource {
-            server,
-            connection: Some(connection),
-            response_bytes,
-            ..Resource::default()
-        };
-        let on = |on, part| Dependency { on, part, then: Duration::from_millis(3) };
-        let mut resources = vec![resource(0, 7, 900), resource(1, 8, 100), resource(2, 7, 50)];
-        resources[1].dependencies = vec![on(0, Part::Bytes(4000))];
-        resources[2].dependencies = vec![on(0, Part::Bytes(0)), on(1, Part::Whole)];
-        Page::new("p".into(), servers, resources).unwrap()
+        let servers = [("b", false), ("a", false), ("b", true)];
+        let servers = servers
+            .map(|(host, anonymous)| Server { anonymous, ..Server::https(host, Protocol::Http1) });
+        let then = Duration::from_millis(3);
+        let resources = [
+            (7, 900, vec![]),
+            (8, 100, vec![(0, Part::Bytes(4000))]),
+            (7, 50, vec![(0, Part::Bytes(0)), (1, Part::Whole)]),
+        ];
+        let resources = resources.into_iter().enumerate();
+        let resources = resources.map(|(server, (connection, response_bytes, dependencies))| {
+            let on = dependencies.into_iter();
+            Resource {
+                server,
+                connection: Some(connection),
+                response_bytes,
+                dependencies: on.map(|(on, part)| Dependency { on, part, then }).collect(),
+                ..Resource::default()
+            }
+        });
+        Page::new("p".into(), servers.to_vec(), resources.collect()).unwrap()
     }
 
     #[test]
@@ -216,12 +218,11 @@ mod tests {
         assert_eq!((plan.pools, plan.connections), (vec![0, 1, 0], 6));
         assert_eq!(plan.hosts[0].name, "h1.page.test");
         assert_eq!(plan.hosts[1].addresses, addresses[2..]);
-        let parts = |id: usize| {
+        let parts = [1, 2].map(|id: usize| {
             let all = plan.resources[id].dependencies.iter();
             all.map(|one| (one.on, one.bytes, one.then_us)).collect::<Vec<_>>()
-        };
-        assert_eq!(parts(1), [(0, 900, 3000)]);
-        assert_eq!(parts(2), [(0, 0, 3000), (1, 100, 3000)]);
+        });
+        assert_eq!(parts, [vec![(0, 900, 3000)], vec![(0, 0, 3000), (1, 100, 3000)]]);
     }
 
     #[test]

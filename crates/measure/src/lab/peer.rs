@@ -1,6 +1,5 @@
 //! `headstart lab peer`: the client and server programs that experiments start on their nodes.
 
-use std::fmt::Display;
 use std::io::{stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -161,11 +160,9 @@ struct PageArgs {
 impl PageArgs {
     fn options(self) -> Result<PageClientOptions, PeerError> {
         let Self { arm, suite, identity, plan, timeout, seed } = self;
-        let unreadable = |error: &dyn Display| {
-            PeerError::new(format!("cannot read {}: {error}", plan.display()))
-        };
-        let text = std::fs::read(&plan).map_err(|error| unreadable(&error))?;
-        let plan = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
+        let read = std::fs::read(&plan).and_then(|text| Ok(serde_json::from_slice(&text)?));
+        let plan = read
+            .map_err(|error| PeerError::new(format!("cannot read {}: {error}", plan.display())))?;
         Ok(PageClientOptions { arm, suite, plan, identity, timeout, seed })
     }
 }

@@ -251,8 +251,10 @@ impl<'c> Seen<'c> {
         if self.visits.iter().any(|(_, connections)| connections.is_empty()) {
             return (None, "the capture lacks a visit".into());
         }
-        let is_whole = |connections: &[&Connection]| connections.iter().any(|one| one.whole_hello);
-        if let Some(number) = self.numbers().find(|number| !is_whole(self.connections(*number))) {
+        let mut numbers = self.numbers();
+        let cut =
+            numbers.find(|number| !self.connections(*number).iter().any(|one| one.whole_hello));
+        if let Some(number) = cut {
             return (None, format!("the capture lacks the ClientHello of visit {}", number + 1));
         }
         match boundary.is_of_network() {
@@ -276,15 +278,13 @@ impl<'c> Seen<'c> {
 
     /// A visit in front of the boundary, and one behind it.
     fn by_server(&self, boundary: Boundary) -> (Option<Linkable>, String) {
-        let side = |behind: bool| {
-            let visits = (0..).zip(&self.visits);
-            visits.filter(move |(_, (visit, _))| visit.behind == behind).map(|(number, _)| number)
-        };
-        if !side(false).any(|number| self.shows(number).is_some()) {
+        if !self.side(false).any(|number| self.shows(number).is_some()) {
             return (None, "no visit in front shows anything: Fast Open did not work".into());
         }
-        let Some(first) = side(true).next() else { return (None, "no visit is behind".into()) };
-        let mut pairs = side(false).flat_map(|a| side(true).map(move |b| (a, b)));
+        let Some(first) = self.side(true).next() else {
+            return (None, "no visit is behind".into());
+        };
+        let mut pairs = self.side(false).flat_map(|a| self.side(true).map(move |b| (a, b)));
         if let Some(why) = pairs.find_map(|(a, b)| self.repeated(a, b)) {
             return (Some(Linkable::Viable), why);
         }
@@ -302,7 +302,7 @@ impl<'c> Seen<'c> {
                 }
             };
         }
-        if !side(true).any(|number| self.shows(number).is_some()) {
+        if !self.side(true).any(|number| self.shows(number).is_some()) {
             return (None, "no visit behind shows anything: Fast Open did not work there".into());
         }
         match boundary {
@@ -316,25 +316,27 @@ impl<'c> Seen<'c> {
         }
     }
 
+    /// Numbers of the visits on one side of the boundary.
+    fn side(&self, behind: bool) -> impl Iterator<Item = usize> {
+        self.numbers().filter(move |number| {
+            self.visits.get(*number).is_some_and(|(visit, _)| visit.behind == behind)
+        })
+    }
+
     /// Returns what visit `a` showed or was handed in clear, and the later visit `b` shows; or what
     /// one of them shows or was handed, and stands elsewhere in the other's packets.
     fn repeated(&self, a: usize, b: usize) -> Option<String> {
         let (earlier, later) = (self.connections(a), self.connections(b));
-        let shown = || later.iter().flat_map(|one| &one.shown);
-        let given = || earlier.iter().flat_map(|one| one.shown.iter().chain(&one.handed_out));
-        let alike = shown().find(|shown| given().any(|given| given.is_alike(shown)));
+        let mut shown = later.iter().flat_map(|one| &one.shown);
+        let mut given = earlier.iter().flat_map(|one| one.shown.iter().chain(&one.handed_out));
+        let alike = shown.clone().find(|shown| given.clone().any(|given| given.is_alike(shown)));
         if let Some(identifier) = alike {
             return Some(format!("visits {} and {} have {identifier} in common", a + 1, b + 1));
         }
-        let holds = |connections: &[&Connection], identifier: &Identifier| {
-            connections.iter().any(|one| one.has(identifier))
-        };
-        let before = shown().find(|identifier| holds(earlier, identifier));
-        let after = given().find(|identifier| holds(later, identifier));
-        let leak = |identifier: &Identifier, at: usize| {
-            format!("{identifier} stands in the packets of visit {} as well", at + 1)
-        };
-        before.map(|identifier| leak(identifier, a)).or_else(|| after.map(|one| leak(one, b)))
+        let before = shown.find(|identifier| earlier.iter().any(|one| one.has(identifier)));
+        let after = given.find(|identifier| later.iter().any(|one| one.has(identifier)));
+        let (identifier, at) = before.map(|one| (one, a)).or(after.map(|one| (one, b)))?;
+        Some(format!("{identifier} stands in the packets of visit {} as well", at + 1))
     }
 
     fn numbers(&self) -> std::ops::Range<usize> {

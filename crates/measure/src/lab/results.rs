@@ -54,30 +54,10 @@ impl Folder {
                 .hint("results are not overwritten: name another folder with --out"));
         }
         let partial = partial_of(place);
-        let cannot = |error: io::Error| {
-            Failure::usage(format!("cannot write {}: {error}", partial.display()))
-                .hint("name a folder that can be written with --out")
-        };
-        let left_behind = partial.join(LOCK).exists();
-        fs::create_dir_all(&partial).map_err(cannot)?;
-        let foreign = !left_behind && fs::read_dir(&partial).map_err(cannot)?.next().is_some();
-        if foreign {
-            return Err(Failure::usage(format!("{} holds other files", partial.display()))
-                .hint("name another folder with --out"));
-        }
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(partial.join(LOCK))
-            .map_err(cannot)?;
-        lock.try_lock().map_err(|_| busy(&partial))?;
-        if left_behind {
-            eprintln!("note: removing what a run that did not end left in {}", partial.display());
-            clear(&partial).map_err(cannot)?;
-        }
-        fs::create_dir(partial.join(WORK)).map_err(cannot)?;
-        let samples = File::create(partial.join(SAMPLES)).map_err(cannot)?;
+        let lock = lock(&partial)?;
+        let samples = fs::create_dir(partial.join(WORK))
+            .and_then(|()| File::create(partial.join(SAMPLES)))
+            .map_err(|error| unwritable(&partial, &error))?;
         let samples = csv::Writer::from_writer(samples);
         let place = place.to_owned();
         let loads = None;
@@ -130,15 +110,16 @@ impl Folder {
 
     /// Adds what is known of one load of a page beside its sample.
     pub(crate) fn add_load(&mut self, load: &impl Serialize) -> Result<(), Failure> {
-        let written = (|| -> io::Result<()> {
-            let file = match &mut self.loads {
-                Some(file) => file,
-                none => none.insert(BufWriter::new(File::create(self.partial.join(LOADS))?)),
-            };
-            serde_json::to_writer(&mut *file, load)?;
-            file.write_all(b"\n")
-        })();
-        written.map_err(|error| self.failed(&error))
+        self.write_load(load).map_err(|error| self.failed(&error))
+    }
+
+    fn write_load(&mut self, load: &impl Serialize) -> io::Result<()> {
+        let file = match &mut self.loads {
+            Some(file) => file,
+            none => none.insert(BufWriter::new(File::create(self.partial.join(LOADS))?)),
+        };
+        serde_json::to_writer(&mut *file, load)?;
+        file.write_all(b"\n")
     }
 
     /// Makes sure that the samples so far are in the file.
@@ -157,24 +138,26 @@ impl Folder {
         experiment: &str,
     ) -> Result<PathBuf, Failure> {
         self.flush()?;
-        let done = || -> io::Result<()> {
-            raw::compress(&self.partial.join(SAMPLES))?;
-            raw::compress_all(&self.partial.join(CAPTURES), CAPTURE)?;
-            write_json(&self.partial.join(SUMMARY), summary)?;
-            write_json(&self.partial.join(BARS), bars)?;
-            write_json(&self.partial.join(ENVIRONMENT), environment)?;
-            fs::write(self.partial.join(EXPERIMENT), experiment)?;
-            fs::remove_dir_all(self.partial.join(WORK))?;
-            fs::remove_file(self.partial.join(LOCK))?;
-            // Files must reach the disk before the rename, or a crash could leave empty ones.
-            for entry in fs::read_dir(&self.partial)? {
-                File::open(entry?.path())?.sync_all()?;
-            }
-            fs::rename(&self.partial, &self.place)
-        };
-        done().map_err(|error| self.failed(&error))?;
+        write_json(&self.partial.join(SUMMARY), summary)
+            .and_then(|()| write_json(&self.partial.join(BARS), bars))
+            .and_then(|()| write_json(&self.partial.join(ENVIRONMENT), environment))
+            .and_then(|()| fs::write(self.partial.join(EXPERIMENT), experiment))
+            .and_then(|()| self.put_in_place())
+            .map_err(|error| self.failed(&error))?;
         self.finished = true;
         Ok(self.place.clone())
+    }
+
+    fn put_in_place(&self) -> io::Result<()> {
+        raw::compress(&self.partial.join(SAMPLES))?;
+        raw::compress_all(&self.partial.join(CAPTURES), CAPTURE)?;
+        fs::remove_dir_all(self.partial.join(WORK))?;
+        fs::remove_file(self.partial.join(LOCK))?;
+        // Files must reach the disk before the rename, or a crash could leave empty ones.
+        for entry in fs::read_dir(&self.partial)? {
+            File::open(entry?.path())?.sync_all()?;
+        }
+        fs::rename(&self.partial, &self.place)
     }
 
     fn failed(&self, error: &io::Error) -> Failure {
@@ -220,6 +203,33 @@ fn partial_of(place: &Path) -> PathBuf {
     let mut name = place.as_os_str().to_owned();
     name.push(".partial");
     name.into()
+}
+
+/// Makes a folder this run's own, and removes what a killed one has left in it.
+fn lock(partial: &Path) -> Result<File, Failure> {
+    let left_behind = partial.join(LOCK).exists();
+    let empty = fs::create_dir_all(partial)
+        .and_then(|()| fs::read_dir(partial))
+        .map(|mut entries| entries.next().is_none())
+        .map_err(|error| unwritable(partial, &error))?;
+    if !left_behind && !empty {
+        return Err(Failure::usage(format!("{} holds other files", partial.display()))
+            .hint("name another folder with --out"));
+    }
+    let mut options = File::options();
+    let lock = options.create(true).truncate(false).write(true).open(partial.join(LOCK));
+    let lock = lock.map_err(|error| unwritable(partial, &error))?;
+    lock.try_lock().map_err(|_| busy(partial))?;
+    if left_behind {
+        eprintln!("note: removing what a run that did not end left in {}", partial.display());
+        clear(partial).map_err(|error| unwritable(partial, &error))?;
+    }
+    Ok(lock)
+}
+
+fn unwritable(partial: &Path, error: &io::Error) -> Failure {
+    Failure::usage(format!("cannot write {}: {error}", partial.display()))
+        .hint("name a folder that can be written with --out")
 }
 
 fn busy(partial: &Path) -> Failure {

@@ -83,9 +83,9 @@ async fn serve(
 }
 
 async fn listen(wanted: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
-    let failed = |error| Failure::bind(wanted, &error);
-    let listener = TcpListener::bind(wanted).await.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
+    let bound = TcpListener::bind(wanted).await;
+    let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (address, listener) = bound.map_err(|error| Failure::bind(wanted, &error))?;
     Ok((listener, address))
 }
 

@@ -255,18 +255,15 @@ fn apart(stage: &Stage) -> Vec<bool> {
 
 /// The nodes of servers: name, number of the server, and the cells that it serves.
 fn server_nodes(stage: &Stage, apart: &[bool]) -> Vec<(String, u8, Vec<usize>)> {
-    let cells = |of: bool| {
-        let cells = apart.iter().enumerate();
-        cells.filter(move |(_, apart)| **apart == of).map(|(cell, _)| cell).collect::<Vec<_>>()
-    };
+    let (alone, together): (Vec<usize>, Vec<usize>) =
+        (0..apart.len()).partition(|cell| apart.get(*cell).is_some_and(|apart| *apart));
     let mut nodes = Vec::new();
     for number in 0..stage.servers() {
-        let together = cells(false);
-        nodes.extend((!together.is_empty()).then(|| (server_name(number, None), number, together)));
+        if !together.is_empty() {
+            nodes.push((server_name(number, None), number, together.clone()));
+        }
         nodes.extend(
-            cells(true)
-                .into_iter()
-                .map(|cell| (server_name(number, Some(cell)), number, vec![cell])),
+            alone.iter().map(|cell| (server_name(number, Some(*cell)), number, vec![*cell])),
         );
     }
     nodes
@@ -333,8 +330,8 @@ fn shared_address(cell: usize) -> Ipv4Addr {
 }
 
 fn address(net: u8, number: usize, cell: usize) -> Ipv4Addr {
-    let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
-    Ipv4Addr::new(10, net, byte(number), byte(cell + 1))
+    let [number, cell] = [number, cell + 1].map(|part| u8::try_from(part).unwrap_or(u8::MAX));
+    Ipv4Addr::new(10, net, number, cell)
 }
 
 /// Effects of links on packets. A late packet of one cell may count for the next.
@@ -413,10 +410,6 @@ mod tests {
 
     #[test]
     fn servers_with_private_cookies_have_nodes_of_their_own() {
-        let names = |stage: &Stage| {
-            let nodes = server_nodes(stage, &apart(stage)).into_iter();
-            nodes.map(|(name, _, cells)| (name, cells)).collect::<Vec<_>>()
-        };
         let some = stage("\"tls13\", \"fop\", \"tfo\", \"fop-agent\"", "");
         let expected =
             [("server-1", vec![0, 2]), ("server-1-of-2", vec![1]), ("server-1-of-4", vec![3])];
@@ -427,16 +420,20 @@ mod tests {
         assert_eq!(names(&only), expected);
     }
 
+    fn names(stage: &Stage) -> Vec<(String, Vec<usize>)> {
+        let nodes = server_nodes(stage, &apart(stage)).into_iter();
+        nodes.map(|(name, _, cells)| (name, cells)).collect()
+    }
+
     #[test]
     fn virtual_hosts_are_where_their_cells_are() {
-        let of = |more: &str| {
+        let [one, three] = ["", "servers = 3\nbalance = \"five-tuple\""].map(|more| {
             let programs = "work.programs = { shares = { curl = 1 }, hosts = [2, 1] }";
-            plan("\"today\", \"client\"", &format!("[[variant]]\n{programs}\n{more}"))
-        };
-        let one = hosts_file(&of("")).unwrap();
+            let variant = format!("[[variant]]\n{programs}\n{more}");
+            hosts_file(&plan("\"today\", \"client\"", &variant)).unwrap()
+        });
         assert!(one.contains("\n10.100.0.1 v1.c1.s1.lab.test\n"), "{one}");
         assert!(one.contains("\n10.100.0.2 v2.c2.s1.lab.test\n"), "{one}");
-        let three = hosts_file(&of("servers = 3\nbalance = \"five-tuple\"")).unwrap();
         assert!(three.contains("\n10.99.0.2 v1.c2.s1.lab.test\n"), "{three}");
         assert_eq!(hosts_file(&plan("\"tls13\"", "")), None);
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use headstart_emulation::{Capture, Host, Lab, Link, Node, TorNetwork};
+use headstart_emulation::{Capture, Delay, Host, Lab, Link, Node, TorNetwork, TorStream};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
@@ -255,17 +255,6 @@ impl Network {
         let begun = Instant::now();
         // Once the exit has connected, Tor shows the address that it resolved.
         let origin = node(&self.lab, SERVER)?.ipv4().map(|address| format!("{address}:"));
-        let is_own = |target: &str| {
-            let address = origin.as_ref().is_some_and(|origin| target.starts_with(origin));
-            address || target.starts_with(ORIGIN)
-        };
-        let circuit = || {
-            let streams = tor.streams().unwrap_or_default();
-            // The newest one: Tor lists them in no order.
-            let own = streams.into_iter().filter(|stream| is_own(&stream.target));
-            let own = own.max_by_key(|stream| stream.id.parse::<u64>().unwrap_or_default());
-            own.map(|stream| stream.circuit)
-        };
         let interrupt = &self.interrupt;
         let wanted = Wanted {
             agent: at,
@@ -275,7 +264,18 @@ impl Network {
             timeout: experiment.timeout,
             wanted: &|| !interrupt.is_set(),
         };
-        let visited = client.run(|| visit::visit(&wanted, circuit));
+        let visited = client.run(|| {
+            visit::visit(&wanted, || {
+                let streams = tor.streams().unwrap_or_default().into_iter();
+                let own = streams.filter(|TorStream { target, .. }: &TorStream| {
+                    let address = origin.as_ref().is_some_and(|origin| target.starts_with(origin));
+                    address || target.starts_with(ORIGIN)
+                });
+                // The newest one: Tor lists them in no order.
+                let newest = own.max_by_key(|stream| stream.id.parse::<u64>().unwrap_or_default());
+                newest.map(|stream| stream.circuit)
+            })
+        });
         let mut visited = visited.map_err(|error| network::not_started(&error))?;
         visited.round = round;
         visited.flagged = self.lab.disturbed(begun, Instant::now());
@@ -301,12 +301,12 @@ impl Network {
         order: &[Arm],
         before: u64,
     ) -> Result<Evidence, Failure> {
-        let unreadable =
-            |error| Failure::usage(format!("cannot write {}: {error}", file.display()));
-        let captured = capture.finish().map_err(unreadable)?;
+        let (captured, packets) = capture
+            .finish()
+            .and_then(|captured| Ok((captured, headstart_emulation::read_capture(file)?)))
+            .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))?;
         let made = self.origin.connections() - before;
         let whole = !captured.full && captured.dropped == 0 && made == order.len() as u64;
-        let packets = headstart_emulation::read_capture(file).map_err(unreadable)?;
         Ok(Evidence::from_packets(&packets, order, whole))
     }
 
@@ -391,11 +391,11 @@ fn node<'l>(lab: &'l Lab, name: &str) -> Result<&'l Node, Failure> {
 }
 
 fn set_links(lab: &Lab, link: &LinkSpec) {
-    let each_way = |delay| Link::default().with(headstart_emulation::Delay(delay));
     let own = [(CLIENT.to_owned(), link.client), (SERVER.to_owned(), link.origin)];
     let relays = TorNetwork::nodes().map(|name| (name, link.relay));
     for (name, delay) in own.into_iter().chain(relays) {
-        lab.set_links(&name, each_way(delay), each_way(delay));
+        let [out, back] = [delay; 2].map(|delay| Link::default().with(Delay(delay)));
+        lab.set_links(&name, out, back);
     }
 }
 
@@ -407,8 +407,9 @@ pub(super) fn start(
     work: &Path,
     interrupt: &Interrupt,
 ) -> Result<TorNetwork, Failure> {
-    let wanted = || !interrupt.is_set();
-    let tor = TorNetwork::start_while(lab, client, names, work, TorNetwork::PATIENCE, &wanted);
+    let tor = TorNetwork::start_while(lab, client, names, work, TorNetwork::PATIENCE, &|| {
+        !interrupt.is_set()
+    });
     tor.map_err(|error| match interrupt.is_set() {
         true => Broken::Interrupted.into(),
         false => Failure::usage(error.to_string())
@@ -454,8 +455,8 @@ fn agent(lab: &Lab, program: &Path, arm: Arm, interrupt: &Interrupt) -> Result<P
 /// The share of pairs whose arms were on one circuit; none without pairs.
 fn same_circuit(pairs: &Pairs) -> Option<f64> {
     let circuits = pairs.values().map(|arms| {
-        let circuit = |arm: Arm| arms.get(arm.name()).and_then(|visited| visited.circuit.clone());
-        let (waiting, optimistic) = (circuit(Arm::Waiting), circuit(Arm::Optimistic));
+        let [waiting, optimistic] = [Arm::Waiting, Arm::Optimistic]
+            .map(|arm| arms.get(arm.name()).and_then(|visited| visited.circuit.as_ref()));
         waiting.is_some() && waiting == optimistic
     });
     let same: Vec<_> = circuits.collect();
@@ -466,19 +467,21 @@ fn same_circuit(pairs: &Pairs) -> Option<f64> {
 /// Returns the time saved to the first response byte, pair by pair, in ms and as a share of the
 /// circuit's round trip.
 fn saved(pairs: &Pairs, rtt: Duration) -> Value {
-    let of = |suite: Suite| {
+    let suites = Suite::ALL.into_iter().map(|suite| {
         let own = pairs.iter().filter(|((_, of), _)| *of == suite);
         let saved: Vec<f64> = own
             .filter_map(|(_, arms)| {
-                let first = |arm: Arm| arms.get(arm.name())?.trial.ms_to_first_response_byte;
-                Some(first(Arm::Waiting)? - first(Arm::Optimistic)?)
+                let [waiting, optimistic] = [Arm::Waiting, Arm::Optimistic]
+                    .map(|arm| arms.get(arm.name())?.trial.ms_to_first_response_byte);
+                Some(waiting? - optimistic?)
             })
             .collect();
         let ms = Summary::from_samples(&saved);
         let share = ms.and_then(|ms| ms.p50).map(|ms| ms / (rtt.as_secs_f64() * 1e3));
-        json!({ "ms_to_first_response_byte": ms, "circuit_round_trips": share })
-    };
-    Suite::ALL.into_iter().map(|suite| (suite.name().to_owned(), of(suite))).collect()
+        let saved = json!({ "ms_to_first_response_byte": ms, "circuit_round_trips": share });
+        (suite.name().to_owned(), saved)
+    });
+    suites.collect()
 }
 
 fn version() -> String {

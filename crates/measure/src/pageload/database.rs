@@ -80,14 +80,13 @@ impl Used {
     /// Table with a header.
     pub(super) fn table(&self) -> Vec<Vec<String>> {
         let Coverage { pages, redirects, servers, http2, prefetch, prefetch_bytes } = self.coverage;
-        let count = |count: u64| grouped(count);
         vec![
             ["", "needed", "in it", "share", "in vain"].map(str::to_owned).into(),
-            row("pages", pages, count),
-            row("redirects to them", redirects, count),
-            row("servers", servers, count),
-            row("HTTP/2 hosts", http2, count),
-            row("URLs to prefetch", prefetch, count),
+            row("pages", pages, grouped),
+            row("redirects to them", redirects, grouped),
+            row("servers", servers, grouped),
+            row("HTTP/2 hosts", http2, grouped),
+            row("URLs to prefetch", prefetch, grouped),
             row("bytes of these *", prefetch_bytes, bytes),
         ]
     }

@@ -1,7 +1,7 @@
 //! Files that are meant by names of files, folders and patterns.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use glob::MatchOptions;
 
@@ -55,16 +55,12 @@ impl Files {
 
     fn add_matching(&mut self, pattern: &str) {
         let name = name_of(Path::new(pattern));
-        let mut fail = |what: String, hint: &str| {
-            self.failures.push((name.clone(), Failure::usage(what).hint(hint)));
-        };
         let found = match glob::glob_with(pattern, MATCHING) {
             Ok(found) => found,
             Err(error) => {
-                return fail(
-                    format!("{name} is no pattern: {}", error.msg),
-                    "name the files themselves",
-                );
+                let failure = Failure::usage(format!("{name} is no pattern: {}", error.msg))
+                    .hint("name the files themselves");
+                return self.failures.push((name, failure));
             }
         };
         let mut paths = Vec::new();
@@ -72,14 +68,17 @@ impl Files {
             match path {
                 Ok(path) if is_other(&path) => {}
                 Ok(path) => paths.push(path),
-                Err(error) => fail(
-                    format!("cannot read {}: {}", name_of(error.path()), error.error()),
-                    "leave out folders that you may not read",
-                ),
+                Err(error) => {
+                    let (path, why) = (name_of(error.path()), error.error());
+                    let failure = Failure::usage(format!("cannot read {path}: {why}"))
+                        .hint("leave out folders that you may not read");
+                    self.failures.push((name.clone(), failure));
+                }
             }
         }
         if paths.is_empty() {
-            fail(format!("no file matches {name}"), "name files, or folders");
+            let failure = Failure::usage(format!("no file matches {name}"));
+            self.failures.push((name, failure.hint("name files, or folders")));
         }
         paths.into_iter().for_each(|path| self.add(path));
     }
@@ -100,17 +99,13 @@ fn is_other(path: &Path) -> bool {
 /// Folders within are left out.
 fn files_of(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let name = name_of(folder);
-    let unreadable = |error: std::io::Error| {
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let entries = entries.map_err(|error| {
         Failure::usage(format!("cannot read {name}: {error}"))
             .hint("name a folder that you may read, or the files in it")
-    };
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        if is_recording(&path) && !path.is_dir() && !is_other(&path) {
-            files.push(path);
-        }
-    }
+    })?;
+    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+    files.retain(|path| is_recording(path) && !path.is_dir() && !is_other(path));
     if files.is_empty() {
         return Err(Failure::usage(format!("there is no recording in {name}"))
             .hint("recordings are files that end in .har, .json or .jsonl, also with .gz"));

@@ -152,15 +152,15 @@ impl Setting {
 
     /// In a line.
     pub(super) fn words(&self) -> String {
-        let rate = |rate: Option<f64>| match rate {
+        let [down, up] = [self.down_mbit, self.up_mbit].map(|rate| match rate {
             None => "no limit".to_owned(),
             Some(mbit) => format!("{} Mbit/s", short(mbit)),
-        };
+        });
         let mut words = vec![format!("round trip {} ms", short(self.rtt_ms))];
         match self.visit {
-            None => words.push(format!("{} for each resource", rate(self.down_mbit))),
+            None => words.push(format!("{down} for each resource")),
             Some(visit) => {
-                words.push(format!("{} down, {} up", rate(self.down_mbit), rate(self.up_mbit)));
+                words.push(format!("{down} down, {up} up"));
                 words.push(format!("{} % lost", short(self.loss * 100.0)));
                 words.push(match visit {
                     "first" => format!("a first visit, {} ms for a name", short(self.dns_ms)),

@@ -156,7 +156,8 @@ pub(crate) struct ReplayOptions {
     pub files: Vec<PathBuf>,
 
     /// The page of each file, from 1
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub page: u16,
 
     /// Between client and servers: `preset NAME`, or elements as in experiments; several are tried
@@ -173,7 +174,8 @@ pub(crate) struct ReplayOptions {
     pub suite: Suite,
 
     /// Loads of each arm, after one that is not counted
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub loads: u32,
 
     /// Connections to each server at a time, or `recorded`: each resource over the connection of
@@ -182,7 +184,8 @@ pub(crate) struct ReplayOptions {
     pub connections: String,
 
     /// Addresses of each host, of which each connection goes to any
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=8))]
     pub addresses: u8,
 
     /// Forget sessions, cookies and what is known of the path before each load
@@ -190,7 +193,8 @@ pub(crate) struct ReplayOptions {
     pub first_visit: bool,
 
     /// Seconds after which a load has failed
-    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=600))]
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
     pub timeout: u16,
 
     /// Seed of the order of loads

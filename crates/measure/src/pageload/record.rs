@@ -306,17 +306,18 @@ impl Recorder<'_> {
 
 fn text(summary: &Summary) -> String {
     let Summary { file, resources, hosts, height, .. } = summary;
-    let seconds = |what: &str, ms: Option<f64>| {
-        ms.map_or(String::new(), |ms| format!(", {what} {:.2} s", ms / 1e3))
-    };
+    let times = [
+        ("95 % after", summary.page_load_ms),
+        ("load event", summary.on_load_ms),
+        ("largest paint", summary.largest_paint_ms),
+    ];
+    let times = times.iter().filter_map(|(what, ms)| Some((what, (*ms)? / 1e3)));
+    let times: String = times.map(|(what, s)| format!(", {what} {s:.2} s")).collect();
     #[allow(clippy::cast_precision_loss)] // no page has 2^53 bytes
     let megabytes = summary.response_bytes as f64 / 1e6;
     let mut text = format!(
-        "{}  {resources} resources of {hosts} hosts, {megabytes:.2} MB, height {height}{}{}{}\n",
+        "{}  {resources} resources of {hosts} hosts, {megabytes:.2} MB, height {height}{times}\n",
         file.display(),
-        seconds("95 % after", summary.page_load_ms),
-        seconds("load event", summary.on_load_ms),
-        seconds("largest paint", summary.largest_paint_ms),
     );
     for note in &summary.notes {
         text.push_str(&format!("  note: {note}\n"));

@@ -103,9 +103,13 @@ impl Link {
     }
 }
 
+/// A text as TOML and JSON write it.
+fn quoted(text: &str) -> String {
+    Value::String(text.to_owned()).to_string()
+}
+
 /// The experiment as a file of the lab has it.
 fn experiment(options: &ReplayOptions, pages: &[Recorded], links: &[Link]) -> String {
-    let quoted = |text: &str| Value::String(text.to_owned()).to_string();
     let arms: Vec<_> = options.arms.iter().map(|arm| quoted(arm.name())).collect();
     let mut text = format!(
         "name = \"replay\"\ntitle = {}\nabout = \"\"\ntrials = {loads}\nquick_trials = {loads}\n\

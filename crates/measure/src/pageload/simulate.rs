@@ -186,7 +186,7 @@ impl PageLoads {
     fn new(file: String, page: Page, of: &Loading<'_>) -> Self {
         let (page, database) = known(of.database, page);
         let mut loads = Vec::new();
-        let mut mean = |(arm, &techniques): (usize, &Techniques)| {
+        let arms = of.arms.iter().enumerate().map(|(arm, &techniques)| {
             let (mut sum, mut count) = (Figures::default(), 0_u64);
             of.model.loads(&page, techniques, |seed, load| {
                 let mut figures = Figures::from_load(&load);
@@ -200,14 +200,15 @@ impl PageLoads {
             });
             sum.parts().into_iter().for_each(|part| *part /= count.max(1) as f64);
             Means { techniques: techniques.to_string(), loads: count, figures: sum }
-        };
+        });
+        let arms = arms.collect();
         Self {
             file,
             name: printable(page.name()),
             resources: page.resources().len(),
             recorded_ms: page.recorded().page_load_time.map(ms),
             database,
-            arms: of.arms.iter().enumerate().map(&mut mean).collect(),
+            arms,
             not_resources: page.ignored().clone(),
             loads,
         }
@@ -244,18 +245,20 @@ impl Simulated {
     }
 
     fn write(&self, path: &Path) -> Result<(), Failure> {
-        let failed =
-            |error: io::Error| Failure::usage(format!("cannot write {}: {error}", path.display()));
-        let file = BufWriter::new(File::create(path).map_err(failed)?);
+        self.write_loads(path)
+            .map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
+    }
+
+    fn write_loads(&self, path: &Path) -> io::Result<()> {
+        let file = BufWriter::new(File::create(path)?);
         let mut csv = csv::Writer::from_writer(file);
         for page in &self.pages {
             for (arm, seed, figures) in &page.loads {
                 let techniques = page.arms.get(*arm).map_or("", |means| &means.techniques);
-                csv.serialize(Line::new(page, techniques, *seed, figures))
-                    .map_err(|error| failed(io::Error::other(error)))?;
+                csv.serialize(Line::new(page, techniques, *seed, figures))?;
             }
         }
-        csv.flush().map_err(failed)
+        csv.flush()
     }
 
     fn text(&self, rows: usize) -> String {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use headstart_pageload::sharing::{
-    Arm, Grouping, Lifetime, PAPER_APPS, PAPER_WEB, PaperColumn, Report, Seen, Service,
+    Grouping, Lifetime, PAPER_APPS, PAPER_WEB, PaperColumn, Report, Seen, Service,
 };
 
 use crate::table::{header, table};
@@ -37,29 +37,33 @@ fn summary(report: &Report) -> String {
 /// The paper's Table I, for what was recorded.
 fn handshakes(report: &Report) -> String {
     let arms = [&report.today, &report.client_only, &report.client_and_server];
-    let row = |name: &str, cell: &dyn Fn(&Arm) -> String| -> Vec<String> {
-        [name.to_owned()].into_iter().chain(arms.iter().map(|arm| cell(arm))).collect()
-    };
-    let paper = |name: &str, columns: [PaperColumn; 3]| -> Vec<String> {
-        let shares = columns.map(|column| share(column.full, column.full + column.resumed));
-        [name.to_owned()].into_iter().chain(shares).collect()
-    };
     let today = if report.connections_unknown > 0 { "today, at most" } else { "today" };
     let rows = [
         ["", today, "client only", "client + server"].map(str::to_owned).into(),
-        row("full handshakes", &|arm| {
-            format!("{} ({})", grouped(arm.full), percent(arm.full_share))
-        }),
-        row("resumptions", &|arm| grouped(arm.resumed)),
-        row("saved", &|arm| grouped(arm.avoided)),
-        row("energy, uAh a connection *", &|arm| format!("{:.2}", arm.energy_uah)),
-        row("latency, ms a connection *", &|arm| format!("{:.2}", arm.latency_ms)),
-        paper("paper, apps: full handshakes", PAPER_APPS),
-        paper("paper, web: full handshakes", PAPER_WEB),
+        row("full handshakes", arms.map(|arm| with_share(arm.full, arm.full_share))),
+        row("resumptions", arms.map(|arm| grouped(arm.resumed))),
+        row("saved", arms.map(|arm| grouped(arm.avoided))),
+        row("energy, uAh a connection *", arms.map(|arm| format!("{:.2}", arm.energy_uah))),
+        row("latency, ms a connection *", arms.map(|arm| format!("{:.2}", arm.latency_ms))),
+        row("paper, apps: full handshakes", PAPER_APPS.map(full_share)),
+        row("paper, web: full handshakes", PAPER_WEB.map(full_share)),
     ];
     let mut text = table(&rows, &[0]);
     text.push_str("  * by the paper's cost model, measured on its phones; not measured here\n");
     text
+}
+
+fn row(name: &str, cells: [String; 3]) -> Vec<String> {
+    [name.to_owned()].into_iter().chain(cells).collect()
+}
+
+fn full_share(column: PaperColumn) -> String {
+    share(column.full, column.full + column.resumed)
+}
+
+/// A count with its share.
+fn with_share(count: u64, share: f64) -> String {
+    format!("{} ({})", grouped(count), percent(share))
 }
 
 fn grouping(report: &Report) -> String {
@@ -137,14 +141,13 @@ fn services(report: &Report, top: usize) -> String {
 }
 
 fn service(of: &Service) -> Vec<String> {
-    let saved = |count, share| format!("{} ({})", grouped(count), percent(share));
     vec![
         shortened(&of.name),
         grouped(of.connections),
         grouped(of.addresses),
         grouped(of.full),
-        saved(of.avoidable_client_only, of.shares.client_only),
-        saved(of.avoidable_client_and_server, of.shares.client_and_server),
+        with_share(of.avoidable_client_only, of.shares.client_only),
+        with_share(of.avoidable_client_and_server, of.shares.client_and_server),
     ]
 }
 
@@ -260,10 +263,12 @@ pub(super) fn shortened(name: &str) -> String {
 /// A time in its two largest units.
 fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
-    let units = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)];
-    let of = |(name, length): (&'static str, u64), bound: u64| (seconds % bound / length, name);
-    let parts =
-        [of(units[0], u64::MAX), of(units[1], 86_400), of(units[2], 3_600), of(units[3], 60)];
+    let parts = [
+        (seconds / 86_400, "d"),
+        (seconds / 3_600 % 24, "h"),
+        (seconds / 60 % 60, "min"),
+        (seconds % 60, "s"),
+    ];
     let from = parts.iter().position(|(count, _)| *count > 0).unwrap_or(3);
     let words = parts.iter().skip(from).take(2).filter(|(count, _)| *count > 0);
     let words: Vec<String> = words.map(|(count, name)| format!("{count} {name}")).collect();
@@ -282,14 +287,17 @@ mod tests {
 
     #[test]
     fn times_have_two_units_at_most() {
-        let words = |seconds| in_words(Duration::from_secs(seconds));
-        assert_eq!(words(0), "a second");
-        assert_eq!(words(59), "59 s");
-        assert_eq!(words(300), "5 min");
-        assert_eq!(words(3_600), "1 h");
-        assert_eq!(words(3_661), "1 h 1 min");
-        assert_eq!(words(86_400), "1 d");
-        assert_eq!(words(90_061), "1 d 1 h");
+        for (seconds, words) in [
+            (0, "a second"),
+            (59, "59 s"),
+            (300, "5 min"),
+            (3_600, "1 h"),
+            (3_661, "1 h 1 min"),
+            (86_400, "1 d"),
+            (90_061, "1 d 1 h"),
+        ] {
+            assert_eq!(in_words(Duration::from_secs(seconds)), words);
+        }
     }
 
     #[test]

@@ -75,33 +75,26 @@ impl Databases {
     /// # Errors
     /// Nothing can be learned from them.
     pub(super) fn learn(link: &str, recorded: &[Recorded]) -> Result<Self, Failure> {
-        let unusable = |error: &dyn std::fmt::Display| {
-            Failure::usage(format!("no database can be made of the recordings: {error}"))
-        };
         let mut recordings = Recordings::new();
         for one in recorded {
-            let methods = Methods::read(one.har.as_slice()).map_err(|error| unusable(&error))?;
+            let methods = Methods::read(one.har.as_slice()).map_err(unusable)?;
             let page = &one.recording.page;
             let facts = Facts::of_resources(page, &one.recording.facts, &methods);
             let at = page.recorded().at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             let at = at.map(|since| UnixSeconds(since.as_secs()));
-            recordings.add(page, at, &facts).map_err(|error| unusable(&error))?;
+            recordings.add(page, at, &facts).map_err(unusable)?;
         }
-        let key = PKey::generate_ed25519().map_err(|error| unusable(&error))?;
-        let build = |parts: Parts| {
-            let built = recordings.build(&Rules::default(), parts, wall_clock());
-            built.map(|built| built.database).map_err(|error| unusable(&error))
-        };
-        let all = build(Parts::ALL)?;
+        let key = PKey::generate_ed25519().map_err(unusable)?;
+        let all = build(&recordings, Parts::ALL)?;
         let mut files = BTreeMap::new();
         for (arm, parts) in [
             (Arm::RedirectDb, Parts { redirect: true, ..Parts::NONE }),
             (Arm::ServerDb, Parts { server: true, ..Parts::NONE }),
             (Arm::Databases, Parts { redirect: true, server: true, ..Parts::NONE }),
         ] {
-            files.insert(arm.name(), signed(&build(parts)?, &key).map_err(|why| unusable(&why))?);
+            files.insert(arm.name(), signed(&build(&recordings, parts)?, &key).map_err(unusable)?);
         }
-        let prefetch = build(Parts { prefetch: true, ..Parts::NONE })?;
+        let prefetch = build(&recordings, Parts { prefetch: true, ..Parts::NONE })?;
         let mut said =
             DatabaseFacts { link: link.into(), recordings: recorded.len(), ..Default::default() };
         let links = links(&prefetch, &mut said);
@@ -114,15 +107,25 @@ impl Databases {
     /// # Errors
     /// The node gives no address.
     pub(super) fn serve(&self, node: &Node) -> Result<Served, Failure> {
-        let cannot = |error| Failure::usage(format!("cannot serve databases: {error}"));
-        let listener =
-            node.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).flatten().map_err(cannot)?;
-        let address = listener.local_addr().map_err(cannot)?;
-        let wanted = serve(listener, Arc::clone(&self.files)).map_err(cannot)?;
+        let listener = node.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).flatten();
+        let (address, wanted) = listener
+            .and_then(|listener| {
+                Ok((listener.local_addr()?, serve(listener, Arc::clone(&self.files))?))
+            })
+            .map_err(|error| Failure::usage(format!("cannot serve databases: {error}")))?;
         let pem = self.key.public_key_to_pem();
         let pem = pem.map_err(|error| Failure::usage(format!("no public key: {error}")))?;
         Ok(Served { address, key: String::from_utf8_lossy(&pem).into_owned(), _wanted: wanted })
     }
+}
+
+fn build(recordings: &Recordings, parts: Parts) -> Result<Database, Failure> {
+    let built = recordings.build(&Rules::default(), parts, wall_clock());
+    built.map(|built| built.database).map_err(unusable)
+}
+
+fn unusable(error: impl std::fmt::Display) -> Failure {
+    Failure::usage(format!("no database can be made of the recordings: {error}"))
 }
 
 /// Where the files of a link are, on one client's node, for as long as this is there.
@@ -146,11 +149,11 @@ impl Served {
 
 impl DatabaseFacts {
     fn count(&mut self, all: &Database, bytes: usize) {
-        let sum =
-            |of: fn(&headstart_pageload::db::PageEntry) -> usize| all.pages().iter().map(of).sum();
-        self.redirects = sum(|page| page.redirects.len());
-        self.servers = sum(|page| page.servers.len());
-        self.prefetch = sum(|page| page.prefetch.len());
+        for page in all.pages() {
+            self.redirects += page.redirects.len();
+            self.servers += page.servers.len();
+            self.prefetch += page.prefetch.len();
+        }
         self.bytes = bytes;
     }
 }
@@ -236,16 +239,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let files = BTreeMap::from([("redirect-db", b"one".to_vec())]);
         let wanted = serve(listener, Arc::new(files)).unwrap();
-        let ask = |path: &str| {
-            let mut stream = TcpStream::connect(address).unwrap();
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-            let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
-            text
-        };
-        assert!(ask("/redirect-db.hsdx").ends_with("\r\n\r\none"));
+        assert!(ask(address, "/redirect-db.hsdx").ends_with("\r\n\r\none"));
         for other in ["/server-db.hsdx", "/", "/../redirect-db", "redirect-db.hsdx"] {
-            assert!(ask(other).starts_with("HTTP/1.1 404"), "{other}");
+            assert!(ask(address, other).starts_with("HTTP/1.1 404"), "{other}");
         }
         drop(wanted);
         let ended = (0..100).any(|_| {
@@ -253,5 +249,13 @@ mod tests {
             TcpStream::connect(address).is_err()
         });
         assert!(ended, "it serves nobody for ever");
+    }
+
+    fn ask(address: SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
     }
 }

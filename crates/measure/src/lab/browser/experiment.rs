@@ -184,8 +184,9 @@ impl BrowserExperiment {
             if let Some(arm) = variant.arms.iter().find(|arm| !self.arms.contains(arm)) {
                 return Err(format!("variant '{}': {arm} is not among the arms", variant.name));
             }
-            let is_link = |name: &String| self.link.iter().any(|link| link.name == *name);
-            if let Some(name) = variant.links.iter().flatten().find(|name| !is_link(name)) {
+            let mut named = variant.links.iter().flatten();
+            if let Some(name) = named.find(|name| self.link.iter().all(|link| link.name != **name))
+            {
                 return Err(format!("variant '{}': there is no link '{name}'", variant.name));
             }
             let own = self.link.iter().filter(|link| variant.is_on(link));
@@ -233,6 +234,9 @@ pub(crate) struct Plan {
     pub(crate) recordings: u32,
 }
 
+/// Key of cells of several sites: the arm, true for a second visit, and true for another Chromium.
+pub(super) type Kind = (Arm, bool, bool);
+
 /// Site and arm of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CellSpec {
@@ -255,6 +259,10 @@ impl CellSpec {
 
     pub(super) fn is_on(&self, link: &BrowserLink) -> bool {
         self.links.contains(&link.name)
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        (self.arm, self.again, self.classical)
     }
 }
 
@@ -303,11 +311,11 @@ impl Plan {
         let mut draws =
             Xoshiro256PlusPlus::seed_from_u64(self.seed ^ u64::from(link.rtt.subsec_micros()));
         let mut arms = self.arms(link);
-        let mut round = || {
+        let rounds = (0..self.trials).map(|_| {
             arms.shuffle(&mut draws);
             self.beside(link, &arms)
-        };
-        (0..self.trials).map(|_| round()).collect()
+        });
+        rounds.collect()
     }
 
     /// Places of cells by their arm, where sites are loaded side by side; each alone where not.
@@ -315,10 +323,10 @@ impl Plan {
         let mut arms: Vec<Vec<usize>> = Vec::new();
         let here = self.cells.iter().enumerate().filter(|(_, cell)| cell.is_on(link));
         for (place, cell) in here {
-            let kind = |of: &CellSpec| (of.arm, of.again, of.classical);
-            let same = arms
-                .iter_mut()
-                .find(|arm| link.side_by_side > 0 && self.first(arm).map(kind) == Some(kind(cell)));
+            let same = arms.iter_mut().find(|arm| {
+                link.side_by_side > 0
+                    && self.first(arm).is_some_and(|first| first.kind() == cell.kind())
+            });
             match same {
                 Some(arm) => arm.push(place),
                 None => arms.push(vec![place]),
@@ -332,10 +340,9 @@ impl Plan {
     fn beside(&self, link: &BrowserLink, arms: &[Vec<usize>]) -> Vec<Vec<usize>> {
         let mut turns: Vec<(usize, Vec<usize>)> = Vec::new();
         for arm in arms {
-            let kind = |turn: &[usize]| self.first(turn).map(|of| (of.again, of.classical));
-            let with_room = turns
-                .iter_mut()
-                .find(|(count, turn)| *count < link.side_by_side && kind(turn) == kind(arm));
+            let with_room = turns.iter_mut().find(|(count, turn)| {
+                *count < link.side_by_side && self.pace(turn) == self.pace(arm)
+            });
             match with_room {
                 Some((count, turn)) => {
                     *count += 1;
@@ -349,6 +356,11 @@ impl Plan {
 
     fn first(&self, turn: &[usize]) -> Option<&CellSpec> {
         self.cells.get(*turn.first()?)
+    }
+
+    /// Key of turns that take about as long: true for second visits, and for another Chromium.
+    fn pace(&self, turn: &[usize]) -> Option<(bool, bool)> {
+        self.first(turn).map(|cell| (cell.again, cell.classical))
     }
 
     fn turns(&self, link: &BrowserLink) -> Vec<Vec<usize>> {
@@ -393,10 +405,9 @@ impl Plan {
             .iter()
             .map(|link: &BrowserLink| {
                 let one = link.rtt * ROUND_TRIPS + OVERHEAD;
-                let loads = |turn: &Vec<usize>| {
-                    if self.first(turn).is_some_and(|it| it.again) { 2 } else { 1 }
-                };
-                let loads: u32 = self.turns(link).iter().map(loads).sum();
+                let turns = self.turns(link);
+                let again = turns.iter().filter(|turn| self.first(turn).is_some_and(|it| it.again));
+                let loads = u32::try_from(turns.len() + again.count()).unwrap_or(1);
                 let recorded = self.sites.len().div_ceil(self.lanes(link));
                 let recorded = self.recordings * u32::try_from(recorded).unwrap_or(1);
                 let set_up = if link.tor.is_some() { SET_UP_TOR } else { SET_UP };

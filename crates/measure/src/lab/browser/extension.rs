@@ -43,8 +43,9 @@ pub(super) fn install(session: &mut Session, url: &str, key: &str) -> Result<(),
 /// Returns true if it followed no redirect for the page and opened no connection, as far as it
 /// tells: also where the database has none.
 pub(super) fn is_idle(state: &Value) -> bool {
-    let count = |what: &str| state.get(what).and_then(Value::as_u64).unwrap_or_default();
-    count("redirects") + count("connections") == 0
+    ["redirects", "connections"]
+        .iter()
+        .all(|what| state.get(what).and_then(Value::as_u64).unwrap_or_default() == 0)
 }
 
 /// Returns the extension's own account; `None` if it is asleep.

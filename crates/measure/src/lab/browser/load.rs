@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use headstart_emulation::Node;
 use headstart_openers::site::Site;
 use headstart_pageload::har::Recording;
+use headstart_pageload::page::Timings;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -250,22 +251,22 @@ impl From<Broken> for Stopped {
 impl Times {
     pub(super) fn from_seen(seen: &Seen) -> Self {
         let Recording { page, .. } = &seen.recording;
-        let timings = || page.resources().iter().filter_map(|resource| resource.measured);
-        let sent = |it: headstart_pageload::page::Timings| {
-            it.started + it.queued + it.dns + it.connect + it.tls + it.send
-        };
+        let mut timings = page.resources().iter().filter_map(|resource| resource.measured);
+        let all = timings.clone().map(|one| one.end()).max();
+        let first = timings.next();
+        let sent = first
+            .map(|it: Timings| it.started + it.queued + it.dns + it.connect + it.tls + it.send);
         let mut connections: Vec<u32> =
             page.resources().iter().filter_map(|resource| resource.connection).collect();
         connections.sort_unstable();
         connections.dedup();
-        let first = timings().next();
         Self {
             page_load_ms: page.recorded().page_load_time.map(ms),
             largest_paint_ms: seen.largest_paint_ms.map(rounded),
             on_load_ms: page.recorded().on_load.map(ms),
-            first_request_ms: first.map(|first| ms(sent(first))),
-            first_response_ms: first.map(|first| ms(sent(first) + first.wait)),
-            all_ms: timings().map(|one| one.end()).max().map(ms),
+            first_request_ms: sent.map(ms),
+            first_response_ms: sent.zip(first).map(|(sent, first)| ms(sent + first.wait)),
+            all_ms: all.map(ms),
             resources: page.resources().len(),
             ignored: page.ignored().total(),
             connections: connections.len(),

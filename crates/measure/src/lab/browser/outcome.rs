@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arm::Arm;
 use super::databases::DatabaseFacts;
-use super::experiment::CellSpec;
+use super::experiment::{CellSpec, Kind};
 use super::load::Times;
 use crate::stats::{self, Estimate};
 
@@ -125,26 +125,20 @@ pub(super) struct Known<'k> {
     pub(super) predicted: Predicted,
 }
 
-/// Key of cells of several sites: the arm, true for a second visit, and true for another Chromium.
-type Kind = (Arm, bool, bool);
-
 impl Outcome {
     /// Adds the cells of a link.
     pub(super) fn add(&mut self, cells: &[Known<'_>]) {
-        let plain = |cell: &Known<'_>| {
-            cells
-                .iter()
-                .find(|other: &&Known<'_>| {
-                    other.spec.arm == Arm::Plain && other.spec.variant == cell.spec.variant
-                })
-                .map(|plain| (plain.loads, plain.predicted))
-        };
-        let from = self.cells.len();
-        self.cells.extend(cells.iter().map(|cell| CellOutcome::new(cell, plain(cell))));
-        let added: Vec<CellOutcome> = self.cells.iter().skip(from).cloned().collect();
+        let added = cells.iter().map(|cell: &Known<'_>| {
+            let plain = cells.iter().find(|other: &&Known<'_>| {
+                other.spec.arm == Arm::Plain && other.spec.variant == cell.spec.variant
+            });
+            CellOutcome::new(cell, plain)
+        });
+        let added: Vec<CellOutcome> = added.collect();
+        self.cells.extend(added.iter().cloned());
         let mut seen: Vec<Kind> = Vec::new();
         for cell in cells {
-            let kind = (cell.spec.arm, cell.spec.again, cell.spec.classical);
+            let kind = cell.spec.kind();
             if !seen.contains(&kind) {
                 seen.push(kind);
                 self.means.extend(MeanOutcome::new(kind, &added));
@@ -154,15 +148,11 @@ impl Outcome {
 }
 
 impl CellOutcome {
-    fn new(cell: &Known<'_>, plain: Option<(&Loads, Predicted)>) -> Self {
+    fn new(cell: &Known<'_>, plain: Option<&Known<'_>>) -> Self {
         let Known { link, spec, loads, predicted } = cell;
-        let mean = |of: fn(&Times) -> Option<f64>| {
-            stats::mean_of_few(&loads.values(of)).map(|mean| mean.map(rounded))
-        };
         // Other cells are compared with it.
         let plain = plain.filter(|_| spec.arm != Arm::Plain);
-        let saved = |of: fn(&Times) -> Option<f64>| Saved::new(loads, plain?.0, of);
-        let share = |ms: Option<f64>| Some(rounded(1.0 - ms? / plain?.1.page_load_ms?));
+        let plain_ms = plain.and_then(|plain| plain.predicted.page_load_ms);
         Self {
             link: (*link).to_owned(),
             variant: spec.variant.clone(),
@@ -174,16 +164,22 @@ impl CellOutcome {
             flagged: loads.flagged,
             idle: loads.idle,
             circuits: loads.circuits.clone(),
-            page_load_ms: mean(page_load),
-            largest_paint_ms: mean(largest_paint),
-            page_load_saved: saved(page_load),
-            largest_paint_saved: saved(largest_paint),
+            page_load_ms: loads.mean(page_load),
+            largest_paint_ms: loads.mean(largest_paint),
+            page_load_saved: plain.and_then(|plain| Saved::new(loads, plain.loads, page_load)),
+            largest_paint_saved: plain
+                .and_then(|plain| Saved::new(loads, plain.loads, largest_paint)),
             predicted_ms: predicted.page_load_ms.map(rounded),
-            predicted_saved: share(predicted.page_load_ms),
+            predicted_saved: saved_share(predicted.page_load_ms, plain_ms),
             at_start_ms: predicted.at_start_ms.map(rounded),
-            at_start_saved: share(predicted.at_start_ms),
+            at_start_saved: saved_share(predicted.at_start_ms, plain_ms),
         }
     }
+}
+
+/// The share by which one time is shorter than another.
+fn saved_share(ms: Option<f64>, plain_ms: Option<f64>) -> Option<f64> {
+    Some(rounded(1.0 - ms? / plain_ms?))
 }
 
 fn page_load(times: &Times) -> Option<f64> {
@@ -202,6 +198,10 @@ impl Loads {
 
     fn values(&self, of: fn(&Times) -> Option<f64>) -> Vec<f64> {
         self.rounds.iter().filter_map(|(_, times)| of(times.as_ref()?)).collect()
+    }
+
+    fn mean(&self, of: fn(&Times) -> Option<f64>) -> Option<Estimate> {
+        stats::mean_of_few(&self.values(of)).map(|mean| mean.map(rounded))
     }
 
     fn in_round(&self, round: u32, of: fn(&Times) -> Option<f64>) -> Option<f64> {
@@ -239,13 +239,8 @@ impl MeanOutcome {
             .filter(|cell| (cell.again, cell.classical) == (again, classical))
             .filter(|cell| cell.page_load_ms.is_some())
             .collect();
-        let mean = |of: &dyn Fn(&CellOutcome) -> Option<f64>| {
-            let all: Option<Vec<f64>> = own.iter().map(|cell| of(cell)).collect();
-            let all = all.filter(|all| !all.is_empty())?;
-            Some(all.iter().sum::<f64>() / all.len() as f64)
-        };
-        let page_load_ms = mean(&|cell| Some(cell.page_load_ms?.value))?;
-        let predicted_ms = mean(&|cell| cell.predicted_ms);
+        let page_load_ms = mean_of_all(&own, |cell| Some(cell.page_load_ms?.value))?;
+        let predicted_ms = mean_of_all(&own, |cell| cell.predicted_ms);
         Some(Self {
             link: own.first()?.link.clone(),
             arm: arm.name().to_owned(),
@@ -255,12 +250,22 @@ impl MeanOutcome {
             page_load_ms: rounded(page_load_ms),
             predicted_ms: predicted_ms.map(rounded),
             error: predicted_ms.map(|predicted| rounded(predicted / page_load_ms - 1.0)),
-            saved: mean(&|cell| Some(cell.page_load_saved.as_ref()?.share.value)).map(rounded),
-            predicted_saved: mean(&|cell| cell.predicted_saved).map(rounded),
-            at_start_saved: mean(&|cell| cell.at_start_saved).map(rounded),
+            saved: mean_of_all(&own, |cell| Some(cell.page_load_saved.as_ref()?.share.value))
+                .map(rounded),
+            predicted_saved: mean_of_all(&own, |cell| cell.predicted_saved).map(rounded),
+            at_start_saved: mean_of_all(&own, |cell| cell.at_start_saved).map(rounded),
             published_saved: arm.published().map(|change| -change),
         })
     }
+}
+
+/// The mean of a figure of some cells; `None` if one lacks it.
+fn mean_of_all(
+    cells: &[&CellOutcome],
+    figure: impl Fn(&CellOutcome) -> Option<f64>,
+) -> Option<f64> {
+    let all: Vec<f64> = cells.iter().map(|cell| figure(cell)).collect::<Option<_>>()?;
+    (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
 }
 
 fn rounded(value: f64) -> f64 {
@@ -288,15 +293,19 @@ mod tests {
         CellSpec::first(variant, 0, arm)
     }
 
+    fn known<'k>(spec: &'k CellSpec, loads: &'k Loads, page_load_ms: Option<f64>) -> Known<'k> {
+        let predicted = Predicted { page_load_ms, at_start_ms: None };
+        Known { link: "near", spec, loads, predicted }
+    }
+
     #[test]
     fn savings_are_of_pairs_and_errors_of_means() {
         let plain = loads(&[Some(1000.0), Some(2000.0), None, Some(1500.0)]);
         let turbo = loads(&[Some(900.0), Some(1600.0), Some(10.0), None]);
         let specs = [spec(Arm::Plain, "news"), spec(Arm::TurboTls, "news")];
-        let predicted = |ms| Predicted { page_load_ms: Some(ms), at_start_ms: None };
-        let known = |spec, loads, ms| Known { link: "near", spec, loads, predicted: predicted(ms) };
         let mut outcome = Outcome::default();
-        outcome.add(&[known(&specs[0], &plain, 1650.0), known(&specs[1], &turbo, 1320.0)]);
+        outcome
+            .add(&[known(&specs[0], &plain, Some(1650.0)), known(&specs[1], &turbo, Some(1320.0))]);
         let [first, second] = &outcome.cells[..] else { panic!("two cells") };
         assert_eq!((first.n, first.failed, second.failed), (4, 1, 1));
         assert!(first.page_load_saved.is_none() && first.predicted_saved.is_none());
@@ -316,10 +325,8 @@ mod tests {
         let none = loads(&[None, None]);
         let plain = loads(&[Some(100.0), Some(100.0)]);
         let specs = [spec(Arm::Plain, "news"), spec(Arm::RedirectDb, "news")];
-        let known =
-            |spec, loads| Known { link: "near", spec, loads, predicted: Predicted::default() };
         let mut outcome = Outcome::default();
-        outcome.add(&[known(&specs[0], &plain), known(&specs[1], &none)]);
+        outcome.add(&[known(&specs[0], &plain, None), known(&specs[1], &none, None)]);
         assert_eq!(outcome.cells[1].failed, 2);
         assert!(
             outcome.cells[1].page_load_ms.is_none() && outcome.cells[1].page_load_saved.is_none()

@@ -57,28 +57,16 @@ impl<'p> Predictor<'p> {
     /// browser's own work, of which it knows nothing, is in the recording.
     fn mean(&self, pages: &[&Page], cell: &CellSpec, delivery: Delivery) -> Option<f64> {
         let link = self.link?;
-        let settings = |cell: &CellSpec| Settings {
-            link,
-            techniques: techniques(cell),
-            delivery,
-            revisit: if cell.again { Revisit::again() } else { Revisit::default() },
-            tls: Handshake {
-                client_hello: if cell.classical { CLASSICAL_HELLO } else { CLIENT_HELLO },
-                resumed_hello: if cell.classical { CLASSICAL_RESUMED } else { RESUMED_HELLO },
-                ..Handshake::default()
-            },
-            ..Settings::default()
-        };
+        let own = settings(cell, link, delivery);
         let plain = CellSpec::first(cell.variant.clone(), cell.site, Arm::Plain);
+        let plain = settings(&plain, link, delivery);
         let all: Vec<f64> = pages
             .iter()
             .map(|page: &&Page| {
                 let (known, _) = self.database.apply(&self.without_round_trip(page));
-                let simulated = |cell: &CellSpec| {
-                    tcp::load(&known, &settings(cell), SEED).page_load_time().as_secs_f64() * 1e3
-                };
                 let recorded = page.recorded().page_load_time.map(|time| time.as_secs_f64() * 1e3);
-                recorded.map_or(1.0, |recorded| recorded / simulated(&plain)) * simulated(cell)
+                recorded.map_or(1.0, |recorded| recorded / simulated_ms(&known, &plain))
+                    * simulated_ms(&known, &own)
             })
             .collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
@@ -99,6 +87,25 @@ impl<'p> Predictor<'p> {
         let changed = Page::new(page.name().to_owned(), page.servers().to_vec(), resources);
         changed.map_or_else(|_| page.clone(), |changed| changed.with_redirects(page.redirects()))
     }
+}
+
+fn settings(cell: &CellSpec, link: Link, delivery: Delivery) -> Settings {
+    Settings {
+        link,
+        techniques: techniques(cell),
+        delivery,
+        revisit: if cell.again { Revisit::again() } else { Revisit::default() },
+        tls: Handshake {
+            client_hello: if cell.classical { CLASSICAL_HELLO } else { CLIENT_HELLO },
+            resumed_hello: if cell.classical { CLASSICAL_RESUMED } else { RESUMED_HELLO },
+            ..Handshake::default()
+        },
+        ..Settings::default()
+    }
+}
+
+fn simulated_ms(page: &Page, settings: &Settings) -> f64 {
+    tcp::load(page, settings, SEED).page_load_time().as_secs_f64() * 1e3
 }
 
 fn techniques(cell: &CellSpec) -> Techniques {
@@ -167,25 +174,25 @@ mod tests {
         let link: BrowserLink = toml::from_str(text).unwrap();
         let predictor = Predictor::new(&link, &database);
         let pages = [&chain()];
-        let ms = |arm| predictor.page_load_ms(&pages, &cell(arm)).unwrap();
         // In sequence: TCP, TLS and four requests; TurboTLS saves the first round trip.
-        let (plain, turbo) = (ms(Arm::Plain), ms(Arm::TurboTls));
+        let [plain, turbo, said] = [Arm::Plain, Arm::TurboTls, Arm::PrefetchDb]
+            .map(|arm| predictor.page_load_ms(&pages, &cell(arm)).unwrap());
         assert!((plain - turbo - 100.0).abs() < 5.0, "{plain} {turbo}");
         // The data wait for the document and then, with the script, for nothing else: a round trip
         // for what is preloaded.
-        let said = ms(Arm::PrefetchDb);
         assert!((plain - said - 100.0).abs() < 5.0, "{plain} {said}");
         // Everything with the document, for a modified browser.
         let at_start = predictor.at_start_ms(&pages, &cell(Arm::PrefetchDb)).unwrap();
         assert!((plain - at_start - 300.0).abs() < 5.0, "{plain} {at_start}");
         assert_eq!(predictor.at_start_ms(&pages, &cell(Arm::RedirectDb)), None);
         // Recorded loads take longer than simulated ones, with any arm.
-        let longer = |ms| Some(Duration::from_secs_f64(2.0 * ms / 1e3));
-        let recorded = Recorded { page_load_time: longer(plain), ..Recorded::default() };
-        let slow = chain().with_recorded(recorded);
-        let of_slow = |arm| predictor.page_load_ms(&[&slow], &cell(arm)).unwrap();
-        assert!((of_slow(Arm::Plain) - 2.0 * plain).abs() < 0.1);
-        assert!((of_slow(Arm::TurboTls) - 2.0 * turbo).abs() < 0.1);
+        let longer = Some(Duration::from_secs_f64(2.0 * plain / 1e3));
+        let slow =
+            chain().with_recorded(Recorded { page_load_time: longer, ..Recorded::default() });
+        for (arm, simulated) in [(Arm::Plain, plain), (Arm::TurboTls, turbo)] {
+            let predicted = predictor.page_load_ms(&[&slow], &cell(arm)).unwrap();
+            assert!((predicted - 2.0 * simulated).abs() < 0.1, "{arm}: {predicted}");
+        }
         let other = BrowserLink { path: "preset wifi".into(), ..link };
         let predictor = Predictor::new(&other, &database);
         assert_eq!(predictor.page_load_ms(&pages, &cell(Arm::Plain)), None);

@@ -254,11 +254,9 @@ impl PagesInBrowser {
         run: &mut Run,
     ) -> Result<Vec<Vec<Recorded>>, Failure> {
         let mut all: Vec<Vec<Recorded>> = self.sites.iter().map(|_| Vec::new()).collect();
-        let spec = |site: usize| {
-            let name = self.plan.sites.get(site).cloned().unwrap_or_default();
-            CellSpec::first(name, site, Arm::Plain)
-        };
-        let specs: Vec<CellSpec> = (0..self.sites.len()).map(spec).collect();
+        let names = self.plan.sites.iter().enumerate();
+        let specs: Vec<CellSpec> =
+            names.map(|(site, name)| CellSpec::first(name, site, Arm::Plain)).collect();
         for _ in 0..self.plan.recordings {
             for turn in specs.chunks(self.plan.lanes(link)) {
                 let mut left: Vec<&CellSpec> = turn.iter().collect();
@@ -306,22 +304,22 @@ impl PagesInBrowser {
     ) -> Result<(), Failure> {
         let cells = self.plan.cells.clone();
         // A load that never completes would use its whole timeout in each round.
-        let given_up = |at: &&usize| loads.get(**at).is_some_and(Loads::is_given_up);
-        let turn: Vec<usize> = turn.iter().filter(|at| !given_up(at)).copied().collect();
+        let mut turn = turn.to_vec();
+        turn.retain(|at| !loads.get(*at).is_some_and(Loads::is_given_up));
         let specs: Vec<&CellSpec> = turn.iter().filter_map(|at| cells.get(*at)).collect();
         // Either all loads of a turn are second visits, or none is.
         let arms: HashSet<Arm> = specs.iter().filter(|it| it.again).map(|it| it.arm).collect();
         let before: HashMap<Arm, Counted> =
             arms.iter().filter_map(|arm: &Arm| Some((*arm, stage.handshakes(*arm)?))).collect();
         let turned = self.load_all(stage, &specs, served, &run.interrupt)?;
-        let of = |arm: Arm, before: Counted| {
+        let again = before.into_iter().filter_map(|(arm, before): (Arm, Counted)| {
             let own =
                 turned.iter().filter(|one| specs.get(one.cell).is_some_and(|it| it.arm == arm));
             let loaded = own.filter_map(|one| one.loaded.as_ref().ok());
             let connections = loaded.map(|loaded| loaded.times.connections as u64).sum();
-            Some(Revisits { handshakes: stage.handshakes(arm)?.since(before), connections })
-        };
-        let again = before.into_iter().filter_map(|(arm, before)| Some((arm, of(arm, before)?)));
+            let handshakes = stage.handshakes(arm)?.since(before);
+            Some((arm, Revisits { handshakes, connections }))
+        });
         let again: HashMap<Arm, Revisits> = again.collect();
         for one in turned {
             let Some((spec, at)) = specs.get(one.cell).zip(turn.get(one.cell)) else { continue };
@@ -356,29 +354,19 @@ impl PagesInBrowser {
         interrupt: &Interrupt,
     ) -> Result<Vec<LoadResult>, Failure> {
         let classical = self.classical.as_ref().map(Classical::program);
-        let one = |cell: usize, spec: &CellSpec| -> Result<LoadResult, Stopped> {
-            let lane = Lane {
-                stage,
-                number: cell,
-                chromium: &self.chromium,
-                classical: classical.as_deref(),
-                interrupt,
-                served: served.get(cell),
-            };
-            let site = self
-                .sites
-                .get(spec.site)
-                .ok_or_else(|| Stopped::Failed("there is no such site".into()))?;
-            let CellSpec { arm, again, classical, .. } = *spec;
-            let timeout = self.plan.experiment.timeout;
-            let loaded = lane.load(Wanted { site, arm, again, classical, timeout })?;
-            Ok(LoadResult { cell, loaded })
-        };
         let done: Vec<Result<LoadResult, Stopped>> = thread::scope(|scope| {
-            let one = &one;
-            let lanes = specs.iter().enumerate();
-            let lanes: Vec<_> =
-                lanes.map(|(cell, spec)| scope.spawn(move || one(cell, spec))).collect();
+            let lanes = specs.iter().enumerate().map(|(cell, spec)| {
+                let lane = Lane {
+                    stage,
+                    number: cell,
+                    chromium: &self.chromium,
+                    classical: classical.as_deref(),
+                    interrupt,
+                    served: served.get(cell),
+                };
+                scope.spawn(move || self.load(&lane, spec))
+            });
+            let lanes: Vec<_> = lanes.collect();
             lanes
                 .into_iter()
                 .map(|lane: thread::ScopedJoinHandle<'_, _>| {
@@ -394,6 +382,17 @@ impl PagesInBrowser {
                 })
             })
             .collect()
+    }
+
+    fn load(&self, lane: &Lane<'_>, spec: &CellSpec) -> Result<LoadResult, Stopped> {
+        let site = self
+            .sites
+            .get(spec.site)
+            .ok_or_else(|| Stopped::Failed("there is no such site".into()))?;
+        let CellSpec { arm, again, classical, .. } = *spec;
+        let timeout = self.plan.experiment.timeout;
+        let loaded = lane.load(Wanted { site, arm, again, classical, timeout })?;
+        Ok(LoadResult { cell: lane.number, loaded })
     }
 
     fn add(
@@ -503,16 +502,10 @@ fn keep_load(
     loaded: &Loaded,
 ) -> Result<(), Failure> {
     let folder = results.subfolder(folder)?;
-    let name = |number: usize| {
-        let text = format!("{} {} {}", link.name, spec.variant, spec.arm);
-        format!(
-            "{}-{number:04}.har.gz",
-            text.chars()
-                .map(|c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
-                .collect::<String>()
-        )
-    };
-    let free = (1..).map(|number| folder.join(name(number))).find(|file| !file.exists());
+    let name = format!("{} {} {}", link.name, spec.variant, spec.arm)
+        .replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
+    let mut files = (1_usize..).map(|number| folder.join(format!("{name}-{number:04}.har.gz")));
+    let free = files.find(|file| !file.exists());
     let kept = free.map_or(Ok(()), |file| keep(&loaded.seen.har, &file));
     kept.map_err(|error| Failure::usage(format!("cannot write {}: {error}", folder.display())))
 }
@@ -528,12 +521,15 @@ mod tests {
 
     #[test]
     fn first_visits_do_not_hide_what_second_ones_resume() {
-        let of = |resumed, early| Revisits {
-            handshakes: Counted { full: 32, resumed, early, failed: 0 },
-            connections: 28,
-        };
-        assert!(of(28, 25).resumed() && of(28, 25).early());
-        assert!(of(28, 3).resumed() && !of(28, 3).early());
-        assert!(!of(4, 4).resumed() && !of(0, 0).early());
+        for (resumed, early, expected) in [
+            (28, 25, (true, true)),
+            (28, 3, (true, false)),
+            (4, 4, (false, false)),
+            (0, 0, (false, false)),
+        ] {
+            let handshakes = Counted { full: 32, resumed, early, failed: 0 };
+            let again = Revisits { handshakes, connections: 28 };
+            assert_eq!((again.resumed(), again.early()), expected, "{resumed} {early}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The emulated network of a link, with everything in it but Chromium.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -187,20 +187,19 @@ impl Stage {
 
     /// Tor's names of the circuits that connections to a site are on now.
     pub(super) fn circuits(&self, site: &Site) -> BTreeSet<String> {
-        let streams = |tor: &TorNetwork| tor.streams().unwrap_or_default();
-        let all = self.tor().map(|tor| streams(&tor)).unwrap_or_default();
-        // By its name, and by the address that the exit found. One that waits for a circuit is on
-        // none: 0.
-        let is_own = |host: &str| {
-            let names = || site.hosts().iter().map(|own| own.name.as_str());
-            let own = names().any(|name| name == host);
-            let mut known = self.hosts.iter().enumerate();
-            own || known.any(|(at, name)| {
-                Front::Origin.address(at).to_string() == host && names().any(|own| own == name)
+        // By the site's names, and by the addresses that the exit found.
+        let own: HashSet<&str> = site.hosts().iter().map(|own| own.name.as_str()).collect();
+        let known = self.hosts.iter().enumerate().filter(|(_, name)| own.contains(name.as_str()));
+        let addresses: HashSet<String> =
+            known.map(|(at, _)| Front::Origin.address(at).to_string()).collect();
+        let all = self.tor().and_then(|tor| tor.streams().ok()).unwrap_or_default();
+        // One that waits for a circuit is on none: 0.
+        all.into_iter()
+            .filter(|stream| stream.circuit != NO_CIRCUIT)
+            .filter(|stream| {
+                let host = stream.target.rsplit_once(':').map_or("", |(host, _)| host);
+                own.contains(host) || addresses.contains(host)
             })
-        };
-        let own = all.into_iter().filter(|stream| stream.circuit != NO_CIRCUIT);
-        own.filter(|stream| is_own(stream.target.rsplit_once(':').map_or("", |(host, _)| host)))
             .map(|stream| stream.circuit)
             .collect()
     }
@@ -267,15 +266,11 @@ fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Fail
         })?;
         nodes.push(Host::new(client_name(lane)).path(path));
     }
-    let mut server = |name, delay, fronts: &[Front]| {
-        let host = Host::new(name).delay(delay);
-        nodes.push(addresses(fronts, hosts).into_iter().fold(host, Host::address));
-    };
     let behind = link.tor.map_or(Duration::ZERO, |tor| tor.origin);
     let fronts = [Front::Origin, Front::PassThrough, Front::Hinting, Front::EarlyHinting];
-    server(SERVER, behind, &fronts);
+    nodes.push(server(SERVER, behind, &fronts, hosts));
     match link.tor {
-        None => server(EDGE, behind, &[Front::Terminating]),
+        None => nodes.push(server(EDGE, behind, &[Front::Terminating], hosts)),
         Some(tor) => nodes.extend(TorNetwork::hosts(tor.relay)),
     }
     // Chromium needs every processor, so the forwarder has none reserved.
@@ -289,6 +284,11 @@ fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Fail
         }
     }
     Ok(lab)
+}
+
+fn server(name: &str, delay: Duration, fronts: &[Front], hosts: usize) -> Host {
+    let host = Host::new(name).delay(delay);
+    addresses(fronts, hosts).into_iter().fold(host, Host::address)
 }
 
 fn client_name(lane: usize) -> String {

@@ -76,12 +76,9 @@ const HEADER: [&str; 8] =
     ["", "page load, s", "saved", "plan: s", "plan: saved", "largest paint, s", "saved", "loads"];
 
 fn columns(cell: &CellOutcome) -> Vec<String> {
-    let counted = |count: usize, what: &str| match count {
-        0 => String::new(),
-        _ => format!(", {count} {what}"),
-    };
-    let (failed, flagged) = (counted(cell.failed, "failed"), counted(cell.flagged, "flagged"));
-    let idle = counted(cell.idle, "idle");
+    let counts = [(cell.failed, "failed"), (cell.flagged, "flagged"), (cell.idle, "idle")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts: String = counts.map(|(count, what)| format!(", {count} {what}")).collect();
     let at_start =
         cell.at_start_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
     vec![
@@ -92,7 +89,7 @@ fn columns(cell: &CellOutcome) -> Vec<String> {
         cell.predicted_saved.map_or("–".into(), |share| format!("{}{at_start}", percent(share))),
         seconds(cell.largest_paint_ms),
         saved(cell.largest_paint_saved.as_ref()),
-        format!("{}{failed}{flagged}{idle}", cell.n),
+        format!("{}{counts}", cell.n),
     ]
 }
 
@@ -100,7 +97,6 @@ const MEAN_HEADER: [&str; 7] =
     ["", "page load, s", "plan: s", "error", "saved", "plan: saved", "BLAST over Tor"];
 
 fn mean_columns(mean: &MeanOutcome) -> Vec<String> {
-    let share = |share: Option<f64>| share.map_or("–".into(), percent);
     let at_start =
         mean.at_start_saved.map_or(String::new(), |share| format!(" ({})", percent(share)));
     vec![
@@ -108,8 +104,8 @@ fn mean_columns(mean: &MeanOutcome) -> Vec<String> {
         format!("{:.2}", mean.page_load_ms / 1e3),
         mean.predicted_ms.map_or("–".into(), |ms| format!("{:.2}", ms / 1e3)),
         mean.error.map_or("–".into(), signed),
-        share(mean.saved),
-        format!("{}{at_start}", share(mean.predicted_saved)),
+        mean.saved.map_or("–".into(), percent),
+        format!("{}{at_start}", mean.predicted_saved.map_or("–".into(), percent)),
         mean.published_saved.map_or(String::new(), percent),
     ]
 }

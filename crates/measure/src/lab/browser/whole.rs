@@ -12,21 +12,25 @@ const MISSING_MAX: f64 = 0.05;
 /// Resources of the site that did not come, or not with all of their bytes: their URLs. Redirects
 /// are none, as a database may know where they lead.
 pub(super) fn missing(site: &Site, page: &Page) -> Vec<String> {
-    let came = |url: &str, bytes: usize| {
-        let is_it = |own: &str| match url.split_once(LANGUAGE) {
-            Some((before, after)) => own.starts_with(before) && own.ends_with(after),
-            None => own == url,
-        };
-        let mut all = page.resources().iter();
-        all.any(|one| is_it(&one.url) && one.response_bytes >= bytes as u64)
-    };
     let wanted = site.resources().iter().enumerate().filter(|(_, one)| one.redirect.is_none());
     wanted
         .filter_map(|(at, one): (usize, &SiteResource)| {
             let url = site.url_of(at);
-            (!came(&url, one.bytes)).then_some(url)
+            let came = page
+                .resources()
+                .iter()
+                .any(|own| is_at(&url, &own.url) && own.response_bytes >= one.bytes as u64);
+            (!came).then_some(url)
         })
         .collect()
+}
+
+/// Returns true if a URL is that of a description, in any language.
+fn is_at(described: &str, url: &str) -> bool {
+    match described.split_once(LANGUAGE) {
+        Some((before, after)) => url.starts_with(before) && url.ends_with(after),
+        None => url == described,
+    }
 }
 
 /// Returns the reason why a load without these resources is none: what did not come asked for

@@ -35,7 +35,6 @@ mod tests {
     #[test]
     fn every_host_has_its_turn_and_visits_stay_at_its_addresses() {
         // With this many visits, each address of a host gets some.
-        let addresses = |round| visits(&HOSTS, 200, 7, round).into_iter().collect::<BTreeSet<_>>();
         let mut counts = [0; 5];
         for round in 1..=100 {
             let seen = addresses(round);
@@ -46,11 +45,16 @@ mod tests {
         assert_eq!(addresses(1).len(), addresses(101).len(), "the first again");
     }
 
+    fn addresses(round: u32) -> BTreeSet<usize> {
+        visits(&HOSTS, 200, 7, round).into_iter().collect()
+    }
+
     #[test]
     fn the_choice_is_that_of_seed_and_round() {
-        let all = |seed| (1..=50).map(|round| visits(&HOSTS, 4, seed, round)).collect::<Vec<_>>();
-        assert_eq!(all(1), all(1));
-        assert_ne!(all(1), all(2));
+        let [first, again, other] = [1, 1, 2]
+            .map(|seed| (1..=50).map(|round| visits(&HOSTS, 4, seed, round)).collect::<Vec<_>>());
+        assert_eq!(first, again);
+        assert_ne!(first, other);
         assert_eq!(visits(&[3], 4, 1, 1), [0, 0, 0, 0]);
     }
 

@@ -73,27 +73,26 @@ fn a_quick_run_has_fewer_links_and_trials() {
 
 #[test]
 fn a_full_run_has_as_many_trials_as_the_experiment_says() {
-    let text = |full| TEXT.replace("quick_trials = 2", &format!("quick_trials = 2\n{full}"));
-    let plan = |full, extent| {
-        Plan::new(Experiment::parse("small.toml", &text(full)).unwrap(), extent, None)
-    };
-    let rounds = |extent| {
-        let plan = plan("full_trials = 400", extent).unwrap();
-        plan.stages.iter().map(|stage| stage.rounds).collect::<Vec<_>>()
-    };
-    assert_eq!(rounds(Full), [400, 10, 400, 400], "a load has its slices");
-    assert_eq!(rounds(Usual), [50, 10, 50, 3]);
-    let failure = plan("", Full).expect_err("it does not say");
+    let text = TEXT.replace("quick_trials = 2", "quick_trials = 2\nfull_trials = 400");
+    let experiment = Experiment::parse("small.toml", &text).unwrap();
+    // A load has its slices.
+    for (extent, expected) in [(Full, [400, 10, 400, 400]), (Usual, [50, 10, 50, 3])] {
+        let plan = Plan::new(experiment.clone(), extent, None).unwrap();
+        let rounds: Vec<_> = plan.stages.iter().map(|stage| stage.rounds).collect();
+        assert_eq!(rounds, expected, "{extent:?}");
+    }
+    let silent = Experiment::parse("small.toml", TEXT).unwrap();
+    let failure = Plan::new(silent, Full, None).expect_err("it does not say");
     assert!(failure.message().contains("no longer form") && failure.advice().is_some());
 }
 
 #[test]
 fn arms_have_the_suites_and_origins_they_can_have() {
     let plan = plan(Usual, None);
-    let cells = |number: usize| {
+    let [first, origins] = [0, 2].map(|number: usize| {
         let cells = plan.stages[number].cells.iter();
         cells.map(|cell| format!("{} {}", cell.arm, cell.suite)).collect::<Vec<_>>()
-    };
+    });
     let all = [
         "tls13 p256",
         "turbo p256",
@@ -101,8 +100,8 @@ fn arms_have_the_suites_and_origins_they_can_have() {
         "tls13 mlkem512-mldsa44",
         "turbo mlkem512-mldsa44",
     ];
-    assert_eq!(cells(0), all);
-    assert_eq!(cells(2), ["tls13 p256", "tls13 mlkem512-mldsa44"]);
+    assert_eq!(first, all);
+    assert_eq!(origins, ["tls13 p256", "tls13 mlkem512-mldsa44"]);
 }
 
 #[test]
@@ -131,11 +130,11 @@ fn loads_take_turns_until_they_have_their_connections() {
 
 #[test]
 fn the_order_is_that_of_the_seed() {
-    let order =
-        |stage: usize, seed| plan(Usual, None).stages[stage].order(seed).collect::<Vec<_>>();
-    assert_eq!(order(0, 1), order(0, 1));
-    assert_ne!(order(0, 1), order(0, 2));
-    assert_ne!(order(0, 1), order(2, 1), "stages differ, too");
+    let [first, again, seeded, other] = [(0, 1), (0, 1), (0, 2), (2, 1)]
+        .map(|(stage, seed)| plan(Usual, None).stages[stage].order(seed).collect::<Vec<_>>());
+    assert_eq!(first, again);
+    assert_ne!(first, seeded);
+    assert_ne!(first, other, "stages differ, too");
     assert_eq!(plan(Usual, None).seed, 1);
     assert_eq!(plan(Usual, Some(9)).seed, 9);
 }
@@ -157,10 +156,12 @@ fn a_workload_is_the_same_for_all_arms_and_has_names_by_cell() {
     assert_eq!((stage.mode, stage.cells.len(), stage.hosts()), (Mode::Workload, 3, 5));
     let visits = stage.workload(plan.seed);
     assert_eq!((visits.len(), &visits), (200, &by_address.workload(plan.seed)));
-    let named = |name: &str| visits.iter().filter(|visit| visit.program.name() == name).count();
     let programs = &stage.variant.work.programs().unwrap().shares;
     assert_eq!(programs.len(), 10);
-    assert!(programs.iter().all(|(program, share)| named(program.name()) == *share as usize));
+    for (program, share) in programs {
+        let own = visits.iter().filter(|visit| visit.program.name() == program.name());
+        assert_eq!(own.count(), *share as usize, "{}", program.name());
+    }
     assert_eq!(with_wget.workload(plan.seed).len(), 200);
     let names: std::collections::BTreeSet<_> = plan
         .stages
@@ -180,16 +181,20 @@ fn files_of_stages_are_different_and_plain() {
 
 #[test]
 fn the_experiments_fit_their_time() {
-    let total = |extent, apart: &str| -> Duration {
-        let all = builtin::all().unwrap().into_iter().map(|(experiment, _)| experiment);
-        let all = all.filter(|experiment| match apart {
-            "" => !APART.iter().any(|(apart, ..)| experiment.name.starts_with(apart)),
-            apart => experiment.name.starts_with(apart),
-        });
-        all.map(|experiment| Plan::new(experiment, extent, None).unwrap().estimate()).sum()
-    };
     for (which, long, quick) in [("", LONG, QUICK)].into_iter().chain(APART) {
-        assert!(total(Usual, which) < long, "{which}: {:?}", total(Usual, which));
-        assert!(total(Quick, which) < quick, "{which}: {:?}", total(Quick, which));
+        for (extent, limit) in [(Usual, long), (Quick, quick)] {
+            let total = total(extent, which);
+            assert!(total < limit, "{which}: {total:?}");
+        }
     }
+}
+
+/// The time of one experiment, or of all that have no limit of their own.
+fn total(extent: RunSize, apart: &str) -> Duration {
+    let all = builtin::all().unwrap().into_iter().map(|(experiment, _)| experiment);
+    let all = all.filter(|experiment| match apart {
+        "" => !APART.iter().any(|(apart, ..)| experiment.name.starts_with(apart)),
+        apart => experiment.name.starts_with(apart),
+    });
+    all.map(|experiment| Plan::new(experiment, extent, None).unwrap().estimate()).sum()
 }

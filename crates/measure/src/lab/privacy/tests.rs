@@ -14,7 +14,7 @@ const CLIENT: [u8; 4] = [10, 77, 1, 1];
 const SERVER: [u8; 4] = [10, 100, 0, 1];
 
 /// A capture that is made by hand, packet by packet.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Tape {
     packets: Vec<CapturedPacket>,
     cases: Vec<Case>,
@@ -40,6 +40,10 @@ const fn asks(answer: &[u8]) -> Shows<'_> {
 
 const fn cookie(cookie: &[u8]) -> Shows<'_> {
     Shows { cookie: Some(cookie), ..NOTHING }
+}
+
+const fn both<'b>(cookie: &'b [u8], ticket: &'b [u8]) -> Shows<'b> {
+    Shows { cookie: Some(cookie), ticket: Some(ticket), ..NOTHING }
 }
 
 impl Tape {
@@ -69,12 +73,13 @@ impl Tape {
         self.ports += 1;
         let ends =
             (SocketAddr::from((CLIENT, 40_000 + self.ports)), SocketAddr::from((server, 443)));
-        let option = |cookie: Option<&[u8]>| cookie.map(fast_open).unwrap_or_default();
+        let [cookie, answer] =
+            [shows.cookie, shows.answer].map(|cookie| cookie.map(fast_open).unwrap_or_default());
         let hello = client_hello(shows.ticket);
         let in_syn = shows.cookie.is_some_and(|cookie| !cookie.is_empty());
         let (syn, after) = if in_syn { (&hello[..], &[][..]) } else { (&[][..], &hello[..]) };
-        self.packet(true, ends, SYN, 1000, &option(shows.cookie), syn);
-        self.packet(false, ends, SYN | ACK, 7, &option(shows.answer), &[]);
+        self.packet(true, ends, SYN, 1000, &cookie, syn);
+        self.packet(false, ends, SYN | ACK, 7, &answer, &[]);
         // In two segments, the second one first.
         let (one, two) = after.split_at(after.len() / 2);
         let middle = 1001 + u32::try_from(one.len()).unwrap();
@@ -196,13 +201,9 @@ fn client_hello(ticket: Option<&[u8]>) -> Vec<u8> {
 
 /// As the lab writes its captures.
 fn pcapng(packets: &[CapturedPacket]) -> Vec<u8> {
-    let block = |kind: u32, body: Vec<u8>| {
-        let length = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
-        [&kind.to_le_bytes()[..], &length, &body, &length].concat()
-    };
     let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
     let interface = [101, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0].to_vec();
-    let mut file = [block(0x0a0d_0d0a, section), block(1, interface)].concat();
+    let mut file = [block(0x0a0d_0d0a, &section), block(1, &interface)].concat();
     for packet in packets {
         let nanos = u64::try_from(packet.at.as_nanos()).unwrap();
         let length = u32::try_from(packet.bytes.len()).unwrap();
@@ -213,9 +214,14 @@ fn pcapng(packets: &[CapturedPacket]) -> Vec<u8> {
         body.resize(body.len().next_multiple_of(4), 0);
         let flags = if packet.from_node { 2 } else { 1 };
         body.extend([2, 0, 4, 0, flags, 0, 0, 0, 0, 0, 0, 0]);
-        file.extend(block(6, body));
+        file.extend(block(6, &body));
     }
     file
+}
+
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
+    [&kind.to_le_bytes()[..], &length, body, &length].concat()
 }
 
 const A: &[u8] = &[0xaa; 8];
@@ -304,22 +310,20 @@ fn the_tracking_period_ends_with_the_cookie_or_never() {
 #[test]
 fn tickets_are_looked_at_like_cookies_and_beside_them() {
     let [one, two, three, four] = PRIVATE;
-    let ticket = |name: &[u8], rest: u8| [name, &[rest; 100]].concat();
-    let shows = |cookie, ticket| Shows { cookie: Some(cookie), ticket: Some(ticket), ..NOTHING };
-    let (first, second) = (ticket(one, 8), ticket(two, 9));
-    let fresh = Tape::default().case(&[NOTHING], &[shows(three, &first), shows(four, &second)]);
+    let (first, second) = ([one, &[8; 100]].concat(), [two, &[9; 100]].concat());
+    let fresh = Tape::default().case(&[NOTHING], &[both(three, &first), both(four, &second)]);
     assert_eq!(fresh.decide(Boundary::Network).linkable, Some(Linkable::Blocked));
     // The same ticket twice, as from a client that keeps them.
-    let reused = Tape::default().case(&[NOTHING], &[shows(three, &first), shows(four, &first)]);
+    let reused = Tape::default().case(&[NOTHING], &[both(three, &first), both(four, &first)]);
     assert_eq!(reused.decide(Boundary::Network).linkable, Some(Linkable::Viable));
     // A cookie that another connection's ticket has in its name.
-    let leaked = Tape::default().case(&[NOTHING], &[shows(three, &first), cookie(one)]);
+    let leaked = Tape::default().case(&[NOTHING], &[both(three, &first), cookie(one)]);
     assert_eq!(leaked.decide(Boundary::Network).linkable, Some(Linkable::Viable));
     // One connection may show a cookie in both places.
-    let both = Tape::default().case(&[NOTHING], &[shows(one, &first), shows(two, &second)]);
-    assert_eq!(both.decide(Boundary::Network).linkable, Some(Linkable::Blocked));
-    let alone = |ticket| Shows { ticket: Some(ticket), ..NOTHING };
-    let kept = Tape::default().case(&[NOTHING, alone(&first)], &[alone(&second)]);
+    let twice = Tape::default().case(&[NOTHING], &[both(one, &first), both(two, &second)]);
+    assert_eq!(twice.decide(Boundary::Network).linkable, Some(Linkable::Blocked));
+    let [first, second] = [&first, &second].map(|one| Shows { ticket: Some(one), ..NOTHING });
+    let kept = Tape::default().case(&[NOTHING, first], &[second]);
     assert_eq!(kept.decide(Boundary::Restart).linkable, Some(Linkable::Bounded));
 }
 
@@ -408,14 +412,13 @@ fn a_cookie_handed_out_in_clear_outside_of_options_is_seen() {
 #[test]
 fn the_worst_case_counts_and_the_undecided_are_not_forgotten() {
     let [one, two, three, _] = PRIVATE;
-    let good = || Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(three)]);
-    let bounded = good().case(&[NOTHING, cookie(one)], &[cookie(two)]);
+    let good = Tape::default().case(&[NOTHING, cookie(one)], &[NOTHING, cookie(three)]);
+    let bounded = good.clone().case(&[NOTHING, cookie(one)], &[cookie(two)]);
     let found = bounded.decide(Boundary::Restart);
     assert_eq!((found.linkable, found.blocked, found.bounded), (Some(Linkable::Bounded), 1, 1));
-    let undecided = good().case(&[NOTHING, NOTHING], &[NOTHING]);
+    let undecided = good.case(&[NOTHING, NOTHING], &[NOTHING]);
     assert_eq!(undecided.decide(Boundary::Restart).linkable, None);
-    let viable =
-        good().case(&[NOTHING, NOTHING], &[NOTHING]).case(&[asks(A), cookie(A)], &[cookie(A)]);
+    let viable = undecided.case(&[asks(A), cookie(A)], &[cookie(A)]);
     let found = viable.decide(Boundary::Restart);
     assert_eq!((found.linkable, found.undecided), (Some(Linkable::Viable), 1));
 }
@@ -424,8 +427,7 @@ fn the_worst_case_counts_and_the_undecided_are_not_forgotten() {
 fn nothing_links_separate_cases() {
     // The same cookie in two cases: everything was forgotten in between, as a server's key may give
     // it again.
-    let again = || [[asks(A), cookie(A)], [asks(B), cookie(B)]];
-    let [front, behind] = again();
+    let [front, behind] = [[asks(A), cookie(A)], [asks(B), cookie(B)]];
     let tape = Tape::default().case(&front, &behind).case(&front, &behind);
     assert_eq!(tape.decide(Boundary::AddressChange).linkable, Some(Linkable::Blocked));
 }
@@ -478,9 +480,9 @@ fn tickets_in_flights_over_udp_are_seen() {
 
 #[test]
 fn rows_are_named_as_in_experiments() {
-    let name = |boundary: Boundary| serde_json::to_value(boundary).unwrap();
-    assert_eq!(name(Boundary::ThirdParties), "third-parties");
-    assert_eq!(name(Boundary::Nat), "nat");
+    for (boundary, name) in [(Boundary::ThirdParties, "third-parties"), (Boundary::Nat, "nat")] {
+        assert_eq!(serde_json::to_value(boundary).unwrap(), name);
+    }
     assert_eq!(
         [Linkable::Blocked, Linkable::Bounded, Linkable::Viable].map(Linkable::level),
         [0, 1, 2]

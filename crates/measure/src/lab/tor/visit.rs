@@ -138,16 +138,17 @@ pub(super) fn visit(wanted: &Wanted<'_>, circuit: impl FnOnce() -> Option<String
     let mut circuit_found = None;
     match exchange(wanted, || circuit_found = circuit()) {
         Ok(times) => {
-            let ms = |time: Duration| Some(time.as_secs_f64() * 1e3);
+            let [request, first, last, rtt_ms] =
+                [times.request, times.first, times.last, times.again]
+                    .map(|time| Some(time.as_secs_f64() * 1e3));
             let trial = Trial {
                 ok: true,
-                ms_to_first_request_byte: ms(times.request),
-                ms_to_first_response_byte: ms(times.first),
-                ms_to_last_response_byte: ms(times.last),
+                ms_to_first_request_byte: request,
+                ms_to_first_response_byte: first,
+                ms_to_last_response_byte: last,
                 bytes: wanted.response as u64,
                 ..Trial::default()
             };
-            let rtt_ms = ms(times.again);
             Visited { trial, rtt_ms, circuit: circuit_found, ..Visited::default() }
         }
         Err(error) => {

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::super::files::Files;
 use super::super::text::{counted, grouped, percent};
+use super::show::Totals;
 use super::{file, keys};
 use crate::pageload::db::options::{DbBuildOptions, DbName};
 use crate::recordings::unreadable;
@@ -38,14 +39,9 @@ pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
         return Err(nothing(&all));
     }
     let rules = rules(options);
-    let too_large = |error: &dyn std::fmt::Display| {
-        Failure::usage(format!("cannot make a database: {error}"))
-            .hint("give fewer recordings, or only some databases: --only redirect,server,http2")
-    };
-    let parts = parts(&options.only);
     let built =
-        all.recordings.build(&rules, parts, wall_clock()).map_err(|error| too_large(&error))?;
-    let bytes = write(&built.database, key.as_ref()).map_err(|error| too_large(&error))?;
+        all.recordings.build(&rules, parts(&options.only), wall_clock()).map_err(too_large)?;
+    let bytes = write(&built.database, key.as_ref()).map_err(too_large)?;
     if let Some(path) = &options.out {
         is_of_use(&built, &rules, path)?;
         file::replace(path, &bytes)?;
@@ -58,6 +54,11 @@ pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
     let text = if options.json { format!("{:#}\n", made.json()) } else { made.text() };
     output::print(text.as_bytes())?;
     Ok(if all.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
+}
+
+fn too_large(error: impl std::fmt::Display) -> Failure {
+    Failure::usage(format!("cannot make a database: {error}"))
+        .hint("give fewer recordings, or only some databases: --only redirect,server,http2")
 }
 
 /// Refuses an empty database: with a newer date, it would replace a useful one on every client.
@@ -160,12 +161,11 @@ fn rules(options: &DbBuildOptions) -> Rules {
 }
 
 fn parts(names: &[DbName]) -> Parts {
-    let has = |name| names.contains(&name);
     Parts {
-        redirect: has(DbName::Redirect),
-        server: has(DbName::Server),
-        http2: has(DbName::Http2),
-        prefetch: has(DbName::Prefetch),
+        redirect: names.contains(&DbName::Redirect),
+        server: names.contains(&DbName::Server),
+        http2: names.contains(&DbName::Http2),
+        prefetch: names.contains(&DbName::Prefetch),
     }
 }
 
@@ -198,10 +198,6 @@ struct Made<'a> {
 impl Made<'_> {
     fn text(&self) -> String {
         let database = &self.built.database;
-        let sum = |of: fn(&headstart_pageload::db::PageEntry) -> usize| {
-            let count: usize = database.pages().iter().map(of).sum();
-            grouped(count as u64)
-        };
         let mut text = format!(
             "{} of {}; {} in the database, {} bytes\n\n",
             counted(self.all.recordings.count() as u64, "recording", "recordings"),
@@ -209,32 +205,34 @@ impl Made<'_> {
             database.pages().len(),
             grouped(self.bytes as u64),
         );
-        let row = |name: &str, count: String| vec![name.to_owned(), count];
-        text += &table(
-            &[
-                row("redirects", sum(|page| page.redirects.len())),
-                row("servers", sum(|page| page.servers.len())),
-                row("HTTP/2 hosts", grouped(database.http2().len() as u64)),
-                row("URLs to prefetch", sum(|page| page.prefetch.len())),
-            ],
-            &[0],
-        );
+        let Totals { redirects, servers, http2, prefetch } = Totals::new(database);
+        let rows = [
+            ("redirects", redirects),
+            ("servers", servers),
+            ("HTTP/2 hosts", http2),
+            ("URLs to prefetch", prefetch),
+        ];
+        text += &table(&rows.map(|(name, count)| vec![name.into(), grouped(count as u64)]), &[0]);
         text += &self.left_out();
         text + &by_database(self.figures)
     }
 
     fn left_out(&self) -> String {
-        let row = |why: String, count: u64| vec![why, grouped(count)];
-        let left_out = self.built.left_out.iter().map(|(why, count)| row(why.to_string(), *count));
-        let refused =
-            self.all.refused.iter().map(|(why, count)| row(format!("recordings: {why}"), *count));
-        let rows: Vec<Vec<String>> = left_out.chain(refused).collect();
+        let left_out = self.built.left_out.iter().map(|(why, count)| (why.to_string(), count));
+        let refused = self.all.refused.iter();
+        let refused = refused.map(|(why, count)| (format!("recordings: {why}"), count));
+        let rows = left_out.chain(refused).map(|(why, count)| vec![why, grouped(*count)]);
+        let rows: Vec<Vec<String>> = rows.collect();
         if rows.is_empty() { String::new() } else { format!("\nLeft out\n{}", table(&rows, &[0])) }
     }
 
     fn json(&self) -> Value {
         let database = &self.built.database;
-        let left_out = |(why, count): (&LeftOut, &u64)| (why.to_string(), json!(count));
+        let left_out = self.built.left_out.iter();
+        let left_out =
+            left_out.map(|(why, count): (&LeftOut, &u64)| (why.to_string(), json!(count)));
+        let figures = self.figures.iter().map(|(name, of)| figures_json(name, of));
+        let Totals { redirects, servers, http2, prefetch } = Totals::new(database);
         let failed =
             self.all.failed.iter().map(|(name, why)| json!({"file": name, "why": why.message()}));
         json!({
@@ -244,14 +242,14 @@ impl Made<'_> {
             "bytes": self.bytes,
             "created": database.created().0,
             "databases": database.parts().names().collect::<Vec<_>>(),
-            "redirects": database.pages().iter().map(|page| page.redirects.len()).sum::<usize>(),
-            "servers": database.pages().iter().map(|page| page.servers.len()).sum::<usize>(),
-            "http2": database.http2().len(),
-            "prefetch": database.pages().iter().map(|page| page.prefetch.len()).sum::<usize>(),
-            "left_out": self.built.left_out.iter().map(left_out).collect::<serde_json::Map<_, _>>(),
+            "redirects": redirects,
+            "servers": servers,
+            "http2": http2,
+            "prefetch": prefetch,
+            "left_out": left_out.collect::<serde_json::Map<_, _>>(),
             "refused": self.all.refused,
             "unreadable": failed.collect::<Vec<_>>(),
-            "figures": self.figures.iter().map(|(name, of)| figures_json(name, of)).collect::<Vec<_>>(),
+            "figures": figures.collect::<Vec<_>>(),
         })
     }
 }
@@ -296,8 +294,8 @@ fn tallies(of: &Figures) -> [(&'static str, Tally); 6] {
 }
 
 fn shares(tally: Tally) -> String {
-    let share = |share: Option<f64>| share.map_or_else(|| "-".into(), percent);
-    format!("{} / {}", share(tally.hits()), share(tally.false_positives()))
+    let shares = [tally.hits(), tally.false_positives()];
+    shares.map(|share| share.map_or_else(|| "-".into(), percent)).join(" / ")
 }
 
 fn figures_json(age: &str, of: &Figures) -> Value {

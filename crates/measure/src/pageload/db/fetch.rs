@@ -73,22 +73,24 @@ async fn on_and_on(
 
 /// Random bytes that are made once, so that a restart does not move the moments of fetching.
 fn seed(path: &Path) -> Result<[u8; 32], Failure> {
-    let unusable = |error: io::Error| {
+    read_or_make_seed(path).map_err(|error| {
         Failure::usage(format!("cannot use {}: {error}", path.display()))
             .hint("its folder has to let you write; delete the file if it is damaged")
-    };
+    })
+}
+
+fn read_or_make_seed(path: &Path) -> io::Result<[u8; 32]> {
     match fs::read(path) {
-        Ok(bytes) => bytes
-            .try_into()
-            .map_err(|_| unusable(io::Error::new(io::ErrorKind::InvalidData, "not 32 bytes"))),
+        Ok(bytes) => {
+            bytes.try_into().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not 32 bytes"))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let seed: [u8; 32] = rand::random();
             let mut file = OpenOptions::new();
-            let file = file.write(true).create_new(true).mode(0o600).open(path);
-            file.and_then(|mut file| file.write_all(&seed)).map_err(unusable)?;
+            file.write(true).create_new(true).mode(0o600).open(path)?.write_all(&seed)?;
             Ok(seed)
         }
-        Err(error) => Err(unusable(error)),
+        Err(error) => Err(error),
     }
 }
 

@@ -53,13 +53,14 @@ pub(super) fn judged(
     keys: &[PublicKey],
 ) -> Result<(Wanted, Database), Failure> {
     let bytes = read(path)?;
-    let bad = |error: UpdateError| {
-        Failure::negative(format!("{} is not good: {error}", path.display())).hint(error.hint())
-    };
-    let wanted = judge_header(&bytes, in_use, keys, wall_clock()).map_err(bad)?;
-    let database = headstart_pageload::db::read(&bytes, keys)
-        .map_err(|error| bad(UpdateError::File(error)))?;
-    Ok((wanted, database))
+    judge_header(&bytes, in_use, keys, wall_clock())
+        .and_then(|wanted| {
+            let database = headstart_pageload::db::read(&bytes, keys).map_err(UpdateError::File)?;
+            Ok((wanted, database))
+        })
+        .map_err(|error| {
+            Failure::negative(format!("{} is not good: {error}", path.display())).hint(error.hint())
+        })
 }
 
 /// Puts `bytes` in the place of a file: whoever opens it has the old or the new one, whole.
@@ -137,28 +138,28 @@ mod tests {
     #[test]
     fn a_file_is_replaced_where_it_is_and_for_whom_it_is() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        replace(&at("file"), b"first").unwrap();
-        fs::set_permissions(at("file"), fs::Permissions::from_mode(0o640)).unwrap();
-        symlink("file", at("link")).unwrap();
-        replace(&at("link"), b"second").unwrap();
-        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
-        assert_eq!(fs::read(at("file")).unwrap(), b"second");
-        assert_eq!(fs::metadata(at("file")).unwrap().permissions().mode() & 0o777, 0o640);
+        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+        replace(&file, b"first").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        symlink("file", &link).unwrap();
+        replace(&link, b"second").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&file).unwrap(), b"second");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(names(folder.path()), ["file", "link"], "nothing is left about");
     }
 
     #[test]
     fn only_regular_files_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        fs::create_dir(at("folder")).unwrap();
-        let socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        symlink("socket", at("link")).unwrap();
-        symlink("nowhere", at("dangling")).unwrap();
+        let at = folder.path();
+        fs::create_dir(at.join("folder")).unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(at.join("socket")).unwrap();
+        symlink("socket", at.join("link")).unwrap();
+        symlink("nowhere", at.join("dangling")).unwrap();
         let before = names(folder.path());
         for name in ["folder", "socket", "link", "dangling", "missing/file"] {
-            let failure = replace(&at(name), b"bytes").unwrap_err();
+            let failure = replace(&at.join(name), b"bytes").unwrap_err();
             assert!(failure.message().starts_with("cannot write "), "{name}");
         }
         assert_eq!(names(folder.path()), before);

@@ -21,10 +21,12 @@ const PEM_BYTES: u64 = 16 << 10;
 /// # Errors
 /// One of the files exists, or cannot be written.
 pub(super) fn generate(file: &Path) -> Result<(), Failure> {
-    let unusable = |error| Failure::usage(format!("cannot use OpenSSL: {error}"));
-    let key = PKey::generate_ed25519().map_err(unusable)?;
-    let secret = Zeroizing::new(key.private_key_to_pem_pkcs8().map_err(unusable)?);
-    let public = key.public_key_to_pem().map_err(unusable)?;
+    let (secret, public) = PKey::generate_ed25519()
+        .and_then(|key| {
+            let secret = Zeroizing::new(key.private_key_to_pem_pkcs8()?);
+            Ok((secret, key.public_key_to_pem()?))
+        })
+        .map_err(|error| Failure::usage(format!("cannot use OpenSSL: {error}")))?;
     let beside = file::beside(file, ".pub");
     // The public one first: a secret key without it is useless.
     create(&beside, 0o644, &public)?;

@@ -83,7 +83,8 @@ pub(crate) struct DbBuildOptions {
     pub share: f64,
 
     /// Recordings that a page needs
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub recordings: u32,
 
     /// Use only so many recordings of each page, the newest ones
@@ -229,7 +230,8 @@ pub(crate) struct DbFetchOptions {
     pub cacert: Option<PathBuf>,
 
     /// Give up after this time
-    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5min")]
+    #[arg(value_parser = humantime::parse_duration)]
     pub max_time: Duration,
 }
 

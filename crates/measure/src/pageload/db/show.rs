@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use headstart_pageload::db::update::{InUse, Wanted};
 use headstart_pageload::db::{
-    Database, FileError, Header, PageEntry, PublicKey, Target, read_unverified,
+    Connect, Database, FileError, Header, Hop, PageEntry, Prefetch, PublicKey, Target,
+    read_unverified,
 };
 use headstart_proto::UnixSeconds;
 use serde_json::{Value, json};
@@ -23,12 +24,12 @@ use headstart::base::output;
 /// It cannot be read, or is damaged.
 pub(super) fn run(options: &DbShowOptions) -> Result<ExitCode, Failure> {
     let bytes = file::read(&options.file)?;
-    let unusable = |error: FileError| {
-        Failure::usage(format!("cannot read {}: {error}", options.file.display()))
-            .hint(error.hint())
-    };
-    let header = Header::read(&bytes).map_err(unusable)?;
-    let database = read_unverified(&bytes).map_err(unusable)?;
+    let (header, database) = Header::read(&bytes)
+        .and_then(|header| Ok((header, read_unverified(&bytes)?)))
+        .map_err(|error: FileError| {
+            Failure::usage(format!("cannot read {}: {error}", options.file.display()))
+                .hint(error.hint())
+        })?;
     let Some(url) = &options.url else {
         let text = match options.json {
             true => format!("{:#}\n", summary_json(&header, &database)),
@@ -106,14 +107,35 @@ fn summary(header: &Header, database: &Database) -> String {
 }
 
 fn counts(database: &Database) -> [(&'static str, usize); 5] {
-    let sum = |of: fn(&PageEntry) -> usize| database.pages().iter().map(of).sum::<usize>();
+    let Totals { redirects, servers, http2, prefetch } = Totals::new(database);
     [
         ("pages", database.pages().len()),
-        ("redirects", sum(|page| page.redirects.len())),
-        ("servers", sum(|page| page.servers.len())),
-        ("http2", database.http2().len()),
-        ("prefetch", sum(|page| page.prefetch.len())),
+        ("redirects", redirects),
+        ("servers", servers),
+        ("http2", http2),
+        ("prefetch", prefetch),
     ]
+}
+
+/// Entries of a database, over all pages.
+pub(super) struct Totals {
+    pub(super) redirects: usize,
+    pub(super) servers: usize,
+    pub(super) http2: usize,
+    pub(super) prefetch: usize,
+}
+
+impl Totals {
+    pub(super) fn new(database: &Database) -> Self {
+        let http2 = database.http2().len();
+        let mut totals = Self { redirects: 0, servers: 0, http2, prefetch: 0 };
+        for page in database.pages() {
+            totals.redirects += page.redirects.len();
+            totals.servers += page.servers.len();
+            totals.prefetch += page.prefetch.len();
+        }
+        totals
+    }
 }
 
 fn summary_json(header: &Header, database: &Database) -> Value {
@@ -185,29 +207,36 @@ impl<'a> Known<'a> {
     }
 
     fn json(&self) -> Value {
-        let hop = |hop: &headstart_pageload::db::Hop| json!({"to": hop.to.to_string(), "permanent": hop.permanent});
-        let page = self.page.map(|page| {
-            let prefetch = |of: &headstart_pageload::db::Prefetch| {
-                json!({"url": of.target.to_string(), "kind": of.kind})
-            };
-            json!({
-                "document": page.document.to_string(),
-                "recordings": page.recordings,
-                "age_days": page.age_days,
-                "servers": page.servers.iter().map(|of: &headstart_pageload::db::Connect| {
-                json!({
-                    "origin": of.origin.to_string(),
-                    "anonymous": of.anonymous,
-                    "connections": of.connections,
-                })
-            }).collect::<Vec<_>>(),
-                "prefetch": page.prefetch.iter().map(prefetch).collect::<Vec<_>>(),
-            })
+        let hops = self.redirect.map(|of| {
+            let hops = of.hops.iter();
+            let hops =
+                hops.map(|hop: &Hop| json!({"to": hop.to.to_string(), "permanent": hop.permanent}));
+            hops.collect::<Vec<_>>()
         });
         json!({
-            "redirect": self.redirect.map(|of| of.hops.iter().map(hop).collect::<Vec<_>>()),
+            "redirect": hops,
             "speaks": self.http2.map(|speaks| format!("{speaks:?}")),
-            "page": page,
+            "page": self.page.map(page_json),
         })
     }
+}
+
+fn page_json(page: &PageEntry) -> Value {
+    let servers = page.servers.iter().map(|of: &Connect| {
+        json!({
+            "origin": of.origin.to_string(),
+            "anonymous": of.anonymous,
+            "connections": of.connections,
+        })
+    });
+    let prefetch = page.prefetch.iter();
+    let prefetch =
+        prefetch.map(|of: &Prefetch| json!({"url": of.target.to_string(), "kind": of.kind}));
+    json!({
+        "document": page.document.to_string(),
+        "recordings": page.recordings,
+        "age_days": page.age_days,
+        "servers": servers.collect::<Vec<_>>(),
+        "prefetch": prefetch.collect::<Vec<_>>(),
+    })
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use headstart_pageload::har::{self, Recording};
 use headstart_pageload::page::{Confidence, Timings};
@@ -71,7 +70,9 @@ pub(super) fn summary(url: &str, recording: &Recording) -> Summary {
     let page = &recording.page;
     let shape = Tree::from_page(page).shape(page);
     let hosts: BTreeSet<&str> = page.servers().iter().map(|server| server.host.as_str()).collect();
-    let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
+    let recorded = page.recorded();
+    let [page_load_ms, on_load_ms] = [recorded.page_load_time, recorded.on_load]
+        .map(|time| time.map(|time| time.as_secs_f64() * 1e3));
     Summary {
         url: url.to_owned(),
         file: PathBuf::new(),
@@ -83,8 +84,8 @@ pub(super) fn summary(url: &str, recording: &Recording) -> Summary {
         redirects: shape.redirects,
         ignored: page.ignored().total(),
         recorded_parents: recording.parents.recorded,
-        page_load_ms: ms(page.recorded().page_load_time),
-        on_load_ms: ms(page.recorded().on_load),
+        page_load_ms,
+        on_load_ms,
         largest_paint_ms: None,
         notes: Vec::new(),
     }
@@ -127,14 +128,16 @@ pub(super) fn put_beside(recording: &Path, end: &str, bytes: &[u8]) -> Result<()
 pub(super) fn tree(recording: &Recording) -> Result<Vec<u8>, Failure> {
     let tree = Tree::from_page(&recording.page);
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let failed =
-        |error: &dyn std::fmt::Display| Failure::usage(format!("cannot write the tree: {error}"));
     for id in 0..recording.page.resources().len() {
         if let Some(row) = row(recording, &tree, id) {
-            writer.serialize(row).map_err(|error| failed(&error))?;
+            writer.serialize(row).map_err(untold)?;
         }
     }
-    writer.into_inner().map_err(|error| failed(&error))
+    writer.into_inner().map_err(untold)
+}
+
+fn untold(error: impl std::fmt::Display) -> Failure {
+    Failure::usage(format!("cannot write the tree: {error}"))
 }
 
 fn row<'r>(recording: &'r Recording, tree: &Tree, id: usize) -> Option<Row<'r>> {
@@ -216,14 +219,15 @@ fn name(url: &str) -> String {
     let path = parsed.as_ref().map_or("", |url| url.path().trim_matches('/'));
     let text = if path.is_empty() { host.to_owned() } else { format!("{host}-{path}") };
     let plain =
-        |char: char| if char.is_ascii_alphanumeric() || ".-_".contains(char) { char } else { '-' };
-    let name: String = text.chars().map(plain).take(NAME_MAX).collect();
+        text.replace(|char: char| !char.is_ascii_alphanumeric() && !".-_".contains(char), "-");
+    let name: String = plain.chars().take(NAME_MAX).collect();
     name.trim_start_matches('.').to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::time::Duration;
 
     use super::*;
 

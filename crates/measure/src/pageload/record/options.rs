@@ -41,7 +41,8 @@ pub(crate) struct RecordOptions {
     pub pages: Vec<String>,
 
     /// Loads of each page, in turns
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
 
     /// Record a second load, with the cache of a first and new connections
@@ -52,7 +53,8 @@ pub(crate) struct RecordOptions {
     /// sessions
     ///
     /// Connections that servers keep open so long are there as well.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "warm")]
+    #[arg(long, value_name = "TIME", conflicts_with = "warm")]
+    #[arg(value_parser = humantime::parse_duration)]
     pub revisit: Option<Duration>,
 
     /// Folder for the recordings; made if it is not there
@@ -69,7 +71,8 @@ pub(crate) struct RecordOptions {
     pub proxy: Option<String>,
 
     /// Longest that a load may take
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    #[arg(value_parser = humantime::parse_duration)]
     pub timeout: Duration,
 
     /// Language that pages are asked for in

@@ -113,22 +113,26 @@ fn serve(
     node: Option<&Node>,
 ) -> Result<Vec<SocketAddr>, Failure> {
     let (started, ready) = sync_channel(1);
-    let work = move || {
-        let failed = started.clone();
-        if let Err(failure) = runtime::run_here(serve_all(origin, wanted, started)) {
-            // The caller has stopped waiting if this comes after the start.
-            let _ = failed.try_send(Err(failure));
-        }
-    };
     let spawned = match node {
-        Some(node) => node.spawn_thread(work).map(drop),
-        None => thread::Builder::new().name("sites".into()).spawn(work).map(drop),
+        Some(node) => node.spawn_thread(|| serve_here(origin, wanted, started)).map(drop),
+        None => thread::Builder::new()
+            .name("sites".into())
+            .spawn(|| serve_here(origin, wanted, started))
+            .map(drop),
     };
     spawned.map_err(|error| Failure::usage(format!("cannot serve sites: {error}")))?;
     ready.recv().unwrap_or_else(|_| Err(Failure::usage("cannot serve sites")))
 }
 
 type Started = SyncSender<Result<Vec<SocketAddr>, Failure>>;
+
+fn serve_here(origin: SiteOrigin, wanted: Vec<SocketAddr>, started: Started) {
+    let failed = started.clone();
+    if let Err(failure) = runtime::run_here(serve_all(origin, wanted, started)) {
+        // The caller has stopped waiting if this comes after the start.
+        let _ = failed.try_send(Err(failure));
+    }
+}
 
 async fn serve_all(
     origin: SiteOrigin,
@@ -138,9 +142,10 @@ async fn serve_all(
     let mut bound = Vec::new();
     let mut served = Vec::new();
     for address in wanted {
-        let failed = |error| Failure::bind(address, &error);
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        bound.push(listener.local_addr().map_err(failed)?);
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (local, listener) = listener.map_err(|error| Failure::bind(address, &error))?;
+        bound.push(local);
         let origin = origin.clone();
         served.push(tokio::spawn(async move { origin.serve(listener).await }));
     }

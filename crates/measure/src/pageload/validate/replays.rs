@@ -172,15 +172,15 @@ impl<'e> OfPage<'e> {
     fn new(experiment: &'e Experiment, variant: &Variant, held_out: bool) -> Result<Self, Failure> {
         let work = variant.work.page().ok_or_else(|| Failure::usage("a variant without a page"))?;
         let page = page::recorded(&work.file, work.number.into())?;
-        let simulated = |suite: &Suite| {
+        let simulated = experiment.suites.iter().filter_map(|suite: &Suite| {
             let way = ReplaySettings {
                 connections: work.connections.unwrap_or_default(),
                 first_visit: work.fresh,
                 suite: *suite,
             };
             Some((*suite, Simulated::new(&page, way)?))
-        };
-        let simulated = experiment.suites.iter().filter_map(simulated).collect();
+        });
+        let simulated = simulated.collect();
         Ok(Self { experiment, name: variant.name.clone(), held_out, simulated })
     }
 
@@ -251,16 +251,15 @@ impl Group {
 
     fn row(&self) -> Vec<String> {
         let times = &self.times;
-        let number = |value: Option<f64>, digits: usize| {
-            value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
-        };
+        let [rank, points] = [(times.rank_correlation, 3), (self.saving_error_points, 1)]
+            .map(|(value, digits)| value.map_or("-".into(), |value| format!("{value:.digits$}")));
         vec![
             self.name.clone(),
             times.n.to_string(),
-            number(times.rank_correlation, 3),
+            rank,
             format!("{:.1}", times.mean_absolute_percentage_error * 100.0),
             format!("{:+.1}", times.bias * 100.0),
-            number(self.saving_error_points, 1),
+            points,
         ]
     }
 }

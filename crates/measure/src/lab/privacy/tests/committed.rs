@@ -1,5 +1,6 @@
 //! Committed captures, decided again.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use headstart_emulation::read_packets;
@@ -18,10 +19,6 @@ struct Decided {
 
 /// Every stage of committed results with captures: what was decided of it, and its capture.
 fn committed() -> Vec<(Vec<Decided>, PathBuf)> {
-    let files = |folder: &Path| -> Vec<PathBuf> {
-        let entries = fs::read_dir(folder).into_iter().flatten();
-        entries.map(|entry| entry.unwrap().path()).collect()
-    };
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/results");
     let folders = files(&results).into_iter().map(|folder| folder.join("captures"));
     let mut all = Vec::new();
@@ -35,22 +32,29 @@ fn committed() -> Vec<(Vec<Decided>, PathBuf)> {
     all
 }
 
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
 /// The same capture as if the servers gave one and the same private cookie to everybody.
 fn with_one_cookie(packets: &[CapturedPacket], servers: &[IpAddr]) -> Vec<CapturedPacket> {
-    let private = |packet: &CapturedPacket| {
-        let segment = TcpSegment::read(&packet.bytes)?;
-        let shown = packet.from_node && segment.syn && servers.contains(&segment.destination.ip());
-        let cookie = segment.fast_open().into_iter().find(|cookie| cookie.len() == 16)?.to_vec();
-        let at = packet.bytes.windows(16).position(|window| window == cookie)?;
-        shown.then_some(at..at + 16)
-    };
     let mut packets = packets.to_vec();
     for packet in &mut packets {
-        if let Some(place) = private(packet) {
+        if let Some(place) = private_cookie(packet, servers) {
             packet.bytes[place].fill(0x5a);
         }
     }
     packets
+}
+
+/// Where a packet shows a private cookie to one of the servers.
+fn private_cookie(packet: &CapturedPacket, servers: &[IpAddr]) -> Option<Range<usize>> {
+    let segment = TcpSegment::read(&packet.bytes)?;
+    let shown = packet.from_node && segment.syn && servers.contains(&segment.destination.ip());
+    let cookie = segment.fast_open().into_iter().find(|cookie| cookie.len() == 16)?.to_vec();
+    let at = packet.bytes.windows(16).position(|window| window == cookie)?;
+    shown.then_some(at..at + 16)
 }
 
 /// Verdicts that are committed come from the captures beside them; and from the same captures with
@@ -63,16 +67,16 @@ fn committed_captures_are_decided_again_and_would_show_a_static_cookie() {
         let seen = connections(&packets);
         for Decided { cell, servers, cases, finding } in decided {
             let place = format!("{cell}: {}", capture.display());
-            let again = decide(finding.boundary, &servers, &cases, &seen);
-            let counts =
-                |found: &Finding| [found.viable, found.bounded, found.blocked, found.undecided];
+            let boundary = finding.boundary;
+            let again = decide(boundary, &servers, &cases, &seen);
             assert_eq!(again.linkable, finding.linkable, "{place}: {again:?}");
-            assert_eq!(counts(&again), counts(&finding), "{place}: {again:?}");
+            let [again, decided] =
+                [again, finding].map(|it| [it.viable, it.bounded, it.blocked, it.undecided]);
+            assert_eq!(again, decided, "{place}");
             if cell.starts_with("fop") {
                 let changed_packets = with_one_cookie(&packets, &servers);
                 assert_ne!(changed_packets, packets, "{place} has no private cookie");
-                let found =
-                    decide(finding.boundary, &servers, &cases, &connections(&changed_packets));
+                let found = decide(boundary, &servers, &cases, &connections(&changed_packets));
                 assert_eq!(found.linkable, Some(Linkable::Viable), "{place}: {found:?}");
                 changed += 1;
             }
