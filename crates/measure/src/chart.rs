@@ -19,6 +19,19 @@ pub(crate) fn heads(names: &[&str]) -> Markup {
     html! { @for name in names { th.n { (name) } } }
 }
 
+/// Returns the same rows as [`table`](crate::table::table): the first has the heads, the first
+/// column names, the others figures.
+pub(crate) fn rows(rows: &[Vec<String>]) -> Markup {
+    html! { div.wide { table {
+        @if let Some(heads) = rows.first() {
+            thead { tr { @for (at, head) in heads.iter().enumerate() { th.n[at > 0] { (head) } } } }
+        }
+        tbody { @for row in rows.iter().skip(1) {
+            tr { @for (at, cell) in row.iter().enumerate() { td.n[at > 0] { (cell) } } }
+        } }
+    } } }
+}
+
 /// Returns a headline figure with its caption.
 pub(crate) fn tile(figure: &str, caption: &str) -> Markup {
     html! { div { b { (figure) } span { (caption) } } }

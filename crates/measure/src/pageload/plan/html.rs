@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use headstart_pageload::plan::{
-    Correlated, Gain, HostTotal, Hosts, Overall, PagePlan, Saving, SizeClass,
-};
+use headstart_pageload::plan::{Gain, Hosts, PagePlan, Saving};
 use headstart_pageload::sim::tcp::Technique;
 use headstart_pageload::tree::{Breakdown, Shape};
 use maud::{Markup, PreEscaped, html};
 
 use super::plot::{self, Bar};
-use super::text::{change, correlation, less};
-use super::{Answer, Answers, cost};
+use super::text::{self, change, correlation, less};
+use super::{Answer, Answers};
 use crate::chart::figure;
-use crate::chart::{HEAD, STYLE, heads, tile};
+use crate::chart::{HEAD, STYLE, heads, rows, tile};
 use crate::pageload::database::Used;
 use crate::pageload::show::summary::{ms, reason};
 use crate::pageload::show::text::bytes;
@@ -71,17 +69,9 @@ pub(super) fn document(answers: &Answers) -> Markup {
 }
 
 fn database(used: &Used) -> Markup {
-    let table = used.table();
     html! {
         p.about { (used.title()) }
-        div.wide { table {
-            @if let Some(header) = table.first() {
-                thead { tr { @for cell in header { th.n[!cell.is_empty()] { (cell) } } } }
-            }
-            tbody { @for row in table.iter().skip(1) {
-                tr { @for (at, cell) in row.iter().enumerate() { td.n[at > 0] { (cell) } } }
-            } }
-        } }
+        (rows(&used.table()))
         p.reading { "* what is in vain is taken to be as large as the page's others" }
     }
 }
@@ -102,8 +92,8 @@ fn overview(answers: &Answers) -> Markup {
         }
         h2 { "What each technique saves" }
         (bars_of(all.none_ms, [&all.alone, &all.cumulative].map(|all| parts(all, part_of_gain))))
-        (gains("alone", &all.alone))
-        (gains("one after the other", &all.cumulative))
+        (rows(&text::gains("alone", &all.alone)))
+        (rows(&text::gains("one after the other", &all.cumulative)))
         p.reading { "Change: of the mean page load time; of a page: mean of each page's change, \
             which counts short and long loads the same." }
         h2 { "How many pages gain how much" }
@@ -111,14 +101,17 @@ fn overview(answers: &Answers) -> Markup {
         h2 { "Over round trips and bandwidths, means of all pages" }
         (sweeps(&all.by_rtt, &all.by_rate))
         h2 { "By size of the page" }
-        (sizes(&all.by_size))
+        (rows(&text::sizes(&all.by_size)))
         h2 { "What page load times hang on" }
-        (correlations(all))
+        (rows(&text::correlations(all)))
+        @if let Some(both) = all.correlations.simulated_on_recorded {
+            p { "Simulated with recorded page load times: " (correlation(Some(both))) "." }
+        }
         figure { div.panels { (dots(&answers.pages)) } figcaption { "A dot for each page: \
             simulated page load time in s, with nothing done." } }
         @if !all.hosts.is_empty() {
             h2 { "Which hosts to give an edge first" }
-            (hosts_of_all(&all.hosts))
+            (rows(&text::hosts_of_all(&all.hosts, all.hosts.len())))
         }
         h2 { "Pages" }
         (pages(&answers.pages))
@@ -213,7 +206,10 @@ fn whole(page: &Answer, at: usize, setting: &str) -> Markup {
             (sweeps(&plan.by_rtt, &plan.by_rate))
             h2 { "What dominates" }
             (paths(plan))
-            (without(plan))
+            (rows(&text::without(plan)))
+            p.reading {
+                "These do not add up: what happens at the same time counts twice, or never."
+            }
             @if !plan.hosts.alone.is_empty() {
                 h2 { "Which hosts to give an edge first" }
                 (hosts(&plan.hosts, plan.none.page_load_ms))
@@ -320,38 +316,9 @@ fn paths(plan: &PagePlan) -> Markup {
     }
 }
 
-fn without(plan: &PagePlan) -> Markup {
-    html! {
-        div.wide { table {
-            thead { tr {
-                th { "if this took no time" } (heads(&["until 95 % is loaded", "change"]))
-            } }
-            tbody { @for of in &plan.without { tr {
-                td { (cost(of.cost)) }
-                td.n { (seconds(of.page_load_ms)) }
-                td.n { (change(of.saved)) }
-            } } }
-        } }
-        p.reading { "These do not add up: what happens at the same time counts twice, or never." }
-    }
-}
-
 fn hosts(hosts: &Hosts, before_ms: f64) -> Markup {
-    let in_order = hosts.in_order.iter().map(|next| (next.host.clone(), next.page_load_ms));
-    let in_order = in_order.chain([(format!("all {}", hosts.count), hosts.all_ms)]);
     html! {
-        div.wide { table {
-            thead { tr {
-                th { "one after the other, with early data" }
-                th.n { "until 95 % is loaded" } th.n { "change" }
-            } }
-            tbody {
-                @for (name, ms) in in_order {
-                    @let saved = if before_ms > 0.0 { 1.0 - ms / before_ms } else { 0.0 };
-                    tr { td { (name) } td.n { (seconds(ms)) } td.n { (change(saved)) } }
-                }
-            }
-        } }
+        (rows(&text::in_order(hosts, before_ms)))
         div.wide { table {
             thead { tr {
                 th { "an edge for it alone; ms" }
@@ -368,85 +335,12 @@ fn hosts(hosts: &Hosts, before_ms: f64) -> Markup {
             } } }
         } }
         p.reading {
-            "Of a resource: change of the mean time of a resource. One host alone often changes \
-                nothing for the page, as it waits for others as well; "
+            "One after the other: edges that take early data. Of a resource: change of the mean \
+             time of a resource. One host alone often changes nothing for the page, as it waits \
+             for others as well; "
             "then that decides the order."
         }
     }
-}
-
-fn gains(title: &str, all: &[Gain]) -> Markup {
-    html! { div.wide { table {
-        thead { tr {
-            th { (title) }
-            (heads(&["mean", "change", "of a page", "pages with -25 %", "with -50 %", "slower"]))
-        } }
-        tbody { @for of in all { tr {
-            td { (of.technique) }
-            td.n { (seconds(of.page_load_ms)) }
-            @for saved in [of.saved, of.mean_saved] { td.n { (change(saved)) } }
-            @for share in [of.pages_25, of.pages_50, of.pages_slower] {
-                td.n { (figure::percent(share)) }
-            }
-        } } }
-    } } }
-}
-
-fn sizes(all: &[SizeClass]) -> Markup {
-    html! { div.wide { table {
-        thead { tr {
-            th { "responses" }
-            (heads(&["pages", "nothing done", "all", "change", "pages with -25 %", "with -50 %"]))
-        } }
-        tbody { @for class in all { tr {
-            td { (bytes(class.bytes.0)) " to " (bytes(class.bytes.1)) }
-            td.n { (class.pages) }
-            td.n { (seconds(class.none_ms)) }
-            td.n { (seconds(class.all_ms)) }
-            td.n { (change(class.saved)) }
-            td.n { (figure::percent(class.pages_25)) }
-            td.n { (figure::percent(class.pages_50)) }
-        } } }
-    } } }
-}
-
-fn correlations(all: &Overall) -> Markup {
-    let of = &all.correlations;
-    html! {
-        div.wide { table {
-            thead { tr {
-                th { "correlation (of ranks)" } (heads(&["minRTT", "resources", "bytes"]))
-            } }
-            tbody { @for (name, of) in [("simulated", &of.simulated), ("recorded", &of.recorded)] {
-                @let Correlated { min_rtt, resources, bytes } = of;
-                tr {
-                    td { (name) }
-                    @for one in [min_rtt, resources, bytes] { td.n { (correlation(*one)) } }
-                }
-            } }
-        } }
-        @if of.simulated_on_recorded.is_some() {
-            p {
-                "Simulated with recorded page load times: "
-                (correlation(of.simulated_on_recorded)) "."
-            }
-        }
-    }
-}
-
-fn hosts_of_all(all: &[HostTotal]) -> Markup {
-    html! { div.wide { table {
-        thead { tr {
-            th { "an edge for it alone; sums over its pages, ms" }
-            (heads(&["pages", "TurboTLS", "TurboTLS + 0-RTT"]))
-        } }
-        tbody { @for host in all { tr {
-            td { (host.host) }
-            td.n { (host.pages) }
-            td.n { (less(host.turbotls_ms)) }
-            td.n { (less(host.early_ms)) }
-        } } }
-    } } }
 }
 
 fn ignored(title: &str, ignored: &BTreeMap<&'static str, usize>) -> Markup {

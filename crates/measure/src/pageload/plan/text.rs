@@ -24,7 +24,11 @@ pub(super) fn report(answers: &Answers, rows: usize) -> String {
         pages => {
             text.push_str(&overall(&answers.overall));
             text.push_str(&several(pages, rows));
-            text.push_str(&hosts_of_all(&answers.overall.hosts, rows));
+            let hosts = &answers.overall.hosts;
+            if !hosts.is_empty() {
+                let title = "Which hosts to give an edge first: sums over all pages";
+                text.push_str(&section(title, &hosts_of_all(hosts, rows), &[0]));
+            }
         }
     }
     text.push_str(&answers.database.as_ref().map_or_else(String::new, Used::text));
@@ -104,11 +108,15 @@ fn waits(plan: &PagePlan) -> String {
     }
     let mut text = section("What dominates: shares of the critical path", &rows, &[0]);
     text.push_str("  * its queue is until a request is sent, with the opening of the connection\n");
+    text + &section("If this took no time", &without(plan), &[0])
+}
+
+pub(super) fn without(plan: &PagePlan) -> Vec<Vec<String>> {
     let mut rows = vec![header(&["without", "95 %, s", "change"])];
     rows.extend(plan.without.iter().map(|of: &Without| {
         vec![cost(of.cost).to_owned(), seconds(of.page_load_ms), change(of.saved)]
     }));
-    text + &section("If this took no time", &rows, &[0])
+    rows
 }
 
 fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
@@ -133,15 +141,19 @@ fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
     {
         let _ = writeln!(text, "  and {}", counted(more as u64, "more", "more"));
     }
+    text.push('\n');
+    text + &table(&in_order(hosts, plan.none.page_load_ms), &[0])
+}
+
+/// Edges for one host after the other.
+pub(super) fn in_order(hosts: &Hosts, before: f64) -> Vec<Vec<String>> {
     let mut rows = vec![header(&["one after the other", "95 %, s", "change"])];
-    let before = plan.none.page_load_ms;
     let next = hosts.in_order.iter().map(|next| (shortened(&next.host), next.page_load_ms));
     rows.extend(next.chain([(format!("all {}", hosts.count), hosts.all_ms)]).map(|(name, ms)| {
         let saved = if before > 0.0 { 1.0 - ms / before } else { 0.0 };
         vec![name, seconds(ms), change(saved)]
     }));
-    text.push('\n');
-    text + &table(&rows, &[0])
+    rows
 }
 
 fn overall(all: &Overall) -> String {
@@ -152,18 +164,26 @@ fn overall(all: &Overall) -> String {
         counted(all.pages as u64, "page", "pages"),
         seconds(all.none_ms),
     );
-    text.push_str(&gains("Each technique alone", &all.alone));
-    text.push_str(&gains("One after the other", &all.cumulative));
-    text.push_str(&sizes(&all.by_size));
+    for (title, all) in
+        [("Each technique alone", &all.alone), ("One after the other", &all.cumulative)]
+    {
+        let title = format!("{title}, and the share of pages that gain so much");
+        text.push_str(&section(&title, &gains("", all), &[0]));
+    }
+    text.push_str(&section("All techniques, by size of the page", &sizes(&all.by_size), &[0]));
     text.push_str(&sweep("Over round trips: mean s until 95 % is loaded", "ms", &all.by_rtt));
     text.push_str(&sweep("Over bandwidths: mean s until 95 % is loaded", "Mbit/s", &all.by_rate));
-    text.push_str(&correlations(all));
+    let title = "Correlation of page load times with (of ranks)";
+    text.push_str(&section(title, &correlations(all), &[0]));
+    if let Some(both) = all.correlations.simulated_on_recorded {
+        let _ = writeln!(text, "  simulated with recorded: {}", correlation(Some(both)));
+    }
     text
 }
 
-fn gains(title: &str, all: &[Gain]) -> String {
+pub(super) fn gains(title: &str, all: &[Gain]) -> Vec<Vec<String>> {
     let names =
-        ["", "mean, s", "change", "of a page", ">= 25 % less", ">= 50 % less", "slower pages"];
+        [title, "mean, s", "change", "of a page", ">= 25 % less", ">= 50 % less", "slower pages"];
     let mut rows = vec![header(&names)];
     rows.extend(all.iter().map(|of| {
         vec![
@@ -176,10 +196,10 @@ fn gains(title: &str, all: &[Gain]) -> String {
             percent(of.pages_slower),
         ]
     }));
-    section(&format!("{title}, and the share of pages that gain so much"), &rows, &[0])
+    rows
 }
 
-fn sizes(all: &[SizeClass]) -> String {
+pub(super) fn sizes(all: &[SizeClass]) -> Vec<Vec<String>> {
     let names = ["size", "pages", "nothing, s", "all, s", "change", ">= 25 % less", ">= 50 % less"];
     let mut rows = vec![header(&names)];
     rows.extend(all.iter().map(|class| {
@@ -194,10 +214,10 @@ fn sizes(all: &[SizeClass]) -> String {
             percent(class.pages_50),
         ]
     }));
-    section("All techniques, by size of the page", &rows, &[0])
+    rows
 }
 
-fn correlations(all: &Overall) -> String {
+pub(super) fn correlations(all: &Overall) -> Vec<Vec<String>> {
     let of = &all.correlations;
     let mut rows = vec![header(&["", "minRTT", "resources", "bytes"])];
     for (name, of) in [("simulated", &of.simulated), ("recorded", &of.recorded)] {
@@ -206,11 +226,7 @@ fn correlations(all: &Overall) -> String {
         row.extend([min_rtt, resources, bytes].map(correlation));
         rows.push(row);
     }
-    let mut text = section("Correlation of page load times with (of ranks)", &rows, &[0]);
-    if let Some(both) = of.simulated_on_recorded {
-        let _ = writeln!(text, "  simulated with recorded: {}", correlation(Some(both)));
-    }
-    text
+    rows
 }
 
 /// A correlation, and that of ranks.
@@ -239,10 +255,7 @@ fn several(pages: &[Answer], most: usize) -> String {
     text
 }
 
-fn hosts_of_all(all: &[HostTotal], most: usize) -> String {
-    if all.is_empty() {
-        return String::new();
-    }
+pub(super) fn hosts_of_all(all: &[HostTotal], most: usize) -> Vec<Vec<String>> {
     let mut rows =
         vec![header(&["an edge for it alone", "pages", "TurboTLS, ms", "TurboTLS + 0-RTT, ms"])];
     rows.extend(all.iter().take(most).map(|host| {
@@ -250,7 +263,7 @@ fn hosts_of_all(all: &[HostTotal], most: usize) -> String {
         let first = [shortened(&host.host), host.pages.to_string()];
         first.into_iter().chain(saved).collect()
     }));
-    section("Which hosts to give an edge first: sums over all pages", &rows, &[0])
+    rows
 }
 
 fn section(title: &str, rows: &[Vec<String>], left: &[usize]) -> String {
