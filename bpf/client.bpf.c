@@ -92,7 +92,7 @@ static __always_inline int is_syn(struct bpf_sock_ops *ops)
 	return (ops->skb_tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
 }
 
-/* Says how much room the option needs. The header is not built yet, so the length is that of the data. */
+/* Says how much room the option needs. The header is not built yet: the length is the data's. */
 static __always_inline void reserve(struct bpf_sock_ops *ops)
 {
 	if (!is_syn(ops)) {
@@ -162,8 +162,8 @@ static __always_inline int leave(struct bpf_sockopt *ctx)
 	return 1;
 }
 
-/* Takes a cookie. Sockets that are not plain TCP (MPTCP writes its SYN from an inner socket) get what
- * they get without this program: ENOPROTOOPT. */
+/* Takes a cookie. Sockets that are not plain TCP (MPTCP writes its SYN from an inner socket) get
+ * what they get without this program: ENOPROTOOPT. */
 SEC("cgroup/setsockopt")
 int fop_setsockopt(struct bpf_sockopt *ctx)
 {

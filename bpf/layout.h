@@ -55,15 +55,15 @@ struct setup {
 	__u32 layout;
 	__u16 port; /* protected port, host byte order */
 	__u16 reserved;
-	/* ns since boot: cookies that were minted before are refused. Not by the clock, which may have been
-	 * wrong then: at boot it often is. */
+	/* ns since boot: cookies that were minted before are refused. Not by the clock, which may
+	 * have been wrong then: at boot it often is. */
 	__u64 created;
 };
 
 /* Written by the edge, which needs no privilege for it. All zero: no cookie is taken. */
 struct config {
 	__u64 unix_minus_boot; /* ns: unix time less the time since boot */
-	__u64 swept;           /* unix seconds: cookies that expire until then are forgotten, and refused */
+	__u64 swept;           /* unix seconds: cookies that expire until then are refused */
 	__u32 life;            /* seconds that cookies are minted for */
 	__u16 hidden4;         /* port of the hidden listener on 127.0.0.1, host byte order; 0: none */
 	__u16 hidden6;         /* the same on ::1 */
@@ -73,7 +73,7 @@ struct config {
 /* Marks of the edge's listeners. */
 enum listener {
 	LISTENER_HIDDEN = 1, /* takes data in SYNs, which are given to it here */
-	LISTENER_PUBLIC = 2, /* the one that clients know: SYNs that it would get may be given to the other */
+	LISTENER_PUBLIC = 2, /* the one that clients know: its SYNs may be given to the other */
 };
 
 /* Counters of the server's program, one or two for each SYN to the protected port. */

@@ -23,7 +23,7 @@
 #include "layout.h"
 #include "siphash.h"
 
-/* Bytes before the IP header: Ethernet (loopback has one too), or nothing at all (tun, WireGuard). */
+/* Bytes before the IP header: Ethernet (loopback has one too), or none at all (tun, WireGuard). */
 #define ETHERNET 14
 #define BARE 0
 
@@ -489,7 +489,7 @@ static __always_inline int give(struct __sk_buff *skb, const struct config *conf
 	return taken;
 }
 
-/* Gives the SYN to the hidden listener if that is where it belongs; else it goes on as it would have. */
+/* Gives the SYN to the hidden listener if it belongs there; else it goes on as it would have. */
 static __always_inline void steer(struct __sk_buff *skb, const struct config *config,
 				  const struct syn *syn)
 {

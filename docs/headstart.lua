@@ -2,8 +2,9 @@
 --
 --   wireshark -X lua_script:docs/headstart.lua capture.pcapng
 --
--- Datagrams are recognised on any UDP port. A join is recognised on TCP port 443, on others by "Decode As"; what
--- follows it goes to Wireshark's own dissector for TLS. Filters: headstart, headstart.session, headstart.seq ...
+-- Datagrams are recognised on any UDP port. A join is recognised on TCP port 443, on others by
+-- "Decode As"; what follows it goes to Wireshark's own dissector for TLS. Filters: headstart,
+-- headstart.session, headstart.seq ...
 -- Written for Lua 5.2 and later: no bit operators.
 
 local headstart = Proto("headstart", "TurboTLS")
@@ -15,7 +16,12 @@ local JOIN_LENGTH, ANSWER_LENGTH = 28, 5
 local CLIENT_STREAM_MAX, SERVER_STREAM_MAX = 16384, 20480
 local TLS_PORT = 443
 
-local types = { [REQUEST] = "request", [RESPONSE] = "response", [JOIN] = "join", [ANSWER] = "join answer" }
+local types = {
+    [REQUEST] = "request",
+    [RESPONSE] = "response",
+    [JOIN] = "join",
+    [ANSWER] = "join answer",
+}
 local statuses = { [0] = "joined", [1] = "fresh", [2] = "refused" }
 
 local f = {
@@ -71,7 +77,8 @@ end
 
 local function is_request(tvb)
     local length = tvb:len()
-    if length < REQUEST_MIN or length > DATAGRAM_MAX or uint(tvb, 0, 1) ~= REQUEST or not is_version(tvb) then
+    if length < REQUEST_MIN or length > DATAGRAM_MAX or uint(tvb, 0, 1) ~= REQUEST
+        or not is_version(tvb) then
         return false
     end
     local payload = uint(tvb, 18, 2)
@@ -82,7 +89,8 @@ end
 
 local function is_response(tvb)
     local length = tvb:len()
-    if length < RESPONSE_HEADER or length > DATAGRAM_MAX or uint(tvb, 0, 1) ~= RESPONSE or not is_version(tvb) then
+    if length < RESPONSE_HEADER or length > DATAGRAM_MAX or uint(tvb, 0, 1) ~= RESPONSE
+        or not is_version(tvb) then
         return false
     end
     return uint(tvb, 14, 1) < 16
@@ -110,7 +118,8 @@ local function response(tvb, pinfo, tree)
     tree:add(f.offset, tvb(22, 3))
     add_bytes(tree, f.payload, tvb, RESPONSE_HEADER, tvb:len())
     local what = payload == 0 and "empty" or string.format("bytes %d+%d", uint(tvb, 22, 3), payload)
-    pinfo.cols.info = string.format("Response to %d, ack %d, %s", uint(tvb, 14, 1), uint(tvb, 19, 3), what)
+    pinfo.cols.info =
+        string.format("Response to %d, ack %d, %s", uint(tvb, 14, 1), uint(tvb, 19, 3), what)
 end
 
 local function datagram(tvb, pinfo, root)
@@ -134,7 +143,8 @@ local function join(tvb, root)
     tree:add(f.tag, tvb(18, 4))
     tree:add(f.client, tvb(22, 3))
     tree:add(f.server, tvb(25, 3))
-    return string.format("Join from client byte %d, server byte %d", uint(tvb, 22, 3), uint(tvb, 25, 3))
+    local client, server = uint(tvb, 22, 3), uint(tvb, 25, 3)
+    return string.format("Join from client byte %d, server byte %d", client, server)
 end
 
 local function answer(tvb, root)
@@ -146,7 +156,8 @@ local function answer(tvb, root)
     return string.format("Join answer: %s, from server byte %d", status, uint(tvb, 2, 3))
 end
 
--- The length of the frame that a piece of a TCP stream begins with, 0 for none, and what dissects it.
+-- The length of the frame that a piece of a TCP stream begins with, 0 for none, and what dissects
+-- it.
 local function frame(tvb, stream)
     local first = uint(tvb, 0, 1)
     if first == JOIN and (tvb:len() == 1 or is_version(tvb)) then
@@ -157,7 +168,8 @@ local function frame(tvb, stream)
     return 0, nil
 end
 
--- Passes what is behind a frame to the dissector for TLS, which counts from where its own bytes start.
+-- Passes what is behind a frame to the dissector for TLS, which counts from where its own bytes
+-- start.
 local function pass_on(tvb, pinfo, root, from)
     Dissector.get("tls"):call(tvb(from):tvb(), pinfo, root)
     if from > 0 and pinfo.desegment_len ~= 0 then

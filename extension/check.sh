@@ -6,7 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
+installed=node_modules/.package-lock.json
+if [ ! -e "$installed" ] || [ package-lock.json -nt "$installed" ]; then
     npm ci --no-audit --no-fund --loglevel=error
 fi
 npx --no-install tsc

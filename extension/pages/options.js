@@ -30,8 +30,9 @@ async function show() {
     element("checked").textContent = checked ? `${date(checked.at)}: ${checked.said}` : "not yet";
     const sums = await visits.totals();
     element("used").textContent =
-      `since the browser started: redirects ${count(sums.redirects)}, of which undone ${count(sums.undone)}, ` +
-      `out of date ${count(sums.retired)}; connections ${count(sums.connections)}, pages ${count(sums.pages)}`;
+      `since the browser started: redirects ${count(sums.redirects)}, ` +
+      `of which undone ${count(sums.undone)}, out of date ${count(sums.retired)}; ` +
+      `connections ${count(sums.connections)}, pages ${count(sums.pages)}`;
     element("checked").classList.toggle("bad", checked?.isGood === false);
   }
   await showSites();

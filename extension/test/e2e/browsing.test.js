@@ -128,8 +128,10 @@ describe("with third-party cookies", () => {
     await stage.load({ pages: SERVERS }, { thirdPartyCookies: true });
     stage.web.pages["img.site.test/"] = {
       body: `${ICON}<script>
-        const see = ({ addedNodes }) => addedNodes.forEach((node) => node.rel === "preconnect" && fetch("/seen"));
-        new MutationObserver((all) => all.forEach(see)).observe(document, { childList: true, subtree: true });
+        const see = ({ addedNodes }) =>
+          addedNodes.forEach((node) => node.rel === "preconnect" && fetch("/seen"));
+        const observer = new MutationObserver((all) => all.forEach(see));
+        observer.observe(document, { childList: true, subtree: true });
       </script>`,
     };
     const tab = await stage.browser.tab();
@@ -291,7 +293,9 @@ describe("with third-party cookies", () => {
       "chrome.storage.session.get().then((all) => Object.values(all).some((of) => of.isPrivate))";
     assert.equal(await stage.call(known), true);
     await stage.call(
-      "chrome.windows.getAll().then((all) => all.filter((of) => of.incognito).forEach((of) => chrome.windows.remove(of.id)))",
+      `chrome.windows.getAll().then((all) => {
+        for (const one of all) if (one.incognito) chrome.windows.remove(one.id);
+      })`,
     );
     await until(async () => (await stage.call(known)) === false);
     assert.doesNotMatch(JSON.stringify(await stage.call("chrome.storage.local.get()")), /test/);

@@ -89,7 +89,11 @@ describe("databases", () => {
       request.onsuccess = () => {
         const store = request.result.transaction("about", "readwrite").objectStore("about");
         store.get("database").onsuccess = ({ target }) => {
-          store.put({ ...target.result, created: ${NOW - 91 * DAY} }, "database").onsuccess = () => (request.result.close(), resolve());
+          const old = { ...target.result, created: ${NOW - 91 * DAY} };
+          store.put(old, "database").onsuccess = () => {
+            request.result.close();
+            resolve();
+          };
         };
       };
     })`;

@@ -16,7 +16,9 @@ import { Web } from "../support/web.js";
 const PROBE = fileURLToPath(new URL("probe", import.meta.url));
 const [PAGE, FAR, ANONYMOUS] = ["www.site.test", "far.other.test", "anonymous.other.test"];
 const ICON = '<link rel="icon" href="data:,">';
-const TINY = `<link rel="preconnect" href="https://${FAR}"><link rel="preconnect" href="https://${ANONYMOUS}" crossorigin>`;
+const TINY =
+  `<link rel="preconnect" href="https://${FAR}">` +
+  `<link rel="preconnect" href="https://${ANONYMOUS}" crossorigin>`;
 const ASKS = `<!doctype html>${ICON}<script>
   setTimeout(() => {
     new Image().src = "https://${FAR}/";
@@ -132,14 +134,16 @@ async function logged(log) {
 for (const cookies of [true, false]) {
   console.log(`\nthird-party cookies ${cookies ? "allowed" : "blocked"}\n`);
   console.log(
-    "| way | server | opened, ms | used the one of | asked | groups of connections |\n|---|---|---|---|---|---|",
+    "| way | server | opened, ms | used the one of | asked | groups of connections |\n" +
+      "|---|---|---|---|---|---|",
   );
   for (const way of process.argv.length > 2 ? process.argv.slice(2) : WAYS) {
     const web = await Web.start();
     const [far, anonymous] = await measured(web, way, cookies).finally(() => web.end());
     for (const [name, of] of Object.entries({ "with credentials": far, without: anonymous })) {
       console.log(
-        `| ${way} | ${name} | ${of?.opened.join(", ")} | ${of?.used} | ${of?.asked} | ${of?.partitions} |`,
+        `| ${way} | ${name} | ${of?.opened.join(", ")} | ${of?.used} | ${of?.asked} ` +
+          `| ${of?.partitions} |`,
       );
     }
   }

@@ -24,7 +24,8 @@ const ARGUMENTS = [
   "--disable-default-apps",
   "--disable-sync",
   // The surface of the address field is made of pages, too.
-  "--disable-features=MediaRouter,OptimizationHints,PreloadTopChromeWebUI,Translate,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
+  "--disable-features=MediaRouter,OptimizationHints,PreloadTopChromeWebUI,Translate," +
+    "WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup",
 ];
 
 /**

@@ -97,7 +97,9 @@ export class Stage {
   async number(tab) {
     const url = await tab.evaluate("location.href");
     return this.call(
-      `chrome.tabs.query({}).then((tabs) => tabs.filter(({ url }) => url === ${JSON.stringify(url)}).at(-1)?.id)`,
+      `chrome.tabs.query({}).then(
+        (tabs) => tabs.filter(({ url }) => url === ${JSON.stringify(url)}).at(-1)?.id,
+      )`,
     );
   }
 
@@ -108,7 +110,8 @@ export class Stage {
    */
   async goKnown(tab, url, page = url.replace("https://", "")) {
     const isRule =
-      "chrome.declarativeNetRequest.getSessionRules().then((all) => all.some((of) => of.action.type === 'modifyHeaders'))";
+      "chrome.declarativeNetRequest.getSessionRules().then(" +
+      "(all) => all.some((one) => one.action.type === 'modifyHeaders'))";
     // A worker that is just starting has no such function yet.
     const wait = until(() => this.call(isRule).catch(() => false));
     this.web.pages[page] = {
