@@ -1,8 +1,8 @@
 //! IP packets (RFC 791, RFC 8200), as far as the forwarder and the elements read and change them.
 //!
-//! By hand and in place: libraries such as etherparse read headers into values and write whole
-//! packets anew, while a box that is emulated changes a few bytes and leaves the rest as it came,
-//! wrong checksums included.
+//! Packets are made by etherparse, and read and changed by hand and in place: that library reads
+//! headers into values and writes whole packets anew, while a box that is emulated changes a few
+//! bytes and leaves the rest as it came, wrong checksums included.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -14,7 +14,7 @@ mod made;
 
 pub(crate) use made::{ACK, RST, SYN, TcpFields, fragments, tcp, too_big};
 #[cfg(test)]
-pub(crate) use made::{has_right_checksums, udp};
+pub(crate) use {checksum::has_right_checksums, made::udp};
 
 /// IPv6 extension headers looked through for the transport protocol; ordinary packets have none or
 /// one.
@@ -22,6 +22,9 @@ const MAX_EXTENSION_HEADERS: usize = 8;
 
 /// Bytes of a transport header that say the flow; an ICMP error quotes at least so many (RFC 792).
 const FLOW_BYTES: usize = 8;
+
+/// The flag of IPv4 in byte 6 of its header.
+const DONT_FRAGMENT: u8 = 0x40;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -154,12 +157,9 @@ impl Headers {
             return None;
         }
         let header = bytes.get(self.upper.at..self.end.min(bytes.len()))?.get(..FLOW_BYTES)?;
-        let end = |side, at| Some(SocketAddr::new(address(bytes, side)?, u16_at(header, at)?));
-        Some(Flow {
-            protocol,
-            source: end(Side::Source, 0)?,
-            destination: end(Side::Destination, 2)?,
-        })
+        let source = SocketAddr::new(address(bytes, Side::Source)?, u16_at(header, 0)?);
+        let destination = SocketAddr::new(address(bytes, Side::Destination)?, u16_at(header, 2)?);
+        Some(Flow { protocol, source, destination })
     }
 
     /// The TCP header of an unfragmented segment.
@@ -201,7 +201,7 @@ impl Headers {
     /// Returns true if routers may split the packet: IPv4 without Don't Fragment.
     pub(crate) fn is_splittable(&self, bytes: &[u8]) -> bool {
         matches!(self.version, Version::V4)
-            && bytes.get(6).is_some_and(|flags| flags & made::DONT_FRAGMENT == 0)
+            && bytes.get(6).is_some_and(|flags| flags & DONT_FRAGMENT == 0)
     }
 
     /// Returns true if the packet begins with a transport header.
@@ -244,7 +244,7 @@ impl Headers {
 
     /// Computes the checksum of an ICMP message anew.
     pub(crate) fn refresh_icmp(&self, bytes: &mut [u8]) {
-        made::seal(bytes, self);
+        checksum::refresh_icmp(bytes, self);
     }
 
     /// Brings the transport checksum up to date; other transports than TCP and UDP are left alone.
@@ -418,9 +418,10 @@ mod tests {
 
     #[test]
     fn destinations() {
-        let to = |bytes| Packet::from_ip(bytes).and_then(|packet| packet.destination());
-        assert_eq!(to(ipv4(17)), Some("10.77.2.1".parse().unwrap()));
-        assert_eq!(to(ipv6(17, &[])), Some("fd00::1".parse().unwrap()));
+        for (bytes, to) in [(ipv4(17), "10.77.2.1"), (ipv6(17, &[]), "fd00::1")] {
+            let packet = Packet::from_ip(bytes).unwrap();
+            assert_eq!(packet.destination(), Some(to.parse().unwrap()));
+        }
     }
 
     #[test]

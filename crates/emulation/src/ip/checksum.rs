@@ -1,57 +1,64 @@
-//! The Internet checksum (RFC 1071) and its update in place (RFC 1624).
+//! The Internet checksum (RFC 1071) of packets that are changed in place.
 
-use super::{replace, u16_at};
+use etherparse::checksum::Sum16BitWords;
 
-/// A sum of 16-bit words, not yet folded.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum(u64);
+use super::{Headers, ICMP, Upper, Version, replace, u16_at};
 
-impl Sum {
-    /// Adds bytes, from an even place on; a last odd byte is followed by a zero.
-    pub(super) fn add(self, bytes: &[u8]) -> Sum {
-        let words = bytes.chunks(2).map(|pair| match pair {
-            [high, low] => u64::from(u16::from_be_bytes([*high, *low])),
-            [high] => u64::from(*high) << 8,
-            _ => 0,
-        });
-        Sum(self.0 + words.sum::<u64>())
-    }
-
-    /// Adds what `bytes` would take away (RFC 1624 equation 3).
-    fn add_complement(self, bytes: &[u8]) -> Sum {
-        let complement: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
-        self.add(&complement)
-    }
-
-    /// The checksum: the folded sum's complement.
-    pub(super) fn finish(self) -> u16 {
-        let mut sum = self.0;
-        while sum > 0xffff {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        !u16::try_from(sum).unwrap_or(u16::MAX)
+/// Brings the checksum at a place up to date after `old` became `new` (RFC 1624 equation 3); both
+/// have the same, even length.
+pub(super) fn update(bytes: &mut [u8], at: usize, old: &[u8], new: &[u8]) {
+    if let Some(checksum) = u16_at(bytes, at) {
+        let without: Vec<u8> = old.iter().map(|byte| !byte).collect();
+        let sum = Sum16BitWords::new().add_2bytes((!checksum).to_be_bytes());
+        let sum = sum.add_slice(&without).add_slice(new);
+        replace(bytes, at, &sum.ones_complement().to_ne_bytes());
     }
 }
 
-/// Brings the checksum at a place up to date after `old` became `new`; both have the same, even
-/// length.
-pub(super) fn update(bytes: &mut [u8], at: usize, old: &[u8], new: &[u8]) {
-    if let Some(checksum) = u16_at(bytes, at) {
-        let sum = Sum::default().add(&(!checksum).to_be_bytes()).add_complement(old).add(new);
-        replace(bytes, at, &sum.finish().to_be_bytes());
+/// Computes the checksum of an ICMP message.
+pub(super) fn refresh_icmp(bytes: &mut [u8], headers: &Headers) {
+    let at = headers.upper.at + 2;
+    replace(bytes, at, &[0, 0]);
+    let sum = transport_sum(bytes, headers);
+    replace(bytes, at, &sum.ones_complement().to_ne_bytes());
+}
+
+/// Sums the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1; none in ICMP for IPv4) and
+/// the transport's bytes.
+fn transport_sum(bytes: &[u8], headers: &Headers) -> Sum16BitWords {
+    let Upper { protocol, at, .. } = headers.upper;
+    let body = bytes.get(at..headers.end.min(bytes.len())).unwrap_or_default();
+    let sum = Sum16BitWords::new().add_slice(body);
+    if protocol == ICMP {
+        return sum;
     }
+    let addresses = match headers.version {
+        Version::V4 => 12..20,
+        Version::V6 => 8..40,
+    };
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    sum.add_slice(bytes.get(addresses).unwrap_or_default())
+        .add_slice(&length.to_be_bytes())
+        .add_2bytes([0, protocol])
+}
+
+/// Returns true if a receiver would accept the packet.
+#[cfg(test)]
+pub(crate) fn has_right_checksums(packet: &crate::Packet) -> bool {
+    let bytes = &packet.bytes;
+    let headers = Headers::read(bytes).expect("a whole packet");
+    let ip_is_right = match headers.version {
+        Version::V4 => {
+            Sum16BitWords::new().add_slice(&bytes[..headers.upper.at]).ones_complement() == 0
+        }
+        Version::V6 => true,
+    };
+    ip_is_right && transport_sum(bytes, &headers).ones_complement() == 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// RFC 1071 section 3.
-    #[test]
-    fn example_of_the_rfc() {
-        let sum = Sum::default().add(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
-        assert_eq!(sum.finish(), !0xddf2);
-    }
 
     /// RFC 1624 section 4: the case that the older equation gets wrong.
     #[test]
@@ -59,10 +66,5 @@ mod tests {
         let mut bytes = [0xdd, 0x2f];
         update(&mut bytes, 0, &[0x55, 0x55], &[0x32, 0x85]);
         assert_eq!(bytes, [0x00, 0x00]);
-    }
-
-    #[test]
-    fn an_odd_byte_is_the_high_one() {
-        assert_eq!(Sum::default().add(&[1]).finish(), !0x0100);
     }
 }

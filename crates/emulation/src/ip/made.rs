@@ -2,17 +2,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::checksum::Sum;
-use super::{Headers, ICMP, ICMPV6, Side, TCP, UDP, Upper, Version, address, replace, u16_at};
+use etherparse::icmpv4::DestUnreachableHeader::FragmentationNeeded;
+use etherparse::{
+    Icmpv4Type, Icmpv6Type, IpFragOffset, IpHeaders, Ipv4Header, PacketBuilder, PacketBuilderStep,
+    TcpHeader,
+};
+
+use super::{Headers, Side, Version, address};
 use crate::Packet;
 
 pub(crate) const SYN: u8 = 0x02;
 pub(crate) const RST: u8 = 0x04;
 pub(crate) const ACK: u8 = 0x10;
-
-/// The flag of IPv4 in byte 6 of its header.
-pub(super) const DONT_FRAGMENT: u8 = 0x40;
-const MORE_FRAGMENTS: u16 = 0x2000;
 
 /// Hops a packet may go: the recommended default (RFC 1700).
 const HOP_LIMIT: u8 = 64;
@@ -30,6 +31,7 @@ const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0xff, 1);
 pub(crate) struct TcpFields<'f> {
     pub(crate) seq: u32,
     pub(crate) ack: u32,
+    /// Bits: [`SYN`], [`RST`] and [`ACK`].
     pub(crate) flags: u8,
     /// Padded with zeros (end of options) to a multiple of four.
     pub(crate) options: &'f [u8],
@@ -38,30 +40,23 @@ pub(crate) struct TcpFields<'f> {
 
 /// A TCP segment with no window; `None` if the ends are of two families or it would be too long.
 pub(crate) fn tcp(from: SocketAddr, to: SocketAddr, fields: TcpFields<'_>) -> Option<Packet> {
-    let options = fields.options.len().next_multiple_of(4);
-    let words = u8::try_from(5 + options / 4).ok().filter(|words| *words < 16)?;
-    let mut body = Vec::new();
-    body.extend(from.port().to_be_bytes());
-    body.extend(to.port().to_be_bytes());
-    body.extend(fields.seq.to_be_bytes());
-    body.extend(fields.ack.to_be_bytes());
-    body.extend([words << 4, fields.flags, 0, 0, 0, 0, 0, 0]);
-    body.extend(fields.options);
-    body.resize(20 + options, 0);
-    body.extend(fields.payload);
-    ip(from.ip(), to.ip(), TCP, &body)
+    let mut header = TcpHeader::new(from.port(), to.port(), fields.seq, 0);
+    header.acknowledgment_number = fields.ack;
+    header.syn = fields.flags & SYN != 0;
+    header.rst = fields.flags & RST != 0;
+    header.ack = fields.flags & ACK != 0;
+    header.set_options_raw(fields.options).ok()?;
+    let mut bytes = Vec::new();
+    ip(from.ip(), to.ip())?.tcp_header(header).write(&mut bytes, fields.payload).ok()?;
+    Packet::from_ip(bytes)
 }
 
 /// A UDP datagram.
 #[cfg(test)]
 pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Option<Packet> {
-    let mut body = Vec::new();
-    body.extend(from.port().to_be_bytes());
-    body.extend(to.port().to_be_bytes());
-    body.extend(u16::try_from(8 + payload.len()).ok()?.to_be_bytes());
-    body.extend([0, 0]);
-    body.extend(payload);
-    ip(from.ip(), to.ip(), UDP, &body)
+    let mut bytes = Vec::new();
+    ip(from.ip(), to.ip())?.udp(from.port(), to.port()).write(&mut bytes, payload).ok()?;
+    Packet::from_ip(bytes)
 }
 
 /// The ICMP error about a packet that a link does not take: Fragmentation Needed or Packet Too Big
@@ -75,15 +70,21 @@ pub(crate) fn too_big(about: &[u8], mtu: u16) -> Option<Packet> {
         return None;
     }
     let to = address(about, Side::Source)?;
-    let (from, protocol, longest, kind): (IpAddr, _, _, _) = match headers.version {
-        Version::V4 => (ROUTER_V4.into(), ICMP, MAX_ICMP - 28, [3, 4]),
-        Version::V6 => (ROUTER_V6.into(), ICMPV6, MAX_ICMPV6 - 48, [2, 0]),
-    };
-    let mut body = Vec::from(kind);
-    body.extend([0, 0, 0, 0]);
-    body.extend(mtu.to_be_bytes());
-    body.extend(about.iter().take(longest));
-    ip(from, to, protocol, &body)
+    let mut bytes = Vec::new();
+    match headers.version {
+        Version::V4 => {
+            let why = FragmentationNeeded { next_hop_mtu: mtu };
+            let kind = Icmpv4Type::DestinationUnreachable(why);
+            let quote = &about[..about.len().min(MAX_ICMP - 28)];
+            ip(ROUTER_V4.into(), to)?.icmpv4(kind).write(&mut bytes, quote).ok()?;
+        }
+        Version::V6 => {
+            let kind = Icmpv6Type::PacketTooBig { mtu: mtu.into() };
+            let quote = &about[..about.len().min(MAX_ICMPV6 - 48)];
+            ip(ROUTER_V6.into(), to)?.icmpv6(kind).write(&mut bytes, quote).ok()?;
+        }
+    }
+    Packet::from_ip(bytes)
 }
 
 /// Splits an IPv4 packet so that no piece is longer than `mtu` (RFC 791 section 3.2); every piece
@@ -91,114 +92,49 @@ pub(crate) fn too_big(about: &[u8], mtu: u16) -> Option<Packet> {
 ///
 /// Empty if there is no room for at least 8 bytes in a piece.
 pub(crate) fn fragments(bytes: &[u8], mtu: u16) -> Vec<Vec<u8>> {
-    let Some((headers, flags)) = Headers::read(bytes).zip(u16_at(bytes, 6)) else {
-        return Vec::new();
-    };
-    let (header, body) = bytes.split_at(headers.upper.at.min(bytes.len()));
-    let body = body.get(..headers.end.saturating_sub(header.len())).unwrap_or_default();
-    let room = usize::from(mtu).saturating_sub(header.len()) / 8;
+    let Ok((whole, body)) = Ipv4Header::from_slice(bytes) else { return Vec::new() };
+    let body = whole.payload_len().ok().and_then(|length| body.get(..length.into()));
+    let body = body.unwrap_or_default();
+    let room = usize::from(mtu).saturating_sub(whole.header_len()) / 8;
     if room == 0 {
         return Vec::new();
     }
-    let (first, more) = (flags & 0x1fff, flags & MORE_FRAGMENTS);
-    let last = body.len().div_ceil(8 * room).saturating_sub(1);
+    let count = body.len().div_ceil(8 * room);
     body.chunks(8 * room)
         .enumerate()
         .filter_map(|(number, part): (usize, &[u8])| {
-            let offset = first + u16::try_from(number * room).ok()?;
-            let more = if number == last { more } else { MORE_FRAGMENTS };
-            let mut piece = [header, part].concat();
-            let length = u16::try_from(piece.len()).ok()?;
-            replace(&mut piece, 2, &length.to_be_bytes());
-            replace(&mut piece, 6, &((offset & 0x1fff) | more).to_be_bytes());
-            seal_ipv4(&mut piece, header.len());
-            Some(piece)
+            let mut header = whole.clone();
+            header.dont_fragment = false;
+            header.more_fragments |= number + 1 < count;
+            let offset = whole.fragment_offset.value() + u16::try_from(number * room).ok()?;
+            header.fragment_offset = IpFragOffset::try_new(offset).ok()?;
+            header.set_payload_len(part.len()).ok()?;
+            header.header_checksum = header.calc_header_checksum();
+            Some([header.to_bytes().as_slice(), part].concat())
         })
         .collect()
 }
 
-/// An IP packet around a transport header and its data.
-fn ip(from: IpAddr, to: IpAddr, protocol: u8, body: &[u8]) -> Option<Packet> {
-    let mut bytes = match (from, to) {
+/// Begins an IP packet; in IPv4 routers may not split it.
+fn ip(from: IpAddr, to: IpAddr) -> Option<PacketBuilderStep<IpHeaders>> {
+    match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let length = u16::try_from(20 + body.len()).ok()?.to_be_bytes();
-            let mut header = vec![0x45, 0, length[0], length[1], 0, 0, DONT_FRAGMENT, 0];
-            header.extend([HOP_LIMIT, protocol, 0, 0]);
-            header.extend(from.octets());
-            header.extend(to.octets());
-            seal_ipv4(&mut header, 20);
-            header
+            Some(PacketBuilder::ipv4(from.octets(), to.octets(), HOP_LIMIT))
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let length = u16::try_from(body.len()).ok()?.to_be_bytes();
-            let mut header = vec![0x60, 0, 0, 0, length[0], length[1], protocol, HOP_LIMIT];
-            header.extend(from.octets());
-            header.extend(to.octets());
-            header
+            Some(PacketBuilder::ipv6(from.octets(), to.octets(), HOP_LIMIT))
         }
-        _ => return None,
-    };
-    bytes.extend(body);
-    let headers = Headers::read(&bytes)?;
-    seal(&mut bytes, &headers);
-    Packet::from_ip(bytes)
-}
-
-fn seal_ipv4(bytes: &mut [u8], header: usize) {
-    replace(bytes, 10, &[0, 0]);
-    let sum = Sum::default().add(bytes.get(..header).unwrap_or_default()).finish();
-    replace(bytes, 10, &sum.to_be_bytes());
-}
-
-/// Computes the transport checksum of a whole packet.
-pub(super) fn seal(bytes: &mut [u8], headers: &Headers) {
-    let place = match headers.upper.protocol {
-        TCP => 16,
-        UDP => 6,
-        ICMP | ICMPV6 => 2,
-        _ => return,
-    };
-    let at = headers.upper.at + place;
-    replace(bytes, at, &[0, 0]);
-    let sum = match transport_sum(bytes, headers).finish() {
-        0 if headers.upper.protocol == UDP => 0xffff,
-        sum => sum,
-    };
-    replace(bytes, at, &sum.to_be_bytes());
-}
-
-/// Over the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1; none in ICMP for IPv4) and
-/// the transport's bytes.
-fn transport_sum(bytes: &[u8], headers: &Headers) -> Sum {
-    let Upper { protocol, at, .. } = headers.upper;
-    let body = bytes.get(at..headers.end.min(bytes.len())).unwrap_or_default();
-    let sum = Sum::default().add(body);
-    if protocol == ICMP {
-        return sum;
+        _ => None,
     }
-    let addresses = match headers.version {
-        Version::V4 => 12..20,
-        Version::V6 => 8..40,
-    };
-    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    sum.add(bytes.get(addresses).unwrap_or_default()).add(&length.to_be_bytes()).add(&[0, protocol])
-}
-
-/// Returns true if a receiver would accept the packet.
-#[cfg(test)]
-pub(crate) fn has_right_checksums(packet: &Packet) -> bool {
-    let bytes = &packet.bytes;
-    let headers = Headers::read(bytes).expect("a whole packet");
-    let ip_is_right = match headers.version {
-        Version::V4 => Sum::default().add(&bytes[..headers.upper.at]).finish() == 0,
-        Version::V6 => true,
-    };
-    ip_is_right && transport_sum(bytes, &headers).finish() == 0
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::u16_at;
     use super::*;
+    use crate::ip::has_right_checksums;
+
+    const MORE_FRAGMENTS: u16 = 0x2000;
 
     fn ends(version: u8) -> (SocketAddr, SocketAddr) {
         let text = if version == 4 {
@@ -267,7 +203,8 @@ mod tests {
             let flags = u16_at(piece, 6).unwrap();
             assert_eq!(usize::from(flags & 0x1fff) * 8, whole.len());
             assert_eq!(flags & MORE_FRAGMENTS != 0, number < 3);
-            assert_eq!(Sum::default().add(&piece[..20]).finish(), 0);
+            let header = Ipv4Header::from_slice(piece).unwrap().0;
+            assert_eq!(header.header_checksum, header.calc_header_checksum());
             whole.extend(&piece[20..]);
         }
         assert_eq!(whole, packet.bytes[20..]);
