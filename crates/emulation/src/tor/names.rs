@@ -1,11 +1,19 @@
-//! The names that the exit can look up (RFC 1035, as far as one question in one datagram goes).
+//! The names that the exit can look up: one question in one datagram.
+//!
+//! hickory-proto reads and writes the messages. hickory-server would answer them, too, but bring 26
+//! further packages, tokio among them, into a crate that has threads and no runtime (`cargo tree`).
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use hickory_proto::op::{Message, ResponseCode};
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use super::EXIT_NAME;
 use crate::Node;
@@ -15,11 +23,11 @@ use crate::error::LabError;
 pub(super) const AT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), 53);
 
-const HEADER: usize = 12;
-const TYPE_A: [u8; 2] = [0, 1];
-
 /// Seconds that an answer holds.
-const LIFE: [u8; 4] = [0, 0, 0, 60];
+const LIFE: u32 = 60;
+
+/// Names the step in errors.
+const SERVING: &str = "serving names to the exit";
 
 /// Interval at which the thread looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
@@ -34,16 +42,13 @@ pub(super) struct Names {
 impl Names {
     /// Knows these names, and that of the exit itself.
     pub(super) fn serve(node: &Node, names: &[(String, Ipv4Addr)]) -> Result<Self, LabError> {
-        let cannot = || LabError::system("serving names to the exit");
-        let socket = node.run(|| UdpSocket::bind(AT)).flatten().map_err(cannot())?;
-        socket.set_read_timeout(Some(LOOK)).map_err(cannot())?;
-        let own = (EXIT_NAME.to_owned(), node.ipv4().unwrap_or(Ipv4Addr::LOCALHOST));
-        let known: HashMap<_, _> = names
-            .iter()
-            .cloned()
-            .chain([own])
-            .map(|(name, at)| (name.to_ascii_lowercase(), at))
-            .collect();
+        let socket = node.run(|| UdpSocket::bind(AT)).flatten();
+        let socket = socket.map_err(LabError::system(SERVING))?;
+        socket.set_read_timeout(Some(LOOK)).map_err(LabError::system(SERVING))?;
+        let own = (EXIT_NAME, node.ipv4().unwrap_or(Ipv4Addr::LOCALHOST));
+        let names = names.iter().map(|(name, at)| (name.as_str(), *at)).chain([own]);
+        let known = names.map(|(text, at)| Ok((name(text)?, at))).collect::<io::Result<_>>();
+        let known: HashMap<_, _> = known.map_err(LabError::system(SERVING))?;
         let wanted = Arc::new(AtomicBool::new(true));
         let held = Arc::clone(&wanted);
         let serving = thread::spawn(move || {
@@ -68,41 +73,28 @@ impl Drop for Names {
 }
 
 /// Answers a question; `None` for other bytes.
-fn answer(question: &[u8], known: &HashMap<String, Ipv4Addr>) -> Option<Vec<u8>> {
-    let id = question.get(..2)?;
-    let (name, end) = name(question)?;
-    let asked = question.get(HEADER..end + 4)?;
-    let address = known.get(&name.to_ascii_lowercase());
-    let found =
-        address.filter(|_| asked.get(asked.len() - 4..asked.len() - 2) == Some(TYPE_A.as_slice()));
-    // A response that is authoritative; no such name is code 3.
-    let code = if address.is_some() { 0 } else { 3 };
-    let count = u8::from(found.is_some());
-    let mut answer = [id, &[0x85, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0], asked].concat();
-    if let Some(address) = found {
-        // The name is that of the question.
-        answer.extend([0xc0, 12, 0, 1, 0, 1]);
-        answer.extend(LIFE);
-        answer.extend([0, 4]);
-        answer.extend(address.octets());
+fn answer(question: &[u8], known: &HashMap<Name, Ipv4Addr>) -> Option<Vec<u8>> {
+    let asked = Message::from_vec(question).ok()?;
+    let query = asked.queries.first()?;
+    let mut answer = Message::response(asked.metadata.id, asked.metadata.op_code);
+    answer.metadata.authoritative = true;
+    answer.metadata.recursion_desired = asked.metadata.recursion_desired;
+    answer.metadata.recursion_available = true;
+    match known.get(query.name()) {
+        None => answer.metadata.response_code = ResponseCode::NXDomain,
+        Some(address) if query.query_type() == RecordType::A => {
+            let data = RData::A(A(*address));
+            answer.add_answer(Record::from_rdata(query.name().clone(), LIFE, data));
+        }
+        Some(_) => {}
     }
-    Some(answer)
+    answer.add_query(query.clone());
+    answer.to_vec().ok()
 }
 
-/// The name that is asked for, and where it ends.
-fn name(question: &[u8]) -> Option<(String, usize)> {
-    let mut at = HEADER;
-    let mut labels = Vec::new();
-    loop {
-        let length = usize::from(*question.get(at)?);
-        at += 1;
-        match length {
-            0 => return Some((labels.join("."), at)),
-            64.. => return None,
-            _ => labels.push(String::from_utf8_lossy(question.get(at..at + length)?).into_owned()),
-        }
-        at += length;
-    }
+/// Reads a name without the final dot.
+fn name(text: &str) -> io::Result<Name> {
+    Name::from_ascii(format!("{text}.")).map_err(io::Error::other)
 }
 
 #[cfg(test)]
@@ -118,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_name_is_found_in_any_case_and_the_question_repeated() {
-        let known = HashMap::from([("origin.test".to_owned(), Ipv4Addr::new(10, 77, 2, 1))]);
+        let known = HashMap::from([(name("origin.test").unwrap(), Ipv4Addr::new(10, 77, 2, 1))]);
         let asked = question(1);
         let found = answer(&asked, &known).unwrap();
         assert_eq!(found[..12], [7, 9, 0x85, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
