@@ -71,11 +71,10 @@ impl Capture {
         };
         let writer =
             thread::Builder::new().name("lab capture".into()).spawn(move || writer.run())?;
-        let tap = |epoch: SystemTime| {
+        Ok((Capture { stop, writer: Some(writer) }, |epoch: SystemTime| {
             let epoch = epoch.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             Tap { packets, dropped, epoch }
-        };
-        Ok((Capture { stop, writer: Some(writer) }, tap))
+        }))
     }
 
     /// Ends the capture, and waits until the file is written.
@@ -85,8 +84,8 @@ impl Capture {
 
     fn end(&mut self) -> Option<io::Result<Captured>> {
         self.stop.store(true, Ordering::Release);
-        let died = |_| Err(io::Error::other("the capturing thread ended"));
-        Some(self.writer.take()?.join().unwrap_or_else(died))
+        let written = self.writer.take()?.join();
+        Some(written.unwrap_or_else(|_| Err(io::Error::other("the capturing thread ended"))))
     }
 }
 

@@ -84,7 +84,7 @@ impl Outputs {
 
     /// Sends a packet of the element's own back, such as an ICMP error, at once.
     ///
-    /// A [`Switch`](crate::Switch) takes it into the link of the other direction. On a
+    /// A lab's switch takes it into the link of the other direction. On a
     /// [`Path`](crate::Path) it passes the elements between this one and the end it goes to; of an
     /// element in a link made otherwise, as if it stood at the network's core. An element must not
     /// answer ICMP errors and resets, or two could answer each other for ever.

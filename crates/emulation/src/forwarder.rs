@@ -214,11 +214,10 @@ impl Shared {
             refused: port.refused,
         });
         let ports = ports.collect();
-        let quantile = |share| Duration::from_nanos(self.lateness.value_at_quantile(share));
         let lateness = Lateness {
             count: self.lateness.len(),
-            p50: quantile(0.5),
-            p99: quantile(0.99),
+            p50: Duration::from_nanos(self.lateness.value_at_quantile(0.5)),
+            p99: Duration::from_nanos(self.lateness.value_at_quantile(0.99)),
             max: Duration::from_nanos(self.lateness.max()),
         };
         Counters { ports, unroutable: self.switch.unroutable(), lateness }

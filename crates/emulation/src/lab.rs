@@ -17,7 +17,7 @@ use crate::switch::{Port, Switch};
 use crate::wiring;
 
 /// Nodes a lab has at most: default addresses and hardware addresses count them in one byte.
-pub const MAX_NODES: usize = 250;
+const MAX_NODES: usize = 250;
 
 /// Options for building a lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,32 +242,41 @@ mod tests {
 
     #[test]
     fn names_and_addresses_are_unique() {
-        let refused = |hosts| matches!(checked(hosts), Err(LabError::Topology(_)));
-        assert!(refused(vec![Host::new("a"), Host::new("a")]));
-        assert!(refused(vec![Host::new("a"), Host::new("b").address([10, 77, 1, 1])]));
-        assert!(!refused(vec![Host::new("a"), Host::new("b")]));
+        for hosts in [
+            vec![Host::new("a"), Host::new("a")],
+            vec![Host::new("a"), Host::new("b").address([10, 77, 1, 1])],
+        ] {
+            assert!(matches!(checked(hosts), Err(LabError::Topology(_))));
+        }
+        assert!(checked(vec![Host::new("a"), Host::new("b")]).is_ok());
+    }
+
+    fn shared(name: &str, balance: Balance) -> Host {
+        Host::new(name).shared_address([192, 0, 2, 1], balance)
     }
 
     #[test]
     fn shared_addresses_are_shared_in_one_way_and_by_nobody_else() {
-        let shared = |name, balance| Host::new(name).shared_address([192, 0, 2, 1], balance);
-        let other = |host: Host| checked(vec![shared("a", Balance::Flow), host]).is_ok();
-        assert!(other(shared("b", Balance::Flow)));
-        assert!(!other(shared("b", Balance::Source)));
-        assert!(!other(shared("b", Balance::Flow).shared_address([192, 0, 2, 1], Balance::Flow)));
-        assert!(!other(Host::new("b").address([192, 0, 2, 1])));
-        assert!(!other(Host::new("b").public([192, 0, 2, 1])));
-        let behind_nat = |text: &str| Host::new("b").path(text.parse().unwrap());
-        assert!(!other(behind_nat("nat 192.0.2.1")));
-        assert!(other(behind_nat("nat 192.0.2.2")));
+        for (other, is_right) in [
+            (shared("b", Balance::Flow), true),
+            (shared("b", Balance::Source), false),
+            (shared("b", Balance::Flow).shared_address([192, 0, 2, 1], Balance::Flow), false),
+            (Host::new("b").address([192, 0, 2, 1]), false),
+            (Host::new("b").public([192, 0, 2, 1]), false),
+            (Host::new("b").path("nat 192.0.2.1".parse().unwrap()), false),
+            (Host::new("b").path("nat 192.0.2.2".parse().unwrap()), true),
+        ] {
+            let said = format!("{other:?}");
+            let hosts = checked(vec![shared("a", Balance::Flow), other]);
+            assert_eq!(hosts.is_ok(), is_right, "{said}");
+        }
     }
 
     #[test]
     fn a_lab_has_a_largest_size() {
-        let hosts = |count: usize| {
-            (0..count).map(|number| Host::new(number.to_string())).collect::<Vec<_>>()
-        };
-        assert!(checked(hosts(MAX_NODES)).is_ok());
-        assert!(checked(hosts(MAX_NODES + 1)).is_err());
+        for (count, fits) in [(MAX_NODES, true), (MAX_NODES + 1, false)] {
+            let hosts = (0..count).map(|number| Host::new(number.to_string())).collect();
+            assert_eq!(checked(hosts).is_ok(), fits, "{count}");
+        }
     }
 }

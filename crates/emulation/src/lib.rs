@@ -23,7 +23,8 @@
 //! ```
 //! use headstart_emulation::Path;
 //!
-//! let path: Path = "preset lte, down(rate 10Mbit queue 64kB), dpi tls-only, nat 203.0.113.1".parse()?;
+//! let text = "preset lte, down(rate 10Mbit queue 64kB), dpi tls-only, nat 203.0.113.1";
+//! let path: Path = text.parse()?;
 //! # Ok::<(), headstart_emulation::ParseError>(())
 //! ```
 //!
@@ -35,7 +36,8 @@
 //! use std::time::Duration;
 //! use headstart_emulation::{Host, Lab};
 //!
-//! let lab = Lab::build(vec![Host::new("client").delay(Duration::from_millis(25)), Host::new("server")])?;
+//! let client = Host::new("client").delay(Duration::from_millis(25));
+//! let lab = Lab::build(vec![client, Host::new("server")])?;
 //! let server = lab.node("server").and_then(|node| node.ipv4());
 //! let ping = lab.nodes()[0].command("ping").arg(server.unwrap().to_string()).status()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -79,7 +81,7 @@ pub use element::{
 pub use error::LabError;
 pub use forwarder::{Counters, Lateness, PortCounters};
 pub use host::Host;
-pub use lab::{Lab, LabOptions, MAX_NODES};
+pub use lab::{Lab, LabOptions};
 pub use link::{Link, LinkCounts, MAX_QUEUED};
 pub use mounts::{own_bpf_mount, own_hosts_file};
 pub use namespace::Namespace;
@@ -94,7 +96,6 @@ pub use probe::{ProbeOptions, Seen, probe};
 pub use record::Disturbance;
 pub use schedule::{Exactness, Scheduling};
 pub use split::SplitTcp;
-pub use switch::{Departure, Diversion, Port, Switch};
 pub use tor::{TorCircuit, TorNetwork, TorStream};
 pub use transport_view::{TcpSegment, UdpDatagram};
 pub use wiring::{INTERFACE, IP_COMMANDS};

@@ -96,9 +96,9 @@ impl Spawner {
     }
 
     fn spawn(&self, command: Command) -> io::Result<Child> {
-        let gone = || io::Error::other("the lab's spawning thread ended");
         let (answer, child) = mpsc::sync_channel(1);
-        self.orders.send((command, answer)).map_err(|_| gone())?;
-        child.recv().map_err(|_| gone())?
+        let sent = self.orders.send((command, answer)).ok();
+        let spawned = sent.and_then(|()| child.recv().ok());
+        spawned.unwrap_or_else(|| Err(io::Error::other("the lab's spawning thread ended")))
     }
 }

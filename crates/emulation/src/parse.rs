@@ -1,3 +1,4 @@
+use crate::Protocol;
 use crate::element::{Element, KINDS, Only, Parse, TwoWay};
 use crate::words::{ParseError, Words, one_of, protocol};
 
@@ -44,18 +45,22 @@ pub(crate) fn read(words: &mut Words<'_>) -> Result<Parsed, ParseError> {
     let Some(kind) = words.take(|word| KINDS.iter().find(|kind| kind.name == word)) else {
         return Err(words.expected(&one_of("an element", KINDS.iter().map(|kind| kind.name))));
     };
-    let narrow = |element: Box<dyn Element>| match narrowed {
-        Some(protocol) => Box::new(Only::new(protocol, element)),
-        None => element,
-    };
     Ok(match kind.parse {
-        Parse::OneWay(parse) => Parsed::OneWay(narrow(parse(words)?)),
+        Parse::OneWay(parse) => Parsed::OneWay(narrow(parse(words)?, narrowed)),
         Parse::TwoWay(parse) => {
             let TwoWay { outbound, inbound, public } = parse(words)?;
-            let (outbound, inbound) = (narrow(outbound), narrow(inbound));
+            let (outbound, inbound) = (narrow(outbound, narrowed), narrow(inbound, narrowed));
             Parsed::TwoWay(TwoWay { outbound, inbound, public })
         }
     })
+}
+
+/// Keeps an element to the packets of one protocol.
+fn narrow(element: Box<dyn Element>, protocol: Option<Protocol>) -> Box<dyn Element> {
+    match protocol {
+        Some(protocol) => Box::new(Only::new(protocol, element)),
+        None => element,
+    }
 }
 
 #[cfg(test)]

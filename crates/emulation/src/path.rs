@@ -22,7 +22,9 @@ use crate::words::{Direction, ParseError, Words};
 /// ```
 /// use headstart_emulation::Path;
 ///
-/// let path: Path = "delay 25ms jitter 5ms, loss 5% seed 7, down(rate 10Mbit queue 64kB), nat 203.0.113.1".parse()?;
+/// let text =
+///     "delay 25ms jitter 5ms, loss 5% seed 7, down(rate 10Mbit queue 64kB), nat 203.0.113.1";
+/// let path: Path = text.parse()?;
 /// assert_eq!(path.public_addresses(), ["203.0.113.1".parse::<std::net::IpAddr>().unwrap()]);
 /// # Ok::<(), headstart_emulation::ParseError>(())
 /// ```
@@ -153,16 +155,17 @@ mod tests {
     /// When a packet sent at 0 comes out each way, in ms.
     fn delays(text: &str) -> (u128, u128) {
         let mut path = path(text);
-        let delay = |link: &mut Link| {
-            link.send(Duration::ZERO, Packet::udp([1; 1000]));
-            let mut last = Duration::ZERO;
-            while let Some(due) = link.next_due() {
-                link.poll(due);
-                last = due;
-            }
-            last.as_millis()
-        };
         (delay(&mut path.outbound), delay(&mut path.inbound))
+    }
+
+    fn delay(link: &mut Link) -> u128 {
+        link.send(Duration::ZERO, Packet::udp([1; 1000]));
+        let mut last = Duration::ZERO;
+        while let Some(due) = link.next_due() {
+            link.poll(due);
+            last = due;
+        }
+        last.as_millis()
     }
 
     #[test]
@@ -178,25 +181,28 @@ mod tests {
     fn inbound_packets_meet_the_elements_in_reverse() {
         let text = "delay 1ms, reorder packets 1 by 2ms, down(delay 3ms)";
         let (outbound, inbound) = (path(text).outbound, path(text).inbound);
-        let places = |link: &Link, names: [&str; 2]| {
+        for (link, names) in [
+            (&outbound, ["Delay(1ms)", "Reorder"]),
+            (&inbound, ["Delay(3ms)", "Reorder"]),
+            (&inbound, ["Reorder", "Delay(1ms)"]),
+        ] {
             let shown = format!("{link:?}");
-            names.map(|name| shown.find(name).unwrap())
-        };
-        assert!(places(&outbound, ["Delay(1ms)", "Reorder"]).is_sorted());
-        assert!(places(&inbound, ["Delay(3ms)", "Reorder"]).is_sorted());
-        assert!(places(&inbound, ["Reorder", "Delay(1ms)"]).is_sorted());
+            assert!(names.map(|name| shown.find(name).unwrap()).is_sorted(), "{shown}");
+        }
+    }
+
+    /// Tells of each of 200 packets whether it was lost.
+    fn lost(link: &mut Link) -> Vec<bool> {
+        let each = (0..200).map(|_| {
+            link.send(Duration::ZERO, Packet::udp([]));
+            link.poll(Duration::ZERO).is_none()
+        });
+        each.collect()
     }
 
     /// Else a packet would be lost on the way out just when its answer is lost on the way in.
     #[test]
     fn directions_and_elements_draw_on_their_own() {
-        let lost = |link: &mut Link| -> Vec<bool> {
-            let each = (0..200).map(|_| {
-                link.send(Duration::ZERO, Packet::udp([]));
-                link.poll(Duration::ZERO).is_none()
-            });
-            each.collect()
-        };
         let mut named = path("loss 50% seed 7");
         let mut again = path("up(loss 50% seed 7)");
         let out = lost(&mut named.outbound);

@@ -164,19 +164,24 @@ mod tests {
         assert!((3.7..=4.3).contains(&(hits as f64 / runs as f64)), "{hits} in {runs}");
     }
 
+    /// Returns how often the second of two packets is picked where the first was.
+    fn second_is_picked(gap: Duration) -> f64 {
+        let pairs = (0..20_000).map(|seed| picked_every(gap, Pick::bursts(0.1, 50.0, seed), 2));
+        let second: Vec<bool> = pairs.filter(|pair| pair[0]).map(|pair| pair[1]).collect();
+        // Five standard deviations of a binomial with n = 20,000, p = 0.1 are 212.
+        assert!((1788..=2212).contains(&second.len()), "{}", second.len());
+        count(&second) as f64 / second.len() as f64
+    }
+
+    fn count(picks: &[bool]) -> usize {
+        picks.iter().filter(|hit| **hit).count()
+    }
+
     /// A silence ends a run of losses. With runs of 50 packets on average at 10 %, the packet after
     /// a lost one is lost 98 times in 100 if the silence between them does not count, and 10 times
     /// after a silence that does.
     #[test]
     fn a_silence_ends_a_run() {
-        let second_is_picked = |gap| {
-            let pairs = (0..20_000).map(|seed| picked_every(gap, Pick::bursts(0.1, 50.0, seed), 2));
-            let second: Vec<bool> = pairs.filter(|pair| pair[0]).map(|pair| pair[1]).collect();
-            let picked = second.iter().filter(|picked| **picked).count();
-            // Five standard deviations of a binomial with n = 20,000, p = 0.1 are 212.
-            assert!((1788..=2212).contains(&second.len()), "{}", second.len());
-            picked as f64 / second.len() as f64
-        };
         assert!(second_is_picked(BURST_MEMORY) > 0.95);
         // Five standard deviations of a binomial with n = 2,000, p = 0.1 are 67.
         let after = second_is_picked(BURST_MEMORY + Duration::from_nanos(1));
@@ -187,7 +192,7 @@ mod tests {
     #[test]
     fn silences_keep_the_share() {
         let apart = picked_every(BURST_MEMORY * 2, Pick::bursts(0.05, 4.0, 42), 100_000);
-        let hits = apart.iter().filter(|hit| **hit).count();
+        let hits = count(&apart);
         // Five standard deviations of a binomial with n = 100,000, p = 0.05 are 345.
         assert!((4655..=5345).contains(&hits), "{hits}");
     }
@@ -205,10 +210,9 @@ mod tests {
     /// Over one long run, and over the first packets of many neighbouring seeds.
     #[test]
     fn random_keeps_its_rate() {
-        let count = |picks: Vec<bool>| picks.into_iter().filter(|hit| *hit).count();
-        let long = count(picked(Pick::random(0.05, 42), 100_000));
+        let long = count(&picked(Pick::random(0.05, 42), 100_000));
         let short: usize =
-            (0..10_000).map(|seed| count(picked(Pick::random(0.05, seed), 10))).sum();
+            (0..10_000).map(|seed| count(&picked(Pick::random(0.05, seed), 10))).sum();
         // Five standard deviations of a binomial with n = 100,000, p = 0.05 are 345.
         for hits in [long, short] {
             assert!((4655..=5345).contains(&hits), "{hits}");

@@ -112,8 +112,9 @@ struct Identity {
 
 impl Identity {
     fn own() -> Result<Identity, Errno> {
-        let map = |id: u32| CString::new(format!("0 {id} 1")).map_err(|_| Errno::INVAL);
-        Ok(Identity { user_map: map(geteuid().as_raw())?, group_map: map(getegid().as_raw())? })
+        let [user_map, group_map] = [geteuid().as_raw(), getegid().as_raw()]
+            .map(|id| CString::new(format!("0 {id} 1")).map_err(|_| Errno::INVAL));
+        Ok(Identity { user_map: user_map?, group_map: group_map? })
     }
 
     /// Makes system calls only, see [`sys::try_in_child`].

@@ -91,14 +91,10 @@ pub struct Exactness {
 
 impl fmt::Display for Exactness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let say = |yes, what, otherwise| if yes { what } else { otherwise };
-        write!(
-            f,
-            "forwarder {}, {}, {}",
-            say(self.realtime, "real-time", "not real-time"),
-            say(self.pinned, "pinned to a CPU", "not pinned"),
-            say(self.timestamps, "kernel time stamps", "without kernel time stamps"),
-        )
+        let realtime = if self.realtime { "real-time" } else { "not real-time" };
+        let pinned = if self.pinned { "pinned to a CPU" } else { "not pinned" };
+        let without = if self.timestamps { "" } else { "without " };
+        write!(f, "forwarder {realtime}, {pinned}, {without}kernel time stamps")
     }
 }
 

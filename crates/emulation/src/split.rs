@@ -11,8 +11,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::error::{LabError, no_node};
 use crate::host::Host;
 use crate::node::Node;
-use crate::switch::Diversion;
-use crate::{Protocol, Switch, wiring};
+use crate::switch::{Diversion, Switch};
+use crate::{Protocol, wiring};
 
 mod far;
 mod near;
@@ -188,14 +188,13 @@ impl Target {
     }
 
     fn read(bytes: [u8; Target::LENGTH]) -> Target {
-        let (ends, _) = bytes.as_chunks::<18>();
-        let end = |number: usize| {
-            let bytes = ends.get(number).copied().unwrap_or_default();
+        let [server, client] = [0, 1].map(|number: usize| {
+            let bytes = bytes.as_chunks::<18>().0.get(number).copied().unwrap_or_default();
             let [address @ .., high, low] = bytes;
             let address: [u8; 16] = address;
             SocketAddr::new(Ipv6Addr::from(address).to_canonical(), u16::from_be_bytes([high, low]))
-        };
-        Target { server: end(0), client: end(1) }
+        });
+        Target { server, client }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{Link, Packet, Protocol};
 /// On the way it passes the outbound link of the port it enters and the inbound link of the port it
 /// leaves. Like a [`Link`] it has no clock and no sockets.
 #[derive(Debug, Default)]
-pub struct Switch {
+pub(crate) struct Switch {
     ports: Vec<Port>,
     routes: HashMap<IpAddr, Route>,
     diversions: Vec<Diversion>,
@@ -28,40 +28,44 @@ enum Route {
 
 /// A route for some packets only, before all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Diversion {
+pub(crate) struct Diversion {
     /// Number of the port they enter by.
-    pub from: usize,
+    pub(crate) from: usize,
     /// Transport protocol.
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// Where they go to.
-    pub destination: IpAddr,
+    pub(crate) destination: IpAddr,
     /// Number of the port they leave by.
-    pub to: usize,
+    pub(crate) to: usize,
 }
 
 /// The two links of one port.
 #[derive(Debug, Default)]
-pub struct Port {
+pub(crate) struct Port {
     /// From the node into the network.
-    pub outbound: Link,
+    pub(crate) outbound: Link,
     /// From the network to the node.
-    pub inbound: Link,
+    pub(crate) inbound: Link,
 }
 
 /// A packet that leaves the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departure {
+pub(crate) struct Departure {
     /// Number of the port it leaves by.
-    pub port: usize,
+    pub(crate) port: usize,
     /// When it was due.
-    pub due: Duration,
+    pub(crate) due: Duration,
     /// The packet.
-    pub packet: Packet,
+    pub(crate) packet: Packet,
 }
 
 impl Switch {
     /// Adds a port that owns these addresses; returns its number, counted from 0.
-    pub fn add_port(&mut self, addresses: impl IntoIterator<Item = IpAddr>, port: Port) -> usize {
+    pub(crate) fn add_port(
+        &mut self,
+        addresses: impl IntoIterator<Item = IpAddr>,
+        port: Port,
+    ) -> usize {
         let number = self.ports.len();
         self.ports.push(port);
         for address in addresses {
@@ -72,12 +76,12 @@ impl Switch {
 
     /// Sends what goes to this address to a port, whatever was so before: an address that a NAT
     /// there shows outside.
-    pub fn route_to(&mut self, address: IpAddr, port: usize) {
+    pub(crate) fn route_to(&mut self, address: IpAddr, port: usize) {
         self.routes.insert(address, Route::Port(port));
     }
 
     /// Adds a port to those that share an address; the address is balanced in this way from now on.
-    pub fn share(&mut self, address: IpAddr, balance: Balance, port: usize) {
+    pub(crate) fn share(&mut self, address: IpAddr, balance: Balance, port: usize) {
         let mut sharing = match self.routes.remove(&address) {
             Some(Route::Balanced(_, sharing)) => sharing,
             _ => Vec::new(),
@@ -87,7 +91,7 @@ impl Switch {
     }
 
     /// Sends some packets to another port than the owner of their destination address.
-    pub fn divert(&mut self, diversion: Diversion) {
+    pub(crate) fn divert(&mut self, diversion: Diversion) {
         self.diversions.push(diversion);
     }
 
@@ -95,12 +99,12 @@ impl Switch {
     ///
     /// What it exchanges with that node passes its own links only, what it exchanges with others
     /// passes the links of that node only.
-    pub fn place_beside(&mut self, port: usize, node: usize) {
+    pub(crate) fn place_beside(&mut self, port: usize, node: usize) {
         self.beside.insert(port, node);
     }
 
     /// The ports by number; replacing a link drops the packets in it.
-    pub fn ports_mut(&mut self) -> &mut [Port] {
+    pub(crate) fn ports_mut(&mut self) -> &mut [Port] {
         &mut self.ports
     }
 
@@ -108,7 +112,7 @@ impl Switch {
     ///
     /// One that goes to no port's address, such as multicast, is dropped before any element counts
     /// it.
-    pub fn handle(&mut self, now: Duration, port: usize, packet: Packet) {
+    pub(crate) fn handle(&mut self, now: Duration, port: usize, packet: Packet) {
         let to = self.route(port, &packet);
         match to.and_then(|to| self.first_link(port, to)) {
             Some(link) => link.send(now, packet),
@@ -118,14 +122,14 @@ impl Switch {
     }
 
     /// When to [`poll`](Switch::poll) next.
-    pub fn next_due(&self) -> Option<Duration> {
+    pub(crate) fn next_due(&self) -> Option<Duration> {
         let dues =
             self.ports.iter().flat_map(|port| [port.outbound.next_due(), port.inbound.next_due()]);
         dues.flatten().min()
     }
 
     /// The next packet that is due at `now` or was before; call until `None`.
-    pub fn poll(&mut self, now: Duration) -> Option<Departure> {
+    pub(crate) fn poll(&mut self, now: Duration) -> Option<Departure> {
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             self.cross(due);
             let departure = self.leave(due);
@@ -138,7 +142,7 @@ impl Switch {
     }
 
     /// Packets that went to no port's address.
-    pub fn unroutable(&self) -> u64 {
+    pub(crate) fn unroutable(&self) -> u64 {
         self.unroutable
     }
 
@@ -340,9 +344,10 @@ mod tests {
 
     #[test]
     fn a_balancer_by_flow_splits_by_ports_and_protocol() {
-        let flows = || (0..300_u16).map(|n| (1, 40_000 + n / 2, n % 2 == 0));
-        let ports = balanced(Balance::Flow, flows());
-        assert_eq!(ports, balanced(Balance::Flow, flows()));
+        let [ports, again] = [(); 2].map(|()| {
+            balanced(Balance::Flow, (0..300_u16).map(|n| (1, 40_000 + n / 2, n % 2 == 0)))
+        });
+        assert_eq!(ports, again);
         for server in 1..=3 {
             let share = ports.iter().filter(|port| **port == server).count();
             // Five standard deviations of a binomial with n = 300, p = 1/3 are 41.
@@ -363,12 +368,11 @@ mod tests {
 
     fn star() -> Switch {
         let mut switch = Switch::default();
-        let delays = |out, back| Port {
-            outbound: Link::default().with(Delay::millis(out)),
-            inbound: Link::default().with(Delay::millis(back)),
-        };
-        switch.add_port([address(1)], delays(5, 7));
-        switch.add_port([address(2)], delays(1, 2));
+        for (number, [out, back]) in [(1, [5, 7]), (2, [1, 2])] {
+            let [outbound, inbound] =
+                [out, back].map(|millis| Link::default().with(Delay::millis(millis)));
+            switch.add_port([address(number)], Port { outbound, inbound });
+        }
         switch.add_port([address(3)], Port::default());
         switch
     }
@@ -410,8 +414,8 @@ mod tests {
     /// A switch with ports 0, 1 and 2, and 3 beside 1.
     fn with_neighbour() -> Switch {
         let mut switch = star();
-        let links = || Link::default().with(Delay(MS / 2));
-        let neighbour = switch.add_port([address(4)], Port { outbound: links(), inbound: links() });
+        let [outbound, inbound] = [(); 2].map(|()| Link::default().with(Delay(MS / 2)));
+        let neighbour = switch.add_port([address(4)], Port { outbound, inbound });
         switch.place_beside(neighbour, 1);
         switch
     }

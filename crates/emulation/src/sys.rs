@@ -4,14 +4,14 @@
 use std::fs::File;
 use std::io;
 use std::mem::{self, MaybeUninit};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 
@@ -35,36 +35,38 @@ pub(crate) fn run_in(
     inherited: Option<Arc<OwnedFd>>,
 ) {
     let parent = rustix::process::getpid();
-    let before_exec = move || {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the line above took effect.
-        if getppid() != Some(parent) {
-            return Err(Errno::SRCH.into());
-        }
-        move_into_link_name_space(
-            std::os::fd::AsFd::as_fd(&namespace),
-            Some(LinkNameSpaceType::Network),
-        )?;
-        if let Some(inherited) = &inherited {
-            rustix::io::fcntl_setfd(inherited, rustix::io::FdFlags::empty())?;
-        }
-        Ok(())
-    };
-    // SAFETY: the closure makes system calls only and does not allocate, so it is safe between fork
-    // and exec.
-    unsafe { command.pre_exec(before_exec) };
+    // SAFETY: the function makes system calls only and does not allocate, so it is safe between
+    // fork and exec.
+    unsafe {
+        command.pre_exec(move || Ok(enter(parent, &namespace, inherited.as_deref())?));
+    }
+}
+
+/// Moves a new process into a namespace; it dies with the thread of `parent` that made it.
+fn enter(parent: Pid, namespace: &OwnedFd, inherited: Option<&OwnedFd>) -> Result<(), Errno> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The parent may have died before the line above took effect.
+    if getppid() != Some(parent) {
+        return Err(Errno::SRCH);
+    }
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+    match inherited {
+        Some(inherited) => rustix::io::fcntl_setfd(inherited, rustix::io::FdFlags::empty()),
+        None => Ok(()),
+    }
 }
 
 /// Does `work` in the new process just before the program starts.
 ///
 /// `work` must only make system calls: no allocation, no locks, no panic.
 pub(crate) fn before_exec(command: &mut Command, work: impl Fn() + Send + Sync + 'static) {
-    let before_exec = move || {
-        work();
-        Ok(())
-    };
     // SAFETY: the closure makes system calls only (the caller's duty, stated above).
-    unsafe { command.pre_exec(before_exec) };
+    unsafe {
+        command.pre_exec(move || {
+            work();
+            Ok(())
+        });
+    }
 }
 
 /// Runs `work` in a child process and returns the error it ended with, `None` if it ended well.

@@ -16,7 +16,9 @@
 //! let work = std::env::temp_dir().join("private-tor");
 //! let origin = ("www.test".to_owned(), lab.node("origin").unwrap().ipv4().unwrap());
 //! let tor = TorNetwork::start(&lab, "client", &[origin], &work)?;
-//! let curl = lab.node("client").unwrap().command("curl").args(["--proxy", &format!("socks5h://{}", TorNetwork::SOCKS)]);
+//! let proxy = format!("socks5h://{}", TorNetwork::SOCKS);
+//! let mut curl = lab.node("client").unwrap().command("curl");
+//! curl.args(["--proxy", &proxy, "http://www.test/"]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -373,11 +375,10 @@ fn authorities(relays: &[Member<'_>], limits: Limits<'_>) -> Result<Vec<Authorit
 /// The exit is known by its address, and is nothing else: the way to the origin is the same for
 /// all. Guards must be stable, which relays are after a while, and authorities at once.
 fn client_options(relays: &[Member<'_>]) -> String {
-    let list = |exit: bool| {
-        let of = relays.iter().filter(|relay| relay.is("exit") == exit);
-        of.map(|relay| relay.address().to_string()).collect::<Vec<_>>().join(",")
-    };
-    let (guards, exits) = (list(false), list(true));
+    let [guards, exits] = [false, true].map(|exit| {
+        let listed = relays.iter().filter(|relay| relay.is("exit") == exit);
+        listed.map(|relay| relay.address().to_string()).collect::<Vec<_>>().join(",")
+    });
     let socks = TorNetwork::SOCKS;
     format!(
         "SocksPort {socks}\nControlPort {CONTROL}\nEntryNodes {guards}\nExitNodes {exits}\n{CLIENT}"

@@ -137,8 +137,8 @@ impl<'t> Words<'t> {
 
     /// Takes the mean length of bursts.
     pub(crate) fn mean_length(&mut self) -> Result<f64, ParseError> {
-        let length = |word: &str| word.parse().ok().filter(|length: &f64| *length >= 1.0);
-        self.take(length).ok_or_else(|| self.expected("a mean length in packets, from 1 on"))
+        self.take(|word| word.parse().ok().filter(|length: &f64| *length >= 1.0))
+            .ok_or_else(|| self.expected("a mean length in packets, from 1 on"))
     }
 
     /// Takes a number of packets, if there is one.

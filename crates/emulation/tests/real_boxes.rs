@@ -168,19 +168,25 @@ fn a_nat_changes_its_address_with_a_new_path() {
     if !enabled() {
         return;
     }
-    let lab = lab("nat 203.0.113.7");
+    let lab = lab("nat 203.0.113.6");
     let (client, server) = ends(&lab);
     let listener = listen(server, (addresses(server)[0], 0));
-    let seen = || {
+    for address in ["203.0.113.7", "203.0.113.8"] {
+        assert!(lab.set_path("client", format!("nat {address}").parse().unwrap()));
         connect(client, listener.local_addr().unwrap());
-        listener.accept().unwrap().1.ip()
-    };
-    assert_eq!(seen(), "203.0.113.7".parse::<IpAddr>().unwrap());
-    assert!(lab.set_path("client", "nat 203.0.113.8".parse().unwrap()));
-    assert_eq!(seen(), "203.0.113.8".parse::<IpAddr>().unwrap());
+        assert_eq!(listener.accept().unwrap().1.ip(), address.parse::<IpAddr>().unwrap());
+    }
     let of_the_server = format!("nat {}", server.ipv4().unwrap());
     assert!(!lab.set_path("client", of_the_server.parse().unwrap()));
     assert!(!lab.set_path("nobody", "".parse().unwrap()));
+}
+
+/// Both ends of a new connection.
+fn open(client: &Node, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let stream = connect(client, listener.local_addr().unwrap());
+    let accepted = listener.accept().unwrap().0;
+    accepted.set_read_timeout(Some(PATIENCE)).unwrap();
+    (stream, accepted)
 }
 
 #[test]
@@ -192,18 +198,12 @@ fn inspection_resets_both_ends_unless_tls_begins() {
     let (client, server) = ends(&lab);
     for address in addresses(server) {
         let listener = listen(server, (address, 443));
-        let open = || {
-            let stream = connect(client, listener.local_addr().unwrap());
-            let accepted = listener.accept().unwrap().0;
-            accepted.set_read_timeout(Some(PATIENCE)).unwrap();
-            (stream, accepted)
-        };
-        let (mut here, mut there) = open();
+        let (mut here, mut there) = open(client, &listener);
         here.write_all(b"\x0a no TLS record").unwrap();
         for end in [&mut here, &mut there] {
             assert_eq!(end.read(&mut [0; 64]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         }
-        let (mut here, mut there) = open();
+        let (mut here, mut there) = open(client, &listener);
         here.write_all(&[0x16, 0x03, 0x01, 9]).unwrap();
         let mut buffer = [0; 4];
         there.read_exact(&mut buffer).unwrap();

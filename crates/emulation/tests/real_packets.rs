@@ -201,15 +201,15 @@ fn bulk_tcp_survives_a_bad_link_unchanged() {
     if !enabled() {
         return;
     }
-    let bad = |seed| -> Link {
+    let [out, back] = [1, 2].map(|seed| -> Link {
         format!(
             "loss 1% seed {seed}, duplicate 2% seed {seed}, reorder 3% seed {seed} by 2ms, \
             delay 1ms"
         )
         .parse()
         .unwrap()
-    };
-    let lab = lab(Host::new("client").outbound(bad(1)).inbound(bad(2)));
+    });
+    let lab = lab(Host::new("client").outbound(out).inbound(back));
     let (client, server) = ends(&lab);
     for address in addresses(server) {
         let (listener, address) = listen(server, address);

@@ -33,12 +33,11 @@ fn lab(client: Host, options: LabOptions) -> Lab {
 
 /// Sockets of the two nodes, connected with each other.
 fn udp_pair(lab: &Lab) -> [UdpSocket; 2] {
-    let bind = |node: &Node| {
+    let [client, server] = [&lab.nodes()[0], &lab.nodes()[1]].map(|node: &Node| {
         let socket = node.run(|| UdpSocket::bind((node.ipv4().unwrap(), 0))).unwrap().unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
-    };
-    let (client, server) = (bind(&lab.nodes()[0]), bind(&lab.nodes()[1]));
+    });
     client.connect(server.local_addr().unwrap()).unwrap();
     server.connect(client.local_addr().unwrap()).unwrap();
     [client, server]
@@ -98,8 +97,9 @@ fn a_capture_holds_both_directions_before_and_behind_the_links() {
     for (line, what) in lines.iter().zip(["length 4", "length 7", "length 12"]) {
         assert!(line.contains("10.77.") && line.ends_with(what), "{text}");
     }
-    let time = |line: &str| line.split(' ').next().unwrap().parse::<f64>().unwrap();
-    assert!(time(lines[2]) - time(lines[1]) >= delay.as_secs_f64(), "{text}");
+    let [request, answer] =
+        [lines[1], lines[2]].map(|line| line.split(' ').next().unwrap().parse::<f64>().unwrap());
+    assert!(answer - request >= delay.as_secs_f64(), "{text}");
 }
 
 #[test]
@@ -129,12 +129,13 @@ fn a_capture_needs_a_node_and_a_place() {
     }
     let lab = lab(Host::new("client"), LabOptions::default());
     let file = Scratch::new("nobody.pcapng");
-    let refused = |name, path: &PathBuf, limit| lab.capture(name, path, limit).unwrap_err();
-    assert!(matches!(refused("nobody", &file.0, 4096), LabError::Topology(_)));
+    let nobody = lab.capture("nobody", &file.0, 4096).unwrap_err();
+    assert!(matches!(nobody, LabError::Topology(_)));
     assert!(!file.0.exists());
-    let nowhere = file.0.join("capture");
-    assert!(refused("client", &nowhere, 4096).to_string().contains("headstart-nobody"));
-    assert!(refused("client", &file.0, 10).to_string().contains("no room"));
+    let nowhere = lab.capture("client", &file.0.join("capture"), 4096).unwrap_err();
+    assert!(nowhere.to_string().contains("headstart-nobody"));
+    let too_small = lab.capture("client", &file.0, 10).unwrap_err();
+    assert!(too_small.to_string().contains("no room"));
 }
 
 #[test]

@@ -130,6 +130,20 @@ fn the_client_is_connected_before_the_server_hears_of_it() {
     });
 }
 
+/// When a connection stands, and the first byte of each end has arrived.
+fn first_byte(lab: &Lab, family: usize, listener: &TcpListener) -> (Duration, Duration, Duration) {
+    let start = Instant::now();
+    let mut client = connect(lab, family);
+    let connected = start.elapsed();
+    client.write_all(b"?").unwrap();
+    let mut server = listener.accept().unwrap().0;
+    server.read_exact(&mut [0]).unwrap();
+    let arrived = start.elapsed();
+    server.write_all(b"!").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+    (connected, arrived, start.elapsed())
+}
+
 /// The connection between the halves stands before it is needed; the long way lies between them.
 #[test]
 fn what_the_client_sends_first_takes_half_a_round_trip() {
@@ -139,22 +153,10 @@ fn what_the_client_sends_first_takes_half_a_round_trip() {
     let lab = lab();
     for family in [0, 1] {
         let listener = listen(&lab, family);
-        let first_byte = || {
-            let start = Instant::now();
-            let mut client = connect(&lab, family);
-            let connected = start.elapsed();
-            client.write_all(b"?").unwrap();
-            let mut server = listener.accept().unwrap().0;
-            server.read_exact(&mut [0]).unwrap();
-            let arrived = start.elapsed();
-            server.write_all(b"!").unwrap();
-            client.read_exact(&mut [0]).unwrap();
-            (connected, arrived, start.elapsed())
-        };
         // From now on connections stand ready.
-        first_byte();
+        first_byte(&lab, family, &listener);
         once(|| {
-            let (connected, arrived, answered) = first_byte();
+            let (connected, arrived, answered) = first_byte(&lab, family, &listener);
             let round_trip = udp_round_trip(&lab);
             assert!(arrived >= FAR && answered >= 2 * FAR, "{arrived:?}, {answered:?}");
             let soon = connected < round_trip / 4

@@ -2,9 +2,15 @@
 //! lab run`. Needs HEADSTART_TEST_NET=1 and the package tor.
 #![allow(clippy::unwrap_used)]
 
+use std::path::Path;
 use std::time::Duration;
 
 use headstart_emulation::{Host, Lab, LabError, TorNetwork};
+
+/// The log of a relay so far; empty before it has begun.
+fn log(place: &Path, relay: &str) -> String {
+    std::fs::read_to_string(place.join(relay).join("log")).unwrap_or_default()
+}
 
 #[test]
 fn a_network_that_does_not_bootstrap_says_so() {
@@ -19,18 +25,18 @@ fn a_network_that_does_not_bootstrap_says_so() {
     let lab = Lab::build(hosts).unwrap();
     let unknown = TorNetwork::start(&lab, "nobody", &[], work).unwrap_err();
     assert!(matches!(unknown, LabError::Topology(_)), "{unknown}");
-    let start = |place: &str, patience, wanted: &(dyn Fn() -> bool + Sync)| {
-        TorNetwork::start_while(&lab, "client", &[], &work.join(place), patience, wanted)
-    };
-    let late = start("late", Duration::ZERO, &|| true).unwrap_err();
-    // When the last relay has begun; before the first vote there is nothing.
-    let log = |of: &str| std::fs::read_to_string(work.join(format!("ended/{of}/log")));
-    let has_begun = |of: &str| log(of).is_ok_and(|text| !text.is_empty());
-    let wanted = || !has_begun("tor-authority-1") || !has_begun("tor-exit-1");
-    let ended = start("ended", TorNetwork::PATIENCE, &wanted).unwrap_err();
+    let place = work.join("late");
+    let late = TorNetwork::start_while(&lab, "client", &[], &place, Duration::ZERO, &|| true);
+    let late = late.unwrap_err();
+    // Until the last relay has begun; before the first vote there is nothing.
+    let place = work.join("ended");
+    let ended = TorNetwork::start_while(&lab, "client", &[], &place, TorNetwork::PATIENCE, &|| {
+        log(&place, "tor-authority-1").is_empty() || log(&place, "tor-exit-1").is_empty()
+    });
+    let ended = ended.unwrap_err();
     // What an authority says, since it is them who have none.
     let LabError::Tor { said, .. } = &ended else { panic!("{ended}") };
-    let authority = log("tor-authority-1").unwrap();
+    let authority = log(&place, "tor-authority-1");
     assert!(!said.is_empty() && said.lines().all(|line| authority.contains(line)), "{said}");
     for (error, why) in [
         (&late, "not bootstrapped: tor-gencert has made no keys"),

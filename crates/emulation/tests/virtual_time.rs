@@ -160,16 +160,13 @@ fn text_makes_the_same_link() {
 
 #[test]
 fn jitter_stays_within_its_bounds_and_uses_them() {
-    let delays = |jitter: Jitter| {
-        let mut link = Link::default().with(jitter);
-        // Far enough apart that none waits for the one before.
-        for second in 0..1000 {
-            link.send(Duration::from_secs(second), Packet::udp([]));
-        }
-        let out = drained(&mut link);
-        (0..).zip(out).map(|(second, (at, _))| at - Duration::from_secs(second)).collect::<Vec<_>>()
-    };
-    let delays = delays(Jitter::new(ms(25), ms(5), 7));
+    let mut link = Link::default().with(Jitter::new(ms(25), ms(5), 7));
+    // Far enough apart that none waits for the one before.
+    for second in 0..1000 {
+        link.send(Duration::from_secs(second), Packet::udp([]));
+    }
+    let out = (0..).zip(drained(&mut link));
+    let delays: Vec<_> = out.map(|(second, (at, _))| at - Duration::from_secs(second)).collect();
     let (least, most) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
     assert!(*least >= ms(20) && *least < ms(21) && *most <= ms(30) && *most > ms(29));
     let mean = delays.iter().sum::<Duration>() / 1000;
@@ -177,15 +174,17 @@ fn jitter_stays_within_its_bounds_and_uses_them() {
     assert!(mean > ms(24) && mean < ms(26), "{mean:?}");
 }
 
+/// The numbers of 100 packets as they come out.
+fn order(jitter: Jitter) -> Vec<u8> {
+    let mut link = Link::default().with(jitter);
+    for number in 0..100 {
+        link.send(MS * number / 10, Packet::udp([u8::try_from(number).unwrap()]));
+    }
+    drained(&mut link).into_iter().map(|(_, packet)| packet.bytes[0]).collect()
+}
+
 #[test]
 fn jitter_keeps_order_unless_told_otherwise() {
-    let order = |jitter: Jitter| {
-        let mut link = Link::default().with(jitter);
-        for number in 0..100 {
-            link.send(MS * number / 10, Packet::udp([u8::try_from(number).unwrap()]));
-        }
-        drained(&mut link).into_iter().map(|(_, packet)| packet.bytes[0]).collect::<Vec<_>>()
-    };
     assert!(order(Jitter::new(ms(25), ms(5), 7)).is_sorted());
     let mixed = order(Jitter::new(ms(25), ms(5), 7).reordering());
     assert!(!mixed.is_sorted() && mixed.len() == 100);
@@ -197,21 +196,23 @@ fn jitter_keeps_order_unless_told_otherwise() {
 #[test]
 fn a_rate_spaces_packets_and_its_queue_drops_the_last() {
     let mut link = Link::default().with(Rate::new(8_000_000, 3_000));
-    let mut send = |at, number| {
+    for (at, number) in [
+        // The first is under way, two wait; the fourth finds 3,000 bytes before it.
+        (Duration::ZERO, 1),
+        (Duration::ZERO, 2),
+        (Duration::ZERO, 3),
+        (Duration::ZERO, 4),
+        // Half of the first has gone: there is still no room for a fifth; after the whole of it
+        // there is.
+        (MS / 2, 5),
+        (MS, 6),
+        // Idle again.
+        (ms(10), 7),
+    ] {
         let mut bytes = vec![0; 1000];
         bytes[0] = number;
         link.send(at, Packet::udp(bytes));
-    };
-    // The first is under way, two wait; the fourth finds 3,000 bytes before it.
-    for number in 1..=4 {
-        send(Duration::ZERO, number);
     }
-    // Half of the first has gone: there is still no room for a fifth; after the whole of it there
-    // is.
-    send(MS / 2, 5);
-    send(MS, 6);
-    // Idle again.
-    send(ms(10), 7);
     let out: Vec<_> = drained(&mut link)
         .into_iter()
         .map(|(at, packet)| (at.as_millis(), packet.bytes[0]))
@@ -304,19 +305,25 @@ fn packets_of(out: &[(Duration, Packet)]) -> Vec<Packet> {
 proptest! {
     #[test]
     fn same_seed_same_packets(elements in some_elements(), packets in some_packets()) {
-        let (mut one, mut two): (Link, Link) = (elements.parse().unwrap(), elements.parse().unwrap());
+        let [mut one, mut two] = [(); 2].map(|()| elements.parse::<Link>().unwrap());
         prop_assert_eq!(run(&mut one, &packets), run(&mut two, &packets));
         prop_assert_eq!(one.counts(), two.counts());
     }
 
     #[test]
-    fn what_comes_out_does_not_depend_on_when_it_is_asked_for(elements in some_elements(), packets in some_packets()) {
-        let (mut one, mut two): (Link, Link) = (elements.parse().unwrap(), elements.parse().unwrap());
+    fn what_comes_out_does_not_depend_on_when_it_is_asked_for(
+        elements in some_elements(),
+        packets in some_packets(),
+    ) {
+        let [mut one, mut two] = [(); 2].map(|()| elements.parse::<Link>().unwrap());
         prop_assert_eq!(packets_of(&run(&mut one, &packets)), run_late(&mut two, &packets));
     }
 
     #[test]
-    fn packets_leave_in_time_order_never_early_and_unchanged(elements in some_elements(), packets in some_packets()) {
+    fn packets_leave_in_time_order_never_early_and_unchanged(
+        elements in some_elements(),
+        packets in some_packets(),
+    ) {
         let mut link: Link = elements.parse().unwrap();
         let out = run(&mut link, &packets);
         prop_assert!(out.is_sorted_by_key(|(at, _)| *at));
@@ -341,22 +348,32 @@ proptest! {
     #[test]
     fn delay_alone_keeps_order_and_is_exact(millis in 0..1000u32, packets in some_packets()) {
         let mut link = Link::default().with(Delay(ms(millis)));
-        let expected: Vec<_> = packets.iter().map(|(at, packet)| (*at + ms(millis), packet.clone())).collect();
+        let expected = packets.iter().map(|(at, packet)| (*at + ms(millis), packet.clone()));
+        let expected: Vec<_> = expected.collect();
         prop_assert_eq!(run(&mut link, &packets), expected);
     }
 
     #[test]
-    fn exact_loss_drops_those_and_no_others(lost in prop::collection::btree_set(1..40u64, 0..10), packets in some_packets()) {
+    fn exact_loss_drops_those_and_no_others(
+        lost in prop::collection::btree_set(1..40u64, 0..10),
+        packets in some_packets(),
+    ) {
         let mut link = Link::default().with(Loss::exact(lost.clone()));
-        let expected: Vec<_> =
-            (1..).zip(&packets).filter(|(number, _)| !lost.contains(number)).map(|(_, sent)| sent.clone()).collect();
+        let kept = (1..).zip(&packets).filter(|(number, _)| !lost.contains(number));
+        let expected: Vec<_> = kept.map(|(_, sent)| sent.clone()).collect();
         prop_assert_eq!(run(&mut link, &packets), expected);
     }
 
     #[test]
-    fn reorder_and_duplicate_lose_nothing(probability in 0.0..=1.0f64, seed: u64, packets in some_packets()) {
-        let mut link = Link::default().with(Reorder::random(probability, seed, ms(7))).with(Duplicate::random(probability, seed));
-        let mut seen: Vec<u8> = run(&mut link, &packets).into_iter().map(|(_, packet)| packet.bytes[0]).collect();
+    fn reorder_and_duplicate_lose_nothing(
+        probability in 0.0..=1.0f64,
+        seed: u64,
+        packets in some_packets(),
+    ) {
+        let link = Link::default().with(Reorder::random(probability, seed, ms(7)));
+        let mut link = link.with(Duplicate::random(probability, seed));
+        let out = run(&mut link, &packets).into_iter();
+        let mut seen: Vec<u8> = out.map(|(_, packet)| packet.bytes[0]).collect();
         seen.sort_unstable();
         prop_assert_eq!(seen.len() as u64, packets.len() as u64 + link.counts().added);
         seen.dedup();

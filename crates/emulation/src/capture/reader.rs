@@ -134,14 +134,15 @@ mod tests {
 
     #[test]
     fn files_of_others_are_refused() {
-        let ours = file(&[5]);
-        let changed = |at: usize, byte: u8| {
-            let mut bytes = ours.clone();
+        for (at, byte, why) in [
+            (8, 0x1a, "does not begin"),  // another byte order
+            (36, 1, "another link type"), // Ethernet
+        ] {
+            let mut bytes = file(&[5]);
             bytes[at] = byte;
-            parse(&bytes).unwrap_err().to_string()
-        };
-        assert!(changed(8, 0x1a).contains("does not begin"), "another byte order");
-        assert!(changed(36, 1).contains("another link type"), "Ethernet");
+            let error = parse(&bytes).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
         assert!(parse(b"GET / HTTP/1.1\r\n\r\n").is_err());
         assert!(parse(&[0xff; 64]).is_err());
         assert!(read_capture("/nonexistent").is_err());

@@ -84,25 +84,27 @@ fn whole_packet() -> impl Strategy<Value = Packet> {
     )
 }
 
+/// Takes what is due off a link, looking at each packet.
+fn poll(link: &mut Link, until: Duration) -> Result<(), TestCaseError> {
+    let mut last = Duration::ZERO;
+    while let Some(due) = link.next_due().filter(|due| *due <= until) {
+        prop_assert!(due >= last, "out of time order");
+        last = due;
+        prop_assert_eq!(
+            due.checked_sub(Duration::from_nanos(1)).and_then(|early| link.poll(early)),
+            None
+        );
+        while link.poll(due).is_some() {}
+    }
+    while let Some((at, _)) = link.take_reply() {
+        prop_assert!(at <= until);
+    }
+    Ok(())
+}
+
 /// Gives a link packet by packet, one a millisecond, and looks at each as it comes out.
 fn run(link: &mut Link, packets: &[Packet]) -> Result<(), TestCaseError> {
     let mut now = Duration::ZERO;
-    let poll = |link: &mut Link, until: Duration| {
-        let mut last = Duration::ZERO;
-        while let Some(due) = link.next_due().filter(|due| *due <= until) {
-            prop_assert!(due >= last, "out of time order");
-            last = due;
-            prop_assert_eq!(
-                due.checked_sub(Duration::from_nanos(1)).and_then(|early| link.poll(early)),
-                None
-            );
-            while link.poll(due).is_some() {}
-        }
-        while let Some((at, _)) = link.take_reply() {
-            prop_assert!(at <= until);
-        }
-        Ok(())
-    };
     for packet in packets {
         now += Duration::from_millis(1);
         link.send(now, packet.clone());

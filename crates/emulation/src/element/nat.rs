@@ -266,6 +266,11 @@ mod tests {
         udp(from.parse().unwrap(), to.parse().unwrap(), b"hello").unwrap()
     }
 
+    fn make(from: SocketAddr, to: SocketAddr, is_tcp: bool) -> Packet {
+        let fields = TcpFields { seq: 9, flags: SYN, payload: b"data", ..TcpFields::default() };
+        if is_tcp { tcp(from, to, fields) } else { udp(from, to, b"hello") }.unwrap()
+    }
+
     /// The packet as it leaves the box towards the network, and who it seems to come from.
     fn out(path: &mut Path, now: Duration, packet: Packet) -> (Packet, SocketAddr) {
         path.outbound.send(now, packet);
@@ -289,10 +294,6 @@ mod tests {
         ] {
             let (client, server): (SocketAddr, SocketAddr) =
                 (client.parse().unwrap(), server.parse().unwrap());
-            let fields = TcpFields { seq: 9, flags: SYN, payload: b"data", ..TcpFields::default() };
-            let make = |from, to, is_tcp| {
-                if is_tcp { tcp(from, to, fields) } else { udp(from, to, b"hello") }.unwrap()
-            };
             for is_tcp in [false, true] {
                 let (packet, source) = out(&mut path, NOW, make(client, server, is_tcp));
                 assert_eq!(source.ip(), public.parse::<IpAddr>().unwrap());
@@ -379,8 +380,8 @@ mod tests {
     /// went before.
     #[test]
     fn boxes_begin_at_other_ports() {
-        let first = || out(&mut path("nat 203.0.113.1"), NOW, datagram(CLIENT, SERVER)).1.port();
-        let ports = [first(), first(), first()];
+        let ports = [(); 3]
+            .map(|()| out(&mut path("nat 203.0.113.1"), NOW, datagram(CLIENT, SERVER)).1.port());
         assert!(ports.iter().all(|port| *port >= FIRST_PORT));
         assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2], "{ports:?}");
     }
@@ -390,11 +391,9 @@ mod tests {
     fn families_change_together() {
         let mut path =
             path("nat 203.0.113.1,203.0.113.2,203.0.113.3,2001:db8::1 change after 1 packets");
-        let mut each = |from, to| {
-            (0..4).map(|_| out(&mut path, NOW, datagram(from, to)).1).collect::<Vec<_>>()
-        };
-        let (v4, v6) = (each(CLIENT, SERVER), each("[fd77::1:1]:5000", "[fd77::2:1]:443"));
-        let v4 = v4.iter().map(|source| source.ip().to_string()).collect::<Vec<_>>();
+        let [v4, v6] = [(CLIENT, SERVER), ("[fd77::1:1]:5000", "[fd77::2:1]:443")]
+            .map(|(from, to)| [(); 4].map(|()| out(&mut path, NOW, datagram(from, to)).1));
+        let v4 = v4.map(|source| source.ip().to_string());
         assert_eq!(v4, ["203.0.113.1", "203.0.113.2", "203.0.113.3", "203.0.113.1"]);
         assert!(v6.iter().all(|source| source.ip() == v6[0].ip()));
         assert!(v6.array_windows().all(|[one, next]| one.port() != next.port()));
@@ -403,30 +402,26 @@ mod tests {
     #[test]
     fn the_address_goes_on_changing_after_time_and_not_before() {
         let mut path = path("nat 203.0.113.1,203.0.113.2 change after 1s");
-        let millis = |millis: u64| Duration::from_millis(5000 + millis);
-        let mut at = |at: u64| out(&mut path, millis(at), datagram(CLIENT, SERVER)).1;
-        let first = at(0);
-        assert_eq!(at(999), first);
-        assert_eq!(at(1000).ip(), "203.0.113.2".parse::<IpAddr>().unwrap());
-        assert_eq!(at(1001), at(1999));
-        assert_eq!(at(2000).ip(), first.ip());
-        assert_eq!(at(9000), at(9001));
-        assert_eq!(at(9002).ip(), "203.0.113.2".parse::<IpAddr>().unwrap());
+        let sources = [0, 999, 1000, 1001, 1999, 2000, 9000, 9001, 9002]
+            .map(|at| out(&mut path, Duration::from_millis(5000 + at), datagram(CLIENT, SERVER)).1);
+        let last = sources.map(|source| source.ip().to_string().pop().unwrap());
+        assert_eq!(last, ['1', '1', '2', '2', '2', '1', '2', '2', '2']);
+        for (one, next) in [(0, 1), (3, 4), (6, 7)] {
+            assert_eq!(sources[one], sources[next]);
+        }
         assert_eq!(path.outbound.counts().changed, 3);
     }
 
     #[test]
     fn a_pool_spreads_flows_and_keeps_each() {
         let mut path = path("nat 203.0.113.1,203.0.113.2");
-        let mut flow = |port: u16| {
+        let flows = (5000..6000).map(|port: u16| {
             let source = format!("10.77.1.1:{port}");
             let first = out(&mut path, NOW, datagram(&source, SERVER)).1;
             assert_eq!(out(&mut path, NOW, datagram(&source, SERVER)).1, first);
             first.ip()
-        };
-        let first = (0..1000)
-            .filter(|port| flow(5000 + port) == "203.0.113.1".parse::<IpAddr>().unwrap())
-            .count();
+        });
+        let first = flows.filter(|source| *source == IpAddr::from([203, 0, 113, 1])).count();
         // Five standard deviations of a fair coin thrown 1,000 times are 79.
         assert!((421..=579).contains(&first), "{first}");
     }

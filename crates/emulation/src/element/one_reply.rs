@@ -46,29 +46,28 @@ pub(super) const KIND: Kind = Kind {
 
 #[cfg(test)]
 mod tests {
-    use crate::Path;
     use crate::ip::udp;
+    use crate::{Packet, Path};
+
+    fn datagram(from: &str, to: &str) -> Packet {
+        udp(from.parse().unwrap(), to.parse().unwrap(), b"x").unwrap()
+    }
 
     #[test]
     fn as_many_replies_as_requests_on_each_flow() {
         let mut path: Path = "one-reply".parse().unwrap();
         let (client, other, server) = ("10.77.1.1:5000", "10.77.1.1:5001", "10.77.2.1:443");
-        let datagram =
-            |from: &str, to: &str| udp(from.parse().unwrap(), to.parse().unwrap(), b"x").unwrap();
         let now = std::time::Duration::ZERO;
-        let mut replies = |requests: usize, to: &str| {
+        let steps = [(0, client, 0), (1, client, 1), (2, other, 0), (0, client, 2)];
+        for (requests, to, replies) in steps {
             for _ in 0..requests {
                 path.outbound.send(now, datagram(client, server));
             }
             for _ in 0..3 {
                 path.inbound.send(now, datagram(server, to));
             }
-            std::iter::from_fn(|| path.inbound.poll(now)).count()
-        };
-        assert_eq!(replies(0, client), 0);
-        assert_eq!(replies(1, client), 1);
-        assert_eq!(replies(2, other), 0);
-        assert_eq!(replies(0, client), 2);
+            assert_eq!(std::iter::from_fn(|| path.inbound.poll(now)).count(), replies);
+        }
         assert_eq!(path.inbound.counts().dropped, 9);
     }
 }

@@ -130,12 +130,9 @@ impl Near {
         if happened.next()? {
             return None;
         }
-        let mut next = |count| happened.by_ref().take(count).collect();
-        Some(Events {
-            accept: next(self.listeners.len()),
-            opened: next(self.opening.len()),
-            ended: next(self.idle.len()),
-        })
+        let [accept, opened, ended] = [self.listeners.len(), self.opening.len(), self.idle.len()]
+            .map(|count| happened.by_ref().take(count).collect());
+        Some(Events { accept, opened, ended })
     }
 
     fn take_opened(&mut self, opened: &[bool]) {

@@ -96,9 +96,9 @@ fn values(what: &str, lines: &[String]) -> Vec<String> {
 fn circuit(line: &str) -> Option<TorCircuit> {
     let mut words = line.split(' ');
     let (id, status, path) = (words.next()?, words.next()?, words.next()?);
-    let name = |relay: &str| relay.split_once('~').map_or(relay, |(_, name)| name).to_owned();
+    let names = path.split(',').map(|relay| relay.split_once('~').map_or(relay, |(_, name)| name));
     (status == "BUILT")
-        .then(|| TorCircuit { id: id.to_owned(), path: path.split(',').map(name).collect() })
+        .then(|| TorCircuit { id: id.to_owned(), path: names.map(str::to_owned).collect() })
 }
 
 /// `21 SUCCEEDED 7 origin.test:80`
@@ -112,12 +112,13 @@ fn stream(line: &str) -> Option<TorStream> {
 mod tests {
     use super::*;
 
+    fn found(text: &str) -> Vec<String> {
+        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        values("circuit-status", &lines)
+    }
+
     #[test]
     fn one_value_or_many_are_found_in_an_answer() {
-        let found = |text: &str| {
-            let lines: Vec<_> = text.lines().map(str::to_owned).collect();
-            values("circuit-status", &lines)
-        };
         assert_eq!(found("250 OK\n250-circuit-status=\n250 OK"), Vec::<String>::new());
         assert_eq!(found("250 OK\n250-circuit-status=7 BUILT a\n250 OK"), ["7 BUILT a"]);
         let many = "250 OK\n250+circuit-status=\n7 BUILT a\n250 BUILT b\n.\n250 OK";

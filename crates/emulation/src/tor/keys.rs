@@ -9,6 +9,9 @@ use crate::error::LabError;
 /// Nobody needs the identity key again: it is forgotten with the network.
 const PASSPHRASE: &[u8] = b"forgotten with the network\n";
 
+/// Names the step in errors.
+const MAKING: &str = "making Tor's keys";
+
 /// An authority that the others are told of.
 pub(super) struct Authority {
     line: String,
@@ -72,8 +75,7 @@ fn fingerprint(member: &Member<'_>, limits: Limits<'_>) -> Result<String, LabErr
 
 /// Waits for the end of a program that says a few lines; `what` if it does not come in time.
 fn finish(mut child: Child, limits: Limits<'_>, what: &str) -> Result<Output, LabError> {
-    let cannot = || LabError::system("making Tor's keys");
-    while child.try_wait().map_err(cannot())?.is_none() {
+    while child.try_wait().map_err(LabError::system(MAKING))?.is_none() {
         if let Some(what) = limits.over(what) {
             let _ = child.kill();
             let _ = child.wait();
@@ -81,7 +83,7 @@ fn finish(mut child: Child, limits: Limits<'_>, what: &str) -> Result<Output, La
         }
         thread::sleep(LOOK / 10);
     }
-    child.wait_with_output().map_err(cannot())
+    child.wait_with_output().map_err(LabError::system(MAKING))
 }
 
 fn failed(what: &str, output: &Output) -> LabError {
