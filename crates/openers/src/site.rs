@@ -20,10 +20,8 @@ mod authority;
 mod body;
 mod content;
 mod description;
-mod font;
 mod http2;
 mod origin;
-mod picture;
 mod script;
 
 pub use authority::{Authority, HostIdentity};

@@ -5,7 +5,12 @@ use std::fmt::Write;
 use super::content::words;
 use super::description::{Site, SiteKind, SiteResource};
 use super::script::{comment, data, script, script_rest};
-use super::{font, picture};
+
+/// A font (OpenType 1.9) with a box for the letter A, made for this project.
+const FONT: &[u8] = include_bytes!("letter.ttf");
+
+/// A picture of 32 by 24 pixels, sky over ground, made for this project.
+const PICTURE: &[u8] = include_bytes!("picture.png");
 
 /// Style of documents.
 const LOOK: &str = "body{font:16px/1.4 sans-serif;margin:0 auto;max-width:70em;padding:1em}\
@@ -26,9 +31,9 @@ pub(super) fn body(site: &Site, resource: usize, lang: &str) -> (Vec<u8>, &'stat
     let id = one.id.as_str();
     let text = match one.kind {
         _ if one.redirect.is_some() => return (Vec::new(), "text/plain; charset=utf-8"),
-        SiteKind::Font => return (font::ttf(one.bytes), "font/ttf"),
+        SiteKind::Font => return (padded(FONT, one.bytes), "font/ttf"),
         SiteKind::Image if one.path.ends_with(".png") => {
-            return (picture::png(id, one.bytes), "image/png");
+            return (padded(PICTURE, one.bytes), "image/png");
         }
         SiteKind::Image => return (drawing(id, one.bytes).into_bytes(), "image/svg+xml"),
         SiteKind::Data => {
@@ -47,34 +52,36 @@ pub(super) fn body(site: &Site, resource: usize, lang: &str) -> (Vec<u8>, &'stat
     ((text + &rest).into_bytes(), content_type)
 }
 
+/// A file with zeros behind its end, which decoders of fonts and of pictures do not read.
+fn padded(file: &[u8], bytes: usize) -> Vec<u8> {
+    let mut padded = file.to_vec();
+    padded.resize(bytes.max(file.len()), 0);
+    padded
+}
+
 fn document(site: &Site, resource: usize, one: &SiteResource, lang: &str) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"{lang}\">\n<head>\n<meta charset=\"utf-8\">\n\
          <title>{}</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>{LOOK}</style>\n",
         site.title()
     );
-    let children = site.children(resource);
-    let of = |kind: SiteKind| {
-        children
-            .iter()
-            .filter(move |child: &&usize| site.resources()[**child].kind == kind)
-            .map(|&child| site.url_of(child).replace("{lang}", lang))
-    };
-    for url in of(SiteKind::Style) {
+    let [styles, scripts, images, documents, data] =
+        [SiteKind::Style, SiteKind::Script, SiteKind::Image, SiteKind::Document, SiteKind::Data]
+            .map(|kind| urls(site, resource, kind, lang));
+    for url in styles {
         let _ = writeln!(page, "<link rel=\"stylesheet\" href=\"{url}\">");
     }
-    for url in of(SiteKind::Script) {
+    for url in scripts {
         let _ = writeln!(page, "<script src=\"{url}\" async></script>");
     }
     let _ = writeln!(page, "</head>\n<body>\n<h1>{}</h1>", greeting(site, one, lang));
     for styled in styled(site, resource) {
         page.push_str(&styled);
     }
-    let items: Vec<String> = of(SiteKind::Image)
-        .map(|url| format!("<img src=\"{url}\" alt=\"\">"))
-        .chain(of(SiteKind::Document).map(|url| format!("<iframe src=\"{url}\"></iframe>")))
-        .chain(of(SiteKind::Data).map(|url| format!("<script>fetch(\"{url}\")</script>")))
-        .collect();
+    let images = images.iter().map(|url| format!("<img src=\"{url}\" alt=\"\">"));
+    let documents = documents.iter().map(|url| format!("<iframe src=\"{url}\"></iframe>"));
+    let data = data.iter().map(|url| format!("<script>fetch(\"{url}\")</script>"));
+    let items: Vec<String> = images.chain(documents).chain(data).collect();
     let end = "</body>\n</html>\n";
     // Each with a share of the rest: pages name their pictures throughout.
     let fixed = items.iter().map(|item| item.len() + 64).sum::<usize>() + end.len();
@@ -87,6 +94,15 @@ fn document(site: &Site, resource: usize, one: &SiteResource, lang: &str) -> Str
     }
     let _ = writeln!(page, "<p>{}</p>", words(&one.id, room.min(PARAGRAPH)));
     page + end
+}
+
+/// The URLs of a resource's children of one kind.
+fn urls(site: &Site, resource: usize, kind: SiteKind, lang: &str) -> Vec<String> {
+    let children = site.children(resource).into_iter();
+    children
+        .filter(|child: &usize| site.resources()[*child].kind == kind)
+        .map(|child| site.url_of(child).replace("{lang}", lang))
+        .collect()
 }
 
 fn greeting(site: &Site, one: &SiteResource, lang: &str) -> String {
@@ -102,13 +118,11 @@ fn greeting(site: &Site, one: &SiteResource, lang: &str) -> String {
 /// Returns elements that use the fonts and pictures of a document's style sheets: browsers ask for
 /// what is used alone.
 fn styled(site: &Site, document: usize) -> Vec<String> {
-    let is_styled = |at: usize, one: &SiteResource| {
+    let used = site.resources().iter().enumerate().filter(|(at, one)| {
         let from = one.from.and_then(|from| site.resources().get(from));
         let by_style = from.is_some_and(|from| from.kind == SiteKind::Style);
-        by_style && site.document_of(at) == Some(document)
-    };
-    let all = site.resources().iter().enumerate();
-    let used = all.filter(|(at, one)| is_styled(*at, one));
+        by_style && site.document_of(*at) == Some(document)
+    });
     used.filter_map(|(_, one): (usize, &SiteResource)| match one.kind {
         SiteKind::Font => Some(format!("<p class=\"f-{0}\">A {0}</p>\n", one.id)),
         SiteKind::Image => Some(format!("<div class=\"b-{}\"></div>\n", one.id)),
@@ -187,8 +201,9 @@ mod tests {
     fn pages_are_in_the_language_of_their_path() {
         let site = Site::built_in("shop").unwrap();
         let front = site.resources().iter().position(|one| one.id == "front").unwrap();
-        let of = |lang| String::from_utf8(body(&site, front, lang).0).unwrap();
-        assert!(of("de").contains("<html lang=\"de\">") && of("de").contains("Willkommen"));
-        assert!(of("en").contains("Welcome"));
+        for (lang, greeting) in [("de", "Willkommen"), ("en", "Welcome")] {
+            let page = String::from_utf8(body(&site, front, lang).0).unwrap();
+            assert!(page.contains(&format!("<html lang=\"{lang}\">")) && page.contains(greeting));
+        }
     }
 }

@@ -9,11 +9,11 @@ const WORDS: [&str; 32] = [
 
 /// A generator of numbers (Knuth's MMIX): only that they differ counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers(u64);
+struct Numbers(u64);
 
 impl Numbers {
     /// For something of this name: others have others.
-    pub(super) fn from_name(name: &str) -> Self {
+    fn from_name(name: &str) -> Self {
         // FNV-1a.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -22,7 +22,7 @@ impl Numbers {
     }
 
     /// The next byte.
-    pub(super) fn byte(&mut self) -> u8 {
+    fn byte(&mut self) -> u8 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0.to_be_bytes()[0]
