@@ -1,28 +1,26 @@
-use openssl::asn1::{Asn1Object, Asn1OctetString, Asn1Time};
-use openssl::bn::{BigNum, MsbOption};
-use openssl::ec::{EcGroup, EcKey};
+//! Certificates of servers and their authorities, by rcgen, for OpenSSL.
+
+use std::time::{Duration, SystemTime};
+
 use openssl::error::ErrorStack;
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
-use openssl::rsa::Rsa;
-use openssl::x509::extension::{BasicConstraints, KeyUsage, SubjectAlternativeName};
-use openssl::x509::{X509, X509Extension, X509Name, X509NameBuilder};
+use openssl::x509::X509;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DistinguishedName,
+    DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ML_DSA_44,
+    PKCS_RSA_SHA256, SignatureAlgorithm,
+};
 
 use crate::arm::Suite;
-use crate::sys;
-
-/// Bits of every key of the RSA chain, as most certificates on the web that are not ECDSA.
-const RSA_BITS: u32 = 2048;
+use crate::error::PeerError;
 
 /// The padding's extension, below the enterprise number for examples (RFC 5612).
-const PADDING: &str = "1.3.6.1.4.1.32473.1";
+const PADDING: &[u64] = &[1, 3, 6, 1, 4, 1, 32473, 1];
 
-/// Days that a certificate is valid; results may be repeated long after.
+/// Days that a server's certificate is valid; results may be repeated long after.
 const DAYS: u32 = 3650;
 
-/// Random bits of a serial number: at most 20 octets, positive (RFC 5280 section 4.1.2.2).
-const SERIAL_BITS: i32 = 127;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Certificates that a server shows and its clients trust.
 pub(crate) struct Chain {
@@ -33,103 +31,92 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// A new one for `name`, with so many bytes of padding in the server's own certificate.
-    pub(crate) fn new(suite: Suite, name: &str, padding: usize) -> Result<Self, ErrorStack> {
-        let leaf = Subject::new(suite, Role::Server { name, padding })?;
+    pub(crate) fn new(suite: Suite, name: &str, padding: usize) -> Result<Self, PeerError> {
+        let (algorithm, server) = (algorithm(suite), server(name, padding)?);
         if suite != Suite::RsaChain {
-            return Ok(Self { certificates: vec![leaf.certified_by(&leaf)?], key: leaf.key });
+            let key = KeyPair::generate_for(algorithm)?;
+            let certificates = vec![X509::from_der(server.self_signed(&key)?.der())?];
+            return Ok(Self { certificates, key: private(&key)? });
         }
-        let intermediate = Subject::new(suite, Role::Issuer("Intermediate"))?;
-        let root = Subject::new(suite, Role::Issuer("Root"))?;
-        let certificates = vec![
-            leaf.certified_by(&intermediate)?,
-            intermediate.certified_by(&root)?,
-            root.certified_by(&root)?,
-        ];
-        Ok(Self { certificates, key: leaf.key })
+        let root = KeyPair::generate_for(algorithm)?;
+        let root = CertifiedIssuer::self_signed(authority("Root", DAYS), root)?;
+        let intermediate = KeyPair::generate_for(algorithm)?;
+        let params = authority("Intermediate", DAYS);
+        let intermediate = CertifiedIssuer::signed_by(params, intermediate, &root)?;
+        let (certificate, key) = issue(&server, algorithm, &intermediate)?;
+        let [second, last] = [&intermediate, &root].map(|issuer| X509::from_der(issuer.der()));
+        Ok(Self { certificates: vec![certificate, second?, last?], key })
     }
 }
 
-#[derive(Clone, Copy)]
-enum Role<'a> {
-    Server { name: &'a str, padding: usize },
-    Issuer(&'a str),
+/// Makes a certificate for a host that is its own issuer, valid for a day, and its key.
+///
+/// # Errors
+/// The name is none.
+pub fn self_signed(name: &str) -> Result<(X509, PKey<Private>), PeerError> {
+    let key = KeyPair::generate()?;
+    let certificate = host(name, 1)?.self_signed(&key)?;
+    Ok((X509::from_der(certificate.der())?, private(&key)?))
 }
 
-/// One who has a key and a certificate.
-struct Subject<'a> {
-    role: Role<'a>,
-    name: X509Name,
-    key: PKey<Private>,
-    digest: MessageDigest,
+/// Makes a key, and a certificate of it by `issuer`.
+pub(crate) fn issue(
+    params: &CertificateParams,
+    algorithm: &'static SignatureAlgorithm,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<(X509, PKey<Private>), PeerError> {
+    let key = KeyPair::generate_for(algorithm)?;
+    let certificate = params.signed_by(&key, issuer)?;
+    Ok((X509::from_der(certificate.der())?, private(&key)?))
 }
 
-impl<'a> Subject<'a> {
-    fn new(suite: Suite, role: Role<'a>) -> Result<Self, ErrorStack> {
-        let (key, digest) = key(suite)?;
-        let mut name = X509NameBuilder::new()?;
-        // Of one length, and another for each padding: of two trusted certificates with one
-        // subject, a client looks at the first alone.
-        let (organization, common) = match role {
-            Role::Server { name, padding } => (format!("lab {padding:09}"), name),
-            Role::Issuer(name) => ("headstart lab".to_owned(), name),
-        };
-        name.append_entry_by_nid(Nid::ORGANIZATIONNAME, &organization)?;
-        name.append_entry_by_nid(Nid::COMMONNAME, common)?;
-        Ok(Self { role, name: name.build(), key, digest })
+/// An authority's certificate, valid from now on.
+pub(crate) fn authority(name: &str, days: u32) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    named(params, name, days)
+}
+
+/// A host's certificate, valid from now on.
+pub(crate) fn host(name: &str, days: u32) -> Result<CertificateParams, PeerError> {
+    Ok(named(CertificateParams::new([name.to_owned()])?, name, days))
+}
+
+fn server(name: &str, padding: usize) -> Result<CertificateParams, PeerError> {
+    let mut names = vec![name.to_owned()];
+    if !name.starts_with('*') {
+        // That of another virtual host at the same address.
+        names.push(format!("other.{name}"));
     }
-
-    fn certified_by(&self, issuer: &Subject<'_>) -> Result<X509, ErrorStack> {
-        let mut serial = BigNum::new()?;
-        serial.rand(SERIAL_BITS, MsbOption::MAYBE_ZERO, false)?;
-        let mut builder = X509::builder()?;
-        builder.set_version(2)?; // X.509 version 3
-        builder.set_serial_number(serial.to_asn1_integer()?.as_ref())?;
-        builder.set_subject_name(&self.name)?;
-        builder.set_issuer_name(&issuer.name)?;
-        builder.set_not_before(Asn1Time::days_from_now(0)?.as_ref())?;
-        builder.set_not_after(Asn1Time::days_from_now(DAYS)?.as_ref())?;
-        builder.set_pubkey(&self.key)?;
-        match self.role {
-            Role::Issuer(_) => {
-                builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;
-                let usage = KeyUsage::new().critical().key_cert_sign().crl_sign().build()?;
-                builder.append_extension(usage)?;
-            }
-            Role::Server { name, padding } => {
-                let context = builder.x509v3_context(None, None);
-                // The second is that of another virtual host at the same address.
-                let mut names = SubjectAlternativeName::new();
-                names.dns(name);
-                if !name.starts_with('*') {
-                    names.dns(&format!("other.{name}"));
-                }
-                let names = names.build(&context)?;
-                builder.append_extension(names)?;
-                if padding > 0 {
-                    builder.append_extension(zeroes(padding)?)?;
-                }
-            }
-        }
-        builder.sign(&issuer.key, issuer.digest)?;
-        Ok(builder.build())
+    let mut params = named(CertificateParams::new(names)?, name, DAYS);
+    // Of one length, and another for each padding: of two trusted certificates with one subject, a
+    // client looks at the first alone.
+    params.distinguished_name.push(DnType::OrganizationName, format!("lab {padding:09}"));
+    if padding > 0 {
+        let zeros = CustomExtension::from_oid_content(PADDING, vec![0; padding]);
+        params.custom_extensions.push(zeros);
     }
+    Ok(params)
 }
 
-/// A key, and the digest for what it signs.
-fn key(suite: Suite) -> Result<(PKey<Private>, MessageDigest), ErrorStack> {
-    let key = match suite {
-        Suite::P256 | Suite::X25519MlKem768 => {
-            let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
-            PKey::from_ec_key(EcKey::generate(&group)?)?
-        }
-        Suite::MlKem512MlDsa44 => return Ok((sys::new_key(c"ML-DSA-44")?, sys::no_digest())),
-        Suite::RsaChain => PKey::from_rsa(Rsa::generate(RSA_BITS)?)?,
-    };
-    Ok((key, MessageDigest::sha256()))
+fn named(mut params: CertificateParams, name: &str, days: u32) -> CertificateParams {
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    let now = SystemTime::now();
+    params.not_before = now.into();
+    params.not_after = (now + DAY * days).into();
+    params
 }
 
-/// An extension that means nothing to anybody.
-fn zeroes(count: usize) -> Result<X509Extension, ErrorStack> {
-    let content = Asn1OctetString::new_from_bytes(&vec![0; count])?;
-    X509Extension::new_from_der(Asn1Object::from_str(PADDING)?.as_ref(), false, &content)
+fn private(key: &KeyPair) -> Result<PKey<Private>, ErrorStack> {
+    PKey::private_key_from_der(key.serialized_der())
+}
+
+fn algorithm(suite: Suite) -> &'static SignatureAlgorithm {
+    match suite {
+        Suite::P256 | Suite::X25519MlKem768 => &PKCS_ECDSA_P256_SHA256,
+        Suite::MlKem512MlDsa44 => &PKCS_ML_DSA_44,
+        Suite::RsaChain => &PKCS_RSA_SHA256,
+    }
 }

@@ -42,6 +42,12 @@ impl From<ErrorStack> for PeerError {
     }
 }
 
+impl From<rcgen::Error> for PeerError {
+    fn from(error: rcgen::Error) -> Self {
+        Self::new(format!("cannot make a certificate: {error}"))
+    }
+}
+
 impl From<rustls::Error> for PeerError {
     fn from(error: rustls::Error) -> Self {
         Self::new(format!("cannot use rustls: {error}"))

@@ -44,6 +44,7 @@ mod trial;
 mod visit;
 
 pub use arm::{Arm, Sharing, Suite, UnknownName, Via};
+pub use certificate::self_signed;
 pub use client::Client;
 pub use console::{run_client, run_page_client, run_server};
 pub use content::{BYTES_MAX, WAIT_MAX, fill};
@@ -52,7 +53,7 @@ pub use flight::FLIGHT_MAX;
 pub use headstart_net::OpeningPolicy;
 pub use headstart_proto::{Carrier, Opening, Session};
 pub use identity::Identity;
-pub use load::{Load, OUTSTANDING_MAX, Tally};
+pub use load::{Load, Tally};
 pub use options::{ClientOptions, NAME, OTHER_NAME, ServerOptions, TIMEOUT};
 pub use page::{
     CONNECTIONS_MAX, PageClient, PageClientOptions, PageDependency, PageHost, PageLoad, PagePlan,

@@ -15,7 +15,7 @@ use crate::visit::Visit;
 
 /// Connections open at a time at most: each takes two descriptors and some 100 kB. Those that
 /// should begin above it count as failed: the server is long beyond what it bears.
-pub const OUTSTANDING_MAX: usize = 4096;
+pub(crate) const OUTSTANDING_MAX: usize = 4096;
 
 /// When connections begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -140,8 +140,9 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
     /// Waits for any connection to end; false if there is none.
     async fn one_ended(&mut self) -> bool {
         let Some(ended) = self.tasks.join_next().await else { return false };
-        let lost = |error| Trial { error: format!("{error}"), ..Trial::default() };
-        let (trial, at) = ended.unwrap_or_else(|error| (lost(error), Instant::now()));
+        let (trial, at) = ended.unwrap_or_else(|error| {
+            (Trial { error: error.to_string(), ..Trial::default() }, Instant::now())
+        });
         self.completed += u64::from(trial.ok && at <= self.until);
         self.take(trial);
         true
@@ -184,16 +185,16 @@ mod tests {
 
     #[test]
     fn arrivals_are_repeatable_and_as_many_as_asked_for() {
-        let count = |seed| {
+        let [one, again, other] = [7, 7, 8].map(|seed| {
             let mut arrivals = Arrivals::new(100.0, seed);
             std::iter::from_fn(|| Some(arrivals.next()))
                 .take_while(|at| *at < Duration::from_secs(100))
                 .count()
-        };
-        assert_eq!(count(7), count(7));
-        assert_ne!(count(7), count(8));
+        });
+        assert_eq!(one, again);
+        assert_ne!(one, other);
         // 10,000 of a Poisson process; its deviation is 100.
-        assert!(count(7).abs_diff(10_000) < 400, "{}", count(7));
+        assert!(one.abs_diff(10_000) < 400, "{one}");
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn padded(suite: Suite, name: &str, flight: Option<usize>) -> Result<Chain, Peer
         ))
         .with_hint(format!("give at least {}", least + cost)));
     };
-    Ok(Chain::new(suite, name, padding.max(1))?)
+    Chain::new(suite, name, padding.max(1))
 }
 
 /// Bytes in a TLS record, and what each further one takes: header, authentication, content type
@@ -91,10 +91,11 @@ mod tests {
     #[test]
     fn the_first_makes_it_and_the_others_find_it() {
         let directory = tempfile::tempdir().unwrap();
-        let obtain = || Identity::obtain(directory.path(), Suite::P256, "peer.test", None).unwrap();
-        let servers: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..4).map(|_| scope.spawn(obtain)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        let servers = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| {
+                scope.spawn(|| Identity::obtain(directory.path(), Suite::P256, "peer.test", None))
+            });
+            threads.map(|thread| thread.join().unwrap().unwrap())
         });
         let serials = servers.iter().map(|server| server.certificates[0].to_der().unwrap());
         let mut serials: Vec<_> = serials.collect();

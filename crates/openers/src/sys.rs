@@ -1,16 +1,14 @@
 //! The system calls and OpenSSL functions that have no safe wrapper.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-use foreign_types::{ForeignType, ForeignTypeRef};
+use foreign_types::ForeignTypeRef;
 use openssl::error::ErrorStack;
-use openssl::hash::MessageDigest;
-use openssl::pkey::{PKey, Private};
 use openssl::ssl::{SslRef, SslSessionRef};
 
 unsafe extern "C" {
@@ -22,14 +20,6 @@ unsafe extern "C" {
 
     /// From openssl/bio.h; in no Rust binding.
     fn BIO_number_written(bio: *mut c_void) -> u64;
-
-    /// From openssl/evp.h; in no Rust binding. RSA and EC take further arguments.
-    fn EVP_PKEY_Q_keygen(
-        library: *mut c_void,
-        properties: *const c_char,
-        kind: *const c_char,
-        ...
-    ) -> *mut c_void;
 }
 
 /// `SSL_EARLY_DATA_ACCEPTED` of openssl/ssl.h.
@@ -37,26 +27,6 @@ const EARLY_DATA_ACCEPTED: c_int = 2;
 
 /// `TCPI_OPT_SYN_DATA` of linux/tcp.h: data in the SYN was acknowledged by the SYN-ACK.
 const SYN_DATA: u8 = 32;
-
-/// A new key of a kind that has no parameters, by OpenSSL's name. The safe binding has newer kinds
-/// only if it is built with an OpenSSL that has them; here it is an error of the call.
-pub(crate) fn new_key(kind: &CStr) -> Result<PKey<Private>, ErrorStack> {
-    openssl::init();
-    // SAFETY: null stands for the default library and no properties; the name ends with a zero and
-    // lives through the call.
-    let key = unsafe { EVP_PKEY_Q_keygen(ptr::null_mut(), ptr::null(), kind.as_ptr()) };
-    if key.is_null() {
-        return Err(ErrorStack::get());
-    }
-    // SAFETY: it is a new key, which is owned here alone from now on.
-    Ok(unsafe { PKey::from_ptr(key.cast()) })
-}
-
-/// The digest of signatures that hash for themselves, such as ML-DSA (EVP_DigestSignInit(3)).
-pub(crate) fn no_digest() -> MessageDigest {
-    // SAFETY: the pointer is only ever handed to OpenSSL, where null is allowed and means this.
-    unsafe { MessageDigest::from_ptr(ptr::null()) }
-}
 
 /// Resumes `session`, which must come from a connection with the same context as `ssl`.
 pub(crate) fn set_session(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(), ErrorStack> {

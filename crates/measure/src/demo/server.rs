@@ -12,16 +12,10 @@ use hyper::Response;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use openssl::asn1::Asn1Time;
-use openssl::bn::{BigNum, MsbOption};
-use openssl::ec::{EcGroup, EcKey};
 use openssl::error::ErrorStack;
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::ssl::{Ssl, SslAcceptor, SslMethod};
-use openssl::x509::extension::SubjectAlternativeName;
-use openssl::x509::{X509, X509NameBuilder};
+use openssl::x509::X509;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_openssl::SslStream;
 
@@ -40,33 +34,10 @@ pub(super) struct Identity {
 
 impl Identity {
     pub(super) fn new(name: &str) -> Result<Self, Failure> {
-        certificate(name)
-            .map_err(|error| Failure::usage(format!("cannot make a certificate: {error}")))
+        let made = headstart_openers::self_signed(name);
+        let (certificate, key) = made.map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(Self { certificate, key })
     }
-}
-
-/// P-256, as most servers have it.
-fn certificate(name: &str) -> Result<Identity, ErrorStack> {
-    let key = EcKey::generate(EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?.as_ref())?;
-    let key = PKey::from_ec_key(key)?;
-    let mut subject = X509NameBuilder::new()?;
-    subject.append_entry_by_nid(Nid::COMMONNAME, name)?;
-    let subject = subject.build();
-    let mut serial = BigNum::new()?;
-    serial.rand(127, MsbOption::MAYBE_ZERO, false)?;
-    let mut builder = X509::builder()?;
-    builder.set_version(2)?; // X.509 version 3
-    builder.set_serial_number(serial.to_asn1_integer()?.as_ref())?;
-    builder.set_subject_name(&subject)?;
-    builder.set_issuer_name(&subject)?;
-    builder.set_not_before(Asn1Time::days_from_now(0)?.as_ref())?;
-    builder.set_not_after(Asn1Time::days_from_now(1)?.as_ref())?;
-    builder.set_pubkey(&key)?;
-    let names =
-        SubjectAlternativeName::new().dns(name).build(&builder.x509v3_context(None, None))?;
-    builder.append_extension(names)?;
-    builder.sign(&key, MessageDigest::sha256())?;
-    Ok(Identity { certificate: builder.build(), key })
 }
 
 /// Serves for ever; calls `ready` as soon as connections are accepted.

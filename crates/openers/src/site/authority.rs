@@ -4,29 +4,27 @@ use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use openssl::asn1::Asn1Time;
 use openssl::base64;
-use openssl::bn::{BigNum, MsbOption};
-use openssl::ec::{EcGroup, EcKey};
-use openssl::error::ErrorStack;
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::sha::sha256;
-use openssl::x509::extension::{
-    BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
+use openssl::x509::X509;
+use rcgen::{
+    ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+    PublicKeyData,
 };
-use openssl::x509::{X509, X509Name, X509NameBuilder};
 
+use crate::certificate;
 use crate::error::PeerError;
 
 /// Days that certificates are valid. Browsers refuse longer ones of servers (Apple's and Mozilla's
 /// policies: 398).
 const DAYS: u32 = 397;
 
-/// Random bits of a serial number: at most 20 octets, positive (RFC 5280 section 4.1.2.2).
-const SERIAL_BITS: i32 = 127;
+/// The subject of authorities, by which hosts' certificates name them.
+const NAME: &str = "headstart test sites";
 
 /// The file with the authority's certificate, for those who are to trust it, in PEM form.
 const CERTIFICATE: &str = "authority.pem";
@@ -41,7 +39,7 @@ const MODE: u32 = 0o600;
 #[derive(Clone, Debug)]
 pub struct Authority {
     certificate: X509,
-    key: PKey<Private>,
+    issuer: Arc<Issuer<'static, KeyPair>>,
 }
 
 /// A host's certificate, signed by the authority, and its key.
@@ -57,15 +55,9 @@ impl Authority {
     /// # Errors
     /// OpenSSL gives no keys.
     pub fn new() -> Result<Self, PeerError> {
-        let key = new_key()?;
-        let name = name("headstart test sites")?;
-        let mut builder = certificate(&name, &key)?;
-        builder.set_issuer_name(&name)?;
-        builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;
-        let usage = KeyUsage::new().critical().key_cert_sign().crl_sign().build()?;
-        builder.append_extension(usage)?;
-        builder.sign(&key, MessageDigest::sha256())?;
-        Ok(Self { certificate: builder.build(), key })
+        let (params, key) = (certificate::authority(NAME, DAYS), KeyPair::generate()?);
+        let certificate = X509::from_der(params.self_signed(&key)?.der())?;
+        Ok(Self { certificate, issuer: Arc::new(Issuer::new(params, key)) })
     }
 
     /// Returns the authority of a folder; a new one if it has none, whose files are written there.
@@ -77,30 +69,37 @@ impl Authority {
         if !certificate.exists() && !key.exists() {
             let new = Self::new()?;
             fs::create_dir_all(folder).map_err(|error| unusable(folder, &error))?;
-            write(&key, &new.key.private_key_to_pem_pkcs8()?)?;
+            write(&key, new.issuer.key().serialize_pem().as_bytes())?;
             write(&certificate, &new.pem()?)?;
             return Ok(new);
         }
-        // A certificate that somebody may trust is not replaced unasked.
-        let useless = |why: &str| {
-            let what = format!("{CERTIFICATE} and {KEY} of {} {why}", folder.display());
-            PeerError::new(what).with_hint("remove both, or name another folder")
-        };
         if !certificate.exists() || !key.exists() {
-            return Err(useless("are not both there"));
+            return Err(useless(folder, "are not both there"));
         }
-        let parsed =
-            (X509::from_pem(&read(&certificate)?), PKey::private_key_from_pem(&read(&key)?));
-        let (Ok(certificate), Ok(key)) = parsed else {
-            return Err(useless("are no certificate and key in PEM form"));
-        };
-        if !certificate.public_key()?.public_eq(&key) {
-            return Err(useless("do not belong together"));
+        let (certificate, key) = (read(&certificate)?, read(&key)?);
+        Self::from_pem(&certificate, &key).map_err(|why| useless(folder, why))
+    }
+
+    /// Reads an authority; the reason if there is none, or none for more than a day.
+    fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, &'static str> {
+        const NEITHER: &str = "are no certificate and key in PEM form";
+        let certificate = X509::from_pem(certificate).map_err(|_| NEITHER)?;
+        let key = str::from_utf8(key).ok().and_then(|key| KeyPair::from_pem(key).ok());
+        let key = key.ok_or(NEITHER)?;
+        let public = certificate.public_key().and_then(|key| key.public_key_to_der());
+        if public.map_err(|_| NEITHER)? != key.subject_public_key_info() {
+            return Err("do not belong together");
         }
-        if certificate.not_after() < Asn1Time::days_from_now(1)? {
-            return Err(useless("expire within a day, or have expired"));
+        let mut names = certificate.subject_name().entries().map(|name| name.data().as_slice());
+        if names.next() != Some(NAME.as_bytes()) || names.next().is_some() {
+            return Err("were made by another program");
         }
-        Ok(Self { certificate, key })
+        let tomorrow = Asn1Time::days_from_now(1).map_err(|_| NEITHER)?;
+        if certificate.not_after() < tomorrow {
+            return Err("expire within a day, or have expired");
+        }
+        let params = certificate::authority(NAME, DAYS);
+        Ok(Self { certificate, issuer: Arc::new(Issuer::new(params, key)) })
     }
 
     /// Its certificate, in PEM form.
@@ -117,7 +116,7 @@ impl Authority {
     /// # Errors
     /// OpenSSL cannot write the key.
     pub fn fingerprint(&self) -> Result<String, PeerError> {
-        Ok(base64::encode_block(&sha256(&self.key.public_key_to_der()?)))
+        Ok(base64::encode_block(&sha256(&self.certificate.public_key()?.public_key_to_der()?)))
     }
 
     /// A new certificate for a host, and for it alone.
@@ -125,17 +124,12 @@ impl Authority {
     /// # Errors
     /// OpenSSL gives no keys, or the name is none.
     pub fn issue(&self, host: &str) -> Result<HostIdentity, PeerError> {
-        let key = new_key()?;
-        let mut builder = certificate(&name(host)?, &key)?;
-        builder.set_issuer_name(self.certificate.subject_name())?;
-        let names = SubjectAlternativeName::new()
-            .dns(host)
-            .build(&builder.x509v3_context(Some(&self.certificate), None))?;
-        builder.append_extension(names)?;
-        builder.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
-        builder.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
-        builder.sign(&self.key, MessageDigest::sha256())?;
-        Ok(HostIdentity { certificate: builder.build(), key })
+        let mut params = certificate::host(host, DAYS)?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let (certificate, key) =
+            certificate::issue(&params, &PKCS_ECDSA_P256_SHA256, &self.issuer)?;
+        Ok(HostIdentity { certificate, key })
     }
 
     /// Certificates are sent with it, so that a browser which is told its key finds it.
@@ -165,32 +159,10 @@ impl HostIdentity {
     }
 }
 
-fn new_key() -> Result<PKey<Private>, ErrorStack> {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
-    PKey::from_ec_key(EcKey::generate(&group)?)
-}
-
-fn name(common: &str) -> Result<X509Name, ErrorStack> {
-    let mut name = X509NameBuilder::new()?;
-    name.append_entry_by_nid(Nid::COMMONNAME, common)?;
-    Ok(name.build())
-}
-
-/// Builds the common parts of all certificates.
-fn certificate(
-    name: &X509Name,
-    key: &PKey<Private>,
-) -> Result<openssl::x509::X509Builder, ErrorStack> {
-    let mut serial = BigNum::new()?;
-    serial.rand(SERIAL_BITS, MsbOption::MAYBE_ZERO, false)?;
-    let mut builder = X509::builder()?;
-    builder.set_version(2)?; // X.509 version 3
-    builder.set_serial_number(serial.to_asn1_integer()?.as_ref())?;
-    builder.set_subject_name(name)?;
-    builder.set_not_before(Asn1Time::days_from_now(0)?.as_ref())?;
-    builder.set_not_after(Asn1Time::days_from_now(DAYS)?.as_ref())?;
-    builder.set_pubkey(key)?;
-    Ok(builder)
+/// A certificate that somebody may trust is not replaced unasked.
+fn useless(folder: &Path, why: &str) -> PeerError {
+    PeerError::new(format!("{CERTIFICATE} and {KEY} of {} {why}", folder.display()))
+        .with_hint("remove both, or name another folder")
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, PeerError> {
@@ -242,7 +214,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::obtain(folder.path()).unwrap();
         let files = [CERTIFICATE, KEY].map(|name| folder.path().join(name));
-        let refused = |certificate: Option<&[u8]>, key: Option<&[u8]>, why: &str| {
+        let own = authority.pem().unwrap();
+        let key = authority.issuer.key().serialize_pem().into_bytes();
+        let other = Authority::new().unwrap().pem().unwrap();
+        let [old, foreign] = [(NAME, 0), ("others", DAYS)].map(|(name, days)| {
+            let params = certificate::authority(name, days);
+            params.self_signed(authority.issuer.key()).unwrap().pem().into_bytes()
+        });
+        for (certificate, key, why) in [
+            (Some(&own), None, "not both there"),
+            (None, Some(&key), "not both there"),
+            (Some(&b"x".to_vec()), Some(&key), "no certificate and key"),
+            (Some(&other), Some(&key), "belong together"),
+            (Some(&foreign), Some(&key), "another program"),
+            (Some(&old), Some(&key), "expire"),
+        ] {
             for (file, bytes) in files.iter().zip([certificate, key]) {
                 let _ = fs::remove_file(file);
                 if let Some(bytes) = bytes {
@@ -253,18 +239,7 @@ mod tests {
             assert!(error.to_string().contains(why), "{error}");
             assert!(error.hint().unwrap().contains("remove both"));
             let now = files.each_ref().map(|file| fs::read(file).ok());
-            assert_eq!(now, [certificate, key].map(|bytes| bytes.map(<[u8]>::to_vec)));
-        };
-        let own = authority.pem().unwrap();
-        let key = authority.key.private_key_to_pem_pkcs8().unwrap();
-        refused(Some(&own), None, "not both there");
-        refused(None, Some(&key), "not both there");
-        refused(Some(b"x"), Some(&key), "no certificate and key");
-        refused(Some(&Authority::new().unwrap().pem().unwrap()), Some(&key), "belong together");
-        let mut old = certificate(&name("x").unwrap(), &authority.key).unwrap();
-        old.set_issuer_name(&name("x").unwrap()).unwrap();
-        old.set_not_after(&Asn1Time::from_unix(1_000_000_000).unwrap()).unwrap();
-        old.sign(&authority.key, MessageDigest::sha256()).unwrap();
-        refused(Some(&old.build().to_pem().unwrap()), Some(&key), "expire");
+            assert_eq!(now, [certificate.cloned(), key.cloned()]);
+        }
     }
 }
