@@ -473,12 +473,6 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use headstart_proto::UnixSeconds;
-    use openssl::asn1::Asn1Time;
-    use openssl::ec::{EcGroup, EcKey};
-    use openssl::hash::MessageDigest;
-    use openssl::nid::Nid;
-    use openssl::pkey::PKey;
-    use openssl::x509::X509;
 
     use super::*;
     use crate::client::{ClientConfig, ClientContext, Trust};
@@ -488,15 +482,8 @@ mod tests {
 
     /// Builds a certificate without names.
     fn certified() -> CertifiedKey {
-        let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-        let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-        let mut certificate = X509::builder().unwrap();
-        certificate.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
-        certificate.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
-        certificate.set_pubkey(&key).unwrap();
-        certificate.sign(&key, MessageDigest::sha256()).unwrap();
-        let chain = certificate.build().to_pem().unwrap();
-        CertifiedKey::from_pem(&chain, &key.private_key_to_pem_pkcs8().unwrap()).unwrap()
+        let issued = headstart_testkit::self_signed(&[], 0..headstart_testkit::DAY);
+        CertifiedKey::from_pem(&issued.chain, &issued.key).unwrap()
     }
 
     /// Returns both ends of an open connection.

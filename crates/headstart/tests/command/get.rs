@@ -15,14 +15,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use openssl::asn1::Asn1Time;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
 use openssl::pkey::PKey;
 use openssl::ssl::{Ssl, SslAcceptor, SslMethod};
 use openssl::x509::X509;
-use openssl::x509::extension::SubjectAlternativeName;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -85,23 +80,14 @@ fn err(output: &Output) -> String {
 }
 
 fn identity() -> (SslAcceptor, NamedTempFile) {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-    let mut builder = X509::builder().unwrap();
-    builder.set_version(2).unwrap();
-    builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
-    builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
-    builder.set_pubkey(&key).unwrap();
-    let context = builder.x509v3_context(None, None);
-    let name = SubjectAlternativeName::new().critical().dns("localhost").build(&context).unwrap();
-    builder.append_extension(name).unwrap();
-    builder.sign(&key, MessageDigest::sha256()).unwrap();
-    let certificate = builder.build();
+    let issued = headstart_testkit::self_signed(&["localhost"], 0..headstart_testkit::DAY);
+    let certificate = X509::from_pem(&issued.chain).unwrap();
+    let key = PKey::private_key_from_pem(&issued.key).unwrap();
     let mut tls = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
     tls.set_certificate(&certificate).unwrap();
     tls.set_private_key(&key).unwrap();
     let mut file = NamedTempFile::new().unwrap();
-    file.write_all(&certificate.to_pem().unwrap()).unwrap();
+    file.write_all(&issued.chain).unwrap();
     (tls.build(), file)
 }
 

@@ -5,9 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) use headstart_testkit::until;
 
 /// Longer than anything here takes. Early data is refused for 20 s after a start.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
@@ -103,14 +105,5 @@ impl Drop for Daemon {
         if thread::panicking() {
             eprintln!("--- its log\n{}", self.log());
         }
-    }
-}
-
-/// Waits for what happens soon.
-pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !happened() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for: {what}");
-        thread::sleep(Duration::from_millis(20));
     }
 }

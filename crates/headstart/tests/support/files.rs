@@ -7,14 +7,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use headstart_proto::UnixSeconds;
 use headstart_tls::keyring::{KeyRing, PERIOD};
-use openssl::asn1::Asn1Time;
-use openssl::bn::{BigNum, MsbOption};
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::PKey;
-use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
-use openssl::x509::{X509, X509NameBuilder};
 use tempfile::TempDir;
 
 /// A directory that goes away with it.
@@ -46,10 +38,10 @@ impl Files {
 
     /// The same, valid until so many seconds from now.
     pub(crate) fn issue_until(&self, name: &str, until: i64) {
-        let (certificate, key) = issue(name, until);
+        let issued = headstart_testkit::self_signed(&[name], until.min(0) - 3600..until);
         // The key first, so that a certificate in place has its key.
-        self.write(&format!("{name}.key"), &key, 0o600);
-        self.write(&format!("{name}.pem"), &certificate, 0o644);
+        self.write(&format!("{name}.key"), &issued.key, 0o600);
+        self.write(&format!("{name}.pem"), &issued.chain, 0o644);
     }
 
     /// The options that give an edge the certificate for `name`.
@@ -74,30 +66,4 @@ pub(crate) fn rotate(path: &str) {
 
 fn now() -> UnixSeconds {
     UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs())
-}
-
-/// A certificate that vouches for itself, and its key; both in PEM.
-fn issue(name: &str, until: i64) -> (Vec<u8>, Vec<u8>) {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-    let mut builder = X509::builder().unwrap();
-    builder.set_version(2).unwrap();
-    let mut serial = BigNum::new().unwrap();
-    serial.rand(64, MsbOption::MAYBE_ZERO, false).unwrap();
-    builder.set_serial_number(&serial.to_asn1_integer().unwrap()).unwrap();
-    let mut subject = X509NameBuilder::new().unwrap();
-    subject.append_entry_by_text("CN", name).unwrap();
-    let subject = subject.build();
-    builder.set_subject_name(&subject).unwrap();
-    builder.set_issuer_name(&subject).unwrap();
-    let at = |offset: i64| Asn1Time::from_unix(i64::try_from(now().0).unwrap() + offset).unwrap();
-    builder.set_not_before(&at(until.min(0) - 3600)).unwrap();
-    builder.set_not_after(&at(until)).unwrap();
-    builder.set_pubkey(&key).unwrap();
-    builder.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap();
-    let context = builder.x509v3_context(None, None);
-    let names = SubjectAlternativeName::new().dns(name).build(&context).unwrap();
-    builder.append_extension(names).unwrap();
-    builder.sign(&key, MessageDigest::sha256()).unwrap();
-    (builder.build().to_pem().unwrap(), key.private_key_to_pem_pkcs8().unwrap())
 }

@@ -4,10 +4,12 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use headstart_emulation::{Delay, Element, Host, Lab, Link, Node};
 use tempfile::TempDir;
+
+pub(crate) use headstart_testkit::until;
 
 /// Bounds a wait that fails; nothing is measured by it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -121,15 +123,6 @@ pub(crate) fn run(command: &mut Command) -> Output {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {}: {said}", output.status);
     output
-}
-
-/// Waits until `done`; what is waited for is named when it never comes.
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// The body of an HTTP answer from `address`, as seen on `node`.

@@ -2,19 +2,13 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use headstart_emulation::Node;
-use openssl::asn1::Asn1Time;
-use openssl::bn::BigNum;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
-use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
-use openssl::x509::{X509, X509NameBuilder};
+use openssl::x509::X509;
 
 use crate::net::{Net, until};
 
@@ -125,27 +119,8 @@ pub(crate) fn certificate(net: &Net) -> (X509, PKey<Private>) {
 }
 
 fn self_signed() -> (X509, PKey<Private>) {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-    let mut name = X509NameBuilder::new().unwrap();
-    name.append_entry_by_text("CN", "headstart check").unwrap();
-    let name = name.build();
-    let mut cert = X509::builder().unwrap();
-    cert.set_version(2).unwrap();
-    cert.set_serial_number(&BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap()).unwrap();
-    cert.set_subject_name(&name).unwrap();
-    cert.set_issuer_name(&name).unwrap();
-    cert.set_pubkey(&key).unwrap();
-    cert.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
-    cert.set_not_after(&Asn1Time::days_from_now(2).unwrap()).unwrap();
-    cert.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap();
-    let mut names = SubjectAlternativeName::new();
-    NAMES.iter().for_each(|name| {
-        names.dns(name);
-    });
-    names.ip(&Ipv4Addr::LOCALHOST.to_string());
-    let names = names.build(&cert.x509v3_context(None, None)).unwrap();
-    cert.append_extension(names).unwrap();
-    cert.sign(&key, MessageDigest::sha256()).unwrap();
-    (cert.build(), key)
+    let names = [NAMES, &["127.0.0.1"]].concat();
+    let issued = headstart_testkit::self_signed(&names, 0..2 * headstart_testkit::DAY);
+    let certificate = X509::from_pem(&issued.chain).unwrap();
+    (certificate, PKey::private_key_from_pem(&issued.key).unwrap())
 }

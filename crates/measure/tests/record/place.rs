@@ -4,15 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Condvar, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Far longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) use headstart_testkit::until;
 
 /// Tests with a browser at a time: half of the time they wait, and more would only be slower.
 const BROWSERS: usize = 4;
@@ -138,15 +135,6 @@ impl Place {
         let folder = self.path("out");
         let all = names(&folder).into_iter().filter(|name| name.ends_with(".har"));
         all.map(|name| folder.join(name)).collect()
-    }
-}
-
-/// Waits for what happens soon.
-pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !happened() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for: {what}");
-        thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -10,13 +10,6 @@ use headstart_tls::{
     CertifiedKey, ClientConfig, ClientContext, CookiePolicy, EarlyData, MemoryFilter, ServerConfig,
     ServerContext, Session, SharedRing, Trust,
 };
-use openssl::asn1::Asn1Time;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::PKey;
-use openssl::x509::X509;
-use openssl::x509::extension::SubjectAlternativeName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::time::timeout;
 
@@ -97,19 +90,8 @@ fn certificate() -> CertifiedKey {
 }
 
 fn issue() -> CertifiedKey {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-    let mut builder = X509::builder().unwrap();
-    builder.set_version(2).unwrap();
-    builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
-    builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
-    builder.set_pubkey(&key).unwrap();
-    let context = builder.x509v3_context(None, None);
-    let name = SubjectAlternativeName::new().critical().dns(NAME).build(&context).unwrap();
-    builder.append_extension(name).unwrap();
-    builder.sign(&key, MessageDigest::sha256()).unwrap();
-    let chain = builder.build().to_pem().unwrap();
-    CertifiedKey::from_pem(&chain, &key.private_key_to_pem_pkcs8().unwrap()).unwrap()
+    let issued = headstart_testkit::self_signed(&[NAME], 0..headstart_testkit::DAY);
+    CertifiedKey::from_pem(&issued.chain, &issued.key).unwrap()
 }
 
 /// Returns bytes that are not all the same.

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use headstart_proto::limits::COOKIE_LIFE_MAX;
+use headstart_testkit::Authority;
 use headstart_tls::limits::{EARLY_DATA_MAX, TICKETS_MAX};
 use headstart_tls::{
     CertifiedKey, ClientAuth, ClientConfig, ClientContext, ConfigError, CookiePolicy, Read,
     ServerConfig, ServerContext, Trust, Version,
 };
 
-use crate::certificates::{Authority, Days, ec_key};
+use crate::certificates::Certified;
 use crate::site::{Pair, Site};
 
 /// Returns the reason why a server that is configured so cannot be.
@@ -25,7 +26,7 @@ fn refused(change: impl FnOnce(&mut ServerConfig)) -> Option<ConfigError> {
 fn certificates_and_keys_have_to_fit() {
     let authority = Authority::new();
     let (one, other) = (authority.issue(&["a.test"]), authority.issue(&["b.test"]));
-    let nameless = authority.issue_for(&ec_key(), &[], Days(-1, 30)).certified();
+    let nameless = authority.issue(&[]).certified();
     let swapped = CertifiedKey::from_pem(&one.chain, &other.key).unwrap();
     let set =
         |certificates: Vec<CertifiedKey>| refused(move |config| config.certificates = certificates);

@@ -12,6 +12,7 @@ use headstart_tls::{
     TicketBinding, TlsError,
 };
 
+use crate::certificates::Certified;
 use crate::site::{
     EARLY_MAX, NOW, Pair, Site, filter, hands_out_cookies, pass, peer, read_all, takes_early_data,
     write,

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use headstart_testkit::{Authority, DAY, Issued, ML_DSA_44};
 use headstart_tls::limits::OUTPUT_MAX;
 use headstart_tls::{
     ClientAuth, ClientConfig, ClientContext, EarlyData, KeyLog, Read, TlsError, Trust, Version,
 };
 
-use crate::certificates::{Authority, Days, Issued, ec_key, ml_dsa_44_key};
+use crate::certificates::Certified;
 use crate::site::{Pair, Site, client_config, read_all, takes_early_data, write};
 
 #[test]
@@ -165,8 +166,8 @@ fn the_name_chooses_the_certificate() {
 fn the_client_s_algorithms_choose_among_certificates_for_one_name() {
     let mut site = Site::new();
     let names = ["a.test"];
-    let elliptic = site.authority.issue_for(&ec_key(), &names, Days(-1, 30));
-    let lattice = site.authority.issue_for(&ml_dsa_44_key(), &names, Days(-1, 30));
+    let elliptic = site.authority.issue(&names);
+    let lattice = site.authority.issue_for(&ML_DSA_44, &names, -DAY..DAY);
     site.reconfigure(|config| {
         config.certificates = [&elliptic, &lattice].map(Issued::certified).into();
     });
@@ -182,7 +183,7 @@ fn the_client_s_algorithms_choose_among_certificates_for_one_name() {
 fn groups_of_today_and_tomorrow() {
     for group in ["X25519MLKEM768", "MLKEM512"] {
         let mut site = Site::new();
-        let issued = site.authority.issue_for(&ml_dsa_44_key(), &["a.test"], Days(-1, 30));
+        let issued = site.authority.issue_for(&ML_DSA_44, &["a.test"], -DAY..DAY);
         site.reconfigure(|config| {
             config.certificates = vec![issued.certified()];
             config.groups = Some("X25519MLKEM768:MLKEM512".to_owned());

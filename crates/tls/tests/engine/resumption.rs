@@ -5,11 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use headstart_proto::UnixSeconds;
+use headstart_testkit::Authority;
 use headstart_tls::keyring::{KeyRing, PERIOD};
 use headstart_tls::limits::RESUMPTION_LIFE;
 use headstart_tls::{ClientAuth, Session, SharedRing, TicketBinding, Version};
 
-use crate::certificates::Authority;
+use crate::certificates::Certified;
 use crate::hello;
 use crate::site::{NOW, Site};
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_proto::UnixSeconds;
+use headstart_testkit::{Authority, Issued};
 use headstart_tls::keyring::{KeyRing, PERIOD};
 use headstart_tls::{
     ClientConfig, ClientContext, Conn, CookiePolicy, Facts, MemoryFilter, NewSession, Progress,
     Read, ServerConfig, ServerContext, Session, SharedRing, TlsError, Trust,
 };
 
-use crate::certificates::{Authority, Issued};
+use crate::certificates::Certified;
 
 pub(crate) const NOW: UnixSeconds = UnixSeconds(1_790_000_000);
 

@@ -1,8 +1,9 @@
 //! Certificates that a client does not accept.
 
+use headstart_testkit::{Authority, DAY, Issued, P256};
 use headstart_tls::{CertificateFault, Fault, TlsError, Trust};
 
-use crate::certificates::{Authority, Days, Issued, ec_key};
+use crate::certificates::Certified;
 use crate::site::Site;
 
 /// Returns the verdict of a client that asks for `name` on a server with this certificate, and the
@@ -19,10 +20,9 @@ fn verdict(site: &mut Site, name: &str, shown: &Issued) -> (CertificateFault, u8
 #[test]
 fn each_fault_has_its_name() {
     let mut site = Site::new();
-    let issue = |site: &Site, days| site.authority.issue_for(&ec_key(), &["a.test"], days);
-    let expired = issue(&site, Days(-30, -1));
+    let [expired, early] = [-30 * DAY..-DAY, DAY..30 * DAY]
+        .map(|valid| site.authority.issue_for(&P256, &["a.test"], valid));
     assert_eq!(verdict(&mut site, "a.test", &expired), (CertificateFault::Expired, 45));
-    let early = issue(&site, Days(1, 30));
     assert_eq!(verdict(&mut site, "a.test", &early).0, CertificateFault::NotYetValid);
     let other = site.authority.issue(&["b.test"]);
     assert_eq!(verdict(&mut site, "a.test", &other).0, CertificateFault::Name);
@@ -55,7 +55,7 @@ fn addresses_are_checked_as_addresses() {
 #[test]
 fn who_trusts_anyone_accepts_all() {
     let mut site = Site::new();
-    let worst = Authority::new().issue_for(&ec_key(), &["b.test"], Days(-30, -1));
+    let worst = Authority::new().issue_for(&P256, &["b.test"], -30 * DAY..-DAY);
     site.reconfigure(|config| config.certificates = vec![worst.certified()]);
     site.reconfigure_client(|config| config.trust = Trust::Anyone);
     site.pair("a.test", None).shake().unwrap();

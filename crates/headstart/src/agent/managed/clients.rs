@@ -312,13 +312,6 @@ fn read(file: &File) -> io::Result<Vec<u8>> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use openssl::asn1::Asn1Time;
-    use openssl::ec::{EcGroup, EcKey};
-    use openssl::hash::MessageDigest;
-    use openssl::nid::Nid;
-    use openssl::pkey::PKey;
-    use openssl::x509::X509;
-
     use super::*;
     use crate::agent::inbound::Host;
 
@@ -339,17 +332,8 @@ mod tests {
 
     /// A file of roots, each of its own.
     fn roots_file(dir: &Path, name: &str) -> Verify {
-        let key = PKey::from_ec_key(
-            EcKey::generate(&EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap()).unwrap(),
-        )
-        .unwrap();
-        let mut root = X509::builder().unwrap();
-        root.set_pubkey(&key).unwrap();
-        root.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
-        root.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
-        root.sign(&key, MessageDigest::sha256()).unwrap();
         let file = dir.join(name);
-        fs::write(&file, root.build().to_pem().unwrap()).unwrap();
+        fs::write(&file, headstart_testkit::self_signed(&[name], 0..60).chain).unwrap();
         Verify::Roots(file)
     }
 

@@ -1,6 +1,7 @@
 //! A peer that keeps requesting new keys, and reads none of the answers.
 
 use headstart_tls::Progress;
+use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
 use openssl::sign::Signer;
 use openssl::symm::{Cipher, encrypt_aead};

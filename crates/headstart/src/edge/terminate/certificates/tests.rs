@@ -1,10 +1,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::x509::extension::SubjectAlternativeName;
+use headstart_testkit::self_signed;
 use tempfile::TempDir;
 
 use super::*;
@@ -32,32 +29,12 @@ impl Files {
 
     /// A certificate for `names` that is valid from and until so many seconds from now.
     fn pair(&self, name: &str, names: &[&str], from: i64, until: i64) -> CertificateFiles {
-        let (certificate, key) = issue(names, from, until);
+        let issued = self_signed(names, from..until);
         CertificateFiles {
-            chain: self.write(&format!("{name}.pem"), &certificate, 0o644),
-            key: self.write(&format!("{name}.key"), &key, 0o640),
+            chain: self.write(&format!("{name}.pem"), &issued.chain, 0o644),
+            key: self.write(&format!("{name}.key"), &issued.key, 0o640),
         }
     }
-}
-
-fn issue(names: &[&str], from: i64, until: i64) -> (Vec<u8>, Vec<u8>) {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-    let mut builder = X509::builder().unwrap();
-    builder.set_version(2).unwrap();
-    let at = |offset| Asn1Time::from_unix(now() + offset).unwrap();
-    builder.set_not_before(&at(from)).unwrap();
-    builder.set_not_after(&at(until)).unwrap();
-    builder.set_pubkey(&key).unwrap();
-    let context = builder.x509v3_context(None, None);
-    let mut alternative = SubjectAlternativeName::new();
-    names.iter().for_each(|name| {
-        alternative.dns(name);
-    });
-    let alternative = alternative.critical().build(&context).unwrap();
-    builder.append_extension(alternative).unwrap();
-    builder.sign(&key, MessageDigest::sha256()).unwrap();
-    (builder.build().to_pem().unwrap(), key.private_key_to_pem_pkcs8().unwrap())
 }
 
 fn now() -> i64 {
@@ -96,9 +73,8 @@ fn several_certificates_and_the_first_to_expire() {
 #[test]
 fn one_file_may_hold_both() {
     let files = Files::new();
-    let (mut both, key) = issue(&["a.example"], -60, 3600);
-    both.extend(key);
-    let path = files.write("both.pem", &both, 0o600);
+    let issued = self_signed(&["a.example"], -60..3600);
+    let path = files.write("both.pem", &[issued.chain, issued.key].concat(), 0o600);
     let pair = CertificateFiles { chain: path.clone(), key: path };
     assert_eq!(Certificates::load(&[pair]).unwrap().keys.len(), 1);
 }
