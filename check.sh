@@ -35,7 +35,7 @@ fi
 
 # What each step reads, for git. No document is compiled.
 RUST=('*.rs' '*Cargo.toml' '*Cargo.lock' clippy.toml rustfmt.toml bpf lab/experiments lab/papers
-    lab/sites lab/programs '*.css' 'crates/*/tests' ':!*.md')
+    lab/sites lab/programs '*.css' '*.ttf' '*.png' 'crates/*/tests' ':!*.md')
 inputs() {
     case $1 in
     format) printf '%s\n' '*.rs' rustfmt.toml ;;
