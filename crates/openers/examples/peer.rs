@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cargo run -p headstart-openers --example peer -- server turbo p256 127.0.0.1:4433 /tmp/identity
-//! echo open 1000 | cargo run -p headstart-openers --example peer -- client turbo p256 127.0.0.1:4433 /tmp/identity
+//! echo open 1000 |
+//! cargo run -p headstart-openers --example peer -- client turbo p256 127.0.0.1:4433 /tmp/identity
 //! ```
 
 use headstart_openers::{ClientOptions, ServerOptions, run_client, run_server};

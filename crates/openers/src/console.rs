@@ -190,12 +190,13 @@ async fn obey(
         }
         Order::Load { bytes, load, lasting } => {
             let mut told = Ok(());
-            let mut sink = |trial| {
-                if told.is_ok() {
-                    told = answer(answers, Answer::Trial(trial));
-                }
-            };
-            let tally = client.load(bytes, load, lasting, &mut sink).await;
+            let tally = client
+                .load(bytes, load, lasting, &mut |trial| {
+                    if told.is_ok() {
+                        told = answer(answers, Answer::Trial(trial));
+                    }
+                })
+                .await;
             told?;
             answer(answers, Answer::Tally(tally))
         }

@@ -130,9 +130,8 @@ fn content_length(fields: &[httparse::Header<'_>]) -> Option<Option<u64>> {
 
 /// Parses a path: `/bytes/N`, or a resource by [`resource_path`].
 fn asked(path: &str) -> Option<Asked> {
-    let bytes = |number: &str| number.parse().ok().filter(|number| *number <= BYTES_MAX);
     if let Some(number) = path.strip_prefix("/bytes/") {
-        return bytes(number).map(Asked::Bytes);
+        return byte_count(number).map(Asked::Bytes);
     }
     let words: Vec<_> = path.strip_prefix("/page/")?.split('/').collect();
     let (number, wait, redirect) = match words[..] {
@@ -141,8 +140,12 @@ fn asked(path: &str) -> Option<Asked> {
         _ => return None,
     };
     let wait = Duration::from_micros(wait.parse().ok()?);
-    let bytes = bytes(number)?;
+    let bytes = byte_count(number)?;
     (wait <= WAIT_MAX).then_some(Asked::Resource(Recorded { bytes, wait, redirect }))
+}
+
+fn byte_count(number: &str) -> Option<u64> {
+    number.parse().ok().filter(|number| *number <= BYTES_MAX)
 }
 
 /// The path by which a resource is asked for, in which stands how it is answered: origins need not
@@ -186,15 +189,13 @@ impl Answer {
     /// The length has leading zeros (RFC 9110 section 8.6 allows them), so that a head is as long
     /// whatever follows it.
     fn recorded(resource: Recorded) -> Self {
-        let head = |bytes: u64| match resource.redirect {
-            false => format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes:010}\r\n\r\n"),
-            true => {
-                format!("HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: {bytes:010}\r\n\r\n")
-            }
+        let begin = match resource.redirect {
+            false => "HTTP/1.1 200 OK\r\nContent-Length: ",
+            true => "HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: ",
         };
-        let length = u64::try_from(head(0).len()).unwrap_or(0);
-        let bytes = resource.bytes.saturating_sub(length);
-        let head = head(bytes).into_bytes();
+        let length = begin.len() + "0123456789\r\n\r\n".len();
+        let bytes = resource.bytes.saturating_sub(u64::try_from(length).unwrap_or(0));
+        let head = format!("{begin}{bytes:010}\r\n\r\n").into_bytes();
         Self { head, sent: 0, bytes, wait: resource.wait, is_last: false }
     }
 
@@ -415,18 +416,21 @@ mod tests {
 
     #[test]
     fn other_answers_are_refused() {
-        let read = |text: &str| head_length(text.as_bytes(), 5);
-        assert_eq!(read("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"), Ok(Some(38)));
-        assert_eq!(read("HTTP/1.1 200 OK\r\nContent-"), Ok(None));
-        assert_eq!(
-            read("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n"),
-            Err("6 bytes instead of 5".into())
-        );
-        assert_eq!(read("HTTP/1.1 404 Not Found\r\n\r\n"), Err("status 404".into()));
-        assert!(read("HTTP/1.1 200 OK\r\n\r\n").is_err());
-        assert!(read("\x16\x03\x03").is_err());
+        for (text, read) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", Ok(Some(38))),
+            ("HTTP/1.1 200 OK\r\nContent-", Ok(None)),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n",
+                Err("6 bytes instead of 5".to_owned()),
+            ),
+            ("HTTP/1.1 404 Not Found\r\n\r\n", Err("status 404".to_owned())),
+        ] {
+            assert_eq!(head_length(text.as_bytes(), 5), read);
+        }
         let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(HEAD_MAX));
-        assert!(read(&endless).is_err());
+        for text in ["HTTP/1.1 200 OK\r\n\r\n", "\x16\x03\x03", &endless] {
+            assert!(head_length(text.as_bytes(), 5).is_err());
+        }
     }
 
     fn one(text: &[u8]) -> Option<Result<Asked, &'static str>> {
@@ -448,17 +452,15 @@ mod tests {
 
     #[test]
     fn requests_follow_each_other_with_their_content() {
-        let recorded = |bytes, redirect| {
-            let wait = Duration::from_micros(1500);
-            Recorded { bytes, wait, redirect }
-        };
-        let text = |resource, content: usize| {
+        let wait = Duration::from_micros(1500);
+        let one = Recorded { bytes: 5, wait, redirect: false };
+        let other = Recorded { bytes: 600, wait, redirect: true };
+        let all = [(one, 3), (other, 0)].map(|(resource, content)| {
             let path = resource_path(resource);
             let head = format!("GET {path} HTTP/1.1\r\nContent-Length: {content}\r\n\r\n");
             [head.into_bytes(), vec![0; content]].concat()
-        };
-        let (one, other) = (recorded(5, false), recorded(600, true));
-        let all = [text(one, 3), text(other, 0)].concat();
+        });
+        let all = all.concat();
         for most in [1, 7, 1000] {
             let (mut requests, mut seen) = (Requests::default(), Vec::new());
             for piece in all.chunks(most) {
@@ -496,19 +498,18 @@ mod tests {
     #[test]
     fn another_answer_than_the_recorded_one_is_seen() {
         let resource = Recorded { bytes: 100, redirect: false, wait: Duration::ZERO };
-        let answered = |other: Recorded| Answer::new(Ok(Asked::Resource(other))).next(1000);
-        let read = |bytes: &[u8]| Incoming::new(resource).take(bytes);
-        let right = answered(resource);
-        assert_eq!(read(&right), Ok(true));
-        assert_eq!(read(&right[..99]), Ok(false));
-        assert!(read(&[&right[..], b"x"].concat()).is_err());
-        assert!(read(&answered(Recorded { bytes: 99, ..resource })).is_err());
-        assert_eq!(
-            read(&answered(Recorded { redirect: true, ..resource })),
-            Err("status 302".into())
-        );
+        let others =
+            [resource, Recorded { bytes: 99, ..resource }, Recorded { redirect: true, ..resource }];
+        let [right, shorter, redirect] =
+            others.map(|other| Answer::new(Ok(Asked::Resource(other))).next(1000));
+        assert_eq!(Incoming::new(resource).take(&right), Ok(true));
+        assert_eq!(Incoming::new(resource).take(&right[..99]), Ok(false));
+        assert_eq!(Incoming::new(resource).take(&redirect), Err("status 302".into()));
+        let longer = [&right[..], b"x"].concat();
         let mut wrong = right;
         wrong[99] ^= 1;
-        assert!(read(&wrong).is_err());
+        for bytes in [longer, shorter, wrong] {
+            assert!(Incoming::new(resource).take(&bytes).is_err());
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fast_socks5::client::{Config, Socks5Stream};
 use fast_socks5::util::target_addr::TargetAddr;
-use fast_socks5::{AuthenticationMethod, Socks5Command};
+use fast_socks5::{AuthenticationMethod, Socks5Command, SocksError};
 use headstart_net::{ClientEvent, ClientStream, OpeningEvent, TimelineEntry};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -71,23 +71,22 @@ impl Transport for ClientStream {
 /// tell are lost, or there were no slots for them, this is too late by a round trip and not too
 /// early.
 fn left(timeline: &[TimelineEntry], end: u64) -> Option<Duration> {
-    let events = || {
-        timeline.iter().filter_map(|moment| match moment.event {
-            OpeningEvent::Transport(event) => Some((moment.at, event)),
-            _ => None,
-        })
-    };
-    let by_udp = events().any(
-        |(_, event)| matches!(event, ClientEvent::DatagramReceived { ack, .. } if u64::from(ack) >= end),
-    );
-    let carried = |event| match event {
+    let events = timeline.iter().filter_map(|moment| match moment.event {
+        OpeningEvent::Transport(event) => Some((moment.at, event)),
+        _ => None,
+    });
+    let by_udp = events.clone().any(|(_, event)| match event {
+        ClientEvent::DatagramReceived { ack, .. } => u64::from(ack) >= end,
+        _ => false,
+    });
+    let mut carriers = events.filter(|(_, event)| match *event {
         ClientEvent::FlightSent { offset, bytes, .. } => {
             by_udp && u64::from(offset) + u64::try_from(bytes).unwrap_or(0) >= end
         }
         ClientEvent::JoinSent { .. } | ClientEvent::Plain(_) => !by_udp,
         _ => false,
-    };
-    events().find(|(_, event)| carried(*event)).map(|(at, _)| at)
+    });
+    carriers.next().map(|(at, _)| at)
 }
 
 /// TCP after its handshake.
@@ -123,17 +122,19 @@ pub(crate) async fn connect_by(
     user: Option<&str>,
 ) -> io::Result<TcpStream> {
     let stream = connect(proxy).await?;
-    let refused = |error| io::Error::other(format!("proxy {proxy}: {error}"));
     // As Tor Browser does it: the user name keeps contexts apart, and nobody checks a password.
     let user = user.map(|user| AuthenticationMethod::Password {
         username: user.to_owned(),
         password: "-".to_owned(),
     });
-    let mut stream =
-        Socks5Stream::use_stream(stream, user, Config::default()).await.map_err(refused)?;
-    let target = TargetAddr::Domain(name.to_owned(), port);
-    stream.request(Socks5Command::TCPConnect, target).await.map_err(refused)?;
-    Ok(stream.get_socket())
+    let asked = async {
+        let mut stream = Socks5Stream::use_stream(stream, user, Config::default()).await?;
+        let target = TargetAddr::Domain(name.to_owned(), port);
+        stream.request(Socks5Command::TCPConnect, target).await?;
+        Ok(stream.get_socket())
+    };
+    let answer: Result<_, SocksError> = asked.await;
+    answer.map_err(|error| io::Error::other(format!("proxy {proxy}: {error}")))
 }
 
 #[cfg(test)]

@@ -96,16 +96,16 @@ impl Marks {
 
     /// The account of a connection that ended as `outcome` says.
     pub(crate) fn trial(&self, outcome: Result<(), String>) -> Trial {
-        let ms = |moment: Option<Instant>| {
+        let [request, response, last] = [self.request, self.response, self.last].map(|moment| {
             // No clock here is more exact than a microsecond.
             let since = moment?.saturating_duration_since(self.start).as_secs_f64();
             Some((since * 1e6).round() / 1000.0)
-        };
+        });
         Trial {
             ok: outcome.is_ok(),
-            ms_to_first_request_byte: ms(self.request),
-            ms_to_first_response_byte: ms(self.response),
-            ms_to_last_response_byte: ms(self.last),
+            ms_to_first_request_byte: request,
+            ms_to_first_response_byte: response,
+            ms_to_last_response_byte: last,
             bytes: self.bytes,
             error: outcome.err().unwrap_or_default(),
             ..Trial::default()

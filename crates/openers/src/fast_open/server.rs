@@ -67,9 +67,6 @@ fn hidden(
     listeners: &[TcpListener],
 ) -> Result<Option<(HiddenListener, ServerMaps)>, PeerError> {
     let Some(dir) = options.fast_open_maps.as_ref() else { return Ok(None) };
-    let unavailable = |error: Unavailable| {
-        PeerError::new(format!("no Fast Open: {error}")).with_hint(error.hint())
-    };
     let mut maps = ServerMaps::open(dir).map_err(unavailable)?;
     let hidden = HiddenListener::bind(public).map_err(unavailable)?;
     let cookies = served.keys.current().cookies();
@@ -78,6 +75,10 @@ fn hidden(
         .and_then(|()| listeners.iter().try_for_each(|listener| maps.set_public(listener)))
         .map_err(|error| PeerError::new(format!("cannot tell the kernel's program: {error}")))?;
     Ok(Some((hidden, maps)))
+}
+
+fn unavailable(error: Unavailable) -> PeerError {
+    PeerError::new(format!("no Fast Open: {error}")).with_hint(error.hint())
 }
 
 /// Tells the program the time and lets it forget cookies that have expired, as long as the server

@@ -169,15 +169,13 @@ struct Stream {
 
 impl Stream {
     async fn run(mut self, id: usize) -> Result<(), String> {
-        let broke = |error: &dyn std::fmt::Display| format!("QUIC: {error}");
-        let streams = self.connection.open_bi().await;
-        let (mut send, mut receive) = streams.map_err(|error| broke(&error))?;
+        let (mut send, mut receive) = self.connection.open_bi().await.map_err(broke)?;
         let _ = self.events.send(Event::Sent { id, at: Instant::now() });
-        send.write_all(&self.request).await.map_err(|error| broke(&error))?;
+        send.write_all(&self.request).await.map_err(broke)?;
         // This fails only if the stream is already closed, which reading reports, too.
         let _ = send.finish();
         let mut room = vec![0; READ];
-        while let Some(count) = receive.read(&mut room).await.map_err(|error| broke(&error))? {
+        while let Some(count) = receive.read(&mut room).await.map_err(broke)? {
             let bytes = room.get(..count).unwrap_or_default();
             let event = self.reading.take(bytes, self.number)?;
             let whole = matches!(event, Event::Done { .. });
@@ -188,6 +186,10 @@ impl Stream {
         }
         Err("the response ended early".into())
     }
+}
+
+fn broke(error: impl std::fmt::Display) -> String {
+    format!("QUIC: {error}")
 }
 
 /// Bytes read at a time.

@@ -88,8 +88,8 @@ impl Doors {
         connect_timeout: Duration,
     ) -> Result<Self, PeerError> {
         let roots = if arm.is_clear() { Vec::new() } else { identity::roots(identity, suite)? };
-        let door = |name: &str| Door::new(arm, suite, name, &roots);
-        let doors = plan.hosts.iter().map(|host| door(&host.name)).collect::<Result<_, _>>()?;
+        let doors = plan.hosts.iter().map(|host| Door::new(arm, suite, &host.name, &roots));
+        let doors = doors.collect::<Result<_, _>>()?;
         let turbo = arm.carrier() == Carrier::TurboTls;
         let turbo = turbo.then(|| Turbo::new(arm, plan, connect_timeout)).transpose()?;
         Ok(Self { arm, doors, turbo })
@@ -151,15 +151,9 @@ impl Doors {
     }
 
     async fn open_clear(&self, to: SocketAddr, first: Option<&[u8]>) -> Result<Opened, String> {
-        let opened = |tcp: TcpStream, opening, sent| Opened {
-            channel: Channel::Stream(Box::new(tcp)),
-            opening,
-            resumed: None,
-            sent,
-        };
         let Some(request) = first.filter(|_| self.arm.opens_fast()) else {
             let tcp = connect(to).await.map_err(|error| no_connection(&error))?;
-            return Ok(opened(tcp, Carrier::Tcp, None));
+            return Ok(Opened::in_clear(tcp, Carrier::Tcp, None));
         };
         let (mut tcp, sent) = in_syn(to, request).await.map_err(|error| no_connection(&error))?;
         let taken = sys::syn_data_acknowledged(&tcp).unwrap_or(false);
@@ -168,7 +162,13 @@ impl Doors {
         let opening = if taken { Carrier::FastOpen } else { Carrier::Tcp };
         // Data in the SYN that the server did not accept leave again once connected.
         let left = if taken && rest.is_empty() { sent.1 } else { Instant::now() };
-        Ok(opened(tcp, opening, Some(left)))
+        Ok(Opened::in_clear(tcp, opening, Some(left)))
+    }
+}
+
+impl Opened {
+    fn in_clear(tcp: TcpStream, opening: Carrier, sent: Option<Instant>) -> Self {
+        Self { channel: Channel::Stream(Box::new(tcp)), opening, resumed: None, sent }
     }
 }
 
@@ -234,24 +234,27 @@ async fn in_syn(to: SocketAddr, request: &[u8]) -> std::io::Result<(TcpStream, (
     Ok((tcp, (taken, sent)))
 }
 
+fn tls_error(error: impl std::fmt::Display) -> String {
+    format!("TLS: {error}")
+}
+
 async fn over_tls(
     tls: &Tls,
     transport: impl Transport + 'static,
     early: Option<&[u8]>,
 ) -> Result<Opened, String> {
-    let tls_error = |error: &dyn std::fmt::Display| format!("TLS: {error}");
-    let Connection { ssl, session } = tls.connection().map_err(|error| tls_error(&error))?;
+    let Connection { ssl, session } = tls.connection().map_err(tls_error)?;
     let allowed = session.is_some_and(|session| session.max_early_data() > 0);
     let early = early.filter(|_| allowed);
-    let mut stream = SslStream::new(ssl, transport).map_err(|error| tls_error(&error))?;
+    let mut stream = SslStream::new(ssl, transport).map_err(tls_error)?;
     let begun = Instant::now();
     let mut left = early.unwrap_or_default();
     while !left.is_empty() {
         let written = Pin::new(&mut stream).write_early_data(left).await;
-        let count = written.map_err(|error| tls_error(&error))?;
+        let count = written.map_err(tls_error)?;
         left = left.get(count..).unwrap_or_default();
     }
-    Pin::new(&mut stream).connect().await.map_err(|error| tls_error(&error))?;
+    Pin::new(&mut stream).connect().await.map_err(tls_error)?;
     let accepted = early.is_some() && sys::early_data_accepted(stream.ssl());
     let (opening, _) = stream.get_ref().account();
     let resumed = Some(stream.ssl().session_reused());

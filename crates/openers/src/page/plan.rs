@@ -70,22 +70,26 @@ pub struct PageDependency {
 impl PagePlan {
     /// Checks the plan.
     pub(super) fn check(&self) -> Result<(), PeerError> {
-        let wrong = |what: String| Err(PeerError::new(format!("no page to load: {what}")));
+        self.wrong().map_or(Ok(()), |what| Err(PeerError::new(format!("no page to load: {what}"))))
+    }
+
+    fn wrong(&self) -> Option<String> {
         if self.resources.is_empty() {
-            return wrong("it has no resource".into());
+            return Some("it has no resource".into());
         }
         if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
-            return wrong(format!("{} connections, not 1 to {CONNECTIONS_MAX}", self.connections));
+            return Some(format!("{} connections, not 1 to {CONNECTIONS_MAX}", self.connections));
         }
         if let Some(host) = self.hosts.iter().find(|host| host.addresses.is_empty()) {
-            return wrong(format!("{} has no address", host.name));
+            return Some(format!("{} has no address", host.name));
         }
         if self.pools.iter().any(|host| *host >= self.hosts.len()) {
-            return wrong("connections to a host that is not there".into());
+            return Some("connections to a host that is not there".into());
         }
         let mut all = self.resources.iter().enumerate();
-        let bad = all.find_map(|(id, one)| Some((id, one.wrong(id, self.pools.len())?)));
-        bad.map_or(Ok(()), |(id, what)| wrong(format!("resource {id}: {what}")))
+        all.find_map(|(id, one)| {
+            one.wrong(id, self.pools.len()).map(|what| format!("resource {id}: {what}"))
+        })
     }
 }
 
@@ -113,12 +117,13 @@ impl PageResource {
     /// Its request to `host`, as long as recorded: content makes up for what a head lacks.
     pub(super) fn request(&self, host: &str) -> Vec<u8> {
         let line = format!("GET {} HTTP/1.1\r\nHost: {host}\r\n", resource_path(self.recorded()));
-        let with_length = |content: u64| format!("{line}Content-Length: {content:010}\r\n\r\n");
-        let head = u64::try_from(with_length(0).len()).unwrap_or(0);
-        match self.request_bytes.checked_sub(head).filter(|content| *content > 0) {
+        let head = line.len() + "Content-Length: 0123456789\r\n\r\n".len();
+        let content = self.request_bytes.checked_sub(u64::try_from(head).unwrap_or(u64::MAX));
+        match content.filter(|content| *content > 0) {
             None => format!("{line}\r\n").into_bytes(),
             Some(content) => {
-                let mut request = with_length(content).into_bytes();
+                let mut request =
+                    format!("{line}Content-Length: {content:010}\r\n\r\n").into_bytes();
                 let length = usize::try_from(self.request_bytes).unwrap_or(request.len());
                 request.resize(length, 0);
                 request
@@ -164,21 +169,23 @@ mod tests {
         assert_eq!(long.request("h1.page.test").len(), 563);
     }
 
+    /// Says what is wrong with a page that was changed so.
+    fn wrong(change: fn(&mut PagePlan)) -> String {
+        let mut page = page(3);
+        change(&mut page);
+        page.check().unwrap_err().to_string()
+    }
+
     #[test]
     fn what_cannot_be_loaded_is_said() {
         page(3).check().unwrap();
-        let broken = |change: fn(&mut PagePlan)| {
-            let mut page = page(3);
-            change(&mut page);
-            page.check().unwrap_err().to_string()
-        };
-        assert!(broken(|page| page.resources.clear()).contains("no resource"));
-        assert!(broken(|page| page.connections = 0).contains("0 connections"));
-        assert!(broken(|page| page.hosts[0].addresses.clear()).contains("no address"));
-        assert!(broken(|page| page.pools[0] = 1).contains("not there"));
-        assert!(broken(|page| page.resources[1].pool = 1).contains("resource 1"));
-        assert!(broken(|page| page.resources[1].dependencies[0].on = 1).contains("later"));
-        assert!(broken(|page| page.resources[2].wait_us = u64::MAX).contains("too long"));
-        assert!(broken(|page| page.resources[2].response_bytes = u64::MAX).contains("too large"));
+        assert!(wrong(|page| page.resources.clear()).contains("no resource"));
+        assert!(wrong(|page| page.connections = 0).contains("0 connections"));
+        assert!(wrong(|page| page.hosts[0].addresses.clear()).contains("no address"));
+        assert!(wrong(|page| page.pools[0] = 1).contains("not there"));
+        assert!(wrong(|page| page.resources[1].pool = 1).contains("resource 1"));
+        assert!(wrong(|page| page.resources[1].dependencies[0].on = 1).contains("later"));
+        assert!(wrong(|page| page.resources[2].wait_us = u64::MAX).contains("too long"));
+        assert!(wrong(|page| page.resources[2].response_bytes = u64::MAX).contains("too large"));
     }
 }

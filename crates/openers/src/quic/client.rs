@@ -219,18 +219,18 @@ async fn exchange(
     bytes: u64,
     marks: &mut Marks,
 ) -> Result<(), String> {
-    let broke = |stage: &str, error: &dyn std::fmt::Display| format!("{stage}: {error}");
-    let stage = marks.stage();
-    let (mut send, mut receive) =
-        connection.open_bi().await.map_err(|error| broke(stage, &error))?;
+    let opened = connection.open_bi().await;
+    let (mut send, mut receive) = opened.map_err(|error| format!("{}: {error}", marks.stage()))?;
     marks.request();
-    send.write_all(request).await.map_err(|error| broke(marks.stage(), &error))?;
+    let written = send.write_all(request).await;
+    written.map_err(|error| format!("{}: {error}", marks.stage()))?;
     // This fails only if the stream is already closed, which reading reports, too.
     let _ = send.finish();
     let mut response = Response::new(bytes);
     let mut room = vec![0; READ];
     loop {
-        let read = receive.read(&mut room).await.map_err(|error| broke(marks.stage(), &error))?;
+        let read = receive.read(&mut room).await;
+        let read = read.map_err(|error| format!("{}: {error}", marks.stage()))?;
         let Some(count) = read else { return Err(marks.stage().to_owned()) };
         if response.take(room.get(..count).unwrap_or_default(), marks)? {
             return Ok(());

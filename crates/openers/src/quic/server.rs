@@ -34,14 +34,13 @@ pub(crate) fn serve(
     let mut accepting = JoinSet::new();
     let mut local = None;
     for address in addresses {
-        let unusable = |error: std::io::Error| {
+        let endpoint = Endpoint::server(config.clone(), address);
+        let bound = endpoint.and_then(|endpoint| Ok((endpoint.local_addr()?, endpoint)));
+        let (at, endpoint) = bound.map_err(|error| {
             PeerError::new(format!("cannot listen on {address}: {error}"))
                 .with_hint("another program may have the port, or the address may not be here")
-        };
-        let endpoint = Endpoint::server(config.clone(), address).map_err(unusable)?;
-        if local.is_none() {
-            local = Some(endpoint.local_addr().map_err(unusable)?);
-        }
+        })?;
+        local.get_or_insert(at);
         accepting.spawn(accept(endpoint, early));
     }
     let local = local.ok_or_else(|| PeerError::new("a server has no address to listen on"))?;

@@ -68,14 +68,14 @@ impl Answer {
         let mut response = Response::new(self.body.clone());
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers.clone();
-        let field = |name| request.headers().get(name);
+        let asked = request.headers();
         if self.headers.contains_key(header::ETAG)
-            && field(header::IF_NONE_MATCH) == Some(&self.tag)
+            && asked.get(header::IF_NONE_MATCH) == Some(&self.tag)
         {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             *response.body_mut() = Bytes::new();
         }
-        let accepted = field(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
+        let accepted = asked.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
         if let Some(location) = self.location(accepted.unwrap_or_default()) {
             response.headers_mut().insert(header::LOCATION, location.clone());
         }

@@ -335,17 +335,16 @@ impl SiteText {
             }
             hosts.push(SiteHost { name: host.name.clone(), think: think(host.think.as_ref())? });
         }
-        let place = |host: &str| names.iter().position(|name| name.as_str() == host);
         let mut resources: Vec<SiteResource> = Vec::new();
         for id in self.order()? {
             let Some(text) = self.resources.get(id) else { continue };
-            let wrong = |what: &str| PeerError::new(format!("resource {id} {what}"));
-            let host = place(&text.host).ok_or_else(|| wrong("is of a host that is not there"))?;
+            let host = names.iter().position(|name| **name == text.host);
+            let host = host.ok_or_else(|| wrong(id, "is of a host that is not there"))?;
             let from = text.from.as_ref();
             let from = from.and_then(|from| resources.iter().position(|one| one.id == *from));
             let count = text.count.unwrap_or(1);
             if count > RESOURCES_MAX - resources.len() {
-                return Err(wrong("is one too many"));
+                return Err(wrong(id, "is one too many"));
             }
             for number in 0..count {
                 let bytes = text.bytes.nth(number, count);
@@ -463,34 +462,31 @@ impl Site {
     }
 
     fn check(&self) -> Result<(), PeerError> {
-        let wrong = |at: usize, what: String| {
-            PeerError::new(format!("resource {} {what}", self.resources[at].id))
-        };
         if self.title.contains(|c: char| c.is_control() || matches!(c, '<' | '&')) {
             return Err(PeerError::new("the title is no line of plain text"));
         }
         let mut urls = HashSet::new();
         let mut bytes = 0_usize;
         for (at, resource) in self.resources.iter().enumerate() {
-            let children = self.children(at);
+            let (id, children) = (&resource.id, self.children(at));
             if resource.from.is_none() && at > 0 {
-                return Err(wrong(at, "is asked for by none, as the first".into()));
+                return Err(wrong(id, "is asked for by none, as the first"));
             }
-            if !is_id(&resource.id) {
-                return Err(wrong(at, "has a name with more than letters, digits, - and _".into()));
+            if !is_id(id) {
+                return Err(wrong(id, "has a name with more than letters, digits, - and _"));
             }
             if !is_path(&resource.path) {
-                return Err(wrong(at, format!("has a path that is none: {:?}", resource.path)));
+                return Err(wrong(id, &format!("has a path that is none: {:?}", resource.path)));
             }
             if !urls.insert(self.url_of(at)) {
-                return Err(wrong(at, format!("has no path of its own: {}", resource.path)));
+                return Err(wrong(id, &format!("has no path of its own: {}", resource.path)));
             }
             match resource.redirect {
                 Some(Redirect { status, .. }) if !matches!(status, 301 | 302 | 303 | 307 | 308) => {
-                    return Err(wrong(at, format!("redirects with status {status}")));
+                    return Err(wrong(id, &format!("redirects with status {status}")));
                 }
                 Some(_) if children.len() != 1 => {
-                    return Err(wrong(at, "redirects to not exactly one other".into()));
+                    return Err(wrong(id, "redirects to not exactly one other"));
                 }
                 Some(_) => {}
                 None => self.check_children(at, &children)?,
@@ -498,13 +494,13 @@ impl Site {
             let bodies = if resource.path.contains("{lang}") { LANGUAGES.len() } else { 1 };
             bytes = bytes.saturating_add(resource.bytes.saturating_mul(bodies));
             if bytes > BYTES_MAX {
-                return Err(wrong(at, format!("is too large: {BYTES_MAX} bytes are the most")));
+                return Err(wrong(id, &format!("is too large: {BYTES_MAX} bytes are the most")));
             }
         }
         match self.resources.first() {
             None => Err(PeerError::new("a site without resources".to_owned())),
             Some(first) if first.kind != SiteKind::Document => {
-                Err(wrong(0, "is the first, and no document".into()))
+                Err(wrong(&first.id, "is the first, and no document"))
             }
             Some(_) => Ok(()),
         }
@@ -513,14 +509,14 @@ impl Site {
     /// Checks that a browser would ask for the children of a resource.
     fn check_children(&self, at: usize, children: &[usize]) -> Result<(), PeerError> {
         use SiteKind::{Data, Document, Font, Image, Script, Style};
-        let may = |child: SiteKind| match self.resources[at].kind {
-            Document => child != Font,
-            Style => matches!(child, Style | Font | Image),
-            Script => true,
-            Data => self.is_read(at),
-            Image | Font => false,
-        };
-        match children.iter().find(|child| !may(self.resources[**child].kind)) {
+        let refused = children.iter().find(|child| match self.resources[at].kind {
+            Document => self.resources[**child].kind == Font,
+            Style => !matches!(self.resources[**child].kind, Style | Font | Image),
+            Script => false,
+            Data => !self.is_read(at),
+            Image | Font => true,
+        });
+        match refused {
             None => Ok(()),
             Some(child) => Err(PeerError::new(format!(
                 "resource {} cannot ask for {}",
@@ -532,11 +528,14 @@ impl Site {
     /// Returns true if a script gets the data, and asks for what they name. Documents fetch data
     /// for nobody.
     fn is_read(&self, data: usize) -> bool {
-        let from = |at: &usize| self.resources.get(*at).and_then(|one| one.from);
-        let mut askers = std::iter::successors(from(&data), from);
-        let asker = askers.find(|at| self.resources[*at].redirect.is_none());
+        let askers = std::iter::successors(Some(data), |at| self.resources.get(*at)?.from);
+        let asker = askers.skip(1).find(|at| self.resources[*at].redirect.is_none());
         asker.is_some_and(|asker| self.resources[asker].kind != SiteKind::Document)
     }
+}
+
+fn wrong(id: &str, what: &str) -> PeerError {
+    PeerError::new(format!("resource {id} {what}"))
 }
 
 #[cfg(test)]

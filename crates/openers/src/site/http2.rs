@@ -188,11 +188,11 @@ mod tests {
         // The server is thinking.
         let hints = poll_fn(|task| response.poll_informational(task)).await;
         assert!(hints.is_some_and(|hints| hints.is_ok()));
-        let held = || Arc::strong_count(origin.shared());
-        assert_eq!(held(), 3, "this one's, the connection's and the request's");
+        let held = Arc::strong_count(origin.shared());
+        assert_eq!(held, 3, "this one's, the connection's and the request's");
         stream.send_reset(h2::Reason::CANCEL);
         let gone = async {
-            while held() > 2 {
+            while Arc::strong_count(origin.shared()) > 2 {
                 tokio::task::yield_now().await;
             }
         };

@@ -243,12 +243,12 @@ fn answer(
     let mut status = StatusCode::OK;
     if let (Some(redirect), Some(to)) = (resource.redirect, site.children(at).first()) {
         status = StatusCode::from_u16(redirect.status).unwrap_or(StatusCode::FOUND);
-        let to = |lang: &str| value(&site.url_of(*to).replace("{lang}", lang));
-        headers.insert(header::LOCATION, to(lang)?);
+        let to = site.url_of(*to);
+        headers.insert(header::LOCATION, value(&to.replace("{lang}", lang))?);
         if redirect.by_language {
             headers.insert(header::VARY, HeaderValue::from_static("accept-language"));
             for lang in LANGUAGES {
-                by_language.push((lang, to(lang)?));
+                by_language.push((lang, value(&to.replace("{lang}", lang))?));
             }
         }
     }
@@ -403,11 +403,11 @@ mod tests {
         let links = vec![(url, vec![link.clone(), link.clone()])];
         let options = SiteOptions { links, ..SiteOptions::default() };
         let origin = SiteOrigin::new(std::slice::from_ref(&site), &authority, &options).unwrap();
-        let said = |path: &str| {
+        for (path, said) in [("/de/welcome", 2), ("/fr/welcome", 0)] {
             let headers = &answer(&origin, "www.bazaar.test", path).headers;
-            headers.get_all(header::LINK).iter().filter(|said| **said == link).count()
-        };
-        assert_eq!((said("/de/welcome"), said("/fr/welcome")), (2, 0));
+            let links = headers.get_all(header::LINK).iter();
+            assert_eq!(links.filter(|said| **said == link).count(), said, "{path}");
+        }
         let links = vec![("https://other.test/".to_owned(), vec![link])];
         let options = SiteOptions { links, ..SiteOptions::default() };
         let refused = SiteOrigin::new(&[site], &authority, &options).unwrap_err();
@@ -422,18 +422,16 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let served = origin.clone();
         tokio::spawn(async move { served.serve_without_tls(listener).await });
-        let ask = async |request: &[u8]| {
+        let whole = b"GET /de/welcome HTTP/1.1\r\nHost: www.bazaar.test\r\n\r\n".as_slice();
+        for request in [b"".as_slice(), b"GET / HT", whole] {
             let mut stream = TcpStream::connect(address).await.unwrap();
             settle(&stream);
             assert!(SockRef::from(&stream).keepalive().unwrap());
             stream.write_all(request).await.unwrap();
             let mut answer = Vec::new();
-            stream.read_to_end(&mut answer).await.map(|_| answer)
-        };
-        let whole = b"GET /de/welcome HTTP/1.1\r\nHost: www.bazaar.test\r\n\r\n".as_slice();
-        for request in [b"".as_slice(), b"GET / HT", whole] {
-            let ended = timeout(PATIENCE, ask(request)).await.expect("a connection without an end");
-            assert_eq!(request == whole, ended.is_ok_and(|answer| !answer.is_empty()));
+            let ended = timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+            let ended = ended.expect("a connection without an end");
+            assert_eq!(request == whole, ended.is_ok() && !answer.is_empty());
         }
         assert_eq!(origin.requests(), 1);
     }

@@ -10,7 +10,9 @@ use super::description::{Site, SiteKind};
 ///
 /// By XMLHttpRequest: of pictures that a callback of fetch() inserts, Chromium says that the
 /// document asked for them.
-const LOADER: &str = r#"  function put(element) { (document.body || document.documentElement).appendChild(element); }
+const LOADER: &str = r#"  function put(element) {
+    (document.body || document.documentElement).appendChild(element);
+  }
   function make(name, attribute, url) {
     var element = document.createElement(name);
     element[attribute] = url;

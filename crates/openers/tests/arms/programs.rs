@@ -66,18 +66,21 @@ fn a_client_and_a_server_talk_until_their_input_ends() {
     let (orders, input, output, trials) = wires();
     let options = ClientOptions::new(arm, suite, to, directory.path());
     let client = thread::spawn(move || run_client(options, input, output));
-    let tell = |order: &str| {
+    for (order, resumed) in
+        [("open 1000", false), ("open 1000", true), ("forget", false), ("open 1000", false)]
+    {
         orders.send(order.to_owned()).unwrap();
-        trials.recv().unwrap()
-    };
-    let open = || serde_json::from_value::<Trial>(tell("open 1000")).unwrap();
-    assert!(!open().resumed);
-    assert!(open().resumed);
-    assert_eq!(tell("forget")["forgot"], true);
-    assert!(!open().resumed);
-    assert!(tell("close")["error"].as_str().unwrap().contains("no such order"));
+        let answer = trials.recv().unwrap();
+        match order {
+            "forget" => assert_eq!(answer["forgot"], true),
+            _ => assert_eq!(serde_json::from_value::<Trial>(answer).unwrap().resumed, resumed),
+        }
+    }
+    orders.send("close".to_owned()).unwrap();
+    assert!(trials.recv().unwrap()["error"].as_str().unwrap().contains("no such order"));
 
-    let mut last = tell("load 100 2 100");
+    orders.send("load 100 2 100".to_owned()).unwrap();
+    let mut last = trials.recv().unwrap();
     let mut connections = 0;
     while last["done"] != true {
         assert_eq!(last["ok"], true, "{last}");

@@ -46,11 +46,13 @@ fn several_at_once_and_redirects_by_what_they_lead_to() {
          s = { from = 'r', host = 'a', path = '/s.js', bytes = 50, think = '1s' }",
     )
     .unwrap();
-    let of = |id: &str| site.resources().iter().find(|one| one.id == id).unwrap();
-    assert_eq!([of("i-1").bytes, of("i-2").bytes, of("i-3").bytes], [100, 200, 400]);
-    assert_eq!(of("i-2").path, "/2.png");
-    assert_eq!((of("r").kind, of("r").bytes), (SiteKind::Script, 0));
-    assert_eq!((of("s").think, of("r").think), (Duration::from_secs(1), Duration::from_millis(5)));
+    let [first, second, third, redirect, script] = ["i-1", "i-2", "i-3", "r", "s"]
+        .map(|id| site.resources().iter().find(|one| one.id == id).unwrap());
+    assert_eq!([first.bytes, second.bytes, third.bytes], [100, 200, 400]);
+    assert_eq!(second.path, "/2.png");
+    assert_eq!((redirect.kind, redirect.bytes), (SiteKind::Script, 0));
+    assert_eq!(redirect.think, Duration::from_millis(5));
+    assert_eq!(script.think, Duration::from_secs(1));
     assert_eq!((site.url(), site.shape().height), ("https://a.test/".into(), 3));
     let kinds: Vec<_> = site.children(0).iter().map(|&at| site.resources()[at].kind).collect();
     assert_eq!(kinds[..2], [SiteKind::Script, SiteKind::Image], "in the order of pages");
@@ -111,14 +113,15 @@ fn data_of_scripts_asks_for_more_even_behind_a_redirect() {
     .unwrap();
 }
 
+fn site(host: &str, title: &str) -> Result<Site, PeerError> {
+    Site::parse(&format!(
+        "name = 'x'\ntitle = '{title}'\nabout = ''\n[hosts]\na = {{ name = '{host}' }}\n\
+         [resources]\nz = {{ host = 'a', path = '/', bytes = 9 }}"
+    ))
+}
+
 #[test]
 fn hosts_have_names_that_files_may_have() {
-    let site = |host: &str, title: &str| {
-        Site::parse(&format!(
-            "name = 'x'\ntitle = '{title}'\nabout = ''\n[hosts]\na = {{ name = '{host}' }}\n\
-             [resources]\nz = {{ host = 'a', path = '/', bytes = 9 }}"
-        ))
-    };
     let label = "a".repeat(63);
     for right in ["a", "x-1.test", &format!("{label}.test")] {
         site(right, "X").unwrap();
