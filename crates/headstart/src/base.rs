@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod edge_address;
 pub mod failure;
+pub(crate) mod log_throttle;
 pub mod logging;
 pub mod names;
 pub mod output;

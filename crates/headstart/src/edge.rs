@@ -3,7 +3,6 @@
 mod dial;
 mod fleet_links;
 mod keys;
-mod log_throttle;
 pub mod options;
 pub mod proxy_protocol;
 mod serve;

@@ -7,8 +7,8 @@ use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{Connector, ConnectorConfig, Handoff, OpeningPolicy, Target};
 use tokio::net::TcpStream;
 
-use super::log_throttle::LogThrottle;
 use crate::base::failure::Failure;
+use crate::base::log_throttle::LogThrottle;
 use crate::base::value::HostPort;
 use crate::edge::options::EdgeOptions;
 

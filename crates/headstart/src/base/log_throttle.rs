@@ -8,7 +8,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Lets one line a second pass, and counts the others.
 #[derive(Debug)]
-pub(super) struct LogThrottle(Mutex<Lines>);
+pub(crate) struct LogThrottle(Mutex<Lines>);
 
 #[derive(Debug)]
 struct Lines {
@@ -17,12 +17,12 @@ struct Lines {
 }
 
 impl LogThrottle {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(Mutex::new(Lines { last: None, left_out: 0 }))
     }
 
     /// If a line may be written: how many were left out since the last one.
-    pub(super) fn line(&self, now: Instant) -> Option<u64> {
+    pub(crate) fn line(&self, now: Instant) -> Option<u64> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.last.is_some_and(|last| now.saturating_duration_since(last) < EVERY) {
             lines.left_out += 1;
@@ -40,8 +40,8 @@ mod tests {
     #[test]
     fn one_line_a_second_that_counts_the_others() {
         let (log_throttle, start) = (LogThrottle::new(), Instant::now());
-        let at = |millis| log_throttle.line(start + Duration::from_millis(millis));
-        assert_eq!([at(0), at(1), at(999), at(1000)], [Some(0), None, None, Some(2)]);
-        assert_eq!([at(1500), at(2000)], [None, Some(1)]);
+        let lines = [0, 1, 999, 1000, 1500, 2000]
+            .map(|millis| log_throttle.line(start + Duration::from_millis(millis)));
+        assert_eq!(lines, [Some(0), None, None, Some(2), None, Some(1)]);
     }
 }
