@@ -7,6 +7,7 @@ pub(crate) mod log_throttle;
 pub mod logging;
 pub mod names;
 pub mod output;
+pub mod printable;
 pub mod runtime;
 pub mod settings;
 pub mod shell;

@@ -24,8 +24,12 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
     }
     let all = || sections.iter().flat_map(|(_, findings)| findings);
     let well = all().all(|finding| finding.level != Level::Problem);
-    let text = if options.json { json_text(&sections, well) } else { text(&sections) };
-    output::print(text.as_bytes())?;
+    if options.json {
+        output::print(json_text(&sections, well).as_bytes())?;
+    } else {
+        // With colours; the findings escape what others say.
+        output::print_raw(text(&sections).as_bytes())?;
+    }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(NEGATIVE) })
 }
 

@@ -20,6 +20,7 @@ use hyper::http::response;
 use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
 use crate::base::output;
+use crate::base::printable::printable_word;
 use crate::get::options::GetOptions;
 use crate::tls::{Resumption, Trust};
 pub use account::{Account, millis, rounded};
@@ -126,7 +127,7 @@ impl Body {
                 file.write_all(piece).map_err(|e| io::Error::new(e.kind(), format!("{name}: {e}")))
             }
             None if self.silent => Ok(()),
-            None => output::print(piece).map_err(|failure| io::Error::other(failure.message())),
+            None => output::print_raw(piece).map_err(|failure| io::Error::other(failure.message())),
         }
     }
 }
@@ -176,6 +177,7 @@ fn conclude(
     }
     let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok());
     if let (true, Some(location)) = (head.status.is_redirection(), location) {
+        let location = printable_word(location);
         eprintln!("note: the server answered {}; the page is at {location}", head.status);
     }
     Ok(ExitCode::SUCCESS)

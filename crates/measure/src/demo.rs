@@ -41,7 +41,7 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     if options.json {
         output::print(format!("{:#}\n", figures.json()).as_bytes())?;
     } else {
-        output::print(picture::draw(&figures).as_bytes())?;
+        output::print_raw(picture::draw(&figures).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use crate::base::printable::printable;
+
 /// Exit code of a negative answer: no connection, a check that failed.
 pub const NEGATIVE: u8 = 1;
 /// Exit code of wrong usage or an environment that does not allow the work.
@@ -72,10 +74,17 @@ impl Failure {
     /// Writes the failure to standard error, with colours if that is a terminal.
     pub fn report(&self) {
         let mut stderr = io::stderr().lock();
+        let said = self.printable();
         let text =
-            if colours_wanted(stderr.is_terminal()) { self.coloured() } else { self.to_string() };
+            if colours_wanted(stderr.is_terminal()) { said.coloured() } else { said.to_string() };
         // Nobody is left to tell when standard error itself fails.
         let _ = writeln!(stderr, "{text}");
+    }
+
+    /// The same for a terminal: it may say what a server or another user said.
+    fn printable(&self) -> Self {
+        let hint = self.hint.as_deref().map(|hint| printable(hint).into_owned());
+        Self { message: printable(&self.message).into_owned(), hint, code: self.code }
     }
 
     fn coloured(&self) -> String {

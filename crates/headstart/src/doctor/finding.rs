@@ -1,6 +1,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::base::printable::printable;
+
 const RESET: &str = "\x1b[0m";
 
 /// Grade of a finding.
@@ -80,10 +82,10 @@ impl Finding {
             "  {colour}{:<7}{reset}  {:<14} {}\n",
             self.level.name(),
             self.check,
-            self.text
+            printable(&self.text)
         );
         if let Some(hint) = &self.hint {
-            line.push_str(&format!("{:26}hint: {hint}\n", ""));
+            line.push_str(&format!("{:26}hint: {}\n", "", printable(hint)));
         }
         line
     }

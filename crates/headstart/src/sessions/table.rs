@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::base::printable::printable_word;
+
 const SESSIONS: [&str; 8] =
     ["SERVER", "CONTEXT", "UID", "ALPN", "TICKETS", "NEWEST", "EXPIRES", "EARLY DATA"];
 const POLICIES: [&str; 5] = ["CONTEXT", "UID", "SHARING", "LIFETIME", "EARLY DATA"];
@@ -46,7 +48,7 @@ fn policy(row: &Value) -> [String; 5] {
 fn word(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => printable_word(text).into_owned(),
         other => other.to_string(),
     }
 }
@@ -88,7 +90,8 @@ mod tests {
     fn sessions_are_rows() {
         let said = json!({ "sessions": [{
             "server": "www.example.com", "context": null, "uid": 1000, "alpn": ["h2", "http/1.1"],
-            "tickets": 2, "bytes": 2000, "newest_ms": 61_500, "expires_ms": 7_200_000, "early_data": 0,
+            "tickets": 2, "bytes": 2000, "newest_ms": 61_500, "expires_ms": 7_200_000,
+            "early_data": 0,
         }] });
         assert_eq!(
             sessions(&said),
@@ -96,6 +99,19 @@ mod tests {
              www.example.com  -        1000  h2,http/1.1  2        1m 1s   2h       0\n"
         );
         assert_eq!(sessions(&json!({ "sessions": [] })).lines().count(), 1);
+    }
+
+    #[test]
+    fn words_of_other_users_are_words_in_a_terminal() {
+        let said = json!({ "sessions": [{
+            "server": "a.example\u{1b}]0;owned\u{7}\nb.example  -  0", "context": "\u{202e}x",
+            "uid": 1000, "alpn": ["\u{1b}[7m"], "tickets": 1, "newest_ms": 0, "expires_ms": 0,
+            "early_data": 0,
+        }] });
+        let text = sessions(&said);
+        assert_eq!(text.lines().count(), 2, "{text:?}");
+        assert!(text.contains("a.example\\u001b]0;owned\\u0007\\u000ab.example"), "{text:?}");
+        assert!(text.contains("\\u202ex") && text.contains("\\u001b[7m"), "{text:?}");
     }
 
     #[test]

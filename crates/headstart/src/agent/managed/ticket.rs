@@ -26,6 +26,7 @@ use super::answer::{self, Answer, Refusal};
 use super::audit;
 use super::caller::Caller;
 use super::request::label;
+use crate::agent::inbound::Host;
 use crate::agent::serve::Settings;
 
 const AGE: HeaderName = HeaderName::from_static("headstart-age");
@@ -96,27 +97,34 @@ impl Ask {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
-        let text = || {
-            let decoded = percent_decode_str(value).decode_utf8();
-            decoded.map(String::from).map_err(|_| Refusal::malformed(format!("{name} is UTF-8")))
-        };
         match name {
-            "server" => self.server = text()?,
+            "server" => self.server = server(&text(name, value)?)?,
             "alpn" => self.alpn = protocols(&percent_decode_str(value).collect::<Vec<_>>())?,
             "settings" if value.len() > SETTINGS_MAX => {
                 return Err(Refusal::malformed("the settings are too long"));
             }
-            "settings" => self.settings = text()?,
-            "context" => self.context = Some(label(&text()?)?),
+            "settings" => self.settings = text(name, value)?,
+            "context" => self.context = Some(label(&text(name, value)?)?),
             "age_ms" => self.age = Duration::from_millis(number(name, value)?),
             "lifetime" => {
                 self.lifetime = Duration::from_secs(u64::from(number::<u32>(name, value)?))
             }
-            "opened" => self.opened = Some(text()?),
+            "opened" => self.opened = Some(text(name, value)?),
             _ => return Err(Refusal::malformed("a ticket has no such parameter")),
         }
         Ok(())
     }
+}
+
+fn text(name: &str, value: &str) -> Result<String, Refusal> {
+    let decoded = percent_decode_str(value).decode_utf8();
+    decoded.map(String::from).map_err(|_| Refusal::malformed(format!("{name} is UTF-8")))
+}
+
+/// A host as all others are written: lists show it to people.
+fn server(text: &str) -> Result<String, Refusal> {
+    let host = Host::parse(text).ok_or_else(|| Refusal::malformed("server is no host"))?;
+    Ok(host.to_string())
 }
 
 fn number<N: std::str::FromStr>(name: &str, value: &str) -> Result<N, Refusal> {
@@ -124,22 +132,28 @@ fn number<N: std::str::FromStr>(name: &str, value: &str) -> Result<N, Refusal> {
 }
 
 /// Protocols as they are on the wire: each with its length before it (RFC 7301).
-fn protocols(mut wire: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
-    let wrong =
-        || Refusal::malformed("alpn is a list of protocols, each with its length before it");
+fn protocols(wire: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
+    split(wire).ok_or_else(|| {
+        Refusal::malformed(
+            "alpn is a list of protocols in visible ASCII, each with its length before it",
+        )
+    })
+}
+
+fn split(mut wire: &[u8]) -> Option<Vec<Vec<u8>>> {
     if wire.len() > ALPN_MAX {
-        return Err(wrong());
+        return None;
     }
     let mut all = Vec::new();
     while let Some((&length, rest)) = wire.split_first() {
-        let (protocol, rest) = rest.split_at_checked(length.into()).ok_or_else(wrong)?;
-        if protocol.is_empty() {
-            return Err(wrong());
+        let (protocol, rest) = rest.split_at_checked(length.into())?;
+        if protocol.is_empty() || !protocol.iter().all(u8::is_ascii_graphic) {
+            return None;
         }
         all.push(protocol.to_vec());
         wire = rest;
     }
-    Ok(all)
+    Some(all)
 }
 
 /// Where a program's sessions are in the store.
@@ -304,10 +318,22 @@ mod tests {
             "server=a&x=1",
             "server=a&age_ms=-1",
             "server=%ff",
+            "server=a.example%1b%5d0;owned%07",
+            "server=a.example%0ab.example",
+            "server=a&alpn=%03%1b%5b7",
             &long,
         ] {
             assert_eq!(Ask::read(wrong).unwrap_err().name, "bad_request", "{wrong}");
         }
+    }
+
+    fn place_of(ask: &Ask, user: u32) -> Place {
+        Place::from_ask(ask, user, me()).unwrap()
+    }
+
+    fn status(query: &str, user: u32, store: &mut SessionStore) -> StatusCode {
+        let ask = Ask::read(query).unwrap();
+        take(&ask, &place_of(&ask, user), store).status()
     }
 
     #[test]
@@ -315,12 +341,7 @@ mod tests {
         let mut store = SessionStore::default();
         let moment = opened(store.stamp());
         let ask = putting(ASK, &moment);
-        let place = |ask: &Ask, user| Place::from_ask(ask, user, me()).unwrap();
-        put(&ask, &place(&ask, 5), session(), &mut store).unwrap();
-        let status = |query: &str, user, store: &mut SessionStore| {
-            let ask = Ask::read(query).unwrap();
-            take(&ask, &place(&ask, user), store).status()
-        };
+        put(&ask, &place_of(&ask, 5), session(), &mut store).unwrap();
         for other in [
             "server=b.example&alpn=%02h2&settings=x&context=work",
             "server=a.example&settings=x&context=work",
