@@ -7,6 +7,7 @@
 //! that neither the user nor the environment gave, so one parser reads all of them.
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,6 +17,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use toml::{Table, Value};
 
 use crate::base::failure::Failure;
+use crate::base::files;
 
 /// Help text of a daemon about further sources of options.
 pub const SOURCES: &str = "\
@@ -98,12 +100,13 @@ impl Invocation {
     /// Returns advice about `error`: clap's suggestion, else the source of the value, else help.
     fn advice(&self, error: &clap::Error) -> String {
         let command = self.argv.get(1).and_then(|name| self.command.find_subcommand(name));
-        let suggestion = || suggestion_of(error);
         let name = command.map(|command| format!(" {}", command.get_name()));
-        suggestion().or_else(|| variable_of(error, command?, &self.argv)).unwrap_or_else(|| {
-            let program = self.command.get_name();
-            format!("`{program}{} --help` explains the options", name.unwrap_or_default())
-        })
+        suggestion_of(error).or_else(|| variable_of(error, command?, &self.argv)).unwrap_or_else(
+            || {
+                let program = self.command.get_name();
+                format!("`{program}{} --help` explains the options", name.unwrap_or_default())
+            },
+        )
     }
 
     /// The file as arguments, each with the id of its option, after checking them by themselves.
@@ -166,14 +169,19 @@ struct File {
 
 impl File {
     fn read(path: &Path) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path)
+        let mut file = files::open_configuration(path).map_err(|fault| fault.failure(path))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)
             .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-        let tables = text.parse().map_err(|error: toml::de::Error| {
+        let tables: Table = text.parse().map_err(|error: toml::de::Error| {
             // Reports where and why, but not the line itself, which may contain a password.
             let shown = error.to_string();
             let place = shown.lines().next().unwrap_or_default();
             Failure::usage(format!("{} is not TOML: {place}: {}", path.display(), error.message()))
         })?;
+        if tables.values().any(holds_password) {
+            files::check_unread(&file).map_err(|fault| fault.failure(path))?;
+        }
         let path = path.to_owned();
         Ok(Self { path, tables })
     }
@@ -250,6 +258,19 @@ impl File {
 
     fn failure(&self, message: &str) -> Failure {
         Failure::usage(format!("{}: {message}", self.path.display()))
+    }
+}
+
+/// Returns true if a value is or contains a URL with a password.
+fn holds_password(value: &Value) -> bool {
+    match value {
+        Value::String(text) => {
+            let rest = text.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+            rest.is_some_and(|(login, _)| login.contains(':'))
+        }
+        Value::Array(items) => items.iter().any(holds_password),
+        Value::Table(table) => table.values().any(holds_password),
+        _ => false,
     }
 }
 

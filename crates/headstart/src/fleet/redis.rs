@@ -1,7 +1,6 @@
 //! A connection to Redis, and commands whose answers are awaited for a bounded time.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::guard::{Guard, Surplus};
+use crate::base::files::{self, FileFault};
 use crate::fleet::place::RedisAddress;
 
 /// Time that a connection may take, with its handshakes and the password.
@@ -167,15 +167,15 @@ fn password(address: &RedisAddress) -> Result<Option<Zeroizing<String>>, RedisFa
             Ok(Some(Zeroizing::new(text.trim_end().to_owned())))
         }
         Ok(_) => Err(RedisFailure::Away(format!("{} is too large for a password", path.display()))),
-        Err(error) => Err(RedisFailure::Away(format!("cannot read {}: {error}", path.display()))),
+        Err(fault) => Err(RedisFailure::Away(format!("cannot use {}: {fault}", path.display()))),
     }
 }
 
 /// A byte more than a password at most.
-fn read(path: &Path) -> io::Result<Zeroizing<String>> {
+fn read(path: &Path) -> Result<Zeroizing<String>, FileFault> {
     // It has room for more than is read, because growing would leave a copy behind.
     let mut text = Zeroizing::new(String::with_capacity(2 * PASSWORD_MAX));
-    File::open(path)?.take(PASSWORD_MAX as u64 + 1).read_to_string(&mut text)?;
+    files::open_secret(path)?.take(PASSWORD_MAX as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }
 

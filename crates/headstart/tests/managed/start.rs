@@ -66,7 +66,7 @@ fn client_certificates_are_checked_at_the_start() {
         assert!(code == Some(2) && said.contains(words) && said.contains("\nhint: "), "{said}");
     };
     let without_key = format!("a={}", files.path("client.example.pem"));
-    refused(&[&without_key], "others may use the key in ");
+    refused(&[&without_key], "it holds a secret that others may read (mode 0644)");
     let pem = files.write("both.pem", b"nothing", 0o600);
     let (a, b) = (format!("a={pem}"), format!("b={pem}"));
     refused(&[&a], "invalid certificate or key");

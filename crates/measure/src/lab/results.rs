@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::raw;
 use super::trial::Row;
 use headstart::base::failure::Failure;
+use headstart::base::files;
 
 const SAMPLES: &str = "samples.csv";
 const SUMMARY: &str = "summary.json";
@@ -207,9 +208,12 @@ fn partial_of(place: &Path) -> PathBuf {
 
 /// Makes a folder this run's own, and removes what a killed one has left in it.
 fn lock(partial: &Path) -> Result<File, Failure> {
+    files::make_own_directory(partial).map_err(|fault| {
+        Failure::usage(format!("cannot write {}: {fault}", partial.display()))
+            .hint("name a folder with --out that can be made, in a directory of your own")
+    })?;
     let left_behind = partial.join(LOCK).exists();
-    let empty = fs::create_dir_all(partial)
-        .and_then(|()| fs::read_dir(partial))
+    let empty = fs::read_dir(partial)
         .map(|mut entries| entries.next().is_none())
         .map_err(|error| unwritable(partial, &error))?;
     if !left_behind && !empty {

@@ -19,9 +19,7 @@ use super::limits::{ROOTS_MAX, ROOTS_OF_USER};
 use super::request::{TlsAsk, Verify};
 use crate::agent::managed::options::ClientCertificate;
 use crate::base::failure::Failure;
-
-/// The permissions that nobody but its owner may have on a certificate with its key.
-const OTHERS: u32 = 0o077;
+use crate::base::files;
 
 /// Makes TLS clients, and keeps them: reading the roots of a system takes some 20 ms.
 ///
@@ -219,11 +217,7 @@ impl Certificate {
             |error: io::Error| Failure::usage(format!("cannot read {}: {error}", path.display()));
         let file = open(path).map_err(unreadable)?;
         let about = file.metadata().map_err(unreadable)?;
-        if about.mode() & OTHERS != 0 {
-            let mode = about.mode() & 0o777;
-            let open = format!("others may use the key in {} (mode {mode:04o})", path.display());
-            return Err(Failure::usage(open).hint(format!("chmod 600 {}", path.display())));
-        }
+        files::check_private(&about).map_err(|fault| fault.failure(path))?;
         let pem = Zeroizing::new(read(&file).map_err(unreadable)?);
         let key = CertifiedKey::from_pem(&pem, &pem).map_err(|error| {
             Failure::usage(format!("cannot use {}: {error}", path.display())).hint(error.hint())
@@ -249,16 +243,19 @@ fn roots(path: &Path, user: Option<u32>) -> Result<Vec<u8>, Refusal> {
 /// Reads a file that everybody may read, in directories that everybody may pass.
 fn read_for_everybody(path: &Path) -> io::Result<Vec<u8>> {
     let path = fs::canonicalize(path)?;
-    let may = |about: &fs::Metadata, what: u32| match about.mode() & what {
-        0 => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
-        _ => Ok(()),
-    };
     for directory in path.ancestors().skip(1) {
-        may(&fs::metadata(directory)?, 0o001)?;
+        check_mode(&fs::metadata(directory)?, 0o001)?;
     }
     let file = open(&path)?;
-    may(&file.metadata()?, 0o004)?;
+    check_mode(&file.metadata()?, 0o004)?;
     read(&file)
+}
+
+fn check_mode(about: &fs::Metadata, wanted: u32) -> io::Result<()> {
+    match about.mode() & wanted {
+        0 => Err(io::ErrorKind::PermissionDenied.into()),
+        _ => Ok(()),
+    }
 }
 
 const UNUSABLE: &str = "the file of roots cannot be used";
@@ -287,13 +284,18 @@ fn unmade(error: &ConfigError) -> Refusal {
 /// Opens an ordinary file. Devices do things when they are opened, so it is looked at before; and
 /// if it has become a pipe meanwhile, nobody waits for its other end.
 fn open(path: &Path) -> io::Result<File> {
-    let other = || io::Error::new(io::ErrorKind::InvalidInput, "no ordinary file");
-    if !fs::metadata(path)?.is_file() {
-        return Err(other());
-    }
+    check_ordinary(&fs::metadata(path)?)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(other()) }
+    check_ordinary(&file.metadata()?)?;
+    Ok(file)
+}
+
+fn check_ordinary(about: &fs::Metadata) -> io::Result<()> {
+    match about.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "no ordinary file")),
+    }
 }
 
 fn read(file: &File) -> io::Result<Vec<u8>> {
@@ -340,13 +342,12 @@ mod tests {
     #[test]
     fn clients_are_made_once() {
         let clients = Clients::new(&[]).unwrap();
-        let of = |alpn: &[u8], user| {
-            let alpn = vec![alpn.to_vec()];
-            clients.client(&TlsAsk { alpn, ..ask(Verify::Nobody, None) }, user).unwrap()
-        };
         assert!(clients.ready(&ask(Verify::Nobody, None), me()).unwrap().is_none());
-        let first = of(b"h2", me());
-        assert!(Arc::ptr_eq(&first, &of(b"http/1.1", None)), "protocols are a connection's own");
+        let [first, second] = [("h2", me()), ("http/1.1", None)].map(|(alpn, user)| {
+            let alpn = vec![alpn.into()];
+            clients.client(&TlsAsk { alpn, ..ask(Verify::Nobody, None) }, user).unwrap()
+        });
+        assert!(Arc::ptr_eq(&first, &second), "protocols are a connection's own");
         let ready = clients.ready(&ask(Verify::Nobody, None), me()).unwrap().unwrap();
         assert!(Arc::ptr_eq(&first, &ready));
     }
@@ -355,16 +356,19 @@ mod tests {
     fn roots_of_a_user_at_the_limit_and_one_over() {
         let dir = tempfile::tempdir().unwrap();
         let clients = Clients::new(&[]).unwrap();
-        let files: Vec<_> =
-            (0..=ROOTS_OF_USER).map(|at| roots_file(dir.path(), &at.to_string())).collect();
-        let client = |at: usize| clients.client(&ask(files[at].clone(), None), me());
-        let mut used: Vec<_> = (0..ROOTS_OF_USER).map(|at| client(at).unwrap()).collect();
-        assert_eq!(client(ROOTS_OF_USER).unwrap_err().name, "overloaded");
-        assert!(Arc::ptr_eq(&used[3], &client(3).unwrap()), "what is there can be used again");
-        used.remove(3);
-        client(ROOTS_OF_USER).unwrap();
+        let asks: Vec<_> = (0..=ROOTS_OF_USER)
+            .map(|at| ask(roots_file(dir.path(), &at.to_string()), None))
+            .collect();
+        let (last, first) = asks.split_last().unwrap();
+        let used = first.iter().map(|ask| clients.client(ask, me()).unwrap());
+        let mut used: Vec<_> = used.collect();
+        assert_eq!(clients.client(last, me()).unwrap_err().name, "overloaded");
+        let again = clients.client(&asks[3], me()).unwrap();
+        assert!(Arc::ptr_eq(&used[3], &again), "what is there can be used again");
+        drop((again, used.remove(3)));
+        clients.client(last, me()).unwrap();
         assert_eq!(lock(&clients.made).len(), ROOTS_OF_USER, "the idle one gave way");
-        client(3).unwrap();
+        clients.client(&asks[3], me()).unwrap();
         assert_eq!(lock(&clients.made).len(), ROOTS_OF_USER);
     }
 
@@ -390,16 +394,14 @@ mod tests {
     fn what_is_no_file_of_roots_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let clients = Clients::new(&[]).unwrap();
-        let refused = |path: &Path| {
-            clients.client(&ask(Verify::Roots(path.to_owned()), None), me()).unwrap_err().name
-        };
-        let file = dir.path().join("roots");
+        let [file, long] = ["roots", "long"].map(|name| dir.path().join(name));
         fs::write(&file, "no PEM").unwrap();
-        for path in [&*file, dir.path(), Path::new("/dev/zero"), Path::new("/nonexistent")] {
-            assert_eq!(refused(path), "roots", "{}", path.display());
+        fs::write(&long, vec![b'x'; usize::try_from(ROOTS_MAX).unwrap() + 1]).unwrap();
+        let others = [Path::new("/dev/zero"), Path::new("/nonexistent")];
+        for path in [&*file, &*long, dir.path()].into_iter().chain(others) {
+            let refused = clients.client(&ask(Verify::Roots(path.to_owned()), None), me());
+            assert_eq!(refused.unwrap_err().name, "roots", "{}", path.display());
         }
-        fs::write(&file, vec![b'x'; usize::try_from(ROOTS_MAX).unwrap() + 1]).unwrap();
-        assert_eq!(refused(&file), "roots");
     }
 
     #[test]

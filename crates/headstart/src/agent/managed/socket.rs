@@ -2,17 +2,22 @@
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, chmodat, chownat, renameat, statat};
 use socket2::{Domain, SockAddr, Socket as RawSocket, Type};
 use tokio::net::UnixListener;
 
 use crate::base::failure::Failure;
+use crate::base::files;
 
 /// Connections the kernel may hold before they are accepted; capped by net.core.somaxconn.
 const BACKLOG: i32 = 4096;
+
+/// Name of the socket while it is made.
+const FRESH: &str = "socket";
 
 /// A listening socket that is removed when it is dropped.
 #[derive(Debug)]
@@ -84,12 +89,7 @@ fn make_way(path: &Path) -> Result<(), Failure> {
 
 /// Returns true if somebody listens: any error but a refusal may come from a busy listener.
 fn is_alive(path: &Path) -> bool {
-    let connect = || {
-        let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
-        socket.connect(&SockAddr::unix(path)?)
-    };
-    match connect() {
+    match connect(path) {
         Ok(()) => true,
         Err(error) => {
             !matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
@@ -97,36 +97,36 @@ fn is_alive(path: &Path) -> bool {
     }
 }
 
-/// Nobody can connect before mode and group are right, and the path leads to one socket or the
-/// other at all times.
-fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<(UnixListener, (u64, u64))> {
-    let fresh = beside(path, ".new");
-    let _ = fs::remove_file(&fresh);
+fn connect(path: &Path) -> io::Result<()> {
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
-    socket.bind(&SockAddr::unix(&fresh)?)?;
-    let placed = place(&socket, &fresh, path, mode, group);
-    if placed.is_err() {
-        let _ = fs::remove_file(&fresh);
-    }
-    let id = placed?;
-    Ok((UnixListener::from_std(socket.into())?, id))
+    socket.connect(&SockAddr::unix(path)?)
 }
 
-/// The group first: its rights must not be another one's for a moment.
-fn place(
-    socket: &RawSocket,
-    fresh: &Path,
-    path: &Path,
-    mode: u32,
-    group: Option<u32>,
-) -> io::Result<(u64, u64)> {
-    chown(fresh, None, group)?;
-    fs::set_permissions(fresh, Permissions::from_mode(mode))?;
-    let file = fs::symlink_metadata(fresh)?;
+/// Makes the socket in a directory that nobody else can enter, so that nobody can connect before
+/// mode and group are right, or have them given to another file; then the path leads to one socket
+/// or the other at all times.
+fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<(UnixListener, (u64, u64))> {
+    // Clients need a path that is short enough.
+    SockAddr::unix(path)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let private = tempfile::Builder::new()
+        .prefix(".headstart-")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir_in(parent.unwrap_or(Path::new(".")))?;
+    let directory = files::open_own_directory(private.path()).map_err(io::Error::other)?;
+    let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    // By the directory that is open, whatever its path leads to by now.
+    let inside = format!("/proc/self/fd/{}/{FRESH}", directory.as_raw_fd());
+    socket.bind(&SockAddr::unix(inside)?)?;
+    // The group first: its rights must not be another one's for a moment.
+    chownat(&directory, FRESH, None, group.map(Gid::from_raw), AtFlags::SYMLINK_NOFOLLOW)?;
+    chmodat(&directory, FRESH, Mode::from_raw_mode(mode), AtFlags::empty())?;
+    let found = statat(&directory, FRESH, AtFlags::SYMLINK_NOFOLLOW)?;
     socket.listen(BACKLOG)?;
-    fs::rename(fresh, path)?;
-    Ok((file.dev(), file.ino()))
+    renameat(&directory, FRESH, CWD, path)?;
+    Ok((UnixListener::from_std(socket.into())?, (found.st_dev, found.st_ino)))
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
@@ -146,7 +146,7 @@ fn unusable(path: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound => failure.hint("make its directory first"),
         io::ErrorKind::PermissionDenied => failure
             .hint("a directory of your own is in $XDG_RUNTIME_DIR; a group has to be one of yours"),
-        io::ErrorKind::InvalidInput => failure.hint("paths of sockets have at most 103 bytes"),
+        io::ErrorKind::InvalidInput => failure.hint("paths of sockets have at most 107 bytes"),
         _ => failure,
     }
 }
@@ -154,6 +154,9 @@ fn unusable(path: &Path, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
     use super::*;
 
@@ -193,7 +196,7 @@ mod tests {
         let missing = dir.path().join("no").join("s");
         assert!(words(Socket::bind(&missing, 0o600, None)).contains("hint: make its directory"));
         let long = dir.path().join("x".repeat(120));
-        assert!(words(Socket::bind(&long, 0o600, None)).contains("at most 103 bytes"));
+        assert!(words(Socket::bind(&long, 0o600, None)).contains("at most 107 bytes"));
     }
 
     #[tokio::test]
@@ -203,6 +206,43 @@ mod tests {
         for mode in [0o600, 0o660] {
             let _socket = Socket::bind(&path, mode, None).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, mode);
+        }
+    }
+
+    /// chmod(2) after bind(2) would change whatever the path leads to by then.
+    #[tokio::test]
+    async fn mode_and_group_never_go_to_another_file_of_that_name() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+        let secret = dir.path().join("secret");
+        fs::write(&secret, "mine").unwrap();
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+        let (done, place) = (Arc::new(AtomicBool::new(false)), dir.path().to_owned());
+        let attacker = thread::spawn({
+            let (done, secret) = (Arc::clone(&done), secret.clone());
+            move || exchange_sockets(&place, &secret, &done)
+        });
+        let path = dir.path().join("s");
+        for _ in 0..200 {
+            // The attacker may have put something in its way; that is no way to change modes.
+            drop(Socket::bind(&path, 0o666, None));
+        }
+        done.store(true, Ordering::Relaxed);
+        attacker.join().unwrap();
+        assert_eq!(fs::metadata(&secret).unwrap().mode() & 0o777, 0o600);
+    }
+
+    /// Replaces every socket in `place` by a link to `secret`, as fast as it can.
+    fn exchange_sockets(place: &Path, secret: &Path, done: &AtomicBool) {
+        while !done.load(Ordering::Relaxed) {
+            for entry in fs::read_dir(place).unwrap().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_socket()) {
+                    let _ = fs::remove_file(entry.path());
+                    let _ = std::os::unix::fs::symlink(secret, entry.path());
+                } else if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
         }
     }
 

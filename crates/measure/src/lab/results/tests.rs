@@ -185,3 +185,30 @@ fn files_of_others_are_not_removed() {
     assert!(failure.message().ends_with("holds other files"), "{failure}");
     assert!(partial.join("letter.txt").exists());
 }
+
+#[test]
+fn results_are_not_written_through_links_of_others() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("results");
+    let (partial, victim) = (partial_of(&place), dir.path().join("victim"));
+    fs::write(&victim, "mine").unwrap();
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join(LOCK), "").unwrap();
+    symlink(&victim, partial.join(SUMMARY)).unwrap();
+    fs::set_permissions(&partial, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = Folder::create(&place).unwrap_err().to_string();
+    assert!(refused.contains("others may write to it (mode 0777)"), "{refused}");
+    if rustix::process::geteuid().is_root() {
+        fs::set_permissions(&partial, fs::Permissions::from_mode(0o755)).unwrap();
+        chown(&partial, Some(12345), None).unwrap();
+        let refused = Folder::create(&place).unwrap_err().to_string();
+        assert!(refused.contains("it belongs to another user (uid 12345)"), "{refused}");
+    }
+    fs::remove_dir_all(&partial).unwrap();
+    let folder = Folder::create(&place).unwrap();
+    assert_eq!(fs::metadata(&partial).unwrap().permissions().mode() & 0o777, 0o700);
+    folder.finish(&(), &(), &(), "").unwrap();
+    assert_eq!(fs::read(&victim).unwrap(), b"mine");
+}
