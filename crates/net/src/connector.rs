@@ -25,7 +25,7 @@ use opening::Opening;
 pub use stream::ClientStream;
 
 use crate::advert::{Advert, SLOTS_MAX};
-use crate::dns::{DnsError, HTTPS_PORT, Resolver};
+use crate::dns::{AddressFilter, DnsError, HTTPS_PORT, Resolver};
 use crate::name::normalized;
 use crate::netlink::{Change, Changes};
 use crate::path::PathMemory;
@@ -119,6 +119,9 @@ pub struct ConnectorConfig {
     pub edges: EdgeLookup,
     /// Resolves names and their advertisements.
     pub resolver: Resolver,
+    /// Decides where DNS may lead the names that applications connect to; not asked about those of
+    /// configured edges and of the proxy.
+    pub filter: AddressFilter,
     /// Openings that may be used.
     pub opening: OpeningPolicy,
     /// True if server bytes are withheld until the edge has accepted the join.
@@ -141,6 +144,7 @@ impl ConnectorConfig {
         Self {
             edges: Arc::new(|_| None),
             resolver,
+            filter: Arc::new(|_, _| true),
             opening: OpeningPolicy::Auto,
             hold: false,
             slots_max: SLOTS_MAX,
@@ -299,6 +303,10 @@ impl Connector {
         let lookup_port =
             if edge.is_some() || config.opening == OpeningPolicy::Plain { 0 } else { port };
         let lookup = config.resolver.resolve(host, lookup_port)?;
+        let lookup = match &edge {
+            Some(_) => lookup,
+            None => lookup.filtered(host, &config.filter),
+        };
         let offer = match edge {
             _ if config.opening == OpeningPolicy::Plain => Offer::Never(NotUsed::Policy),
             Some(edge) => Offer::Known(self.advert_of(&edge)),

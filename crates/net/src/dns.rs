@@ -6,14 +6,17 @@
 
 mod assembly;
 mod error;
+mod filter;
 mod follow;
 pub(crate) mod service;
 #[cfg(test)]
 mod tests;
 
 pub use error::DnsError;
+pub use filter::AddressFilter;
 
 use assembly::{Assembly, Step};
+use filter::NameFilter;
 use follow::Discovered;
 use hickory_resolver::{
     Hosts, TokioResolver,
@@ -219,11 +222,20 @@ pub struct Lookup {
     v4: Option<JoinHandle<Answer>>,
     v6: Option<JoinHandle<Answer>>,
     service: Option<JoinHandle<Discovered>>,
+    filter: NameFilter,
 }
 
 impl Lookup {
     fn new(assembly: Assembly, service: Option<JoinHandle<Discovered>>) -> Self {
-        Self { assembly, v4: None, v6: None, service }
+        Self { assembly, v4: None, v6: None, service, filter: NameFilter::default() }
+    }
+
+    /// Drops those addresses that DNS gives for `host` and `filter` does not permit. Literal
+    /// addresses and those of the hosts file are not asked about.
+    #[must_use]
+    pub(crate) fn filtered(mut self, host: &str, filter: &AddressFilter) -> Self {
+        self.filter = NameFilter::new(host, filter);
+        self
     }
 
     /// Creates a lookup of addresses that need no query.
@@ -246,10 +258,14 @@ impl Lookup {
 
     async fn wait(&mut self, until: Option<Instant>) {
         tokio::select! {
-            answer = joined(&mut self.v6) => self.assembly.on_v6(settled(answer)),
-            answer = joined(&mut self.v4) => self.assembly.on_v4(settled(answer), Instant::now()),
+            answer = joined(&mut self.v6) => {
+                self.assembly.on_v6(self.filter.answer(settled(answer)));
+            }
+            answer = joined(&mut self.v4) => {
+                self.assembly.on_v4(self.filter.answer(settled(answer)), Instant::now());
+            }
             found = joined(&mut self.service) => {
-                self.assembly.on_service(found.unwrap_or_default());
+                self.assembly.on_service(self.filter.discovered(found.unwrap_or_default()));
             }
             () = elapsed(until) => {}
         }

@@ -213,6 +213,7 @@ impl Visit {
                 "check the network and /etc/resolv.conf, or ask another server with \
                     --resolver ADDR:PORT",
             ),
+            DnsError::NotPermitted => failure,
             DnsError::Malformed => failure.hint("ask another server with --resolver ADDR:PORT"),
         }
     }

@@ -243,11 +243,13 @@ impl From<Answer> for Family {
     }
 }
 
-/// Returns the error that says more: that the name does not exist, else the reason why one family
-/// is not known.
+/// Returns the error that says more: that the name does not exist or must not lead there, else the
+/// reason why one family is not known.
 fn more_specific(one: DnsError, other: DnsError) -> DnsError {
     if one == DnsError::NoSuchName || other == DnsError::NoSuchName {
         DnsError::NoSuchName
+    } else if one == DnsError::NotPermitted || other == DnsError::NotPermitted {
+        DnsError::NotPermitted
     } else if one == DnsError::NoAddress {
         other
     } else {

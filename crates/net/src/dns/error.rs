@@ -23,6 +23,8 @@ pub enum DnsError {
     Malformed,
     /// No name server is known or can be reached.
     Unavailable,
+    /// The name has addresses, and none that an [`AddressFilter`](super::AddressFilter) permits.
+    NotPermitted,
 }
 
 impl fmt::Display for DnsError {
@@ -35,6 +37,7 @@ impl fmt::Display for DnsError {
             Self::Refused => "the name servers refused to answer",
             Self::Malformed => "the answer could not be read",
             Self::Unavailable => "no name server can be reached",
+            Self::NotPermitted => "the name leads only to addresses that names must not lead to",
         })
     }
 }
@@ -64,6 +67,7 @@ impl From<DnsError> for io::Error {
             DnsError::Timeout => io::ErrorKind::TimedOut,
             DnsError::Refused | DnsError::Malformed => io::ErrorKind::InvalidData,
             DnsError::Unavailable => io::ErrorKind::NetworkUnreachable,
+            DnsError::NotPermitted => io::ErrorKind::PermissionDenied,
         };
         Self::new(kind, error)
     }

@@ -28,7 +28,10 @@ struct Outcome {
 }
 
 async fn outcome(resolver: &Resolver, host: &str) -> Outcome {
-    let mut lookup = resolver.resolve(host, HTTPS_PORT).unwrap();
+    events(resolver.resolve(host, HTTPS_PORT).unwrap()).await
+}
+
+async fn events(mut lookup: Lookup) -> Outcome {
     let mut outcome = Outcome::default();
     while let Some(event) = next(&mut lookup).await {
         match event {
@@ -49,6 +52,16 @@ async fn cached_outcome(resolver: &Resolver, host: &str) -> Outcome {
     outcome(resolver, host).await;
     no_query_pending(resolver).await;
     outcome(resolver, host).await
+}
+
+/// The outcome with private IPv4 addresses filtered out, except for `nas.example`.
+async fn filtered_outcome(resolver: &Resolver, host: &str) -> Outcome {
+    let filter: AddressFilter = Arc::new(|name, address| match address {
+        IpAddr::V4(v4) => name == "nas.example" || !v4.is_private(),
+        IpAddr::V6(_) => true,
+    });
+    cached_outcome(resolver, host).await;
+    events(resolver.resolve(host, HTTPS_PORT).unwrap().filtered(host, &filter)).await
 }
 
 async fn no_query_pending(resolver: &Resolver) {
@@ -537,4 +550,26 @@ fn host_names_at_the_limits_and_one_over() {
     ] {
         assert_eq!(host_name(bad).unwrap_err(), DnsError::InvalidName, "{bad}");
     }
+}
+
+#[tokio::test]
+async fn names_do_not_lead_to_addresses_that_a_filter_does_not_permit() {
+    let inside = vec![advertised(), hint("10.0.0.9")];
+    let (_zone, resolver) = host()
+        .host("mixed.example.", "10.0.0.1")
+        .host("mixed.example.", EDGE4)
+        .host("rebound.example.", "10.0.0.1")
+        .host("rebound.example.", "::ffff:10.0.0.2")
+        .host("nas.example.", "10.0.0.1")
+        .https("www.example.", 1, "edge.example.", inside)
+        .serve()
+        .await;
+    let mixed = filtered_outcome(&resolver, "mixed.example").await;
+    assert_eq!(mixed, found(&[EDGE4], None));
+    let rebound = filtered_outcome(&resolver, "rebound.example").await;
+    assert_eq!(rebound, failed(DnsError::NotPermitted));
+    assert_eq!(filtered_outcome(&resolver, "NAS.example.").await, found(&["10.0.0.1"], None));
+    // The record's hint leads inside, so its edge is none.
+    assert_eq!(filtered_outcome(&resolver, "www.example").await, found(&[EDGE6, EDGE4], None));
+    assert_eq!(filtered_outcome(&resolver, "10.0.0.1").await, found(&["10.0.0.1"], None));
 }
