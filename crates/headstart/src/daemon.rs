@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
@@ -19,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::base::failure::Failure;
 use crate::base::settings::{Invocation, Stop};
 use crate::listen;
+use crate::metrics::options::MetricsOptions;
 use crate::metrics::{self, Direction, Metrics, Outcome, Role};
 
 /// Interval at which relayed bytes reach the metrics.
@@ -91,7 +91,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
     pub(crate) async fn run(
         mut self,
         mut listeners: JoinSet<()>,
-        metrics: Option<SocketAddr>,
+        metrics: MetricsOptions,
         patience: Duration,
         reload: impl Fn(&S) -> Result<S, Failure>,
     ) -> Result<ExitCode, Failure> {
@@ -259,15 +259,18 @@ fn taken(semaphore: &Semaphore, all: u32) -> u32 {
 }
 
 /// Starts the metrics endpoint if one is wanted.
-fn start_metrics(role: Role, address: Option<SocketAddr>) -> Result<Option<Metrics>, Failure> {
-    let Some(address) = address else { return Ok(None) };
+fn start_metrics(role: Role, options: MetricsOptions) -> Result<Option<Metrics>, Failure> {
+    let Some(address) = options.metrics else { return Ok(None) };
     let listener = listen::tcp(address)?;
     // The port, if any will do.
     let address = listener.local_addr().unwrap_or(address);
     let metrics = Metrics::install(role)?;
-    metrics.serve(listener);
+    metrics.serve(listener, options.metrics_host);
     tokio::spawn(count_relayed(role));
     tracing::info!(%address, "metrics");
+    if !address.ip().to_canonical().is_loopback() {
+        tracing::warn!(%address, "other machines can ask for metrics; let a firewall choose");
+    }
     Ok(Some(metrics))
 }
 
@@ -343,7 +346,7 @@ mod tests {
     #[tokio::test]
     async fn a_stop_waits_for_connections_with_and_without_a_place() {
         let places = Places::new(1);
-        let place = places.take().await;
+        let place = places.free().acquire_owned().await;
         let tasks = [places.task(), places.task()];
         assert_eq!(places.empty(Duration::ZERO).await, 2);
         drop(tasks);

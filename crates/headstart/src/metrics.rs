@@ -4,6 +4,7 @@
 //! things happen. Labels have fixed sets of values, never host names or
 //! addresses: their number must not grow with what clients send.
 
+pub mod options;
 mod server;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::base::failure::Failure;
+use crate::base::names::NamePattern;
 
 const CONNECTIONS: &str = "headstart_connections_total";
 const ACTIVE: &str = "headstart_connections_active";
@@ -331,11 +333,12 @@ impl Metrics {
         self.ready.store(ready, Ordering::Relaxed);
     }
 
-    /// Serves `/metrics`, `/healthz` and `/readyz` on `listener` until the task is aborted.
-    pub fn serve(&self, listener: TcpListener) -> JoinHandle<()> {
+    /// Serves `/metrics`, `/healthz` and `/readyz` on `listener` until the task is aborted, to
+    /// clients that call it by an address, a local name or one of `names`.
+    pub fn serve(&self, listener: TcpListener, names: Vec<NamePattern>) -> JoinHandle<()> {
         let metrics = self.clone();
         tokio::spawn(async move {
-            tokio::join!(metrics.tidy(), server::serve(listener, &metrics));
+            tokio::join!(metrics.tidy(), server::serve(listener, &metrics, names.into()));
         })
     }
 

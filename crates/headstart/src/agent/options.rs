@@ -17,6 +17,7 @@ use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
 use crate::base::value::opening_policy;
+use crate::metrics::options::MetricsOptions;
 use headstart_net::OpeningPolicy;
 
 const EXAMPLES: &str = r#"Examples:
@@ -45,9 +46,10 @@ const EXAMPLES: &str = r#"Examples:
 Without --edge, only names that advertise TurboTLS in DNS (see headstart dns-record) get any
 datagram; all others are reached by TCP, as without headstart.
 
-Where a name advertises fop=1, or --edge says so, and the programs of `headstart fastopen attach client` are attached, a
-client that resumes a TLS 1.3 session opens with its ClientHello in the SYN: the cookie comes out of
-its own session ticket. What the agent keeps is kept by user and, within a user, by SOCKS5 user name.
+Where a name advertises fop=1, or --edge says so, and the programs of `headstart fastopen attach
+client` are attached, a client that resumes a TLS 1.3 session opens with its ClientHello in the SYN:
+the cookie comes out of its own session ticket. What the agent keeps is kept by user and, within a
+user, by SOCKS5 user name.
 
   Programs that let the agent speak TLS for them share sessions (see docs/managed.md):
       headstart agent --socket $XDG_RUNTIME_DIR/headstart.sock
@@ -71,7 +73,8 @@ and wait up to --shutdown-timeout for connections to end."#;
 #[command(after_help = "See --help for examples, or `headstart man` for the manual page.")]
 pub struct AgentOptions {
     /// Address to listen on; may be given several times
-    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',', default_values = ["127.0.0.1:1080", "[::1]:1080"])]
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',',
+          default_values = ["127.0.0.1:1080", "[::1]:1080"])]
     pub listen: Vec<SocketAddr>,
 
     /// A further address to listen on, for one context; may be given several times
@@ -85,8 +88,9 @@ pub struct AgentOptions {
     /// Allow --listen on addresses that other machines can reach
     ///
     /// Whoever reaches the port can open connections from this machine. Let a firewall choose.
-    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", default_value = "false",
+          action = ArgAction::Set)]
     pub allow_remote: bool,
 
     /// Edge for connections to NAME or *.NAME; may be given several times
@@ -108,23 +112,26 @@ pub struct AgentOptions {
     /// Give applications no server bytes before the edge has accepted the TCP connection
     ///
     /// Saves nothing and risks nothing: for networks where connections break (see KNOWN-LIMITS).
-    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", default_value = "false",
+          action = ArgAction::Set)]
     pub hold: bool,
 
     /// Answer SOCKS and CONNECT only when the connection exists
     ///
     /// By default clients of TLS ports are answered at once and a failure shows as a closed
     /// connection. With this, the proxy protocol reports it, and the saving is lost.
-    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", default_value = "false",
+          action = ArgAction::Set)]
     pub late_answer: bool,
 
     /// Ports on which the client speaks TLS first
     ///
     /// On other ports the server may speak first: connections pass at once and unchanged.
     #[arg(long, value_name = "PORT,...", value_delimiter = ',',
-          default_values = ["443", "465", "636", "853", "989", "990", "992", "993", "995", "5061", "8443"])]
+          default_values = ["443", "465", "636", "853", "989", "990", "992", "993", "995",
+                            "5061", "8443"])]
     pub tls_ports: Vec<u16>,
 
     /// TOML file with options, in its table named agent
@@ -136,28 +143,32 @@ pub struct AgentOptions {
     pub max_connections: NonZeroUsize,
 
     /// Give up connecting after this long (500ms, 10s)
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    #[arg(long, value_name = "TIME", default_value = "10s",
+          value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub connect_timeout: Duration,
 
     /// Close a connection on which nothing was sent either way for this long (30s, 5m, 1h)
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    #[arg(long, value_name = "TIME", default_value = "1h",
+          value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub idle_timeout: Duration,
 
     /// Close a connection after this long whatever happens [default: never]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration,
+          help_heading = "Limits")]
     pub total_timeout: Option<Duration>,
 
     /// Time that a stop waits for connections to end
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    #[arg(long, value_name = "TIME", default_value = "5s",
+          value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub shutdown_timeout: Duration,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub upstream: UpstreamOptions,
 
-    /// Serve Prometheus metrics at http://ADDR:PORT/metrics, and /healthz, /readyz
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub metrics: MetricsOptions,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text

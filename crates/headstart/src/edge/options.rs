@@ -14,6 +14,7 @@ use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
 use crate::base::value::{Origin, OriginServer};
 use crate::fleet::place::{FilterPlace, KeySource};
+use crate::metrics::options::MetricsOptions;
 
 /// Heading of the options for several edges of one site.
 const FLEET: &str = "Several edges of one site (docs/fleet.md)";
@@ -255,9 +256,9 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub shutdown_timeout: Duration,
 
-    /// Serve Prometheus metrics at http://ADDR:PORT/metrics, and /healthz, /readyz
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub metrics: MetricsOptions,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text

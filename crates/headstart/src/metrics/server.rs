@@ -1,13 +1,15 @@
 //! The small HTTP server beside a daemon.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -16,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Metrics;
+use crate::base::names::NamePattern;
 
 /// Clients at one time: a few Prometheus servers and a health check, not the public.
 const CLIENTS: usize = 32;
@@ -29,13 +32,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The text format that Prometheus reads.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+const MISDIRECTED: &str = "\
+not known here by that name: ask by the address, or start the daemon with --metrics-host NAME
+";
+
 /// Serves until dropped.
-pub(super) async fn serve(listener: TcpListener, metrics: &Metrics) {
+pub(super) async fn serve(listener: TcpListener, metrics: &Metrics, names: Arc<[NamePattern]>) {
     let places = Arc::new(Semaphore::new(CLIENTS));
     while let Ok(place) = places.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(serve_client(stream, metrics.clone(), place));
+                tokio::spawn(serve_client(stream, metrics.clone(), Arc::clone(&names), place));
             }
             Err(error) => {
                 tracing::warn!(%error, "metrics: cannot accept");
@@ -45,9 +52,14 @@ pub(super) async fn serve(listener: TcpListener, metrics: &Metrics) {
     }
 }
 
-async fn serve_client(stream: TcpStream, metrics: Metrics, _place: OwnedSemaphorePermit) {
+async fn serve_client(
+    stream: TcpStream,
+    metrics: Metrics,
+    names: Arc<[NamePattern]>,
+    _place: OwnedSemaphorePermit,
+) {
     let service = service_fn(move |request| {
-        let response = respond(&request, &metrics);
+        let response = respond(&request, &metrics, &names);
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -59,7 +71,15 @@ async fn serve_client(stream: TcpStream, metrics: Metrics, _place: OwnedSemaphor
     }
 }
 
-fn respond(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+fn respond(
+    request: &Request<Incoming>,
+    metrics: &Metrics,
+    names: &[NamePattern],
+) -> Response<Full<Bytes>> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    if !hosts.all(|host| host.to_str().is_ok_and(|host| is_ours(host, names))) {
+        return text(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED);
+    }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
         let methods = HeaderValue::from_static("GET, HEAD");
@@ -75,10 +95,48 @@ fn respond(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Byte
     }
 }
 
+/// Returns true for names that nobody else can have lead to this port: a browser that asks for the
+/// name of a stranger shows the answer to the stranger's page (DNS rebinding).
+fn is_ours(host: &str, names: &[NamePattern]) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let host = authority.host();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    bare.parse::<IpAddr>().is_ok()
+        || !name.contains('.')
+        || name.ends_with(".localhost")
+        || names.iter().any(|known| known.matches(&name))
+}
+
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static(PROMETHEUS_TEXT);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_strangers_are_not_ours() {
+        let names = ["edge.example.com".parse().unwrap(), "*.pods.example".parse().unwrap()];
+        for ours in [
+            "127.0.0.1",
+            "127.0.0.1:9100",
+            "[::1]:9100",
+            "localhost:9100",
+            "app.localhost",
+            "edge",
+            "Edge.Example.com.:9100",
+            "a.pods.example",
+        ] {
+            assert!(is_ours(ours, &names), "{ours}");
+        }
+        for strange in ["rebound.example:9100", "localhost.example", "pods.example", "a b", ""] {
+            assert!(!is_ours(strange, &names), "{strange}");
+        }
+    }
 }

@@ -6,8 +6,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 async fn ask(address: std::net::SocketAddr, line: &str) -> String {
+    ask_host(address, line, "x").await
+}
+
+async fn ask_host(address: std::net::SocketAddr, line: &str, host: &str) -> String {
     let mut client = TcpStream::connect(address).await.unwrap();
-    let request = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let request = format!("{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     client.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
@@ -20,7 +24,7 @@ async fn it_answers_prometheus_and_health_checks() {
     let metrics = Metrics::install(Role::Agent).unwrap();
     let listener = listen::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let server = metrics.serve(listener);
+    let server = metrics.serve(listener, vec!["known.example".parse().unwrap()]);
     limit_hit("of_this_test");
 
     let answer = ask(address, "GET /metrics").await;
@@ -45,5 +49,16 @@ async fn it_answers_prometheus_and_health_checks() {
     assert!(ask(address, "GET /readyz").await.starts_with("HTTP/1.1 503 "));
     assert!(ask(address, "GET /").await.starts_with("HTTP/1.1 404 "));
     assert!(ask(address, "POST /metrics").await.starts_with("HTTP/1.1 405 "));
+    // A page whose name leads here (DNS rebinding) is told nothing.
+    for (host, status) in [
+        ("rebound.example", "421"),
+        ("127.0.0.1.example:9100", "421"),
+        ("known.example", "200"),
+        (&address.to_string(), "200"),
+    ] {
+        let answer = ask_host(address, "GET /metrics", host).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
+        assert_eq!(answer.contains("headstart_build_info"), status == "200", "{host}");
+    }
     server.abort();
 }
