@@ -3,11 +3,13 @@
 pub mod context;
 mod harden;
 pub mod inbound;
+pub mod inside;
 pub(crate) mod isolation;
 mod managed;
 pub mod options;
 pub mod port_context;
 mod serve;
+mod shares;
 pub mod upstream;
 
 pub use serve::run;

@@ -221,14 +221,6 @@ impl Places {
         Self { free: semaphore(all), all, tasks: semaphore(TASKS) }
     }
 
-    /// A place for a connection, once there is one.
-    pub(crate) async fn take(&self) -> Option<OwnedSemaphorePermit> {
-        if self.free.available_permits() == 0 {
-            metrics::limit_hit("max_connections");
-        }
-        Arc::clone(&self.free).acquire_owned().await.ok()
-    }
-
     /// The free places, for whoever takes them itself.
     pub(crate) fn free(&self) -> Arc<Semaphore> {
         Arc::clone(&self.free)

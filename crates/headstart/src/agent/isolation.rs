@@ -34,12 +34,13 @@ impl fmt::Debug for Isolation {
 impl Isolation {
     /// The login of a context. A connection that may share nothing has one of its own.
     pub(crate) fn credentials(&self, context: &Context) -> Option<Credentials> {
-        let hash = |purpose: u8| match context.is_shared() {
-            true => self.hash(purpose, context),
-            false => rand::random(),
-        };
-        let text = |purpose| Zeroizing::new(encode_block(&hash(purpose)));
-        Credentials::new(text(b'u').as_bytes(), text(b'p').as_bytes())
+        let [user, password] = [b'u', b'p'].map(|purpose| self.word(purpose, context));
+        Credentials::new(user.as_bytes(), password.as_bytes())
+    }
+
+    fn word(&self, purpose: u8, context: &Context) -> Zeroizing<String> {
+        let hash = if context.is_shared() { self.hash(purpose, context) } else { rand::random() };
+        Zeroizing::new(encode_block(&hash))
     }
 
     /// All fields but the last have one length, so nothing else hashes the same.
@@ -60,27 +61,36 @@ mod tests {
     #[test]
     fn contexts_are_kept_apart_and_keep_together() {
         let isolation = Isolation::default();
-        let login = |uid, label: Option<&str>| {
-            let context = Context { uid: Some(uid), label: label.map(str::to_owned) };
-            isolation.credentials(&context).unwrap()
-        };
-        assert_eq!(login(1000, None), login(1000, None));
-        assert_eq!(login(1000, Some("work")), login(1000, Some("work")));
-        assert_ne!(login(1000, None), login(1001, None));
-        assert_ne!(login(1000, None), login(1000, Some("")));
-        assert_ne!(login(1000, Some("work")), login(1000, Some("home")));
+        let contexts = [
+            (1000, None),
+            (1001, None),
+            (1000, Some("")),
+            (1000, Some("work")),
+            (1000, Some("home")),
+        ];
+        for (at, one) in contexts.into_iter().enumerate() {
+            for (other_at, other) in contexts.into_iter().enumerate() {
+                let [one, other] = [one, other].map(|(uid, label)| Context {
+                    uid: Some(uid),
+                    label: label.map(str::to_owned),
+                });
+                let is_same = isolation.credentials(&one) == isolation.credentials(&other);
+                assert_eq!(is_same, at == other_at, "{one:?} {other:?}");
+            }
+        }
     }
 
     #[test]
     fn what_may_share_nothing_has_a_login_of_its_own() {
         let isolation = Isolation::default();
-        let login = || isolation.credentials(&Context::UNKNOWN).unwrap();
-        assert_ne!(login(), login());
+        let [one, other] = [(); 2].map(|()| isolation.credentials(&Context::UNKNOWN).unwrap());
+        assert_ne!(one, other);
     }
 
     #[test]
     fn a_restart_leaves_nothing_in_common() {
-        let login = || Isolation::default().credentials(&Context::user(1)).unwrap();
-        assert_ne!(login(), login());
+        let [one, other] =
+            [(); 2].map(|()| Isolation::default().credentials(&Context::user(1)).unwrap());
+        assert_ne!(one, other);
     }
 }

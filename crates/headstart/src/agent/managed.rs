@@ -23,7 +23,6 @@ mod state;
 mod ticket;
 mod token;
 mod tunnel;
-mod users;
 mod visit;
 
 pub(super) use clients::Clients;

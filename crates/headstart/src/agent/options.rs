@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
+use crate::agent::inside::Inside;
 use crate::agent::managed::options::ManagedOptions;
 use crate::agent::port_context::PortContext;
 use crate::agent::upstream::UpstreamOptions;
@@ -105,6 +106,15 @@ pub struct AgentOptions {
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     pub resolver: Vec<SocketAddr>,
 
+    /// Let DNS lead names to addresses inside: NAME, *.NAME, a network, or all
+    ///
+    /// Anybody can have a name of theirs lead to this machine or its private network, and so have
+    /// a browser read what is there. So names reach loopback, link-local and private addresses
+    /// only if given here, in /etc/hosts or by --edge. Addresses that programs ask for themselves
+    /// are not affected.
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub allow_inside: Vec<Inside>,
+
     /// Openings that connections may use
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = opening_policy())]
     pub opening: OpeningPolicy,
@@ -138,7 +148,10 @@ pub struct AgentOptions {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Connections at one time; more wait in the kernel's queue
+    /// Connections at one time, and as many for managed TLS; further ones are refused
+    ///
+    /// A user, or another machine, has three quarters of what others leave free, so that nobody
+    /// takes them all. A client that has not asked for anything yet does not count.
     #[arg(long, value_name = "N", default_value = "4096", help_heading = "Limits")]
     pub max_connections: NonZeroUsize,
 

@@ -1,6 +1,8 @@
 //! The daemon: takes connections of applications and opens each the best way there is.
 
 use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use headstart_net::{
     Carrier, ClientStream, Connector, ConnectorConfig, Context, RelayLimits, ResetReason, Target,
     original_destination,
 };
+use rustix::process::{Resource, getrlimit};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -20,8 +23,10 @@ use tokio::task::JoinSet;
 use super::context;
 use super::harden::harden;
 use super::inbound::{self, Inbound, Reason, Timeouts, Via};
+use super::inside;
 use super::isolation::Isolation;
 use super::managed::{self, AgentState, Clients};
+use super::shares::{Owner, Permit, Shares};
 use crate::agent::options::AgentOptions;
 use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
@@ -33,6 +38,10 @@ use crate::metrics::{self, Connection, Outcome, Role};
 /// Time that a redirected client on a TLS port may take for its ClientHello before the connection
 /// goes on without its name: it is on this machine, and believes itself connected.
 const HELLO_TIME: Duration = Duration::from_millis(50);
+
+/// One of so many files that this process may open can be that of a client that has asked for
+/// nothing yet: the others are for connections, which take two or more each.
+const FILES_PER_WAITING: usize = 4;
 
 /// As for the edge.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
@@ -52,6 +61,7 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
     let following = tokio::spawn(follow_networks(connector));
     let mut listeners = JoinSet::new();
+    let permits = Permits::new(options.max_connections);
     for (wanted, context) in options.listen()? {
         let listener = listen::tcp(wanted)?;
         let address = listener.local_addr().unwrap_or(wanted);
@@ -59,7 +69,8 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
             Some(context) => tracing::info!(context, %address, "listening for a context"),
             None => tracing::info!(%address, "listening"),
         }
-        listeners.spawn(accept(listener, context.map(Arc::from), daemon.running()));
+        let context = context.map(Arc::from);
+        listeners.spawn(accept(listener, context, permits.clone(), daemon.running()));
     }
     let _managed = managed::start(&options, || daemon.running(), &mut listeners)?;
     let tidying = tokio::spawn(tidy(known));
@@ -151,6 +162,7 @@ fn connector_config(
         .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
     Ok(ConnectorConfig {
         edges: edge_lookup(options.edges()?),
+        filter: inside::filter(&options.allow_inside),
         opening: options.opening,
         hold: options.hold,
         connect_timeout: options.connect_timeout,
@@ -159,51 +171,115 @@ fn connector_config(
     })
 }
 
-/// Takes connections of a listener, which may be for one context.
-async fn accept(listener: TcpListener, context: Option<Arc<str>>, mut running: Running<Settings>) {
-    loop {
-        let places = running.places.clone();
-        // In this order: a waiting listener takes no permit from the others.
-        let next = async {
-            let (client, _) = listener.accept().await?;
-            Ok::<_, io::Error>((client, places.take().await))
-        };
-        match running.until_stop(next).await {
-            Some(Ok((client, place))) => {
-                let (settings, context) = (running.settings(), context.clone());
-                tokio::spawn(async move {
-                    let _place = place;
-                    serve(client, context.as_deref(), &settings).await;
-                });
-            }
-            Some(Err(error)) => daemon::after_failed_accept(&error).await,
-            None => break,
-        }
+/// Permits of the connections of applications, which all ports share.
+#[derive(Clone)]
+struct Permits {
+    /// For clients that have not asked for anything yet.
+    waiting: Arc<Shares>,
+    /// For connections to where clients want to go.
+    running: Arc<Shares>,
+}
+
+impl Permits {
+    fn new(connections: NonZeroUsize) -> Self {
+        let files = getrlimit(Resource::Nofile).current;
+        let files = files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
+        let waiting = connections.get().min(files / FILES_PER_WAITING).max(1);
+        Self { waiting: Shares::new(waiting), running: Shares::new(connections.get()) }
     }
 }
 
-async fn serve(client: TcpStream, context: Option<&str>, settings: &Settings) {
-    let counted = Connection::accepted(Role::Agent);
-    let _ = client.set_nodelay(true);
-    let inbound = async {
+/// An accepted connection, and whose it is.
+struct Accepted {
+    client: TcpStream,
+    /// Original destination, if the packet filter redirected it here.
+    redirected: Option<SocketAddr>,
+    user: Option<u32>,
+    owner: Owner,
+    waiting: Permit,
+}
+
+impl Accepted {
+    /// Finds out whose the connection is; none if its owner has too many that wait already.
+    ///
+    /// # Errors
+    /// The client is gone.
+    fn new(client: TcpStream, permits: &Permits) -> io::Result<Option<Self>> {
         let redirected = original_destination(&client)?;
-        let matters = settings.connector.uses_contexts();
-        let user = matters.then(|| context::tcp_user(&client, redirected)).flatten();
-        let mut inbound = inbound::accept(client, redirected, Timeouts::default()).await?;
-        let label = inbound.target.context.take().or_else(|| context.map(str::to_owned));
-        Ok::<_, inbound::Refusal>((inbound, Context { uid: user, label }))
-    };
-    match inbound.await {
-        Ok((inbound, context)) => {
-            let (opening, outcome) = pass(inbound, &context, settings).await;
-            counted.finish(opening, outcome);
-        }
+        let user = context::tcp_user(&client, redirected);
+        let owner = Owner::new(user, Some(client.peer_addr()?.ip()));
+        let waiting = permits.waiting.take(owner);
+        Ok(waiting.map(|waiting| Self { client, redirected, user, owner, waiting }))
+    }
+}
+
+/// Takes connections of a listener, which may be for one context.
+async fn accept(
+    listener: TcpListener,
+    context: Option<Arc<str>>,
+    permits: Permits,
+    mut running: Running<Settings>,
+) {
+    loop {
+        let client = match running.until_stop(listener.accept()).await {
+            Some(Ok((client, _))) => client,
+            Some(Err(error)) => {
+                daemon::after_failed_accept(&error).await;
+                continue;
+            }
+            None => break,
+        };
+        let accepted = match Accepted::new(client, &permits) {
+            Ok(Some(accepted)) => accepted,
+            Ok(None) => {
+                metrics::limit_hit("waiting_clients");
+                continue;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "client is gone");
+                continue;
+            }
+        };
+        let (settings, context) = (running.settings(), context.clone());
+        let (shares, task) = (Arc::clone(&permits.running), running.places.task());
+        tokio::spawn(async move {
+            let _task = task;
+            serve(accepted, context.as_deref(), &settings, &shares).await;
+        });
+    }
+}
+
+async fn serve(
+    accepted: Accepted,
+    context: Option<&str>,
+    settings: &Settings,
+    shares: &Arc<Shares>,
+) {
+    let counted = Connection::accepted(Role::Agent);
+    let Accepted { client, redirected, user, owner, waiting } = accepted;
+    let _ = client.set_nodelay(true);
+    let mut inbound = match inbound::accept(client, redirected, Timeouts::default()).await {
+        Ok(inbound) => inbound,
         Err(refusal) => {
             tracing::debug!(%refusal, "request refused");
             metrics::limit_hit(refusal.label());
             counted.finish(Carrier::Tcp, Outcome::Refused);
+            return;
         }
-    }
+    };
+    let label = inbound.target.context.take().or_else(|| context.map(str::to_owned));
+    let user = user.filter(|_| settings.connector.uses_contexts());
+    let context = Context { uid: user, label };
+    // A redirected client need not say anything, so its connection stands for its first byte.
+    let Some(_permit) = shares.take(owner) else {
+        metrics::limit_hit("max_connections");
+        let _ = inbound.answer.failure(Reason::Overloaded).await;
+        counted.finish(Carrier::Tcp, Outcome::Refused);
+        return;
+    };
+    drop(waiting);
+    let (opening, outcome) = pass(inbound, &context, settings).await;
+    counted.finish(opening, outcome);
 }
 
 /// An application's connection, ready for bytes, with those that are read already.
@@ -280,7 +356,16 @@ async fn relay(
         let not_used = report.not_used.map(|reason| reason.name());
         let fop_not_used = report.fast_open_not_used.map(|reason| reason.name());
         let context = to.context.label.as_deref();
-        tracing::debug!(host = %to.host, port = to.port, context, opening = opening.name(), not_used, fop_not_used, rtt = ?report.rtt, "opened");
+        tracing::debug!(
+            host = %to.host,
+            port = to.port,
+            context,
+            opening = opening.name(),
+            not_used,
+            fop_not_used,
+            rtt = ?report.rtt,
+            "opened"
+        );
     });
     let relayed = outcome.await;
     let outcome = harm.unwrap_or(relayed);

@@ -168,11 +168,14 @@ impl UpstreamUrl {
 }
 
 fn credentials(login: &str) -> Result<Credentials, String> {
-    let decoded = |text| Zeroizing::new(percent_decode_str(text).collect::<Vec<u8>>());
     let (user, password) = login.split_once(':').ok_or("there is a user name and no password")?;
     Credentials::new(&decoded(user), &decoded(password)).ok_or_else(|| {
         format!("user name and password have 1 to {} bytes each", Credentials::LENGTH_MAX)
     })
+}
+
+fn decoded(text: &str) -> Zeroizing<Vec<u8>> {
+    Zeroizing::new(percent_decode_str(text).collect())
 }
 
 #[cfg(test)]

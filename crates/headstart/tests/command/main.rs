@@ -18,6 +18,7 @@ mod edge;
 mod files;
 mod get;
 mod inbound;
+mod inside;
 mod keys;
 mod metrics_server;
 mod options;

@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::call::call;
 use crate::daemon::{Daemon, PATIENCE, until};
-use crate::socks::Proxy;
+use crate::socks::{Proxy, echo, socks};
 
 const SECRET: &str = "topsecret";
 
@@ -23,43 +23,6 @@ fn agent(upstream: &str, arguments: &[&str]) -> (Daemon, SocketAddr) {
 
 fn through(proxy: &Proxy) -> String {
     format!("socks5://{}", proxy.at)
-}
-
-/// An echo on this machine.
-fn origin() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let (mut from, mut to) = (client.try_clone().unwrap(), client);
-                let _ = std::io::copy(&mut from, &mut to);
-                let _ = to.shutdown(Shutdown::Write);
-            });
-        }
-    });
-    port
-}
-
-/// Asks by SOCKS5; the stream, or the reply's code.
-fn socks(agent: SocketAddr, user: Option<&str>, host: &str, port: u16) -> Result<TcpStream, u8> {
-    let mut stream = TcpStream::connect(agent).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let method = if user.is_some() { 2 } else { 0 };
-    stream.write_all(&[5, 1, method]).unwrap();
-    let mut two = [0; 2];
-    stream.read_exact(&mut two).unwrap();
-    if let Some(user) = user {
-        let length = u8::try_from(user.len()).unwrap();
-        stream.write_all(&[&[1, length], user.as_bytes(), &[1, b'x']].concat()).unwrap();
-        stream.read_exact(&mut two).unwrap();
-    }
-    let length = u8::try_from(host.len()).unwrap();
-    let request = [&[5, 1, 0, 3, length], host.as_bytes(), &port.to_be_bytes()].concat();
-    stream.write_all(&request).unwrap();
-    let mut reply = [0; 10];
-    stream.read_exact(&mut reply).unwrap();
-    if reply[1] == 0 { Ok(stream) } else { Err(reply[1]) }
 }
 
 fn connect(agent: SocketAddr, target: &str) -> (TcpStream, String) {
@@ -92,7 +55,7 @@ fn granted(agent: &Daemon, manner: &str) -> u64 {
 /// them up.
 #[test]
 fn both_doors_lead_through_the_proxy() {
-    let (proxy, port) = (Proxy::start(0), origin());
+    let (proxy, port) = (Proxy::start(0), echo());
     for (option, opening) in [("always", "optimistic"), ("never", "upstream")] {
         let ports = port.to_string();
         let arguments = ["--upstream-optimistic", option, "--upstream-ports", &ports];
@@ -102,8 +65,8 @@ fn both_doors_lead_through_the_proxy() {
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         echoed(&mut stream, &[2; 50_000]);
         let opened = format!("opening=\"{opening}\"");
-        let ended = || daemon.count("headstart_connections_total", &[&opened, "result=\"closed\""]);
-        until("both are counted", || ended() == 2);
+        let ended = [opened.as_str(), "result=\"closed\""];
+        until("both are counted", || daemon.count("headstart_connections_total", &ended) == 2);
         let manner = if option == "always" { "optimistic" } else { "waiting" };
         assert_eq!(granted(&daemon, manner), 2);
     }
@@ -151,7 +114,7 @@ fn a_proxy_that_is_down_is_named_and_no_password_is_shown() {
 
 #[test]
 fn each_context_has_a_login_of_its_own() {
-    let (proxy, port) = (Proxy::start(0), origin());
+    let (proxy, port) = (Proxy::start(0), echo());
     let (daemon, at) = agent(&through(&proxy), &["--upstream-isolation", "context"]);
     for user in [None, Some("work"), Some("home"), Some("work")] {
         echoed(&mut socks(at, user, "a.invalid", port).unwrap(), b"x");
@@ -190,7 +153,7 @@ fn mistakes_end_the_agent_with_a_hint_and_without_the_password() {
 #[test]
 fn a_proxy_of_other_making_that_loses_early_bytes() {
     let Some(microsocks) = Microsocks::start() else { return };
-    let port = origin();
+    let port = echo();
     let ports = port.to_string();
     let (daemon, at) = agent(&format!("socks5://{}", microsocks.at), &["--tls-ports", &ports]);
     for round in 0..3_u8 {

@@ -73,8 +73,8 @@ fn a_request_that_never_ends_is_cut_off() {
 }
 
 #[test]
-fn a_user_has_a_quarter_of_the_connections() {
-    let agent = Agent::start(&["--max-connections", "12"]);
+fn a_user_has_three_quarters_of_the_connections() {
+    let agent = Agent::start(&["--max-connections", "4"]);
     let own: Vec<_> = (0..3).map(|_| dial(&agent)).collect();
     until("all are accepted", || agent.count("headstart_connections_active", &["agent"]) == 3);
     let refused = answer(dial(&agent));

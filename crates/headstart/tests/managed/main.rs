@@ -31,6 +31,7 @@ mod privacy;
 mod secrets;
 #[path = "../support/server.rs"]
 mod server;
+mod shares;
 mod sharing;
 #[path = "../support/socks.rs"]
 mod socks;

@@ -10,7 +10,7 @@ use crate::client::call;
 use crate::server::{NAME, PAGE, Server, files};
 
 /// A user that owns nothing else.
-const OTHER: u32 = 54_321;
+pub(crate) const OTHER: u32 = 54_321;
 
 /// Returns the answer to another user's request: `curl` on the socket.
 pub(crate) fn as_other(agent: &Agent, arguments: &[&str]) -> String {
@@ -89,26 +89,13 @@ fn roots_that_another_user_may_not_read_are_not_read_for_it() {
     let pem = std::fs::read(files.path(&format!("{NAME}.pem"))).unwrap();
     let hidden = files.write("hidden.pem", &pem, 0o600);
     let target = server.address.to_string();
-    let ask = |verify: &str| {
-        as_other(
-            &agent,
-            &[
-                "-X",
-                "CONNECT",
-                "--request-target",
-                &target,
-                "-H",
-                "Headstart-TLS: managed",
-                "-H",
-                &format!("Headstart-Verify: {verify}"),
-                "-D",
-                "-",
-                "http://agent/",
-            ],
-        )
-    };
-    let (hidden, missing) = (ask(&hidden), ask("/nonexistent"));
-    let body = |said: &str| said.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    let [hidden, missing] = [&hidden, "/nonexistent"].map(|roots| {
+        let verify = format!("Headstart-Verify: {roots}");
+        let connect = ["-X", "CONNECT", "--request-target", &target];
+        let fields = ["-H", "Headstart-TLS: managed", "-H", &verify];
+        as_other(&agent, &[&connect[..], &fields, &["-D", "-", "http://agent/"]].concat())
+    });
     assert!(hidden.contains("headstart-error: roots"), "{hidden}");
-    assert_eq!(body(&hidden), body(&missing), "nor is it told which of them is there");
+    let [hidden, missing] = [&hidden, &missing].map(|said| said.split_once("\r\n\r\n").unwrap().1);
+    assert_eq!(hidden, missing, "nor is it told which of them is there");
 }

@@ -1,9 +1,11 @@
-//! A SOCKS5 proxy that connects wherever it is asked to, and keeps what it was asked.
+//! A SOCKS5 proxy that connects wherever it is asked to and keeps what it was asked, and a client.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+
+use crate::daemon::PATIENCE;
 
 /// Requests and answers that its clients say and hear.
 #[derive(Clone, Default)]
@@ -85,4 +87,46 @@ fn serve(mut client: TcpStream, code: u8, seen: &Mutex<Vec<Asked>>) -> io::Resul
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let _ = io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Asks by SOCKS5; the stream, or the reply's code.
+pub(crate) fn socks(
+    agent: SocketAddr,
+    user: Option<&str>,
+    host: &str,
+    port: u16,
+) -> Result<TcpStream, u8> {
+    let mut stream = TcpStream::connect(agent).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let method = if user.is_some() { 2 } else { 0 };
+    stream.write_all(&[5, 1, method]).unwrap();
+    let mut two = [0; 2];
+    stream.read_exact(&mut two).unwrap();
+    if let Some(user) = user {
+        let length = u8::try_from(user.len()).unwrap();
+        stream.write_all(&[&[1, length], user.as_bytes(), &[1, b'x']].concat()).unwrap();
+        stream.read_exact(&mut two).unwrap();
+    }
+    let length = u8::try_from(host.len()).unwrap();
+    let request = [&[5, 1, 0, 3, length], host.as_bytes(), &port.to_be_bytes()].concat();
+    stream.write_all(&request).unwrap();
+    let mut reply = [0; 10];
+    stream.read_exact(&mut reply).unwrap();
+    if reply[1] == 0 { Ok(stream) } else { Err(reply[1]) }
+}
+
+/// An echo on this machine.
+pub(crate) fn echo() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let (mut from, mut to) = (client.try_clone().unwrap(), client);
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    port
 }

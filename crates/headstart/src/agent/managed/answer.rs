@@ -96,20 +96,23 @@ impl Refusal {
             };
             return Self::new(status, error.name(), error.to_string(), error.hint());
         }
-        let hint = "is the server up, and reachable from here?";
-        let refusal =
-            |name: &'static str, text: String| Self::new(StatusCode::BAD_GATEWAY, name, text, hint);
         match Reason::from(error) {
             Reason::TimedOut => Self::timed_out(),
-            Reason::NameUnknown => refusal("name", "the host name has no address".into()),
-            Reason::Refused => refusal("refused", "the server refused the connection".into()),
+            Reason::NotAllowed => Self::new(
+                StatusCode::FORBIDDEN,
+                "not_allowed",
+                format!("not connected: {error}"),
+                "if it is a name of yours, give the agent --allow-inside NAME",
+            ),
+            Reason::NameUnknown => unreached("name", "the host name has no address".into()),
+            Reason::Refused => unreached("refused", "the server refused the connection".into()),
             Reason::NetworkUnreachable | Reason::HostUnreachable => {
-                refusal("unreachable", format!("the server cannot be reached: {error}"))
+                unreached("unreachable", format!("the server cannot be reached: {error}"))
             }
             _ if error.kind() == io::ErrorKind::NotFound => {
-                refusal("name", format!("the host name cannot be looked up: {error}"))
+                unreached("name", format!("the host name cannot be looked up: {error}"))
             }
-            _ => refusal("connect", format!("the connection failed: {error}")),
+            _ => unreached("connect", format!("the connection failed: {error}")),
         }
     }
 
@@ -128,6 +131,11 @@ impl Refusal {
         }
         answer
     }
+}
+
+fn unreached(name: &'static str, text: String) -> Refusal {
+    let hint = "is the server up, and reachable from here?";
+    Refusal::new(StatusCode::BAD_GATEWAY, name, text, hint)
 }
 
 const fn of_certificate(fault: CertificateFault) -> (&'static str, &'static str) {
@@ -179,20 +187,25 @@ pub(super) fn wrong_method() -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use headstart_net::dns::DnsError;
+
     use super::*;
 
     #[test]
     fn failures_are_told_apart() {
-        let of = |error: io::Error| Refusal::from_error(&error);
-        let tls = |error| of(io::Error::new(io::ErrorKind::InvalidData, error));
-        let expired = tls(TlsError::Certificate(CertificateFault::Expired));
-        assert_eq!((expired.status.as_u16(), expired.name), (502, "certificate_expired"));
-        assert_eq!(tls(TlsError::Alert(40)).name, "tls");
-        assert_eq!(of(io::ErrorKind::ConnectionRefused.into()).name, "refused");
-        let late = of(io::ErrorKind::TimedOut.into());
-        assert_eq!((late.status.as_u16(), late.name), (504, "timed_out"));
-        assert_eq!(of(io::ErrorKind::HostUnreachable.into()).name, "unreachable");
-        assert_eq!(of(io::ErrorKind::Other.into()).name, "connect");
+        let expired = TlsError::Certificate(CertificateFault::Expired);
+        for (error, status, name) in [
+            (io::Error::new(io::ErrorKind::InvalidData, expired), 502, "certificate_expired"),
+            (io::Error::new(io::ErrorKind::InvalidData, TlsError::Alert(40)), 502, "tls"),
+            (io::ErrorKind::ConnectionRefused.into(), 502, "refused"),
+            (io::ErrorKind::TimedOut.into(), 504, "timed_out"),
+            (io::ErrorKind::HostUnreachable.into(), 502, "unreachable"),
+            (DnsError::NotPermitted.into(), 403, "not_allowed"),
+            (io::ErrorKind::Other.into(), 502, "connect"),
+        ] {
+            let refusal = Refusal::from_error(&error);
+            assert_eq!((refusal.status.as_u16(), refusal.name), (status, name), "{error}");
+        }
     }
 
     #[test]

@@ -383,31 +383,36 @@ mod tests {
 
     #[test]
     fn only_root_is_about_others() {
-        let about = |uid, user: &str| {
+        for (uid, user, expected) in [
+            (5, "5", Ok("5")),
+            (5, "6", Err("user")),
+            (5, "0", Err("user")),
+            (5, "all", Err("user")),
+            (0, "6", Ok("6")),
+            (0, "all", Ok("all")),
+            (0, "-1", Err("bad_request")),
+        ] {
             let query = Query { user: Some(user.into()), ..Query::default() };
-            About::from_query(uid, &query).map(|about| about.text()).map_err(|refusal| refusal.name)
-        };
-        assert_eq!(about(5, "5"), Ok("5".into()));
-        assert_eq!(about(5, "6"), Err("user"));
-        assert_eq!(about(5, "0"), Err("user"));
-        assert_eq!(about(5, "all"), Err("user"));
-        assert_eq!(about(0, "6"), Ok("6".into()));
-        assert_eq!(about(0, "all"), Ok("all".into()));
-        assert_eq!(about(0, "-1"), Err("bad_request"));
-        let all = |uid| shown(uid, &Query::default()).unwrap();
-        assert_eq!((all(0), all(5)), (None, Some(5)));
+            let about = About::from_query(uid, &query).map(|about| about.text());
+            let about = about.as_deref().map_err(|refusal| refusal.name);
+            assert_eq!(about, expected, "{uid} {user}");
+        }
+        assert_eq!([0, 5].map(|uid| shown(uid, &Query::default()).unwrap()), [None, Some(5)]);
     }
 
     #[test]
     fn a_policy_changes_what_it_names() {
         let before = Policy::default();
-        let over = |body: &str| Wanted::read(body.as_bytes()).map(|wanted| wanted.over(before));
-        assert_eq!(over("{}").unwrap(), before);
-        let off = over(r#"{"sharing": "off", "lifetime_ms": 1000, "early_data": false}"#).unwrap();
         let lifetime = Duration::from_secs(1);
-        assert_eq!(off, Policy { sharing: Sharing::Off, lifetime, early_data: false });
+        let off = Policy { sharing: Sharing::Off, lifetime, early_data: false };
+        for (body, after) in [
+            ("{}", before),
+            (r#"{"sharing": "off", "lifetime_ms": 1000, "early_data": false}"#, off),
+        ] {
+            assert_eq!(Wanted::read(body.as_bytes()).unwrap().over(before), after, "{body}");
+        }
         for wrong in ["", "[]", r#"{"sharing": "some"}"#, r#"{"shared": "off"}"#] {
-            assert!(over(wrong).is_err(), "{wrong}");
+            assert!(Wanted::read(wrong.as_bytes()).is_err(), "{wrong}");
         }
     }
 

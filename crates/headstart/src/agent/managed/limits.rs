@@ -34,9 +34,6 @@ pub(super) const ROOTS_MAX: u64 = 1024 * 1024;
 /// Programs of a user have a handful. While all of these are in use, the user gets no more.
 pub(super) const ROOTS_OF_USER: usize = 8;
 
-/// Part of `--max-connections` that one user can have: others find room whatever it does.
-pub(super) const SHARE_OF_USER: usize = 4;
-
 /// Plain bytes copied at a time, either way: two records, as many as TLS reads from the network at
 /// a time.
 pub(super) const PIECE: usize = 32 * 1024;

@@ -10,13 +10,12 @@ use tokio::task::JoinSet;
 
 use super::caller::Caller;
 use super::exchange;
-use super::limits::SHARE_OF_USER;
 use super::program_stream::ProgramStream;
 use super::socket::{Socket, SocketFile};
 use super::token::Token;
-use super::users::Users;
 use crate::agent::options::AgentOptions;
 use crate::agent::serve::Settings;
+use crate::agent::shares::{Owner, Shares};
 use crate::base::failure::Failure;
 use crate::daemon::{self, Running};
 use crate::listen;
@@ -27,10 +26,10 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     headstart-error: overloaded\r\n\
     content-type: text/plain; charset=utf-8\r\n\
     connection: close\r\n\
-    content-length: 121\r\n\
+    content-length: 104\r\n\
     \r\n\
     this user has too many connections\n\
-    hint: close some, or start the agent with a larger --max-connections (a quarter each)\n";
+    hint: close some, or start the agent with a larger --max-connections\n";
 
 /// Sockets that the agent listens on for as long as it runs; their files go with it.
 #[must_use]
@@ -47,18 +46,19 @@ pub(in crate::agent) fn start(
     running: impl Fn() -> Running<Settings>,
     listeners: &mut JoinSet<()>,
 ) -> Result<Listeners, Failure> {
-    let users = Users::new((options.max_connections.get() / SHARE_OF_USER).max(1));
+    // Apart from those of the proxy ports: neither can take the other's.
+    let shares = Shares::new(options.max_connections.get());
     let port = options.managed.port()?;
     let token = port.map(|(_, file)| Token::open(file)).transpose()?.map(Arc::new);
     if let Some((address, _)) = port {
         let listener = listen::tcp(address)?;
         let address = listener.local_addr().unwrap_or(address);
         tracing::info!(%address, "listening for managed TLS");
-        listeners.spawn(accept(listener, token, Arc::clone(&users), running()));
+        listeners.spawn(accept(listener, token, Arc::clone(&shares), running()));
     }
     let file = match &options.managed.socket {
         None => None,
-        Some(path) => Some(open(path, options, users, running(), listeners)?),
+        Some(path) => Some(open(path, options, shares, running(), listeners)?),
     };
     Ok(Listeners { _file: file })
 }
@@ -66,14 +66,14 @@ pub(in crate::agent) fn start(
 fn open(
     path: &Path,
     options: &AgentOptions,
-    users: Arc<Users>,
+    shares: Arc<Shares>,
     running: Running<Settings>,
     listeners: &mut JoinSet<()>,
 ) -> Result<SocketFile, Failure> {
     let managed = &options.managed;
     let Socket { listener, file } = Socket::bind(path, managed.socket_mode, managed.socket_group)?;
     tracing::info!(socket = %path.display(), "listening for managed TLS");
-    listeners.spawn(accept(listener, None, users, running));
+    listeners.spawn(accept(listener, None, shares, running));
     Ok(file)
 }
 
@@ -97,7 +97,7 @@ impl Listener for TcpListener {
 async fn accept<L: Listener>(
     listener: L,
     token: Option<Arc<Token>>,
-    users: Arc<Users>,
+    shares: Arc<Shares>,
     mut running: Running<Settings>,
 ) {
     loop {
@@ -111,17 +111,17 @@ async fn accept<L: Listener>(
         };
         let user = local.user();
         let process = local.process();
-        let Some(own) = users.place(user) else {
+        // The port is one of loopback, and its unknown users are one.
+        let Some(permit) = shares.take(Owner::new(user, None)) else {
             metrics::limit_hit("managed_user");
             let _ = local.send_now(TOO_MANY);
             continue;
         };
-        let places = running.places.clone();
-        let Some(place) = running.until_stop(places.take()).await else { break };
+        let task = running.places.task();
         let caller = Caller { user, process, token: token.clone() };
         let (settings, stopping) = (running.settings(), running.stopping());
         tokio::spawn(async move {
-            let _places = (place, own);
+            let _held = (permit, task);
             exchange::serve(local, caller, settings, stopping).await;
         });
     }

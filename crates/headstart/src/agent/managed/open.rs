@@ -169,20 +169,24 @@ fn stream(
     begun: &Begun,
     settings: &Settings,
 ) -> Result<TlsStream<ClientStream>, Refusal> {
-    let failed = |error| Refusal::internal(format!("cannot begin TLS: {error}"));
     let server = tls.server.to_string();
     let session = begun.taken.as_ref().and_then(|taken| Session::from_bytes(taken.session()).ok());
     let request_fop = settings.connector.asks_for_cookies(to);
     let conn = client.connect_offering(&tls.alpn, &server, session, request_fop);
-    let mut conn = conn.map_err(failed)?;
+    let mut conn = conn.map_err(|error| not_begun(&error))?;
     let wanted = begun.wanted;
     if wanted.new_session > 0 || wanted.resumption > 0 {
         let TicketsWanted { new_session, resumption } = wanted;
-        conn.request_tickets(TicketRequest { new_session, resumption }).map_err(failed)?;
+        let requested = conn.request_tickets(TicketRequest { new_session, resumption });
+        requested.map_err(|error| not_begun(&error))?;
     }
     let stream =
         settings.connector.connect(to).map_err(|error| Refusal::from_error(&error.into()))?;
     Ok(TlsStream::new(conn, stream))
+}
+
+fn not_begun(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::internal(format!("cannot begin TLS: {error}"))
 }
 
 fn give_back(begun: Begun) {
@@ -210,9 +214,8 @@ async fn shake_hands(
     let shaking = async {
         let sent = write_early(&mut stream, &tls.early_data, taken).await?;
         handle.done().await?;
-        let is_accepted = || handle.facts().early_data == EarlyData::Accepted;
         let rest = tls.early_data.get(sent..).unwrap_or_default();
-        if sent > 0 && !rest.is_empty() && is_accepted() {
+        if sent > 0 && !rest.is_empty() && handle.facts().early_data == EarlyData::Accepted {
             // The server has the beginning; the rest must follow directly.
             stream.write_all(rest).await?;
         }
@@ -252,7 +255,11 @@ async fn write_early(
 /// Returns true if no byte of TLS has left: no datagram, no data in a SYN, and TCP was never
 /// connected.
 fn is_untouched(report: &Report) -> bool {
-    let is_silent = |what: &OpeningEvent| match what {
+    report.address.is_none() && report.timeline.iter().all(|moment| is_silent(&moment.event))
+}
+
+fn is_silent(event: &OpeningEvent) -> bool {
+    match event {
         // Data in the SYN replace it.
         OpeningEvent::NotUsed(reason) => *reason != NotUsed::FastOpen,
         OpeningEvent::Resolved(_)
@@ -264,8 +271,7 @@ fn is_untouched(report: &Report) -> bool {
             matches!(event, UpstreamEvent::Connected | UpstreamEvent::FellBack(_))
         }
         OpeningEvent::FastOpen(_) | OpeningEvent::Transport(_) => false,
-    };
-    report.address.is_none() && report.timeline.iter().all(|moment| is_silent(&moment.event))
+    }
 }
 
 impl Ledger {
@@ -296,9 +302,12 @@ fn moment(report: Option<&Report>, is: fn(&OpeningEvent) -> bool) -> Option<Dura
     report?.timeline.iter().find(|moment| is(&moment.event)).map(|moment| moment.at)
 }
 
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
 impl std::fmt::Display for Ledger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ms = |time: Duration| time.as_secs_f64() * 1000.0;
         if let Some(lookup) = self.lookup {
             write!(f, "lookup={:.1}, ", ms(lookup))?;
         }

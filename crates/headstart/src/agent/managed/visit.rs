@@ -178,19 +178,20 @@ mod tests {
     #[test]
     fn what_is_asked_for_can_only_be_stricter() {
         let me = Context::user(1);
-        let of = |policy, asked| {
-            let (sessions, cookies) = shared(policy, &ask(asked, None), &me);
-            (sessions == me, cookies == me)
-        };
         let (both, cookies, none) = ((true, true), (false, true), (false, false));
-        assert_eq!(of(Sharing::Share, None), both);
-        assert_eq!(of(Sharing::Share, Some(Sharing::Off)), cookies);
-        assert_eq!(of(Sharing::Share, Some(Sharing::Isolate)), none);
-        assert_eq!(of(Sharing::Off, Some(Sharing::Share)), cookies);
-        assert_eq!(of(Sharing::Off, Some(Sharing::Isolate)), none);
-        assert_eq!(of(Sharing::Isolate, Some(Sharing::Share)), none);
-        assert_eq!(of(Sharing::Isolate, Some(Sharing::Off)), none);
-        assert_eq!(of(Sharing::ShareCertificate, Some(Sharing::Share)), both);
+        for (policy, asked, expected) in [
+            (Sharing::Share, None, both),
+            (Sharing::Share, Some(Sharing::Off), cookies),
+            (Sharing::Share, Some(Sharing::Isolate), none),
+            (Sharing::Off, Some(Sharing::Share), cookies),
+            (Sharing::Off, Some(Sharing::Isolate), none),
+            (Sharing::Isolate, Some(Sharing::Share), none),
+            (Sharing::Isolate, Some(Sharing::Off), none),
+            (Sharing::ShareCertificate, Some(Sharing::Share), both),
+        ] {
+            let (sessions, cookies) = shared(policy, &ask(asked, None), &me);
+            assert_eq!((sessions == me, cookies == me), expected, "{policy:?} {asked:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,82 @@
+//! No user of this machine takes all connections of the agent: needs root, to be another user.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
+
+use crate::agent::Agent;
+use crate::client::call;
+use crate::edge::until;
+use crate::socks::{echo, socks};
+use crate::users::{OTHER, may_run};
+
+/// Connections at one time, of which one user gets three quarters.
+const CONNECTIONS: &str = "64";
+const SHARE: usize = 48;
+
+/// Returns what `work` makes, whose sockets are another user's: a thread has its own.
+fn as_other<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = thread::spawn(|| {
+        let other = Uid::from_raw(OTHER);
+        set_thread_res_uid(other, other, other).unwrap();
+        work()
+    });
+    thread.join().unwrap()
+}
+
+fn proxy(agent: &Agent) -> SocketAddr {
+    agent.address("listening address=").unwrap()
+}
+
+/// Everything that the agent does is there for this user.
+fn is_served(agent: &Agent, origin: u16) {
+    assert_eq!(call(agent, "GET", "/sessions", "").0, 200);
+    let mut stream = socks(proxy(agent), None, "127.0.0.1", origin).unwrap();
+    stream.write_all(b"words").unwrap();
+    let mut heard = [0; 5];
+    stream.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"words");
+}
+
+#[test]
+fn silent_connections_of_one_user_leave_everybody_else_served() {
+    if !may_run() {
+        return;
+    }
+    let (agent, origin) = (Agent::start(&["--max-connections", CONNECTIONS]), echo());
+    let at = proxy(&agent);
+    let silent: Vec<_> =
+        as_other(move || (0..256).map(|_| TcpStream::connect(at).unwrap()).collect());
+    until("its share is used up", || {
+        agent.count("headstart_limits_hit_total", &["waiting_clients"]) == 256 - SHARE as u64
+    });
+    is_served(&agent, origin);
+    assert_eq!(agent.count("headstart_limits_hit_total", &["max_connections"]), 0);
+    drop(silent);
+}
+
+#[test]
+fn connections_of_one_user_leave_room_for_everybody_else() {
+    if !may_run() {
+        return;
+    }
+    let (agent, origin) = (Agent::start(&["--max-connections", CONNECTIONS]), echo());
+    let at = proxy(&agent);
+    let (held, refused) = as_other(move || {
+        let mut held = Vec::new();
+        loop {
+            match socks(at, None, "127.0.0.1", origin) {
+                Ok(stream) => held.push(stream),
+                Err(code) => return (held, code),
+            }
+        }
+    });
+    assert_eq!((held.len(), refused), (SHARE, 1), "a general failure");
+    assert_eq!(agent.count("headstart_limits_hit_total", &["max_connections"]), 1);
+    is_served(&agent, origin);
+    drop(held);
+    until("it is served again", || as_other(move || socks(at, None, "127.0.0.1", origin)).is_ok());
+}
