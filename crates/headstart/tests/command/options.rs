@@ -2,7 +2,8 @@
 //! them is wrong.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use headstart::base::logging::LogFormat;
 use headstart::base::settings::{Invocation, Stop};
 use headstart::dns_record::options::DnsRecordOptions;
 use headstart::doctor::options::DoctorOptions;
-use headstart::edge::options::EdgeOptions;
+use headstart::edge::options::{CertificateFiles, EdgeOptions};
 use headstart::get::options::GetOptions;
 use headstart_net::OpeningPolicy;
 use tempfile::TempDir;
@@ -223,10 +224,11 @@ fn child_with_bad_environment() {
 fn a_reload_reads_the_file_again() {
     let file = File::new("[edge]\norigin = \"first:1\"\n");
     let invocation = call(&["edge", "--config", file.name()]);
-    let origin = |edge: EdgeOptions| edge.origin[0].server.address.host.clone();
-    assert_eq!(origin(invocation.load().unwrap()), "first");
-    fs::write(&file.path, "[edge]\norigin = \"second:1\"\n").unwrap();
-    assert_eq!(origin(invocation.load().unwrap()), "second");
+    for host in ["first", "second"] {
+        fs::write(&file.path, format!("[edge]\norigin = \"{host}:1\"\n")).unwrap();
+        let edge: EdgeOptions = invocation.load().unwrap();
+        assert_eq!(edge.origin[0].server.address.host, host);
+    }
     fs::write(&file.path, "[edge\n").unwrap();
     assert!(invocation.load::<EdgeOptions>().is_err());
 }
@@ -314,6 +316,28 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
+fn a_file_that_others_may_change_is_refused_and_so_is_a_password_that_they_may_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("headstart.toml");
+    let password = "[agent]\nupstream = \"socks5://user:secret@127.0.0.1:1\"\n";
+    for (text, mode, words) in [
+        ("[agent]\n", 0o666, "others may write to it (mode 0666)\nhint: chmod go-w "),
+        ("[agent]\n", 0o620, "others may write to it (mode 0620)"),
+        (password, 0o644, "a secret that others may read (mode 0644)\nhint: chmod 600 "),
+    ] {
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let said = fails(&["agent", "--config", path.to_str().unwrap()]);
+        assert!(said.contains(words) && !said.contains("secret@"), "{mode:o}: {said}");
+    }
+    for (text, mode) in [("[agent]\n", 0o644), (password, 0o640)] {
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        load::<AgentOptions>(&["agent", "--config", path.to_str().unwrap()]);
+    }
+}
+
+#[test]
 fn wrong_flags_are_explained() {
     for (flag, words) in [
         ("--lsten=127.0.0.1:1", "\nhint: a similar argument exists: '--listen'"),
@@ -340,12 +364,13 @@ fn what_no_single_option_shows() {
     assert!(agent.edges().unwrap_err().to_string().contains("two edges for n.example"));
 }
 
+fn certificates(flags: &[&str]) -> Result<Vec<CertificateFiles>, String> {
+    let edge: EdgeOptions = load(&[&["edge"], flags].concat());
+    edge.certificates().map_err(|failure| failure.to_string())
+}
+
 #[test]
 fn an_edge_that_speaks_tls_needs_a_certificate_and_its_key() {
-    let certificates = |flags: &[&str]| {
-        let edge: EdgeOptions = load(&[&["edge"], flags].concat());
-        edge.certificates().map_err(|failure| failure.to_string())
-    };
     assert_eq!(certificates(&["--origin=o:1"]), Ok(vec![]));
     let said = certificates(&["--origin=o:1,n.example=http://o:1"]).unwrap_err();
     assert!(said.starts_with("error: no certificate to serve n.example=http://o:1 with"), "{said}");
@@ -383,15 +408,14 @@ fn an_open_proxy_must_be_wanted() {
 
 #[test]
 fn urls_are_https_or_http() {
-    let get = |url| call(&["get", url]).load::<GetOptions>().map(|get| get.url).map_err(words);
-    assert!(get("https://www.example.com/a?b").is_ok());
+    load::<GetOptions>(&["get", "https://www.example.com/a?b"]);
     for (url, reason) in [
         ("ftp://www.example.com/", "only https and http are"),
         ("www.example.com", "write the scheme too: https://www.example.com"),
         ("https://", "invalid value"),
         ("not a url", "invalid value"),
     ] {
-        let said = get(url).unwrap_err();
+        let said = words(call(&["get", url]).load::<GetOptions>().unwrap_err());
         assert!(said.contains(reason), "{said}");
     }
 }

@@ -38,10 +38,9 @@ fn keys_are_made_once_shown_and_renewed() {
     assert_eq!(keys(&["show", &url, "--fleet", fleet]).ok(), before);
     site.rotate(&url);
     let after = keys(&["show", &url, "--fleet", fleet]).ok();
-    let name = |text: &str, line: usize| {
-        text.lines().nth(line).unwrap().split_whitespace().last().unwrap().to_owned()
-    };
-    assert_eq!(name(&after, 3), name(&before, 3), "what was current is previous");
+    let [before, after_it] = [&before, &after]
+        .map(|text| text.lines().nth(3).unwrap().split_whitespace().last().unwrap());
+    assert_eq!(after_it, before, "what was current is previous");
     assert_eq!((ring(&redis, fleet).generation, after.lines().count()), (first + 1, 6));
     // The content of Redis reveals none of it.
     let sealed = redis.value(RING);
@@ -89,6 +88,13 @@ fn redis_that_does_not_answer_is_explained() {
     let url = format!("redis://{}?name=www&password-file={file}", redis.address);
     site.make_keys(&url);
     assert_eq!(ring(&redis, site.fleet()).ring.period, PERIOD);
+    for (mode, why) in [(0o644, "a secret that others may read"), (0o620, "others may write to it")]
+    {
+        site.files.write("password", b"pass-of-redis\n", mode);
+        let refused = keys(&["show", &url, "--fleet", site.fleet()]);
+        assert_eq!(refused.code, Some(2));
+        assert!(refused.err.contains(why), "{}", refused.err);
+    }
 }
 
 #[test]
@@ -101,13 +107,13 @@ fn inside_tls_the_certificate_of_redis_is_checked() {
     let more = ["--tls-ca-cert-file", &certificate, "--tls-auth-clients", "no"];
     let flags = flags.into_iter().chain(more).map(str::to_owned).collect();
     let redis = Redis::start_with(flags);
-    let url = |host: &str, ca: &str| format!("rediss://:{PASSWORD}@{host}:{port}?name=www{ca}");
     let ca = format!("&ca={certificate}");
-    site.make_keys(&url("localhost", &ca));
+    let [good, unknown, other] =
+        [("localhost", ca.as_str()), ("localhost", ""), ("127.0.0.1", ca.as_str())]
+            .map(|(host, ca)| format!("rediss://:{PASSWORD}@{host}:{port}?name=www{ca}"));
+    site.make_keys(&good);
     assert_eq!(ring(&redis, site.fleet()).ring.period, PERIOD);
-    for (wrong, why) in
-        [(url("localhost", ""), "unknown issuer"), (url("127.0.0.1", &ca), "is for another name")]
-    {
+    for (wrong, why) in [(unknown, "unknown issuer"), (other, "is for another name")] {
         let said = keys(&["show", &wrong, "--fleet", site.fleet()]);
         assert_eq!(said.code, Some(2));
         assert!(said.err.contains(why), "{}", said.err);
@@ -148,8 +154,8 @@ fn nothing_goes_on_from_keys_of_long_ago() {
     let old = KeyRing::generate(long_ago, PERIOD).unwrap();
     redis.ask_bytes(&[b"SET", RING.as_bytes(), &old.seal(&key, "www", 5, long_ago).unwrap()]);
     let file = site.files.path("haproxy.keys");
-    let export = || keys(&["export", "--haproxy", &file, &url, "--fleet", fleet]);
-    let said = export();
+    let export = ["export", "--haproxy", &file, &url, "--fleet", fleet];
+    let said = keys(&export);
     assert_eq!(said.code, Some(2));
     assert!(said.err.contains("renewed more than a period ago\nhint: "), "{}", said.err);
     assert!(!std::path::Path::new(&file).exists());
@@ -159,7 +165,7 @@ fn nothing_goes_on_from_keys_of_long_ago() {
     for epoch in ring.epochs() {
         assert!(old.epochs().all(|other| other.ticket_name() != epoch.ticket_name()));
     }
-    export().ok();
+    keys(&export).ok();
 }
 
 /// Whatever order several come in, each renewal is of the ring that was there.
