@@ -71,34 +71,41 @@ fn detach(options: &DetachOptions) -> Result<ExitCode, Failure> {
             .hint("leave --interface out, or say: detach server"));
     }
     let only_server = !options.interface.is_empty();
-    let asked = |side| options.side.is_none_or(|asked| asked == side);
-    let client = asked(FastopenSide::Client) && !only_server;
+    let client = is_meant(options.side, FastopenSide::Client) && !only_server;
     let client = client.then(|| detach_client(dir)).transpose().map_err(explain)?;
-    let server = asked(FastopenSide::Server).then(|| detach_server(dir, &options.interface));
+    let server = is_meant(options.side, FastopenSide::Server)
+        .then(|| detach_server(dir, &options.interface));
     let server = server.transpose().map_err(explain)?;
-    let word = |side: &str, was: Option<bool>| match was {
+    let text = detached("client", client) + &detached("server", server);
+    show(options.place.json, json!({ "client": client, "server": server }), &text)
+}
+
+fn detached(side: &str, was_attached: Option<bool>) -> String {
+    match was_attached {
         Some(true) => format!("{side}: detached\n"),
         Some(false) => format!("{side}: nothing was attached\n"),
         None => String::new(),
-    };
-    let text = word("client", client) + &word("server", server);
-    show(options.place.json, json!({ "client": client, "server": server }), &text)
+    }
+}
+
+/// Returns true for the side that was named, and for both if none was.
+fn is_meant(named: Option<FastopenSide>, side: FastopenSide) -> bool {
+    named.is_none_or(|named| named == side)
 }
 
 fn status(options: &StatusOptions) -> Result<ExitCode, Failure> {
     let dir = &options.place.dir;
-    let asked = |side| options.side.is_none_or(|asked| asked == side);
     let mut well = true;
     let mut text = String::new();
     let mut all = serde_json::Map::new();
-    if asked(FastopenSide::Client) {
+    if is_meant(options.side, FastopenSide::Client) {
         let attached = client_status(dir).map_err(explain)?;
         let client = attached.map(|status| Client { status, usable: probe() });
         well &= client.as_ref().is_some_and(Client::is_well);
         text += &client.as_ref().map_or("client   not attached\n".into(), Client::text);
         all.insert("client".into(), client.map_or(Value::Null, |client| client.json()));
     }
-    if asked(FastopenSide::Server) {
+    if is_meant(options.side, FastopenSide::Server) {
         let server = server_status(dir).map_err(explain)?.map(Server);
         well &= server.as_ref().is_some_and(Server::is_well);
         text += &server.as_ref().map_or("server   not attached\n".into(), Server::text);
@@ -131,14 +138,15 @@ fn explain(error: AttachError) -> Failure {
 mod tests {
     use super::*;
 
+    fn set(dir: &Path, mode: u32) {
+        fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
     #[test]
     fn a_closed_directory_is_found_wherever_it_is() {
         let place = tempfile::tempdir().unwrap();
         let (outer, inner) = (place.path().join("outer"), place.path().join("outer/inner"));
         fs::create_dir_all(&inner).unwrap();
-        let set = |dir: &Path, mode| {
-            fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
-        };
         set(place.path(), 0o711);
         set(&outer, 0o711);
         set(&inner, 0o700);

@@ -7,7 +7,7 @@ use headstart_tls::keyring::{
     Epoch, Fleet, FleetKey, KeyFile, KeyFileError, KeyRing, KeyRingError, Role, Sealed,
     store_private,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
@@ -40,11 +40,12 @@ pub(crate) fn unusable(error: &KeyFileError) -> Failure {
 }
 
 fn new(options: &KeysNewOptions) -> Result<(), Failure> {
-    let ring = || KeyRing::generate(wall_clock(), options.period).map_err(no_keys);
     match (&options.keys, &options.fleet) {
-        (Some(KeySource::File(file)), _) => ring()?.create(file).map_err(|error| unusable(&error)),
+        (Some(KeySource::File(file)), _) => {
+            fresh(options)?.create(file).map_err(|error| unusable(&error))
+        }
         (Some(KeySource::Redis(address)), fleet) => {
-            InRedis::new(address, fleet.as_deref())?.create(&ring()?)
+            InRedis::new(address, fleet.as_deref())?.create(&fresh(options)?)
         }
         (None, Some(file)) => {
             let fleet = Fleet::generate().map_err(no_keys)?;
@@ -52,6 +53,10 @@ fn new(options: &KeysNewOptions) -> Result<(), Failure> {
         }
         (None, None) => Err(Failure::usage("neither keys nor a fleet to make")),
     }
+}
+
+fn fresh(options: &KeysNewOptions) -> Result<KeyRing, Failure> {
+    KeyRing::generate(wall_clock(), options.period).map_err(no_keys)
 }
 
 fn rotate(options: &KeysRotateOptions) -> Result<(), Failure> {
@@ -107,13 +112,10 @@ fn export(options: &KeysExportOptions) -> Result<(), Failure> {
 fn export_nginx(ring: &KeyRing, dir: &Path) -> Result<(), Failure> {
     let dir = std::path::absolute(dir)
         .map_err(|error| Failure::usage(format!("cannot use {}: {error}", dir.display())))?;
-    let store = |name: &str, bytes: &[u8]| {
-        store_private(&dir.join(name), bytes).map_err(|error| unusable(&error))
-    };
     let mut names = Vec::new();
     for (role, key) in ring.nginx_keys() {
         let name = format!("{}.key", role.name());
-        store(&name, &key[..])?;
+        store_private(&dir.join(&name), &key[..]).map_err(|error| unusable(&error))?;
         names.push((role != Role::Current, dir.join(name)));
     }
     names.sort();
@@ -126,7 +128,9 @@ fn export_nginx(ring: &KeyRing, dir: &Path) -> Result<(), Failure> {
             format!("ssl_session_ticket_key \"{}\";\n", path.display())
         })
         .collect();
-    store("tickets.conf", format!("{NGINX}{directives}").as_bytes())
+    let directives = format!("{NGINX}{directives}");
+    store_private(&dir.join("tickets.conf"), directives.as_bytes())
+        .map_err(|error| unusable(&error))
 }
 
 /// A new ring has no epoch before: the key of an earlier ring's is not left behind.
@@ -298,21 +302,22 @@ fn row(role: &str, id: &str, from: &str, name: &str) -> String {
 }
 
 fn json_text(ring: &KeyRing) -> String {
-    let epoch = |(role, epoch): (Role, &Epoch)| {
-        json!({
-            "role": role.name(),
-            "id": epoch.id,
-            "from": date(epoch.from),
-            "name": name(epoch),
-        })
-    };
     let ring = json!({
         "period_ms": ring.period.as_secs() * 1000,
         "rotation_due": date(ring.rotation_due()),
         "is_due": is_due(ring),
-        "epochs": ring.roles().map(epoch).collect::<Vec<_>>(),
+        "epochs": ring.roles().map(epoch_json).collect::<Vec<_>>(),
     });
     format!("{ring:#}\n")
+}
+
+fn epoch_json((role, epoch): (Role, &Epoch)) -> Value {
+    json!({
+        "role": role.name(),
+        "id": epoch.id,
+        "from": date(epoch.from),
+        "name": name(epoch),
+    })
 }
 
 fn is_due(ring: &KeyRing) -> bool {

@@ -112,17 +112,21 @@ mod tests {
             user: None,
             agent: AGENT,
         };
-        let path = |options: &SessionsForgetOptions| forget_call(options).path;
-        assert_eq!(path(&none), "/sessions?");
+        assert_eq!(forget_call(&none).path, "/sessions?");
         let context = Some("a b/".to_owned());
         let one = SessionsForgetOptions {
             server: Some("a.example".into()),
             context: context.clone(),
             ..none.clone()
         };
-        assert_eq!(path(&one), "/sessions?server=a%2Eexample&context=a%20b%2F");
+        assert_eq!(forget_call(&one).path, "/sessions?server=a%2Eexample&context=a%20b%2F");
         let end = SessionsForgetOptions { context, end: true, ..none };
-        assert_eq!(path(&end), "/contexts/a%20b%2F");
+        assert_eq!(forget_call(&end).path, "/contexts/a%20b%2F");
+    }
+
+    fn call(options: &SessionsPolicyOptions) -> String {
+        let Call { method, path, body } = policy_call(options);
+        format!("{method} {path} {body}")
     }
 
     #[test]
@@ -134,10 +138,6 @@ mod tests {
             early_data: None,
             default: false,
             agent: AGENT,
-        };
-        let call = |options: &SessionsPolicyOptions| {
-            let Call { method, path, body } = policy_call(options);
-            format!("{method} {path} {body}")
         };
         assert_eq!(call(&none), "GET /policies ");
         let work = SessionsPolicyOptions { context: Some("work".into()), ..none.clone() };

@@ -169,12 +169,13 @@ mod tests {
         assert_eq!(edge(&usual).unwrap().to_string(), "a=b:1");
     }
 
+    fn list(text: &str) -> Result<Vec<String>, String> {
+        let list = text.parse::<EdgeAddresses>()?;
+        Ok(list.0.iter().map(ToString::to_string).collect())
+    }
+
     #[test]
     fn a_list_has_commas_between_edges_and_before_what_they_offer() {
-        let list = |text: &str| {
-            let list = text.parse::<EdgeAddresses>();
-            list.map(|list| list.0.iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
         let expected = ["a=b:1,slots=6,fop=1", "c=[::1]:2", "fop=d:3,ed=1"];
         assert_eq!(list(&expected.join(",")).unwrap(), expected);
         assert_eq!(list("a=b:1").unwrap(), ["a=b:1"]);

@@ -242,14 +242,16 @@ mod tests {
 
     #[test]
     fn the_scheme_of_an_origin_says_who_speaks_tls() {
-        let origin = |text: &str| {
-            text.parse::<OriginServer>().map(|server| (server.service, server.address.to_string()))
-        };
-        assert_eq!(origin("o:1"), Ok((Service::PassThrough, "o:1".into())));
-        assert_eq!(origin("HTTP://o:1/"), Ok((Service::Http, "o:1".into())));
-        assert_eq!(origin("http://o"), Ok((Service::Http, "o:80".into())));
-        assert_eq!(origin("http://[::1]"), Ok((Service::Http, "[::1]:80".into())));
-        assert_eq!(origin("tcp://[::1]:2"), Ok((Service::Tcp, "[::1]:2".into())));
+        for (text, service, address) in [
+            ("o:1", Service::PassThrough, "o:1"),
+            ("HTTP://o:1/", Service::Http, "o:1"),
+            ("http://o", Service::Http, "o:80"),
+            ("http://[::1]", Service::Http, "[::1]:80"),
+            ("tcp://[::1]:2", Service::Tcp, "[::1]:2"),
+        ] {
+            let server: OriginServer = text.parse().unwrap();
+            assert_eq!((server.service, server.address.to_string().as_str()), (service, address));
+        }
         for (wrong, why) in [
             ("tcp://o", "a port is missing"),
             ("https://o:443", "speaks TLS itself"),
@@ -259,7 +261,7 @@ mod tests {
             ("http://", "is not a host name"),
             ("http://o:0", "not a port"),
         ] {
-            let said = origin(wrong).unwrap_err();
+            let said = wrong.parse::<OriginServer>().unwrap_err();
             assert!(said.contains(why), "{wrong}: {said}");
         }
     }

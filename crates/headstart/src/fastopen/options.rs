@@ -89,7 +89,8 @@ pub struct AttachServerOptions {
     pub interface: Vec<String>,
 
     /// Port that the edge listens on
-    #[arg(long, value_name = "PORT", default_value = "443", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value = "443",
+          value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
 
     /// User (a number) whose processes may give keys and take connections: the edge's [default:
@@ -100,7 +101,8 @@ pub struct AttachServerOptions {
     /// Cookies to remember as spent in each of two generations; when full, none is taken
     ///
     /// Each takes about 100 bytes once it is there, and 16 to 32 beforehand.
-    #[arg(long, value_name = "N", default_value = "1048576", value_parser = clap::value_parser!(u32).range(1..=i64::from(SPENT_MAX)))]
+    #[arg(long, value_name = "N", default_value = "1048576",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(SPENT_MAX)))]
     pub spent: u32,
 
     #[command(flatten)]

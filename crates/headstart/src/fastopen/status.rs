@@ -44,6 +44,11 @@ impl Client {
     }
 }
 
+fn interface_text(interface: &AttachedInterface) -> String {
+    let end = if interface.is_live { "" } else { ", gone" };
+    format!("{} ({}{end})", interface.name, interface.method.name())
+}
+
 /// A server program that is attached.
 pub(super) struct Server(pub(super) ServerStatus);
 
@@ -56,11 +61,7 @@ impl Server {
 
     pub(super) fn text(&self) -> String {
         let status = &self.0;
-        let interface = |one: &AttachedInterface| {
-            let end = if one.is_live { "" } else { ", gone" };
-            format!("{} ({}{end})", one.name, one.method.name())
-        };
-        let interfaces: Vec<_> = status.interfaces.iter().map(interface).collect();
+        let interfaces: Vec<_> = status.interfaces.iter().map(interface_text).collect();
         let interfaces =
             if interfaces.is_empty() { "no interface".to_owned() } else { interfaces.join(", ") };
         let counts = status.stats.iter().map(|(name, count)| format!("{name} {count}"));

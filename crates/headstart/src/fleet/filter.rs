@@ -373,14 +373,7 @@ impl Server {
     }
 
     fn read(info: &str) -> Result<Self, RedisFailure> {
-        // Marks are joined from them, so they must not contain the separator.
-        let plain = |value: &&str| value.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let word = |name: &str| {
-            field(info, name)
-                .filter(plain)
-                .ok_or_else(|| RedisFailure::Malformed(format!("INFO without {name}")))
-        };
-        if word("role")? != "master" {
+        if word(info, "role")? != "master" {
             return Err(RedisFailure::Refused("this is a replica".into()));
         }
         let policy = field(info, "maxmemory_policy");
@@ -390,7 +383,8 @@ impl Server {
                 "its maxmemory-policy is {policy} and has to be {POLICY}"
             )));
         }
-        let (run_id, replication) = (word("run_id")?.into(), word("master_replid")?.into());
+        let (run_id, replication) =
+            (word(info, "run_id")?.into(), word(info, "master_replid")?.into());
         Ok(Self { run_id, replication })
     }
 
@@ -398,6 +392,13 @@ impl Server {
     fn mark(&self) -> String {
         format!("1:{}:{}:", self.run_id, self.replication)
     }
+}
+
+/// A field of INFO of letters and digits: marks are joined from such, with a separator.
+fn word<'a>(info: &'a str, name: &str) -> Result<&'a str, RedisFailure> {
+    field(info, name)
+        .filter(|value| value.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+        .ok_or_else(|| RedisFailure::Malformed(format!("INFO without {name}")))
 }
 
 /// A field of INFO.
@@ -426,14 +427,16 @@ mod tests {
 
     #[test]
     fn what_may_forget_or_is_no_master_is_refused() {
-        let refused = |info: String| match Server::read(&info) {
-            Err(RedisFailure::Refused(why)) => why,
-            other => panic!("{:?}", other.map(|server| server.mark())),
-        };
-        assert_eq!(refused(INFO.replace("role:master", "role:slave")), "this is a replica");
-        let evicts = refused(INFO.replace("noeviction", "allkeys-lru"));
-        assert!(evicts.contains("is allkeys-lru and has to be noeviction"), "{evicts}");
-        assert!(refused(INFO.replace("maxmemory_policy", "other")).contains("not known"));
+        for (part, instead, expected) in [
+            ("role:master", "role:slave", "this is a replica"),
+            ("noeviction", "allkeys-lru", "is allkeys-lru and has to be noeviction"),
+            ("maxmemory_policy", "other", "not known"),
+        ] {
+            match Server::read(&INFO.replace(part, instead)) {
+                Err(RedisFailure::Refused(why)) => assert!(why.contains(expected), "{why}"),
+                other => panic!("{:?}", other.map(|server| server.mark())),
+            }
+        }
     }
 
     #[test]

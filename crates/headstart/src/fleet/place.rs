@@ -266,10 +266,14 @@ mod tests {
 
     #[test]
     fn everything_else_is_a_file() {
-        let parse = |text: &str| KeySource::parse(OsStr::new(text)).unwrap();
-        assert_eq!(parse("/etc/keys").file(), Some(Path::new("/etc/keys")));
-        assert_eq!(parse("redis:/etc/keys").file(), Some(Path::new("redis:/etc/keys")));
-        assert!(parse("redis://localhost").file().is_none());
+        for (text, file) in [
+            ("/etc/keys", Some("/etc/keys")),
+            ("redis:/etc/keys", Some("redis:/etc/keys")),
+            ("redis://localhost", None),
+        ] {
+            let source = KeySource::parse(OsStr::new(text)).unwrap();
+            assert_eq!(source.file(), file.map(Path::new), "{text}");
+        }
         assert_eq!("memory".parse(), Ok(FilterPlace::Memory));
         assert!("redis".parse::<FilterPlace>().is_err());
     }

@@ -260,20 +260,26 @@ mod tests {
     #[test]
     fn only_keys_of_this_process_are_renewed_here() {
         let key = FleetKey::generate().unwrap();
-        let long_ago = UnixSeconds(wall_clock().0 - PERIOD.as_secs());
-        let due = || SharedRing::new(KeyRing::generate(long_ago, PERIOD).unwrap());
-        let renews = |at_hand: AtHand| {
-            let (ring, before) = (due(), due().current().epochs().count());
-            watch(&key, at_hand).renew(&ring);
-            ring.current().epochs().count() > before
-        };
-        assert!(renews(AtHand::default()));
-        assert!(!renews(AtHand::of_site()));
         let found = AtHand::default();
         let [first, _] = rings(&key);
         watch(&key, found.clone()).take(&first, wall_clock()).unwrap();
-        assert!(!renews(found.clone()), "the site's are there");
-        assert!(!renews(found.elsewhere()), "they still are those of a site");
-        assert!(renews(AtHand::default().elsewhere()));
+        for (at_hand, renews, whose) in [
+            (AtHand::default(), true, "of this process"),
+            (AtHand::of_site(), false, "of the site"),
+            (found.clone(), false, "the site's are there"),
+            (found.elsewhere(), false, "they still are those of a site"),
+            (AtHand::default().elsewhere(), true, "of this process, elsewhere"),
+        ] {
+            assert_eq!(is_renewed(&key, at_hand), renews, "{whose}");
+        }
+    }
+
+    /// Returns true if keys that are due are renewed.
+    fn is_renewed(key: &FleetKey, at_hand: AtHand) -> bool {
+        let long_ago = UnixSeconds(wall_clock().0 - PERIOD.as_secs());
+        let ring = SharedRing::new(KeyRing::generate(long_ago, PERIOD).unwrap());
+        let before = ring.current().epochs().count();
+        watch(key, at_hand).renew(&ring);
+        ring.current().epochs().count() > before
     }
 }

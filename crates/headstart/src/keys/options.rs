@@ -61,7 +61,8 @@ pub enum KeysCommand {
 pub struct KeysNewOptions {
     /// File to write, readable for its owner only; or redis://HOST:PORT/DB?name=NAME, of which
     /// port, database and name may be left out
-    #[arg(value_name = "FILE|URL", value_parser = KeySource::parser(), required_unless_present = "fleet")]
+    #[arg(value_name = "FILE|URL", value_parser = KeySource::parser(),
+          required_unless_present = "fleet")]
     pub keys: Option<KeySource>,
 
     /// File of the fleet, whose key seals keys in Redis; without anything else, it is made
@@ -116,7 +117,9 @@ pub struct KeysShowOptions {
 /// --ticket-peers, or the keys alone resume nothing.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
-#[command(group(clap::ArgGroup::new("form").required(true).multiple(true).args(["nginx", "haproxy"])))]
+#[command(group(
+    clap::ArgGroup::new("form").required(true).multiple(true).args(["nginx", "haproxy"])
+))]
 pub struct KeysExportOptions {
     /// File or place in Redis that `headstart keys new` made
     #[arg(value_name = "FILE|URL", value_parser = KeySource::parser())]

@@ -66,13 +66,15 @@ fn path_of(agent: &AgentSocket) -> Result<PathBuf, Failure> {
 
 async fn exchange(path: &Path, call: &Call) -> Result<Value, Failure> {
     let socket = UnixStream::connect(path).await.map_err(|error| no_agent(path, &error))?;
-    let failed = |error: hyper::Error| broken(path, &error.to_string());
-    let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.map_err(failed)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(socket))
+        .await
+        .map_err(|error| broken(path, &error.to_string()))?;
     tokio::spawn(connection);
     let request = Request::builder().method(&call.method).uri(&call.path).header(HOST, "agent");
     let request = request.body(Full::<Bytes>::from(call.body.clone()));
     let request = request.map_err(|error| Failure::usage(format!("no such request: {error}")))?;
-    read(path, sender.send_request(request).await.map_err(failed)?).await
+    let answer = sender.send_request(request).await;
+    read(path, answer.map_err(|error| broken(path, &error.to_string()))?).await
 }
 
 async fn read(path: &Path, answer: Response<Incoming>) -> Result<Value, Failure> {

@@ -21,13 +21,14 @@ fn help_and_version_go_to_standard_output() {
     assert_eq!(call(&["-V"]), (Some(0), version.into(), String::new()));
 }
 
+fn failure(arguments: &[&str]) -> String {
+    let (code, out, err) = call(arguments);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    err
+}
+
 #[test]
 fn an_unknown_flag_or_command_is_named_with_a_way_out() {
-    let failure = |arguments: &[&str]| {
-        let (code, out, err) = call(arguments);
-        assert_eq!((code, out.as_str()), (Some(2), ""));
-        err
-    };
     assert_eq!(
         failure(&["--verbos"]),
         "error: unexpected argument '--verbos' found\n\

@@ -192,20 +192,24 @@ fn keys_of_a_clock_that_was_ahead_are_due() {
 #[test]
 fn rotations_at_the_same_time_all_count() {
     let place = Place::with_keys();
-    let id = |text: &str| text.lines().find_map(|line| line.strip_prefix("current ")).map(first);
-    let before = id(&place.text()).unwrap();
+    let before = current(&place.text());
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| assert_eq!(place.call(&["rotate"]), silence()));
         }
     });
-    assert_eq!(id(&place.text()).unwrap(), before.wrapping_add(8));
+    assert_eq!(current(&place.text()), before.wrapping_add(8));
     assert_eq!(place.names(), ["keys"]);
 }
 
-/// The id of an epoch.
-fn first(line: &str) -> u8 {
-    line.split(' ').next().unwrap().parse().unwrap()
+/// The id of the current epoch.
+fn current(text: &str) -> u8 {
+    let current = text.lines().find_map(|line| line.strip_prefix("current ")).unwrap();
+    current.split(' ').next().unwrap().parse().unwrap()
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
 }
 
 #[test]
@@ -216,15 +220,15 @@ fn what_is_shown_tells_rings_apart_and_no_secret() {
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines[0].starts_with("rotated every 12h, due 2"), "{out}");
-    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(words(lines[2]), ["epoch", "id", "from", "name"]);
-    let roles: Vec<String> = lines[3..].iter().map(|line| words(line)[0].clone()).collect();
+    let roles: Vec<&str> = lines[3..].iter().map(|line| words(line)[0]).collect();
     assert_eq!(roles, ["previous", "current", "next"]);
     let copy = Place::new();
     copy.write(&place.text());
     assert_eq!(copy.call(&["show"]).1, out);
     let other = Place::with_keys();
-    assert_ne!(words(other.call(&["show"]).1.lines().nth(3).unwrap())[3], words(lines[4])[3]);
+    let shown = other.call(&["show"]).1;
+    assert_ne!(words(shown.lines().nth(3).unwrap())[3], words(lines[4])[3]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
 use headstart_tls::{ClientConfig, Session, Version};
@@ -136,11 +137,9 @@ fn nginx_and_an_edge_resume_each_other() {
     drop(nginx);
     let nginx = self::nginx(&site);
     until("the edge has the new keys", || edge.logged("new keys for session tickets") == 1);
-    let at = |server: SocketAddr, session: Session| {
-        client.visit(server, "/head", Some(session), false).unwrap().ok().resumed()
-    };
-    assert!(at(nginx.address, ours));
-    assert!(at(edge.address, theirs));
+    for (server, session) in [(nginx.address, ours), (edge.address, theirs)] {
+        assert!(client.visit(server, "/head", Some(session), false).unwrap().ok().resumed());
+    }
     assert!(
         resumes(&client, edge.address, nginx.address)
             && resumes(&client, nginx.address, edge.address)
@@ -197,20 +196,18 @@ fn early_data_is_for_tickets_of_our_own() {
 #[test]
 fn what_is_exported_is_private_and_names_no_more_than_it_has() {
     let (site, ring) = with_ring();
-    let mode = |name: &str| {
-        let file = fs::metadata(site.files.path(name)).unwrap();
-        std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o7777
-    };
-    let conf = || fs::read_to_string(site.files.path("nginx/tickets/tickets.conf")).unwrap();
-    assert_eq!(conf().matches("ssl_session_ticket_key ").count(), 2, "a new ring: {}", conf());
+    let conf = site.files.path("nginx/tickets/tickets.conf");
+    let text = fs::read_to_string(&conf).unwrap();
+    assert_eq!(text.matches("ssl_session_ticket_key ").count(), 2, "a new ring: {text}");
     for name in ["nginx/tickets/current.key", "nginx/tickets/next.key", "haproxy.keys"] {
-        assert_eq!(mode(name), 0o600, "{name}");
+        let file = fs::metadata(site.files.path(name)).unwrap();
+        assert_eq!(file.permissions().mode() & 0o7777, 0o600, "{name}");
     }
     crate::files::rotate(&ring);
     export(&site, &ring);
-    assert_eq!(conf().matches("ssl_session_ticket_key ").count(), 3);
-    let first =
-        conf().lines().find(|line| line.starts_with("ssl_session_ticket_key")).unwrap().to_owned();
+    let text = fs::read_to_string(&conf).unwrap();
+    assert_eq!(text.matches("ssl_session_ticket_key ").count(), 3);
+    let first = text.lines().find(|line| line.starts_with("ssl_session_ticket_key")).unwrap();
     assert!(first.ends_with("current.key\";"), "nginx makes tickets with the first: {first}");
     let previous = site.files.path("nginx/tickets/previous.key");
     assert!(fs::exists(&previous).unwrap());

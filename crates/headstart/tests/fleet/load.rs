@@ -62,16 +62,14 @@ impl<'a> Load<'a> {
 
     /// Waits until all visitors have come back.
     pub(crate) fn goes_on(&self) {
-        let counts = || self.answered.each_ref().map(|count| count.load(Ordering::SeqCst));
-        let before = counts();
+        let before = self.answered.each_ref().map(load);
         until("visitors come back", || {
-            counts().iter().zip(before).all(|(now, before)| *now >= before + ROUND)
+            self.answered.iter().zip(before).all(|(now, before)| load(now) >= before + ROUND)
         });
     }
 
     /// Returns the errors, by edge.
     pub(crate) fn spoilt(&self) -> Vec<Spoilt> {
-        let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
         let counts = self.edges.iter().map(|(_, counts)| counts);
         counts
             .map(|counts| Spoilt { full: load(&counts.full), failed: load(&counts.failed) })
@@ -108,4 +106,8 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
+}
+
+fn load(count: &AtomicUsize) -> usize {
+    count.load(Ordering::SeqCst)
 }

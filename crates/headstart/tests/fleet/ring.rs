@@ -57,6 +57,11 @@ fn no_rotation_under_load_costs_a_handshake() {
 }
 
 /// Also with early data on its way, about which Redis is asked.
+/// ClientHellos with early data that each edge has taken.
+fn taken(edges: &[Edge; 3]) -> [u64; 3] {
+    edges.each_ref().map(|edge| edge.count(FILTER, &["outcome=\"first\""]))
+}
+
 #[test]
 fn without_redis_the_keys_at_hand_go_on() {
     let (mut redis, site) = (Redis::start(), Site::new());
@@ -67,17 +72,16 @@ fn without_redis_the_keys_at_hand_go_on() {
     all_logged(&edges, FOUND, 1);
     let before = redis.value(RING);
     let load = Load::on(&site, &edges);
-    let taken = || edges.each_ref().map(|edge| edge.count(FILTER, &["outcome=\"first\""]));
     load.run(|| {
         load.goes_on();
         // Only then do handshakes ask Redis.
-        until("early data is taken everywhere", || taken().iter().all(|count| *count > 0));
+        until("early data is taken everywhere", || taken(&edges).iter().all(|count| *count > 0));
         redis.kill();
         all_logged(&edges, "keys kept: Redis cannot be reached", 1);
         all_logged(&edges, "early data is refused", 1);
-        let before = taken();
+        let before = taken(&edges);
         load.goes_on();
-        assert_eq!(taken(), before, "nobody is there to say yes");
+        assert_eq!(taken(&edges), before, "nobody is there to say yes");
         // It restarts without keys.
         redis.restart();
         all_logged(&edges, "keys kept: there are no keys yet", 1);
@@ -111,6 +115,11 @@ fn keys_made_in_place_of_lost_ones_are_taken_by_edges_that_run() {
     }
 }
 
+/// Writes a configuration that names the place of the keys.
+fn config(site: &Site, url: &str) -> String {
+    site.files.write("edge.toml", format!("[edge]\nkeys = {url:?}\n").as_bytes(), 0o600)
+}
+
 /// Such as by another password; the ring there may be an older one.
 #[test]
 fn a_reload_that_names_another_place_brings_no_older_keys() {
@@ -118,10 +127,7 @@ fn a_reload_that_names_another_place_brings_no_older_keys() {
     let url = redis.url();
     site.make_keys(&url);
     let first = redis.value(RING);
-    let place = |url: &str| {
-        site.files.write("edge.toml", format!("[edge]\nkeys = {url:?}\n").as_bytes(), 0o600)
-    };
-    let config = place(&url);
+    let config = config(&site, &url);
     let origin = format!("--origin={}", site.origin.http());
     let flags = [origin.as_str(), "--fleet", site.fleet(), "--config", &config];
     let [one, other]: [Edge; 2] =
@@ -131,7 +137,7 @@ fn a_reload_that_names_another_place_brings_no_older_keys() {
         until("the next keys", || edge.logged(FOUND) == 2);
     }
     moved.ask_bytes(&[b"SET", RING.as_bytes(), &first]);
-    place(&moved.url());
+    self::config(&site, &moved.url());
     one.signal(Signal::HUP);
     until("it is refused", || one.logged("is older than the one in use") == 1);
     assert!(resumes(&site, &one, &other) && resumes(&site, &other, &one));
@@ -181,14 +187,14 @@ fn an_edge_that_starts_without_redis_serves_and_finds_the_keys_later() {
 fn older_stale_foreign_and_malformed_rings_are_not_taken() {
     let (redis, site, stranger) = (Redis::start(), Site::new(), Site::new());
     let url = redis.url();
-    let key = |site: &Site| Fleet::load(site.fleet().as_ref()).unwrap().key;
+    let [key, other_key] =
+        [&site, &stranger].map(|site| Fleet::load(site.fleet().as_ref()).unwrap().key);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let set = |value: &[u8]| drop(redis.ask_bytes(&[b"SET", RING.as_bytes(), value]));
 
     // Do not start with a ring that has not been renewed for long: it may have leaked by now.
     let long_ago = UnixSeconds(now - 3 * PERIOD.as_secs());
     let stale = KeyRing::generate(long_ago, PERIOD).unwrap();
-    set(&stale.seal(&key(&site), "www", 1, long_ago).unwrap());
+    set(&redis, &stale.seal(&key, "www", 1, long_ago).unwrap());
     let [one, other]: [Edge; 2] = site.edges(&url, &[]);
     until("it is refused", || one.logged("should have been renewed more than a period ago") == 1);
     assert!(!resumes(&site, &one, &other));
@@ -202,7 +208,7 @@ fn older_stale_foreign_and_malformed_rings_are_not_taken() {
     until("the next keys", || one.logged("new keys") == 2 && other.logged("new keys") == 2);
 
     let foreign = KeyRing::generate(UnixSeconds(now), PERIOD).unwrap();
-    let foreign = foreign.seal(&key(&stranger), "www", 9, UnixSeconds(now)).unwrap();
+    let foreign = foreign.seal(&other_key, "www", 9, UnixSeconds(now)).unwrap();
     let mut changed = second.clone();
     changed[11] ^= 1; // a later generation
     let text = foreign_text(now);
@@ -215,24 +221,29 @@ fn older_stale_foreign_and_malformed_rings_are_not_taken() {
         (&Vec::new(), "this is not a sealed key ring"),
     ] {
         // Each complaint is logged once, unless another one came in between.
-        let said = |words: &str| [&one, &other].map(|edge| edge.logged(words));
-        let more = |words: &str, before: [usize; 2]| {
-            until(words, || said(words).iter().zip(before).all(|(now, before)| *now > before));
-        };
-        let (none, before) = ("keys kept: there are no keys yet", said(why));
-        let gone = said(none);
+        let (none, edges) = ("keys kept: there are no keys yet", [&one, &other]);
+        let [gone, before] = [none, why].map(|words| edges.map(|edge| edge.logged(words)));
         redis.ask(&["DEL", RING]);
-        more(none, gone);
-        set(value);
-        more(why, before);
+        until_more(edges, none, gone);
+        set(&redis, value);
+        until_more(edges, why, before);
         assert!(resumes(&site, &one, &other), "{why}");
     }
     assert_eq!((one.logged("new keys"), other.logged("new keys")), (2, 2));
-    set(&second);
+    set(&redis, &second);
     site.rotate(&url);
     until("good keys are taken again", || {
         one.logged("new keys") == 3 && other.logged("new keys") == 3
     });
+}
+
+fn set(redis: &Redis, ring: &[u8]) {
+    redis.ask_bytes(&[b"SET", RING.as_bytes(), ring]);
+}
+
+/// Waits until both edges have logged `words` more often than before.
+fn until_more(edges: [&Edge; 2], words: &str, before: [usize; 2]) {
+    until(words, || edges.iter().zip(before).all(|(edge, before)| edge.logged(words) > before));
 }
 
 /// A ring as a file has it, not sealed.

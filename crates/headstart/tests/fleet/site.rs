@@ -75,9 +75,8 @@ impl Said {
 pub(crate) fn keys(arguments: &[&str]) -> Said {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     let output = command.arg("keys").args(arguments).env_clear().output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let said =
-        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    let said = Said { code: output.status.code(), out, err };
     assert!(!format!("{}{}", said.out, said.err).contains(crate::redis::PASSWORD), "{}", said.err);
     said
 }

@@ -80,20 +80,23 @@ fn a_context_that_ended_leaves_nothing() {
     assert!(!server.visit(&agent, &[WORK]));
 }
 
+/// Has the agent forget sessions; how many there were.
+fn forgotten(agent: &Agent, query: &str) -> serde_json::Value {
+    call(agent, "DELETE", &format!("/sessions{query}"), "").1["forgotten"].clone()
+}
+
 #[test]
 fn what_is_forgotten_is_gone() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     server.visit(&agent, &[WORK]);
     server.visit(&agent, &[]);
-    let forget = |query: &str| {
-        call(&agent, "DELETE", &format!("/sessions{query}"), "").1["forgotten"].clone()
-    };
-    assert_eq!(forget("?server=other.example"), 0);
-    assert_ne!(forget("?server=WWW.example.com&context="), 0, "that without a label");
+    assert_eq!(forgotten(&agent, "?server=other.example"), 0);
+    let without_label = forgotten(&agent, "?server=WWW.example.com&context=");
+    assert_ne!(without_label, 0);
     assert!(!server.visit(&agent, &[]));
     assert!(server.visit(&agent, &[WORK]));
-    assert_ne!(forget(""), 0);
+    assert_ne!(forgotten(&agent, ""), 0);
     assert_eq!(tickets(&agent), 0);
 }
 

@@ -30,8 +30,9 @@ fn the_second_program_resumes_what_the_first_began() {
     assert!(second.get("/").contains("Reused, TLSv1.3"));
     agent.until_audited(&["managed connection", "resumed=true"], 1);
     agent.until_audited(&["managed connection", "resumed=false"], 1);
-    let handshakes = |resumed| agent.count("headstart_tls_handshakes_total", &[resumed]);
-    assert_eq!((handshakes("resumed=\"yes\""), handshakes("resumed=\"no\"")), (1, 1));
+    for resumed in ["resumed=\"yes\"", "resumed=\"no\""] {
+        assert_eq!(agent.count("headstart_tls_handshakes_total", &[resumed]), 1, "{resumed}");
+    }
 }
 
 #[test]

@@ -89,8 +89,9 @@ fn a_server_that_is_not_there_or_speaks_no_tls_is_told_apart() {
 fn a_client_certificate_is_shown_and_its_sessions_are_nobodys() {
     let files = files();
     files.issue("client.example");
-    let pem = |ending| std::fs::read(files.path(&format!("client.example.{ending}"))).unwrap();
-    let both = files.write("both.pem", &[pem("pem"), pem("key")].concat(), 0o600);
+    let parts = ["pem", "key"]
+        .map(|ending| std::fs::read(files.path(&format!("client.example.{ending}"))).unwrap());
+    let both = files.write("both.pem", &parts.concat(), 0o600);
     let agent = Agent::start(&["--client-certificate", &format!("work={both}")]);
     let trusted = files.path("client.example.pem");
     let server = Server::start(
