@@ -42,7 +42,7 @@ pub use clock::BootClock;
 pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, OpeningPolicy, UnknownPolicy,
 };
-pub use netlink::tcp_owner;
+pub use netlink::{tcp_listener, tcp_owner};
 pub use path::{PathReason, SILENCES_TO_BLOCK};
 pub use proven_addr::ProvenAddr;
 pub use race::{Attempt, AttemptOutcome, RaceError, RaceFailure};

@@ -1,7 +1,8 @@
-//! Finds the owner of a connection's other end, if it is on this machine (sock_diag(7)).
+//! Finds the owners of sockets on this machine (sock_diag(7)): of a connection's other end, and of
+//! what listens at an address.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rustix::io::Errno;
 use rustix::net::netlink::SOCK_DIAG;
@@ -14,6 +15,9 @@ const IPPROTO_TCP: u8 = 6;
 
 /// TCP_ESTABLISHED of the kernel.
 const ESTABLISHED: u8 = 1;
+
+/// TCP_LISTEN of the kernel.
+const LISTEN: u8 = 10;
 
 /// Bytes of `struct inet_diag_msg`.
 const ANSWER: usize = 72;
@@ -36,10 +40,31 @@ pub fn tcp_owner(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u3
     if client.is_ipv4() != server.is_ipv4() {
         return Ok(None);
     }
-    let answer = ask(Some(SOCK_DIAG), SOCK_DIAG_BY_FAMILY, &question(client, server))?;
+    Ok(find(client, server)?
+        .and_then(|answer| parse(messages(&answer).next()?.body, client, server)))
+}
+
+/// Returns the user whose socket of this machine and network namespace takes connections to `at`;
+/// 65534 stands for any that does not exist in this user namespace.
+///
+/// # Errors
+/// The kernel cannot be queried.
+pub fn tcp_listener(at: SocketAddr) -> io::Result<Option<u32>> {
+    let at = canonical(at);
+    let nobody = match at.ip() {
+        IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        IpAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    Ok(find(at, nobody)?.and_then(|answer| parse_listener(messages(&answer).next()?.body, at)))
+}
+
+/// Asks for the socket at `local` that packets of `remote` go to; returns the datagram with the
+/// answer, `None` if there is none.
+fn find(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Vec<u8>>> {
+    let answer = ask(Some(SOCK_DIAG), SOCK_DIAG_BY_FAMILY, &question(local, remote))?;
     let message = messages(&answer).next().ok_or(io::ErrorKind::InvalidData)?;
     match message.answer(SOCK_DIAG_BY_FAMILY) {
-        Ok(body) => Ok(parse(body, client, server)),
+        Ok(_) => Ok(Some(answer)),
         Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(None),
         Err(error) => Err(error),
     }
@@ -90,6 +115,15 @@ pub(super) fn parse(body: &[u8], client: SocketAddr, server: SocketAddr) -> Opti
     let (uid, inode) = (number32(body, 64)?, number32(body, 68)?);
     let known = state == ESTABLISHED && inode != 0 && uid != OVERFLOW_UID;
     (asked_for && known).then_some(uid)
+}
+
+/// Parses a `struct inet_diag_msg` of a listening socket, which may be bound to all addresses.
+pub(super) fn parse_listener(body: &[u8], at: SocketAddr) -> Option<u32> {
+    let body = body.get(..ANSWER)?;
+    let port = u16::from_be_bytes(*body.get(4..)?.first_chunk()?);
+    let (uid, inode) = (number32(body, 64)?, number32(body, 68)?);
+    let listens = body.get(1) == Some(&LISTEN) && port == at.port() && inode != 0;
+    listens.then_some(uid)
 }
 
 /// Reads an address of `length` bytes and its port at these offsets.

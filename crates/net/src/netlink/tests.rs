@@ -244,6 +244,31 @@ fn addresses_without_a_socket_have_no_owner() {
     assert_eq!(tcp_owner("[::1]:1".parse().unwrap(), SERVER).unwrap(), None);
 }
 
+/// A specific address is found before all addresses, as connections find it.
+#[test]
+fn whoever_listens_at_an_address_is_found() {
+    let me = rustix::process::getuid().as_raw();
+    for at in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
+        let Ok(listener) = std::net::TcpListener::bind(at) else {
+            eprintln!("skipped: no IPv6 here");
+            continue;
+        };
+        let port = listener.local_addr().unwrap().port();
+        let ip = if at.starts_with("[::1]") {
+            IpAddr::from(Ipv6Addr::LOCALHOST)
+        } else {
+            Ipv4Addr::LOCALHOST.into()
+        };
+        let at = SocketAddr::new(ip, port);
+        assert_eq!(tcp_listener(at).unwrap(), Some(me), "{at}");
+        let connected = std::net::TcpStream::connect(at).unwrap();
+        let client = connected.local_addr().unwrap();
+        assert_eq!(tcp_listener(client).unwrap(), None, "a connected socket takes no connections");
+        drop(listener);
+        assert_eq!(tcp_listener(at).unwrap(), None, "{at}");
+    }
+}
+
 #[tokio::test]
 async fn listening_for_changes_needs_no_privilege() {
     let mut changes = Changes::listen().unwrap();
