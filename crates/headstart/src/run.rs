@@ -1,6 +1,7 @@
 //! `headstart run`: the environment in which an unmodified program goes through the agent.
 
 pub mod options;
+mod proxy;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -12,6 +13,7 @@ use std::process::{Command, ExitCode};
 
 use crate::base::failure::Failure;
 use crate::run::options::RunOptions;
+use crate::run::proxy::Proxy;
 
 /// The library, as cargo and packages name it.
 const LIBRARY: &str = "libheadstart_preload.so";
@@ -22,24 +24,36 @@ const SOCKET: &str = "headstart.sock";
 /// Bytes of a context's name, as the agent takes it.
 const CONTEXT_MAX: usize = 255;
 
-/// Exit codes of env(1) and the shells.
+/// Exit codes of env(1) and the shells: of `headstart run` itself, and of a program that it cannot
+/// run.
+const NO_PROXY: u8 = 125;
 const CANNOT_RUN: u8 = 126;
 const NOT_THERE: u8 = 127;
 
 /// Becomes the program.
 ///
 /// # Errors
-/// Wrong usage; where the program cannot be run, it is said here, and the code is env(1)'s.
+/// Wrong usage. Where the proxy is not trusted, or the program cannot be run, it is said here, and
+/// the code is env(1)'s.
 pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
     let Some((program, arguments)) = options.command.split_first() else {
         return Err(Failure::usage("no command to run")
             .hint("headstart run -- curl https://www.example.com/"));
     };
-    let variables = variables(options)?;
+    let proxy = Proxy::parse(&options.proxy)?;
+    let mut variables = variables(options)?;
+    match proxy.map(|proxy| proxy.trusted(options.agent_uid)).transpose() {
+        Ok(address) => variables.extend(address.as_deref().into_iter().flat_map(proxy::variables)),
+        Err(failure) => return Ok(ended(&failure, NO_PROXY)),
+    }
     let error = Command::new(program).args(arguments).envs(variables).exec();
     let (failure, code) = failed(program, &error);
+    Ok(ended(&failure, code))
+}
+
+fn ended(failure: &Failure, code: u8) -> ExitCode {
     failure.report();
-    Ok(ExitCode::from(code))
+    ExitCode::from(code)
 }
 
 fn failed(program: &OsStr, error: &io::Error) -> (Failure, u8) {
@@ -50,9 +64,12 @@ fn failed(program: &OsStr, error: &io::Error) -> (Failure, u8) {
     }
 }
 
-/// Returns the variables to set, beside those that there are.
+/// Returns the variables to set, beside those that there are and those of the proxy.
 fn variables(options: &RunOptions) -> Result<Vec<(&'static str, OsString)>, Failure> {
-    let mut all = proxy(&options.proxy)?;
+    let mut all = Vec::new();
+    if let Some(uid) = options.agent_uid {
+        all.push(("HEADSTART_AGENT_UID", uid.to_string().into()));
+    }
     if let Some(context) = &options.context {
         all.push(("HEADSTART_CONTEXT", checked(context)?.into()));
     }
@@ -68,34 +85,6 @@ fn variables(options: &RunOptions) -> Result<Vec<(&'static str, OsString)>, Fail
         all.push(("LD_PRELOAD", preloaded(&library, env::var_os("LD_PRELOAD"))?));
     }
     Ok(all)
-}
-
-/// Returns the variables of an HTTP proxy, whose CONNECT every program with proxies takes, and
-/// which leaves the name of the host to the agent. Without http_proxy: the agent takes no plain
-/// HTTP.
-fn proxy(address: &str) -> Result<Vec<(&'static str, OsString)>, Failure> {
-    if address.is_empty() {
-        return Ok(Vec::new());
-    }
-    let is_address = address.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty()
-            && port.parse::<u16>().is_ok_and(|port| port > 0)
-            && !host.contains(['/', '@', ' '])
-    });
-    if !is_address {
-        return Err(Failure::usage(format!("'{address}' is no proxy"))
-            .hint("write HOST:PORT, as of --listen of the agent: --proxy 127.0.0.1:1080"));
-    }
-    let (http, socks) = (format!("http://{address}"), format!("socks5h://{address}"));
-    // Plain HTTP goes by SOCKS where a program asks for a proxy for all; curl takes it in small
-    // letters, too.
-    let all = [
-        ("HTTPS_PROXY", &http),
-        ("https_proxy", &http),
-        ("ALL_PROXY", &socks),
-        ("all_proxy", &socks),
-    ];
-    Ok(all.map(|(name, value)| (name, value.into())).to_vec())
 }
 
 fn checked(context: &str) -> Result<&str, Failure> {
@@ -178,23 +167,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_a_host_and_a_port() {
-        let all = proxy("127.0.0.1:1080").unwrap();
-        assert!(all.contains(&("https_proxy", "http://127.0.0.1:1080".into())));
-        assert!(all.contains(&("ALL_PROXY", "socks5h://127.0.0.1:1080".into())));
-        assert!(all.iter().all(|(name, _)| !name.eq_ignore_ascii_case("http_proxy")));
-        assert!(proxy("").unwrap().is_empty());
-        for wrong in ["localhost", ":1080", "a:0", "a:65536", "http://a:1", "u@a:1"] {
-            assert!(proxy(wrong).unwrap_err().is_usage(), "{wrong}");
-        }
-    }
-
-    #[test]
     fn what_is_preloaded_already_stays() {
-        let of = |before: Option<&str>| preloaded(Path::new("/a.so"), before.map(OsString::from));
-        assert_eq!(of(None).unwrap(), "/a.so");
-        assert_eq!(of(Some("")).unwrap(), "/a.so");
-        assert_eq!(of(Some("/b.so")).unwrap(), "/a.so:/b.so");
+        for (before, list) in [(None, "/a.so"), (Some(""), "/a.so"), (Some("/b.so"), "/a.so:/b.so")]
+        {
+            assert_eq!(preloaded(Path::new("/a.so"), before.map(OsString::from)).unwrap(), list);
+        }
         assert!(preloaded(Path::new("/a b.so"), None).is_err());
     }
 

@@ -15,7 +15,7 @@
 //!   itself**: by its own roots, parameters and host name, and then by its own callbacks. A
 //!   resumption therefore skips none of its checks.
 //! * The process that listens at the socket could impersonate any server: its user has to be this
-//!   user, root, or the owner of the socket's directory.
+//!   user, root, or the one named in `HEADSTART_AGENT_UID`.
 //! * A ticket goes to the agent or to the program, never to both; the first one of a connection
 //!   goes to the agent. A program that offers its own session gets no other.
 //! * Every failure is silent, and the handshake then proceeds as it would have. The agent has 5 ms

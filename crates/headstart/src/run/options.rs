@@ -15,12 +15,14 @@ Examples:
       headstart run --context work -- python3 fetch.py
       headstart run --context work -- curl https://www.example.com/
 
-The agent may start later: without it, programs that use the proxy have no connection, and \
-sessions are
-not shared. Hosts in NO_PROXY are reached directly. docs/applications.md says which programs get \
-what.
+The agent has to listen at --proxy, as root, this user or --agent-uid: another user there could \
+read and
+change what programs send. Hosts in NO_PROXY are reached directly. docs/applications.md says which
+programs get what.
 
-Exit codes: those of COMMAND; 126 it cannot be run; 127 it is not there; 2 wrong usage.";
+Exit codes: those of COMMAND; 125 no trusted user listens at --proxy; 126 COMMAND cannot be run; \
+127 it is
+not there; 2 wrong usage.";
 
 /// Run an unmodified program through the agent
 ///
@@ -41,6 +43,10 @@ pub struct RunOptions {
     /// Proxy port of the agent, as of its --listen; empty: no proxy
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:1080")]
     pub proxy: String,
+
+    /// User whose agent is trusted, by number, beside this user and root
+    #[arg(long, env = "HEADSTART_AGENT_UID", hide_env_values = true, value_name = "UID")]
+    pub agent_uid: Option<u32>,
 
     /// The library to load; empty: none [default: libheadstart_preload.so beside headstart or in
     /// ../lib/headstart]

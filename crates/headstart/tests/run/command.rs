@@ -1,59 +1,93 @@
 //! `headstart run`: the environment, exit codes, hints.
 
+use std::net::TcpListener;
 use std::path::Path;
+use std::process::{Command, Output};
 
 use crate::library::library;
 use crate::program::headstart_run;
 
-fn ended(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = headstart_run(Path::new("/run/none")).args(arguments).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
+/// Exit code, standard output and standard error.
+type Said = (Option<i32>, String, String);
+
+fn ended(arguments: &[&str]) -> Said {
+    said(headstart_run(Path::new("/run/none")).args(arguments).output().unwrap())
+}
+
+fn said(output: Output) -> Said {
     (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+/// A listener of this user at a port of its own, and its address.
+fn proxy() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
 }
 
 #[test]
 fn the_environment_leads_through_the_agent() {
+    let (_listener, address) = proxy();
     let library = library().to_str().unwrap();
-    let (code, out, err) = ended(&["--preload", library, "--context", "work", "--", "env"]);
+    let options = ["--proxy", &address, "--preload", library, "--context", "work"];
+    let (code, out, err) = ended(&[&options[..], &["--agent-uid", "7", "--", "env"]].concat());
     assert_eq!((code, err.as_str()), (Some(0), ""));
     for line in [
-        "https_proxy=http://127.0.0.1:1080",
-        "ALL_PROXY=socks5h://127.0.0.1:1080",
+        &format!("https_proxy=http://{address}"),
+        &format!("ALL_PROXY=socks5h://{address}"),
         "HEADSTART_SOCKET=/run/none",
         "HEADSTART_CONTEXT=work",
+        "HEADSTART_AGENT_UID=7",
         &format!("LD_PRELOAD={library}"),
     ] {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");
     }
     let (_, out, _) = ended(&["--preload", "", "--proxy", "", "--", "env"]);
     assert!(!out.contains("LD_PRELOAD") && !out.to_lowercase().contains("_proxy="), "{out}");
+    assert!(!out.contains("HEADSTART_AGENT_UID"), "{out}");
 }
 
 #[test]
 fn where_no_socket_is_named_that_is_said() {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_headstart"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).args(["run", "--", "env"]);
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let (out, err) = (text(output.stdout), text(output.stderr));
-    assert!(output.status.success() && err.contains("--socket PATH names it"), "{err}");
+    let (_listener, address) = proxy();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    let output = command.args(["run", "--proxy", &address, "--", "env"]).output().unwrap();
+    let (code, out, err) = said(output);
+    assert!(code == Some(0) && err.contains("--socket PATH names it"), "{err}");
     assert!(out.contains("https_proxy=") && !out.contains("LD_PRELOAD"), "{out}");
 }
 
 #[test]
 fn exit_codes_are_the_programs_or_say_why_it_did_not_run() {
-    let of = |command: &[&str]| ended(&[&["--preload", "", "--"], command].concat());
-    assert_eq!(of(&["sh", "-c", "exit 7"]).0, Some(7));
-    let (code, _, err) = of(&["/nonexistent"]);
+    let options = ["--preload", "", "--proxy", "", "--"];
+    assert_eq!(ended(&[&options[..], &["sh", "-c", "exit 7"]].concat()).0, Some(7));
+    let (code, _, err) = ended(&[&options[..], &["/nonexistent"]].concat());
     assert!(code == Some(127) && err.contains("\nhint: "), "{err}");
-    let (code, _, err) = of(&["/etc/passwd"]);
+    let (code, _, err) = ended(&[&options[..], &["/etc/passwd"]].concat());
     assert!(code == Some(126) && err.contains("\nhint: "), "{err}");
     for wrong in [
         &["--proxy", "nowhere", "--", "true"][..],
+        &["--proxy", "", "--agent-uid", "root", "--", "true"],
         &["--preload", "/nonexistent", "--", "true"],
         &[],
     ] {
         let (code, _, err) = ended(wrong);
         assert_eq!(code, Some(2), "{err}");
     }
+}
+
+/// Otherwise whoever comes first to that port would have what the program sends.
+#[test]
+fn a_proxy_port_that_nobody_listens_on_is_an_error() {
+    let (listener, address) = proxy();
+    drop(listener);
+    let (code, out, err) = ended(&["--preload", "", "--proxy", &address, "--", "echo", "ran"]);
+    assert_eq!((code, out.as_str()), (Some(125), ""), "{err}");
+    let expected = format!("nobody listens at {address}\nhint: start the agent first: ");
+    assert!(err.contains(&expected), "{err}");
 }

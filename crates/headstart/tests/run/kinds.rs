@@ -4,13 +4,12 @@
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::agent::Agent;
-use crate::daemon::Daemon;
 use crate::edge::until;
 use crate::files::Files;
 use crate::library::library;
@@ -19,11 +18,11 @@ use crate::program::{Program, headstart_run, resumed};
 use crate::server::{NAME, PAGE, Server, files};
 
 /// A user that owns nothing else.
-const OTHER: u32 = 54_321;
+pub(crate) const OTHER: u32 = 54_321;
 
 const WORK: [&str; 2] = ["--context", "work"];
 
-fn may_run() -> bool {
+pub(crate) fn may_run() -> bool {
     let may = std::env::var_os("HEADSTART_TEST_NET").is_some();
     if !may {
         eprintln!("skipped: HEADSTART_TEST_NET=1 runs it, as root");
@@ -54,25 +53,26 @@ fn a_setuid_program_shares_nothing() {
     let_pass(files.path(""));
     let copy = files.path("openssl");
     fs::copy("/usr/bin/openssl", &copy).unwrap();
-    let roots = files.path(&format!("{NAME}.pem"));
-    let visit = |mode| {
+    // Each of mode 755 has requested one, and left one; the last takes what the second has left.
+    for (mode, is_resumed, audited) in
+        [(0o755, false, 2), (0o755, true, 4), (0o4755, false, 4), (0o755, true, 6)]
+    {
         fs::set_permissions(&copy, Permissions::from_mode(mode)).unwrap();
-        let to = server.address.to_string();
-        let verify = ["-verify_return_error", "-verify_quiet", "-CAfile", &roots];
-        let mut run = program(&agent.socket(), [&copy, "s_client", "-connect", &to]);
-        run.args(["-servername", NAME, "-ign_eof"]).args(verify);
-        run.current_dir("/").uid(OTHER).gid(OTHER).stdin(request()).stderr(Stdio::piped());
-        let output = run.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        resumed(&String::from_utf8(output.stdout).unwrap())
-    };
-    assert!(!visit(0o755));
-    assert!(visit(0o755), "as any program");
-    // Each has requested and left one.
-    agent.until_audited(&["session of a program"], 4);
-    assert!(!visit(0o4755));
-    assert!(visit(0o755), "there was one to be taken");
-    agent.until_audited(&["session of a program"], 6);
+        assert_eq!(resumes_as_other(&copy, &server, &agent, &files), is_resumed, "{mode:o}");
+        agent.until_audited(&["session of a program"], audited);
+    }
+}
+
+/// Whether the client of this openssl resumes, run by another user.
+fn resumes_as_other(openssl: &str, server: &Server, agent: &Agent, files: &Files) -> bool {
+    let (to, roots) = (server.address.to_string(), files.path(&format!("{NAME}.pem")));
+    let verify = ["-verify_return_error", "-verify_quiet", "-CAfile", &roots];
+    let mut run = program(&agent.socket(), [openssl, "s_client", "-connect", &to]);
+    run.args(["-servername", NAME, "-ign_eof"]).args(verify);
+    run.current_dir("/").uid(OTHER).gid(OTHER).stdin(request()).stderr(Stdio::piped());
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    resumed(&String::from_utf8(output.stdout).unwrap())
 }
 
 /// openssl's client reads its request from there.
@@ -148,39 +148,6 @@ fn a_module_that_is_bound_deeply_is_left_alone() {
     assert_eq!(agent.audited(&["session of a program"]), 0);
 }
 
-/// An agent of another user is not asked: whoever listens at the socket's path can be any server to
-/// a program that asks there.
-#[test]
-fn an_agent_of_another_user_is_not_asked() {
-    if !may_run() {
-        return;
-    }
-    let files = files();
-    let server = Server::start(&files, PAGE);
-    // Ports on which anyone may listen, and ports for this user and root only.
-    for (owner, mode, is_asked) in [(0, 0o1777, false), (OTHER, 0o755, true)] {
-        let dir = tempfile::tempdir().unwrap();
-        fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
-        chown(dir.path(), Some(owner), None).unwrap();
-        let socket = dir.path().join("socket");
-        let agent = agent_of_another(&socket);
-        let visits = [(); 2].map(|()| {
-            let page = Program::curl(&server, &[]).page(&socket, &files, &WORK);
-            resumed(&page)
-        });
-        assert_eq!(visits, [false, is_asked], "{}", agent.log());
-        assert_eq!(agent.log().contains("session of a program"), is_asked, "{}", agent.log());
-    }
-}
-
-fn agent_of_another(socket: &Path) -> Daemon {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
-    let ports = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
-    command.arg("agent").args(ports).args(["--socket-mode", "666", "--socket"]).arg(socket);
-    command.env_clear().env("HEADSTART_LOG", "debug").current_dir("/").uid(OTHER).gid(OTHER);
-    Daemon::start(command.stdin(Stdio::null()).stdout(Stdio::null()))
-}
-
 /// nginx serves as ever, from processes that it has forked; where it is a client, it verifies by
 /// itself, afterwards, which is to be left alone.
 #[test]
@@ -191,29 +158,26 @@ fn a_forking_server_serves_as_ever() {
     let mut nginx = Nginx::start(&files, &server, &agent.socket());
     let front = nginx.address.to_string();
     let trust = files.path("front.example.pem");
-    let get = |more: &[&str]| {
-        let mut openssl = Command::new("openssl");
-        openssl.args(["s_client", "-connect", &front, "-servername", "front.example"]);
-        openssl.args(["-CAfile", &trust, "-verify_return_error", "-ign_eof"]).args(more);
-        let output = openssl.stdin(request_for("/own")).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
     let session = files.path("session");
     // Its own tickets, and its own cache of TLS 1.2.
     for version in [&["-tls1_3"][..], &["-tls1_2"], &["-tls1_2", "-no_ticket"]] {
-        let first = get(&[version, &["-sess_out", &session]].concat());
+        let [first, next] = ["-sess_out", "-sess_in"].map(|option| {
+            let mut openssl = Command::new("openssl");
+            openssl.args(["s_client", "-connect", &front, "-servername", "front.example"]);
+            openssl.args(["-CAfile", &trust, "-verify_return_error", "-ign_eof"]);
+            openssl.args(version).args([option, &session]).stdin(request_for("/own"));
+            String::from_utf8(openssl.output().unwrap().stdout).unwrap()
+        });
         assert!(first.contains("served") && first.contains("New, TLSv1"), "{first}");
-        let next = get(&[version, &["-sess_in", &session]].concat());
         assert!(next.contains("served") && next.contains("Reused, TLSv1"), "{next}");
     }
-    let upstream = || {
+    for _ in 0..3 {
         let to = format!("front.example:443:{front}");
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--max-time", "50", "--cacert", &trust, "--connect-to", &to]);
         let output = curl.arg("https://front.example/").output().unwrap();
-        resumed(&String::from_utf8(output.stdout).unwrap())
-    };
-    assert_eq!([upstream(), upstream(), upstream()], [false; 3]);
+        assert!(!resumed(&String::from_utf8(output.stdout).unwrap()));
+    }
     nginx.is_well();
     assert_eq!(agent.audited(&["session of a program"]), 0);
 }

@@ -29,3 +29,4 @@ mod program;
 #[allow(dead_code)] // as above
 mod server;
 mod sharing;
+mod trust;

@@ -64,16 +64,15 @@ fn children_and_threads_share_too() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     let socket = agent.socket();
-    let pages = |does: &str| {
-        let page = Program::python_that(&server, does).page(&socket, &files, &[]);
-        page.matches("Reused, TLSv1").count()
-    };
-    assert_eq!(pages("visit()\nif os.fork() == 0:\n    visit()\n    os._exit(0)\nos.wait()"), 1);
+    let child = "visit()\nif os.fork() == 0:\n    visit()\n    os._exit(0)\nos.wait()";
+    let page = Program::python_that(&server, child).page(&socket, &files, &[]);
+    assert_eq!(page.matches("Reused, TLSv1").count(), 1, "{page}");
     // The server takes one connection after the other, so each thread finds what the last has left,
     // or a ticket that is spent meanwhile.
     let threads = "all = [threading.Thread(target=visit) for _ in range(8)]\n[one.start() for one \
         in all]\n[one.join() for one in all]";
-    assert!(pages(threads) > 0);
+    let page = Program::python_that(&server, threads).page(&socket, &files, &[]);
+    assert!(page.contains("Reused, TLSv1"), "{page}");
     assert!(resumed(&Program::python(&server).page(&socket, &files, &[])));
 }
 

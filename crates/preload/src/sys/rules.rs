@@ -83,8 +83,7 @@ pub(super) fn before_handshake(
     let id = connection.id.borrow().clone().unwrap_or(settings.id);
     let query = query(api, ssl, &server, alpn, environment);
     let began = now()?;
-    let answer =
-        link::take(&mut Socket::connect(&environment.socket, environment.timeout)?, &query)?;
+    let answer = link::take(&mut Socket::connect(environment)?, &query)?;
     watch(api, ctx, context_state);
     let verified = began.saturating_sub(answer.age);
     let offered = if answer.status == 200 {
@@ -214,15 +213,14 @@ fn offer(
         if !is_good(api, session, server) {
             return None;
         }
-        let verifies = |judge| chain::verifies(api, ssl, session, chain, judge);
         // First without the program's callbacks: they must not see a failure that the handshake may
         // not have. A program with callbacks may continue without roots.
-        let is_verified = verifies(Judge::OpenSsl);
+        let is_verified = chain::verifies(api, ssl, session, chain, Judge::OpenSsl);
         let holds = is_verified
             || roots == Roots::Later
                 && !chain::has_callbacks(api, ssl)
                 && chain::has_no_roots(api, ssl)
-                && verifies(Judge::AllButRoots);
+                && chain::verifies(api, ssl, session, chain, Judge::AllButRoots);
         if !holds {
             return None;
         }
@@ -238,7 +236,9 @@ fn offer(
             return None;
         }
         let holds = (api.SSL_get_verify_result)(ssl) == VERIFIED
-            && (!is_verified || !chain::has_callbacks(api, ssl) || verifies(Judge::Program));
+            && (!is_verified
+                || !chain::has_callbacks(api, ssl)
+                || chain::verifies(api, ssl, session, chain, Judge::Program));
         if !holds {
             (api.SSL_set_session)(ssl, ptr::null_mut());
             (api.SSL_set_verify_result)(ssl, before);
@@ -378,7 +378,7 @@ fn leave(api: &Api, ssl: *mut Object, session: *mut Object) -> Option<()> {
     let bytes = chain::with_chain(api, session, &chain)?;
     state::mark_spent(api, session)?;
     let made = state::outdate(api, session);
-    let mut agent = Socket::connect(&environment.socket, environment.timeout);
+    let mut agent = Socket::connect(environment);
     let left = agent.as_mut().is_some_and(|agent| link::put(agent, &visit.query, &more, &bytes));
     if !left {
         state::restore(api, session, made);

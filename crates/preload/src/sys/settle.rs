@@ -68,8 +68,9 @@ fn is_good(api: &Api, ssl: *mut Object, encoded: &[u8]) -> bool {
     let Some(chain) = Chain::read(api, encoded).filter(|_| !session.is_null()) else {
         return false;
     };
-    let verifies = |judge| chain::verifies(api, ssl, session, chain.get(), judge);
-    verifies(Judge::OpenSsl) && (!chain::has_callbacks(api, ssl) || verifies(Judge::Program))
+    chain::verifies(api, ssl, session, chain.get(), Judge::OpenSsl)
+        && (!chain::has_callbacks(api, ssl)
+            || chain::verifies(api, ssl, session, chain.get(), Judge::Program))
 }
 
 /// Closes a connection, also for a program that goes on by writing: its output is discarded.

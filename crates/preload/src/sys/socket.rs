@@ -1,13 +1,14 @@
 //! The agent's socket. Requests share no state, so a fork shares nothing with its parent.
 
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::c_int;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::clock;
+use super::environment::Environment;
 use crate::link::{AgentLink, REST};
 
 /// First number above the standard streams, which a program may have closed.
@@ -19,12 +20,12 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Connects to the agent, if it accepts at once, for at most `patience`.
-    pub(crate) fn connect(path: &CStr, timeout: Duration) -> Option<Self> {
+    /// Connects to the agent, if it accepts at once and its user is trusted.
+    pub(crate) fn connect(environment: &Environment) -> Option<Self> {
         if is_resting() {
             return None;
         }
-        let bytes = path.to_bytes_with_nul();
+        let bytes = environment.socket.to_bytes_with_nul();
         // SAFETY: an address of zeros is a valid one.
         let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
         address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).ok()?;
@@ -34,29 +35,29 @@ impl Socket {
         for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
             *place = libc::c_char::from_ne_bytes([*byte]);
         }
-        let socket = Self { fd: socket()?, end: Instant::now() + timeout };
+        let socket = Self { fd: socket()?, end: Instant::now() + environment.timeout };
         let length = libc::socklen_t::try_from(size_of_val(&address)).ok()?;
         // SAFETY: the address is valid for its length.
         let done =
             unsafe { libc::connect(socket.fd.as_raw_fd(), ptr::from_ref(&address).cast(), length) };
-        (done == 0 && is_trusted(socket.user()?, path)).then_some(socket)
+        (done == 0 && environment.is_trusted(socket.user()?)).then_some(socket)
     }
 
     /// Returns the user who listens there.
     fn user(&self) -> Option<libc::uid_t> {
-        let mut of = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
-        let mut length = libc::socklen_t::try_from(size_of_val(&of)).ok()?;
+        let mut peer = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
+        let mut length = libc::socklen_t::try_from(size_of_val(&peer)).ok()?;
         // SAFETY: the buffer is valid for its length.
         let done = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_PEERCRED,
-                (&raw mut of).cast(),
+                (&raw mut peer).cast(),
                 &raw mut length,
             )
         };
-        (done == 0).then_some(of.uid)
+        (done == 0).then_some(peer.uid)
     }
 
     /// Waits for `events`, until the deadline.
@@ -108,26 +109,6 @@ impl AgentLink for Socket {
         let count =
             unsafe { libc::recv(self.fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
         usize::try_from(count).ok()
-    }
-}
-
-/// Returns true if a listener may be trusted: it could impersonate any server. Trusted are this
-/// user, root, and the owner of the socket's directory. In a directory that everyone may write to,
-/// such as /tmp, another user could have listened before the agent.
-fn is_trusted(user: libc::uid_t, path: &CStr) -> bool {
-    // SAFETY: it has no arguments.
-    user == 0 || user == unsafe { libc::geteuid() } || owner_of_directory(path) == Some(user)
-}
-
-fn owner_of_directory(path: &CStr) -> Option<libc::uid_t> {
-    let bytes = path.to_bytes();
-    let end = bytes.iter().rposition(|byte| *byte == b'/')?;
-    // The name of the root directory is the slash.
-    let directory = CString::new(bytes.get(..end.max(1))?).ok()?;
-    // SAFETY: all zeros is a valid value, and the name ends with zero.
-    unsafe {
-        let mut found: libc::stat = mem::zeroed();
-        (libc::stat(directory.as_ptr(), &raw mut found) == 0).then_some(found.st_uid)
     }
 }
 

@@ -1,0 +1,99 @@
+//! Listeners that are not taken for the agent: needs root, to be another user.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::daemon::Daemon;
+use crate::files::Files;
+use crate::kinds::{OTHER, may_run};
+use crate::program::{Program, headstart_run, resumed};
+use crate::server::{PAGE, Server, files};
+
+/// Stands for all users that do not exist in a user namespace.
+const OVERFLOW_UID: u32 = 65534;
+
+const WORK: [&str; 2] = ["--context", "work"];
+
+/// An agent that `user` has started, in a directory of `owner`.
+fn agent_of(user: u32, owner: u32, mode: u32) -> (tempfile::TempDir, Daemon) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+    chown(dir.path(), Some(owner), None).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    let ports = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+    command.arg("agent").args(ports).args(["--socket-mode", "666", "--socket"]);
+    command.arg(dir.path().join("socket")).env_clear().env("HEADSTART_LOG", "debug");
+    command.current_dir("/").uid(user).gid(user).stdin(Stdio::null()).stdout(Stdio::null());
+    let agent = Daemon::start(&mut command);
+    (dir, agent)
+}
+
+/// Which of two visits was resumed with what the first has left at the agent.
+fn visits(socket: &Path, server: &Server, files: &Files, options: &[&str]) -> [bool; 2] {
+    let options = [&WORK[..], options].concat();
+    [(); 2].map(|()| resumed(&Program::curl(server, &[]).page(socket, files, &options)))
+}
+
+/// Whoever listens at the socket can be any server to a program that asks there, and its directory
+/// may have been made by anybody.
+#[test]
+fn a_directory_of_another_user_makes_no_agent_of_its_listener() {
+    if !may_run() {
+        return;
+    }
+    let files = files();
+    let server = Server::start(&files, PAGE);
+    for (owner, mode) in [(0, 0o1777), (OTHER, 0o755)] {
+        let (dir, agent) = agent_of(OTHER, owner, mode);
+        let socket = dir.path().join("socket");
+        assert_eq!(visits(&socket, &server, &files, &[]), [false; 2], "{}", agent.log());
+        assert!(!agent.log().contains("session of a program"), "{}", agent.log());
+        let named = ["--agent-uid", &OTHER.to_string()];
+        assert_eq!(visits(&socket, &server, &files, &named), [false, true], "{}", agent.log());
+    }
+}
+
+#[test]
+fn the_overflow_uid_is_nobody_even_if_it_is_named() {
+    if !may_run() {
+        return;
+    }
+    let files = files();
+    let server = Server::start(&files, PAGE);
+    let (dir, agent) = agent_of(OVERFLOW_UID, OVERFLOW_UID, 0o755);
+    let socket = dir.path().join("socket");
+    let named = ["--agent-uid", &OVERFLOW_UID.to_string()];
+    for options in [&[][..], &named] {
+        assert_eq!(visits(&socket, &server, &files, options), [false; 2], "{}", agent.log());
+    }
+    assert!(!agent.log().contains("session of a program"), "{}", agent.log());
+}
+
+#[test]
+fn no_program_is_led_to_a_proxy_port_of_another_user() {
+    if !may_run() {
+        return;
+    }
+    let (_dir, other) = agent_of(OTHER, OTHER, 0o755);
+    let address = other.address("headstart::agent::serve: listening address=").unwrap().to_string();
+    let (code, out, err) = echo(&address, None);
+    assert_eq!((code, out.as_str()), (Some(125), ""), "{err}");
+    let reason = format!("the listener at {address} is not trusted: it is user {OTHER}, ");
+    let hint = format!("\nhint: if the agent runs as that user, say so: --agent-uid {OTHER}");
+    assert!(err.contains(&reason) && err.contains(&hint), "{err}");
+    let (code, out, err) = echo(&address, Some(OTHER));
+    assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "ran\n", ""));
+}
+
+/// What `echo` says behind this proxy, if it is run at all.
+fn echo(proxy: &str, agent_uid: Option<u32>) -> (Option<i32>, String, String) {
+    let mut run = headstart_run(Path::new("/run/none"));
+    run.args(["--preload", "", "--proxy", proxy, "--", "echo", "ran"]);
+    run.envs(agent_uid.map(|uid| ("HEADSTART_AGENT_UID", uid.to_string())));
+    let output = run.output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code(), out, err)
+}
