@@ -17,8 +17,10 @@ use crate::error::{Error, Refusal};
 use crate::facts::Facts;
 use crate::head::{Head, HeadError};
 use crate::options::Options;
+use crate::proof::Challenge;
 use crate::request::{EARLY_DATA_MAX, Request};
 use crate::stream::{Io, Stream};
+use crate::trust::{is_anyone, is_trusted};
 
 /// Longer than the agent's own limits: 10 s for connecting, and as long again for the handshake.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,12 +44,14 @@ enum Address {
 }
 
 impl Agent {
-    /// Returns the agent that listens on this socket.
+    /// Returns the agent that listens on this socket, as this user, as root, or as the user whose
+    /// number is in `HEADSTART_AGENT_UID`.
     pub fn socket(path: impl Into<PathBuf>) -> Self {
         Self { at: Address::Socket(path.into()), timeout: TIMEOUT }
     }
 
-    /// Returns the agent that listens on this loopback port, with the token that it requires.
+    /// Returns the agent that listens on this loopback port, with the token that both prove to each
+    /// other.
     pub fn port(address: SocketAddr, token: impl Into<String>) -> Self {
         Self { at: Address::Port { address, token: token.into() }, timeout: TIMEOUT }
     }
@@ -114,19 +118,30 @@ impl Agent {
         Ok(Stream { io, behind, facts: None })
     }
 
-    async fn ask(&self, mut request: Request) -> Result<(Io, Head, Bytes), Error> {
-        if let Address::Port { token, .. } = &self.at {
-            request.field("Proxy-Authorization", &format!("Bearer {token}"))?;
-        }
-        let asked = timeout(self.timeout, self.exchange(request.finish())).await;
+    async fn ask(&self, request: Request) -> Result<(Io, Head, Bytes), Error> {
+        let asked = timeout(self.timeout, self.exchange(request)).await;
         asked.unwrap_or(Err(Error::TimedOut))
     }
 
-    async fn exchange(&self, request: String) -> Result<(Io, Head, Bytes), Error> {
-        let mut io = self.dial().await.map_err(|error| self.unavailable(error))?;
+    /// Sends the request to a listener that has shown that it is the agent, and to no other.
+    async fn exchange(&self, mut request: Request) -> Result<(Io, Head, Bytes), Error> {
+        let mut io = match &self.at {
+            Address::Socket(path) => self.dial_socket(path).await?,
+            Address::Port { address, token } => {
+                let (io, proof) = self.dial_port(*address, token).await?;
+                request.field("Proxy-Authorization", &format!("Headstart {proof}"))?;
+                io
+            }
+        };
+        let (head, behind) = self.send(&mut io, &request.finish()).await?;
+        Ok((io, head, behind))
+    }
+
+    /// Sends a request, and reads the head of an answer that is no refusal.
+    async fn send(&self, io: &mut Io, request: &str) -> Result<(Head, Bytes), Error> {
         // An overloaded agent answers without reading and closes: its answer is still there.
         let written = io.write_all(request.as_bytes()).await;
-        let (head, behind) = match (Head::read(&mut io).await, written) {
+        let (head, behind) = match (Head::read(io).await, written) {
             (Ok(read), _) => read,
             (Err(HeadError::Malformed(error)), _) => return Err(error),
             (Err(HeadError::Io(_)), Err(error)) | (Err(HeadError::Io(error)), Ok(())) => {
@@ -134,9 +149,9 @@ impl Agent {
             }
         };
         if (200..300).contains(&head.status) {
-            return Ok((io, head, behind));
+            return Ok((head, behind));
         }
-        let text = head.read_text(&mut io, behind).await;
+        let text = head.read_text(io, behind).await;
         let name = head.field("Headstart-Error").unwrap_or_default();
         Err(Error::Refused(Box::new(Refusal::new(head.status, name, &text))))
     }
@@ -145,16 +160,40 @@ impl Agent {
         Error::Unavailable { agent: self.to_string(), source }
     }
 
-    async fn dial(&self) -> io::Result<Io> {
-        match &self.at {
-            Address::Socket(path) => UnixStream::connect(path).await.map(Io::Unix),
-            Address::Port { address, .. } => {
-                let tcp = TcpStream::connect(address).await?;
-                tcp.set_nodelay(true)?;
-                Ok(Io::Tcp(tcp))
-            }
+    /// Connects to a Unix socket whose listener is trusted.
+    async fn dial_socket(&self, path: &Path) -> Result<Io, Error> {
+        let unix = UnixStream::connect(path).await.map_err(|error| self.unavailable(error))?;
+        let peer = unix.peer_cred().map_err(|error| self.unavailable(error))?;
+        if is_trusted(peer.uid()) {
+            return Ok(Io::Unix(unix));
         }
+        let uid = peer.uid();
+        let hint = if is_anyone(uid) {
+            "run the agent as this user or root, in this user namespace".into()
+        } else {
+            format!("if the agent runs as that user, say so: HEADSTART_AGENT_UID={uid}")
+        };
+        let why = format!("it is user {uid}, neither this user nor root");
+        Err(Error::Untrusted { agent: self.to_string(), why, hint })
     }
+
+    /// Connects to a port whose listener proves the token; returns the proof to show it.
+    async fn dial_port(&self, address: SocketAddr, token: &str) -> Result<(Io, String), Error> {
+        let tcp = TcpStream::connect(address).await.map_err(|error| self.unavailable(error))?;
+        let challenge = challenge(&tcp, token).map_err(|error| self.unavailable(error))?;
+        let mut io = Io::Tcp(tcp);
+        let (head, behind) = self.send(&mut io, &challenge.request()).await?;
+        let proof = challenge.answer(&head)?;
+        if !behind.is_empty() {
+            return Err(Error::NotUnderstood("there is more than a proof"));
+        }
+        Ok((io, proof))
+    }
+}
+
+fn challenge<'a>(tcp: &TcpStream, token: &'a str) -> io::Result<Challenge<'a>> {
+    tcp.set_nodelay(true)?;
+    Challenge::new(token, tcp.local_addr()?, tcp.peer_addr()?)
 }
 
 /// Returns an environment variable that is set and not empty.

@@ -17,6 +17,16 @@ pub enum Error {
         /// Error of the system.
         source: io::Error,
     },
+    /// Whoever listens there may not be the agent, and was sent nothing: on a Unix socket the
+    /// listener's user is not trusted, on a port the listener does not prove that it has the token.
+    Untrusted {
+        /// The path or address.
+        agent: String,
+        /// Reason for not trusting it.
+        why: String,
+        /// Advice.
+        hint: String,
+    },
     /// The answer does not come from an agent, or from one of another version.
     NotUnderstood(&'static str),
     /// The request would need something that no request can hold.
@@ -48,7 +58,7 @@ pub struct Refusal {
 pub enum Kind {
     /// The request is malformed, or asks for something unknown.
     Request,
-    /// This user is not allowed, or did not show the token.
+    /// This user is not allowed, or did not prove the token.
     NotAllowed,
     /// This user has too many connections.
     Overloaded,
@@ -76,6 +86,7 @@ impl Error {
                 }
                 _ => "start one: headstart agent --socket PATH",
             }),
+            Self::Untrusted { hint, .. } => Some(hint),
             Self::NotUnderstood(_) => Some("is that a headstart agent of this version?"),
             Self::Unsupported(_) => None,
             Self::TimedOut => Some("is the server reachable? the agent's log says more"),
@@ -91,6 +102,9 @@ impl fmt::Display for Error {
                 f.write_str("no socket of an agent is named, and XDG_RUNTIME_DIR is not set")
             }
             Self::Unavailable { agent, .. } => write!(f, "cannot reach an agent at {agent}"),
+            Self::Untrusted { agent, why, .. } => {
+                write!(f, "the listener at {agent} is not trusted: {why}")
+            }
             Self::NotUnderstood(why) => write!(f, "the agent's answer is not understood: {why}"),
             Self::Unsupported(what) => f.write_str(what),
             Self::TimedOut => f.write_str("the agent did not answer in time"),

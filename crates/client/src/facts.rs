@@ -64,8 +64,7 @@ impl Facts {
     /// # Errors
     /// The answer is not an agent's.
     pub(crate) fn read(head: &Head) -> Result<Self, Error> {
-        let text = |name| head.field(name).map(str::to_owned);
-        let opening = text("Headstart-Opening").ok_or(NO_AGENT)?;
+        let opening = text(head, "Headstart-Opening").ok_or(NO_AGENT)?;
         let resumed = match head.field("Headstart-Resumed") {
             Some("1") => true,
             Some("0") => false,
@@ -77,10 +76,10 @@ impl Facts {
             early_data: head
                 .field("Headstart-Early-Data")
                 .map_or(Ok(EarlyData::None), early_data)?,
-            version: text("Headstart-Version"),
-            cipher: text("Headstart-Cipher"),
-            group: text("Headstart-Group"),
-            alpn: text("Headstart-ALPN"),
+            version: text(head, "Headstart-Version"),
+            cipher: text(head, "Headstart-Cipher"),
+            group: text(head, "Headstart-Group"),
+            alpn: text(head, "Headstart-ALPN"),
             certificate: head.field("Headstart-Certificate").map(certificate).transpose()?,
             ledger: head.field("Headstart-Ledger").map_or(Ok(Ledger::default()), Ledger::read)?,
         })
@@ -88,6 +87,10 @@ impl Facts {
 }
 
 const NO_AGENT: Error = Error::NotUnderstood("it says nothing about the connection");
+
+fn text(head: &Head, name: &str) -> Option<String> {
+    head.field(name).map(str::to_owned)
+}
 
 fn early_data(text: &str) -> Result<EarlyData, Error> {
     match text {

@@ -5,6 +5,10 @@
 //! No secret enters the program, and it needs no TLS library. docs/managed.md describes the
 //! protocol on the socket.
 //!
+//! The agent sees every plain byte, so the program has to know it. On a Unix socket the listener's
+//! user has to be this user, root, or the one whose number is in `HEADSTART_AGENT_UID`; on a port
+//! the listener has to prove that it has the token. Nothing is sent to any other.
+//!
 //! * [`Connector`] is for hyper's client, or anything else that takes a
 //!   `tower_service::Service<Uri>`.
 //! * [`Agent::connect`] returns a [`Stream`] for any protocol.
@@ -39,8 +43,10 @@ mod error;
 mod facts;
 mod head;
 mod options;
+mod proof;
 mod request;
 mod stream;
+mod trust;
 
 pub use agent::Agent;
 pub use connector::Connector;

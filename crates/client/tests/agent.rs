@@ -14,6 +14,8 @@ use tower_service::Service;
 
 const GRANTED: &str = "HTTP/1.1 200 OK\r\nheadstart-opening: plain\r\nheadstart-resumed: 0\r\n\r\n";
 
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
 /// Returns a path where an agent would listen, and the directory that holds it.
 fn place() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -124,21 +126,27 @@ async fn too_much_early_data_is_refused_before_connecting() {
 }
 
 #[tokio::test]
-async fn only_a_port_gets_its_token() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let agent = Agent::port(listener.local_addr().unwrap(), "0123456789abcdef");
-    assert!(!format!("{agent:?}").contains("0123456789abcdef"));
-    let asked =
-        tokio::spawn(async move { agent.connect_bare("a.example", 80, Some("work")).await });
-    let (mut tcp, _) = listener.accept().await.unwrap();
-    let mut request = vec![0; 4096];
-    let count = tcp.read(&mut request).await.unwrap();
-    let request = String::from_utf8_lossy(&request[..count]).into_owned();
-    assert!(request.contains("\r\nProxy-Authorization: Bearer 0123456789abcdef\r\n"), "{request}");
-    assert!(request.contains("\r\nHeadstart-Context: work\r\n"), "{request}");
-    assert!(!request.contains("Headstart-TLS"), "{request}");
-    tcp.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-    assert!(asked.await.unwrap().unwrap().facts().is_none());
+async fn a_listener_of_the_port_that_proves_nothing_is_sent_nothing() {
+    let (nonce, proof) = ("0".repeat(64), "0".repeat(64));
+    let made_up = format!("headstart-nonce: {nonce}\r\nheadstart-proof: {proof}\r\n");
+    for fields in ["", made_up.as_str()] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let agent = Agent::port(listener.local_addr().unwrap(), TOKEN);
+        assert!(!format!("{agent:?}").contains(TOKEN));
+        let asked =
+            tokio::spawn(async move { agent.connect_bare("a.example", 80, Some("work")).await });
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        let answer = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+        tcp.write_all(answer.as_bytes()).await.unwrap();
+        let error = asked.await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::Untrusted { .. }) && error.hint().is_some(), "{error:?}");
+        let mut request = String::new();
+        tcp.read_to_string(&mut request).await.unwrap();
+        assert!(request.starts_with("GET /proof HTTP/1.1\r\n"), "{request}");
+        for secret in [TOKEN, "Authorization", "a.example", "work"] {
+            assert!(!request.contains(secret), "{request}");
+        }
+    }
 }
 
 #[tokio::test]

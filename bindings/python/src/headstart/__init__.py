@@ -8,6 +8,7 @@ from .agent import Agent, Connection
 from .early import early_data
 from .errors import (
     AgentUnavailable,
+    AgentUntrusted,
     BadRequest,
     CertificateError,
     ConnectFailed,
@@ -27,6 +28,7 @@ from .options import Options, Policy
 __all__ = [
     "Agent",
     "AgentUnavailable",
+    "AgentUntrusted",
     "BadRequest",
     "CertificateError",
     "ConnectFailed",

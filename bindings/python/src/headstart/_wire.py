@@ -53,15 +53,19 @@ class Deadline:
         sock.settimeout(left)
 
 
-def connect_request(host: str, port: int, fields: Mapping[str, str]) -> bytes:
-    """Write a request for a connection.
+def target(host: str, port: int) -> str:
+    """Write whom a connection is for.
 
     Raises:
         Unsupported: A host that cannot be named there.
     """
     if not host or not host.isascii() or any(letter <= " " or letter == "\x7f" for letter in host):
         raise Unsupported(f"{host!r} is no host name", "write it in ASCII (xn--...)")
-    target = f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def connect_request(target: str, fields: Mapping[str, str]) -> bytes:
+    """Write a request for a connection."""
     lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
     lines += [f"{name}: {value}" for name, value in fields.items()]
     return "\r\n".join([*lines, "", ""]).encode()

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from ._wire import Deadline, connect_request, exchange, read_text
+from ._trust import check_user, prove
+from ._wire import Deadline, connect_request, exchange, read_text, target
 from .early import EARLY_DATA_MAX
 from .errors import AgentUnavailable, NoAgent, TimedOut, Unsupported, refusal
 from .facts import Facts
@@ -70,10 +71,11 @@ class Agent:
 
     Args:
         path: The Unix socket; else what the environment says in ``HEADSTART_SOCKET``, else
-            ``$XDG_RUNTIME_DIR/headstart.sock``, both looked up when they are needed.
+            ``$XDG_RUNTIME_DIR/headstart.sock``, both looked up when they are needed. Its listener
+            has to be this user, root, or the user with the number in ``HEADSTART_AGENT_UID``.
         port: The port of loopback instead (``--managed-listen``), with its token.
         host: The address of loopback that the port is of.
-        token: The token of the port.
+        token: The token of the port, which both sides prove to each other and neither sends.
         token_file: The file that has it (``--managed-token``), read whenever it is needed.
     """
 
@@ -130,19 +132,17 @@ class Agent:
             raise Unsupported(f"{len(early_data)} bytes of early data", f"at most {EARLY_DATA_MAX}")
         if early_data:
             fields["Headstart-Early-Data"] = base64.b64encode(early_data).decode("ascii")
-        request = connect_request(host, port, {**fields, **self._authorization()})
+        server = target(host, port)
         deadline = Deadline(timeout)
-        sock = self._dial(deadline)
-        try:
+        sock, authorization = self._dial(deadline)
+        with _closed_on_error(sock):
+            request = connect_request(server, {**fields, **authorization})
             head = exchange(sock, request, deadline)
             if not 200 <= head.status < 300:
                 error = head.fields.get("Headstart-Error", "")
                 raise refusal(head.status, error, read_text(sock, head, deadline))
             facts = Facts.read(head.fields)
             sock.settimeout(timeout)
-        except BaseException:
-            sock.close()
-            raise
         return Connection(sock, facts)
 
     def sessions(self) -> list[dict[str, Any]]:
@@ -208,27 +208,28 @@ class Agent:
             with contextlib.suppress(AgentUnavailable):
                 self.end_context(context)
 
-    def _dial(self, deadline: Deadline) -> socket.socket:
-        if self._address is not None:
-            family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-            return _dial(family, self._address, deadline)
-        return _dial(socket.AF_UNIX, self._path or _default_path(), deadline)
-
-    def _authorization(self) -> dict[str, str]:
+    def _dial(self, deadline: Deadline) -> tuple[socket.socket, dict[str, str]]:
+        """Connect to a listener that is the agent; return the fields that requests need there."""
         if self._address is None:
-            return {}
+            path = self._path or _default_path()
+            sock = _dial(socket.AF_UNIX, path, deadline)
+            with _closed_on_error(sock):
+                check_user(sock, path)
+            return sock, {}
         token = self._token if self._token_file is None else _read_token(self._token_file)
-        return {"Proxy-Authorization": f"Bearer {token}"}
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        sock = _dial(family, self._address, deadline)
+        with _closed_on_error(sock):
+            proof = prove(sock, token or "", deadline)
+        return sock, {"Proxy-Authorization": f"Headstart {proof}"}
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask something that is not about a connection."""
         call = http.client.HTTPConnection("agent")
-        call.sock = self._dial(Deadline(CALL_TIMEOUT))
+        call.sock, authorization = self._dial(Deadline(CALL_TIMEOUT))
         call.sock.settimeout(CALL_TIMEOUT)
         try:
-            call.request(
-                method, path, None if body is None else json.dumps(body), self._authorization()
-            )
+            call.request(method, path, None if body is None else json.dumps(body), authorization)
             answer = call.getresponse()
             text = answer.read(JSON_MAX)
         except socket.timeout as error:
@@ -272,18 +273,24 @@ def _default_path() -> str:
 
 def _dial(family: socket.AddressFamily, address: Any, deadline: Deadline) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
+    with _closed_on_error(sock):
+        try:
+            deadline.apply(sock)
+            sock.connect(address)
+            if family is not socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise _unreachable(address, error) from error
+    return sock
+
+
+@contextlib.contextmanager
+def _closed_on_error(sock: socket.socket) -> Iterator[None]:
     try:
-        deadline.apply(sock)
-        sock.connect(address)
-        if family is not socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as error:
-        sock.close()
-        raise _unreachable(address, error) from error
+        yield
     except BaseException:
         sock.close()
         raise
-    return sock
 
 
 def _unreachable(address: Any, error: OSError) -> AgentUnavailable:

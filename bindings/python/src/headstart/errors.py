@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "AgentUnavailable",
+    "AgentUntrusted",
     "BadRequest",
     "CertificateError",
     "ConnectFailed",
@@ -41,6 +42,13 @@ class AgentUnavailable(HeadstartError):
     """No agent answers, so nothing has been sent to a server but early data."""
 
 
+class AgentUntrusted(AgentUnavailable):
+    """Whoever listens may not be the agent, and was sent nothing.
+
+    On a Unix socket its user is not trusted, on a port it does not prove that it has the token.
+    """
+
+
 class NoAgent(HeadstartError):
     """Something answers that is no agent, or one of another version."""
 
@@ -74,7 +82,7 @@ class BadRequest(Refused):
 
 
 class NotAllowed(Refused):
-    """This user may not, or has shown no token: 403 and 407."""
+    """This user may not, or has not proved the token: 403 and 407."""
 
 
 class Overloaded(Refused):

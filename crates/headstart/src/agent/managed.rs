@@ -1,7 +1,7 @@
 //! Managed TLS: the agent speaks TLS for programs of this machine, and keeps their sessions.
 //!
 //! docs/managed.md is the specification of what programs see. [`listener`] takes connections, on a
-//! [`socket`] or a port with a [`token`]; [`exchange`] serves each: a [`request`], what is
+//! [`socket`] or a port with a [`token`] and a [`proof`]; [`exchange`] serves each: a [`request`], what is
 //! [`open`]ed for it or what [`control`] answers, and bytes through a [`tunnel`]. [`visit`] and
 //! [`keeper`] are between a connection and what is [`known`]; no session goes any other way.
 
@@ -16,6 +16,7 @@ mod listener;
 mod open;
 pub(crate) mod options;
 mod program_stream;
+mod proof;
 mod request;
 mod session_capture;
 mod socket;

@@ -23,7 +23,7 @@ fn example(language: &str) -> &'static str {
 fn run(program: &str, arguments: &[&str], agent: &Agent) -> String {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("HEADSTART_SOCKET", agent.socket());
-    command.env("HOME", agent.path("")).env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("PATH", std::env::var_os("PATH").unwrap());
     let output = command.stdin(Stdio::null()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program}: {errors}");
@@ -35,21 +35,11 @@ fn examples_do_what_they_say() {
     let (files, origin) = (files(), Origin::start());
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
     let dir = tempfile::tempdir().unwrap();
-    let token = dir.path().join(".headstart-token");
     let at_edge = format!("{NAME}={}", edge.address);
-    let arguments = [
-        "--edge",
-        at_edge.as_str(),
-        "--managed-listen",
-        "127.0.0.1:0",
-        "--managed-token",
-        token.to_str().unwrap(),
-    ];
-    let agent = Agent::start_trusting(dir, &files.path(&format!("{NAME}.pem")), &arguments);
-    let shell = example("sh").replace("127.0.0.1:1081", &agent.port().to_string());
+    let roots = files.path(&format!("{NAME}.pem"));
+    let agent = Agent::start_trusting(dir, &roots, &["--edge", &at_edge]);
     let script = files.write("get.js", example("js").as_bytes(), 0o600);
-    for (program, arguments) in
-        [("sh", ["-euc", shell.as_str()]), ("node", [script.as_str(), NAME])]
+    for (program, arguments) in [("sh", ["-euc", example("sh")]), ("node", [script.as_str(), NAME])]
     {
         assert!(run(program, &arguments, &agent).contains("GET /head"), "{program}");
     }

@@ -1,12 +1,22 @@
-//! The port of loopback: the token first, and then as the socket; with curl as the program.
+//! The port of loopback: both ends prove the token first, and then it is as the socket.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use headstart_client::{Error, Options, Verify};
+use tokio::runtime::Runtime;
 
 use crate::agent::{Agent, fails};
-use crate::server::{PAGE, Server, files};
+use crate::daemon::PATIENCE;
+use crate::server::{NAME, PAGE, Server, files};
+
+/// A nonce of a client that is not random.
+const NONCE: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// An agent with a port, and the token's file.
 fn start() -> (Agent, SocketAddr, PathBuf) {
@@ -19,57 +29,208 @@ fn start() -> (Agent, SocketAddr, PathBuf) {
     (agent, port, token)
 }
 
-fn curl(arguments: &[&str]) -> Output {
-    let mut command = Command::new("curl");
-    command.args(["-sS", "--max-time", "50"]).args(arguments).env_clear();
-    command.env("PATH", std::env::var_os("PATH").unwrap()).output().unwrap()
+fn read(token: &Path) -> String {
+    std::fs::read_to_string(token).unwrap().trim().to_owned()
 }
 
-fn text(output: &Output) -> String {
+/// The client of the port: whether its connection to `server` was resumed.
+fn managed(server: &Server, port: SocketAddr, token: &str) -> Result<bool, Error> {
+    let roots = server.fields()[2].1.into();
+    let options = Options {
+        server_name: Some(NAME.into()),
+        verify: Verify::Roots(roots),
+        alpn: Vec::new(),
+        ..Options::default()
+    };
+    Runtime::new().unwrap().block_on(async {
+        let agent = headstart_client::Agent::port(port, token);
+        let (host, port) = (server.address.ip().to_string(), server.address.port());
+        let stream = agent.connect(&host, port, &options, b"").await?;
+        Ok(stream.facts().unwrap().resumed)
+    })
+}
+
+#[test]
+fn clients_of_the_port_share_sessions_with_programs_of_the_socket() {
+    let files = files();
+    let server = Server::start(&files, PAGE);
+    let (agent, port, token) = start();
+    assert!(!server.visit(&agent, &[]));
+    assert!(managed(&server, port, &read(&token)).unwrap());
+    assert!(server.visit(&agent, &[]));
+}
+
+/// A connection to the port by hand.
+struct Raw(TcpStream);
+
+impl Raw {
+    fn dial(port: SocketAddr) -> Self {
+        let tcp = TcpStream::connect(port).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(tcp)
+    }
+
+    /// Sends a request without a body; returns the head of its answer.
+    fn ask(&mut self, request: &str, fields: &str) -> String {
+        let head = format!("{request} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        self.0.write_all(head.as_bytes()).unwrap();
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") && self.0.read(&mut byte).unwrap() > 0 {
+            head.extend_from_slice(&byte);
+        }
+        String::from_utf8(head).unwrap()
+    }
+
+    /// Asks for the agent's proof; returns the fields that prove the token to it.
+    fn prove(&mut self, token: &str) -> String {
+        let answer = self.ask("GET /proof", &format!("Headstart-Nonce: {NONCE}\r\n"));
+        let theirs = field(&answer, "headstart-nonce");
+        let (client, agent) = (self.0.local_addr().unwrap(), self.0.peer_addr().unwrap());
+        let ends = format!("{NONCE}\n{theirs}\n{client}\n{agent}\n");
+        let proof = mac(token, &format!("headstart-proof agent\n{ends}"));
+        assert_eq!(field(&answer, "headstart-proof"), proof);
+        let proof = mac(token, &format!("headstart-proof client\n{ends}"));
+        format!("Proxy-Authorization: Headstart {proof}\r\n")
+    }
+}
+
+/// The value of a field of a head.
+fn field<'a>(head: &'a str, name: &str) -> &'a str {
+    let mut fields = head.lines().filter_map(|line| line.split_once(": "));
+    fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
+}
+
+/// HMAC-SHA256 by the system's openssl.
+fn mac(token: &str, text: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("text");
+    std::fs::write(&file, text).unwrap();
+    let mut openssl = Command::new("openssl");
+    openssl.args(["mac", "-digest", "SHA256", "-macopt", &format!("key:{token}"), "-in"]);
+    let output = openssl.arg(file).arg("HMAC").output().unwrap();
+    assert!(output.status.success(), "{}", text_of(&output));
+    String::from_utf8(output.stdout).unwrap().trim().to_lowercase()
+}
+
+fn text_of(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
-/// `curl` that has the agent speak TLS: its own URL is one of plain HTTP.
-fn managed(server: &Server, port: SocketAddr, token: &str, more: &[&str]) -> Output {
-    let proxy = format!("http://anybody:{token}@{port}");
-    let roots = server.fields().map(|(name, value)| format!("{name}: {value}"));
-    let mut arguments = vec!["--proxytunnel", "--proxy", &proxy];
-    roots.iter().for_each(|field| arguments.extend(["--proxy-header", field.as_str()]));
-    let url = format!("http://{}/", server.address);
-    arguments.extend(more);
-    arguments.push(&url);
-    curl(&arguments)
-}
-
 #[test]
-fn curl_shares_sessions_with_programs_of_the_socket() {
-    let files = files();
-    let server = Server::start(&files, PAGE);
+fn without_a_proof_of_the_token_there_is_nothing() {
     let (agent, port, token) = start();
-    let token = std::fs::read_to_string(token).unwrap();
-    assert!(!server.visit(&agent, &[]));
-    for _ in 0..2 {
-        let said = managed(&server, port, token.trim(), &[]);
-        assert!(said.status.success(), "{}", text(&said));
-        assert!(text(&said).contains("Reused, TLSv1.3"), "{}", text(&said));
+    let token = read(&token);
+    for fields in [
+        String::new(),
+        format!("Proxy-Authorization: Bearer {token}\r\n"),
+        format!("Proxy-Authorization: Headstart {token}\r\n"),
+    ] {
+        for request in ["GET /sessions", "CONNECT a.example:443"] {
+            let answer = Raw::dial(port).ask(request, &fields);
+            assert!(answer.starts_with("HTTP/1.1 407 "), "{request}: {answer}");
+            assert_eq!(field(&answer, "proxy-authenticate"), "Headstart");
+        }
     }
-    assert!(server.visit(&agent, &[]));
+    assert_eq!(agent.count("headstart_limits_hit_total", &["managed_token"]), 6);
+    let mut raw = Raw::dial(port);
+    let proof = raw.prove(&token);
+    let answer = raw.ask("GET /sessions", &proof);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+/// The proof of a client that has connected is of no use on any other connection.
+#[test]
+fn a_replayed_proof_is_refused() {
+    let (_agent, port, token) = start();
+    let token = read(&token);
+    let mut first = Raw::dial(port);
+    let proof = first.prove(&token);
+    let mut second = Raw::dial(port);
+    second.prove(&token);
+    let answer = second.ask("GET /sessions", &proof);
+    assert!(answer.starts_with("HTTP/1.1 407 "), "{answer}");
+    let answer = Raw::dial(port).ask("GET /sessions", &proof);
+    assert!(answer.starts_with("HTTP/1.1 407 "), "{answer}");
+    let answer = first.ask("GET /sessions", &proof);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "its own: {answer}");
+}
+
+/// Someone who listens at a port while the agent does not; sends on all that was said.
+fn listener<F>(answers: F) -> (SocketAddr, Receiver<Vec<u8>>)
+where
+    F: Fn(TcpStream) -> Vec<u8> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (send, heard) = channel();
+    thread::spawn(move || {
+        let (tcp, _) = listener.accept().unwrap();
+        let _ = send.send(answers(tcp));
+    });
+    (address, heard)
+}
+
+/// Reads the first request, answers with `answer` to it, and returns all that comes.
+fn hear(mut tcp: TcpStream, answer: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let (mut all, mut byte) = (Vec::new(), [0]);
+    while !all.ends_with(b"\r\n\r\n") && tcp.read(&mut byte).is_ok_and(|count| count > 0) {
+        all.extend_from_slice(&byte);
+    }
+    let _ = tcp.write_all(&answer(&all));
+    let _ = tcp.read_to_end(&mut all);
+    all
+}
+
+/// Asserts that a client of this port does not believe its listener, which has heard nothing.
+fn assert_told_nothing(server: &Server, port: SocketAddr, token: &str, heard: &Receiver<Vec<u8>>) {
+    let refused = managed(server, port, token);
+    assert!(matches!(refused, Err(Error::Untrusted { .. })), "{refused:?}");
+    let heard = String::from_utf8(heard.recv_timeout(PATIENCE).unwrap()).unwrap();
+    assert!(heard.starts_with("GET /proof HTTP/1.1\r\n"), "{heard}");
+    assert_eq!(heard.matches("\r\n\r\n").count(), 1, "there is one request: {heard}");
+    for secret in [token, "uthorization", "CONNECT", NAME] {
+        assert!(!heard.contains(secret), "{heard}");
+    }
 }
 
 #[test]
-fn without_the_token_there_is_nothing() {
+fn an_impostor_on_the_port_is_sent_neither_token_nor_request() {
     let files = files();
     let server = Server::start(&files, PAGE);
-    let (agent, port, token) = start();
-    let wrong = managed(&server, port, "0123456789abcdef", &[]);
-    assert_eq!(wrong.status.code(), Some(56), "{}", text(&wrong));
-    let url = format!("http://{port}/sessions");
-    let status = ["-o", "/dev/null", "-w", "%{http_code}"];
-    assert_eq!(text(&curl(&[&status[..], &[url.as_str()]].concat())), "407");
-    assert!(agent.count("headstart_limits_hit_total", &["managed_token"]) >= 2);
-    let shown = format!("Authorization: Bearer {}", std::fs::read_to_string(token).unwrap().trim());
-    assert_eq!(text(&curl(&[&status[..], &["-H", shown.as_str(), url.as_str()]].concat())), "200");
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nheadstart-version: TLS 1.3\r\nheadstart-nonce: {NONCE}\r\n\
+         headstart-proof: {NONCE}\r\n\r\n"
+    );
+    let (port, heard) = listener(move |tcp| hear(tcp, |_| answer.clone().into()));
+    assert_told_nothing(&server, port, NONCE, &heard);
+}
+
+/// It has the agent prove the token for it: the addresses of its own connection are others.
+#[test]
+fn an_impostor_that_relays_the_agents_proof_is_not_believed() {
+    let files = files();
+    let server = Server::start(&files, PAGE);
+    let (_agent, port, token) = start();
+    let (relay, heard) = listener(move |tcp| {
+        hear(tcp, |request| {
+            let mut agent = TcpStream::connect(port).unwrap();
+            agent.write_all(request).unwrap();
+            let mut answer = vec![0; 4096];
+            let count = agent.read(&mut answer).unwrap();
+            answer.truncate(count);
+            assert!(answer.starts_with(b"HTTP/1.1 200 "), "the agent proves what it has");
+            answer
+        })
+    });
+    assert_told_nothing(&server, relay, &read(&token), &heard);
+    assert!(managed(&server, port, &read(&token)).is_ok());
+}
+
+fn curl(arguments: &[&str]) -> Output {
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--max-time", "50"]).args(arguments).env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap()).output().unwrap()
 }
 
 #[test]
@@ -77,7 +238,7 @@ fn the_socket_takes_curl_too() {
     let agent = Agent::start(&[]);
     let socket = agent.socket();
     let said = curl(&["--unix-socket", socket.to_str().unwrap(), "http://agent/policies"]);
-    assert_eq!(text(&said), "{\"policies\":[]}\n");
+    assert_eq!(text_of(&said), "{\"policies\":[]}\n");
 }
 
 #[test]
@@ -86,20 +247,21 @@ fn a_port_that_others_could_use_is_refused() {
     let socket = dir.path().join("socket");
     let token = dir.path().join("token");
     let path = token.to_str().unwrap();
-    let refused = |arguments: &[&str], words: &str| {
-        let (code, said) = fails(&socket, arguments);
-        assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains(words) && said.contains("\nhint: "), "{said}");
-    };
     let remote = ["--managed-listen", "0.0.0.0:0", "--managed-token", path];
-    refused(&remote, "is reachable by other machines");
-    refused(&["--managed-listen", "127.0.0.1:0"], "needs a token");
-    refused(&["--managed-token", path], "without a port");
+    assert_refused(&socket, &remote, "is reachable by other machines");
+    assert_refused(&socket, &["--managed-listen", "127.0.0.1:0"], "needs a token");
+    assert_refused(&socket, &["--managed-token", path], "without a port");
     let local = ["--managed-listen", "127.0.0.1:0", "--managed-token", path];
     write(&token, "0123456789abcdef0123456789abcdef", 0o644);
-    refused(&local, "is open to other users (mode 0644)");
-    write(&token, "short", 0o600);
-    refused(&local, "holds no token");
+    assert_refused(&socket, &local, "is open to other users (mode 0644)");
+    write(&token, "guessed-by-a-person", 0o600);
+    assert_refused(&socket, &local, "holds no token");
+}
+
+fn assert_refused(socket: &Path, arguments: &[&str], words: &str) {
+    let (code, said) = fails(socket, arguments);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains(words) && said.contains("\nhint: "), "{said}");
 }
 
 fn write(path: &Path, text: &str, mode: u32) {

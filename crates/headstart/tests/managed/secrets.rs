@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 
 use crate::agent::Agent;
+use crate::client::request;
 use crate::edge::until;
 use crate::files::Files;
 use crate::server::{NAME, Server, files};
@@ -25,11 +25,11 @@ impl Drop for Waiting {
     }
 }
 
-fn curl(server: &Server, arguments: &[&str]) -> Waiting {
+fn curl(server: &Server, arguments: &[&str], input: Stdio) -> Waiting {
     let mut command = Command::new("curl");
     command.args(["-sS", "--max-time", "60"]).args(arguments).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap());
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let child = command.stdin(input).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     until("the server hears the program", || server.said().contains(PATH));
     Waiting(child)
 }
@@ -89,35 +89,34 @@ fn found(program: &Waiting, log: &str) -> usize {
     secrets(log).iter().filter(|secret| holds(&memory, secret)).count()
 }
 
-fn managed(server: &Server, port: SocketAddr, token: &str) -> Waiting {
-    let proxy = format!("http://anybody:{token}@{port}");
-    let fields = server.fields().map(|(name, value)| format!("{name}: {value}"));
-    let mut arguments = vec!["--proxytunnel", "--proxy", &proxy];
-    fields.iter().for_each(|field| arguments.extend(["--proxy-header", field.as_str()]));
-    let url = format!("http://{}{PATH}", server.address);
-    arguments.push(&url);
-    curl(server, &arguments)
+/// curl passes what it is told to the agent's socket.
+fn managed(server: &Server, agent: &Agent) -> Waiting {
+    let ask = request(&server.address.to_string(), &server.fields());
+    let file = agent.path("request");
+    fs::write(&file, format!("{ask}GET {PATH} HTTP/1.1\r\nhost: {NAME}\r\n\r\n")).unwrap();
+    let socket = agent.socket();
+    // The path means nothing to telnet; it is a word that the search has to find.
+    let url = format!("telnet://agent{PATH}");
+    let arguments = ["--unix-socket", socket.to_str().unwrap(), &url];
+    curl(server, &arguments, File::open(file).unwrap().into())
 }
 
 #[test]
 fn a_managed_program_has_no_secret_and_one_with_its_own_tls_has() {
     let files = files();
-    let dir = tempfile::tempdir().unwrap();
-    let token = dir.path().join("token").to_str().unwrap().to_owned();
-    let listen = ["--managed-listen", "127.0.0.1:0", "--managed-token", &token];
-    let agent = Agent::start_in(dir, &listen);
-    let token = fs::read_to_string(token).unwrap();
+    let agent = Agent::start(&[]);
     for version in ["-tls1_3", "-tls1_2"] {
         let (open, open_log) = server(&files, &format!("open{version}"), version);
         let roots = files.path(&format!("{NAME}.pem"));
         let port = open.address.port();
         let resolve = format!("{NAME}:{port}:127.0.0.1");
         let url = format!("https://{NAME}:{port}{PATH}");
-        let own = curl(&open, &["--http1.1", "--cacert", &roots, "--resolve", &resolve, &url]);
+        let arguments = ["--http1.1", "--cacert", &roots, "--resolve", &resolve, &url];
+        let own = curl(&open, &arguments, Stdio::null());
         assert!(found(&own, &open_log) > 0, "{version}: secrets are to be found where they are");
 
         let (closed, closed_log) = server(&files, &format!("closed{version}"), version);
-        let program = managed(&closed, agent.port(), token.trim());
+        let program = managed(&closed, &agent);
         assert_eq!(found(&program, &closed_log), 0, "{version}");
     }
 }

@@ -60,25 +60,26 @@ fn client_certificates_are_checked_at_the_start() {
     let files = Files::new();
     files.issue("client.example");
     let socket = files.path("socket");
-    let refused = |certificates: &[&str], words: &str| {
-        let arguments = certificates.iter().flat_map(|name| ["--client-certificate", *name]);
-        let (code, said) = fails(socket.as_ref(), &arguments.collect::<Vec<_>>());
-        assert!(code == Some(2) && said.contains(words) && said.contains("\nhint: "), "{said}");
-    };
     let without_key = format!("a={}", files.path("client.example.pem"));
-    refused(&[&without_key], "it holds a secret that others may read (mode 0644)");
+    assert_refused(&socket, &[&without_key], "it holds a secret that others may read (mode 0644)");
     let pem = files.write("both.pem", b"nothing", 0o600);
     let (a, b) = (format!("a={pem}"), format!("b={pem}"));
-    refused(&[&a], "invalid certificate or key");
-    refused(&["a"], "write NAME=FILE");
+    assert_refused(&socket, &[&a], "invalid certificate or key");
+    assert_refused(&socket, &["a"], "write NAME=FILE");
     let both: Vec<_> = ["pem", "key"]
         .iter()
         .flat_map(|ending| fs::read(files.path(&format!("client.example.{ending}"))).unwrap())
         .collect();
     files.write("both.pem", &both, 0o600);
-    refused(&[&a, &a], "two client certificates called a");
+    assert_refused(&socket, &[&a, &a], "two client certificates called a");
     let agent = Agent::start(&["--client-certificate", &a, "--client-certificate", &b]);
     assert_eq!(call(&agent, "GET", "/", "").0, 200);
+}
+
+fn assert_refused(socket: &str, certificates: &[&str], words: &str) {
+    let arguments = certificates.iter().flat_map(|name| ["--client-certificate", *name]);
+    let (code, said) = fails(socket.as_ref(), &arguments.collect::<Vec<_>>());
+    assert!(code == Some(2) && said.contains(words) && said.contains("\nhint: "), "{said}");
 }
 
 #[test]

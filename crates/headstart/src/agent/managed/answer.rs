@@ -49,8 +49,8 @@ impl Refusal {
         Self::new(
             StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             "token",
-            "the token is missing or wrong",
-            "show what is in the file of --managed-token, as Proxy-Authorization: Bearer TOKEN",
+            "the proof of the token is missing or wrong",
+            "docs/managed.md says how to prove it; the Unix socket needs no proof",
         )
     }
 
@@ -122,7 +122,7 @@ impl Refusal {
         fields.insert(ERROR, HeaderValue::from_static(self.name));
         match self.status {
             StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
-                fields.insert(PROXY_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                fields.insert(PROXY_AUTHENTICATE, HeaderValue::from_static("Headstart"));
             }
             StatusCode::METHOD_NOT_ALLOWED => {
                 fields.insert(ALLOW, HeaderValue::from_static("CONNECT, GET, PUT, DELETE"));
@@ -213,7 +213,7 @@ mod tests {
         let answer = Refusal::token().answer();
         assert_eq!(answer.status(), 407);
         assert_eq!(answer.headers()[ERROR], "token");
-        assert_eq!(answer.headers()[PROXY_AUTHENTICATE], "Bearer");
+        assert_eq!(answer.headers()[PROXY_AUTHENTICATE], "Headstart");
         assert_eq!(answer.headers()[CONNECTION], "close");
     }
 }

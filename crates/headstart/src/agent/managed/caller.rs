@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::token::Token;
+use super::proof::Gate;
 
 /// The client of a request.
 #[derive(Clone)]
@@ -11,6 +11,6 @@ pub(super) struct Caller {
     pub(super) user: Option<u32>,
     /// Process that connected, in the agent's own namespace of processes.
     pub(super) process: Option<i32>,
-    /// Token that the client has to show first, on a port that anybody can connect to.
-    pub(super) token: Option<Arc<Token>>,
+    /// Proof that the connection begins with, on a port that any user can connect to.
+    pub(super) gate: Option<Arc<Gate>>,
 }

@@ -129,9 +129,10 @@ async fn answer(
     settings: &Arc<Settings>,
     left: &Left,
 ) -> Result<Answer, Refusal> {
-    if caller.token.as_ref().is_some_and(|token| !token.is_shown(request.headers())) {
-        metrics::limit_hit("managed_token");
-        return Err(Refusal::token());
+    if let Some(gate) = &caller.gate
+        && let Some(proof) = gate.admit(&request)?
+    {
+        return Ok(proof);
     }
     if request.method() != Method::CONNECT {
         let asked = timeout(REQUEST_TIME, control::answer(request, caller, settings)).await;

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::caller::Caller;
 use super::exchange;
 use super::program_stream::ProgramStream;
+use super::proof::Gate;
 use super::socket::{Socket, SocketFile};
 use super::token::Token;
 use crate::agent::options::AgentOptions;
@@ -109,6 +110,8 @@ async fn accept<L: Listener>(
             }
             None => break,
         };
+        // One that is gone already has no addresses.
+        let Ok(gate) = gate(token.as_ref(), &local) else { continue };
         let user = local.user();
         let process = local.process();
         // The port is one of loopback, and its unknown users are one.
@@ -118,13 +121,20 @@ async fn accept<L: Listener>(
             continue;
         };
         let task = running.places.task();
-        let caller = Caller { user, process, token: token.clone() };
+        let caller = Caller { user, process, gate };
         let (settings, stopping) = (running.settings(), running.stopping());
         tokio::spawn(async move {
             let _held = (permit, task);
             exchange::serve(local, caller, settings, stopping).await;
         });
     }
+}
+
+/// Makes the gate of a connection, where there is a token to be proved.
+fn gate(token: Option<&Arc<Token>>, local: &ProgramStream) -> io::Result<Option<Arc<Gate>>> {
+    let Some(token) = token else { return Ok(None) };
+    let (client, agent) = local.addresses()?;
+    Ok(Some(Arc::new(Gate::new(Arc::clone(token), client, agent))))
 }
 
 #[cfg(test)]

@@ -37,9 +37,9 @@ pub struct ManagedOptions {
     #[arg(long, value_name = "ADDR:PORT")]
     pub managed_listen: Option<SocketAddr>,
 
-    /// File with the token that clients of --managed-listen have to show
+    /// File with the token that the agent and clients of --managed-listen prove to each other
     ///
-    /// Made if it is not there. Who can read it can use the port.
+    /// Made if it is not there. Who can read it can use the port, and pass for the agent there.
     #[arg(long, value_name = "FILE")]
     pub managed_token: Option<PathBuf>,
 

@@ -33,6 +33,17 @@ impl ProgramStream {
         }
     }
 
+    /// Returns the addresses of the program and of the agent.
+    ///
+    /// # Errors
+    /// The program is gone, or this is a Unix socket.
+    pub(super) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        match self {
+            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Tcp(tcp) => Ok((tcp.peer_addr()?, tcp.local_addr()?)),
+        }
+    }
+
     /// Ends the connection so that the program can tell it from an end in order: by a reset where
     /// there are such, else both directions at once.
     pub(super) fn cut(self) {

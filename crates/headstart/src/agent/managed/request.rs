@@ -271,9 +271,10 @@ mod tests {
 
     #[test]
     fn lengths_at_the_limit_and_one_over() {
-        let early = |length: usize| encode_block(&vec![b'x'; length]);
-        assert!(managed(&[("Headstart-Early-Data", &early(EARLY_DATA_MAX))]).is_ok());
-        assert!(managed(&[("Headstart-Early-Data", &early(EARLY_DATA_MAX + 1))]).is_err());
+        let lengths = [EARLY_DATA_MAX, EARLY_DATA_MAX + 1];
+        let [full, over] = lengths.map(|length| encode_block(&vec![b'x'; length]));
+        assert!(managed(&[("Headstart-Early-Data", &full)]).is_ok());
+        assert!(managed(&[("Headstart-Early-Data", &over)]).is_err());
         assert!(managed(&[("Headstart-ALPN", &"x".repeat(ALPN_MAX - 1))]).is_ok());
         assert!(managed(&[("Headstart-ALPN", &"x".repeat(ALPN_MAX))]).is_err());
         assert!(label(&"x".repeat(LABEL_MAX)).is_ok());

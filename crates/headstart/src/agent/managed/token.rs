@@ -1,4 +1,4 @@
-//! The token of the port of loopback, where the kernel checks no permissions.
+//! The token of the loopback port, as a file and as a key.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -6,12 +6,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use hyper::HeaderMap;
-use hyper::header::{AUTHORIZATION, PROXY_AUTHORIZATION};
-use openssl::base64::decode_block;
-use openssl::memcmp;
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::pkey::PKey;
 use openssl::rand::rand_bytes;
-use openssl::sha::sha256;
+use openssl::sign::Signer;
 use zeroize::Zeroizing;
 
 use crate::base::failure::Failure;
@@ -19,11 +18,12 @@ use crate::base::failure::Failure;
 /// Random bytes of a token that is made: nobody guesses it.
 const TOKEN_BYTES: usize = 32;
 
-/// Characters of a token: with fewer somebody might guess it, with more it is some other file.
-const TOKEN_LEN: std::ops::RangeInclusive<usize> = 16..=256;
+/// Characters of a token: 32 hexadecimal digits are 128 bits, and whoever connects to the port can
+/// try guesses at a proof without being noticed; with more than the limit it is some other file.
+const TOKEN_LEN: std::ops::RangeInclusive<usize> = 32..=256;
 
-/// Secret that a client of the port has to show; as a hash, since no more is needed.
-pub(super) struct Token([u8; 32]);
+/// Secret that both ends of a connection to the port prove to each other.
+pub(super) struct Token(Zeroizing<Vec<u8>>);
 
 impl Token {
     /// Reads the token in the file at `path`, or makes one if there is no file.
@@ -40,24 +40,25 @@ impl Token {
         };
         Self::new(said.trim()).ok_or_else(|| {
             Failure::usage(format!("{} holds no token", path.display()))
-                .hint("a token has 16 to 256 letters and digits; remove the file, and one is made")
+                .hint("a token has 32 to 256 letters and digits; remove the file, and one is made")
         })
     }
 
-    fn new(text: &str) -> Option<Self> {
+    pub(super) fn new(text: &str) -> Option<Self> {
         let is_token =
             TOKEN_LEN.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
-        is_token.then(|| Self(sha256(text.as_bytes())))
+        is_token.then(|| Self(Zeroizing::new(text.as_bytes().to_vec())))
     }
 
-    /// Returns true if a request shows it. In a time that does not tell how much of it was right.
-    pub(super) fn is_shown(&self, fields: &HeaderMap) -> bool {
-        let values = [PROXY_AUTHORIZATION, AUTHORIZATION];
-        let mut values = values.iter().flat_map(|name| fields.get_all(name));
-        values.any(|value| {
-            let shown = value.to_str().ok().and_then(shown);
-            shown.is_some_and(|shown| memcmp::eq(&sha256(&shown), &self.0))
-        })
+    /// Returns the HMAC-SHA256 of `message` by this token.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(super) fn mac(&self, message: &[u8]) -> Result<Vec<u8>, ErrorStack> {
+        let key = PKey::hmac(&self.0)?;
+        let mut signer = Signer::new(MessageDigest::sha256(), &key)?;
+        signer.update(message)?;
+        signer.sign_to_vec()
     }
 }
 
@@ -65,18 +66,6 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
     }
-}
-
-/// The token of `Bearer TOKEN`, or of `Basic` with it as password (RFC 7617).
-fn shown(value: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let (scheme, rest) = value.split_once(' ')?;
-    if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(Zeroizing::new(rest.trim().as_bytes().to_vec()));
-    }
-    let basic = scheme.eq_ignore_ascii_case("basic").then(|| decode_block(rest).ok())??;
-    let basic = Zeroizing::new(basic);
-    let colon = basic.iter().position(|byte| *byte == b':')?;
-    basic.get(colon + 1..).map(|password| Zeroizing::new(password.to_vec()))
 }
 
 fn read(file: &File, path: &Path) -> Result<Zeroizing<String>, Failure> {
@@ -115,35 +104,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    use openssl::base64::encode_block;
-
     use super::*;
-
-    fn fields(value: &str) -> HeaderMap {
-        HeaderMap::from_iter([(PROXY_AUTHORIZATION, value.parse().unwrap())])
-    }
-
-    #[test]
-    fn a_token_is_shown_as_bearer_or_as_password() {
-        let token = Token::new("0123456789abcdef").unwrap();
-        let basic = |text: &str| format!("Basic {}", encode_block(text.as_bytes()));
-        assert!(token.is_shown(&fields("Bearer 0123456789abcdef")));
-        assert!(token.is_shown(&fields("bearer 0123456789abcdef")));
-        assert!(token.is_shown(&fields(&basic("x:0123456789abcdef"))));
-        assert!(token.is_shown(&fields(&basic(":0123456789abcdef"))));
-        for wrong in [
-            "Bearer 0123456789abcdeF".to_owned(),
-            "Bearer ".to_owned(),
-            "0123456789abcdef".to_owned(),
-            "Digest 0123456789abcdef".to_owned(),
-            "Basic !".to_owned(),
-            basic("0123456789abcdef"),
-            basic("0123456789abcdef:x"),
-        ] {
-            assert!(!token.is_shown(&fields(&wrong)), "{wrong}");
-        }
-        assert!(!token.is_shown(&HeaderMap::new()));
-    }
 
     #[test]
     fn a_file_is_made_once_and_for_its_owner_alone() {
@@ -153,7 +114,7 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let again = Token::open(&path).unwrap();
-        assert!(again.is_shown(&fields(&format!("Bearer {}", text.trim()))));
+        assert_eq!(*again.0, text.trim().as_bytes());
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let refused = Token::open(&path).unwrap_err().to_string();
@@ -162,9 +123,9 @@ mod tests {
 
     #[test]
     fn lengths_at_the_limit_and_one_over() {
-        for (length, good) in [(15, false), (16, true), (256, true), (257, false)] {
+        for (length, good) in [(31, false), (32, true), (256, true), (257, false)] {
             assert_eq!(Token::new(&"x".repeat(length)).is_some(), good, "{length}");
         }
-        assert!(Token::new("with a space 123456").is_none());
+        assert!(Token::new("with a space 0123456789abcdef0123").is_none());
     }
 }
