@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::relay::{
-    Clock, Directions, Relay, RelayCounts, RelayEnd, RelayLimits, RelayReason, Side,
+    Directions, LimitClock, Relay, RelayCounts, RelayEnd, RelayLimits, RelayReason, Side,
 };
 use flow::Flow;
 
@@ -75,7 +75,7 @@ struct Start<H: Handoff> {
     down: Flow,
     /// From `other` to `opening`.
     up: Flow,
-    clock: Clock,
+    clock: LimitClock,
 }
 
 impl<H: Handoff> Start<H> {
@@ -84,7 +84,7 @@ impl<H: Handoff> Start<H> {
             ends: Ends(Some((opening, other))),
             down: Flow::new(&[]),
             up: Flow::new(head),
-            clock: Clock::new(limits),
+            clock: LimitClock::new(limits),
         }
     }
 
@@ -135,7 +135,7 @@ impl<H: Handoff> Start<H> {
         }
         let moved = self.up.bytes().wrapping_add(self.down.bytes());
         let half_closed = self.up.is_ended() || self.down.is_ended();
-        self.clock.poll(cx, moved, half_closed).map(Outcome::Failed)
+        self.clock.poll(cx, moved, half_closed).map(|limit| Outcome::Failed(limit.into()))
     }
 }
 

@@ -47,7 +47,7 @@ pub use path::{PathReason, SILENCES_TO_BLOCK};
 pub use proven_addr::ProvenAddr;
 pub use race::{Attempt, AttemptOutcome, RaceError, RaceFailure};
 pub use redirect::original_destination;
-pub use relay::{RelayCounts, RelayEnd, RelayLimits, RelayReason, Side};
+pub use relay::{LimitClock, RelayCounts, RelayEnd, RelayLimits, RelayReason, Side, TimeLimit};
 pub use report::{FastOpenNotUsed, NotUsed, OpeningEvent, Report, TimelineEntry};
 pub use target::Target;
 pub use tls_stream::{ByteCounts, TlsHandle, TlsStream};

@@ -24,7 +24,7 @@ mod pipe;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use clock::Clock;
+pub use clock::{LimitClock, TimeLimit};
 pub(crate) use direction::{Direction, Fault, Stage};
 
 /// Time limits of a relay; `None` means no limit.
@@ -83,6 +83,15 @@ pub enum RelayReason {
     Error(Side, io::Error),
 }
 
+impl From<TimeLimit> for RelayReason {
+    fn from(limit: TimeLimit) -> Self {
+        match limit {
+            TimeLimit::Idle => Self::IdleLimit,
+            TimeLimit::Total => Self::TotalLimit,
+        }
+    }
+}
+
 /// Result of a relay.
 #[derive(Debug)]
 pub struct RelayEnd {
@@ -103,13 +112,18 @@ pub struct RelayEnd {
 pub(crate) struct Relay {
     connections: Connections,
     directions: Directions,
-    clock: Clock,
+    clock: LimitClock,
 }
 
 impl Relay {
     /// Creates a relay. `directions` holds bytes read before and not written; `clock` has run since
     /// the relay started.
-    pub(crate) fn new(a: TcpStream, b: TcpStream, directions: Directions, clock: Clock) -> Self {
+    pub(crate) fn new(
+        a: TcpStream,
+        b: TcpStream,
+        directions: Directions,
+        clock: LimitClock,
+    ) -> Self {
         Self { connections: Connections { a, b, orderly: false }, directions, clock }
     }
 
@@ -150,7 +164,8 @@ impl Relay {
             {
                 return Poll::Ready(reason(Side::B, error));
             }
-            clock.poll(cx, moved, directions.ab.is_done() || directions.ba.is_done())
+            let half_closed = directions.ab.is_done() || directions.ba.is_done();
+            clock.poll(cx, moved, half_closed).map(RelayReason::from)
         })
         .await
     }

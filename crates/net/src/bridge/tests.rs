@@ -315,7 +315,7 @@ async fn the_total_limit_includes_the_opening() {
     let limits = RelayLimits { total: Some(total), ..RelayLimits::default() };
     // The head ends the opening immediately, so only the relay can notice the elapsed time.
     let mut start = Start::new(Slow { tcp, opening: 1 }, other, b"x", limits);
-    start.clock = Clock::since(limits, tokio::time::Instant::now() - total);
+    start.clock = LimitClock::since(limits, tokio::time::Instant::now() - total);
     let counts = RelayCounts::default();
     let end = tokio::time::timeout(TIMEOUT, start.run(&counts, |_| {})).await.unwrap();
     assert!(matches!(end.reason, RelayReason::TotalLimit), "{end:?}");

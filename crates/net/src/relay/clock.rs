@@ -1,14 +1,27 @@
-//! The time limits of a relay.
+//! Time limits of whatever passes bytes on: relays, openings, tunnels, connections of HTTP.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep};
 
-use super::{RelayLimits, RelayReason};
+use super::RelayLimits;
 
-/// The limits of a relay on one timer, which is reset only when it fires.
-pub(crate) struct Clock {
+/// Time limit that was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeLimit {
+    /// Nothing moved for too long.
+    Idle,
+    /// The whole lasted too long.
+    Total,
+}
+
+/// Measures progress against [`RelayLimits`], on one timer that is reset only when it fires.
+///
+/// Either await [`poll`](Self::poll) beside the work that moves bytes, or call
+/// [`note`](Self::note) at times of your own.
+#[derive(Debug)]
+pub struct LimitClock {
     limits: RelayLimits,
     started: Instant,
     last_moved: Instant,
@@ -17,50 +30,43 @@ pub(crate) struct Clock {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl Clock {
-    pub(crate) fn new(limits: RelayLimits) -> Self {
+impl LimitClock {
+    /// Starts a clock now.
+    #[must_use]
+    pub fn new(limits: RelayLimits) -> Self {
         Self::since(limits, Instant::now())
     }
 
     /// Creates a clock that started at `started`.
-    pub(crate) fn since(limits: RelayLimits, started: Instant) -> Self {
+    #[must_use]
+    pub fn since(limits: RelayLimits, started: Instant) -> Self {
         let last_moved = started;
         Self { limits, started, last_moved, moved: 0, half_closed: false, sleep: None }
     }
 
-    /// Notes progress (`moved` differs from last time); ready when a limit is reached.
-    pub(crate) fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        moved: u64,
-        half_closed: bool,
-    ) -> Poll<RelayReason> {
+    /// Notes progress (`moved` differs from last time); returns the limit that is reached.
+    pub fn note(&mut self, now: Instant, moved: u64, half_closed: bool) -> Option<TimeLimit> {
+        if moved != self.moved || half_closed != self.half_closed {
+            (self.moved, self.half_closed) = (moved, half_closed);
+            self.last_moved = now;
+        }
+        self.next().filter(|(deadline, _)| *deadline <= now).map(|(_, limit)| limit)
+    }
+
+    /// Notes progress like [`note`](Self::note); ready when a limit is reached.
+    ///
+    /// Poll it after the work that moves bytes, in the same task: it sees the progress of a poll
+    /// only then.
+    pub fn poll(&mut self, cx: &mut Context<'_>, moved: u64, half_closed: bool) -> Poll<TimeLimit> {
         if self.limits == RelayLimits::default() {
             return Poll::Pending;
         }
-        let now = Instant::now();
-        if moved != self.moved || half_closed != self.half_closed {
-            self.moved = moved;
-            self.last_moved = now;
-        }
-        let shorter = half_closed && !self.half_closed;
-        self.half_closed = half_closed;
-        self.poll_timer(cx, now, shorter)
-    }
-
-    fn poll_timer(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut now: Instant,
-        mut set: bool,
-    ) -> Poll<RelayReason> {
+        let mut set = half_closed && !self.half_closed;
         loop {
-            let Some((deadline, reason)) = self.next() else {
-                return Poll::Pending;
-            };
-            if deadline <= now {
-                return Poll::Ready(reason);
+            if let Some(limit) = self.note(Instant::now(), moved, half_closed) {
+                return Poll::Ready(limit);
             }
+            let Some((deadline, _)) = self.next() else { return Poll::Pending };
             let sleep =
                 self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
             if set {
@@ -69,13 +75,13 @@ impl Clock {
             if sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            now = Instant::now();
             set = true;
         }
     }
 
-    /// Returns the limit that is reached first.
-    fn next(&self) -> Option<(Instant, RelayReason)> {
+    /// Returns the limit that is reached first if nothing moves, and when.
+    #[must_use]
+    pub fn next(&self) -> Option<(Instant, TimeLimit)> {
         let idle = match (self.limits.idle, self.limits.half_closed_idle) {
             (Some(idle), Some(half_closed)) if self.half_closed => Some(idle.min(half_closed)),
             (None, half_closed) if self.half_closed => half_closed,
@@ -85,9 +91,9 @@ impl Clock {
         let idle = idle.and_then(|idle| self.last_moved.checked_add(idle));
         let total = self.limits.total.and_then(|total| self.started.checked_add(total));
         match (idle, total) {
-            (Some(idle), Some(total)) if total <= idle => Some((total, RelayReason::TotalLimit)),
-            (Some(idle), _) => Some((idle, RelayReason::IdleLimit)),
-            (None, Some(total)) => Some((total, RelayReason::TotalLimit)),
+            (Some(idle), Some(total)) if total <= idle => Some((total, TimeLimit::Total)),
+            (Some(idle), _) => Some((idle, TimeLimit::Idle)),
+            (None, Some(total)) => Some((total, TimeLimit::Total)),
             (None, None) => None,
         }
     }

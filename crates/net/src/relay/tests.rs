@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(40);
 
 async fn relay(a: TcpStream, b: TcpStream, limits: RelayLimits, counts: &RelayCounts) -> RelayEnd {
-    Relay::new(a, b, Directions::default(), Clock::new(limits)).run(counts).await
+    Relay::new(a, b, Directions::default(), LimitClock::new(limits)).run(counts).await
 }
 
 /// Both peers of a running relay.

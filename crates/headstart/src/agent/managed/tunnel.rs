@@ -1,6 +1,6 @@
 //! Bytes both ways between a program and its connection, until both are through.
 
-use std::future::pending;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,16 +9,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use headstart_net::{Handoff, RelayLimits};
+use headstart_net::{Handoff, LimitClock, RelayLimits, TimeLimit};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional_with_sizes};
-use tokio::time::{Instant, sleep};
+use tokio::time::interval;
 
 use super::limits::PIECE;
 use super::program_stream::ProgramStream;
 use crate::metrics::{self, Direction, Outcome};
 
-/// Idle checks per idle limit; a timeout fires at most 1/8 late.
-const LOOKS: u32 = 8;
+/// Interval at which bytes of a tunnel reach the metrics.
+const REPORT_EVERY: Duration = Duration::from_secs(15);
 
 /// Passes `head`, which the program sent behind its request, and then bytes both ways.
 ///
@@ -45,9 +45,10 @@ pub(super) async fn pass<H: Handoff>(
             copy_bidirectional_with_sizes(&mut remote, &mut local, PIECE, PIECE).await
         };
         tokio::select! {
+            // The clock sees what has moved only after that.
+            biased;
             passed = passing => passed.map(|_| ()),
-            () = moved.idle(limits) => Err(io::ErrorKind::TimedOut.into()),
-            () = total(limits) => Err(io::ErrorKind::TimedOut.into()),
+            _ = moved.limit(limits) => Err(io::ErrorKind::TimedOut.into()),
         }
     };
     moved.report();
@@ -62,13 +63,6 @@ pub(super) async fn pass<H: Handoff>(
                 _ => Outcome::Reset,
             }
         }
-    }
-}
-
-async fn total(limits: RelayLimits) {
-    match limits.total {
-        Some(total) => sleep(total).await,
-        None => pending().await,
     }
 }
 
@@ -106,26 +100,16 @@ impl Moved {
         self.up.load(Ordering::Relaxed).wrapping_add(self.down.load(Ordering::Relaxed))
     }
 
-    /// Ends when nothing has moved for as long as the limits allow, and tells the metrics
-    /// meanwhile.
-    async fn idle(&self, limits: RelayLimits) {
-        let shorter = [limits.idle, limits.half_closed_idle].into_iter().flatten().min();
-        let Some(shorter) = shorter else { return pending().await };
-        let look = (shorter / LOOKS).max(Duration::from_millis(1));
-        let (mut seen, mut since) = (self.sum(), Instant::now());
-        loop {
-            sleep(look).await;
-            let sum = self.sum();
-            if sum != seen {
-                (seen, since) = (sum, Instant::now());
+    /// Waits until a limit is reached, and tells the metrics meanwhile.
+    async fn limit(&self, limits: RelayLimits) -> TimeLimit {
+        let (mut clock, mut report) = (LimitClock::new(limits), interval(REPORT_EVERY));
+        poll_fn(|cx| {
+            while report.poll_tick(cx).is_ready() {
                 self.report();
             }
-            let half_closed = self.half_closed.load(Ordering::Relaxed);
-            let limit = if half_closed { Some(shorter) } else { limits.idle };
-            if limit.is_some_and(|limit| since.elapsed() >= limit) {
-                return;
-            }
-        }
+            clock.poll(cx, self.sum(), self.half_closed.load(Ordering::Relaxed))
+        })
+        .await
     }
 
     fn report(&self) {
@@ -240,6 +224,7 @@ impl AsyncWrite for Counted {
 mod tests {
     use tokio::io::{AsyncReadExt, DuplexStream, duplex};
     use tokio::net::{TcpStream, UnixStream};
+    use tokio::time::Instant;
 
     use super::*;
 
