@@ -183,14 +183,14 @@ struct Signals {
 
 impl Signals {
     fn listen() -> Result<Self, Failure> {
-        let open = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::usage(format!("cannot wait for signals: {error}")))
-        };
+        Self::open().map_err(|error| Failure::usage(format!("cannot wait for signals: {error}")))
+    }
+
+    fn open() -> io::Result<Self> {
         Ok(Self {
-            hangup: open(SignalKind::hangup())?,
-            terminate: open(SignalKind::terminate())?,
-            interrupt: open(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
         })
     }
 

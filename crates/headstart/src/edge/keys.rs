@@ -324,11 +324,10 @@ mod tests {
     #[test]
     fn own_keys_are_renewed_when_the_clock_is_set_back() {
         let (mut keys, _) = Keys::open(None, None).unwrap();
-        let made = |ahead| {
+        let [far, near] = [10 * 86_400, 60].map(|ahead| {
             let from = wall_clock() + Duration::from_secs(ahead);
             SharedRing::new(KeyRing::generate(from, PERIOD).unwrap())
-        };
-        let (far, near) = (made(10 * 86_400), made(60));
+        });
         let before = [ids(&far), ids(&near)];
         for _ in 0..2 {
             keys.look(&far);

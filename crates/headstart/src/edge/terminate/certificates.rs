@@ -148,10 +148,13 @@ fn check_key(leaf: &X509, key: &PKey<Private>, files: &CertificateFiles) -> Resu
 
 /// Logs a certificate that clients will refuse; when it expires, in seconds since 1970.
 fn check_dates(leaf: &X509, path: &Path) -> Result<i64, Failure> {
-    let unusable = |error: ErrorStack| {
+    try_check_dates(leaf, path).map_err(|error| {
         Failure::usage(format!("cannot use {}: {}", path.display(), reason(&error)))
-    };
-    let now = Asn1Time::days_from_now(0).map_err(unusable)?;
+    })
+}
+
+fn try_check_dates(leaf: &X509, path: &Path) -> Result<i64, ErrorStack> {
+    let now = Asn1Time::days_from_now(0)?;
     let file = path.display();
     if leaf.not_after() < &*now {
         tracing::warn!(%file, since = %leaf.not_after(), "certificate has expired: clients will \
@@ -160,7 +163,7 @@ fn check_dates(leaf: &X509, path: &Path) -> Result<i64, Failure> {
         tracing::warn!(%file, until = %leaf.not_before(), "certificate is not valid yet: clients \
             will refuse it");
     }
-    unix(leaf.not_after()).map_err(unusable)
+    unix(leaf.not_after())
 }
 
 fn unix(time: &Asn1TimeRef) -> Result<i64, ErrorStack> {

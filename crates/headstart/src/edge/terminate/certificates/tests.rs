@@ -111,14 +111,11 @@ fn a_key_of_another_certificate_is_named() {
 fn what_is_no_certificate_or_key_is_explained() {
     let files = Files::new();
     let good = files.pair("a", &["a.example"], -60, 3600);
-    let chain = |text: &[u8]| CertificateFiles {
-        chain: files.write("x.pem", text, 0o644),
-        key: good.key.clone(),
-    };
     for text in
         [&b""[..], b"hello", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
     {
-        let said = said(&chain(text));
+        let chain = files.write("x.pem", text, 0o644);
+        let said = said(&CertificateFiles { chain, key: good.key.clone() });
         assert!(said.contains("no certificate in "), "{said}");
         assert!(said.contains("-----BEGIN CERTIFICATE-----"), "{said}");
     }
