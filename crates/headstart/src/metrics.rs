@@ -39,6 +39,7 @@ const HANDSHAKES: &str = "headstart_tls_handshakes_total";
 const REQUESTS: &str = "headstart_http_requests_total";
 const EARLY: &str = "headstart_early_requests_total";
 const ORIGIN_FAILURES: &str = "headstart_origin_failures_total";
+const ANSWER_MEMORY: &str = "headstart_answer_memory_bytes";
 const EXPIRY: &str = "headstart_certificate_expiry_seconds";
 const FILTER: &str = "headstart_early_data_filter_total";
 const FORWARDS_FAILED: &str = "headstart_forwards_failed_total";
@@ -282,6 +283,11 @@ pub fn origin_failed(reason: &'static str) {
     counter!(ORIGIN_FAILURES, "reason" => reason).increment(1);
 }
 
+/// Returns the gauge of bytes of answers that wait for clients.
+pub fn answer_memory() -> metrics::Gauge {
+    gauge!(ANSWER_MEMORY)
+}
+
 /// Shows when the first certificate expires, in seconds since 1970.
 pub fn certificate_expiry(seconds: i64) {
     gauge!(EXPIRY).set(seconds as f64);
@@ -412,6 +418,11 @@ fn describe(role: Role) {
         ORIGIN_FAILURES,
         Unit::Count,
         "HTTP requests that an origin did not answer, by reason"
+    );
+    describe_gauge!(
+        ANSWER_MEMORY,
+        Unit::Bytes,
+        "Memory of requests and of answers that wait for their clients"
     );
     describe_counter!(
         FILTER,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 use headstart_net::fastopen::PIN_DIR;
+use hyper::header::HeaderName;
 
 use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
@@ -85,7 +86,10 @@ with a mistake changes nothing but the log."#;
 #[command(after_help = "See --help for examples, or `headstart man` for the manual page.")]
 pub struct EdgeOptions {
     /// Address to listen on, TCP and UDP; may be given several times
-    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',', default_values = ["0.0.0.0:443", "[::]:443"])]
+    #[arg(
+        long, value_name = "ADDR:PORT", value_delimiter = ',',
+        default_values = ["0.0.0.0:443", "[::]:443"]
+    )]
     pub listen: Vec<SocketAddr>,
 
     /// Server to pass connections to; with NAME=, those for that name; may be given several times
@@ -174,13 +178,24 @@ pub struct EdgeOptions {
     /// machine before, which is root's business; the edge itself needs no privilege. Not behind a
     /// balancer or NAT that hides the addresses of clients. Clients use it if the DNS record says
     /// so: see headstart dns-record --fast-open.
-    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value = "false", action = ArgAction::Set, help_heading = TLS)]
+    #[arg(
+        long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", default_value = "false",
+        action = ArgAction::Set, help_heading = TLS
+    )]
     pub fast_open: bool,
 
     /// Where `headstart fastopen attach server` has pinned its maps
     #[arg(long, value_name = "DIR", default_value = PIN_DIR, help_heading = TLS)]
     pub fast_open_maps: PathBuf,
+
+    /// Header of clients that origins http:// are not to get, beside those that docs/edge.md lists;
+    /// may be given several times
+    ///
+    /// For headers in which something behind the edge trusts, such as X-Internal-User. The same
+    /// name with underscores is dropped, too.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = TLS)]
+    pub drop_header: Vec<HeaderName>,
 
     /// Oldest version of TLS to speak
     #[arg(long, value_name = "VERSION", value_enum, default_value_t, help_heading = TLS)]
@@ -195,8 +210,11 @@ pub struct EdgeOptions {
     /// ClientHello: anybody can have a false one appear there, with a handshake that never ends.
     /// Let nothing such as fail2ban act on handshakes alone. Requests come from proven addresses
     /// only.
-    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    #[arg(
+        long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", default_value = "false",
+        action = ArgAction::Set
+    )]
     pub proxy_protocol: bool,
 
     /// Take TLS early data (0-RTT) that comes over UDP
@@ -205,8 +223,11 @@ pub struct EdgeOptions {
     /// allows it: see headstart dns-record --early-data. For origins http:// and tcp:// it takes
     /// --early-data-requests as well. With --proxy-protocol it waits until TCP has proven the
     /// address.
-    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    #[arg(
+        long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", default_value = "false",
+        action = ArgAction::Set
+    )]
     pub early_data: bool,
 
     /// TOML file with options, in its table named edge
@@ -229,31 +250,72 @@ pub struct EdgeOptions {
     pub max_connections: NonZeroUsize,
 
     /// Close a connection on which nothing was sent either way for this long (30s, 5m, 1h)
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    #[arg(
+        long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration,
+        help_heading = "Limits"
+    )]
     pub idle_timeout: Duration,
 
     /// Close a connection after this long whatever happens [default: never]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    #[arg(
+        long, value_name = "TIME", value_parser = humantime::parse_duration,
+        help_heading = "Limits"
+    )]
     pub total_timeout: Option<Duration>,
 
     /// Give up connecting to an origin after this long
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    #[arg(
+        long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration,
+        help_heading = "Limits"
+    )]
     pub origin_connect_timeout: Duration,
 
     /// Answer 504 if an origin http:// has not begun to answer after this long
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    #[arg(
+        long, value_name = "TIME", default_value = "1m", value_parser = humantime::parse_duration,
+        help_heading = "Limits"
+    )]
     pub origin_response_timeout: Duration,
+
+    /// End an answer of an origin http:// of which the client takes nothing for this long
+    ///
+    /// At least 1s. Over HTTP/1.1 its connection ends.
+    #[arg(
+        long, value_name = "TIME", default_value = "1m", value_parser = patience,
+        help_heading = "Limits"
+    )]
+    pub client_timeout: Duration,
+
+    /// Requests to origins http:// at one time for clients at one address [default: half of
+    /// --max-connections]
+    ///
+    /// Raise it to --max-connections behind a balancer that hides the addresses of clients. All
+    /// clients whose address is not proven yet count as one.
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub max_address_requests: Option<NonZeroUsize>,
+
+    /// Memory in MiB for answers of origins http:// that wait for their clients
+    ///
+    /// Beyond it, the connections end for which most has waited for longest.
+    #[arg(long, value_name = "MIB", default_value = "512", help_heading = "Limits")]
+    pub answer_memory: NonZeroUsize,
 
     /// Close a connection whose client has not sent its whole ClientHello, or join, after this long
     ///
     /// At least 1s. For origins http:// and tcp:// the rest of the handshake has the same time
     /// again. The TCP part of a TurboTLS connection is awaited for two minutes; with less than that
     /// here, it may come too late on a lossy network.
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = patience, help_heading = "Limits")]
+    #[arg(
+        long, value_name = "TIME", default_value = "2m", value_parser = patience,
+        help_heading = "Limits"
+    )]
     pub hello_timeout: Duration,
 
     /// Time that a stop waits for connections to end
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    #[arg(
+        long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration,
+        help_heading = "Limits"
+    )]
     pub shutdown_timeout: Duration,
 
     #[command(flatten)]
@@ -331,6 +393,7 @@ impl EdgeOptions {
             ("--early-data-requests", self.early_data_requests != EarlyDataRequests::Off),
             ("--early-data-filter", self.early_data_filter != FilterPlace::Memory),
             ("--ticket-peers", self.ticket_peers != TicketPeers::None),
+            ("--drop-header", !self.drop_header.is_empty()),
             ("--fast-open", self.fast_open),
         ];
         match useless.iter().find(|(_, given)| *given) {

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use super::fleet_links::FleetLinks;
 use super::keys::SiteKeys;
 use super::proxy_protocol;
 use super::settings::ConnectionSettings;
-use super::terminate::{self, HttpOrigins, Termination, TlsServer};
+use super::terminate::{self, Claims, HttpOrigins, Room, RoomLimits, Termination, TlsServer};
 use crate::base::failure::Failure;
 use crate::base::settings::Invocation;
 use crate::base::value::HostPort;
@@ -100,8 +101,10 @@ impl Settings {
     fn new(options: &EdgeOptions, streams: usize, before: Option<&Self>) -> Result<Self, Failure> {
         let origins = Arc::new(options.origins()?);
         let dial = Arc::new(Dial::new(options)?);
-        let places = before
-            .map_or_else(|| request_places(options), |before| before.termination.http.places());
+        let room = before.map_or_else(
+            || Arc::new(Room::new(room_limits(options))),
+            |before| Arc::clone(before.termination.http.room()),
+        );
         options.check_fleet()?;
         let fleet = options.fleet.as_deref().map(fleet::load).transpose()?;
         let (source, limits) = (options.keys.as_ref(), limits(options));
@@ -131,7 +134,9 @@ impl Settings {
         Ok(Self {
             termination: Termination {
                 tls,
-                http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, places),
+                http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, room),
+                claims: Arc::new(Claims::new(options.drop_header.clone())),
+                stalled: options.client_timeout,
             },
             connections: ConnectionSettings {
                 origins,
@@ -169,9 +174,14 @@ fn streams(options: &EdgeOptions) -> usize {
     options.max_connections.get() / options.listen.len().max(1)
 }
 
-/// As many requests to origins at one time as clients' connections.
-fn request_places(options: &EdgeOptions) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(options.max_connections.get().min(Semaphore::MAX_PERMITS)))
+/// Returns the room for requests: as many at origins at one time as clients' connections.
+fn room_limits(options: &EdgeOptions) -> RoomLimits {
+    let places = options.max_connections.get();
+    RoomLimits {
+        places,
+        address_places: options.max_address_requests.map_or(places.div_ceil(2), NonZeroUsize::get),
+        memory: options.answer_memory.get().saturating_mul(1 << 20),
+    }
 }
 
 fn acceptor_config(
@@ -339,15 +349,15 @@ mod tests {
         let settings = Settings::new(&options, 1, None).unwrap();
         let server = settings.server;
         let daemon = Daemon::new(Role::Edge, settings, options.max_connections).unwrap();
-        let listen = || {
+        let addresses = [(); 2].map(|()| {
             let running = daemon.running();
             let config = acceptor_config(&options, server, running.places.free());
             let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
             let address = acceptor.local_addr();
             tokio::spawn(accept(acceptor, running));
             address
-        };
-        for edge in [listen(), listen()] {
+        });
+        for edge in addresses {
             let asked = async {
                 let mut tcp = TcpStream::connect(edge).await?;
                 tcp.write_all(b"not TLS").await?;

@@ -2,28 +2,38 @@
 //!
 //! [`server`] has the certificates and keys, and tells the kernel of them for [`fast_open`].
 //! [`http`] and [`raw`] serve connections, [`requests`] each request; [`forward`] says what becomes
-//! of heads, [`origin`] asks the origin, [`life`] bounds all of it in time.
+//! of heads, [`origin`] asks the origin, [`life`] bounds all of it in time, [`room`] in number and
+//! memory; [`exchange`] knows what waits for whom.
 
 mod body;
 mod certificates;
+mod exchange;
 mod fast_open;
 pub(super) mod files;
 mod forward;
+mod frames;
 mod http;
+mod io;
 mod life;
 mod origin;
 mod raw;
 mod requests;
+mod room;
 mod server;
+mod streams;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use headstart_net::{Handoff, ServerStream, TlsHandle, TlsStream};
 use hyper::http::uri::Authority;
 
+pub(super) use forward::Claims;
 pub(super) use origin::HttpOrigins;
+pub(super) use room::{Room, RoomLimits};
 pub(super) use server::TlsServer;
 
 use body::Pending;
@@ -41,6 +51,10 @@ pub(super) struct Termination {
     /// Speaks TLS for origins that do not; none if there are none.
     pub(super) tls: Option<Arc<TlsServer>>,
     pub(super) http: HttpOrigins,
+    /// Headers that clients may not send to origins.
+    pub(super) claims: Arc<Claims>,
+    /// Time that a client may take nothing of an answer.
+    pub(super) stalled: Duration,
 }
 
 /// Serves a client that has come for `origin`, on the address `edge`, until it is through; `stop`
@@ -57,9 +71,14 @@ pub(super) async fn serve(
     let started = start(stream, origin, termination).await;
     let Some((tls, early_data)) = started else { return Outcome::Refused };
     let handle = tls.handle();
-    let pending = Pending::default();
-    let mut life =
-        Life::new(handle.clone(), pending.clone(), settings.hello_timeout, settings.limits);
+    let pending = Pending::new(termination.http.room());
+    let mut life = Life::new(
+        handle.clone(),
+        pending.clone(),
+        settings.hello_timeout,
+        settings.limits,
+        termination.stalled,
+    );
     if let Err(over) = life.opened().await {
         return end(&handle, over);
     }
@@ -80,8 +99,10 @@ pub(super) async fn serve(
         client,
         server_name,
         early_data,
+        claims: Arc::clone(&termination.claims),
         pending,
         tunnel: Mutex::new(None),
+        old: AtomicBool::new(false),
     });
     let over = http::serve(tls, requests, &mut life, stop).await;
     end(&handle, over)
@@ -119,7 +140,7 @@ async fn start(
 fn end(handle: &TlsHandle<ServerStream>, over: Over) -> Outcome {
     match over {
         // The client's refusal is on its way, and a reset would overtake it.
-        Over::Closed | Over::Refused => handle.close(),
+        Over::Closed | Over::Refused | Over::CutShort => handle.close(),
         _ => handle.reset(),
     }
     over.outcome()

@@ -13,6 +13,7 @@ mod reload;
 mod replay;
 mod smuggling;
 mod start;
+mod starve;
 mod stop;
 mod tools;
 mod turbo;

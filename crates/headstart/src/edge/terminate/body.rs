@@ -7,11 +7,13 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{Either, Empty, Full};
+use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
-use tokio::sync::OwnedSemaphorePermit;
+
+use super::exchange::{BodyError, Client, Exchange, Piece};
+use super::room::{Place, Room};
 
 /// Requests that a client may break off in [`BROKEN_OFF_TIME`]. Each may cost a connection to the
 /// origin, which has to be closed then: HTTP/2 can ask and break off without end in two small
@@ -21,15 +23,13 @@ const BROKEN_OFF_MAX: u32 = 512;
 
 const BROKEN_OFF_TIME: Duration = Duration::from_secs(10);
 
-/// Error of a body: the side that sends it broke off.
-type BodyError = Box<dyn std::error::Error + Send + Sync>;
-
 /// Requests of one connection that are not answered to the end.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Pending(Arc<Counts>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
+    client: Arc<Client>,
     now: AtomicUsize,
     begun: AtomicU64,
     abused: AtomicBool,
@@ -55,11 +55,27 @@ impl BrokenOff {
 }
 
 impl Pending {
-    /// One more, until what is returned is dropped.
-    pub(super) fn begin(&self) -> InFlight {
+    pub(super) fn new(room: &Arc<Room>) -> Self {
+        Self(Arc::new(Counts {
+            client: Client::new(room),
+            now: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
+            abused: AtomicBool::new(false),
+            broken_off: Mutex::default(),
+        }))
+    }
+
+    /// Begins one more, which is pending until what is returned is dropped.
+    pub(super) fn begin(&self, exchange: &Arc<Exchange>) -> InFlight {
         self.0.now.fetch_add(1, Ordering::Relaxed);
         self.0.begun.fetch_add(1, Ordering::Relaxed);
-        InFlight { pending: self.clone(), ended: false, place: None }
+        let exchange = Arc::clone(exchange);
+        InFlight { pending: self.clone(), exchange, ended: false, place: None }
+    }
+
+    /// Returns the connection that they came on.
+    pub(super) fn client(&self) -> &Arc<Client> {
+        &self.0.client
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -88,21 +104,26 @@ impl Pending {
 #[derive(Debug)]
 pub(super) struct InFlight {
     pending: Pending,
+    exchange: Arc<Exchange>,
     ended: bool,
-    /// Its place among those that origins are busy with.
-    place: Option<OwnedSemaphorePermit>,
+    /// Its place among those that origins are busy with, until the answer begins.
+    place: Option<Place>,
 }
 
 impl InFlight {
-    /// The same with a place, if there is one.
-    pub(super) fn with_place(mut self, place: Option<OwnedSemaphorePermit>) -> Self {
+    /// The same with a place.
+    pub(super) fn with_place(mut self, place: Option<Place>) -> Self {
         self.place = place;
         self
     }
 
     /// Its place, for whoever goes on with the origin when it is answered.
-    pub(super) fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn take_place(&mut self) -> Option<Place> {
         self.place.take()
+    }
+
+    pub(super) fn exchange(&self) -> &Arc<Exchange> {
+        &self.exchange
     }
 
     /// It is answered to the end.
@@ -123,13 +144,16 @@ impl Drop for InFlight {
 /// The body of an answer: the origin's, or words of our own.
 #[derive(Debug)]
 pub(super) struct Answer {
-    body: Either<Incoming, Full<Bytes>>,
+    /// Words of our own, none for an answer of the origin.
+    words: Option<Full<Piece>>,
     in_flight: InFlight,
 }
 
 impl Answer {
-    pub(super) fn of_origin(body: Incoming, in_flight: InFlight) -> Self {
-        Self { body: Either::Left(body), in_flight }
+    pub(super) fn of_origin(body: Incoming, mut in_flight: InFlight) -> Self {
+        let place = in_flight.take_place();
+        in_flight.exchange.begin(body, place);
+        Self { words: None, in_flight }
     }
 
     /// An answer of our own; the body says the status and `words`, unless the request was for the
@@ -138,13 +162,15 @@ impl Answer {
         status: StatusCode,
         words: &str,
         is_head: bool,
-        in_flight: InFlight,
+        mut in_flight: InFlight,
     ) -> Response<Self> {
+        // No origin is busy with it.
+        drop(in_flight.take_place());
         let text = format!("{}: {words}\n", status.as_str());
         let length = HeaderValue::from(text.len());
         let text = if is_head { Bytes::new() } else { text.into() };
-        let body = Self { body: Either::Right(Full::new(text)), in_flight };
-        let mut response = Response::new(body);
+        let words = Some(Full::new(in_flight.exchange.piece(text)));
+        let mut response = Response::new(Self { words, in_flight });
         *response.status_mut() = status;
         let kind = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -156,21 +182,24 @@ impl Answer {
 impl Drop for Answer {
     /// Whoever knows that nothing follows does not ask for it.
     fn drop(&mut self) {
-        if self.body.is_end_stream() {
+        if self.is_end_stream() {
             self.in_flight.end();
         }
     }
 }
 
 impl Body for Answer {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+    ) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        let frame = ready!(match &mut self.words {
+            Some(words) => Pin::new(words).poll_frame(cx).map_err(|never| match never {}),
+            None => self.in_flight.exchange.poll_frame(cx),
+        });
         if frame.is_none() {
             self.in_flight.end();
         }
@@ -178,11 +207,13 @@ impl Body for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        let words = self.words.as_ref().map(Body::is_end_stream);
+        words.unwrap_or_else(|| self.in_flight.exchange.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let words = self.words.as_ref().map(Body::size_hint);
+        words.unwrap_or_else(|| self.in_flight.exchange.size_hint())
     }
 }
 
@@ -192,6 +223,7 @@ pub(super) struct Progress {
     bytes: AtomicU64,
     ended: AtomicBool,
     starved: AtomicBool,
+    failed: AtomicBool,
 }
 
 impl Progress {
@@ -204,6 +236,11 @@ impl Progress {
         self.ended.load(Ordering::Relaxed)
     }
 
+    /// Returns true if the client broke it off, or sent what is no body.
+    pub(super) fn is_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
     /// Returns true if the origin would take more than the client has sent.
     pub(super) fn is_starved(&self) -> bool {
         self.starved.load(Ordering::Relaxed)
@@ -214,22 +251,33 @@ impl Progress {
 /// headers, and what they claim is not looked at.
 #[derive(Debug)]
 pub(super) struct Upload {
-    body: Either<Incoming, Empty<Bytes>>,
+    /// The body, until it has gone or failed.
+    body: Option<Incoming>,
     progress: Arc<Progress>,
+    exchange: Arc<Exchange>,
 }
 
 impl Upload {
-    pub(super) fn new(body: Incoming) -> Self {
-        Self { body: Either::Left(body), progress: Arc::default() }.looked_at()
+    pub(super) fn new(body: Incoming, exchange: &Arc<Exchange>) -> Self {
+        Self::with(Some(body), exchange)
     }
 
     /// Progress of a request that has no upload, asked again.
-    pub(super) fn none() -> Self {
-        Self { body: Either::Right(Empty::new()), progress: Arc::default() }.looked_at()
+    pub(super) fn none(exchange: &Arc<Exchange>) -> Self {
+        Self::with(None, exchange)
+    }
+
+    fn with(body: Option<Incoming>, exchange: &Arc<Exchange>) -> Self {
+        exchange.set_uploading(true, None);
+        Self { body, progress: Arc::default(), exchange: Arc::clone(exchange) }.looked_at()
     }
 
     pub(super) fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
+    }
+
+    pub(super) fn exchange(&self) -> Arc<Exchange> {
+        Arc::clone(&self.exchange)
     }
 
     fn looked_at(self) -> Self {
@@ -238,7 +286,7 @@ impl Upload {
     }
 
     fn look(&self) {
-        if self.body.is_end_stream() {
+        if self.is_end_stream() {
             self.end();
         }
     }
@@ -256,31 +304,45 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(cx);
         self.progress.starved.store(polled.is_pending(), Ordering::Relaxed);
-        let frame = ready!(polled);
-        match &frame {
-            Some(Ok(frame)) if frame.is_trailers() => {
-                self.end();
-                return Poll::Ready(None);
-            }
-            Some(Ok(frame)) => {
+        match ready!(polled) {
+            Some(Ok(frame)) if !frame.is_trailers() => {
                 let count = frame.data_ref().map_or(0, Bytes::len);
                 self.progress.bytes.fetch_add(count as u64, Ordering::Relaxed);
+                self.exchange.client().count(count);
                 self.look();
+                Poll::Ready(Some(Ok(frame)))
             }
-            // A client that disconnected sends no more, either.
-            Some(Err(_)) | None => self.end(),
+            Some(Err(error)) => {
+                self.progress.failed.store(true, Ordering::Relaxed);
+                // A client that disconnected sends no more, either.
+                self.end();
+                self.body = None;
+                Poll::Ready(Some(Err(error.into())))
+            }
+            _ => {
+                self.end();
+                self.body = None;
+                Poll::Ready(None)
+            }
         }
-        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let unread = self.body.take().filter(|body| !body.is_end_stream());
+        self.exchange.set_uploading(false, unread);
     }
 }
 
@@ -289,6 +351,16 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
+    use crate::edge::terminate::room::RoomLimits;
+
+    fn pending() -> Pending {
+        let limits = RoomLimits { places: 1, address_places: 1, memory: usize::MAX };
+        Pending::new(&Arc::new(Room::new(limits)))
+    }
+
+    fn begin(pending: &Pending) -> InFlight {
+        pending.begin(&pending.client().exchange())
+    }
 
     /// Counts those that were broken off.
     fn count(pending: &Pending) -> u32 {
@@ -306,15 +378,15 @@ mod tests {
         assert!((0..BROKEN_OFF_MAX).all(|_| !fast.note(start)));
         assert!(fast.note(start), "one too many");
         assert!(!fast.note(start + BROKEN_OFF_TIME), "a while later");
-        let pending = Pending::default();
-        (0..=BROKEN_OFF_MAX).for_each(|_| drop(pending.begin()));
+        let pending = pending();
+        (0..=BROKEN_OFF_MAX).for_each(|_| drop(begin(&pending)));
         assert!(pending.is_abused());
     }
 
     #[tokio::test]
     async fn an_answer_of_our_own_says_its_status() {
-        let pending = Pending::default();
-        let answer = Answer::words(StatusCode::BAD_GATEWAY, "no answer", false, pending.begin());
+        let pending = pending();
+        let answer = Answer::words(StatusCode::BAD_GATEWAY, "no answer", false, begin(&pending));
         assert!(!pending.is_empty());
         assert_eq!(answer.headers()[CONTENT_LENGTH], "15");
         let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -325,8 +397,8 @@ mod tests {
 
     #[test]
     fn an_answer_to_head_has_a_head_alone() {
-        let pending = Pending::default();
-        let answer = Answer::words(StatusCode::BAD_GATEWAY, "no answer", true, pending.begin());
+        let pending = pending();
+        let answer = Answer::words(StatusCode::BAD_GATEWAY, "no answer", true, begin(&pending));
         assert_eq!(answer.headers()[CONTENT_LENGTH], "15");
         assert!(answer.body().is_end_stream());
         drop(answer);
@@ -335,16 +407,16 @@ mod tests {
 
     #[test]
     fn what_is_dropped_before_its_end_is_broken_off() {
-        let pending = Pending::default();
-        drop(pending.begin());
-        drop(Answer::words(StatusCode::OK, "half", false, pending.begin()));
-        pending.begin().end();
+        let pending = pending();
+        drop(begin(&pending));
+        drop(Answer::words(StatusCode::OK, "half", false, begin(&pending)));
+        begin(&pending).end();
         assert_eq!((pending.begun(), count(&pending)), (3, 2));
         assert!(pending.is_empty());
     }
 
     #[test]
     fn an_empty_upload_has_ended() {
-        assert!(Upload::none().progress().is_ended());
+        assert!(Upload::none(&pending().client().exchange()).progress().is_ended());
     }
 }

@@ -30,11 +30,49 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// Prefixes of fields in which a proxy describes a client, beside [`X_REAL_IP`]. From a client
-/// itself it would be taken for ours.
-const CLAIMS: [&str; 2] = ["forwarded", "x-forwarded"];
+/// Lines of a request's head at most: one less than the library has room for over HTTP/1.1, so that
+/// it is this program that refuses more, and counts it.
+pub(super) const HEAD_LINES: usize = 99;
 
-const X_REAL_IP: &str = "x-real-ip";
+/// Bytes of a request's head at most: what nginx allows (`large_client_header_buffers`).
+pub(super) const HEAD_MAX: usize = 32 * 1024;
+
+/// Prefixes of fields in which a proxy describes a client, beside [`CLAIMED`]. From a client
+/// itself it would be taken for ours.
+const CLAIMED_PREFIXES: [&str; 2] = ["forwarded", "x-forwarded"];
+
+/// Fields of the same kind, those that stand for another target, and `Proxy`, which CGI programs
+/// take for the setting of their own proxy (CVE-2016-5385).
+const CLAIMED: [&str; 17] = [
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-pseudo-ipv4",
+    "client-ip",
+    "fastly-client-ip",
+    "proxy",
+    "true-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-original-forwarded-for",
+    "x-original-host",
+    "x-original-url",
+    "x-originating-ip",
+    "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+    "x-rewrite-url",
+];
+
+/// Fields that have a meaning of their own here, so that no other name may pass for theirs: where
+/// headers become variables (CGI, WSGI), underscores cannot be told from hyphens.
+const OURS: [&str; 5] = ["content-length", "early-data", "host", "trailer", "via"];
+
+/// Fields of clients that do not reach origins.
+#[derive(Debug, Default)]
+pub(in crate::edge) struct Claims {
+    /// Names that the operator adds.
+    more: Vec<HeaderName>,
+}
 
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -115,6 +153,7 @@ pub(super) fn request(
     authority: &uri::Authority,
     origin: &uri::Authority,
     hop: &Hop<'_>,
+    claims: &Claims,
 ) -> Result<request::Parts, Refusal> {
     let upgrade = wanted_upgrade(head.version, &head.headers);
     let mut asked = hyper::Request::new(()).into_parts().0;
@@ -123,7 +162,7 @@ pub(super) fn request(
     asked.headers = head.headers;
     let headers = &mut asked.headers;
     delimit(&asked.method, headers, has_body)?;
-    remove_claims(headers);
+    claims.remove(headers);
     join_cookies(headers)?;
     headers.insert(HOST, value(authority.as_str())?);
     if let Some(protocol) = upgrade {
@@ -202,17 +241,21 @@ fn tell(headers: &mut HeaderMap, hop: &Hop<'_>) -> Result<(), Refusal> {
     headers.insert(X_FORWARDED_FOR, value(&plain)?);
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
     if hop.early {
-        // A client's own field stays (RFC 8470 section 5.1), and is never repeated.
         headers.insert(EARLY_DATA, HeaderValue::from_static("1"));
     }
     Ok(())
 }
 
-/// Makes of an origin's answer what the client gets; `upgraded` if it changes the protocol.
+/// Makes of an origin's answer what the client gets; `upgraded` if it changes the protocol,
+/// `trailers` if the client is sent those.
 ///
 /// # Errors
 /// A body that the client could not read.
-pub(super) fn answer(head: &mut response::Parts, upgraded: bool) -> Result<(), UnknownCoding> {
+pub(super) fn answer(
+    head: &mut response::Parts,
+    upgraded: bool,
+    trailers: bool,
+) -> Result<(), UnknownCoding> {
     let headers = &mut head.headers;
     if !is_decoded(headers) {
         return Err(UnknownCoding);
@@ -230,6 +273,9 @@ pub(super) fn answer(head: &mut response::Parts, upgraded: bool) -> Result<(), U
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     remove_hop_by_hop(headers);
+    if !trailers || headers.contains_key(CONTENT_LENGTH) {
+        headers.remove(TRAILER);
+    }
     if let Some(protocol) = protocol {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol);
@@ -249,7 +295,7 @@ pub(super) struct UnknownCoding;
 /// with whatever address the client likes (request smuggling by h2c).
 pub(super) fn wanted_upgrade(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
     let wants = version == Version::HTTP_11
-        && tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade"));
+        && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
     let protocol = headers.get(UPGRADE).filter(|_| wants)?;
     let mut names = protocol.to_str().ok()?.split(',').map(|name| name.trim().to_ascii_lowercase());
     let is_http = names.any(|name| name.starts_with("h2") || name.starts_with("http"));
@@ -268,30 +314,72 @@ fn target(asked: &Uri, origin: &uri::Authority) -> Result<Uri, Refusal> {
 
 /// Removes the fields that `Connection` names, and those that are always of one connection.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<_> =
-        tokens(headers).filter_map(|token| token.parse::<HeaderName>().ok()).collect();
+    let named: Vec<HeaderName> =
+        tokens(headers, &CONNECTION).filter_map(|token| token.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
 }
 
-fn tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
-fn remove_claims(headers: &mut HeaderMap) {
-    let found: Vec<_> = headers.keys().filter(|name| is_claim(name.as_str())).cloned().collect();
-    for name in found {
-        headers.remove(name);
+impl Claims {
+    pub(in crate::edge) fn new(more: Vec<HeaderName>) -> Self {
+        Self { more }
+    }
+
+    fn remove(&self, headers: &mut HeaderMap) {
+        let early = headers.remove(EARLY_DATA).is_some();
+        let found: Vec<_> =
+            headers.keys().filter(|name| self.has(name.as_str())).cloned().collect();
+        for name in found {
+            headers.remove(name);
+        }
+        if early {
+            // A proxy before us may have said it, and then it stays (RFC 8470 section 5.2); several
+            // values or others than this one mean the same.
+            headers.insert(EARLY_DATA, HeaderValue::from_static("1"));
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let hyphens = name.replace('_', "-");
+        CLAIMED.contains(&hyphens.as_str())
+            || CLAIMED_PREFIXES.iter().any(|claim| hyphens.starts_with(claim))
+            || self.more.iter().any(|more| more.as_str().replace('_', "-") == hyphens)
+            || hyphens != name && is_ours(&hyphens)
     }
 }
 
-/// Also with underscores: where headers become variables (CGI, WSGI) they cannot be told from
-/// hyphens.
-fn is_claim(name: &str) -> bool {
-    let name = name.replace('_', "-");
-    name == X_REAL_IP || CLAIMS.iter().any(|claim| name.starts_with(claim))
+fn is_ours(name: &str) -> bool {
+    OURS.contains(&name) || HOP_BY_HOP.iter().any(|ours| *ours == name)
+}
+
+/// Checks the size of a request's head, which is bounded alike in all versions of HTTP.
+///
+/// # Errors
+/// More lines or bytes than are taken.
+pub(super) fn check_size(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+    // HTTP/2 sends a cookie in as many lines as it likes.
+    let crumbs = headers.get_all(COOKIE).iter().count().saturating_sub(1);
+    let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let target = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let line = method.as_str().len() + target;
+    if headers.len() - crumbs <= HEAD_LINES && line + bytes.sum::<usize>() <= HEAD_MAX {
+        return Ok(());
+    }
+    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    Err(Refusal { status, why: "the head of the request is too large" })
+}
+
+/// Returns true if a client is sent trailers: over HTTP/1.1 only one that wants them.
+pub(super) fn takes_trailers(version: Version, headers: &HeaderMap) -> bool {
+    version == Version::HTTP_2
+        || version == Version::HTTP_11
+            && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
 }
 
 /// HTTP/2 may send a cookie in pieces, which HTTP/1.1 may not (RFC 9113 section 8.2.3).

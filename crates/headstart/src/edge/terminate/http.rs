@@ -1,6 +1,7 @@
 //! HTTP on one connection: HTTP/1.1 or HTTP/2, as TLS has agreed on.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,25 +12,35 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 
 use super::body::Answer;
+use super::forward::HEAD_MAX;
+use super::frames::Frames;
+use super::io::ClientIo;
 use super::life::{Event, Life, Over};
 use super::requests::{Requests, Tunnel};
 use super::server::H2;
+use super::streams::Streams;
+use crate::metrics;
 
 /// Time that a client may take for a request's head over HTTP/1.1, and for its first request.
 /// Longer than a connection may be unused, which ends in order, while this breaks off.
 const HEAD_TIME: Duration = Duration::from_secs(120);
 
-/// Bytes of a request's head at most: what nginx allows (`large_client_header_buffers`).
-const HEAD_MAX: usize = 32 * 1024;
-
-/// The same for HTTP/2, which counts 32 bytes more for each header (RFC 9113 section 6.5.2).
-const HEAD_LIST_MAX: u32 = 32 * 1024;
+/// Bytes of a request's head at most, HTTP/2, which counts 32 bytes more for each header (RFC 9113
+/// section 6.5.2): whatever fits [`HEAD_MAX`], and some more that is counted before
+/// it is refused.
+const HEAD_LIST_MAX: u32 = 48 * 1024;
 
 /// Bytes that a connection may have read ahead of the origin, HTTP/1.1; a head has to fit.
 const READ_AHEAD: usize = 64 * 1024;
+
+/// Streams that may be reset before the service sees them, HTTP/2: what the library allows.
+const RESETS_UNSEEN: usize = 20;
+
+/// Time that a client has for the rest of an answer that its origin broke off.
+const CUT_SHORT: Duration = Duration::from_secs(30);
 
 /// Requests at one time on a connection, HTTP/2: what nginx allows
 /// (`http2_max_concurrent_streams`).
@@ -54,32 +65,41 @@ pub(super) async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Over {
     let stop = pin!(stop);
-    let (io, answers) = (TokioIo::new(tls), Answers(Arc::clone(&requests)));
+    let client = Arc::clone(requests.pending.client());
+    let answers = Answers(Arc::clone(&requests));
     let over = if requests.tls.facts().alpn.as_deref() == Some(H2) {
-        run(pin!(h2(io, answers)), life, stop).await
+        let io = ClientIo::new(tls, Some(Frames::new(client)));
+        run(pin!(h2(TokioIo::new(io), answers)), life, stop).await
     } else {
-        run(pin!(h1(io, answers)), life, stop).await
+        run(pin!(h1(TokioIo::new(ClientIo::new(tls, None)), answers)), life, stop).await
     };
     let over = match requests.take_tunnel() {
         Some(tunnel) if over == Over::Closed => pass(tunnel, life).await,
         _ => over,
     };
-    if over == Over::Closed {
-        let _ = tokio::time::timeout(LINGER, finish(&requests.tls)).await;
+    match over {
+        Over::Closed => finish_within(LINGER, &requests.tls).await,
+        // The end of an answer of HTTP/1.0 is that of its connection.
+        Over::CutShort if requests.is_old() => return Over::Broken,
+        Over::CutShort => finish_within(CUT_SHORT, &requests.tls).await,
+        _ => {}
     }
     life.report();
     over
 }
 
 /// Ends the connection so that the client gets all that it was sent.
-async fn finish(tls: &TlsHandle<ServerStream>) {
-    // hyper has done it, but not where a client wanted another protocol and was not given it.
-    if tls.shutdown().await.is_ok() {
-        tls.drain().await;
-    }
+async fn finish_within(time: Duration, tls: &TlsHandle<ServerStream>) {
+    let finish = async {
+        // hyper has done it, but not where a client wanted another protocol and was not given it.
+        if tls.shutdown().await.is_ok() {
+            tls.drain().await;
+        }
+    };
+    let _ = tokio::time::timeout(time, finish).await;
 }
 
-type Io = TokioIo<TlsStream<ServerStream>>;
+type Io = TokioIo<ClientIo>;
 
 fn h1(io: Io, answers: Answers) -> http1::UpgradeableConnection<Io, Answers> {
     http1::Builder::new()
@@ -87,15 +107,19 @@ fn h1(io: Io, answers: Answers) -> http1::UpgradeableConnection<Io, Answers> {
         .header_read_timeout(HEAD_TIME)
         .max_header_size(HEAD_MAX)
         .max_buf_size(READ_AHEAD)
+        // Pieces of answers are to be dropped when they leave, and not before.
+        .writev(true)
         .serve_connection(io, answers)
         .with_upgrades()
 }
 
-fn h2(io: Io, answers: Answers) -> http2::Connection<Io, Answers, TokioExecutor> {
-    http2::Builder::new(TokioExecutor::new())
+fn h2(io: Io, answers: Answers) -> http2::Connection<Io, Answers, Streams> {
+    let streams = Streams::new(answers.0.pending.client());
+    http2::Builder::new(streams)
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(HEAD_LIST_MAX)
+        .max_pending_accept_reset_streams(RESETS_UNSEEN)
         .max_send_buf_size(SEND_AHEAD)
         .initial_connection_window_size(RECEIVE_AHEAD)
         .serve_connection(io, answers)
@@ -128,7 +152,7 @@ impl Serving for http1::UpgradeableConnection<Io, Answers> {
     }
 }
 
-impl Serving for http2::Connection<Io, Answers, TokioExecutor> {
+impl Serving for http2::Connection<Io, Answers, Streams> {
     fn finish(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
@@ -144,7 +168,9 @@ async fn run<C: Serving>(
     loop {
         let event = tokio::select! {
             biased;
-            ended = connection.as_mut() => return ended.map_or_else(|error| broken(&error), |()| Over::Closed),
+            ended = connection.as_mut() => {
+                return ended.map_or_else(|error| broken(&error), |()| Over::Closed);
+            }
             () = stop.as_mut(), if !leaving => Event::Unused,
             event = life.next() => event,
         };
@@ -161,10 +187,20 @@ async fn run<C: Serving>(
 
 fn broken(error: &hyper::Error) -> Over {
     tracing::debug!(%error, "HTTP with a client");
+    if error.is_parse_too_large() {
+        metrics::limit_hit("request_head");
+    }
+    let reason = error.source().and_then(|error| error.downcast_ref()).and_then(h2::Error::reason);
+    if reason == Some(h2::Reason::ENHANCE_YOUR_CALM) {
+        metrics::limit_hit("http2_excess");
+    }
     match () {
         // The client was told the reason.
         () if error.is_parse() => Over::Closed,
         () if error.is_timeout() => Over::Idle,
+        // The origin broke off an answer of HTTP/1.1: its framing shows that, also behind an
+        // orderly end of TLS.
+        () if error.is_user() => Over::CutShort,
         () => Over::Broken,
     }
 }
@@ -178,6 +214,7 @@ async fn pass(tunnel: Tunnel, life: &mut Life) -> Over {
     };
     // Whatever its outcome, the request was not broken off.
     in_flight.end();
+    life.enter_tunnel();
     let (mut client, mut origin) = (TokioIo::new(client), TokioIo::new(origin));
     let mut copied = pin!(tokio::io::copy_bidirectional(&mut client, &mut origin));
     loop {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use headstart_net::{ByteCounts, RelayLimits, ServerStream, TlsHandle};
+use headstart_net::{ByteCounts, LimitClock, RelayLimits, ServerStream, TimeLimit, TlsHandle};
 use tokio::time::Instant;
 
 use super::body::Pending;
@@ -16,6 +16,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// request may be under way. Only a client that sends something now and then, and asks for nothing,
 /// comes so far.
 const UNUSED_MAX: Duration = Duration::from_secs(135);
+
+/// Time after which a connection takes no more requests: what nginx allows (`keepalive_time`).
+const AGE_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Bytes that a client has to be sent to count as one that still reads its answers: up to 8 MiB of
 /// those may wait in the connection though they are answered to the end, and a slow client needs
@@ -43,6 +46,12 @@ pub(super) enum Over {
     Handshake,
     /// Nothing was sent for too long.
     Idle,
+    /// The client has taken nothing of an answer for too long.
+    Stalled,
+    /// Others need the room that it takes.
+    Dismissed,
+    /// The origin broke off an answer, and what it had sent is passed on.
+    CutShort,
     /// It has lasted as long as any may.
     Total,
 }
@@ -52,9 +61,9 @@ impl Over {
         match self {
             Self::Closed => Outcome::Closed,
             Self::Refused => Outcome::Refused,
-            Self::Broken => Outcome::Reset,
+            Self::Broken | Self::CutShort | Self::Dismissed => Outcome::Reset,
             Self::Unreachable => Outcome::Unreachable,
-            Self::Handshake | Self::Idle | Self::Total => Outcome::TimedOut,
+            Self::Handshake | Self::Idle | Self::Stalled | Self::Total => Outcome::TimedOut,
         }
     }
 }
@@ -74,7 +83,11 @@ pub(super) struct Life {
     pending: Pending,
     handshake_until: Instant,
     clock: Clock,
+    look_every: Duration,
     look_at: Instant,
+    /// Time that a client may take nothing of an answer.
+    stalled: Duration,
+    in_tunnel: bool,
     /// Bytes that were reported.
     reported: ByteCounts,
     counted: AtomicBool,
@@ -87,6 +100,7 @@ impl Life {
         pending: Pending,
         handshake: Duration,
         limits: RelayLimits,
+        stalled: Duration,
     ) -> Self {
         let begun = Instant::now();
         Self {
@@ -94,7 +108,10 @@ impl Life {
             pending,
             handshake_until: begun + handshake.min(HANDSHAKE_MAX),
             clock: Clock::new(begun, limits),
+            look_every: look_every(limits.idle.map_or(stalled, |idle| idle.min(stalled))),
             look_at: begun,
+            stalled,
+            in_tunnel: false,
             reported: ByteCounts::default(),
             counted: AtomicBool::new(false),
         }
@@ -132,15 +149,22 @@ impl Life {
     /// The next thing that happens for want of time. Nothing is forgotten if it is dropped.
     pub(super) async fn next(&mut self) -> Event {
         loop {
-            let look_at = self.clock.total.map_or(self.look_at, |total| total.min(self.look_at));
+            let limit = self.clock.movement.next().map(|(at, _)| at);
+            let look_at = limit.map_or(self.look_at, |limit| limit.min(self.look_at));
             tokio::select! {
                 over = self.handshake() => return Event::Over(over),
+                () = self.pending.client().dismissal() => return Event::Over(Over::Dismissed),
                 () = tokio::time::sleep_until(look_at) => {}
             }
             if let Some(event) = self.look(Instant::now()) {
                 return event;
             }
         }
+    }
+
+    /// From now on all bytes are those of a tunnel.
+    pub(super) fn enter_tunnel(&mut self) {
+        self.in_tunnel = true;
     }
 
     /// Adds the bytes since the last report to the metrics.
@@ -153,9 +177,20 @@ impl Life {
 
     fn look(&mut self, now: Instant) -> Option<Event> {
         self.report();
-        self.look_at = now + self.clock.idle.map_or(LOOK_EVERY, look_every);
+        self.look_at = now + self.look_every;
+        let (stalled, all_cancelled) = self.pending.client().cancel_stalled(self.stalled);
+        for _ in 0..stalled {
+            metrics::limit_hit("answer_not_taken");
+        }
+        if !all_cancelled {
+            return Some(Event::Over(Over::Stalled));
+        }
+        let moved = match self.in_tunnel {
+            true => self.reported.read.wrapping_add(self.reported.written),
+            false => self.pending.client().moved(),
+        };
         let seen = Seen {
-            transport: self.reported.transport,
+            moved,
             written: self.reported.written,
             begun: self.pending.begun(),
             is_pending: !self.pending.is_empty(),
@@ -189,8 +224,8 @@ impl Life {
 /// Observation of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Bytes on the transport, both ways.
-    transport: u64,
+    /// Bytes of bodies that have moved, both ways; of a tunnel all bytes.
+    moved: u64,
     /// Bytes that the client was sent.
     written: u64,
     /// Requests so far.
@@ -202,51 +237,60 @@ struct Seen {
 /// Time limits of a connection, checked against observations.
 #[derive(Debug)]
 struct Clock {
-    idle: Option<Duration>,
-    total: Option<Instant>,
+    /// Measures what moves: nothing does by PING, SETTINGS or WINDOW_UPDATE.
+    movement: LimitClock,
+    /// Measures use: requests, and answers that are still read.
+    usage: LimitClock,
+    uses: u64,
     seen: Seen,
-    moved_at: Instant,
-    used_at: Instant,
     /// Bytes written when it was last used.
     read: u64,
+    old_at: Option<Instant>,
     told: bool,
 }
 
 impl Clock {
     fn new(begun: Instant, limits: RelayLimits) -> Self {
         Self {
-            idle: limits.idle,
-            // A limit beyond the clock's range does not apply.
-            total: limits.total.and_then(|total| begun.checked_add(total)),
+            movement: LimitClock::since(limits, begun),
+            usage: LimitClock::since(idle(KEEP_ALIVE), begun),
+            uses: 0,
             seen: Seen::default(),
-            moved_at: begun,
-            used_at: begun,
             read: 0,
+            old_at: begun.checked_add(AGE_MAX),
             told: false,
         }
     }
 
     fn look(&mut self, now: Instant, seen: Seen) -> Option<Event> {
-        if seen.transport != self.seen.transport {
-            self.moved_at = now;
-        }
         let reads = seen.written.saturating_sub(self.read) >= READING;
         if seen.is_pending || seen.begun != self.seen.begun || reads {
-            (self.used_at, self.read) = (now, seen.written);
+            self.read = seen.written;
+            self.uses += 1;
         }
         self.seen = seen;
-        if self.total.is_some_and(|total| now >= total) {
-            return Some(Event::Over(Over::Total));
+        match self.movement.note(now, seen.moved.wrapping_add(seen.begun), false) {
+            Some(TimeLimit::Total) => return Some(Event::Over(Over::Total)),
+            Some(TimeLimit::Idle) => return Some(Event::Over(Over::Idle)),
+            None => {}
         }
-        let unused = now.saturating_duration_since(self.used_at);
-        let quiet = now.saturating_duration_since(self.moved_at);
-        if unused >= UNUSED_MAX || self.idle.is_some_and(|idle| quiet >= idle) {
+        let unused = self.usage.note(now, self.uses, false).is_some();
+        if unused && self.told {
             return Some(Event::Over(Over::Idle));
         }
-        let tell = unused >= KEEP_ALIVE && !self.told;
-        self.told |= tell;
-        tell.then_some(Event::Unused)
+        let is_old = self.old_at.is_some_and(|old_at| now >= old_at);
+        if !self.told && (unused || is_old) {
+            self.told = true;
+            // If it is used all the same, it has the whole time again.
+            self.usage = LimitClock::since(idle(UNUSED_MAX - KEEP_ALIVE), now);
+            return Some(Event::Unused);
+        }
+        None
     }
+}
+
+const fn idle(limit: Duration) -> RelayLimits {
+    RelayLimits { idle: Some(limit), half_closed_idle: None, total: None }
 }
 
 /// Often enough for an idle limit to be met by a quarter.
@@ -283,9 +327,10 @@ mod tests {
     fn who_asks_for_nothing_is_told_to_leave_and_then_made_to() {
         assert_eq!(said(None, 136, |_| Seen::default()), [(75, Event::Unused), (135, GONE)]);
         // Bytes alone do not help: a ping each second, or a head that never ends.
-        let pings =
-            |second| Seen { transport: 42 * second, written: 4 * second, ..Seen::default() };
-        assert_eq!(said(None, 136, pings), [(75, Event::Unused), (135, GONE)]);
+        assert_eq!(
+            said(None, 136, |second| Seen { written: 4 * second, ..Seen::default() }),
+            [(75, Event::Unused), (135, GONE)]
+        );
     }
 
     #[test]
@@ -293,7 +338,7 @@ mod tests {
         assert!(
             said(None, 600, |second| Seen {
                 begun: second / 60,
-                transport: second / 60,
+                moved: second / 60,
                 ..Seen::default()
             })
             .is_empty()
@@ -301,7 +346,7 @@ mod tests {
         assert!(
             said(None, 600, |second| Seen {
                 written: 20 * second,
-                transport: second,
+                moved: second,
                 ..Seen::default()
             })
             .is_empty()
@@ -318,10 +363,20 @@ mod tests {
 
     #[test]
     fn nothing_lasts_longer_than_it_may() {
-        let waits = |_| Seen { is_pending: true, ..Seen::default() };
-        assert_eq!(said(None, 601, waits), [(600, GONE)]);
+        let waits = Seen { is_pending: true, ..Seen::default() };
+        // What is written is no movement, however much of it are answers to PING.
+        let pings = said(None, 601, |second| Seen { written: 2000 * second, ..waits });
+        assert_eq!(pings, [(600, GONE)]);
         let total = Some(Duration::from_secs(50));
-        assert_eq!(said(total, 51, waits), [(50, Event::Over(Over::Total))]);
-        assert!(said(Some(Duration::MAX), 60, waits).is_empty(), "nobody lives to see it");
+        assert_eq!(said(total, 51, |_| waits), [(50, Event::Over(Over::Total))]);
+        assert!(said(Some(Duration::MAX), 60, |_| waits).is_empty(), "nobody lives to see it");
+    }
+
+    #[test]
+    fn a_connection_takes_requests_for_an_hour() {
+        assert_eq!(
+            said(None, 2 * 3600, |second| Seen { moved: second, begun: second, ..Seen::default() }),
+            [(3600, Event::Unused)]
+        );
     }
 }

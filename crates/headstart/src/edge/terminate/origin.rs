@@ -13,11 +13,12 @@ use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::body::Upload;
+use super::room::Room;
 use crate::base::value::HostPort;
 use crate::edge::dial::Dial;
+use crate::metrics;
 
 /// Time that a connection waits for another request. Shorter than most servers keep theirs (5 s in
 /// Apache and Node.js): what the origin closes while a request is on its way fails, unless it may
@@ -39,17 +40,13 @@ pub(in crate::edge) struct HttpOrigins {
     client: Client<Dialer, Upload>,
     /// Time that an origin may take to begin an answer.
     patience: Duration,
-    /// One for each request at one time: a client of HTTP/2 has many on its one connection, and
-    /// each takes another one to the origin.
-    places: Arc<Semaphore>,
+    /// A client of HTTP/2 has many requests on its one connection, and each takes another one to
+    /// the origin.
+    room: Arc<Room>,
 }
 
 impl HttpOrigins {
-    pub(in crate::edge) fn new(
-        dial: Arc<Dial>,
-        patience: Duration,
-        places: Arc<Semaphore>,
-    ) -> Self {
+    pub(in crate::edge) fn new(dial: Arc<Dial>, patience: Duration, room: Arc<Room>) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -58,17 +55,12 @@ impl HttpOrigins {
             // The client's own field passes.
             .set_host(false)
             .build(Dialer(dial));
-        Self { client, patience, places }
+        Self { client, patience, room }
     }
 
-    /// Returns the permits that are shared by all that serve the same.
-    pub(in crate::edge) fn places(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.places)
-    }
-
-    /// A place for a request, to be kept until it is answered; none if there are too many.
-    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
-        self.places().try_acquire_owned().ok()
+    /// Returns the room that is shared by all that serve the same.
+    pub(in crate::edge) fn room(&self) -> &Arc<Room> {
+        &self.room
     }
 
     /// The head of the origin's answer, whose body is still to come.
@@ -85,10 +77,11 @@ impl HttpOrigins {
         upload: Upload,
     ) -> Result<Response<Incoming>, NoAnswer> {
         let repeatable = head.method.is_idempotent() && upload.progress().is_ended();
+        let exchange = upload.exchange();
         let again = repeatable.then(|| copy(&head));
         match (self.ask_once(Request::from_parts(head, upload)).await, again) {
             (Err(NoAnswer::Broken), Some(head)) => {
-                self.ask_once(Request::from_parts(head, Upload::none())).await
+                self.ask_once(Request::from_parts(head, Upload::none(&exchange))).await
             }
             (answer, _) => answer,
         }
@@ -100,6 +93,7 @@ impl HttpOrigins {
         let mut sent = progress.bytes();
         loop {
             match tokio::time::timeout(self.patience, answer.as_mut()).await {
+                Ok(Err(_)) if progress.is_failed() => return Err(NoAnswer::Malformed),
                 Ok(answer) => return answer.map_err(|error| NoAnswer::from_error(&error)),
                 // While the client sends, the origin may be silent.
                 Err(_) if progress.bytes() != sent => sent = progress.bytes(),
@@ -134,6 +128,8 @@ pub(super) enum NoAnswer {
     Late,
     /// The client did not send its request in time.
     Unsent,
+    /// The client broke off its request, or the body is none.
+    Malformed,
     /// It broke off, or what it said is no HTTP.
     Broken,
 }
@@ -153,6 +149,7 @@ impl NoAnswer {
             Self::Unreachable | Self::Broken => StatusCode::BAD_GATEWAY,
             Self::FarAway | Self::Late => StatusCode::GATEWAY_TIMEOUT,
             Self::Unsent => StatusCode::REQUEST_TIMEOUT,
+            Self::Malformed => StatusCode::BAD_REQUEST,
         }
     }
 
@@ -162,18 +159,32 @@ impl NoAnswer {
             Self::Unreachable | Self::FarAway => "the server behind this one cannot be reached",
             Self::Late => "the server behind this one takes too long",
             Self::Unsent => "the request did not come in time",
+            Self::Malformed => "the body of the request is malformed",
             Self::Broken => "the server behind this one broke off",
         }
     }
 
     /// A word for the metrics.
-    pub(super) const fn label(self) -> &'static str {
+    const fn label(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
             Self::FarAway => "connect_timeout",
             Self::Late => "late",
-            Self::Unsent => "unsent",
+            Self::Unsent => "request_body_time",
+            Self::Malformed => "malformed_body",
             Self::Broken => "broken",
+        }
+    }
+}
+
+impl NoAnswer {
+    /// Counts it: what a client did wrong does not count against the origin.
+    pub(super) fn count(self) {
+        let reason = self.label();
+        tracing::debug!(reason, "no answer of the origin");
+        match self {
+            Self::Unsent | Self::Malformed => metrics::limit_hit(reason),
+            _ => metrics::origin_failed(reason),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The requests of one connection: passed on to the origin, or answered here.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use headstart_net::{ProvenAddr, ServerStream, TlsHandle};
 use hyper::body::{Body, Incoming};
@@ -12,12 +13,16 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::body::{Answer, InFlight, Pending, Upload};
-use super::forward::{self, Hop, Refusal};
+use super::forward::{self, Claims, Hop, Refusal};
 use super::origin::{HttpOrigins, NoAnswer};
+use super::streams;
 use crate::base::names::NameMap;
 use crate::base::value::OriginServer;
 use crate::edge::options::EarlyDataRequests;
 use crate::metrics::{self, EarlyRequest};
+
+/// Time that the body of an answer to an upload is waited for, so that it leaves with its head.
+const REFUSAL_WAIT: Duration = Duration::from_millis(200);
 
 /// Answers a connection's requests.
 #[derive(Debug)]
@@ -34,9 +39,13 @@ pub(super) struct Requests {
     /// The name that TLS was opened for.
     pub(super) server_name: Option<String>,
     pub(super) early_data: EarlyDataRequests,
+    /// Headers that clients may not send to origins.
+    pub(super) claims: Arc<Claims>,
     /// Requests that are being answered.
     pub(super) pending: Pending,
     pub(super) tunnel: Mutex<Option<Tunnel>>,
+    /// True if a request of HTTP/1.0 has come.
+    pub(super) old: AtomicBool,
 }
 
 /// Both sides of a connection that leaves HTTP, such as for a WebSocket.
@@ -65,16 +74,22 @@ impl Requests {
     /// The answer to `request`; there always is one.
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
         let begun = Instant::now();
-        let in_flight = self.pending.begin();
+        let exchange = streams::exchange(self.pending.client());
+        let in_flight = self.pending.begin(&exchange);
         let (version, line) = (request.version(), Line::from_request(&request));
         let is_head = request.method() == Method::HEAD;
+        self.old.fetch_or(version == Version::HTTP_10, Ordering::Relaxed);
         if self.pending.is_abused() {
             return self.enough(in_flight);
         }
         let came = self.came(self.may_come_early(&request)).await;
-        let passed = match self.http.place() {
-            None => Err((Refused::too_many(), in_flight)),
-            place => self.pass(request, came, in_flight.with_place(place)).await,
+        let size = forward::check_size(request.method(), request.uri(), request.headers());
+        let passed = match size {
+            Err(refusal) => {
+                metrics::limit_hit("request_head");
+                Err((refusal.into(), in_flight))
+            }
+            Ok(()) => self.pass_in_turn(request, came, in_flight).await,
         };
         let answer = match passed {
             Ok(answer) => answer,
@@ -83,7 +98,8 @@ impl Requests {
         count(version, came, answer.status());
         if let Some(line) = line {
             let (client, status) = (self.client.get(), answer.status().as_u16());
-            tracing::debug!(?client, asked = %line, status, ?came, time = ?begun.elapsed(), "request");
+            let time = begun.elapsed();
+            tracing::debug!(?client, asked = %line, status, ?came, ?time, "request");
         }
         answer
     }
@@ -124,6 +140,20 @@ impl Requests {
         }
     }
 
+    /// Passes a request on once there is a place for it.
+    async fn pass_in_turn(
+        &self,
+        request: Request<Incoming>,
+        came: Came,
+        in_flight: InFlight,
+    ) -> Result<Response<Answer>, (Refused, InFlight)> {
+        let address = self.client.get().map(|client| client.ip());
+        match self.http.room().place(self.pending.client().share(), address).await {
+            None => Err((Refused::too_many(), in_flight)),
+            place => self.pass(request, came, in_flight.with_place(place)).await,
+        }
+    }
+
     async fn pass(
         &self,
         mut request: Request<Incoming>,
@@ -133,11 +163,16 @@ impl Requests {
         let upgrade = hyper::upgrade::on(&mut request);
         let (head, body) = request.into_parts();
         let wanted = forward::wanted_upgrade(head.version, &head.headers).is_some();
+        let trailers = forward::takes_trailers(head.version, &head.headers);
+        let version = head.version;
         let head = match self.rewritten(head, !body.is_end_stream(), came) {
             Ok(head) => head,
             Err(refusal) => return Err((refusal.into(), in_flight)),
         };
-        let answer = match self.http.ask(head, Upload::new(body)).await {
+        let exchange = Arc::clone(in_flight.exchange());
+        let body = Upload::new(body, &exchange);
+        let upload = body.progress();
+        let answer = match self.http.ask(head, body).await {
             Ok(answer) => answer,
             Err(fault) => return Err((Refused::by_origin(fault), in_flight)),
         };
@@ -145,7 +180,15 @@ impl Requests {
         if upgraded && !wanted {
             return Err((Refused::by_origin(NoAnswer::Broken), in_flight));
         }
-        self.rewritten_answer(answer, upgraded.then_some(upgrade), in_flight)
+        let refuses = answer.status().as_u16() >= 300;
+        let answer =
+            self.rewritten_answer(answer, upgraded.then_some(upgrade), trailers, in_flight)?;
+        if refuses && version == Version::HTTP_2 && !upload.is_ended() {
+            // A client that hears of it may end its upload at once, which as HTTP/2 has it is an
+            // error: what comes behind the head would be lost.
+            let _ = tokio::time::timeout(REFUSAL_WAIT, exchange.settled()).await;
+        }
+        Ok(answer)
     }
 
     fn rewritten(
@@ -165,7 +208,7 @@ impl Requests {
         };
         let authority = forward::authority(&head, &hop)?;
         self.check(&authority)?;
-        forward::request(head, has_body, &authority, &self.address, &hop)
+        forward::request(head, has_body, &authority, &self.address, &hop, &self.claims)
     }
 
     /// A client may use one connection for all names of the certificate (RFC 9113 section 9.1.1).
@@ -187,19 +230,26 @@ impl Requests {
         &self,
         mut answer: Response<Incoming>,
         upgrade: Option<OnUpgrade>,
+        trailers: bool,
         mut in_flight: InFlight,
     ) -> Result<Response<Answer>, (Refused, InFlight)> {
         let origin = hyper::upgrade::on(&mut answer);
         let (mut head, body) = answer.into_parts();
-        if forward::answer(&mut head, upgrade.is_some()).is_err() {
+        if forward::answer(&mut head, upgrade.is_some(), trailers).is_err() {
             return Err((Refused::by_origin(NoAnswer::Broken), in_flight));
         }
         if let Some(client) = upgrade {
-            let in_flight = self.pending.begin().with_place(in_flight.take_place());
+            let place = in_flight.take_place();
+            let in_flight = self.pending.begin(in_flight.exchange()).with_place(place);
             let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
             *tunnel = Some(Tunnel { client, origin, in_flight });
         }
         Ok(Response::from_parts(head, Answer::of_origin(body, in_flight)))
+    }
+
+    /// Returns true if the client speaks HTTP/1.0.
+    pub(super) fn is_old(&self) -> bool {
+        self.old.load(Ordering::Relaxed)
     }
 
     /// Returns the result of an upgrade, once HTTP is over.
@@ -217,8 +267,7 @@ struct Refused {
 
 impl Refused {
     fn by_origin(fault: NoAnswer) -> Self {
-        metrics::origin_failed(fault.label());
-        tracing::debug!(reason = fault.label(), "no answer of the origin");
+        fault.count();
         Self { status: fault.status(), words: fault.words() }
     }
 

@@ -23,22 +23,25 @@ fn asked_with(
     hop: Hop<'_>,
 ) -> Result<request::Parts, Refusal> {
     let authority = authority(&head, &hop)?;
-    request(head, has_body, &authority, &uri::Authority::from_static("o:1"), &hop)
+    let claims = Claims::new(vec![HeaderName::from_static("x-internal")]);
+    request(head, has_body, &authority, &uri::Authority::from_static("o:1"), &hop, &claims)
 }
 
 fn lines(headers: &HeaderMap) -> Vec<String> {
-    let line =
-        |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}", value.to_str().unwrap());
-    let mut lines: Vec<_> = headers.iter().map(line).collect();
+    let lines = headers.iter();
+    let mut lines: Vec<_> =
+        lines.map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
     lines.sort();
     lines
 }
 
 #[test]
 fn an_origin_is_told_who_asks_and_how() {
-    let hop = |client: &str| Hop { client: Some(client.parse().unwrap()), ..HOP };
-    let get = || head(Version::HTTP_11, "/a?b", &[("host", "www.example.com"), ("x", "y")]);
-    let four = asked(get(), hop("::ffff:192.0.2.1")).unwrap();
+    let headers = [("host", "www.example.com"), ("x", "y")];
+    let [four, six] = ["::ffff:192.0.2.1", "2001:db8::1"].map(|client| {
+        let hop = Hop { client: Some(client.parse().unwrap()), ..HOP };
+        asked(head(Version::HTTP_11, "/a?b", &headers), hop).unwrap()
+    });
     assert_eq!(
         lines(&four.headers),
         [
@@ -51,7 +54,6 @@ fn an_origin_is_told_who_asks_and_how() {
         ]
     );
     assert_eq!((four.uri.to_string(), four.version), ("http://o:1/a?b".into(), Version::HTTP_11));
-    let six = asked(get(), hop("2001:db8::1")).unwrap();
     assert_eq!(six.headers["forwarded"], "for=\"[2001:db8::1]\";proto=https");
     assert_eq!(six.headers["x-forwarded-for"], "2001:db8::1");
 }
@@ -67,11 +69,11 @@ fn an_address_that_is_not_proven_is_not_told() {
 
 #[test]
 fn early_data_of_a_proxy_before_us_stays_known() {
-    let get = || head(Version::HTTP_11, "/", &[("host", "h"), ("early-data", "1")]);
+    let own = [("host", "h"), ("early-data", "0"), ("early-data", "1")];
     for early in [false, true] {
-        let asked = asked(get(), Hop { early, ..HOP }).unwrap();
+        let asked = asked(head(Version::HTTP_11, "/", &own), Hop { early, ..HOP }).unwrap();
         let values: Vec<_> = asked.headers.get_all("early-data").iter().collect();
-        assert_eq!(values, ["1"]);
+        assert_eq!(values, ["1"], "and in no other words");
     }
 }
 
@@ -87,6 +89,18 @@ fn what_clients_claim_is_dropped() {
         "x-real-ip",
         "x_forwarded_for",
         "X_Real-IP",
+        "Proxy",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+        "X-Client-IP",
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "Content_Length",
+        "Transfer_Encoding",
+        "Early_Data",
+        "HTTP2_Settings",
+        "X-Internal",
+        "x_internal",
     ];
     let claims = claims.map(|name| (name, "192.0.2.66"));
     let headers = [&claims[..], &[("host", "h")]].concat();
@@ -210,11 +224,13 @@ fn an_absolute_form_goes_before_host() {
     assert_eq!(asked(get, HOP).unwrap().headers["host"], "a.example");
 }
 
+/// Returns the reason why the request is refused.
+fn refused(version: Version, uri: &str, headers: &[(&str, &str)]) -> &'static str {
+    asked(head(version, uri, headers), HOP).unwrap_err().why
+}
+
 #[test]
 fn a_request_without_one_host_is_refused() {
-    let refused = |version, uri, headers: &[(&str, &str)]| {
-        asked(head(version, uri, headers), HOP).unwrap_err().why
-    };
     assert_eq!(refused(Version::HTTP_11, "/", &[]), "no host");
     assert_eq!(refused(Version::HTTP_10, "/", &[]), "no host");
     let two = [("host", "a"), ("host", "b")];
@@ -246,7 +262,7 @@ fn an_answer_that_never_has_a_body_has_no_length() {
     for status in [StatusCode::NO_CONTENT, StatusCode::SWITCHING_PROTOCOLS] {
         let mut head = head_of_answer(&[("content-length", "3")]);
         head.status = status;
-        answer(&mut head, false).unwrap();
+        answer(&mut head, false, true).unwrap();
         assert!(head.headers.is_empty(), "{status}");
     }
 }
@@ -269,7 +285,7 @@ fn an_answer_has_one_length_or_none() {
         (&[("content-length", "3"), ("transfer-encoding", "chunked")], ""),
     ] {
         let mut head = head_of_answer(headers);
-        answer(&mut head, false).unwrap();
+        answer(&mut head, false, true).unwrap();
         assert_eq!(lines(&head.headers).join("\n"), expected, "{headers:?}");
     }
 }
@@ -287,7 +303,7 @@ fn transfer_codings_are_chunked_or_refused() {
         );
         assert_eq!(refused.unwrap_err().status, StatusCode::NOT_IMPLEMENTED, "{codings:?}");
         let mut head = head_of_answer(&headers);
-        assert_eq!(answer(&mut head, false), Err(UnknownCoding), "{codings:?}");
+        assert_eq!(answer(&mut head, false, true), Err(UnknownCoding), "{codings:?}");
     }
 }
 
@@ -301,9 +317,51 @@ fn an_answer_keeps_what_is_for_the_client() {
         .header("upgrade", "h2c")
         .header("content-length", "3");
     let mut head = response.body(()).unwrap().into_parts().0;
-    answer(&mut head, false).unwrap();
+    answer(&mut head, false, true).unwrap();
     assert_eq!(
         (lines(&head.headers).join("\n"), head.version),
         ("content-length: 3".into(), Version::HTTP_11)
     );
+}
+
+#[test]
+fn trailers_are_announced_to_those_who_get_them() {
+    let request = head(Version::HTTP_11, "/", &[("te", "trailers")]);
+    assert!(takes_trailers(Version::HTTP_11, &request.headers));
+    assert!(!takes_trailers(Version::HTTP_10, &request.headers));
+    assert!(!takes_trailers(Version::HTTP_11, &HeaderMap::new()));
+    assert!(takes_trailers(Version::HTTP_2, &HeaderMap::new()));
+    for (trailers, headers, expected) in [
+        (true, &[("trailer", "x-sum")][..], "trailer: x-sum"),
+        (false, &[("trailer", "x-sum")], ""),
+        (true, &[("trailer", "x-sum"), ("content-length", "3")], "content-length: 3"),
+    ] {
+        let mut head = head_of_answer(headers);
+        answer(&mut head, false, trailers).unwrap();
+        assert_eq!(lines(&head.headers).join("\n"), expected);
+    }
+}
+
+/// Returns the status of a request with `lines` short fields and one of `bytes`.
+fn status_of_size(lines: usize, bytes: usize) -> Option<u16> {
+    let mut headers = HeaderMap::new();
+    for _ in 0..lines {
+        headers.append("x", HeaderValue::from_static("y"));
+    }
+    headers.append("z", HeaderValue::from_bytes(&vec![b'z'; bytes]).unwrap());
+    let refused = check_size(&Method::GET, &Uri::from_static("/"), &headers).err();
+    refused.map(|refusal| refusal.status.as_u16())
+}
+
+#[test]
+fn a_head_has_so_many_lines_and_bytes() {
+    assert_eq!((status_of_size(98, 1), status_of_size(99, 1)), (None, Some(431)));
+    let most = HEAD_MAX - "GET/z".len() - 4;
+    assert_eq!((status_of_size(0, most), status_of_size(0, most + 1)), (None, Some(431)));
+    // Pieces of a cookie are one line.
+    let mut headers = HeaderMap::new();
+    for _ in 0..200 {
+        headers.append(COOKIE, HeaderValue::from_static("a=b"));
+    }
+    assert!(check_size(&Method::GET, &Uri::from_static("/"), &headers).is_ok());
 }

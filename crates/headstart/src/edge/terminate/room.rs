@@ -1,0 +1,331 @@
+//! Room for requests, of the whole edge: places at origins, and memory for answers that wait.
+//!
+//! Both are shared by all clients, and one that reads nothing must not take them from the others.
+//! A request has a place from when the origin is asked until its whole answer is here, however
+//! slowly the client takes that. Connections and addresses have a share of the places; where those
+//! are short, a request waits a moment for one, and connections take turns. Where memory is short,
+//! the connection goes that holds most for longest.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use ::metrics::Gauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::metrics;
+
+/// Time that a request waits for a place before it is answered 503.
+const PLACE_WAIT: Duration = Duration::from_secs(1);
+
+/// A connection may have a quarter of the places: with the default of 16,384 that is more than
+/// HTTP/2 allows it, while a small edge still serves four.
+const CONNECTION_SHARE: usize = 4;
+
+/// Where places are short, an answer gives way of which the client has taken next to nothing for
+/// this long: longer than the retransmissions of a lossy network usually take.
+const STALLED: Duration = Duration::from_secs(5);
+
+/// Pause between two looks for somebody to give way; each looks at all connections.
+const SHED_EVERY: Duration = Duration::from_millis(20);
+
+/// Bounds of what requests take, for the whole edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::edge) struct RoomLimits {
+    /// Requests at origins at one time.
+    pub(in crate::edge) places: usize,
+    /// Those of them for clients at one address.
+    pub(in crate::edge) address_places: usize,
+    /// Bytes of answers that wait for clients.
+    pub(in crate::edge) memory: usize,
+}
+
+/// A connection that takes room.
+pub(super) trait Guest: Send + Sync + std::fmt::Debug {
+    /// Returns the memory that waits for its client.
+    fn waiting(&self) -> Waiting;
+
+    /// Cancels answers that hold a place of `address`, or any, and of which the client has taken
+    /// next to nothing for `limit`.
+    fn shed_stalled(&self, limit: Duration, address: Option<&Arc<Semaphore>>);
+
+    /// Has the connection end, for others need its room.
+    fn dismiss(&self);
+
+    /// Returns true if it has to end.
+    fn is_dismissed(&self) -> bool;
+}
+
+/// Memory that waits for a client.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) bytes: usize,
+    /// The bytes, each times the milliseconds that its answer has not moved for.
+    pub(super) weight: u64,
+}
+
+/// Places that the requests of one connection may have.
+#[derive(Debug)]
+pub(super) struct Share {
+    places: Arc<Semaphore>,
+    /// Held by the one of the requests that waits for a place of all.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// Room for requests; lives as long as the edge.
+#[derive(Debug)]
+pub(in crate::edge) struct Room {
+    limits: RoomLimits,
+    free: Arc<Semaphore>,
+    addresses: Mutex<Addresses>,
+    held: AtomicUsize,
+    gauge: OnceLock<Gauge>,
+    clients: Mutex<Clients>,
+}
+
+/// Places of each address that has any.
+#[derive(Debug, Default)]
+struct Addresses {
+    shares: HashMap<Option<IpAddr>, Weak<Semaphore>>,
+    /// Entries from which those that nobody uses are dropped.
+    tidy_at: usize,
+}
+
+/// All connections of HTTP clients.
+#[derive(Debug, Default)]
+struct Clients {
+    all: Vec<Weak<dyn Guest>>,
+    /// Connections from which those that have ended are dropped.
+    tidy_at: usize,
+    shed: Option<Instant>,
+}
+
+/// A place at an origin.
+#[derive(Debug)]
+pub(super) struct Place {
+    _connection: OwnedSemaphorePermit,
+    address: OwnedSemaphorePermit,
+    _edge: OwnedSemaphorePermit,
+}
+
+impl Place {
+    /// Returns true if it is one of `address`.
+    pub(super) fn is_for(&self, address: &Arc<Semaphore>) -> bool {
+        Arc::ptr_eq(self.address.semaphore(), address)
+    }
+}
+
+impl Room {
+    pub(in crate::edge) fn new(limits: RoomLimits) -> Self {
+        Self {
+            limits,
+            free: semaphore(limits.places),
+            addresses: Mutex::default(),
+            held: AtomicUsize::new(0),
+            gauge: OnceLock::new(),
+            clients: Mutex::default(),
+        }
+    }
+
+    /// Returns the places that one connection may have.
+    pub(super) fn connection_share(&self) -> Share {
+        let places = semaphore(self.limits.places.div_ceil(CONNECTION_SHARE));
+        Share { places, turn: tokio::sync::Mutex::default() }
+    }
+
+    /// Makes a connection known, so that it can be asked to give way.
+    pub(super) fn enter(&self, client: Weak<dyn Guest>) {
+        let mut clients = lock(&self.clients);
+        if clients.all.len() >= clients.tidy_at {
+            clients.all.retain(|client| client.strong_count() > 0);
+            clients.tidy_at = 2 * clients.all.len() + 64;
+        }
+        clients.all.push(client);
+    }
+
+    /// Takes a place for a request of a connection with `client`'s share, whose address is `address` if it is proven.
+    ///
+    /// Only one request of a connection waits for the places of all: so connections take turns.
+    pub(super) async fn place(&self, client: &Share, address: Option<IpAddr>) -> Option<Place> {
+        let share = self.address_share(address);
+        let taken = async {
+            let connection = Arc::clone(&client.places).acquire_owned().await.ok()?;
+            let address = match Arc::clone(&share).try_acquire_owned() {
+                Ok(place) => place,
+                Err(_) => {
+                    self.shed_stalled(Some(&share));
+                    share.acquire_owned().await.ok()?
+                }
+            };
+            let _edge = match Arc::clone(&self.free).try_acquire_owned() {
+                Ok(place) => place,
+                Err(_) => {
+                    self.shed_stalled(None);
+                    let _turn = client.turn.lock().await;
+                    Arc::clone(&self.free).acquire_owned().await.ok()?
+                }
+            };
+            Some(Place { _connection: connection, address, _edge })
+        };
+        tokio::time::timeout(PLACE_WAIT, taken).await.ok().flatten()
+    }
+
+    /// Returns the places of `address`; those of IPv6 are one by their network of 64 bits, which
+    /// one client has, and all that are not proven are one.
+    fn address_share(&self, address: Option<IpAddr>) -> Arc<Semaphore> {
+        let network = address.map(network);
+        let mut addresses = lock(&self.addresses);
+        if let Some(share) = addresses.shares.get(&network).and_then(Weak::upgrade) {
+            return share;
+        }
+        if addresses.shares.len() >= addresses.tidy_at {
+            addresses.shares.retain(|_, share| share.strong_count() > 0);
+            addresses.tidy_at = 2 * addresses.shares.len() + 64;
+        }
+        let share = semaphore(self.limits.address_places);
+        addresses.shares.insert(network, Arc::downgrade(&share));
+        share
+    }
+
+    /// Counts memory that waits for a client.
+    pub(super) fn hold(&self, bytes: usize) {
+        let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.gauge().increment(bytes as f64);
+        if held > self.limits.memory {
+            self.shed_memory();
+        }
+    }
+
+    /// Counts memory that no longer does.
+    pub(super) fn release(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.gauge().decrement(bytes as f64);
+    }
+
+    /// Returns the gauge of memory held. Metrics begin only after the edge's settings are there.
+    fn gauge(&self) -> &Gauge {
+        self.gauge.get_or_init(metrics::answer_memory)
+    }
+
+    /// Returns all connections, unless somebody has just looked at them.
+    fn clients(&self) -> Option<Vec<Arc<dyn Guest>>> {
+        let now = Instant::now();
+        let mut clients = self.clients.try_lock().ok()?;
+        if clients.shed.is_some_and(|at| now.saturating_duration_since(at) < SHED_EVERY) {
+            return None;
+        }
+        clients.shed = Some(now);
+        Some(clients.all.iter().filter_map(Weak::upgrade).collect())
+    }
+
+    /// Ends answers that hold a place of `address`, or any, while their clients take nothing of them.
+    fn shed_stalled(&self, address: Option<&Arc<Semaphore>>) {
+        for client in self.clients().into_iter().flatten() {
+            client.shed_stalled(STALLED, address);
+        }
+    }
+
+    /// Ends connections until an eighth of the memory is free: those first for which most has
+    /// waited for longest.
+    fn shed_memory(&self) {
+        let Some(clients) = self.clients() else { return };
+        let (gone, held): (Vec<_>, Vec<_>) = clients
+            .into_iter()
+            .map(|client| (client.waiting(), client))
+            .partition(|(_, client)| client.is_dismissed());
+        let leaving: usize = gone.iter().map(|(waiting, _)| waiting.bytes).sum();
+        let mut left = self.held.load(Ordering::Relaxed).saturating_sub(leaving);
+        if left <= self.limits.memory {
+            return;
+        }
+        let mut held = held;
+        held.sort_unstable_by_key(|(waiting, _)| std::cmp::Reverse(waiting.weight));
+        for (waiting, client) in held {
+            if left <= self.limits.memory / 8 * 7 || waiting.bytes == 0 {
+                return;
+            }
+            left = left.saturating_sub(waiting.bytes);
+            metrics::limit_hit("answer_memory");
+            client.dismiss();
+        }
+    }
+}
+
+fn semaphore(permits: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(permits.clamp(1, Semaphore::MAX_PERMITS)))
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
+        ip @ IpAddr::V4(_) => ip,
+    }
+}
+
+/// Nothing is half done when one of the steps with the lock held panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(places: usize, address_places: usize) -> Arc<Room> {
+        Arc::new(Room::new(RoomLimits { places, address_places, memory: usize::MAX }))
+    }
+
+    fn ip(last: u8) -> Option<IpAddr> {
+        Some([192, 0, 2, last].into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn aconnection_and_an_address_have_a_share() {
+        let room = room(8, 3);
+        let one = room.connection_share();
+        let held = [room.place(&one, ip(1)).await, room.place(&one, ip(1)).await];
+        assert!(held.iter().all(Option::is_some));
+        assert!(room.place(&one, ip(1)).await.is_none(), "a quarter is the connection's");
+        let other = room.connection_share();
+        let third = room.place(&other, ip(1)).await;
+        assert!(third.is_some());
+        assert!(room.place(&other, ip(1)).await.is_none(), "three are the address's");
+        assert!(room.place(&other, ip(2)).await.is_some());
+        drop(held);
+        assert!(room.place(&one, ip(1)).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_take_turns_where_places_are_short() {
+        let room = room(8, 8);
+        let first: Vec<_> = (0..4).map(|_| room.connection_share()).collect();
+        let mut held = Vec::new();
+        for client in first.iter().chain(&first) {
+            held.extend(room.place(client, ip(1)).await);
+        }
+        assert_eq!(held.len(), 8);
+        let [greedy, modest] = [(); 2].map(|()| Arc::new(room.connection_share()));
+        let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
+        for (name, client) in [("greedy", &greedy), ("greedy", &greedy), ("modest", &modest)] {
+            let (room, client, order) = (Arc::clone(&room), Arc::clone(client), order.clone());
+            tokio::spawn(async move {
+                let place = room.place(&client, ip(2)).await;
+                let _ = order.send((name, place));
+            });
+            tokio::task::yield_now().await;
+        }
+        held.truncate(6);
+        let got = [served.recv().await.unwrap(), served.recv().await.unwrap()];
+        assert_eq!(got.each_ref().map(|(name, _)| *name), ["greedy", "modest"]);
+        assert!(got.iter().all(|(_, place)| place.is_some()));
+    }
+
+    #[test]
+    fn addresses_of_one_client_are_one() {
+        let texts = ["2001:db8::1", "2001:db8::ffff:1", "::ffff:192.0.2.1"];
+        let [a, b, c] = texts.map(|text| network(text.parse().unwrap()));
+        assert_eq!((a, c.to_string()), (b, "192.0.2.1".into()));
+    }
+}

@@ -1,0 +1,423 @@
+//! Clients that try to take from others: windows of zero, answers that they never read, floods of
+//! frames. Each is a client of this test's own that does what no browser does.
+
+use std::io::{Read, Write};
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use hyper::{Method, Request, StatusCode};
+use openssl::ssl::{Ssl, SslContextBuilder, SslMethod, SslStream};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use super::recorder::{CLOSE, Recorder};
+use super::tools::{curl, read_until, tls};
+use crate::edge::{Edge, PATIENCE, until};
+use crate::files::Files;
+use crate::origin::Origin;
+
+const NAME: &str = "www.example.com";
+
+/// A connection of HTTP/2 on which the edge may send no byte of a body, until it is dropped.
+struct Shut {
+    sender: SendRequest<Bytes>,
+    /// Begun and never read.
+    asked: Vec<ResponseFuture>,
+    connection: JoinHandle<()>,
+}
+
+impl Shut {
+    /// Connects, and sends a PING five times a second from then on.
+    async fn connect(edge: &Edge) -> Self {
+        let mut context = SslContextBuilder::new(SslMethod::tls_client()).unwrap();
+        context.set_alpn_protos(b"\x02h2").unwrap();
+        let mut ssl = Ssl::new(&context.build()).unwrap();
+        ssl.set_hostname(NAME).unwrap();
+        let tcp = TcpStream::connect(edge.address).await.unwrap();
+        let mut stream = tokio_openssl::SslStream::new(ssl, tcp).unwrap();
+        Pin::new(&mut stream).connect().await.unwrap();
+        let (sender, mut connection) =
+            h2::client::Builder::new().initial_window_size(0).handshake(stream).await.unwrap();
+        let mut pings = connection.ping_pong().unwrap();
+        let connection = tokio::spawn(async move {
+            let pings = async {
+                while pings.ping(h2::Ping::opaque()).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            };
+            tokio::join!(pings, async { drop(connection.await) });
+        });
+        Self { sender, asked: Vec::new(), connection }
+    }
+
+    /// Asks for `path` once more; does nothing if the edge has ended the connection.
+    async fn ask(&mut self, path: &str) {
+        let Ok(mut sender) = self.sender.clone().ready().await else { return };
+        let uri = format!("https://{NAME}{path}");
+        let request = Request::builder().method(Method::GET).uri(uri).body(()).unwrap();
+        if let Ok((answer, _)) = sender.send_request(request, true) {
+            self.asked.push(answer);
+        }
+    }
+
+    /// Waits for the edge's next answer.
+    async fn answered(&mut self) -> StatusCode {
+        self.asked.remove(0).await.unwrap().status()
+    }
+}
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+fn site(files: &Files, limits: &[&str]) -> (Origin, Edge) {
+    let origin = Origin::start();
+    files.issue(NAME);
+    let option = format!("--origin={}", origin.http());
+    let edge = Edge::start(files, &[NAME], &[&[option.as_str()], limits].concat());
+    (origin, edge)
+}
+
+/// Returns the status that an ordinary client gets.
+fn status(edge: &Edge, files: &Files) -> String {
+    let flags = ["-o", "/dev/null", "-w", "%{http_code}"];
+    curl(edge, files, NAME, "/head/honest", &flags).text()
+}
+
+fn limits_hit(edge: &Edge, limit: &str) -> u64 {
+    edge.count("headstart_limits_hit_total", &[&format!("limit=\"{limit}\"")])
+}
+
+/// As many answers as there are places, all complete at the edge.
+#[test]
+fn a_window_of_zero_takes_no_place() {
+    let files = Files::new();
+    let (origin, edge) = site(&files, &["--max-connections=8"]);
+    Runtime::new().unwrap().block_on(async {
+        let mut shut = [Shut::connect(&edge).await, Shut::connect(&edge).await];
+        for client in &mut shut {
+            for _ in 0..16 {
+                client.ask("/bytes/1000").await;
+            }
+            for _ in 0..16 {
+                assert_eq!(client.answered().await, StatusCode::OK);
+            }
+        }
+        assert_eq!(origin.asked("GET /bytes/1000"), 32);
+        assert_eq!(status(&edge, &files), "200");
+    });
+}
+
+/// The answers are too large to be kept here, so each holds a place until it gives way.
+#[test]
+fn answers_that_nobody_takes_give_way() {
+    let files = Files::new();
+    let flags = ["--max-connections=8", "--max-address-requests=8", "--client-timeout=1s"];
+    let (origin, edge) = site(&files, &flags);
+    Runtime::new().unwrap().block_on(async {
+        let mut all = Vec::new();
+        for _ in 0..4 {
+            let mut client = Shut::connect(&edge).await;
+            client.ask("/bytes/1000000").await;
+            client.ask("/bytes/1000000").await;
+            all.push(client);
+        }
+        until("all places are taken", || origin.asked("GET /bytes/1000000") == 8);
+        until("others are served", || status(&edge, &files) == "200");
+        until("it is counted", || limits_hit(&edge, "answer_not_taken") > 0);
+    });
+}
+
+#[test]
+fn places_that_are_short_are_not_for_stalled_answers() {
+    let files = Files::new();
+    let flags = ["--max-connections=8", "--max-address-requests=8", "--client-timeout=1h"];
+    let (origin, edge) = site(&files, &flags);
+    Runtime::new().unwrap().block_on(async {
+        let mut all = Vec::new();
+        for _ in 0..4 {
+            let mut client = Shut::connect(&edge).await;
+            client.ask("/bytes/1000000").await;
+            client.ask("/bytes/1000000").await;
+            all.push(client);
+        }
+        until("all places are taken", || origin.asked("GET /bytes/1000000") == 8);
+        until("others are served", || status(&edge, &files) == "200");
+        assert!(limits_hit(&edge, "stalled_answers") > 0);
+    });
+}
+
+/// One address cannot have all the places, however many connections it has.
+#[test]
+fn an_address_has_half_of_the_places() {
+    let files = Files::new();
+    let (origin, edge) = site(&files, &["--max-connections=8"]);
+    Runtime::new().unwrap().block_on(async {
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            let mut client = Shut::connect(&edge).await;
+            client.ask("/never").await;
+            client.ask("/never").await;
+            all.push(client);
+        }
+        until("its places are taken", || origin.asked("GET /never") == 4);
+        assert_eq!(status(&edge, &files), "503");
+        assert_eq!(limits_hit(&edge, "origin_requests"), 1);
+        drop(all);
+        until("they are free", || status(&edge, &files) == "200");
+    });
+}
+
+#[test]
+fn an_answer_that_nobody_takes_ends_its_connection_over_http_1_1() {
+    let files = Files::new();
+    let (_origin, edge) = site(&files, &["--client-timeout=1s"]);
+    let mut stream = tls(&edge, NAME);
+    // More than the kernels on the way keep.
+    write!(stream, "GET /bytes/64000000 HTTP/1.1\r\nhost: {NAME}\r\n\r\n").unwrap();
+    until("it is ended", || {
+        edge.count("headstart_connections_total", &["result=\"timed_out\""]) == 1
+    });
+    assert_eq!(limits_hit(&edge, "answer_not_taken"), 1);
+}
+
+/// A quiet connection ends, whatever control frames say: they are no use of it.
+#[test]
+fn a_ping_is_no_movement() {
+    let files = Files::new();
+    let (origin, edge) = site(&files, &["--idle-timeout=5s"]);
+    Runtime::new().unwrap().block_on(async {
+        let mut client = Shut::connect(&edge).await;
+        client.ask("/never").await;
+        until("it is asked", || origin.asked("GET /never") == 1);
+        let ended = tokio::time::timeout(PATIENCE, client.asked.remove(0)).await;
+        assert!(ended.expect("it is ended").is_err());
+        until("it is counted", || {
+            edge.count("headstart_connections_total", &["result=\"timed_out\""]) == 1
+        });
+    });
+}
+
+/// Returns the memory that answers take.
+fn held(edge: &Edge) -> u64 {
+    edge.count("headstart_answer_memory_bytes", &[])
+}
+
+/// Ten times as much as may wait, and all of it complete.
+#[test]
+fn answers_that_nobody_takes_have_so_much_memory() {
+    const MEMORY: u64 = 1 << 20;
+    let files = Files::new();
+    let (_origin, edge) = site(&files, &["--answer-memory=1"]);
+    Runtime::new().unwrap().block_on(async {
+        let (mut all, mut most) = (Vec::new(), 0);
+        for _ in 0..20 {
+            let mut client = Shut::connect(&edge).await;
+            for _ in 0..8 {
+                client.ask("/bytes/60000").await;
+            }
+            all.push(client);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            most = most.max(held(&edge));
+        }
+        until("connections have ended for others", || limits_hit(&edge, "answer_memory") > 0);
+        until("it is as little as it may be", || {
+            most = most.max(held(&edge));
+            held(&edge) <= MEMORY
+        });
+        // A connection of eight is on its way while another one goes.
+        assert!(most <= 2 * MEMORY, "{most}");
+        until("others are served", || status(&edge, &files) == "200");
+        drop(all);
+    });
+    until("all is given back", || held(&edge) == 0);
+}
+
+/// A connection of HTTP/2 frame by frame.
+fn frames(edge: &Edge) -> SslStream<std::net::TcpStream> {
+    let tcp = std::net::TcpStream::connect(edge.address).unwrap();
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut context = SslContextBuilder::new(SslMethod::tls_client()).unwrap();
+    context.set_alpn_protos(b"\x02h2").unwrap();
+    let mut ssl = Ssl::new(&context.build()).unwrap();
+    ssl.set_hostname(NAME).unwrap();
+    let mut stream = SslStream::new(ssl, tcp).unwrap();
+    stream.connect().unwrap();
+    // The preface, and SETTINGS that set nothing.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    stream
+}
+
+#[test]
+fn floods_of_control_frames_end_the_connection() {
+    let files = Files::new();
+    let (_origin, edge) = site(&files, &[]);
+    for (count, (what, frame)) in (1..).zip([
+        ("PING", &b"\0\0\x08\x06\0\0\0\0\012345678"[..]),
+        ("SETTINGS", b"\0\0\0\x04\0\0\0\0\0"),
+        ("WINDOW_UPDATE", b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01"),
+        ("PRIORITY", b"\0\0\x05\x02\0\0\0\0\x01\0\0\0\0\x10"),
+    ]) {
+        let mut stream = frames(&edge);
+        until(what, || {
+            let _ = stream.write_all(&frame.repeat(500));
+            // Its answers must not fill what lies between.
+            stream.get_ref().set_nonblocking(true).unwrap();
+            while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
+            stream.get_ref().set_nonblocking(false).unwrap();
+            limits_hit(&edge, "control_frames") == count
+        });
+    }
+}
+
+/// Both versions take the same, and both count what they do not.
+#[test]
+fn a_head_has_as_many_lines_over_both_versions_of_http() {
+    let files = Files::new();
+    let origin = Recorder::ok();
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&origin.option()]);
+    for (number, version) in (1..).zip(["--http1.1", "--http2"]) {
+        for (more, expected) in [(96, "200"), (97, "431")] {
+            let lines: Vec<_> = (0..more).map(|line| format!("x-{line}: y")).collect();
+            let mut flags = vec![version, "-o", "/dev/null", "-w", "%{http_code}"];
+            flags.extend(lines.iter().flat_map(|line| ["-H", line.as_str()]));
+            // Beside them curl has Host, User-Agent and Accept.
+            let lines = more + if version == "--http2" { 1 } else { 0 };
+            let extra = if lines > more { vec!["-H", "x: y"] } else { Vec::new() };
+            flags.extend(extra);
+            let said = curl(&edge, &files, NAME, "/head", &flags).text();
+            assert_eq!(said, expected, "{version} {more}");
+        }
+        until("it is counted", || limits_hit(&edge, "request_head") == number);
+    }
+    assert_eq!(origin.recorded().len(), 2);
+}
+
+/// The client is at fault, and anybody could raise an operator's alert.
+#[test]
+fn a_malformed_body_is_400_and_no_failure_of_the_origin() {
+    let (files, origin) = (Files::new(), Recorder::ok());
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&origin.option()]);
+    for chunk in ["zz\r\n", "5\r\nhelloXX", "-1\r\n", "fffffffffffffffff\r\n"] {
+        let mut stream = tls(&edge, NAME);
+        let head = format!("POST / HTTP/1.1\r\nhost: {NAME}\r\ntransfer-encoding: chunked\r\n\r\n");
+        stream.write_all(format!("{head}{chunk}").as_bytes()).unwrap();
+        let said = String::from_utf8(read_until(&mut stream, b"\r\n\r\n")).unwrap();
+        assert!(said.starts_with("HTTP/1.1 400 "), "{chunk:?}: {said}");
+    }
+    assert_eq!(edge.count("headstart_origin_failures_total", &[]), 0);
+    assert_eq!(limits_hit(&edge, "malformed_body"), 4);
+}
+
+/// What clients say of themselves does not arrive, whichever version and spelling they choose.
+#[test]
+fn headers_that_claim_something_do_not_arrive() {
+    let (files, origin) = (Files::new(), Recorder::ok());
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&origin.option(), "--drop-header=X-Internal-User"]);
+    let claims = [
+        "Proxy",
+        "Content_Length",
+        "Transfer_Encoding",
+        "Forwarded",
+        "X-Forwarded-Host",
+        "X_Forwarded_For",
+        "X-Real-IP",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+        "X-Client-IP",
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X-Internal-User",
+        "X_Internal_User",
+        "Early_Data",
+    ];
+    let lines = claims.map(|name| format!("{name}: 192.0.2.66"));
+    for (count, version) in (1..).zip(["--http1.1", "--http2"]) {
+        let mut flags = vec![version, "-H", "Early-Data: no", "-H", "a_b: kept"];
+        flags.extend(lines.iter().flat_map(|line| ["-H", line.as_str()]));
+        curl(&edge, &files, NAME, "/", &flags).ok();
+        let asked = origin.newest(count);
+        assert!(!asked.head.contains("192.0.2.66"), "{}", asked.head);
+        assert_eq!((asked.values("a_b"), asked.values("early-data")), (vec!["kept"], vec!["1"]));
+    }
+}
+
+/// A client that did not ask for trailers is sent none, and none are announced to it.
+#[test]
+fn trailers_are_announced_to_those_who_get_them() {
+    let answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n\
+                   5\r\nhello\r\n0\r\nx-sum: 7\r\n\r\n";
+    let (files, origin) = (Files::new(), Recorder::saying(answer, CLOSE));
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&origin.option()]);
+    for (flags, expected) in
+        [(&["--http1.1"][..], 0), (&["--http1.1", "-H", "TE: trailers"], 2), (&["--http2"], 2)]
+    {
+        let all = [&["-D", "-"][..], flags].concat();
+        let said = curl(&edge, &files, NAME, "/", &all).text();
+        assert_eq!(said.matches("x-sum").count(), expected, "{flags:?}: {said}");
+    }
+}
+
+/// An origin that breaks off: its client reads only when that is over, and gets all the same.
+#[test]
+fn an_origin_that_breaks_off_costs_no_byte_that_it_sent() {
+    const SENT: usize = 300_000;
+    let answer = [b"HTTP/1.1 200 OK\r\ncontent-length: 500000\r\n\r\n", &[b'x'; SENT][..]].concat();
+    let (files, origin) = (Files::new(), Recorder::saying(Vec::leak(answer), CLOSE));
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&origin.option()]);
+    for _ in 0..4 {
+        let before = origin.closed();
+        let mut stream = tls(&edge, NAME);
+        write!(stream, "GET / HTTP/1.1\r\nhost: {NAME}\r\n\r\n").unwrap();
+        until("the origin has gone", || origin.closed() > before);
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        assert_eq!(all.iter().filter(|byte| **byte == b'x').count(), SENT);
+    }
+    for version in ["--http1.1", "--http2"] {
+        for _ in 0..4 {
+            let said = curl(&edge, &files, NAME, "/", &[version]);
+            assert_ne!(said.code, Some(0), "it is not made whole");
+            assert_eq!(said.out.len(), SENT, "{version}: {}", said.err);
+        }
+    }
+}
+
+/// An origin that answers and reads no more; curl 7.88 takes the end of its stream for a failure if
+/// it is sending.
+#[test]
+fn an_answer_before_the_upload_is_read_arrives() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = format!("--origin=http://{}", listener.local_addr().unwrap());
+    let files = Files::new();
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&origin]);
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for mut tcp in listener.incoming().map_while(Result::ok) {
+            read_until(&mut tcp, b"\r\n\r\n");
+            let head = "HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\n";
+            write!(tcp, "{head}connection: close\r\n\r\nless").unwrap();
+            tcp.shutdown(std::net::Shutdown::Write).unwrap();
+            kept.push(tcp);
+        }
+    });
+    let upload = format!("@{}", files.write("upload", &vec![b'x'; 5_000_000], 0o600));
+    for expect in ["Expect:", "Expect: 100-continue"] {
+        for round in 0..8 {
+            let flags = ["--http2", "-H", expect, "--data-binary", &upload, "-w", " %{http_code}"];
+            let said = curl(&edge, &files, NAME, "/", &flags);
+            assert_eq!(said.text(), "less 413", "{expect} {round}: {}", said.err);
+        }
+    }
+}
