@@ -258,7 +258,7 @@ fn floods_of_control_frames_end_the_connection() {
     let files = Files::new();
     let (_origin, edge) = site(&files, &[]);
     for (count, (what, frame)) in (1..).zip([
-        ("PING", &b"\0\0\x08\x06\0\0\0\0\012345678"[..]),
+        ("PING", &b"\0\0\x08\x06\0\0\0\0\0abcdefgh"[..]),
         ("SETTINGS", b"\0\0\0\x04\0\0\0\0\0"),
         ("WINDOW_UPDATE", b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01"),
         ("PRIORITY", b"\0\0\x05\x02\0\0\0\0\x01\0\0\0\0\x10"),
