@@ -13,6 +13,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, LazyLock};
 
 use headstart_proto::UnixSeconds;
+use headstart_testkit::Authority;
 use headstart_tls::keyring::{KeyRing, PERIOD, PERIOD_MAX, PERIOD_MIN};
 use headstart_tls::limits::{EARLY_DATA_MAX, NAME_MAX, SESSION_MAX};
 use headstart_tls::wire::{TicketData, binder_hash, normal_name, server_name};
@@ -21,7 +22,7 @@ use headstart_tls::{
     ServerContext, Session, SharedRing, Trust, Version,
 };
 
-use certificates::Authority;
+use certificates::Certified;
 
 /// Any bytes as the extensions and the ticket data that are read by hand: what is read is written
 /// and read the same, and nothing is read of a part.
