@@ -123,7 +123,7 @@ pub(crate) fn echo() -> u16 {
         for client in listener.incoming().flatten() {
             thread::spawn(move || {
                 let (mut from, mut to) = (client.try_clone().unwrap(), client);
-                let _ = std::io::copy(&mut from, &mut to);
+                let _ = io::copy(&mut from, &mut to);
                 let _ = to.shutdown(Shutdown::Write);
             });
         }
