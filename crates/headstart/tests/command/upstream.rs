@@ -4,7 +4,6 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 
 use crate::call::call;
 use crate::daemon::{Daemon, PATIENCE, until};
