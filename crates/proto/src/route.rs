@@ -211,16 +211,15 @@ mod tests {
                 SessionId(id)
             })
             .collect();
-        let number = |tag: RouteTag| u32::from_be_bytes(tag.0) & MASKED;
         for pair in sessions.chunks(2) {
-            let tag = number(one.tag(5, &pair[0]));
+            let [tag, same, different] =
+                [one.tag(5, &pair[0]), one.tag(5, &pair[1]), other.tag(6, &pair[1])]
+                    .map(|tag| u32::from_be_bytes(tag.0) & MASKED);
             for (bit, count) in ones.iter_mut().enumerate() {
                 *count += tag >> bit & 1;
             }
-            let same = (tag ^ number(one.tag(5, &pair[1]))).count_zeros() - 2;
-            let different = (tag ^ number(other.tag(6, &pair[1]))).count_zeros() - 2;
-            agreeing[0] += same;
-            agreeing[1] += different;
+            agreeing[0] += (tag ^ same).count_zeros() - 2;
+            agreeing[1] += (tag ^ different).count_zeros() - 2;
         }
         for count in ones {
             assert!((850..1200).contains(&count), "{ones:?}");

@@ -166,17 +166,23 @@ fn recordings() -> Vec<Recorded> {
     lines.map(recorded).collect()
 }
 
+fn yes(word: &str) -> bool {
+    match word {
+        "yes" => true,
+        "no" => false,
+        other => panic!("{other}: yes or no"),
+    }
+}
+
+fn some(word: &str) -> Option<String> {
+    Some(word.to_owned()).filter(|word| word != "-")
+}
+
 fn recorded(line: &str) -> Recorded {
     let columns: Vec<&str> = line.split_whitespace().collect();
     let [name, bytes, end, server_name, alpn, psks, early, ech, tls13] = columns[..] else {
         panic!("nine columns in {line:?}");
     };
-    let yes = |word: &str| match word {
-        "yes" => true,
-        "no" => false,
-        other => panic!("{other}: yes or no"),
-    };
-    let some = |word: &str| Some(word.to_owned()).filter(|word| word != "-");
     let flight = hex(&fs::read_to_string(folder().join(name).with_extension("hex")).unwrap());
     assert_eq!(flight.len(), bytes.parse::<usize>().unwrap(), "{name}");
     Recorded {

@@ -230,13 +230,14 @@ fn record_headers_count_towards_the_limit() {
     assert_eq!(read(&stream[..CLIENT_BYTES - 1]), Ok(Progress::Incomplete));
 }
 
+fn check(change: fn(&mut Craft)) -> Result<(), HelloError> {
+    let mut craft = Craft::new();
+    change(&mut craft);
+    craft.read().map(|_| ())
+}
+
 #[test]
 fn the_fixed_part_is_checked() {
-    let check = |change: fn(&mut Craft)| {
-        let mut craft = Craft::new();
-        change(&mut craft);
-        craft.read().map(|_| ())
-    };
     assert_eq!(check(|craft| craft.session_id.clear()), Ok(()));
     assert_eq!(check(|craft| craft.session_id.push(7)), Err(Malformed));
     assert_eq!(check(|craft| craft.cipher_suites.clear()), Err(Malformed));
@@ -279,8 +280,8 @@ fn pre_shared_key_must_be_last() {
 
 #[test]
 fn every_identity_needs_a_binder() {
-    let psks = |body| Craft::new().with(PRE_SHARED_KEY, body).read();
-    let two = psks(offered_psks(&[b"a", b"b"], &[32, 48])).unwrap();
+    let two = Craft::new().with(PRE_SHARED_KEY, offered_psks(&[b"a", b"b"], &[32, 48]));
+    let two = two.read().unwrap();
     assert_eq!(two.binder, Some(vec![1; 32]), "the first identity's");
     assert_eq!(Craft::new().read().unwrap().binder, None);
     for wrong in [
@@ -292,7 +293,8 @@ fn every_identity_needs_a_binder() {
         [offered_psks(&[b"a"], &[32]), vec![0]].concat(),
         vec![],
     ] {
-        assert_eq!(psks(wrong.clone()), Err(Malformed), "{wrong:02x?}");
+        let read = Craft::new().with(PRE_SHARED_KEY, wrong.clone()).read();
+        assert_eq!(read, Err(Malformed), "{wrong:02x?}");
     }
 }
 
@@ -331,13 +333,13 @@ fn a_ticket_with_a_cookie_has_a_minimum_length() {
 
 #[test]
 fn there_is_no_ticket_before_tls_1_3_or_under_ech() {
-    let psks = || offered_psks(&[&ticket(4, 200)], &[32]);
+    let psks = offered_psks(&[&ticket(4, 200)], &[32]);
     let mut old = Craft::new();
-    old.extensions = vec![(SUPPORTED_VERSIONS, vec![2, 3, 3]), (PRE_SHARED_KEY, psks())];
+    old.extensions = vec![(SUPPORTED_VERSIONS, vec![2, 3, 3]), (PRE_SHARED_KEY, psks.clone())];
     assert_eq!(old.read().unwrap().ticket(), None);
-    old.extensions = vec![(PRE_SHARED_KEY, psks())];
+    old.extensions = vec![(PRE_SHARED_KEY, psks.clone())];
     assert_eq!(old.read().unwrap().ticket(), None);
-    let hidden = Craft::new().with(ECH, [1, 2, 3]).with(PRE_SHARED_KEY, psks()).read().unwrap();
+    let hidden = Craft::new().with(ECH, [1, 2, 3]).with(PRE_SHARED_KEY, psks).read().unwrap();
     assert_eq!((hidden.psk_identities.len(), hidden.ticket()), (1, None));
 }
 
@@ -422,13 +424,17 @@ fn an_address_is_not_a_name() {
     }
 }
 
+/// Reads the name in a list of these bytes.
+fn list(body: &[u8]) -> Result<Option<String>, HelloError> {
+    Craft::new().with(SERVER_NAME, vector16(body)).read().map(|hello| hello.server_name)
+}
+
+fn entry(kind: u8, name: &[u8]) -> Vec<u8> {
+    [&[kind][..], &vector16(name)].concat()
+}
+
 #[test]
 fn the_name_list_holds_one_host() {
-    let list = |body: &[u8]| {
-        let hello = Craft::new().with(SERVER_NAME, vector16(body)).read();
-        hello.map(|hello| hello.server_name)
-    };
-    let entry = |kind: u8, name: &[u8]| [&[kind][..], &vector16(name)].concat();
     let both = [entry(7, b"?"), entry(0, b"a.example")].concat();
     assert_eq!(list(&both), Ok(Some("a.example".to_owned())));
     assert_eq!(list(&entry(7, b"?")), Ok(None));
@@ -445,24 +451,26 @@ fn the_name_list_holds_one_host() {
 
 #[test]
 fn alpn_names_are_not_empty() {
-    let alpn = |body: &[u8]| Craft::new().with(ALPN, vector16(body)).read();
-    assert_eq!(alpn(b"\x02h2").unwrap().alpn, [b"h2".to_vec()]);
+    let right = Craft::new().with(ALPN, vector16(b"\x02h2")).read();
+    assert_eq!(right.unwrap().alpn, [b"h2".to_vec()]);
     for wrong in [&b""[..], b"\x00", b"\x02h2\x00", b"\x03h2"] {
-        assert_eq!(alpn(wrong), Err(Malformed), "{wrong:?}");
+        let read = Craft::new().with(ALPN, vector16(wrong)).read();
+        assert_eq!(read, Err(Malformed), "{wrong:?}");
     }
 }
 
 #[test]
 fn versions_come_in_pairs() {
-    let versions = |body: &[u8]| {
+    for (body, tls13) in [
+        (&[3, 3, 3, 4][..], Ok(true)),
+        (&[3, 3], Ok(false)),
+        (&[], Err(Malformed)),
+        (&[3], Err(Malformed)),
+        (&[3, 4, 3], Err(Malformed)),
+    ] {
         let mut craft = Craft::new();
         craft.extensions = vec![(SUPPORTED_VERSIONS, vector8(body))];
-        craft.read().map(|hello| hello.tls13)
-    };
-    assert_eq!(versions(&[3, 3, 3, 4]), Ok(true));
-    assert_eq!(versions(&[3, 3]), Ok(false));
-    for wrong in [&[][..], &[3], &[3, 4, 3]] {
-        assert_eq!(versions(wrong), Err(Malformed));
+        assert_eq!(craft.read().map(|hello| hello.tls13), tls13, "{body:?}");
     }
 }
 

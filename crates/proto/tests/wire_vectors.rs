@@ -161,10 +161,10 @@ fn session_ids_come_from_join_keys() {
 #[test]
 fn route_tags_name_the_edge() {
     for block in &read("route_tags.txt") {
-        let key = || RouteKey::new(block.number("epoch"), block.array("key"));
+        let current = RouteKey::new(block.number("epoch"), block.array("key"));
         let other = RouteKey::new(block.number::<u8>("epoch").wrapping_add(1), [0; 16]);
         let own = EdgeNumber::new(block.number("number")).unwrap();
-        let ring = RouteRing { previous: None, current: key(), next: other };
+        let ring = RouteRing { previous: None, current, next: other };
         let (routes, id) = (Routes { own, ring }, SessionId(block.array("id")));
         let tag = RouteTag(block.array("tag"));
         assert_eq!(routes.tag(block.number("start"), &id), tag, "{block:?}");

@@ -43,16 +43,18 @@ mod tests {
         assert!(Context::user(0).is_shared());
     }
 
+    fn labelled(label: &str) -> Context {
+        Context { label: Some(label.into()), ..Context::user(1) }
+    }
+
     #[test]
     fn limits_the_length_of_labels() {
-        let label = |length| Context { label: Some("x".repeat(length)), ..Context::user(1) };
-        assert!(label(LABEL_MAX).is_shared());
-        assert!(!label(LABEL_MAX + 1).is_shared());
+        assert!(labelled(&"x".repeat(LABEL_MAX)).is_shared());
+        assert!(!labelled(&"x".repeat(LABEL_MAX + 1)).is_shared());
     }
 
     #[test]
     fn a_label_makes_another_context() {
-        let labelled = |label: &str| Context { label: Some(label.into()), ..Context::user(1) };
         assert_ne!(Context::user(1), Context::user(2));
         assert_ne!(Context::user(1), labelled(""));
         assert_ne!(labelled("a"), labelled("b"));

@@ -203,12 +203,12 @@ mod tests {
     #[test]
     fn an_endless_spender_leaves_room_for_others() {
         let (mut seen, begin) = (SeenCookies::new(120), Instant::now());
-        let spendable = |seen: &mut SeenCookies, user, numbers: std::ops::Range<u8>| {
-            numbers.filter(|number| seen.spend(cookie(*number), user, begin).is_ok()).count()
-        };
-        assert_eq!(spendable(&mut seen, Some(666), 0..120), 60);
-        assert_eq!(spendable(&mut seen, ME, 120..200), 30);
-        assert_eq!(spendable(&mut seen, None, 200..220), 15, "unknown users count as one");
+        // Unknown users count as one.
+        let spenders = [(Some(666), 0..120, 60), (ME, 120..200, 30), (None, 200..220, 15)];
+        for (user, numbers, most) in spenders {
+            let spent = numbers.filter(|number| seen.spend(cookie(*number), user, begin).is_ok());
+            assert_eq!(spent.count(), most, "{user:?}");
+        }
         assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent), "whoever spent it");
         assert_eq!(seen.len(), 105);
     }

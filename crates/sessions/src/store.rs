@@ -351,14 +351,13 @@ impl SessionStore {
 
     /// Checks that a ticket may be kept at all, whatever else is kept.
     fn admit(&self, origin: &Origin<'_>, ticket: &Ticket) -> Result<(), NotKept> {
-        let is_offered = |alpn: &Vec<u8>| origin.alpn.contains(alpn);
         if !self.policies.get(origin.context).sharing.allows(origin.server) {
             Err(NotKept::Policy)
         } else if ticket.client_certificate {
             Err(NotKept::ClientCertificate)
         } else if ticket.session.is_empty() || ticket.bytes() > TICKET_BYTES_MAX {
             Err(NotKept::Size)
-        } else if !ticket.alpn.as_ref().is_none_or(is_offered) {
+        } else if ticket.alpn.as_ref().is_some_and(|alpn| !origin.alpn.contains(alpn)) {
             Err(NotKept::Alpn)
         } else if self.forgotten.is_since(origin.context, ticket.opened) {
             Err(NotKept::Forgotten)

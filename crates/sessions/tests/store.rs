@@ -108,8 +108,8 @@ impl Set {
 
 fn place() -> impl Strategy<Value = Place> {
     // Mostly the same protocols and settings, so that tickets match at all.
-    let rarely = || prop_oneof![5 => Just(0u8), 1 => Just(1u8)];
-    (0u8..3, rarely(), rarely(), 0..CONTEXTS).prop_map(|(server, alpn, settings, context)| Place {
+    let [alpn, settings] = [(); 2].map(|()| prop_oneof![5 => Just(0u8), 1 => Just(1u8)]);
+    (0u8..3, alpn, settings, 0..CONTEXTS).prop_map(|(server, alpn, settings, context)| Place {
         server,
         alpn,
         settings,
@@ -119,8 +119,8 @@ fn place() -> impl Strategy<Value = Place> {
 
 fn brought() -> impl Strategy<Value = Brought> {
     let often = prop::bool::weighted(0.9);
-    let rarely = || prop::bool::weighted(0.1);
-    (any::<u8>(), 0u64..4000, 0u64..2000, rarely(), rarely(), (often, 0usize..20)).prop_map(
+    let rarely = prop::bool::weighted(0.1);
+    (any::<u8>(), 0u64..4000, 0u64..2000, rarely, rarely, (often, 0usize..20)).prop_map(
         |(session, lifetime, verified, reusable, client_certificate, (last, connection))| Brought {
             session,
             lifetime,
@@ -551,11 +551,10 @@ proptest! {
                 }
                 Step::SetPolicy(number, policy) => {
                     trial.store.set_policy(&context(number), policy).ok();
-                    let keeps = |place: &Place| {
+                    good.retain(|(place, ..)| {
                         let policy = trial.store.policy(&context(place.context));
                         !matches!(policy.sharing, Sharing::Off | Sharing::Isolate)
-                    };
-                    good.retain(|(place, ..)| keeps(place));
+                    });
                 }
                 Step::GiveBack(_) | Step::Refused(_) => {}
             }

@@ -41,7 +41,7 @@ pub(crate) enum Side {
     Link,
 }
 
-/// What a connection needs from whoever began it, by its side; a link between edges has none of it.
+/// A connection's questions to its owner, by side; a link between edges has none of the answers.
 pub(crate) trait Role: Send + Sync {
     fn side(&self) -> Side;
 

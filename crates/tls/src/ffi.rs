@@ -193,8 +193,8 @@ unsafe extern "C" fn ticket_key<H: TicketHooks>(
             let ready = ready && unsafe { init_mac(mac, &seal.keys.mac) };
             return if ready { answer::SEAL } else { answer::NO };
         }
-        // SAFETY: when opening they point into the ticket, which is only read, and which OpenSSL has
-        // checked to have at least 32 bytes; an array of bytes needs no alignment.
+        // SAFETY: when opening they point into the ticket, which is only read, and which OpenSSL
+        // has checked to have at least 32 bytes; an array of bytes needs no alignment.
         let (key_name, iv) =
             unsafe { (key_name.cast::<[u8; KEY_NAME]>().read(), iv.cast::<[u8; IV]>().read()) };
         let Some(keys) = H::open(ssl, &key_name, &iv) else { return answer::NO };

@@ -218,18 +218,11 @@ mod tests {
 
     #[test]
     fn sessions_that_could_not_be_read_again_are_not_kept() {
-        let der = vec![0; SESSION_MAX];
-        let of = |length: usize| {
-            let parts = Parts {
-                trust: &[7; 32],
-                since: UnixSeconds(0),
-                name: "a.test",
-                der: &der[..length],
-            };
-            parts.emit().map(|session| session.as_bytes().len())
-        };
         let most = SESSION_MAX - HEAD - 6;
-        assert_eq!(of(most), Some(SESSION_MAX));
-        assert_eq!(of(most + 1), None);
+        for (length, emitted) in [(most, Some(SESSION_MAX)), (most + 1, None)] {
+            let (trust, der) = ([7; 32], vec![0; length]);
+            let parts = Parts { trust: &trust, since: UnixSeconds(0), name: "a.test", der: &der };
+            assert_eq!(parts.emit().map(|session| session.as_bytes().len()), emitted);
+        }
     }
 }

@@ -99,14 +99,13 @@ pub(crate) fn alpn_wire(protocols: &[Vec<u8>]) -> Result<Vec<u8>, ConfigError> {
 
 /// Reads trust anchors from PEM.
 pub(crate) fn roots(pem: &[u8]) -> Result<(Vec<X509>, X509Store), ConfigError> {
-    let unusable = |error: ErrorStack| ConfigError::Roots(words(&error));
-    let roots = X509::stack_from_pem(pem).map_err(unusable)?;
+    let roots = X509::stack_from_pem(pem).map_err(|error| ConfigError::Roots(words(&error)))?;
     if roots.is_empty() {
         return Err(ConfigError::Roots("no certificate"));
     }
     let mut store = X509StoreBuilder::new()?;
     for root in &roots {
-        store.add_cert(root.clone()).map_err(unusable)?;
+        store.add_cert(root.clone()).map_err(|error| ConfigError::Roots(words(&error)))?;
     }
     Ok((roots, store.build()))
 }
@@ -127,14 +126,15 @@ impl CertifiedKey {
     /// [`ConfigError::Pem`]. Creating a context checks that the two belong together.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, ConfigError> {
         forget_errors();
-        let unusable = |error: ErrorStack| ConfigError::Pem(words(&error));
-        let mut chain = X509::stack_from_pem(chain).map_err(unusable)?;
+        let mut chain =
+            X509::stack_from_pem(chain).map_err(|error| ConfigError::Pem(words(&error)))?;
         if chain.is_empty() {
             return Err(ConfigError::Pem("no certificate"));
         }
         let certificate = chain.remove(0);
         // Without this answer OpenSSL would ask for a password on the terminal.
-        let key = PKey::private_key_from_pem_passphrase(key, b"").map_err(unusable)?;
+        let key = PKey::private_key_from_pem_passphrase(key, b"")
+            .map_err(|error| ConfigError::Pem(words(&error)))?;
         let names = names(&certificate);
         Ok(Self { certificate, chain, key, names })
     }
@@ -189,23 +189,30 @@ mod tests {
         assert_eq!(alpn_wire(&[Vec::new()]), Err(ConfigError::Alpn));
     }
 
+    const SETTINGS: Settings<'static> = Settings {
+        groups: None,
+        signature_algorithms: None,
+        versions: (Version::Tls12, Version::Tls13),
+        key_log: None,
+    };
+
+    fn refused(settings: &Settings<'_>) -> Option<ConfigError> {
+        settings.context(SslMethod::tls_server()).err()
+    }
+
     #[test]
     fn unknown_algorithms_are_refused() {
-        let settings = |groups, signature_algorithms| Settings {
-            groups,
-            signature_algorithms,
-            versions: (Version::Tls12, Version::Tls13),
-            key_log: None,
-        };
-        let made = |settings: Settings<'_>| settings.context(SslMethod::tls_server()).err();
-        assert_eq!(made(settings(Some("X25519MLKEM768:MLKEM512"), Some("mldsa44"))), None);
-        assert!(matches!(made(settings(Some("nonesuch"), None)), Some(ConfigError::Groups(_))));
-        assert!(matches!(made(settings(Some("X25519\0"), None)), Some(ConfigError::Groups(_))));
-        let refused = made(settings(None, Some("nonesuch")));
-        assert!(matches!(refused, Some(ConfigError::SignatureAlgorithms(_))));
-        let reversed =
-            Settings { versions: (Version::Tls13, Version::Tls12), ..settings(None, None) };
-        assert_eq!(made(reversed), Some(ConfigError::Versions));
+        let (groups, signature_algorithms) = (Some("X25519MLKEM768:MLKEM512"), Some("mldsa44"));
+        assert_eq!(refused(&Settings { groups, signature_algorithms, ..SETTINGS }), None);
+        for groups in [Some("nonesuch"), Some("X25519\0")] {
+            let refused = refused(&Settings { groups, ..SETTINGS });
+            assert!(matches!(refused, Some(ConfigError::Groups(_))), "{groups:?}");
+        }
+        let signature_algorithms = Some("nonesuch");
+        let refusal = refused(&Settings { signature_algorithms, ..SETTINGS });
+        assert!(matches!(refusal, Some(ConfigError::SignatureAlgorithms(_))));
+        let versions = (Version::Tls13, Version::Tls12);
+        assert_eq!(refused(&Settings { versions, ..SETTINGS }), Some(ConfigError::Versions));
     }
 
     #[test]

@@ -249,16 +249,20 @@ fn plain_tcp_follows_a_failed_syn_once() {
     assert!(!fast.poll_beside());
 }
 
+fn nothing(_: &mut FastOpen) {}
+
+fn silent(fast: &mut FastOpen) {
+    fast.handle_timeout(BEGIN + SYN_SILENCE);
+}
+
 #[test]
 fn verdicts_on_the_path() {
     use Verdict::*;
     let taken = Winner::Syn { accepted: true };
     let bare = Winner::Syn { accepted: false };
     let elsewhere = Winner::Elsewhere { took: SYN_SILENCE };
-    let silent = |fast: &mut FastOpen| fast.handle_timeout(BEGIN + SYN_SILENCE);
-    let failed = |fast: &mut FastOpen| fast.handle_failed();
-    let nothing = |_: &mut FastOpen| {};
     type Happening = fn(&mut FastOpen);
+    let failed: Happening = FastOpen::handle_failed;
     let cases: [(Happening, Winner, Option<Verdict>); 12] = [
         (nothing, taken, Some(Accepted)),
         (nothing, bare, Some(Refused)),
@@ -285,14 +289,16 @@ fn verdicts_on_the_path() {
 /// A client tries another address after 250 ms, before the SYN counts as silent.
 #[test]
 fn an_overtaken_syn_is_lost_after_two_round_trips_and_slow_before() {
-    let overtaken = |rtt: Option<Duration>, after: Duration, took: Duration| {
-        sent(rtt).handle_connected(BEGIN + after, Winner::Elsewhere { took })
-    };
-    assert_eq!(overtaken(None, 270 * MS, 20 * MS), Some(Verdict::Lost));
-    assert_eq!(overtaken(None, 270 * MS, 135 * MS), Some(Verdict::Lost));
-    assert_eq!(overtaken(None, 270 * MS, 136 * MS), None, "as slow as the other one");
-    assert_eq!(overtaken(Some(150 * MS), 270 * MS, 20 * MS), Some(Verdict::Lost));
-    assert_eq!(overtaken(Some(151 * MS), 270 * MS, 20 * MS), None, "its answer is on its way");
+    for (rtt, took, verdict) in [
+        (None, 20, Some(Verdict::Lost)),
+        (None, 135, Some(Verdict::Lost)),
+        (None, 136, None), // as slow as the other one
+        (Some(150 * MS), 20, Some(Verdict::Lost)),
+        (Some(151 * MS), 20, None), // its answer is on its way
+    ] {
+        let winner = Winner::Elsewhere { took: took * MS };
+        assert_eq!(sent(rtt).handle_connected(BEGIN + 270 * MS, winner), verdict, "{rtt:?} {took}");
+    }
 }
 
 #[test]

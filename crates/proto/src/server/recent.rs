@@ -79,10 +79,13 @@ mod tests {
         assert_eq!(recent.get(Instant::ZERO + HELLO_MEMORY, &1), Some(&'b'));
     }
 
+    fn at(number: usize) -> Instant {
+        Instant::ZERO + Duration::from_micros(number as u64)
+    }
+
     #[test]
     fn one_over_the_limit_evicts_the_oldest() {
         let mut recent = Recent::default();
-        let at = |n: usize| Instant::ZERO + Duration::from_micros(n as u64);
         (0..RECENT_ENTRIES).for_each(|n| recent.insert(at(n), n, ()));
         assert!(recent.get(at(RECENT_ENTRIES), &0).is_some());
         recent.insert(at(RECENT_ENTRIES), RECENT_ENTRIES, ());

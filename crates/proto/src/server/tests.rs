@@ -12,6 +12,7 @@ use crate::route::{RouteKey, RouteRing};
 use crate::wire::{REQUEST_PAYLOAD_MAX, Response};
 use alloc::vec;
 use core::net::Ipv4Addr;
+use core::ops::Range;
 use core::time::Duration;
 
 fn at(millis: u64) -> Instant {
@@ -30,9 +31,17 @@ fn peer(host: u64) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, high, low, 1), 4000))
 }
 
+fn two(value: usize) -> [u8; 2] {
+    u16::try_from(value).unwrap().to_be_bytes()
+}
+
+/// Returns an address in one network for each `host`.
+fn neighbour(host: u64) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, u8::try_from(host).unwrap()], 9))
+}
+
 /// Builds a distinct ClientHello for each number, at least 56 bytes long.
 fn hello(number: u64, size: usize) -> Vec<u8> {
-    let two = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
     let padding = size - 56;
     let mut bytes = vec![22, 3, 1];
     bytes.extend(two(size - 5));
@@ -77,6 +86,19 @@ impl Server {
     fn begin_in_turn(&mut self, number: u64, from: SocketAddr) -> Result<(), Discard> {
         let bytes = request(number, 0, 0, &hello(number, 100));
         self.handle_datagram(at(number), from, None, &bytes)
+    }
+
+    /// Sends a part of the ClientHello for session `number` at a time in milliseconds.
+    fn part(
+        &mut self,
+        millis: u64,
+        number: u64,
+        from: SocketAddr,
+        part: Range<usize>,
+    ) -> Result<(), Discard> {
+        let seq = u8::from(part.start > 0);
+        let bytes = request(number, seq, part.start, &hello(number, 100)[part]);
+        self.handle_datagram(at(millis), from, None, &bytes)
     }
 
     fn transmitted(&mut self) -> Vec<Vec<u8>> {
@@ -152,12 +174,11 @@ fn limits_sessions_per_address() {
 #[test]
 fn limits_sessions_per_network() {
     let mut server = server();
-    let host = |number: u64| SocketAddr::from(([192, 0, 2, u8::try_from(number).unwrap()], 9));
     let limit = u64::try_from(SESSIONS_PER_NETWORK).unwrap();
     for number in 0..limit {
-        assert_eq!(server.begin(number, host(number)), Ok(()));
+        assert_eq!(server.begin(number, neighbour(number)), Ok(()));
     }
-    assert_eq!(server.begin(limit, host(limit)), Err(Discard::NetworkLimit));
+    assert_eq!(server.begin(limit, neighbour(limit)), Err(Discard::NetworkLimit));
     assert_eq!(server.begin(limit, peer(1)), Ok(()));
 }
 
@@ -187,23 +208,21 @@ fn limits_all_sessions_and_evicts_no_running_one() {
 #[test]
 fn unfinished_hellos_evict_only_unfinished_hellos() {
     let mut server = server();
-    let fragment = |number| request(number, 0, 0, &hello(number, 100)[..50]);
     server.begin(5000, peer(5000)).unwrap();
     for number in 0..SESSIONS_GATHERING as u64 {
-        let from = peer(number);
-        assert_eq!(server.handle_datagram(at(number), from, None, &fragment(number)), Ok(()));
+        assert_eq!(server.part(number, number, peer(number), 0..50), Ok(()));
     }
     assert_eq!(server.unproven(), 1 + SESSIONS_GATHERING);
-    assert_eq!(server.handle_datagram(at(400), peer(999), None, &fragment(999)), Ok(()));
+    assert_eq!(server.part(400, 999, peer(999), 0..50), Ok(()));
     assert_eq!(server.unproven(), 1 + SESSIONS_GATHERING, "the oldest gave way");
     assert!(!server.sessions.contains_key(&id(0)));
     assert!(server.sessions.contains_key(&id(1)) && server.sessions.contains_key(&id(5000)));
     // If running sessions fill the total, a new session evicts fragments until none is left.
     let mut server = Server::new(ServerConfig { origin_streams: 8, ..ServerConfig::default() });
     server.begin(1, peer(1)).unwrap();
-    server.datagram(peer(2), &fragment(2)).unwrap();
+    server.part(0, 2, peer(2), 0..50).unwrap();
     server.begin(3, peer(3)).unwrap();
-    assert_eq!(server.datagram(peer(4), &fragment(4)), Err(Discard::SessionLimit));
+    assert_eq!(server.part(0, 4, peer(4), 0..50), Err(Discard::SessionLimit));
     assert!(server.sessions.contains_key(&id(1)) && server.sessions.contains_key(&id(3)));
 }
 
@@ -262,20 +281,13 @@ fn a_session_is_spared_until_another_needs_its_slot() {
     );
     server.handle_timeout(at(share) + SESSION_LIFE);
     server.happened();
-    let send = |server: &mut Server, number, seq, from: usize, to: usize| {
-        let bytes = request(number, seq, from, &hello(number, 100)[from..to]);
-        server.handle_datagram(at(10_100), peer(1), None, &bytes)
-    };
     let junk = request(99, 0, 0, b"GET / HTTP/1.1");
     assert!(matches!(server.datagram(peer(1), &junk), Err(Discard::Hello(_))));
-    (100..100 + share).for_each(|number| send(&mut server, number, 0, 0, 50).unwrap());
-    assert_eq!(
-        send(&mut server, 199, 0, 0, 50),
-        Err(Discard::AddressLimit),
-        "sessions not spared count"
-    );
+    (100..100 + share).for_each(|number| server.part(10_100, number, peer(1), 0..50).unwrap());
+    let one_more = server.part(10_100, 199, peer(1), 0..50);
+    assert_eq!(one_more, Err(Discard::AddressLimit), "sessions not spared count");
     assert_eq!((server.happened(), server.spared.len()), (vec![], SESSIONS_PER_ADDRESS));
-    send(&mut server, 100, 1, 50, 100).unwrap();
+    server.part(10_100, 100, peer(1), 50..100).unwrap();
     assert!(server.happened().contains(&ServerEvent::Expired { id: id(0) }), "the oldest");
     assert_eq!(server.spared.len(), SESSIONS_PER_ADDRESS - 1);
     assert_eq!(server.handle_join(at(10_101), peer(1), &join(0, 0, 1)), refused());
@@ -286,20 +298,15 @@ fn a_session_is_spared_until_another_needs_its_slot() {
 #[test]
 fn a_session_of_another_host_gives_way_only_to_the_network_limit() {
     let mut server = server();
-    let network = |host: u64| SocketAddr::from(([10, 1, 1, u8::try_from(host).unwrap()], 5));
     let per_network = u64::try_from(SESSIONS_PER_NETWORK).unwrap();
     server.begin(900, peer(1)).unwrap();
-    (0..per_network).for_each(|number| server.begin_in_turn(number, network(number)).unwrap());
+    (0..per_network).for_each(|number| server.begin_in_turn(number, neighbour(number)).unwrap());
     server.handle_timeout(at(per_network) + SESSION_LIFE);
     server.happened();
-    let later = |server: &mut Server, number, from| {
-        let bytes = request(number, 0, 0, &hello(number, 100));
-        server.handle_datagram(at(10_100), from, None, &bytes)
-    };
-    later(&mut server, 901, network(200)).unwrap();
+    server.part(10_100, 901, neighbour(200), 0..100).unwrap();
     assert_eq!(server.unproven() as u64, per_network + 1, "one for one");
     assert!(server.happened().contains(&ServerEvent::Expired { id: id(0) }));
-    later(&mut server, 902, peer(2)).unwrap();
+    server.part(10_100, 902, peer(2), 0..100).unwrap();
     assert_eq!(server.unproven() as u64, per_network + 2, "there was room");
 }
 
@@ -342,13 +349,13 @@ fn fragments_give_way_before_spared_sessions() {
     let half = all / 2;
     (0..half).for_each(|number| server.begin(number, peer(number)).unwrap());
     server.handle_timeout(at(10_000));
-    let later = |server: &mut Server, number, length: usize| {
-        let bytes = request(number, 0, 0, &hello(number, 100)[..length]);
-        server.handle_datagram(at(10_001), peer(number), None, &bytes)
-    };
     let gathering = u64::try_from(SESSIONS_GATHERING).unwrap();
-    (half..all - gathering).for_each(|number| later(&mut server, number, 100).unwrap());
-    (all..all + 3 * gathering).for_each(|number| later(&mut server, number, 50).unwrap());
+    for number in half..all - gathering {
+        server.part(10_001, number, peer(number), 0..100).unwrap();
+    }
+    for number in all..all + 3 * gathering {
+        server.part(10_001, number, peer(number), 0..50).unwrap();
+    }
     assert_eq!((server.unproven(), server.spared.len()), (SESSIONS, SESSIONS / 2));
 }
 
@@ -360,14 +367,13 @@ fn spared_sessions_hold_at_most_half_of_all_slots_and_go_first() {
     assert_eq!(server.begin(all, peer(all)), Err(Discard::SessionLimit));
     server.handle_timeout(at(0) + SESSION_LIFE);
     assert_eq!(server.unproven() as u64, all / 2);
-    let new = |server: &mut Server, number| {
-        let first = request(number, 0, 0, &hello(number, 100));
-        server.handle_datagram(at(10_001), peer(number), None, &first)
-    };
-    (all..all * 2).for_each(|number| new(&mut server, number).unwrap());
+    for number in all..all * 2 {
+        server.part(10_001, number, peer(number), 0..100).unwrap();
+    }
     assert_eq!(server.unproven() as u64, all);
     assert_eq!(server.spared.len(), 0, "all gave way");
-    assert_eq!(new(&mut server, all * 2), Err(Discard::SessionLimit));
+    let one_more = server.part(10_001, all * 2, peer(all * 2), 0..100);
+    assert_eq!(one_more, Err(Discard::SessionLimit));
 }
 
 #[test]
@@ -764,13 +770,13 @@ fn a_stream_without_a_hello_is_forgotten_at_once() {
 #[test]
 fn one_hello_runs_once() {
     let mut server = server();
-    let copy = |number: u64| request(number, 0, 0, &hello(1, 100));
+    let [two, three] = [2, 3].map(|number| request(number, 0, 0, &hello(1, 100)));
     server.begin(1, peer(1)).unwrap();
-    assert_eq!(server.datagram(peer(2), &copy(2)), Err(Discard::HelloRuns), "replayed over UDP");
+    assert_eq!(server.datagram(peer(2), &two), Err(Discard::HelloRuns), "replayed over UDP");
     let JoinOutcome::Joined(..) = server.handle_join(at(1), peer(1), &join(1, 0, 0)) else {
         panic!("the session runs");
     };
-    assert_eq!(server.datagram(peer(1), &copy(3)), Err(Discard::HelloRuns), "after the join");
+    assert_eq!(server.datagram(peer(1), &three), Err(Discard::HelloRuns), "after the join");
     assert_eq!(
         server.handle_plain(at(2), peer(1), &hello(1, 100)),
         Attachment::New,
@@ -778,7 +784,7 @@ fn one_hello_runs_once() {
     );
     let later = at(2) + HELLO_MEMORY;
     assert_eq!(
-        server.handle_datagram(later, peer(1), None, &copy(3)),
+        server.handle_datagram(later, peer(1), None, &three),
         Ok(()),
         "the hello is forgotten"
     );

@@ -54,18 +54,16 @@ fn share(outcomes: &[Outcome], hit: impl Fn(&Outcome) -> bool) -> f64 {
 #[test]
 fn pieces_in_slots_carry_the_hello_through_random_loss() {
     let (with, without) = (sessions(Link::default), sessions(|| Link::default().with(EmptySlots)));
-    let whole = |outcomes: &[Outcome]| share(outcomes, |outcome| outcome.hello_over_udp);
-    let one_rtt =
-        |outcomes: &[Outcome]| share(outcomes, |outcome| outcome.first_request == Some(RTT));
+    let [whole, bare] =
+        [&*with, &*without].map(|outcomes| share(outcomes, |outcome| outcome.hello_over_udp));
+    let [fast, slower] = [&*with, &*without]
+        .map(|outcomes| share(outcomes, |outcome| outcome.first_request == Some(RTT)));
     println!(
-        "ClientHello whole at the edge: {} with pieces, {} without; one round trip: {}, {}",
-        whole(&with),
-        whole(&without),
-        one_rtt(&with),
-        one_rtt(&without)
+        "ClientHello whole at the edge: {whole} with pieces, {bare} without; one round trip: \
+         {fast}, {slower}"
     );
-    assert!(whole(&with) > 0.86 && whole(&without) < 0.68);
-    assert!(one_rtt(&with) > one_rtt(&without));
+    assert!(whole > 0.86 && bare < 0.68);
+    assert!(fast > slower);
     let mut pairs = with.iter().zip(&without);
     assert!(pairs.all(|(with, without)| with.hello_over_udp >= without.hello_over_udp));
 }

@@ -63,12 +63,13 @@ impl Talk {
             3..6 => Script::early_data(self.hello, self.early, self.flight, think),
             _ => Script::tls13(self.hello, self.flight, think),
         };
-        let end = |reset| if reset { End::Reset } else { End::Finished };
         Script {
             app_chunk: self.app_chunk,
             origin_chunk: self.origin_chunk,
             app_closes_after: self.app_closes_after,
-            origin_ends: self.origin_ends.map(|(bytes, reset)| (bytes, end(reset))),
+            origin_ends: self
+                .origin_ends
+                .map(|(bytes, reset)| (bytes, if reset { End::Reset } else { End::Finished })),
             ..script
         }
     }
@@ -76,16 +77,13 @@ impl Talk {
 
 impl Way {
     fn link(&self) -> Link {
-        let share = |percent: u8| f64::from(percent) / 100.0;
+        let [loss, doubles, reorder] =
+            [self.loss, self.doubles, self.reorder].map(|percent| f64::from(percent) / 100.0);
         Link::default()
             .with(Delay(HALF + Duration::from_millis(self.lag)))
-            .with(Loss::random(share(self.loss), self.seed))
-            .with(Duplicate::random(share(self.doubles), self.seed ^ 1))
-            .with(Reorder::random(
-                share(self.reorder),
-                self.seed ^ 2,
-                Duration::from_millis(self.by),
-            ))
+            .with(Loss::random(loss, self.seed))
+            .with(Duplicate::random(doubles, self.seed ^ 1))
+            .with(Reorder::random(reorder, self.seed ^ 2, Duration::from_millis(self.by)))
     }
 }
 
@@ -140,13 +138,16 @@ impl Draw {
         assert!(outcome.hellos <= 1 + usize::from(again), "one ClientHello");
         assert_eq!(outcome.unproven, 0);
         let waited = outcome.waited(self.connect(), self.grace());
-        let no_later = |at: Option<Duration>, plain: Option<Duration>| match (at, plain) {
-            (Some(at), Some(plain)) => assert!(at <= plain + waited, "{at:?}, plain {plain:?}"),
-            (None, Some(_)) if reset => {}
-            (at, plain) => assert!(at.is_some() || plain.is_none()),
-        };
-        no_later(outcome.first_request, plain.first_request);
-        no_later(outcome.first_response, plain.first_response);
+        for pair in [
+            (outcome.first_request, plain.first_request),
+            (outcome.first_response, plain.first_response),
+        ] {
+            match pair {
+                (Some(at), Some(plain)) => assert!(at <= plain + waited, "{at:?}, plain {plain:?}"),
+                (None, Some(_)) if reset => {}
+                (at, plain) => assert!(at.is_some() || plain.is_none()),
+            }
+        }
         outcome
     }
 }
@@ -188,9 +189,10 @@ fn talk() -> impl Strategy<Value = Talk> {
 }
 
 fn way() -> impl Strategy<Value = Way> {
-    let often_none = || prop_oneof![2 => Just(0_u8), 2 => 0..30_u8, 1 => 0..101_u8];
+    let [loss, doubles, reorder] =
+        [(); 3].map(|()| prop_oneof![2 => Just(0_u8), 2 => 0..30_u8, 1 => 0..101_u8]);
     let lag = prop_oneof![3 => Just(0_u64), 3 => 0..30_u64, 1 => 0..2500_u64];
-    (lag, often_none(), often_none(), often_none(), 0..80_u64, any::<u64>()).prop_map(
+    (lag, loss, doubles, reorder, 0..80_u64, any::<u64>()).prop_map(
         |(lag, loss, doubles, reorder, by, seed)| Way { lag, loss, doubles, reorder, by, seed },
     )
 }
@@ -234,10 +236,13 @@ fn proptest_config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases: if asked { config.cases } else { cases }, ..config }
 }
 
+fn count(cell: &Cell<u32>, hit: bool) {
+    cell.set(cell.get() + u32::from(hit));
+}
+
 #[test]
 fn any_run_is_as_good_as_plain() {
     let (joined, plain, early) = (Cell::new(0), Cell::new(0), Cell::new(0));
-    let count = |cell: &Cell<u32>, hit: bool| cell.set(cell.get() + u32::from(hit));
     let config = proptest_config(1500);
     let cases = config.cases;
     let mut runner = TestRunner::new(config);

@@ -60,11 +60,10 @@ fn expect(
 ) -> Outcome {
     let (script, host) = (scenario.script.clone(), scenario.tcp_host);
     let outcome = run(scenario);
-    let millis = |at: Option<Duration>| at.map(|at| at.as_micros() as f64 / 1000.0);
-    let asked = |at: Option<u64>| at.map(|at| at as f64);
-    assert_eq!(millis(outcome.first_request), asked(request.into()), "{name}: first request byte");
-    let response = response.into();
-    assert_eq!(millis(outcome.first_response), asked(response), "{name}: first response byte");
+    let [request, response] = [request.into(), response.into()]
+        .map(|millis: Option<u64>| millis.map(Duration::from_millis));
+    assert_eq!(outcome.first_request, request, "{name}: first request byte");
+    assert_eq!(outcome.first_response, response, "{name}: first response byte");
     if response.is_some() {
         assert_eq!(outcome.app, (script.server_stream(), Some(End::Finished)), "{name}");
         assert!(outcome.origin() == script.client_stream(), "{name}");
@@ -75,16 +74,21 @@ fn expect(
     outcome
 }
 
+fn rtts(at: Duration) -> f64 {
+    at.as_secs_f64() / RTT.as_secs_f64()
+}
+
+fn total(at: Option<Duration>) -> String {
+    at.map_or("never".into(), |at| format!("{:.2} RTT", rtts(at)))
+}
+
 fn text(name: &str, outcome: &Outcome) -> String {
     let mut text = format!("{name}: round trip 100 ms, grace 25 ms\n\n");
-    let rtts = |at: Duration| at.as_secs_f64() / RTT.as_secs_f64();
     for (at, who, what) in &outcome.log.lines {
         let millis = at.as_secs_f64() * 1000.0;
         writeln!(text, "{millis:8.1} ms {:6.2} RTT  {who:<6}  {what}", rtts(*at))
             .expect("text takes all");
     }
-    let total =
-        |at: Option<Duration>| at.map_or("never".into(), |at| format!("{:.2} RTT", rtts(at)));
     writeln!(text, "\nfirst request byte leaves:   {}", total(outcome.first_request))
         .expect("text takes all");
     writeln!(text, "first response byte arrives: {}", total(outcome.first_response))
@@ -175,12 +179,12 @@ fn a_lost_fragment_that_slots_replace_costs_nothing() {
 
 #[test]
 fn a_lost_fragment_that_no_slot_replaces_costs_plain_and_grace() {
-    let expect = |name, lost: &[u64]| {
+    for (name, lost) in
+        [("fragment-1-lost", &[1][..]), ("fragment-3-and-its-pieces-lost", &[3, 4, 5])]
+    {
         let scenario = Scenario { up: lossy(lost), ..turbo(large_hello()) };
         expect(name, scenario, 225, 325);
-    };
-    expect("fragment-1-lost", &[1]);
-    expect("fragment-3-and-its-pieces-lost", &[3, 4, 5]);
+    }
 }
 
 #[test]
@@ -260,13 +264,13 @@ fn an_edge_restarted_under_an_uncommitted_client_starts_anew() {
 
 #[test]
 fn a_join_may_come_from_another_address() {
-    let elsewhere = |same_address| Scenario {
+    let [accepted, refused] = [false, true].map(|same_address| Scenario {
         host: edge(false, same_address),
         tcp_source: "198.51.100.7".parse().unwrap(),
         ..turbo(tls13(0))
-    };
-    expect("joined-from-elsewhere", elsewhere(false), 100, 200);
-    let outcome = expect("joined-from-elsewhere-refused", elsewhere(true), 100, None);
+    });
+    expect("joined-from-elsewhere", accepted, 100, 200);
+    let outcome = expect("joined-from-elsewhere-refused", refused, 100, None);
     assert_eq!(outcome.app.1, Some(End::Reset));
 }
 

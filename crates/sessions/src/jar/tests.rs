@@ -141,26 +141,28 @@ fn another_network_drops_the_cookies() {
     }
 }
 
+fn visit(context: &Context, number: u8) -> Visit<'_> {
+    Visit { host: "a.example", context, network: network(number) }
+}
+
 #[test]
 fn a_visit_reports_moves_and_the_age_of_the_last_visit() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
-    let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
-    let here = |ago| Visited::Here { ago };
-    for last in [Visited::Never, here(HOUR)] {
-        assert_eq!(bench.jar.visit(&visit(1), bench.now), last);
-        bench.jar.arrive(&visit(1), bench.now);
+    for last in [Visited::Never, Visited::Here { ago: HOUR }] {
+        assert_eq!(bench.jar.visit(&visit(&context, 1), bench.now), last);
+        bench.jar.arrive(&visit(&context, 1), bench.now);
         bench.now += HOUR;
     }
     bench.put("a.example", 1, HOUR).unwrap();
-    assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
+    assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Elsewhere);
     assert_eq!(bench.jar.cookies(), 0);
-    bench.jar.arrive(&visit(2), bench.now);
+    bench.jar.arrive(&visit(&context, 2), bench.now);
     bench.now += SECOND;
     // Looking for a cookie is not a visit, and brings none.
-    assert_eq!(bench.jar.take(&visit(2), bench.now), None);
+    assert_eq!(bench.jar.take(&visit(&context, 2), bench.now), None);
     bench.now += SECOND;
-    assert_eq!(bench.jar.visit(&visit(2), bench.now), here(SECOND * 2));
+    assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Here { ago: SECOND * 2 });
 }
 
 /// Simulates a browser's six connections to one host.
@@ -168,15 +170,14 @@ fn a_visit_reports_moves_and_the_age_of_the_last_visit() {
 fn simultaneous_visits_get_the_same_answer() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
-    let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
     bench.put("a.example", 1, HOUR).unwrap();
     for _ in 0..6 {
-        assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
+        assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Elsewhere);
     }
-    bench.jar.arrive(&visit(2), bench.now);
+    bench.jar.arrive(&visit(&context, 2), bench.now);
     bench.now += HOUR;
     for _ in 0..6 {
-        assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Here { ago: HOUR });
+        assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Here { ago: HOUR });
     }
 }
 
@@ -184,15 +185,14 @@ fn simultaneous_visits_get_the_same_answer() {
 fn arrivals_from_a_network_that_was_left_are_ignored() {
     let mut bench = Bench::new();
     let context = bench.context.clone();
-    let visit = |number| Visit { host: "a.example", context: &context, network: network(number) };
     bench.put("a.example", 1, HOUR).unwrap();
-    bench.jar.visit(&visit(2), bench.now);
-    bench.jar.arrive(&visit(1), bench.now);
+    bench.jar.visit(&visit(&context, 2), bench.now);
+    bench.jar.arrive(&visit(&context, 1), bench.now);
     assert_eq!(bench.put("a.example", 2, HOUR), Err(NotKept::Network));
-    assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
+    assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Elsewhere);
     bench.jar.leave(|_| true);
-    bench.jar.arrive(&visit(2), bench.now);
-    assert_eq!(bench.jar.visit(&visit(2), bench.now), Visited::Elsewhere);
+    bench.jar.arrive(&visit(&context, 2), bench.now);
+    assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Elsewhere);
 }
 
 #[test]
@@ -320,19 +320,19 @@ fn a_user_does_not_use_up_the_entries_of_others() {
 
 #[test]
 fn forgetting_users_and_contexts_spares_others() {
-    let labelled = |user, label: &str| Context { label: Some(label.into()), ..Context::user(user) };
-    let whose = [Context::user(1), labelled(1, "work"), Context::user(2)];
-    let left = |forget: Whose<'_>| {
+    let work = Context { label: Some("work".into()), ..Context::user(1) };
+    let whose = [Context::user(1), work, Context::user(2)];
+    for (forgotten, left) in [
+        (Whose::Context(&whose[1]), 2),
+        (Whose::User(1), 1),
+        (Whose::User(3), 3),
+        (Whose::Everybody, 0),
+    ] {
         let (mut jar, now) = (CookieJar::new(), Instant::now());
         for (number, context) in (1..).zip(&whose) {
-            let visit = Visit { host: "a.example", context, network: network(1) };
-            jar.put(&visit, cookie(number), HOUR, now).unwrap();
+            jar.put(&visit(context, 1), cookie(number), HOUR, now).unwrap();
         }
-        jar.forget(forget);
-        jar.hosts()
-    };
-    assert_eq!(left(Whose::Context(&whose[1])), 2);
-    assert_eq!(left(Whose::User(1)), 1);
-    assert_eq!(left(Whose::User(3)), 3);
-    assert_eq!(left(Whose::Everybody), 0);
+        jar.forget(forgotten);
+        assert_eq!(jar.hosts(), left, "{forgotten:?}");
+    }
 }

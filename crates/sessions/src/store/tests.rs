@@ -103,6 +103,14 @@ impl Bench {
     fn tickets(&self) -> usize {
         self.store.counts().tickets
     }
+
+    /// Returns the servers listed for a user, sorted.
+    fn servers(&self, uid: Option<u32>) -> Vec<String> {
+        let listed = self.store.list(uid, self.now);
+        let mut servers: Vec<_> = listed.map(|listed| format!("{:?}", listed.server)).collect();
+        servers.sort();
+        servers
+    }
 }
 
 fn names(names: &[&str]) -> CertificateNames {
@@ -144,26 +152,24 @@ fn the_ticket_that_expires_first_is_taken_first() {
     assert_eq!(taken, ["1", "2", "3"]);
 }
 
+/// Returns what is taken of one ticket after a change.
+fn taken_after(change: impl FnOnce(&mut Bench)) -> Option<String> {
+    let mut bench = Bench::new();
+    bench.put("a.example", "one").unwrap();
+    change(&mut bench);
+    bench.take("a.example")
+}
+
 #[test]
 fn any_difference_prevents_sharing() {
-    let other = |change: fn(&mut Bench)| {
-        let mut bench = Bench::new();
-        bench.put("a.example", "one").unwrap();
-        change(&mut bench);
-        bench.take("a.example")
-    };
-    assert_eq!(other(|_| ()).as_deref(), Some("one"));
-    assert_eq!(other(|bench| bench.settings[31] = 8), None);
-    assert_eq!(other(|bench| bench.alpn.push(b"http/1.1".to_vec())), None);
-    assert_eq!(other(|bench| bench.alpn.clear()), None);
-    assert_eq!(other(|bench| bench.context = Context::user(1001)), None);
-    assert_eq!(
-        other(|bench: &mut Bench| {
-            bench.label("");
-        }),
-        None
-    );
-    assert_eq!(other(|bench| bench.context = Context::UNKNOWN), None);
+    assert_eq!(taken_after(|_| ()).as_deref(), Some("one"));
+    assert_eq!(taken_after(|bench| bench.settings[31] = 8), None);
+    assert_eq!(taken_after(|bench| bench.alpn.push(b"http/1.1".to_vec())), None);
+    assert_eq!(taken_after(|bench| bench.alpn.clear()), None);
+    assert_eq!(taken_after(|bench| bench.context = Context::user(1001)), None);
+    let label = Some("".into());
+    assert_eq!(taken_after(|bench| bench.context = Context { label, ..Context::user(1000) }), None);
+    assert_eq!(taken_after(|bench| bench.context = Context::UNKNOWN), None);
 }
 
 #[test]
@@ -207,14 +213,12 @@ fn sessions_with_a_client_certificate_are_not_kept() {
 #[test]
 fn limits_the_size_of_a_ticket() {
     let mut bench = Bench::new();
-    let mut put = |session: usize| {
-        let ticket = bench.ticket(vec![1; session]);
-        bench.put_ticket(Server::Name("a.example"), ticket)
-    };
     let most = TICKET_BYTES_MAX - b"h2".len();
-    assert_eq!(put(most), Ok(()));
-    assert_eq!(put(most + 1), Err(NotKept::Size));
-    assert_eq!(put(0), Err(NotKept::Size));
+    for (session, kept) in [(most, Ok(())), (most + 1, Err(NotKept::Size)), (0, Err(NotKept::Size))]
+    {
+        let ticket = bench.ticket(vec![1; session]);
+        assert_eq!(bench.put_ticket(Server::Name("a.example"), ticket), kept, "{session} bytes");
+    }
 }
 
 #[test]
@@ -270,19 +274,20 @@ fn limits_lifetimes_from_the_server() {
     let begin = bench.now;
     let policy = Policy { lifetime: SESSION_LIFE_MAX * 2, ..Policy::default() };
     bench.store.set_policy(&bench.context, Some(policy)).unwrap();
-    let mut ends = |lifetime, reusable| {
+    for (lifetime, reusable, kept) in [
+        (SESSION_LIFE_MAX, false, SESSION_LIFE_MAX),
+        (SESSION_LIFE_MAX + SECOND, false, SESSION_LIFE_MAX),
+        (Duration::MAX, true, SESSION_LIFE_MAX),
+        (Duration::ZERO, true, SESSION_LIFE_UNKNOWN),
+    ] {
         bench.now = begin;
         let session = format!("{lifetime:?} {reusable}");
         let ticket = Ticket { lifetime, reusable, ..bench.ticket(session) };
         bench.put_ticket(Server::Name("a.example"), ticket).unwrap();
-        let ends = bench.store.list(None, begin).next().unwrap().expires;
+        let listed = bench.store.list(None, begin).next().unwrap();
+        assert_eq!(listed.expires, kept, "{lifetime:?} {reusable}");
         bench.store.forget(&Filter { server: None, whose: Whose::Everybody });
-        ends
-    };
-    assert_eq!(ends(SESSION_LIFE_MAX, false), SESSION_LIFE_MAX);
-    assert_eq!(ends(SESSION_LIFE_MAX + SECOND, false), SESSION_LIFE_MAX);
-    assert_eq!(ends(Duration::MAX, true), SESSION_LIFE_MAX);
-    assert_eq!(ends(Duration::ZERO, true), SESSION_LIFE_UNKNOWN);
+    }
 }
 
 #[test]
@@ -460,16 +465,13 @@ fn early_data_needs_policy_and_server() {
     let mut bench = Bench::new();
     bench.put("a.example", "one").unwrap();
     bench.put("a.example", "two").unwrap();
-    let early = |bench: &mut Bench| {
-        let listed = bench.store.list(None, bench.now).next().unwrap().early_data;
-        let taken = bench.take_one(Server::Name("a.example")).unwrap().early_data_max();
-        assert_eq!(taken, listed);
-        taken
-    };
-    assert_eq!(early(&mut bench), 100);
-    let policy = Policy { early_data: false, ..Policy::default() };
-    bench.store.set_policy(&bench.context, Some(policy)).unwrap();
-    assert_eq!(early(&mut bench), 0);
+    for (early_data, most) in [(true, 100), (false, 0)] {
+        let policy = Policy { early_data, ..Policy::default() };
+        bench.store.set_policy(&bench.context, Some(policy)).unwrap();
+        assert_eq!(bench.store.list(None, bench.now).next().unwrap().early_data, most);
+        let taken = bench.take_one(Server::Name("a.example")).unwrap();
+        assert_eq!(taken.early_data_max(), most);
+    }
 }
 
 #[test]
@@ -491,14 +493,16 @@ fn a_certificate_is_shared_only_by_choice_and_without_early_data() {
     assert_eq!(bench.tickets(), 0);
 }
 
+/// Returns the certificate under which a host's sessions are found.
+fn find(bench: &mut Bench, host: &str) -> Option<CertificateNames> {
+    bench.at(Server::Name(host), |store, origin, now| store.certificate(origin, now))
+}
+
 #[test]
 fn a_certificate_for_a_host_is_found_in_its_context() {
     let mut bench = Bench::new();
     bench.policy(Sharing::ShareCertificate);
     let kept = names(&["a.example", "*.example.org"]);
-    let find = |bench: &mut Bench, host: &str| {
-        bench.at(Server::Name(host), |store, origin, now| store.certificate(origin, now))
-    };
     assert_eq!(find(&mut bench, "www.example.org"), None);
     let ticket = bench.ticket("one");
     bench.put_ticket(Server::Certificate(&kept), ticket).unwrap();
@@ -570,16 +574,14 @@ fn limits_tickets() {
 
 #[test]
 fn limits_bytes() {
-    let of = |bytes| Bench::with(StoreLimits { bytes, ..StoreLimits::default() });
-    let fill = |mut bench: Bench| {
+    for (bytes, kept) in [(60, (3, 60)), (59, (2, 50))] {
+        let mut bench = Bench::with(StoreLimits { bytes, ..StoreLimits::default() });
         for (host, length) in [("a", 10), ("b", 20), ("c", 30)] {
             let ticket = Ticket { alpn: None, ..bench.ticket(vec![b'x'; length]) };
             bench.put_ticket(Server::Name(host), ticket).unwrap();
         }
-        (bench.tickets(), bench.store.counts().bytes)
-    };
-    assert_eq!(fill(of(60)), (3, 60));
-    assert_eq!(fill(of(59)), (2, 50));
+        assert_eq!((bench.tickets(), bench.store.counts().bytes), kept);
+    }
 }
 
 #[test]
@@ -671,15 +673,9 @@ fn a_list_shows_a_users_live_tickets_only() {
     bench.label("work").put("b.example", "three").unwrap();
     bench.user(1001).put("c.example", "four").unwrap();
     bench.now += SECOND;
-    let servers = |uid| {
-        let listed = bench.store.list(uid, bench.now).map(|listed| listed.server);
-        let mut servers: Vec<_> = listed.map(|server| format!("{server:?}")).collect();
-        servers.sort();
-        servers
-    };
-    assert_eq!(servers(Some(1001)), ["Name(\"c.example\")"]);
-    assert_eq!(servers(Some(1000)), ["Name(\"a.example\")", "Name(\"b.example\")"]);
-    assert_eq!(servers(None).len(), 3);
+    assert_eq!(bench.servers(Some(1001)), ["Name(\"c.example\")"]);
+    assert_eq!(bench.servers(Some(1000)), ["Name(\"a.example\")", "Name(\"b.example\")"]);
+    assert_eq!(bench.servers(None).len(), 3);
     let mut listed = bench.store.list(Some(1000), bench.now);
     let own = listed.find(|listed| listed.server == Server::Name("a.example")).unwrap();
     assert_eq!((own.tickets, own.newest, own.expires), (2, SECOND, HOUR - SECOND));

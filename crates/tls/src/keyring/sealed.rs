@@ -334,14 +334,19 @@ mod tests {
         let (one, two) =
             (first.seal(&key, SITE, 1, NOW).unwrap(), second.seal(&key, SITE, 2, NOW).unwrap());
         let mut newest = Newest::default();
-        let mut take = |bytes: &[u8]| newest.take(bytes, &key, SITE, NOW);
-        assert_eq!(take(&one).unwrap().map(|ring| ids(&ring)), Some(ids(&first)));
-        assert!(take(&one).unwrap().is_none(), "it was taken already");
-        assert_eq!(take(&two).unwrap().map(|ring| ids(&ring)), Some(ids(&second)));
         let older = RingRefused::Older { generation: 1, taken: 2 };
-        assert_eq!(take(&one).unwrap_err(), older);
-        assert_eq!(take(b"garbage").unwrap_err(), RingRefused::Seal(SealFault::Form));
-        assert!(take(&two).unwrap().is_none(), "the ring taken stays");
+        let steps: [(&[u8], _); 6] = [
+            (&one, Ok(Some(ids(&first)))),
+            (&one, Ok(None)), // it was taken already
+            (&two, Ok(Some(ids(&second)))),
+            (&one, Err(older)),
+            (b"garbage", Err(RingRefused::Seal(SealFault::Form))),
+            (&two, Ok(None)), // the ring taken stays
+        ];
+        for (step, (bytes, expected)) in steps.into_iter().enumerate() {
+            let taken = newest.take(bytes, &key, SITE, NOW);
+            assert_eq!(taken.map(|ring| ring.map(|ring| ids(&ring))), expected, "step {step}");
+        }
     }
 
     /// Storage that loses its last change and is changed again has had two rings of one generation.

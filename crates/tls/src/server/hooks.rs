@@ -175,8 +175,8 @@ fn is_first(ssl: &SslRef, accepted: &Accepted) -> Option<bool> {
     let fits = session.max_early_data() > 0
         && ticket.name == TicketData::name_hash(hello.server_name.as_deref());
     let said_before = accepted.first == Some(FirstSeen { scope: ticket.scope, binder });
-    let is_first = || ticket.scope == filter.scope() && filter.is_first(binder);
-    Some(fits && (said_before || is_first()))
+    // The filter remembers the binder: it is asked last.
+    Some(fits && (said_before || ticket.scope == filter.scope() && filter.is_first(binder)))
 }
 
 /// Returns our data in the ticket of a session.

@@ -76,13 +76,16 @@ mod tests {
     fn exact_names_precede_wildcards_and_those_the_first() {
         let others = [host(&["*.b.test"]), host(&["x.b.test", "a.test"])];
         let hosts = Hosts::new(host(&["a.test"]), others);
-        let found = |name| hosts.find(name).names[0].as_str();
-        assert_eq!(found(None), "a.test");
-        assert_eq!(found(Some("a.test")), "a.test", "the earlier host gets it");
-        assert_eq!(found(Some("x.b.test")), "x.b.test");
-        assert_eq!(found(Some("y.b.test")), "*.b.test");
-        assert_eq!(found(Some("z.y.b.test")), "a.test", "a wildcard is one label");
-        assert_eq!(found(Some("b.test")), "a.test", "not zero labels");
-        assert_eq!(found(Some(".b.test")), "a.test");
+        for (name, found) in [
+            (None, "a.test"),
+            (Some("a.test"), "a.test"), // the earlier host gets it
+            (Some("x.b.test"), "x.b.test"),
+            (Some("y.b.test"), "*.b.test"),
+            (Some("z.y.b.test"), "a.test"), // a wildcard is one label
+            (Some("b.test"), "a.test"),     // not zero labels
+            (Some(".b.test"), "a.test"),
+        ] {
+            assert_eq!(hosts.find(name).names[0], found, "{name:?}");
+        }
     }
 }

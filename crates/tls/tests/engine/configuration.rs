@@ -64,12 +64,15 @@ fn both_sides_of_each_limit() {
     assert_eq!(refused(|config| config.early_data_max = EARLY_DATA_MAX), None);
     let too_much = refused(|config| config.early_data_max = EARLY_DATA_MAX + 1);
     assert_eq!(too_much, Some(ConfigError::EarlyData));
-    let cookies = |life| refused(move |config| config.cookies = Some(CookiePolicy { life }));
-    assert_eq!(cookies(Duration::from_secs(1)), None);
-    assert_eq!(cookies(COOKIE_LIFE_MAX), None);
-    assert_eq!(cookies(Duration::from_millis(999)), Some(ConfigError::CookieLife));
     let too_long = COOKIE_LIFE_MAX + Duration::from_secs(1);
-    assert_eq!(cookies(too_long), Some(ConfigError::CookieLife));
+    for (life, refusal) in [
+        (Duration::from_secs(1), None),
+        (COOKIE_LIFE_MAX, None),
+        (Duration::from_millis(999), Some(ConfigError::CookieLife)),
+        (too_long, Some(ConfigError::CookieLife)),
+    ] {
+        assert_eq!(refused(|config| config.cookies = Some(CookiePolicy { life })), refusal);
+    }
 }
 
 #[test]
@@ -141,9 +144,12 @@ fn errors_that_others_left_fail_no_connection() {
     assert_eq!(pair.server.read(&mut [0; 100]), Ok(Read::End));
 }
 
+fn error(config: &ClientConfig) -> Option<ConfigError> {
+    ClientContext::new(config).err()
+}
+
 #[test]
 fn clients_are_checked_as_well() {
-    let error = |config: &ClientConfig| ClientContext::new(config).err();
     let nobody = ClientConfig::new(Trust::Roots(b"nobody".to_vec()));
     assert!(matches!(error(&nobody), Some(ConfigError::Roots(_))));
     let anyone = ClientConfig::new(Trust::Anyone);

@@ -192,14 +192,13 @@ fn a_wall_clock_that_was_set_back_refuses_what_could_be_fresh_again() {
     let wall = Arc::new(AtomicU64::new(1_000_000));
     let shown = Arc::clone(&wall);
     let site = Site::with(|config| {
-        let clock = || Duration::from_secs(60);
-        config.early_data_max = EARLY_MAX;
-        config.replay = Arc::new(
-            MemoryFilter::with_clocks(10, clock, move || {
-                Duration::from_secs(shown.load(Ordering::SeqCst))
-            })
-            .unwrap(),
+        let filter = MemoryFilter::with_clocks(
+            10,
+            || Duration::from_secs(60),
+            move || Duration::from_secs(shown.load(Ordering::SeqCst)),
         );
+        config.early_data_max = EARLY_MAX;
+        config.replay = Arc::new(filter.unwrap());
     });
     let [one, two] = [site.session(), site.session()];
     assert_eq!(ask(&site, one), EarlyData::Accepted);

@@ -184,12 +184,15 @@ fn a_request_for_cookies_with_content_is_malformed() {
     assert_eq!(client.handshake(), Err(TlsError::Alert(50)), "decode_error");
 }
 
+fn length16(bytes: usize) -> [u8; 2] {
+    u16::try_from(bytes).unwrap().to_be_bytes()
+}
+
 /// A ClientHello that offers `identities` instead of its own ticket, in as many records as it
 /// takes.
 fn offering(hello: &[u8], identities: &[Vec<u8>]) -> Vec<u8> {
     let own = hello::extension(hello, 41).unwrap();
     let mut message = hello[5..hello.len() - own.len() - 4].to_vec();
-    let length16 = |bytes: usize| u16::try_from(bytes).unwrap().to_be_bytes();
     let listed: Vec<u8> = identities
         .iter()
         .flat_map(|identity| [&length16(identity.len())[..], identity, &[0; 4]].concat())

@@ -171,9 +171,10 @@ fn keys_and_certificates_change_while_many_shake_hands() {
                 let mut session = None;
                 let mut resumed = 0;
                 let mut visits = 0;
-                let changed = || changes.load(Ordering::Relaxed) >= CHANGES;
                 // Whoever changes them and failed is not waited for.
-                while visits < VISITS || (!changed() && visits < 100 * VISITS) {
+                while visits < VISITS
+                    || (changes.load(Ordering::Relaxed) < CHANGES && visits < 100 * VISITS)
+                {
                     let visit = site.visit(session);
                     resumed += usize::from(visit.resumed());
                     session = Some(visit.take());

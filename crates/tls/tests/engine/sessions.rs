@@ -45,12 +45,11 @@ fn a_session_of_a_client_with_another_trust_is_not_offered() {
 #[test]
 fn the_order_of_roots_is_no_other_trust() {
     let (one, other) = (Site::new(), Site::new());
-    let client = |order: [&Site; 2]| {
+    let [first, second] = [[&one, &other], [&other, &one]].map(|order: [&Site; 2]| {
         let mut config = client_config(&one.authority);
         config.trust = Trust::Roots(order.map(|site| site.authority.pem()).concat());
         ClientContext::new(&config).unwrap()
-    };
-    let (first, second) = (client([&one, &other]), client([&other, &one]));
+    });
     assert_eq!(first.fingerprint(), second.fingerprint());
     let visit = one.visit_by(first.connect("a.test", None, false).unwrap());
     let session = Some(visit.take());

@@ -96,10 +96,9 @@ fn a_file_of_another_user_is_refused() {
 #[test]
 fn what_is_no_file_is_refused_at_once() {
     let (place, _) = Place::with_ring();
-    let other = |name: &str| place.dir.path().join(name);
-    symlink(place.path(), other("link")).unwrap();
-    assert!(matches!(fault(KeyRing::load(&other("link"))), FileFault::Symlink));
-    let pipe = other("pipe");
+    let [link, pipe, missing] = ["link", "pipe", "missing"].map(|name| place.dir.path().join(name));
+    symlink(place.path(), &link).unwrap();
+    assert!(matches!(fault(KeyRing::load(&link)), FileFault::Symlink));
     rustix::fs::mknodat(
         rustix::fs::CWD,
         &pipe,
@@ -110,7 +109,7 @@ fn what_is_no_file_is_refused_at_once() {
     .unwrap();
     assert!(matches!(fault(KeyRing::load(&pipe)), FileFault::NotFile));
     assert!(matches!(fault(KeyRing::load(place.dir.path())), FileFault::NotFile));
-    let missing = fault(KeyRing::load(&other("missing")));
+    let missing = fault(KeyRing::load(&missing));
     assert!(matches!(missing, FileFault::Read(error) if error.kind() == ErrorKind::NotFound));
 }
 
@@ -118,10 +117,11 @@ fn what_is_no_file_is_refused_at_once() {
 fn a_file_has_a_largest_size() {
     let (place, ring) = Place::with_ring();
     let text = ring.to_text();
-    let comment = |size: usize| format!("{}{}", *text, "#".repeat(size - text.len()));
-    fs::write(place.path(), comment(FILE_MAX)).unwrap();
+    let [most, more] =
+        [FILE_MAX, FILE_MAX + 1].map(|size| format!("{}{}", *text, "#".repeat(size - text.len())));
+    fs::write(place.path(), most).unwrap();
     assert!(KeyRing::load(&place.path()).is_ok());
-    fs::write(place.path(), comment(FILE_MAX + 1)).unwrap();
+    fs::write(place.path(), more).unwrap();
     assert!(matches!(fault(KeyRing::load(&place.path())), FileFault::TooLarge));
     fs::write(place.path(), vec![b'#'; 10_000_000]).unwrap();
     assert!(matches!(fault(KeyRing::load(&place.path())), FileFault::TooLarge));

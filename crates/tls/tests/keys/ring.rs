@@ -54,10 +54,13 @@ fn a_new_ring_has_two_epochs_that_differ() {
     assert!(!same(&ring.current, &new().current));
 }
 
+fn generate(period: Duration) -> Result<Duration, KeyRingError> {
+    KeyRing::generate(NOW, period).map(|ring| ring.period)
+}
+
 #[test]
 fn a_period_has_a_shortest_and_a_longest() {
     assert_eq!((PERIOD_MIN.as_secs(), PERIOD_MAX.as_secs()), (3600, 604_800));
-    let generate = |period| KeyRing::generate(NOW, period).map(|ring| ring.period);
     for allowed in [PERIOD_MIN, PERIOD, PERIOD_MAX] {
         assert_eq!(generate(allowed), Ok(allowed));
     }
@@ -72,11 +75,12 @@ fn a_ring_is_due_at_the_end_of_its_period_and_when_it_starts_too_far_ahead() {
     let ring = new();
     assert!(!ring.is_due(NOW) && !ring.is_due(UnixSeconds(NOW.0 + PERIOD.as_secs() - 1)));
     assert!(ring.is_due(NOW + PERIOD));
-    let before = |time: Duration| UnixSeconds(NOW.0 - time.as_secs());
-    assert!(!ring.is_due(before(PERIOD)), "a clock may be a little behind");
-    assert!(ring.is_due(before(PERIOD + SECOND)), "made by a clock that was ahead");
-    let right = ring.rotated(before(2 * PERIOD)).unwrap();
-    assert!(!right.is_due(before(2 * PERIOD)), "and then it is right");
+    let [little, more, much] = [PERIOD, PERIOD + SECOND, 2 * PERIOD]
+        .map(|before: Duration| UnixSeconds(NOW.0 - before.as_secs()));
+    assert!(!ring.is_due(little), "a clock may be a little behind");
+    assert!(ring.is_due(more), "made by a clock that was ahead");
+    let right = ring.rotated(much).unwrap();
+    assert!(!right.is_due(much), "and then it is right");
 }
 
 #[test]
@@ -204,14 +208,16 @@ fn people_may_write_comments_spaces_and_capitals() {
     assert_eq!(*parse(&relaxed).unwrap().to_text(), text);
 }
 
+/// Parses a ring in which this line takes the place of its like.
+fn parse_with(line: &str) -> Result<KeyRing, TextFault> {
+    let text = text("1", "2");
+    let word = line.split(' ').next().unwrap();
+    let other = text.lines().filter(|other| !other.starts_with(word));
+    parse(&other.chain([line]).collect::<Vec<_>>().join("\n")).map_err(|error| error.fault)
+}
+
 #[test]
 fn each_number_has_its_bounds() {
-    let line = |line: &str| {
-        let text = text("1", "2");
-        let word = line.split(' ').next().unwrap();
-        let other = text.lines().filter(|other| !other.starts_with(word));
-        parse(&other.chain([line]).collect::<Vec<_>>().join("\n")).map_err(|error| error.fault)
-    };
     let secret = "ab".repeat(32);
     let period = TextFault::Ring(KeyRingError::Period);
     for (text, fault) in [
@@ -239,7 +245,7 @@ fn each_number_has_its_bounds() {
         ("next 3".into(), Some(TextFault::Fields)),
         ("next".into(), Some(TextFault::Fields)),
     ] {
-        assert_eq!(line(&text).err(), fault, "{text}");
+        assert_eq!(parse_with(&text).err(), fault, "{text}");
     }
 }
 

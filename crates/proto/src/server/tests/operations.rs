@@ -77,6 +77,13 @@ struct Trial {
     responses: usize,
 }
 
+/// Returns the address of a session's client, or of a stranger next to it. High numbers share four
+/// hosts, so that those get crowded.
+fn address(number: u64, stranger: bool) -> SocketAddr {
+    let host = if number < 6 { number } else { 20 + number % 4 };
+    peer(host + u64::from(stranger))
+}
+
 impl Trial {
     fn new(config: ServerConfig) -> Self {
         Self {
@@ -92,9 +99,6 @@ impl Trial {
 
     fn apply(&mut self, operation: &Operation) {
         let now = at(self.now);
-        // High numbers share four hosts, so that those get crowded.
-        let host = |number: u64| if number < 6 { number } else { 20 + number % 4 };
-        let address = |number: u64, stranger: bool| peer(host(number) + u64::from(stranger));
         match operation {
             Operation::Piece { number, seq, from, to, stranger, size } => {
                 let stream = [hello(*number, 100), vec![23; 60]].concat();

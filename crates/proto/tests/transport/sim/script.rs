@@ -139,11 +139,14 @@ impl Script {
     }
 }
 
+fn u16_of(value: usize) -> [u8; 2] {
+    u16::try_from(value).expect("fits").to_be_bytes()
+}
+
 /// Builds a ClientHello of exactly `size` bytes with a padding extension (RFC 7685).
 pub(crate) fn client_hello(size: usize) -> Vec<u8> {
     const FIXED: usize = 5 + 4 + 2 + 32 + 1 + 4 + 2 + 2 + 4;
     let padding = size.checked_sub(FIXED).expect("a ClientHello has 56 bytes");
-    let u16_of = |value: usize| u16::try_from(value).expect("fits").to_be_bytes();
     let mut bytes = vec![22, 3, 1];
     bytes.extend(u16_of(size - 5));
     bytes.extend([1, 0]);

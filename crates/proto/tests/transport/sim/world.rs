@@ -108,14 +108,8 @@ impl Outcome {
     /// Returns the time the client waited for datagrams after TCP had connected, until it joined or
     /// went plain. Checks that it ends within the grace after the last datagram.
     pub(crate) fn waited(&self, connect: Duration, grace: Duration) -> Duration {
-        let decided = |event: &ClientEvent| {
-            matches!(
-                event,
-                ClientEvent::JoinSent { .. } | ClientEvent::Plain(_) | ClientEvent::Reset(_)
-            )
-        };
-        let decided_at = self.when(decided).expect("TCP connected");
-        let before = self.events.iter().take_while(|(_, event)| !decided(event));
+        let decided_at = self.when(is_decision).expect("TCP connected");
+        let before = self.events.iter().take_while(|(_, event)| !is_decision(event));
         let heard =
             before.filter(|(_, event)| matches!(event, ClientEvent::DatagramReceived { .. }));
         let last = heard.map(|(at, _)| *at).max().unwrap_or_default();
@@ -126,6 +120,11 @@ impl Outcome {
     pub(crate) fn when(&self, wanted: impl Fn(&ClientEvent) -> bool) -> Option<Duration> {
         self.events.iter().find(|(_, event)| wanted(event)).map(|(at, _)| *at)
     }
+}
+
+/// Returns true if the client has stopped waiting for datagrams.
+const fn is_decision(event: &ClientEvent) -> bool {
+    matches!(event, ClientEvent::JoinSent { .. } | ClientEvent::Plain(_) | ClientEvent::Reset(_))
 }
 
 /// Runs until nothing is in flight and all state has expired.
