@@ -102,11 +102,16 @@ async fn expect(stream: &mut TcpStream, wanted: &[u8]) {
     assert_eq!(read, wanted);
 }
 
-/// Plays the proxy, step by step as RFC 1928 says, and the target behind it.
-async fn conventional(mut client: TcpStream) {
-    expect(&mut client, &GREETING).await;
+/// Plays the proxy up to its reply, step by step as RFC 1928 says.
+async fn negotiate(client: &mut TcpStream) {
+    expect(client, &GREETING).await;
     client.write_all(&METHOD).await.unwrap();
-    expect(&mut client, &request()).await;
+    expect(client, &request()).await;
+}
+
+/// Plays the proxy step by step, and the target behind it.
+async fn conventional(mut client: TcpStream) {
+    negotiate(&mut client).await;
     client.write_all(&GRANTED).await.unwrap();
     echo(client).await;
 }
@@ -330,9 +335,7 @@ async fn a_second_lane_goes_step_by_step_when_early_bytes_are_lost() {
 #[tokio::test]
 async fn a_close_by_the_target_is_not_the_proxys_objection() {
     let (at, _proxy) = proxy(|_, mut client| async move {
-        expect(&mut client, &GREETING).await;
-        client.write_all(&METHOD).await.unwrap();
-        expect(&mut client, &request()).await;
+        negotiate(&mut client).await;
         client.write_all(&GRANTED).await.unwrap();
         expect(&mut client, &hello()).await;
     })
@@ -358,9 +361,7 @@ async fn a_proxy_that_loses_early_bytes_can_still_refuse() {
                 let _ = client.read_to_end(&mut Vec::new()).await;
                 return;
             }
-            expect(&mut client, &GREETING).await;
-            client.write_all(&METHOD).await.unwrap();
-            expect(&mut client, &request()).await;
+            negotiate(&mut client).await;
             client.write_all(&[5, 5, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
         }
     })
@@ -378,9 +379,7 @@ async fn a_proxy_that_loses_early_bytes_can_still_refuse() {
 #[tokio::test]
 async fn trust_needs_an_answer_to_the_hello() {
     let (at, _proxy) = proxy(|_, mut client| async move {
-        expect(&mut client, &GREETING).await;
-        client.write_all(&METHOD).await.unwrap();
-        expect(&mut client, &request()).await;
+        negotiate(&mut client).await;
         client.write_all(&[&GRANTED[..], b"SSH-2.0-peer"].concat()).await.unwrap();
         let _ = client.read_to_end(&mut Vec::new()).await;
     })
@@ -565,9 +564,7 @@ async fn a_proxy_that_is_down_or_silent_fails_the_connection() {
 #[tokio::test]
 async fn an_early_end_comes_last() {
     let (at, _proxy) = proxy(|_, mut client| async move {
-        expect(&mut client, &GREETING).await;
-        client.write_all(&METHOD).await.unwrap();
-        expect(&mut client, &request()).await;
+        negotiate(&mut client).await;
         client.write_all(&GRANTED).await.unwrap();
         let mut sent = Vec::new();
         client.read_to_end(&mut sent).await.unwrap();

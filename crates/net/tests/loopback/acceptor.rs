@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headstart_net::{Acceptor, AcceptorConfig, ServerStream};
+use headstart_net::{Acceptor, AcceptorConfig, Arrival, ServerStream};
 use headstart_proto::limits::SESSION_LIFE_SPARE;
 use headstart_proto::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status};
 use headstart_proto::{JoinKey, RouteTag};
@@ -62,13 +62,30 @@ impl Client {
         self.join_at(u32::try_from(HELLO).unwrap(), 0).await
     }
 
+    /// Joins, and is accepted.
+    async fn joined(&self) -> TcpStream {
+        let (tcp, status) = self.join().await;
+        assert_eq!(status, Status::Joined);
+        tcp
+    }
+
     async fn join_at(&self, client_offset: u32, server_offset: u32) -> (TcpStream, Status) {
-        let join = Join { key: self.key.clone(), tag: self.tag, client_offset, server_offset };
         let mut tcp = TcpStream::connect(self.edge).await.unwrap();
+        let status = self.join_over(&mut tcp, client_offset, server_offset).await;
+        (tcp, status)
+    }
+
+    async fn join_over(
+        &self,
+        tcp: &mut TcpStream,
+        client_offset: u32,
+        server_offset: u32,
+    ) -> Status {
+        let join = Join { key: self.key.clone(), tag: self.tag, client_offset, server_offset };
         tcp.write_all(&join.emit()).await.unwrap();
         let mut answer = [0; JOIN_ANSWER_LEN];
         timeout(TIMEOUT, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
-        (tcp, JoinAnswer::parse(&answer).unwrap().status)
+        JoinAnswer::parse(&answer).unwrap().status
     }
 }
 
@@ -76,10 +93,37 @@ fn bind(config: AcceptorConfig) -> Acceptor {
     Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
 }
 
+/// Returns the next arrival of an acceptor.
+async fn accept(acceptor: &mut Acceptor) -> Arrival {
+    timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap()
+}
+
 /// Returns the next stream of an acceptor.
 async fn next(acceptor: &mut Acceptor) -> ServerStream {
-    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
-    arrival.establish().await.unwrap().unwrap()
+    accept(acceptor).await.establish().await.unwrap().unwrap()
+}
+
+/// Returns an acceptor with a client whose ClientHello has arrived over UDP.
+async fn arrived(config: AcceptorConfig) -> (Acceptor, Client, Arrival) {
+    let mut acceptor = bind(config);
+    let mut client = Client::new(acceptor.local_addr()).await;
+    client.flight().await;
+    let arrival = accept(&mut acceptor).await;
+    (acceptor, client, arrival)
+}
+
+/// Returns an acceptor with a client, and their session's stream.
+async fn opened(config: AcceptorConfig) -> (Acceptor, Client, ServerStream) {
+    let (acceptor, client, arrival) = arrived(config).await;
+    (acceptor, client, arrival.establish().await.unwrap().unwrap())
+}
+
+/// Checks that a session's stream goes on over the TCP connection that joined it.
+async fn carries(tcp: &mut TcpStream, stream: &mut ServerStream) {
+    tcp.write_all(b"ready").await.unwrap();
+    let mut bytes = [0; HELLO + 5];
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes[HELLO..], *b"ready");
 }
 
 /// Accepts until the end of the test, and establishes every arrival.
@@ -100,10 +144,8 @@ async fn run_other_tasks() {
 
 #[tokio::test]
 async fn a_join_wakes_the_reader_although_another_task_wrote_last() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let (mut reader, mut writer) = tokio::io::split(next(&mut acceptor).await);
+    let (acceptor, client, stream) = opened(AcceptorConfig::default()).await;
+    let (mut reader, mut writer) = tokio::io::split(stream);
     establish_all(acceptor);
     let read = tokio::spawn(async move {
         let mut bytes = [0; HELLO + 5];
@@ -112,8 +154,7 @@ async fn a_join_wakes_the_reader_although_another_task_wrote_last() {
     run_other_tasks().await;
     let flight = vec![7; 3000];
     tokio::spawn(async move { writer.write_all(&flight).await }).await.unwrap().unwrap();
-    let (mut tcp, status) = client.join().await;
-    assert_eq!(status, Status::Joined);
+    let mut tcp = client.joined().await;
     tcp.write_all(b"ready").await.unwrap();
     let bytes = timeout(TIMEOUT, read).await.expect("the join did not wake the reader").unwrap();
     assert_eq!(bytes.unwrap()[HELLO..], *b"ready");
@@ -121,10 +162,8 @@ async fn a_join_wakes_the_reader_although_another_task_wrote_last() {
 
 #[tokio::test]
 async fn a_join_wakes_the_writer_although_another_task_read_last() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let (mut reader, mut writer) = tokio::io::split(next(&mut acceptor).await);
+    let (acceptor, client, stream) = opened(AcceptorConfig::default()).await;
+    let (mut reader, mut writer) = tokio::io::split(stream);
     establish_all(acceptor);
     // More than a session and a socket hold, so the writer waits for the join.
     let size = 4 << 20;
@@ -145,10 +184,7 @@ async fn a_join_wakes_the_writer_although_another_task_read_last() {
 
 #[tokio::test]
 async fn every_use_of_an_ended_session_fails() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let mut stream = next(&mut acceptor).await;
+    let (acceptor, mut client, mut stream) = opened(AcceptorConfig::default()).await;
     let mut bytes = [0; HELLO];
     stream.read_exact(&mut bytes).await.unwrap();
     establish_all(acceptor);
@@ -165,17 +201,12 @@ async fn every_use_of_an_ended_session_fails() {
 
 #[tokio::test]
 async fn a_join_proves_the_address_of_its_tcp_connection() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let mut stream = next(&mut acceptor).await;
+    let (acceptor, client, mut stream) = opened(AcceptorConfig::default()).await;
     let proven = stream.proven_addr();
     assert_eq!(proven.get(), None);
     establish_all(acceptor);
     let (mut tcp, _) = client.join().await;
-    tcp.write_all(b"ready").await.unwrap();
-    let mut bytes = [0; HELLO + 5];
-    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    carries(&mut tcp, &mut stream).await;
     assert_eq!(proven.get(), Some(tcp.local_addr().unwrap()));
     assert_ne!(proven.get(), Some(stream.peer_addr()), "the datagrams have the same port");
 }
@@ -191,28 +222,18 @@ async fn a_plain_connection_proves_its_address() {
 
 #[tokio::test]
 async fn a_join_with_impossible_offsets_leaves_the_session() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let mut stream = next(&mut acceptor).await;
+    let (acceptor, client, mut stream) = opened(AcceptorConfig::default()).await;
     establish_all(acceptor);
     let beyond = u32::try_from(HELLO).unwrap() + 1;
     assert_eq!(client.join_at(beyond, 0).await.1, Status::Refused);
     assert_eq!(client.join_at(0, 1).await.1, Status::Refused);
-    let (mut tcp, status) = client.join().await;
-    assert_eq!(status, Status::Joined);
-    tcp.write_all(b"ready").await.unwrap();
-    let mut bytes = [0; HELLO + 5];
-    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
-    assert_eq!(bytes[HELLO..], *b"ready");
+    let mut tcp = client.joined().await;
+    carries(&mut tcp, &mut stream).await;
 }
 
 #[tokio::test]
 async fn sessions_expire_although_no_more_datagrams_are_read() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let mut stream = next(&mut acceptor).await;
+    let (mut acceptor, _client, mut stream) = opened(AcceptorConfig::default()).await;
     let mut bytes = [0; HELLO];
     stream.read_exact(&mut bytes).await.unwrap();
     acceptor.stop_udp();
@@ -224,10 +245,7 @@ async fn sessions_expire_although_no_more_datagrams_are_read() {
 
 #[tokio::test]
 async fn sessions_end_with_their_acceptor() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let mut stream = next(&mut acceptor).await;
+    let (acceptor, _client, mut stream) = opened(AcceptorConfig::default()).await;
     let mut bytes = [0; HELLO];
     stream.read_exact(&mut bytes).await.unwrap();
     let reads = tokio::spawn(async move { stream.read(&mut bytes).await });
@@ -249,10 +267,7 @@ async fn the_port_is_free_once_its_acceptor_is_dropped() {
 
 #[tokio::test]
 async fn dropping_an_arrival_ends_its_session() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
+    let (acceptor, _client, arrival) = arrived(AcceptorConfig::default()).await;
     assert_eq!((arrival.is_unproven(), acceptor.unproven()), (true, 1));
     drop(arrival);
     assert_eq!(acceptor.unproven(), 0);
@@ -260,10 +275,7 @@ async fn dropping_an_arrival_ends_its_session() {
 
 #[tokio::test]
 async fn a_session_that_ended_in_the_queue_is_not_served() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
+    let (_acceptor, _client, arrival) = arrived(AcceptorConfig::default()).await;
     tokio::time::pause();
     tokio::time::sleep(2 * SESSION_LIFE_SPARE).await;
     assert_eq!(arrival.establish().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -271,13 +283,9 @@ async fn a_session_that_ended_in_the_queue_is_not_served() {
 
 #[tokio::test]
 async fn a_session_that_was_joined_in_the_queue_is_served() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
+    let (acceptor, client, arrival) = arrived(AcceptorConfig::default()).await;
     establish_all(acceptor);
-    let (mut tcp, status) = client.join().await;
-    assert_eq!(status, Status::Joined);
+    let mut tcp = client.joined().await;
     tcp.write_all(b"ready").await.unwrap();
     let mut stream = arrival.establish().await.unwrap().unwrap();
     assert!(stream.proven_addr().get().is_some());
@@ -290,10 +298,7 @@ async fn a_session_that_was_joined_in_the_queue_is_served() {
 /// (limits::SESSION_LIFE_SPARE).
 #[tokio::test]
 async fn a_join_may_come_as_late_as_its_session_lives() {
-    let mut acceptor = bind(AcceptorConfig::default());
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let mut stream = next(&mut acceptor).await;
+    let (acceptor, client, mut stream) = opened(AcceptorConfig::default()).await;
     let mut bytes = [0; HELLO];
     stream.read_exact(&mut bytes).await.unwrap();
     let mut tcp = TcpStream::connect(client.edge).await.unwrap();
@@ -303,20 +308,12 @@ async fn a_join_may_come_as_late_as_its_session_lives() {
     tokio::time::sleep(Duration::from_secs(95)).await;
     tokio::time::resume();
     let offset = u32::try_from(HELLO).unwrap();
-    let join =
-        Join { key: client.key.clone(), tag: client.tag, client_offset: offset, server_offset: 0 };
-    tcp.write_all(&join.emit()).await.unwrap();
-    let mut answer = [0; JOIN_ANSWER_LEN];
-    timeout(TIMEOUT, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
-    assert_eq!(JoinAnswer::parse(&answer).unwrap().status, Status::Joined);
+    assert_eq!(client.join_over(&mut tcp, offset, 0).await, Status::Joined);
 }
 
 #[tokio::test]
 async fn a_connection_gets_the_permit_of_a_session_that_outlived_its_time() {
-    let mut acceptor = bind(with_permits(1));
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let mut stream = next(&mut acceptor).await;
+    let (mut acceptor, client, mut stream) = opened(with_permits(1)).await;
     let serving = tokio::spawn(async move {
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).await
@@ -337,17 +334,10 @@ fn with_permits(permits: usize) -> AcceptorConfig {
 
 #[tokio::test]
 async fn a_session_that_holds_the_last_permit_can_be_joined() {
-    let mut acceptor = bind(with_permits(1));
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let mut stream = next(&mut acceptor).await;
+    let (acceptor, client, mut stream) = opened(with_permits(1)).await;
     establish_all(acceptor);
-    let (mut tcp, status) = client.join().await;
-    assert_eq!(status, Status::Joined);
-    tcp.write_all(b"ready").await.unwrap();
-    let mut bytes = [0; HELLO + 5];
-    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
-    assert_eq!(bytes[HELLO..], *b"ready");
+    let mut tcp = client.joined().await;
+    carries(&mut tcp, &mut stream).await;
 }
 
 #[tokio::test]
@@ -390,13 +380,10 @@ async fn a_batch_of_datagrams_starts_no_more_sessions_than_permits() {
 
 #[tokio::test]
 async fn a_tcp_connection_waits_for_a_permit() {
-    let mut acceptor = bind(with_permits(1));
-    let mut client = Client::new(acceptor.local_addr()).await;
-    client.flight().await;
-    let mut stream = next(&mut acceptor).await;
+    let (mut acceptor, _client, mut stream) = opened(with_permits(1)).await;
     let mut tcp = TcpStream::connect(acceptor.local_addr()).await.unwrap();
     tcp.write_all(&hello([0; 8])).await.unwrap();
-    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
+    let arrival = accept(&mut acceptor).await;
     let waiting = tokio::spawn(arrival.establish());
     let permit = stream.take_permit();
     drop(stream);
@@ -412,12 +399,12 @@ async fn silent_tcp_connections_leave_room_for_sessions() {
     let mut acceptor = bind(AcceptorConfig { establishing: 1, ..AcceptorConfig::default() });
     let _silent = TcpStream::connect(acceptor.local_addr()).await.unwrap();
     let _waits = TcpStream::connect(acceptor.local_addr()).await.unwrap();
-    let arrival = timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap();
+    let arrival = accept(&mut acceptor).await;
     let mut client = Client::new(acceptor.local_addr()).await;
     client.flight().await;
-    assert!(timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap().is_unproven());
+    assert!(accept(&mut acceptor).await.is_unproven());
     drop(arrival);
-    assert!(!timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap().is_unproven());
+    assert!(!accept(&mut acceptor).await.is_unproven());
 }
 
 #[tokio::test]
