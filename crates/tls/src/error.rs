@@ -1,7 +1,7 @@
 use std::fmt;
 
 use openssl::error::{Error as OpensslError, ErrorStack};
-use openssl::ssl::{ErrorCode, SslRef};
+use openssl::ssl::{ErrorCode, SslAlert, SslRef};
 use openssl::x509::X509VerifyResult;
 
 /// Reason why a connection failed. The texts are OpenSSL's fixed reason strings.
@@ -9,8 +9,8 @@ use openssl::x509::X509VerifyResult;
 /// An alert for the peer may be left in [`Conn::poll_bytes`](crate::Conn::poll_bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsError {
-    /// The peer's certificate is not accepted.
-    Certificate(CertificateFault),
+    /// The peer's certificate is not accepted, with the reason of the verification.
+    Certificate(CertificateFault, &'static str),
     /// The peer ended the connection with an alert of this number (RFC 8446 section 6).
     Alert(u8),
     /// The peer broke the protocol, or somebody changed its bytes.
@@ -59,11 +59,14 @@ pub enum CertificateFault {
 }
 
 impl TlsError {
+    /// Number of the alert with which a peer closes its stream.
+    pub const CLOSE_NOTIFY: u8 = 0;
+
     /// Returns the party that has to change something.
     #[must_use]
     pub const fn fault(self) -> Fault {
         match self {
-            Self::Certificate(_) | Self::Alert(_) | Self::Protocol(_) | Self::Limit(_) => {
+            Self::Certificate(..) | Self::Alert(_) | Self::Protocol(_) | Self::Limit(_) => {
                 Fault::Peer
             }
             Self::Unsupported(_) => Fault::Both,
@@ -76,7 +79,7 @@ impl TlsError {
     /// Converts an error from OpenSSL on connection `ssl`.
     pub(crate) fn from_openssl(error: &openssl::ssl::Error, ssl: &SslRef) -> Self {
         match error.code() {
-            ErrorCode::ZERO_RETURN => Self::Alert(CLOSE_NOTIFY),
+            ErrorCode::ZERO_RETURN => Self::Alert(Self::CLOSE_NOTIFY),
             ErrorCode::SYSCALL if error.ssl_error().is_none() => Self::Truncated,
             _ => match error.ssl_error().and_then(telling) {
                 Some(told) => Self::of_reason(told, ssl.verify_result()),
@@ -92,7 +95,8 @@ impl TlsError {
         }
         match error.reason_code() {
             reason::CERTIFICATE_VERIFY_FAILED => {
-                Self::Certificate(CertificateFault::from_code(verified.as_raw()))
+                let fault = CertificateFault::from_code(verified.as_raw());
+                Self::Certificate(fault, verified.error_string())
             }
             reason::NO_CERTIFICATE => Self::Unsupported(words),
             reason::UNEXPECTED_EOF => Self::Truncated,
@@ -129,11 +133,15 @@ impl CertificateFault {
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Certificate(fault) => write!(f, "the peer's certificate {fault}"),
-            Self::Alert(CLOSE_NOTIFY) => {
+            Self::Certificate(fault, _) => write!(f, "the peer's certificate {fault}"),
+            Self::Alert(Self::CLOSE_NOTIFY) => {
                 f.write_str("the peer closed the connection in mid-handshake")
             }
-            Self::Alert(number) => write!(f, "the peer sent the alert {number}"),
+            Self::Alert(number) => {
+                write!(f, "the peer sent the alert {number}")?;
+                let code = reason::ALERTS + i32::from(*number);
+                SslAlert::from_reason_code(code).map_or(Ok(()), |name| write!(f, " ({name})"))
+            }
             Self::Protocol(words) => write!(f, "the peer broke the protocol: {words}"),
             Self::Unsupported(words) => write!(f, "no parameters in common with the peer: {words}"),
             Self::Limit(words) => write!(f, "the peer sent too much: {words}"),
@@ -279,9 +287,6 @@ pub(crate) fn words(stack: &ErrorStack) -> &'static str {
     stack.errors().first().and_then(OpensslError::reason).unwrap_or("unknown reason")
 }
 
-/// Number of the alert with which a peer closes its stream.
-const CLOSE_NOTIFY: u8 = 0;
-
 /// `ERR_LIB_SSL` of openssl/err.h.
 const LIBRARY_SSL: i32 = 20;
 
@@ -319,7 +324,7 @@ mod tests {
 
     #[test]
     fn faults_name_the_responsible_party() {
-        assert_eq!(TlsError::Certificate(CertificateFault::Expired).fault(), Fault::Peer);
+        assert_eq!(TlsError::Certificate(CertificateFault::Expired, "x").fault(), Fault::Peer);
         assert_eq!(TlsError::Unsupported("x").fault(), Fault::Both);
         assert_eq!(TlsError::Truncated.fault(), Fault::Transport);
         assert_eq!(TlsError::Misuse("x").fault(), Fault::Caller);

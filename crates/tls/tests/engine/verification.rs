@@ -11,7 +11,7 @@ use crate::site::Site;
 fn verdict(site: &mut Site, name: &str, shown: &Issued) -> (CertificateFault, u8) {
     site.reconfigure(|config| config.certificates = vec![shown.certified()]);
     let (client, server) = site.pair(name, None).clash();
-    let Err(error @ TlsError::Certificate(fault)) = client else { panic!("{client:?}") };
+    let Err(error @ TlsError::Certificate(fault, _)) = client else { panic!("{client:?}") };
     assert_eq!(error.fault(), Fault::Peer);
     let Err(TlsError::Alert(alert)) = server else { panic!("{server:?}") };
     (fault, alert)

@@ -78,7 +78,7 @@ impl Refusal {
 
     fn of_tls(error: TlsError) -> Self {
         let (name, hint) = match error {
-            TlsError::Certificate(fault) => of_certificate(fault),
+            TlsError::Certificate(fault, _) => of_certificate(fault),
             TlsError::Unsupported(_) => {
                 ("tls", "does the server speak TLS 1.2 or 1.3 on this port?")
             }
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn failures_are_told_apart() {
-        let expired = TlsError::Certificate(CertificateFault::Expired);
+        let expired = TlsError::Certificate(CertificateFault::Expired, "expired");
         for (error, status, name) in [
             (io::Error::new(io::ErrorKind::InvalidData, expired), 502, "certificate_expired"),
             (io::Error::new(io::ErrorKind::InvalidData, TlsError::Alert(40)), 502, "tls"),
