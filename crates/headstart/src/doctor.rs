@@ -22,8 +22,8 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
         let findings = runtime::run_here(server::check(host, options))?;
         sections.push((host.to_string(), findings));
     }
-    let all = || sections.iter().flat_map(|(_, findings)| findings);
-    let well = all().all(|finding| finding.level != Level::Problem);
+    let mut all = sections.iter().flat_map(|(_, findings)| findings);
+    let well = all.all(|finding| finding.level != Level::Problem);
     if options.json {
         output::print(json_text(&sections, well).as_bytes())?;
     } else {

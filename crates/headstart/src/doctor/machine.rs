@@ -46,13 +46,7 @@ pub(super) fn check() -> Vec<Finding> {
 }
 
 fn udp() -> Finding {
-    let echo = || {
-        let [one, other] = [udp_socket()?, udp_socket()?];
-        other.set_read_timeout(Some(LOOPBACK_LIMIT))?;
-        one.send_to(b"?", other.local_addr()?)?;
-        other.recv(&mut [0; 1])
-    };
-    match echo() {
+    match send_datagram() {
         Ok(_) => Finding::ok("udp", "a datagram to this machine itself arrived"),
         Err(error) => Finding::problem(
             "udp",
@@ -60,6 +54,13 @@ fn udp() -> Finding {
             "without UDP every connection is plain TLS; look at the firewall's rules for lo",
         ),
     }
+}
+
+fn send_datagram() -> io::Result<usize> {
+    let [one, other] = [udp_socket()?, udp_socket()?];
+    other.set_read_timeout(Some(LOOPBACK_LIMIT))?;
+    one.send_to(b"?", other.local_addr()?)?;
+    other.recv(&mut [0; 1])
 }
 
 fn udp_socket() -> io::Result<UdpSocket> {
@@ -71,7 +72,6 @@ fn datagrams() -> Finding {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         Ok((state.may_fragment(), state.max_gso_segments() > 1, state.gro_segments() > 1))
     });
-    let no = |works| if works { "" } else { "no " };
     match state {
         Ok((true, ..)) => Finding::note(
             "datagrams",
@@ -81,11 +81,14 @@ fn datagrams() -> Finding {
         Ok((false, gso, gro)) if gso && gro => {
             Finding::ok("datagrams", "don't-fragment, GSO and GRO can be set")
         }
-        Ok((false, gso, gro)) => Finding::note(
-            "datagrams",
-            format!("don't-fragment can be set; {}GSO, {}GRO", no(gso), no(gro)),
-            "a busy edge needs more system calls; Linux has both since 5.0",
-        ),
+        Ok((false, gso, gro)) => {
+            let [gso, gro] = [gso, gro].map(|works| if works { "" } else { "no " });
+            Finding::note(
+                "datagrams",
+                format!("don't-fragment can be set; {gso}GSO, {gro}GRO"),
+                "a busy edge needs more system calls; Linux has both since 5.0",
+            )
+        }
         Err(error) => Finding::problem("datagrams", format!("no socket: {error}"), "see udp"),
     }
 }
@@ -149,13 +152,7 @@ fn name_servers() -> Finding {
 
 /// Bytes of a TCP connection go into a pipe without passing through this process.
 fn splicing() -> Finding {
-    let spliced = || {
-        let (mut near, far) = tcp_pair()?;
-        near.write_all(b"?")?;
-        let (_reader, writer) = pipe()?;
-        Ok::<_, io::Error>(splice(&far, None, &writer, None, 1, SpliceFlags::empty())?)
-    };
-    match spliced() {
+    match splice_byte() {
         Ok(1) => Finding::ok("splice", "relays need not copy bytes"),
         Ok(_) => Finding::note("splice", "it moved nothing", "relays will copy bytes"),
         Err(error) => Finding::note(
@@ -164,6 +161,13 @@ fn splicing() -> Finding {
             "relays will copy bytes; a container's system call filter may forbid it",
         ),
     }
+}
+
+fn splice_byte() -> io::Result<usize> {
+    let (mut near, far) = tcp_pair()?;
+    near.write_all(b"?")?;
+    let (_reader, writer) = pipe()?;
+    Ok(splice(&far, None, &writer, None, 1, SpliceFlags::empty())?)
 }
 
 fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
