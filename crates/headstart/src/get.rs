@@ -4,15 +4,16 @@ mod account;
 mod event;
 mod explain;
 pub mod options;
+pub mod tls;
 mod visit;
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{Connector, ConnectorConfig};
+use headstart_tls::{ClientContext, Session};
 use hyper::Method;
 use hyper::header::LOCATION;
 use hyper::http::response;
@@ -22,26 +23,26 @@ use crate::base::failure::Failure;
 use crate::base::output;
 use crate::base::printable::printable_word;
 use crate::get::options::GetOptions;
-use crate::tls::{Resumption, Trust};
 pub use account::{Account, millis, rounded};
 use headstart_net::OpeningPolicy;
+use tls::HelloSize;
 pub use visit::{Visit, request};
 
 /// Fetches the URL.
 pub async fn run(options: GetOptions) -> Result<ExitCode, Failure> {
     let connector = connector(&options)?;
-    let trust = Trust::new(options.cacert.as_ref(), options.insecure);
+    let is_fop = options.opening == OpeningPolicy::Fop && options.url.scheme_str() == Some("https");
+    let size = if is_fop { HelloSize::Syn } else { HelloSize::Usual };
+    let tls = tls::client_trusting(options.cacert.as_ref(), options.insecure, size)?;
     let mut body = Body::open(&options)?;
     let mut visit = Visit::new(&options.url);
-    if options.opening == OpeningPolicy::Fop && options.url.scheme_str() == Some("https") {
-        let resumption = Arc::new(Resumption::new(&trust)?);
-        fetch_ticket(&options, &connector, &trust, &resumption).await?;
-        visit = visit.resuming(&resumption);
+    if is_fop {
+        visit = visit.resuming(fetch_ticket(&options, &connector, &tls).await?);
     }
     let request = request(&options);
     let answer = tokio::time::timeout(
         options.max_time,
-        visit.fetch(&connector, &trust, request, |head, piece| body.take(head, piece)),
+        visit.fetch(&connector, &tls, request, |head, piece| body.take(head, piece)),
     )
     .await
     .unwrap_or_else(|_| Err(visit.out_of_time(options.max_time)));
@@ -58,19 +59,19 @@ pub async fn run(options: GetOptions) -> Result<ExitCode, Failure> {
 async fn fetch_ticket(
     options: &GetOptions,
     connector: &Connector,
-    trust: &Trust,
-    resumption: &Arc<Resumption>,
-) -> Result<(), Failure> {
+    tls: &ClientContext,
+) -> Result<Option<Session>, Failure> {
     let mut request = request(options);
     request.method = Method::HEAD;
-    let mut visit = Visit::new(&options.url).resuming(resumption);
-    tokio::time::timeout(options.max_time, visit.fetch(connector, trust, request, |_, _| Ok(())))
+    let mut visit = Visit::new(&options.url);
+    tokio::time::timeout(options.max_time, visit.fetch(connector, tls, request, |_, _| Ok(())))
         .await
         .unwrap_or_else(|_| Err(visit.out_of_time(options.max_time)))?;
-    if !resumption.has_session() {
+    let session = visit.take_session();
+    if session.is_none() {
         eprintln!("note: the server gives no session tickets, so there is no cookie");
     }
-    Ok(())
+    Ok(session)
 }
 
 /// A connector for one fetch.

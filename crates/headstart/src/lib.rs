@@ -23,6 +23,5 @@ pub mod listen;
 pub mod metrics;
 pub mod run;
 pub mod sessions;
-pub mod tls;
 
 pub use command::main;

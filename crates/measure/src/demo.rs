@@ -17,8 +17,7 @@ use crate::network::{become_privileged, not_built, not_started};
 use figures::Figures;
 use headstart::base::failure::Failure;
 use headstart::base::{output, runtime};
-use server::Identity;
-pub(crate) use server::tls_acceptor;
+pub(crate) use server::Identity;
 
 /// The server's name; `.test` is nobody's (RFC 6761).
 const NAME: &str = "demo.headstart.test";

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use headstart_net::dns::{EdgeAdvert, Event, HTTPS_PORT, Resolver};
 use headstart_net::{Carrier, Connector, ConnectorConfig, NotUsed, OpeningEvent, Report};
 use headstart_proto::{ClientEvent, PlainReason};
+use headstart_tls::{ClientContext, Facts, Version};
 use hyper::Uri;
 
 use super::finding::{Finding, Level};
@@ -12,8 +13,8 @@ use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
 use crate::base::value::HostPort;
 use crate::doctor::options::DoctorOptions;
+use crate::get::tls::{self, HelloSize, cipher_name, group_name, version_name};
 use crate::get::{self, Visit};
-use crate::tls::{Facts, Trust};
 
 /// For everything together; curl gives up connecting after minutes, a person does not wait so long.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -44,8 +45,8 @@ pub(super) async fn check(
         connect_timeout: LIMIT,
         ..ConnectorConfig::new(resolver)
     });
-    let trust = Trust::new(options.cacert.as_ref(), false);
-    findings.extend(connection(&connector, &trust, host).await?);
+    let tls = tls::client_trusting(options.cacert.as_ref(), false, HelloSize::Usual)?;
+    findings.extend(connection(&connector, &tls, host).await?);
     Ok(findings)
 }
 
@@ -102,14 +103,14 @@ fn advertised(host: &HostPort, advert: Option<&EdgeAdvert>) -> Finding {
 
 async fn connection(
     connector: &Connector,
-    trust: &Trust,
+    tls: &ClientContext,
     host: &HostPort,
 ) -> Result<Vec<Finding>, Failure> {
     let url: Uri = format!("https://{host}/")
         .parse()
         .map_err(|error| Failure::usage(format!("'{host}' cannot be in a URL: {error}")))?;
     let mut visit = Visit::new(&url);
-    let opened = tokio::time::timeout(LIMIT, visit.open(connector, trust)).await;
+    let opened = tokio::time::timeout(LIMIT, visit.open(connector, tls)).await;
     let opened = opened.unwrap_or_else(|_| Err(visit.out_of_time(LIMIT)));
     if let Err(failure) = &opened
         && failure.is_usage()
@@ -117,7 +118,8 @@ async fn connection(
         return Err(failure.clone());
     }
     let mut findings = Vec::new();
-    if let Some(report) = visit.report() {
+    let report = visit.report();
+    if let Some(report) = &report {
         findings.extend(tcp(report));
         findings.extend(udp(report));
     }
@@ -133,7 +135,7 @@ async fn connection(
         }
     });
     if opened.is_ok() {
-        findings.extend(visit.report().map(opening));
+        findings.extend(report.as_ref().map(opening));
     }
     Ok(findings)
 }
@@ -145,15 +147,9 @@ fn tcp(report: &Report) -> Option<Finding> {
 
 /// Only where a datagram was sent is there anything to say.
 fn udp(report: &Report) -> Option<Finding> {
-    let at = |wanted: fn(&ClientEvent) -> bool| {
-        let found = report.timeline.iter().find(|entry| match &entry.event {
-            OpeningEvent::Transport(event) => wanted(event),
-            _ => false,
-        });
-        found.map(|entry| entry.at)
-    };
-    let sent = at(|event| matches!(event, ClientEvent::FlightSent { .. }))?;
-    if let Some(came) = at(|event| matches!(event, ClientEvent::DatagramReceived { .. })) {
+    let sent = first(report, |event| matches!(event, ClientEvent::FlightSent { .. }))?;
+    let came = first(report, |event| matches!(event, ClientEvent::DatagramReceived { .. }));
+    if let Some(came) = came {
         let text = format!("the edge answered in {:.1} ms", ms(came.saturating_sub(sent)));
         return Some(Finding::ok("udp", text));
     }
@@ -171,10 +167,20 @@ fn udp(report: &Report) -> Option<Finding> {
     })
 }
 
+/// Returns when the first event of the wanted kind happened.
+fn first(report: &Report, wanted: fn(&ClientEvent) -> bool) -> Option<Duration> {
+    let found = report.timeline.iter().find(|entry| match &entry.event {
+        OpeningEvent::Transport(event) => wanted(event),
+        _ => false,
+    });
+    found.map(|entry| entry.at)
+}
+
 fn agreed(facts: &Facts) -> Finding {
-    let group = facts.group.map(|group| format!(", {group}")).unwrap_or_default();
-    let text = format!("{}{group}, {}; the certificate is trusted", facts.version, facts.cipher);
-    if facts.version == "TLSv1.3" {
+    let group = group_name(facts).map(|group| format!(", {group}")).unwrap_or_default();
+    let (version, cipher) = (version_name(facts), cipher_name(facts));
+    let text = format!("{version}{group}, {cipher}; the certificate is trusted");
+    if facts.version == Some(Version::Tls13) {
         return Finding::ok("tls", text);
     }
     Finding::note("tls", text, "TLS 1.3 saves a round trip by itself")

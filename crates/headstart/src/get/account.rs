@@ -1,10 +1,11 @@
 use std::time::Duration;
 
 use headstart_net::{Carrier, FastOpenNotUsed, NotUsed, OpeningEvent, Report};
+use headstart_tls::Facts;
 use serde_json::{Value, json};
 
 use super::event::words;
-use crate::tls::Facts;
+use super::tls::{cipher_name, group_name, version_name};
 
 /// All that was measured of one fetch; times since the connection was asked for.
 #[derive(Debug, Clone)]
@@ -74,18 +75,18 @@ impl Account {
 
     /// The measurements for scripts; times in milliseconds.
     pub fn json(&self, status: u16) -> Value {
-        let ms = |time: Option<Duration>| time.map(millis);
         let to_request = self.to_request();
+        let to_end = self.done.map(|done| done.saturating_sub(self.lookup()));
+        let round_trips = to_request.and_then(|time| self.round_trips(time));
         let address = self.report.as_ref().and_then(|report| report.address);
         json!({
             "opening": self.opened_by().name(),
-            "rtt_ms": ms(self.rtt()),
+            "rtt_ms": self.rtt().map(millis),
             "ms_to_address": millis(self.lookup()),
-            "ms_to_first_request_byte": ms(to_request),
-            "ms_to_first_response_byte": ms(self.to_response()),
-            "ms_to_last_response_byte": ms(self.done.map(|done| done.saturating_sub(self.lookup()))),
-            "rtts_to_first_request_byte":
-                to_request.and_then(|time| self.round_trips(time)).map(|count| rounded(count, 100.0)),
+            "ms_to_first_request_byte": to_request.map(millis),
+            "ms_to_first_response_byte": self.to_response().map(millis),
+            "ms_to_last_response_byte": to_end.map(millis),
+            "rtts_to_first_request_byte": round_trips.map(|count| rounded(count, 100.0)),
             "resumed": self.facts.as_ref().is_some_and(|facts| facts.resumed),
             "early_data": false,
             "not_used": self.not_used_json(),
@@ -98,11 +99,9 @@ impl Account {
     }
 
     fn not_used_json(&self) -> Vec<Value> {
-        let entry = |opening: Carrier, name: &str, detail: String| json!({ "opening": opening.name(), "reason": name, "detail": detail });
-        let turbo = self.not_used();
-        let turbo = turbo.map(|r| entry(Carrier::TurboTls, r.name(), r.to_string()));
+        let turbo = self.not_used().map(|r| unused(Carrier::TurboTls, r.name(), &r.to_string()));
         let fop = self.fast_open_not_used();
-        let fop = fop.map(|r| entry(Carrier::Fop, r.name(), r.to_string()));
+        let fop = fop.map(|r| unused(Carrier::Fop, r.name(), &r.to_string()));
         turbo.into_iter().chain(fop).collect()
     }
 
@@ -117,8 +116,16 @@ impl Account {
     }
 }
 
+fn unused(opening: Carrier, reason: &str, detail: &str) -> Value {
+    json!({ "opening": opening.name(), "reason": reason, "detail": detail })
+}
+
 fn tls_json(facts: &Facts) -> Value {
-    json!({ "version": facts.version, "cipher": facts.cipher, "group": facts.group })
+    json!({
+        "version": version_name(facts),
+        "cipher": cipher_name(facts),
+        "group": group_name(facts),
+    })
 }
 
 /// Milliseconds to the microsecond.
@@ -133,6 +140,7 @@ pub fn rounded(value: f64, parts: f64) -> f64 {
 
 /// When the first address was known.
 fn resolved(report: &Report) -> Option<Duration> {
-    let found = |what: &OpeningEvent| matches!(what, OpeningEvent::Resolved(_));
-    report.timeline.iter().find(|moment| found(&moment.event)).map(|moment| moment.at)
+    let mut timeline = report.timeline.iter();
+    let found = timeline.find(|moment| matches!(moment.event, OpeningEvent::Resolved(_)));
+    found.map(|moment| moment.at)
 }

@@ -7,6 +7,7 @@ use headstart_net::Carrier;
 
 use super::Account;
 use super::event::words;
+use super::tls::{cipher_name, group_name, version_name};
 
 impl Account {
     /// Returns a timeline with explanations; lines with their ends.
@@ -40,8 +41,8 @@ impl Account {
 
     fn established(&self) -> String {
         self.facts.as_ref().map_or("TLS established".into(), |facts| {
-            let group = facts.group.map(|group| format!(", {group}")).unwrap_or_default();
-            format!("TLS established: {}{group}, {}", facts.version, facts.cipher)
+            let group = group_name(facts).map(|group| format!(", {group}")).unwrap_or_default();
+            format!("TLS established: {}{group}, {}", version_name(facts), cipher_name(facts))
         })
     }
 

@@ -1,23 +1,20 @@
 use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headstart_net::{
-    ClientStream, Connector, Context, RaceError, RaceFailure, Report, Target, dns::DnsError,
+    ClientStream, Connector, Context, RaceError, RaceFailure, Report, Target, TlsStream,
+    dns::DnsError,
 };
+use headstart_tls::{ClientContext, Facts, Session, TlsError};
 use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderValue, USER_AGENT};
 use hyper::http::{request, response};
 use hyper::{Method, Request, Uri};
-use openssl::error::ErrorStack;
-use openssl::ssl::Ssl;
-use tokio_openssl::SslStream;
 
 use super::Account;
+use super::tls::refusal;
 use crate::base::failure::Failure;
 use crate::get::options::GetOptions;
 use crate::http::{ExchangeError, Timed, exchange};
-use crate::tls::{self, Facts, Resumption, Trust};
 
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("headstart/", env!("CARGO_PKG_VERSION")));
@@ -28,7 +25,8 @@ pub struct Visit {
     host: String,
     port: u16,
     secure: bool,
-    resumption: Option<Arc<Resumption>>,
+    /// To be resumed.
+    session: Option<Session>,
     asked: Instant,
     stream: Option<Stream>,
     secured: Option<Instant>,
@@ -36,7 +34,7 @@ pub struct Visit {
 }
 
 enum Stream {
-    Tls(Box<Timed<SslStream<ClientStream>>>),
+    Tls(Box<Timed<TlsStream<ClientStream>>>),
     Plain(Box<Timed<ClientStream>>),
 }
 
@@ -60,7 +58,7 @@ impl Visit {
             host: host.to_owned(),
             port,
             secure,
-            resumption: None,
+            session: None,
             asked: Instant::now(),
             stream: None,
             secured: None,
@@ -68,9 +66,9 @@ impl Visit {
         }
     }
 
-    /// The same with the session that another visit left, and leaving one.
-    pub fn resuming(self, resumption: &Arc<Resumption>) -> Self {
-        Self { resumption: Some(Arc::clone(resumption)), ..self }
+    /// The same with the session that another visit left.
+    pub fn resuming(self, session: Option<Session>) -> Self {
+        Self { session, ..self }
     }
 
     /// Connects and exchanges `request` for an answer.
@@ -80,11 +78,11 @@ impl Visit {
     pub async fn fetch(
         &mut self,
         connector: &Connector,
-        trust: &Trust,
+        tls: &ClientContext,
         request: request::Parts,
         sink: impl FnMut(&response::Parts, &[u8]) -> io::Result<()>,
     ) -> Result<response::Parts, Failure> {
-        self.open(connector, trust).await?;
+        self.open(connector, tls).await?;
         let head = match &mut self.stream {
             Some(Stream::Tls(stream)) => exchange(stream.as_mut(), request, sink).await,
             Some(Stream::Plain(stream)) => exchange(stream.as_mut(), request, sink).await,
@@ -98,8 +96,11 @@ impl Visit {
     ///
     /// # Errors
     /// Why it cannot be opened.
-    pub async fn open(&mut self, connector: &Connector, trust: &Trust) -> Result<(), Failure> {
-        let ssl = self.ssl(trust)?;
+    pub async fn open(
+        &mut self,
+        connector: &Connector,
+        tls: &ClientContext,
+    ) -> Result<(), Failure> {
         self.asked = Instant::now();
         let mut target = Target::new(self.host.as_str(), self.port);
         target.context = Context::user(rustix::process::getuid().as_raw());
@@ -107,7 +108,9 @@ impl Visit {
         target.speaks_first = self.secure;
         let stream = connector.connect(&target).map_err(|error| self.unresolved(error))?;
         if self.secure {
-            let stream = SslStream::new(ssl, stream).map_err(unusable)?;
+            let conn = tls.connect(&self.host, self.session.take(), false);
+            let conn = conn.map_err(|error| refusal(error, &self.host))?;
+            let stream = TlsStream::new(conn, stream);
             self.stream = Some(Stream::Tls(Box::new(Timed::new(stream))));
         } else {
             self.stream = Some(Stream::Plain(Box::new(Timed::new(stream))));
@@ -115,71 +118,57 @@ impl Visit {
         self.establish().await
     }
 
-    /// TLS before its handshake, with the server's certificate to be checked for the host.
-    fn ssl(&self, trust: &Trust) -> Result<Ssl, Failure> {
-        let tls = match &self.resumption {
-            Some(resumption) => resumption.configuration()?,
-            None => tls::configuration(&tls::connector(trust)?)?,
-        };
-        let verify = !matches!(trust, Trust::Anyone);
-        let mut ssl = tls.verify_hostname(verify).into_ssl(&self.host).map_err(unusable)?;
-        if let Some(resumption) = &self.resumption {
-            resumption.resume(&mut ssl)?;
-        }
-        Ok(ssl)
-    }
-
     async fn establish(&mut self) -> Result<(), Failure> {
-        match &mut self.stream {
-            Some(Stream::Tls(stream)) => {
-                if let Err(error) = Pin::new(&mut stream.stream).connect().await {
-                    return Err(match error.io_error() {
-                        Some(error) => self.unconnected(error),
-                        None => tls::refusal(&error, stream.stream.ssl(), &self.host),
-                    });
-                }
-                self.secured = Some(Instant::now());
-            }
-            Some(Stream::Plain(stream)) => {
-                if let Err(error) = stream.stream.connected().await {
-                    return Err(self.unconnected(&error));
-                }
-            }
-            None => {}
-        }
+        let established = match &mut self.stream {
+            Some(Stream::Tls(stream)) => stream.stream.handle().done().await,
+            Some(Stream::Plain(stream)) => stream.stream.connected().await,
+            None => Ok(()),
+        };
+        established.map_err(|error| self.not_established(&error))?;
+        self.secured = self.secure.then(Instant::now);
         Ok(())
     }
 
+    /// Takes the session that the server gave last, if it gave any.
+    pub(super) fn take_session(&self) -> Option<Session> {
+        let Some(Stream::Tls(stream)) = &self.stream else { return None };
+        let handle = stream.stream.handle();
+        std::iter::from_fn(|| handle.take_session()).last().map(|new| new.session)
+    }
+
     /// Returns the report of the opening, as far as it came.
-    pub fn report(&self) -> Option<&Report> {
+    pub fn report(&self) -> Option<Report> {
         match self.stream.as_ref()? {
-            Stream::Tls(stream) => stream.stream.get_ref().report(),
-            Stream::Plain(stream) => stream.stream.report(),
+            Stream::Tls(stream) => {
+                stream.stream.handle().with_transport(|stream| stream.report().cloned()).flatten()
+            }
+            Stream::Plain(stream) => stream.stream.report().cloned(),
         }
     }
 
     /// Returns the negotiated parameters of TLS, once there are some.
     pub fn facts(&self) -> Option<Facts> {
         match self.stream.as_ref()? {
-            Stream::Tls(stream) => self.secured.map(|_| Facts::from_handshake(stream.stream.ssl())),
+            Stream::Tls(stream) => self.secured.map(|_| stream.stream.handle().facts()),
             Stream::Plain(_) => None,
         }
     }
 
     /// Everything measured, in time since the connection was asked for.
     pub fn into_account(self, bytes: u64) -> Account {
-        let since = |moment: Option<Instant>| moment.map(|moment| moment - self.asked);
         let (written, read) = self.stream.as_ref().map(Stream::moments).unwrap_or_default();
+        let [secured, written, read, done] = [self.secured, written, read, self.done]
+            .map(|moment| moment.map(|moment| moment - self.asked));
         Account {
             host: self.host.clone(),
             secure: self.secure,
-            secured: since(self.secured),
-            written: since(written),
-            read: since(read),
-            done: since(self.done),
+            secured,
+            written,
+            read,
+            done,
             bytes,
             facts: self.facts(),
-            report: self.report().cloned(),
+            report: self.report(),
         }
     }
 
@@ -218,8 +207,11 @@ impl Visit {
         }
     }
 
-    fn unconnected(&self, error: &io::Error) -> Failure {
+    fn not_established(&self, error: &io::Error) -> Failure {
         let inner = error.get_ref();
+        if let Some(error) = inner.and_then(|inner| inner.downcast_ref::<TlsError>()) {
+            return refusal(*error, &self.host);
+        }
         if let Some(error) = inner.and_then(|inner| inner.downcast_ref::<DnsError>()) {
             return self.unresolved(*error);
         }
@@ -263,10 +255,6 @@ impl Visit {
             }
         }
     }
-}
-
-fn unusable(error: ErrorStack) -> Failure {
-    Failure::usage(format!("cannot use OpenSSL: {error}"))
 }
 
 /// The request as it goes to the server: origin form, and the headers that HTTP/1.1 wants.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use headstart::get::{millis, rounded};
 
 /// One connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Sample {
     /// From connecting to the first request byte.
     pub(super) request: Duration,
@@ -19,7 +19,7 @@ pub(super) struct Sample {
     /// True if TurboTLS opened it.
     pub(super) turbo: bool,
     /// The group of the key exchange.
-    pub(super) group: Option<&'static str>,
+    pub(super) group: Option<String>,
 }
 
 /// All connections.
@@ -41,11 +41,11 @@ impl Quantiles {
     fn new(times: impl Iterator<Item = Duration>) -> Self {
         let mut sorted: Vec<_> = times.collect();
         sorted.sort_unstable();
-        let at = |percent: usize| {
+        let [p50, p90, p99] = [50, 90, 99].map(|percent| {
             let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
             sorted.get(rank).copied().unwrap_or_default()
-        };
-        Self { p50: at(50), p90: at(90), p99: at(99) }
+        });
+        Self { p50, p90, p99 }
     }
 
     fn json(self) -> Value {
@@ -95,19 +95,19 @@ pub(super) struct Figures {
     /// As TCP saw it, median.
     pub(super) rtt_seen: Duration,
     /// Group of the key exchange, in all connections.
-    pub(super) group: Option<&'static str>,
+    pub(super) group: Option<String>,
     pub(super) plain: Arm,
     pub(super) turbo: Arm,
 }
 
 impl Figures {
     pub(super) fn new(rtt: Duration, samples: Samples) -> Self {
-        let all = || samples.plain.iter().chain(&samples.turbo);
-        let group = all().next().and_then(|first| first.group);
+        let all: Vec<_> = samples.plain.iter().chain(&samples.turbo).collect();
+        let group = all.first().and_then(|first| first.group.clone());
         Self {
             rtt,
-            rtt_seen: Quantiles::new(all().map(|sample| sample.rtt)).p50,
-            group: group.filter(|group| all().all(|sample| sample.group == Some(group))),
+            rtt_seen: Quantiles::new(all.iter().map(|sample| sample.rtt)).p50,
+            group: group.filter(|_| all.windows(2).all(|pair| pair[0].group == pair[1].group)),
             plain: Arm::new(Carrier::Tcp, &samples.plain),
             turbo: Arm::new(Carrier::TurboTls, &samples.turbo),
         }
@@ -138,6 +138,11 @@ mod tests {
         [all.p50, all.p90, all.p99].map(|time| time.as_millis())
     }
 
+    fn sample(turbo: bool) -> Sample {
+        let [request, response, rtt] = [1, 2, 1].map(Duration::from_millis);
+        Sample { request, response, rtt, turbo, group: None }
+    }
+
     #[test]
     fn quantiles_are_values_that_were_measured() {
         assert_eq!(quantiles(1), [1, 1, 1]);
@@ -149,12 +154,9 @@ mod tests {
 
     #[test]
     fn fallbacks_are_counted_where_they_are_not_wanted() {
-        let ms = Duration::from_millis;
-        let sample =
-            |turbo| Sample { request: ms(1), response: ms(2), rtt: ms(1), turbo, group: None };
         let samples =
             Samples { plain: vec![sample(false)], turbo: vec![sample(true), sample(false)] };
-        let figures = Figures::new(ms(1), samples);
+        let figures = Figures::new(Duration::from_millis(1), samples);
         assert_eq!((figures.plain.fallbacks, figures.turbo.fallbacks), (0, 1));
     }
 }

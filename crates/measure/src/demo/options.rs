@@ -30,7 +30,8 @@ pub(crate) struct DemoOptions {
     pub rtt: Duration,
 
     /// Connections of each kind, after one of each that is not counted
-    #[arg(short = 'n', long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(short = 'n', long, value_name = "N", default_value = "10")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub connections: u16,
 
     /// Print the figures as JSON

@@ -53,7 +53,7 @@ fn text(figures: &Figures, columns: u16, colours: bool) -> String {
 }
 
 fn heading(figures: &Figures) -> String {
-    let group = figures.group.map(|group| format!(" with {group}")).unwrap_or_default();
+    let group = figures.group.as_ref().map(|group| format!(" with {group}")).unwrap_or_default();
     let link = humantime::format_duration(figures.rtt);
     let count = figures.plain.count;
     format!(
@@ -76,12 +76,11 @@ fn row(text: &mut String, arm: &Arm) {
 
 fn bar(text: &mut String, arm: &Arm, longest: Duration, columns: u16, colours: bool) {
     let room = f64::from(columns.saturating_sub(LABEL + FIGURE).max(10));
-    let length = |time: Duration| match longest.is_zero() {
+    let [solid, whole] = [arm.request.p50, arm.response.p50].map(|time| match longest.is_zero() {
         true => 0,
         false => in_cells(room * time.as_secs_f64() / longest.as_secs_f64()),
-    };
-    let solid = length(arm.request.p50);
-    let light = length(arm.response.p50).saturating_sub(solid);
+    });
+    let light = whole.saturating_sub(solid);
     let colour = match (colours, arm.opening) {
         (false, _) => "",
         (true, Carrier::TurboTls | Carrier::Fop) => "\x1b[32m",
@@ -138,17 +137,16 @@ mod tests {
     use super::super::figures::{Sample, Samples};
     use super::*;
 
+    const RTT: Duration = Duration::from_millis(100);
+
+    fn sample(request: Duration, turbo: bool) -> Sample {
+        Sample { request, response: request + RTT, rtt: RTT, turbo, group: Some("X25519".into()) }
+    }
+
     fn figures() -> Figures {
-        let ms = Duration::from_millis;
-        let sample = |request, turbo| Sample {
-            request: ms(request),
-            response: ms(request + 100),
-            rtt: ms(100),
-            turbo,
-            group: Some("X25519"),
-        };
-        let samples = Samples { plain: vec![sample(200, false)], turbo: vec![sample(100, true)] };
-        Figures::new(ms(100), samples)
+        let samples =
+            Samples { plain: vec![sample(2 * RTT, false)], turbo: vec![sample(RTT, true)] };
+        Figures::new(RTT, samples)
     }
 
     #[test]

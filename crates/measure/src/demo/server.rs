@@ -3,37 +3,38 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use headstart_net::{Acceptor, AcceptorConfig, Arrival, RelayCounts, RelayLimits, bridge};
+use headstart_net::{
+    Acceptor, AcceptorConfig, Arrival, RelayCounts, RelayLimits, TlsStream, bridge,
+};
+use headstart_tls::keyring::{KeyRing, PERIOD};
+use headstart_tls::{CertifiedKey, Conn, ServerConfig, ServerContext, SharedRing};
 use http_body_util::Full;
 use hyper::Response;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use openssl::error::ErrorStack;
 use openssl::pkey::{PKey, Private};
-use openssl::ssl::{Ssl, SslAcceptor, SslMethod};
 use openssl::x509::X509;
 use tokio::net::{TcpListener, TcpStream};
-use tokio_openssl::SslStream;
 
+use headstart::base::clock::wall_clock;
 use headstart::base::failure::Failure;
-use headstart::tls::ALPN;
 
 /// Answer of the origin.
 const PAGE: &[u8] = b"hello over a slow link\n";
 
 /// A certificate of its own issuer, and its key.
 #[derive(Clone)]
-pub(super) struct Identity {
-    pub(super) certificate: X509,
-    key: PKey<Private>,
+pub(crate) struct Identity {
+    pub(crate) certificate: X509,
+    pub(crate) key: PKey<Private>,
 }
 
 impl Identity {
-    pub(super) fn new(name: &str) -> Result<Self, Failure> {
+    pub(crate) fn new(name: &str) -> Result<Self, Failure> {
         let made = headstart_openers::self_signed(name);
         let (certificate, key) = made.map_err(|error| Failure::usage(error.to_string()))?;
         Ok(Self { certificate, key })
@@ -46,8 +47,7 @@ pub(super) async fn serve(
     identity: Identity,
     ready: impl FnOnce(),
 ) -> Result<(), Failure> {
-    let tls = acceptor(&identity)
-        .map_err(|error| Failure::usage(format!("cannot use OpenSSL: {error}")))?;
+    let tls = context(&identity).map_err(|error| unusable(error.as_ref()))?;
     let origin = SocketAddr::new(address.ip(), 0);
     let origin = TcpListener::bind(origin).await.map_err(|error| Failure::bind(origin, &error))?;
     let behind = origin.local_addr().map_err(|error| Failure::bind(address, &error))?;
@@ -58,42 +58,39 @@ pub(super) async fn serve(
     origin.and(edge).map_err(|error| Failure::usage(format!("the emulated server ended: {error}")))
 }
 
-/// TLS of a server with a certificate of its own for `name`.
-pub(crate) fn tls_acceptor(name: &str) -> Result<SslAcceptor, Failure> {
-    acceptor(&Identity::new(name)?)
-        .map_err(|error| Failure::usage(format!("cannot use OpenSSL: {error}")))
+/// TLS of the origin, with a key ring that ends with this process.
+fn context(identity: &Identity) -> Result<ServerContext, Box<dyn std::error::Error>> {
+    let chain = identity.certificate.to_pem()?;
+    let certified = CertifiedKey::from_pem(&chain, &identity.key.private_key_to_pem_pkcs8()?)?;
+    let keys = SharedRing::new(KeyRing::generate(wall_clock(), PERIOD)?);
+    let mut config = ServerConfig::new(vec![certified], Arc::new(keys));
+    config.alpn = vec![b"http/1.1".to_vec()];
+    Ok(ServerContext::new(&config)?)
 }
 
-fn acceptor(identity: &Identity) -> Result<SslAcceptor, ErrorStack> {
-    let mut tls = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
-    tls.set_certificate(&identity.certificate)?;
-    tls.set_private_key(&identity.key)?;
-    tls.set_alpn_select_callback(|_, offered| {
-        openssl::ssl::select_next_proto(ALPN, offered).ok_or(openssl::ssl::AlpnError::NOACK)
-    });
-    Ok(tls.build())
+fn unusable(error: &dyn std::error::Error) -> Failure {
+    Failure::usage(format!("cannot use OpenSSL: {error}"))
 }
 
-async fn run_origin(listener: TcpListener, tls: SslAcceptor) -> io::Result<()> {
+async fn run_origin(listener: TcpListener, tls: ServerContext) -> io::Result<()> {
     loop {
-        let (tcp, _) = listener.accept().await?;
+        let (tcp, peer) = listener.accept().await?;
         tcp.set_nodelay(true)?;
-        let ssl = Ssl::new(tls.context())?;
+        let conn = tls.accept(peer.ip(), wall_clock()).map_err(io::Error::other)?;
         tokio::spawn(async move {
-            if let Err(error) = answer(tcp, ssl).await {
+            if let Err(error) = answer(tcp, conn).await {
                 tracing::debug!(%error, "origin");
             }
         });
     }
 }
 
-async fn answer(tcp: TcpStream, ssl: Ssl) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let mut stream = SslStream::new(ssl, tcp)?;
-    Pin::new(&mut stream).accept().await?;
+async fn answer(tcp: TcpStream, conn: Conn) -> hyper::Result<()> {
+    let stream = TlsStream::new(conn, tcp);
     let page = service_fn(|_| async {
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(PAGE))))
     });
-    Ok(http1::Builder::new().serve_connection(TokioIo::new(stream), page).await?)
+    http1::Builder::new().serve_connection(TokioIo::new(stream), page).await
 }
 
 async fn run_edge(mut edge: Acceptor, origin: SocketAddr) -> io::Result<()> {

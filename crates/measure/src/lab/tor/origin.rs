@@ -8,8 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use headstart_emulation::Node;
-use openssl::ssl::SslAcceptor;
+use openssl::error::ErrorStack;
+use openssl::ssl::{SslAcceptor, SslMethod};
 
+use crate::demo::Identity;
 use crate::network;
 use headstart::base::failure::Failure;
 
@@ -29,7 +31,8 @@ pub(super) struct Origin {
 
 impl Origin {
     pub(super) fn start(node: &Node, name: &str, response: usize) -> Result<Self, Failure> {
-        let tls = crate::demo::tls_acceptor(name)?;
+        let tls = acceptor(&Identity::new(name)?)
+            .map_err(|error| Failure::usage(format!("cannot use OpenSSL: {error}")))?;
         let connections = Arc::<AtomicU64>::default();
         let body = Arc::new(vec![b'x'; response]);
         for (port, tls) in [(80, None), (443, Some(tls))] {
@@ -57,6 +60,13 @@ impl Origin {
     pub(super) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
+}
+
+fn acceptor(identity: &Identity) -> Result<SslAcceptor, ErrorStack> {
+    let mut tls = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
+    tls.set_certificate(&identity.certificate)?;
+    tls.set_private_key(&identity.key)?;
+    Ok(tls.build())
 }
 
 fn serve(tcp: TcpStream, tls: Option<&SslAcceptor>, body: &[u8]) -> io::Result<()> {

@@ -23,8 +23,8 @@ use crate::pageload::db::options::DbFetchOptions;
 use headstart::base::clock::wall_clock;
 use headstart::base::failure::Failure;
 use headstart::base::runtime;
+use headstart::get::tls::{self, HelloSize};
 use headstart::get::{self, Visit};
-use headstart::tls::Trust;
 
 /// The longest time to sleep without a look at the clock: it may be set, or the machine may have
 /// slept.
@@ -143,11 +143,11 @@ async fn fetch(
         connect_timeout: options.max_time,
         ..ConnectorConfig::new(get::resolver(&[])?)
     });
-    let trust = Trust::new(options.cacert.as_ref(), false);
+    let tls = tls::client_trusting(options.cacert.as_ref(), false, HelloSize::Usual)?;
     let mut visit = Visit::new(&options.url);
     let fetched = visit.fetch(
         &connector,
-        &trust,
+        &tls,
         request(&options.url),
         |head: &response::Parts, piece: &[u8]| download.take(head, piece),
     );
