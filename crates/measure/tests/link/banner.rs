@@ -35,10 +35,11 @@ pub(crate) fn server_speaks_first() {
     let agent = Daemon::agent(&net, AGENT, &[]);
     let me = net.client().ipv4().unwrap();
     for (number, (port, banner)) in (FIRST_LOCAL..).zip(SERVERS) {
-        let redirected = move || from_port((me, number).into(), (ip, port).into()).unwrap();
         on(net.client(), || converse(socks(AGENT, &ip.to_string(), port).unwrap().tcp, banner));
         on(net.client(), || converse(connect((ip, port).into()), banner));
-        on(net.client(), || converse(redirected(), banner));
+        on(net.client(), || {
+            converse(from_port((me, number).into(), (ip, port).into()).unwrap(), banner);
+        });
     }
     let connections = u64::try_from(SERVERS.len()).unwrap() * 3;
     agent.reaches("plain connections", connections, |agent| agent.opened("plain"));

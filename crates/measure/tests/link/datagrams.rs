@@ -22,8 +22,9 @@ pub(crate) fn blocked_one_way() {
     let _nginx = Nginx::behind(&net);
     let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
     for to_server in [true, false] {
-        let block = |this: bool| this.then(|| Box::new(Loss::all_udp()) as _);
-        net.set_link(RTT, block(to_server), block(!to_server));
+        let [up, down] = [to_server, !to_server]
+            .map(|is_blocked| is_blocked.then(|| Box::new(Loss::all_udp()) as _));
+        net.set_link(RTT, up, down);
         let agent = agent(&net);
         for silences in 1..=u64::from(SILENCES_TO_BLOCK) {
             small(&net, VIA, HOST);
@@ -47,8 +48,9 @@ pub(crate) fn late() {
     small(&net, VIA, HOST);
     agent.reaches("silences", 1, |agent| agent.fell_back("silence"));
     let runs = &["direction=\"to_server\"", "outcome=\"hello_runs\""];
-    let dropped = || edge.count("headstart_udp_datagrams_total", runs);
-    crate::net::until("the late flight to be dropped", || dropped() > 0);
+    crate::net::until("the late flight to be dropped", || {
+        edge.count("headstart_udp_datagrams_total", runs) > 0
+    });
     assert_eq!(agent.saved(), 0);
 }
 

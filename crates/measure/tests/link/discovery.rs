@@ -78,13 +78,13 @@ pub(crate) fn late_or_missing() {
     let _nginx = Nginx::behind(&net);
     let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
     let ip = net.server().ipv4().unwrap();
-    let host = |https| dns::Host { address: ip, https, ttl: 0 };
-    let hosts = vec![
-        ("late.adv.test", host(Https::Late(ms(600)))),
-        ("silent.adv.test", host(Https::Silence)),
-        ("none.adv.test", host(Https::None)),
+    let hosts = [
+        ("late.adv.test", Https::Late(ms(600))),
+        ("silent.adv.test", Https::Silence),
+        ("none.adv.test", Https::None),
     ];
-    let names = NameServer::with(net.client(), hosts);
+    let hosts = hosts.map(|(name, https)| (name, dns::Host { address: ip, https, ttl: 0 }));
+    let names = NameServer::with(net.client(), hosts.into());
     let arms = Arms::start(&net, &["--resolver", &names.address.to_string(), ALLOW]);
     for host in ["late.adv.test", "silent.adv.test", "none.adv.test"] {
         judged(

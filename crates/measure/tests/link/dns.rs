@@ -47,8 +47,8 @@ pub(crate) struct NameServer {
 
 impl NameServer {
     pub(crate) fn start(node: &Node, hosts: &[(&str, Ipv4Addr, Https)]) -> Self {
-        let host = |address, https| Host { address, https, ttl: TTL };
-        let hosts = hosts.iter().map(|(name, address, https)| (*name, host(*address, *https)));
+        let hosts =
+            hosts.iter().map(|&(name, address, https)| (name, Host { address, https, ttl: TTL }));
         Self::with(node, hosts.collect())
     }
 
@@ -126,7 +126,7 @@ fn advert() -> RData {
 
 /// Says how long a negative answer may be kept (RFC 2308).
 fn soa() -> Record {
-    let name = |text| Name::from_ascii(text).unwrap();
-    let data = SOA::new(name("ns.test."), name("root.test."), 1, 60, 60, 60, 60);
-    Record::from_rdata(name("test."), 60, RData::SOA(data))
+    let [server, mailbox, zone] =
+        ["ns.test.", "root.test.", "test."].map(|text| Name::from_ascii(text).unwrap());
+    Record::from_rdata(zone, 60, RData::SOA(SOA::new(server, mailbox, 1, 60, 60, 60, 60)))
 }

@@ -81,24 +81,14 @@ pub(crate) fn cookie_in_a_ticket() {
 pub(crate) fn cookie_of_another_program() {
     let net = Net::new(RTT);
     let world = World::new(&net, "program");
-    let port = AGENT.to_string();
-    let python = || {
-        let arguments = ["/usr/bin/python3", "-c", PYTHON, &port, NAME];
-        let visit = world.watched(|| world.program("work", &arguments));
-        assert!(visit.said.ends_with("yes"), "{}", visit.said);
-        visit
-    };
-    let url = format!("https://{NAME}/");
-    let curl = |context| {
-        let arguments = ["curl", "-sS", "--no-alpn", "--max-time", "50", &url];
-        let visit = world.watched(|| world.program(context, &arguments));
-        assert_eq!(visit.said, "yes");
-        visit
-    };
-    assert_eq!(python().cookies(), 0, "there was none yet");
-    assert_eq!(curl("other").cookies(), 0, "it is another context's");
+    let (port, url) = (AGENT.to_string(), format!("https://{NAME}/"));
+    let python = ["/usr/bin/python3", "-c", PYTHON, &port, NAME];
+    let curl = ["curl", "-sS", "--no-alpn", "--max-time", "50", &url];
+    let visit = world.visit("work", &python);
+    assert_eq!(visit.cookies(), 0, "there was none yet");
+    assert_eq!(world.visit("other", &curl).cookies(), 0, "it is another context's");
     for _ in 0..TRIES {
-        let visit = curl("work");
+        let visit = world.visit("work", &curl);
         if visit.is_fast {
             visit.opening();
             return;
@@ -146,8 +136,7 @@ pub(crate) fn none_with_tls_1_2() {
 pub(crate) fn edge_that_stops() {
     let net = Net::new(RTT);
     let world = World::new(&net, "stop");
-    let keys = || world.status()["keys"].as_u64().unwrap();
-    assert!(keys() > 0);
+    assert!(world.keys() > 0);
     let (said, request) = (net.file("said"), net.file("request-half"));
     fs::write(&request, format!("GET {HALF} HTTP/1.1\r\nHost: {NAME}\r\n\r\n")).unwrap();
     let mut client = net.client().command("openssl");
@@ -159,7 +148,7 @@ pub(crate) fn edge_that_stops() {
     });
     let edge = world.edge.as_ref().unwrap();
     edge.signal(Signal::TERM);
-    until("the keys to be gone", || keys() == 0);
+    until("the keys to be gone", || world.keys() == 0);
     let stat = fs::read_to_string(format!("/proc/{}/stat", edge.pid())).unwrap();
     assert!(!stat.contains(") Z "), "the edge ended before: {stat}");
     client.kill().unwrap();
@@ -309,10 +298,21 @@ impl<'n> World<'n> {
         client.arg("-CAfile").arg(self.net.file("cert.pem")).arg("-verify_return_error");
         client.args(flags).stdin(Stdio::from(fs::File::open(&request).unwrap()));
         let output = client.output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let said = text(&output.stdout) + &text(&output.stderr);
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.success() && said.contains("HTTP/1.1 200"), "{said}");
         said
+    }
+
+    /// Watches a program that visits the server through the agent, which says yes.
+    fn visit(&self, context: &str, command: &[&str]) -> Visit {
+        let visit = self.watched(|| self.program(context, command));
+        assert!(visit.said.ends_with("yes"), "{}", visit.said);
+        visit
+    }
+
+    /// Returns the number of keys in the edge's program.
+    fn keys(&self) -> u64 {
+        self.status()["keys"].as_u64().unwrap()
     }
 
     /// Returns the output of a program that `headstart run` leads through the agent.
@@ -444,8 +444,8 @@ impl Visit {
 
     /// Returns true if these bytes were on the wire in any packet.
     fn shows(&self, bytes: &[u8]) -> bool {
-        let has = |packet: &[u8]| packet.windows(bytes.len()).any(|window| window == bytes);
-        self.packets.iter().any(|packet| has(packet))
+        let mut windows = self.packets.iter().flat_map(|packet| packet.windows(bytes.len()));
+        windows.any(|window| window == bytes)
     }
 }
 

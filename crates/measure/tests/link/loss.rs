@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use headstart_emulation::Loss;
+use openssl::ssl::SslConnector;
 
 use crate::arms::agent;
 use crate::client;
@@ -80,8 +81,9 @@ fn measure(share: f64) -> [Duration; 3] {
     for node in [net.client(), net.server()] {
         node.run(bound_back_off).unwrap();
     }
-    let loss = |seed| Some(Box::new(Loss::random(share, seed)) as _);
-    net.set_link(RTT, loss(seed()), loss(seed() + 1));
+    let [up, down] =
+        [seed(), seed() + 1].map(|seed| Some(Box::new(Loss::random(share, seed)) as _));
+    net.set_link(RTT, up, down);
     let times = open_all(&net);
     for ((agent, (_, opening, every)), times) in agents.iter().zip(ARMS).zip(&times) {
         println!(
@@ -140,26 +142,30 @@ fn open_all(net: &Net) -> [Vec<Duration>; 3] {
     let turns =
         (0..COUNT).flat_map(|turn| (0..ARMS.len()).filter(move |arm| turn % ARMS[*arm].2 == 0));
     let (turns, times) = (Mutex::new(turns), Mutex::new([vec![], vec![], vec![]]));
-    let work = || {
-        loop {
-            let Some(arm) = turns.lock().unwrap().next() else { return };
-            let (port, opening, _) = ARMS[arm];
-            let got = client::fetch(&tls, port, "www.four.test", "/small");
-            match got {
-                Ok((took, body)) if body == nginx::content(nginx::SMALL) => {
-                    times.lock().unwrap()[arm].push(took);
-                }
-                Ok((_, body)) => println!("  {opening}: {} bytes, or others", body.len()),
-                Err(error) => println!("  {opening}: {error}"),
-            }
-        }
-    };
     client::on(net.client(), || {
         thread::scope(|scope| {
             (0..IN_FLIGHT).for_each(|_| {
-                scope.spawn(work);
+                scope.spawn(|| {
+                    loop {
+                        let Some(arm) = turns.lock().unwrap().next() else { return };
+                        if let Some(took) = open(&tls, arm) {
+                            times.lock().unwrap()[arm].push(took);
+                        }
+                    }
+                });
             });
         });
     });
     times.into_inner().unwrap()
+}
+
+/// Returns the time that one connection took; `None` if its answer was wrong, or there was none.
+fn open(tls: &SslConnector, arm: usize) -> Option<Duration> {
+    let (port, opening, _) = ARMS[arm];
+    match client::fetch(tls, port, "www.four.test", "/small") {
+        Ok((took, body)) if body == nginx::content(nginx::SMALL) => return Some(took),
+        Ok((_, body)) => println!("  {opening}: {} bytes, or others", body.len()),
+        Err(error) => println!("  {opening}: {error}"),
+    }
+    None
 }

@@ -10,8 +10,7 @@ use crate::nginx::Nginx;
 
 pub(crate) fn origins_by_name() {
     let net = Net::with(ms(60), vec![Host::new("one"), Host::new("two")]);
-    let address = |name| at(net.node(name).ipv4().unwrap(), 8443);
-    let (one, two) = (address("one"), address("two"));
+    let [one, two] = ["one", "two"].map(|name| at(net.node(name).ipv4().unwrap(), 8443));
     let _origins = [
         Nginx::start(&net, net.node("one"), &[&one]),
         Nginx::start(&net, net.node("two"), &[&two]),

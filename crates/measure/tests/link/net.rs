@@ -78,22 +78,25 @@ impl Net {
         up: Option<Box<dyn Element>>,
         down: Option<Box<dyn Element>>,
     ) {
-        let link = |more: Option<Box<dyn Element>>| {
+        let [up, down] = [up, down].map(|more: Option<Box<dyn Element>>| {
             let delay: Box<dyn Element> = Box::new(Delay(rtt / 2));
             Link::new([delay].into_iter().chain(more).collect())
-        };
-        assert!(self.lab.set_links("client", link(up), link(down)));
+        });
+        assert!(self.lab.set_links("client", up, down));
     }
 
     /// Adds nft rules to a node: a table named check with the chains output (NAT), source (NAT) and
     /// input (filter), each rule after the name of its chain.
     pub(crate) fn rules(&self, node: &str, family: &str, rules: &[&str]) {
-        let chain = |name, what| format!("add chain {family} check {name} {{ type {what} ; }}\n");
         let mut script = format!("add table {family} check\n");
-        script += &chain("output", "nat hook output priority -100");
-        script += &chain("source", "nat hook postrouting priority 100");
-        script += &chain("input", "filter hook input priority 0");
-        script += &chain("leaving", "filter hook output priority 0");
+        for (name, what) in [
+            ("output", "nat hook output priority -100"),
+            ("source", "nat hook postrouting priority 100"),
+            ("input", "filter hook input priority 0"),
+            ("leaving", "filter hook output priority 0"),
+        ] {
+            script += &format!("add chain {family} check {name} {{ type {what} ; }}\n");
+        }
         for rule in rules {
             script += &format!("add rule {family} check {rule}\n");
         }

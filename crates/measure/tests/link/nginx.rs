@@ -74,13 +74,14 @@ impl Drop for Nginx {
 /// Bytes that are no two alike at any small distance.
 pub(crate) fn content(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
-    let mut next = || {
+    std::iter::repeat_with(|| {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
         state.to_le_bytes()[0]
-    };
-    (0..length).map(|_| next()).collect()
+    })
+    .take(length)
+    .collect()
 }
 
 fn configuration(net: &Net, dir: &std::path::Path, listen: &[&str]) -> String {

@@ -64,10 +64,9 @@ fn same_failure(arms: &Arms<'_>) {
 
 /// The origin's distance is paid, and the client's only once.
 pub(crate) fn far_away() {
-    let far = |name: &str, rtt: Duration| Host::new(name).delay(rtt / 2);
-    let net = Net::with(RTT, vec![far("near", ms(13)), far("far", ms(300))]);
-    let address = |name| at(net.node(name).ipv4().unwrap(), 8443);
-    let (near, far) = (address("near"), address("far"));
+    let hosts = [("near", ms(13)), ("far", ms(300))];
+    let net = Net::with(RTT, hosts.map(|(name, rtt)| Host::new(name).delay(rtt / 2)).into());
+    let [near, far] = ["near", "far"].map(|name| at(net.node(name).ipv4().unwrap(), 8443));
     let _origins = [
         Nginx::start(&net, net.node("near"), &[&near]),
         Nginx::start(&net, net.node("far"), &[&far]),

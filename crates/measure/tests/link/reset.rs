@@ -59,12 +59,11 @@ fn serve(net: &Net, script: fn(TcpStream) -> Option<End>) -> Receiver<Option<End
 }
 
 pub(crate) fn by_the_origin() {
-    let client = |mut tcp: TcpStream| {
-        tcp.write_all(b"again").unwrap();
-        Some(read_to_end(&mut tcp))
-    };
     play(
-        client,
+        |mut tcp: TcpStream| {
+            tcp.write_all(b"again").unwrap();
+            Some(read_to_end(&mut tcp))
+        },
         |mut tcp: TcpStream| {
             tcp.read_exact(&mut [0; 5]).unwrap();
             origin::reset(tcp);
@@ -92,27 +91,30 @@ pub(crate) fn by_the_client() {
 }
 
 pub(crate) fn half_close() {
-    let say_then_hear = |mut tcp: TcpStream| {
-        tcp.write_all(&content(AFTER)).unwrap();
-        tcp.shutdown(Shutdown::Write).unwrap();
-        Some(read_to_end(&mut tcp))
-    };
-    let hear_then_say = |mut tcp: TcpStream| {
-        let heard = read_to_end(&mut tcp);
-        tcp.write_all(&content(AFTER)).unwrap();
-        Some(heard)
-    };
-    let check = |client: Option<End>, origin: Option<End>| {
-        for (side, end) in [("client", client), ("origin", origin)] {
-            let (bytes, end) = end.unwrap();
-            assert_eq!(end, Ok(()), "{side}");
-            assert!(
-                bytes == content(AFTER),
-                "{side}: {} bytes instead of {AFTER}, or others",
-                bytes.len()
-            );
-        }
-    };
-    play(say_then_hear, hear_then_say, check);
-    play(hear_then_say, say_then_hear, check);
+    play(say_then_hear, hear_then_say, both_have_all);
+    play(hear_then_say, say_then_hear, both_have_all);
+}
+
+fn say_then_hear(mut tcp: TcpStream) -> Option<End> {
+    tcp.write_all(&content(AFTER)).unwrap();
+    tcp.shutdown(Shutdown::Write).unwrap();
+    Some(read_to_end(&mut tcp))
+}
+
+fn hear_then_say(mut tcp: TcpStream) -> Option<End> {
+    let heard = read_to_end(&mut tcp);
+    tcp.write_all(&content(AFTER)).unwrap();
+    Some(heard)
+}
+
+fn both_have_all(client: Option<End>, origin: Option<End>) {
+    for (side, end) in [("client", client), ("origin", origin)] {
+        let (bytes, end) = end.unwrap();
+        assert_eq!(end, Ok(()), "{side}");
+        assert!(
+            bytes == content(AFTER),
+            "{side}: {} bytes instead of {AFTER}, or others",
+            bytes.len()
+        );
+    }
 }

@@ -92,8 +92,7 @@ pub(crate) fn stop_drains_a_download() {
     let fetch = site.while_downloading(|| {
         site.edge.signal(Signal::TERM);
         site.agent.signal(Signal::TERM);
-        let refused = || get(&net, VIA, HOST, "/who").exit != 0;
-        until("new connections to be refused", refused);
+        until("new connections to be refused", || get(&net, VIA, HOST, "/who").exit != 0);
     });
     is_whole(&fetch);
     for daemon in [&mut site.edge, &mut site.agent] {
