@@ -160,10 +160,8 @@ def run(executable, directory, arguments):
 
 def failures(output):
     """Returns the names of failed tests in the output of a test program."""
-    names = re.findall(r"^FAILED: (\S+)$", output, re.MULTILINE)
-    for block in re.findall(r"^failures:\n\n?((?:    \S+\n)+)", output, re.MULTILINE):
-        names += block.split()
-    return sorted(set(names))
+    blocks = re.findall(r"^failures:\n\n?((?:    \S+\n)+)", output, re.MULTILINE)
+    return sorted({name for block in blocks for name in block.split()})
 
 
 def said_of_failures(output):
@@ -173,12 +171,9 @@ def said_of_failures(output):
 
 
 def counts(output):
-    """Returns how many tests passed and failed."""
-    passed = sum(int(n) for n in re.findall(r"(\d+) passed", output))
-    failed = sum(int(n) for n in re.findall(r"(\d+) failed", output))
-    for total, bad in re.findall(r"^(\d+) checks, (\d+) failed", output, re.MULTILINE):
-        passed += int(total) - int(bad)
-    return passed, failed
+    """Returns how many tests passed, failed and were ignored."""
+    return [sum(int(n) for n in re.findall(rf"(\d+) {word}", output))
+            for word in ("passed", "failed", "ignored")]
 
 
 def attempt(job):
@@ -187,14 +182,14 @@ def attempt(job):
     directory = next(path for path in source.parents if (path / "Cargo.toml").is_file())
     threads = 1 if (package, name) in TIMED else THREADS
     code, output, seconds = run(executable, directory, [f"--test-threads={threads}"])
-    passed, failed = counts(output)
+    passed, failed, ignored = counts(output)
     retried = []
     if code not in (0, None) and (package, name) in TIMED | ALONE:
         again = failures(output)
         if again and len(again) <= RETRIES_MAX and failed == len(again):
             for test in again:
-                exact = [] if "FAILED: " in output else ["--exact"]
-                code, more, took = run(executable, directory, ["--test-threads=1", *exact, test])
+                code, more, took = run(executable, directory,
+                                       ["--test-threads=1", "--exact", test])
                 output, seconds = output + more, seconds + took
                 if code != 0:
                     break
@@ -202,13 +197,13 @@ def attempt(job):
                 retries.note(f"{package} {name} {test}")
     with PRINTED:
         word = "passed" if code == 0 else "timed out" if code is None else "FAILED"
-        print(f"{word:9} {seconds:6.1f} s  {package} {name}: {passed} passed, {failed} failed",
-              flush=True)
+        print(f"{word:9} {seconds:6.1f} s  {package} {name}: {passed} passed, {failed} failed, "
+              f"{ignored} ignored", flush=True)
         for test in retried:
             print(f"          second try: {test}", flush=True)
         if code != 0:
             print(said_of_failures(output), flush=True)
-    return job, code == 0, passed + len(retried), failed - len(retried), retried
+    return job, code == 0, passed + len(retried), failed - len(retried), retried, ignored
 
 
 def main():
@@ -249,7 +244,8 @@ def main():
         print(f"{len(retried)} passed only in a second try: {' '.join(retried)}")
     if died:
         print(f"failed: {', '.join(died)}")
-    print(f"{passed} passed, {failed} failed")
+    ignored = sum(result[5] for result in results)
+    print(f"{passed} passed, {failed} failed, {ignored} ignored")
     return 1 if died else 0
 
 

@@ -2,7 +2,7 @@
 //! HEADSTART_TEST_NET=1.
 //!
 //! It has a `main` of its own because a user namespace can be entered only before there are
-//! threads; where the system allows none it skips what needs one.
+//! threads; where the system allows none it ignores what needs one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,11 +12,12 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::{Host, Lab, Privilege, Refusal, enter_user_namespace, privilege};
+use libtest_mimic::{Arguments, Trial};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
@@ -29,50 +30,67 @@ const VICTIM: &str = "--as-victim";
 /// "nobody" on Debian, and as good as any other number without rights.
 const NOBODY: u32 = 65534;
 
-/// Exit code for "the system allows no user namespaces"; the number that automake uses for a
-/// skipped test.
-const SKIPPED: u8 = 77;
+/// First argument of the process that tells whether it may build a lab.
+const PROBE: &str = "--probe";
 
 /// Only bounds a test that fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().collect();
-    if arguments.iter().any(|argument| argument == ORDINARY_USER) {
-        return as_ordinary_user();
+    match arguments.get(1).map(String::as_str) {
+        Some(PROBE) => return probe(),
+        Some(ORDINARY_USER) => return as_ordinary_user(),
+        Some(VICTIM) => return as_victim(),
+        _ => {}
     }
-    if arguments.iter().any(|argument| argument == VICTIM) {
-        return as_victim();
-    }
-    if std::env::var_os("HEADSTART_TEST_NET").is_none_or(|value| value != "1") {
-        eprintln!("skipped: set HEADSTART_TEST_NET=1");
-        return ExitCode::SUCCESS;
-    }
-    let signals = [Signal::KILL, Signal::INT, Signal::TERM];
-    if works_without_root() & signals.into_iter().all(leaves_nothing_when_killed_by) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    let is_on = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
+    let ordinary = trial("works_without_root", is_on && builds_labs(true), works_without_root);
+    let is_able = is_on && builds_labs(false);
+    let killed = [("kill", Signal::KILL), ("int", Signal::INT), ("term", Signal::TERM)];
+    let killed = killed.map(|(name, signal)| {
+        let name = format!("leaves_nothing_when_killed_by_{name}");
+        trial(&name, is_able, move || leaves_nothing_when_killed_by(signal))
+    });
+    let trials = killed.into_iter().chain([ordinary]).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn trial(name: &str, runs: bool, test: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, || {
+        test();
+        Ok(())
+    })
+    .with_ignored_flag(!runs)
+}
+
+/// Returns true if the system allows this user to build labs, or an ordinary user.
+fn builds_labs(ordinary_user: bool) -> bool {
+    this_program(PROBE, ordinary_user).status().unwrap().success()
+}
+
+fn probe() -> ExitCode {
+    match privilege() {
+        Privilege::Root | Privilege::UserNamespace => ExitCode::SUCCESS,
+        Privilege::None(refusal) => {
+            eprintln!("no user namespace: {refusal}; hint: {}", refusal.hint());
+            ExitCode::FAILURE
+        }
     }
 }
 
-fn works_without_root() -> bool {
+fn works_without_root() {
     let status = this_program(ORDINARY_USER, true).status().unwrap();
-    eprintln!("works_without_root ... {}", outcome(status));
-    skipped(status) || status.success()
+    assert!(status.success(), "{status}");
 }
 
 /// As by Ctrl-C, and by what nobody can catch.
-fn leaves_nothing_when_killed_by(signal: Signal) -> bool {
+fn leaves_nothing_when_killed_by(signal: Signal) {
     let mut victim =
         this_program(VICTIM, false).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut started = String::new();
     BufReader::new(victim.stdout.take().unwrap()).read_line(&mut started).unwrap();
-    let Some(command) = started.trim().strip_prefix("started ") else {
-        let status = victim.wait().unwrap();
-        eprintln!("leaves_nothing_when_killed_by {signal:?} ... {}", outcome(status));
-        return skipped(status);
-    };
+    let command = started.trim().strip_prefix("started ").expect("the victim runs");
     assert!(is_alive(command));
     let namespace = fs::read_link(format!("/proc/{command}/ns/net")).unwrap();
     assert!(has_processes(&namespace));
@@ -80,14 +98,10 @@ fn leaves_nothing_when_killed_by(signal: Signal) -> bool {
     victim.wait().unwrap();
     let start = Instant::now();
     // Nothing but processes and open files can hold a namespace that has no name.
-    let left = || is_alive(command) || has_processes(&namespace);
-    while left() && start.elapsed() < PATIENCE {
+    while is_alive(command) || has_processes(&namespace) {
+        assert!(start.elapsed() < PATIENCE, "something was left");
         thread::sleep(Duration::from_millis(5));
     }
-    let left = left();
-    let outcome = if left { "FAILED" } else { "ok" };
-    eprintln!("leaves_nothing_when_killed_by {signal:?} ... {outcome}");
-    !left
 }
 
 /// Returns true if any process is in this network namespace.
@@ -95,18 +109,6 @@ fn has_processes(namespace: &Path) -> bool {
     let mut processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes
         .any(|process| fs::read_link(process.path().join("ns/net")).is_ok_and(|ns| ns == namespace))
-}
-
-fn skipped(status: ExitStatus) -> bool {
-    status.code() == Some(SKIPPED.into())
-}
-
-fn outcome(status: ExitStatus) -> String {
-    match status.success() {
-        true => "ok".to_owned(),
-        false if skipped(status) => "skipped".to_owned(),
-        false => format!("FAILED: {status}"),
-    }
 }
 
 /// Returns true if there is such a process, other than one that ended and was not waited for yet.
@@ -131,11 +133,7 @@ fn this_program(argument: &str, ordinary_user: bool) -> Command {
 
 fn as_ordinary_user() -> ExitCode {
     assert!(!geteuid().is_root());
-    match privilege() {
-        Privilege::UserNamespace => {}
-        Privilege::None(refusal) => return skip(&refusal),
-        Privilege::Root => panic!("user {NOBODY} must not be privileged"),
-    }
+    assert_eq!(privilege(), Privilege::UserNamespace);
     // The probe must leave this process as it was.
     assert!(!geteuid().is_root());
     let refusal = thread::scope(|scope| scope.spawn(enter_user_namespace).join().unwrap());
@@ -145,11 +143,6 @@ fn as_ordinary_user() -> ExitCode {
     a_forbidding_setting_is_named();
     echo();
     ExitCode::SUCCESS
-}
-
-fn skip(refusal: &Refusal) -> ExitCode {
-    eprintln!("no user namespace: {refusal}; hint: {}", refusal.hint());
-    ExitCode::from(SKIPPED)
 }
 
 /// The root of a user namespace may set the limit for those made in it.
@@ -184,10 +177,8 @@ fn echo() {
 
 /// Starts a command on a node, says which, and waits for the end.
 fn as_victim() -> ExitCode {
-    match privilege() {
-        Privilege::Root => {}
-        Privilege::UserNamespace => enter_user_namespace().unwrap(),
-        Privilege::None(refusal) => return skip(&refusal),
+    if privilege() != Privilege::Root {
+        enter_user_namespace().unwrap();
     }
     let lab = Lab::build(vec![Host::new("client"), Host::new("server")]).unwrap();
     let mut sleeper = lab.nodes()[0].command("sleep");

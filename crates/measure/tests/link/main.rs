@@ -3,7 +3,7 @@
 //!
 //! Needs network namespaces (root, or a system that allows user namespaces) and curl, nginx, nft
 //! and tcpdump: switched on by HEADSTART_TEST_NET=1, and then it fails if it cannot run.
-//! `cargo test --test link -- loss dns` runs the checks whose names contain one of the words.
+//! `cargo test --test link -- dns` runs the checks whose names contain the word.
 //!
 //! It has a `main` of its own because a user namespace can be entered only before there are
 //! threads, and because checks that measure must not run beside each other.
@@ -39,11 +39,10 @@ mod restart;
 mod rtt;
 mod signals;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::time::Instant;
 
 use headstart_emulation::{Privilege, enter_user_namespace, own_bpf_mount, privilege};
+use libtest_mimic::{Arguments, Trial};
 
 /// Each check by its name.
 const CHECKS: &[(&str, fn())] = &[
@@ -93,42 +92,38 @@ const CHECKS_OF_ROOT: &[(&str, fn())] = &[
 ];
 
 fn main() -> ExitCode {
-    let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    if std::env::args().any(|argument| argument == "--list") {
-        let all = CHECKS.iter().chain(CHECKS_OF_ROOT);
-        all.for_each(|(name, _)| println!("{name}: test"));
-        return ExitCode::SUCCESS;
-    }
-    if std::env::var_os("HEADSTART_TEST_NET").is_none_or(|value| value != "1") {
-        let count = CHECKS.len() + CHECKS_OF_ROOT.len();
-        println!("skipped {count} checks: set HEADSTART_TEST_NET=1");
-        return ExitCode::SUCCESS;
-    }
-    let mut of_root = CHECKS_OF_ROOT;
+    let mut arguments = Arguments::from_args();
+    // On this thread, the one that is in the namespace, one after the other.
+    arguments.test_threads = Some(1);
+    let is_on = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
+    let is_root = if is_on && !arguments.list { enter() } else { false };
+    let checks = CHECKS.iter().map(|check| trial(check, is_on));
+    let checks_of_root = CHECKS_OF_ROOT.iter().map(|check| trial(check, is_on && is_root));
+    libtest_mimic::run(&arguments, checks.chain(checks_of_root).collect()).exit_code()
+}
+
+/// Enters the namespaces in which the checks build theirs; returns true for root, not only that of
+/// a user namespace.
+fn enter() -> bool {
     match privilege() {
-        // What is pinned there ends with this process.
-        Privilege::Root => own_bpf_mount(fast_open::BPF_MOUNT).unwrap(),
+        Privilege::Root => {
+            // What is pinned there ends with this process.
+            own_bpf_mount(fast_open::BPF_MOUNT).unwrap();
+            true
+        }
         Privilege::UserNamespace => {
-            println!("skipped {} checks that need root", of_root.len());
-            of_root = &[];
             enter_user_namespace().unwrap();
+            false
         }
         Privilege::None(refusal) => panic!("no namespaces: {refusal}; hint: {}", refusal.hint()),
     }
-    let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
-    let begun = Instant::now();
-    let all = CHECKS.iter().chain(of_root);
-    let checks: Vec<_> = all.filter(|(name, _)| chosen(name)).collect();
-    let failed: Vec<_> = checks.iter().filter(|(name, check)| !passes(name, *check)).collect();
-    println!("{} checks, {} failed, {:.0?}", checks.len(), failed.len(), begun.elapsed());
-    failed.iter().for_each(|(name, _)| println!("FAILED: {name}"));
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn passes(name: &str, check: fn()) -> bool {
-    println!("{name} ...");
-    let begun = Instant::now();
-    let passed = catch_unwind(AssertUnwindSafe(check)).is_ok();
-    println!("{name} ... {} ({:.1?})", if passed { "ok" } else { "FAILED" }, begun.elapsed());
-    passed
+/// Returns a check for the harness, which counts those that cannot run here as ignored.
+fn trial(&(name, check): &(&'static str, fn()), runs: bool) -> Trial {
+    Trial::test(name, move || {
+        check();
+        Ok(())
+    })
+    .with_ignored_flag(!runs)
 }

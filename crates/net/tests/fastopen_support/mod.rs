@@ -1,14 +1,13 @@
 //! Environment of both Fast Open tests: a mount namespace with a BPF file system, both of which end
 //! with the process.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::{Cookie, CookieKey, CookieRing};
+use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
 
 /// A check and its name.
@@ -23,17 +22,24 @@ const GROUP: &str = "HEADSTART_TEST_GROUP";
 /// Mount point of the BPF file system.
 static BPF: OnceLock<PathBuf> = OnceLock::new();
 
-/// Runs the checks whose names contain one of the words of the command line.
+/// Runs the checks that the command line names; ignores all unless they are switched on.
 pub(crate) fn run(checks: &[Check]) -> ExitCode {
-    if std::env::args().any(|argument| argument == "--list") {
-        checks.iter().for_each(|(name, _)| println!("{name}: test"));
-        return ExitCode::SUCCESS;
+    let mut arguments = Arguments::from_args();
+    // They attach programs to the same interfaces.
+    arguments.test_threads = Some(1);
+    let is_on = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
+    let trials = checks.iter().map(|check| trial(check).with_ignored_flag(!is_on)).collect();
+    if !is_on || arguments.list {
+        return libtest_mimic::run(&arguments, trials).exit_code();
     }
-    if std::env::var_os("HEADSTART_TEST_NET").is_none_or(|value| value != "1") {
-        println!("skipped {} checks: set HEADSTART_TEST_NET=1 and run as root", checks.len());
-        return ExitCode::SUCCESS;
-    }
-    within(|| run_all(checks))
+    within(|| libtest_mimic::run(&arguments, trials).exit_code())
+}
+
+fn trial(&(name, check): &Check) -> Trial {
+    Trial::test(name, move || {
+        check();
+        Ok(())
+    })
 }
 
 /// Does work in a process with its own BPF file system and control group.
@@ -48,27 +54,6 @@ pub(crate) fn within(work: impl FnOnce() -> ExitCode) -> ExitCode {
     let place = mounted();
     assert!(BPF.set(place.bpf()).is_ok());
     work()
-}
-
-fn run_all(checks: &[Check]) -> ExitCode {
-    let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let checks: Vec<_> = checks
-        .iter()
-        .filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(word)))
-        .collect();
-    let begun = Instant::now();
-    let failed: Vec<_> = checks.iter().filter(|(name, check)| !passes(name, *check)).collect();
-    println!("{} checks, {} failed, {:.0?}", checks.len(), failed.len(), begun.elapsed());
-    failed.iter().for_each(|(name, _)| println!("FAILED: {name}"));
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn passes(name: &str, check: fn()) -> bool {
-    println!("{name} ...");
-    let begun = Instant::now();
-    let passed = catch_unwind(AssertUnwindSafe(check)).is_ok();
-    println!("{name} ... {} ({:.1?})", if passed { "ok" } else { "FAILED" }, begun.elapsed());
-    passed
 }
 
 /// Runs the same program once more. Its mounts are private and end with it, and so do programs
