@@ -11,9 +11,6 @@ mod frame;
 #[allow(dead_code)] // the tests use all of it
 #[path = "../tests/fastopen_bpf/program.rs"]
 mod program;
-#[allow(dead_code)] // the bench of the edge uses all of it
-#[path = "../../measure/benches/load/stats.rs"]
-mod stats;
 #[allow(dead_code)] // the tests use all of it
 #[path = "../tests/fastopen_support/mod.rs"]
 mod support;
@@ -29,7 +26,6 @@ use headstart_proto::cookie::CookieRing;
 
 use frame::{ACK, Frame, Link, PORT};
 use program::{LIFE, Loaded, NOW, Runs};
-use stats::Median;
 use support::{key, mint};
 
 /// Runs of one packet in a round, where it leaves the program unchanged.
@@ -202,4 +198,39 @@ fn environment(plan: &Plan) -> String {
         read("/proc/loadavg"),
         output_of("rustc", &["--version"]),
     )
+}
+
+/// A median with its interval.
+struct Median {
+    value: f64,
+    /// An interval of at least 95 % by order statistics (binomial, no assumption about the
+    /// distribution); the whole range where there are fewer than six samples.
+    low: f64,
+    high: f64,
+}
+
+impl Median {
+    fn from_samples(samples: &[f64]) -> Self {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let count = sorted.len();
+        let left = left_out(count);
+        let value = f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]);
+        Self { value, low: sorted[left], high: sorted[count - 1 - left] }
+    }
+}
+
+/// Samples to leave out at each end: the most for which the rest covers the median in 95 of 100
+/// cases.
+fn left_out(count: usize) -> usize {
+    let mut probability = 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
+    let mut tail = 0.0;
+    for index in 0..count / 2 {
+        tail += probability;
+        if tail > 0.025 {
+            return index;
+        }
+        probability *= (count - index) as f64 / (index + 1) as f64;
+    }
+    count / 2
 }
