@@ -1,6 +1,7 @@
 //! `headstart lab`: openings measured over emulated networks on this machine.
 
 mod bars;
+mod bench;
 pub(crate) mod browser;
 mod builtin;
 pub(crate) mod calibrate;

@@ -60,26 +60,27 @@ pub(crate) fn line(verdict: &Verdict) -> String {
 impl Bar {
     fn is_for(&self, group: &Group) -> bool {
         let key = &group.key;
-        let is = |name: &Option<String>, of: &String| {
-            name.as_ref().is_none_or(|name| name == of || name == ANY)
-        };
         (self.arm == ANY || self.arm == key.arm)
-            && is(&self.suite, &key.suite)
-            && is(&self.link, &key.link)
-            && is(&self.variant, &key.variant)
+            && means(self.suite.as_ref(), &key.suite)
+            && means(self.link.as_ref(), &key.link)
+            && means(self.variant.as_ref(), &key.variant)
             && !self.except.iter().any(|except| except.is_for(key))
     }
 }
 
 impl Exception {
     fn is_for(&self, key: &Key) -> bool {
-        let is = |name: &Option<String>, of| name.as_ref().is_none_or(|name| name == of);
         self.arms
             .as_ref()
             .is_none_or(|arms: &Vec<Arm>| arms.iter().any(|arm| arm.name() == key.arm))
-            && is(&self.link, &key.link)
-            && is(&self.variant, &key.variant)
+            && means(self.link.as_ref(), &key.link)
+            && means(self.variant.as_ref(), &key.variant)
     }
+}
+
+/// Returns true if a name that may be left out, or stand for all, means this one.
+fn means(name: Option<&String>, this: &str) -> bool {
+    name.is_none_or(|name| name == this || name == ANY)
 }
 
 fn verdicts(bar: &Bar, group: &Group, groups: &Groups, quick: bool, seed: u64) -> Vec<Verdict> {
@@ -136,7 +137,6 @@ fn found(
     other: Option<&Group>,
     seed: u64,
 ) -> Option<f64> {
-    let median = |group: &Group| median_of(bar, group);
     match condition {
         "complete_min" => completed(group),
         "complete_less_max" => Some(completed(other?)? - completed(group)?),
@@ -152,12 +152,12 @@ fn found(
             let linkable = group.told.privacy.as_ref()?.linkable?;
             Some(linkable.level().into())
         }
-        "rtts_max" | "rtts_min" => Some(median(group)? / (group.rtt.as_secs_f64() * 1e3)),
-        "saved_rtts_min" | "saved_rtts_max" => {
-            Some((median(other?)? - median(group)?) / (group.rtt.as_secs_f64() * 1e3))
-        }
-        "difference_max_ms" => Some(median(group)? - median(other?)?),
-        "ratio_max" => Some(median(group)? / median(other?)?),
+        "rtts_max" | "rtts_min" => Some(median_of(bar, group)? / (group.rtt.as_secs_f64() * 1e3)),
+        "saved_rtts_min" | "saved_rtts_max" => Some(
+            (median_of(bar, other?)? - median_of(bar, group)?) / (group.rtt.as_secs_f64() * 1e3),
+        ),
+        "difference_max_ms" => Some(median_of(bar, group)? - median_of(bar, other?)?),
+        "ratio_max" => Some(median_of(bar, group)? / median_of(bar, other?)?),
         // The upper bound, which must be below the limit.
         _ => {
             let (times, to) = (group.ranked(bar.of), other?.ranked(bar.of));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::bench;
 use super::browser;
 use super::experiment::Experiment;
 use super::tor;
@@ -41,7 +42,9 @@ pub(crate) fn find(name: &str) -> Result<(Experiment, String), Failure> {
         return Experiment::read(path);
     }
     let usual = known.iter().map(|(known, _)| known.name.as_str());
-    let names: Vec<_> = usual.chain([tor::NAME, browser::NAME]).collect();
+    let benches = bench::all()?;
+    let others = benches.iter().map(|(bench, _)| bench.name.as_str());
+    let names: Vec<_> = usual.chain([tor::NAME, browser::NAME]).chain(others).collect();
     Err(Failure::usage(format!("there is no experiment '{name}'"))
         .hint(format!("there are {}; or name a file", names.join(", "))))
 }

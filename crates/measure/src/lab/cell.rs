@@ -25,12 +25,12 @@ use super::trial::{Done, Key, PeerLine, Row, failed};
 use crate::interrupt::Interrupt;
 use setting::Setting;
 
-pub(crate) use agent::{Agent, Counts};
+pub(crate) use agent::{Agent, Counts, scrape};
 pub(crate) use counted::Counted;
 pub(crate) use fast_open::{ClientSide, ServerSide};
 pub(crate) use setting::RunContext;
 pub(crate) use start::begin;
-pub(crate) use tools::{check_tools, versions};
+pub(crate) use tools::{check_tools, version, versions};
 
 /// Time that a client may need beyond the time in which a connection fails, before it counts as
 /// hung.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::bench::{self, Benchmark};
 use super::browser::{self, BrowserExperiment};
 use super::builtin;
 use super::experiment::Experiment;
@@ -44,7 +45,8 @@ struct Entry {
 
 fn entries() -> Result<Vec<Entry>, Failure> {
     let all = builtin::all()?.into_iter().map(|(experiment, text)| Entry::new(&experiment, text));
-    all.chain([Entry::with_tor(), Entry::with_browser()]).collect()
+    let benches = bench::all()?.into_iter().map(|(bench, text)| Ok(Entry::with_bench(bench, text)));
+    all.chain([Entry::with_tor(), Entry::with_browser()]).chain(benches).collect()
 }
 
 impl Entry {
@@ -102,6 +104,22 @@ impl Entry {
             reference: None,
             text,
         })
+    }
+
+    fn with_bench(bench: Benchmark, text: &'static str) -> Self {
+        Self {
+            links: Vec::new(),
+            stages: bench.stages().len(),
+            cells: bench.cells(),
+            turns: bench.turns(false),
+            full: bench.estimate(false),
+            quick: bench.estimate(true),
+            name: bench.name,
+            title: bench.title,
+            about: bench.about,
+            reference: None,
+            text,
+        }
     }
 }
 

@@ -89,6 +89,11 @@ pub(crate) struct LabRunOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
+    /// Of a benchmark: measure this build of headstart, too, as an arm of its own, or in the place
+    /// of the usual one
+    #[arg(long, value_name = "PROGRAM")]
+    pub beside: Option<PathBuf>,
+
     /// Capture the packets of each client, one file for each link and variant, in DIR/captures
     #[arg(long)]
     pub pcap: bool,

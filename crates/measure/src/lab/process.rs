@@ -229,8 +229,9 @@ fn next_line(reader: &mut impl BufRead) -> Option<String> {
     (read > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
-/// User and system time: fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)), in clock ticks.
-fn cpu_of(pid: u32) -> Option<Duration> {
+/// User and system time of a process: fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)), in
+/// clock ticks.
+pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
     times_of(&format!("/proc/{pid}/stat"), 11)
 }
 
@@ -261,8 +262,25 @@ fn times_of(file: &str, skipped: usize) -> Option<Duration> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields = rest.split_whitespace().skip(skipped).take(2);
     let ticks: u64 = fields.map(str::parse::<u64>).sum::<Result<_, _>>().ok()?;
-    let per_second = rustix::param::clock_ticks_per_second();
-    (per_second > 0).then(|| Duration::from_secs_f64(ticks as f64 / per_second as f64))
+    Some(in_time(ticks))
+}
+
+fn in_time(ticks: u64) -> Duration {
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
+}
+
+/// Returns the time that a processor was not idle so far.
+pub(crate) fn busy(cpu: usize) -> Option<Duration> {
+    busy_in(&std::fs::read_to_string("/proc/stat").ok()?, cpu)
+}
+
+fn busy_in(stat: &str, cpu: usize) -> Option<Duration> {
+    let line = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} ")))?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    // proc_stat(5): user nice system idle iowait irq softirq steal, and guests, which are in the
+    // first two as well.
+    let [user, nice, system, _, _, irq, softirq, steal] = ticks.first_chunk()?;
+    Some(in_time(user + nice + system + irq + softirq + steal))
 }
 
 /// Where servers are that ordinary users lack on the path.
@@ -290,6 +308,9 @@ mod tests {
         // The kernel updates it at its next tick.
         while run_time_of(own).unwrap() == first {}
         assert!(cpu_of(own).is_some());
+        let stat = "cpu  9 9\ncpu0 1 1 1 1 1 1 1 1 9 9\ncpu1 100 10 10 900 90 10 10 10 0 0\n";
+        assert_eq!(busy_in(stat, 1), Some(in_time(150)));
+        assert_eq!(busy_in(stat, 2), None);
         assert_eq!(run_time_of(u32::MAX), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::bench::{self, Bench};
 use super::browser::{self, PagesInBrowser};
 use super::builtin;
 use super::openings::Openings;
@@ -13,11 +14,21 @@ use crate::lab::options::LabRunOptions;
 use headstart::base::failure::Failure;
 use headstart::base::output;
 
+const WITH_BESIDE: &str = "they are relay, handshakes, managed and attack";
+
 /// Runs an experiment and writes its results. Call it while the process has one thread.
 ///
 /// # Errors
 /// The experiment is wrong, the machine does not allow it, or the user interrupted.
 pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
+    if let Some((benchmark, text)) = bench::find(&options.experiment)? {
+        let scenario = Bench::new(options, benchmark, text)?;
+        let (finished, outcome) = carry_out(scenario, options.out.clone())?;
+        return print(options, &finished, &finished.cells, bench::text(&outcome));
+    }
+    if options.beside.is_some() {
+        return Err(Failure::usage("only benchmarks have --beside").hint(WITH_BESIDE));
+    }
     if let Some((experiment, text)) = browser::find(&options.experiment)? {
         let scenario = PagesInBrowser::new(options, experiment, text)?;
         let (finished, outcome) = carry_out(scenario, options.out.clone())?;

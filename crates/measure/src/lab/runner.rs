@@ -55,7 +55,7 @@ pub(crate) trait Scenario {
     fn conclude(self, run: &mut Run) -> Result<Self::Extra, Failure>;
 }
 
-/// What is known of a run before anything is built.
+/// Facts about a run before anything is built.
 #[derive(Debug)]
 pub(crate) struct Outline {
     /// Name of the experiment.

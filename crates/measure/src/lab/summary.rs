@@ -195,9 +195,10 @@ impl Groups {
 
     /// The cell of another arm beside it.
     pub(crate) fn sibling(&self, group: &Group, arm: &str) -> Option<&Group> {
-        let place = |key: &Key| (key.link.clone(), key.variant.clone(), key.suite.clone());
-        let mut all = self.groups.iter();
-        all.find(|other| other.key.arm == arm && place(&other.key) == place(&group.key))
+        let Key { link, variant, suite, .. } = &group.key;
+        self.groups.iter().find(|Group { key, .. }| {
+            key.arm == arm && (&key.link, &key.variant, &key.suite) == (link, variant, suite)
+        })
     }
 }
 
@@ -269,8 +270,8 @@ impl Group {
 
     fn summary(&self) -> CellSummary {
         let rtt_ms = self.rtt.as_secs_f64() * 1e3;
-        let summary = |moment| Summary::from_samples(&self.ranked(moment)).map(to_the_microsecond);
-        let first_request_byte = summary(Moment::Request);
+        let [first_request_byte, first_response_byte, last_response_byte] = Moment::ALL
+            .map(|moment| Summary::from_samples(&self.ranked(moment)).map(to_the_microsecond));
         let load = self.told.load;
         let in_groups = self.told.in_groups;
         let each = |time: Duration| {
@@ -293,8 +294,8 @@ impl Group {
             links: self.told.links,
             rtts: first_request_byte.and_then(|times| Some(rounded(times.p50? / rtt_ms))),
             first_request_byte,
-            first_response_byte: summary(Moment::Response),
-            last_response_byte: summary(Moment::Last),
+            first_response_byte,
+            last_response_byte,
             rtt_ms,
             openings: self.openings.clone(),
             zero_rtt: self.zero_rtt,

@@ -63,6 +63,10 @@ fn the_list_has_every_experiment_and_its_time() {
         "pages",
         "tor",
         "browser",
+        "relay",
+        "handshakes",
+        "managed",
+        "attack",
     ]
     .map(Some);
     assert_eq!(names, expected);
@@ -105,6 +109,61 @@ fn a_small_run_counts_round_trips() {
     }
     assert_eq!(samples::text(&place).lines().count(), 1 + 9);
     assert!(place.join("environment.json").exists() && place.join("experiment.toml").exists());
+}
+
+/// A turn of each arm, which needs no program of others.
+const ATTACK: &str = r#"
+name = "small"
+title = "An edge under attack"
+about = "A test: counts, not rates"
+bench = "attack"
+rounds = 2
+quick_rounds = 1
+turn = "300ms"
+quick_turn = "300ms"
+rate = 1000
+arms = ["edge", "sink"]
+
+[[variant]]
+name = "well-formed hellos"
+work.flood = "well-formed"
+
+[[bar]]
+arm = "*"
+complete_min = 1.0
+"#;
+
+#[test]
+fn a_benchmark_is_reported_as_other_experiments_are() {
+    if !has_network() {
+        return;
+    }
+    let _machine = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("small.toml"), dir.path().join("results"));
+    std::fs::write(&file, ATTACK).unwrap();
+    let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
+    let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (cell, arm) in ["edge", "sink"].into_iter().enumerate() {
+        let cell = &cells[cell];
+        assert_eq!((cell["arm"].as_str(), cell["n"].as_u64()), (Some(arm), Some(2)), "{cells}");
+        assert!(cell["exchanges_per_s"].as_f64().unwrap() > 0.0, "{cells}");
+    }
+    let [environment, turns] =
+        ["environment.json", "turns.json"].map(|name| -> serde_json::Value {
+            serde_json::from_slice(&std::fs::read(place.join(name)).unwrap()).unwrap()
+        });
+    let account = &environment["attack: well-formed hellos"]["account"]["account"];
+    assert!(account["sent"].as_u64() > Some(0), "{environment}");
+    assert!(account["answers"].as_u64() > Some(0), "{environment}");
+    assert_eq!(account["wrong"].as_u64(), Some(0), "{environment}");
+    assert_eq!(turns["turns"].as_array().unwrap().len(), 4, "{turns}");
+    let report = headstart(&["lab", "report", place.to_str().unwrap()]);
+    assert!(report.status.success(), "{}", said(&report));
+    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(report.contains("well-formed hellos"), "{report}");
 }
 
 const FAST: &str = r#"

@@ -46,7 +46,8 @@ pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
     others.chain(ech).chain(workload::versions(plan)).collect()
 }
 
-fn version(program: &Path, option: &str) -> Option<String> {
+/// Returns the first line that a program says of its version.
+pub(crate) fn version(program: &Path, option: &str) -> Option<String> {
     let output = Command::new(program).arg(option).output().ok()?;
     let said = [output.stdout, output.stderr].concat();
     Some(String::from_utf8_lossy(&said).lines().next()?.trim().to_owned())

@@ -15,7 +15,9 @@ pub(in crate::lab) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duratio
 }
 
 /// The same where it may be left out.
-pub(super) fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+pub(in crate::lab) fn some_time<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Duration>, D::Error> {
     time(from).map(Some)
 }
 

@@ -12,7 +12,8 @@ use headstart::base::failure::Failure;
 /// The arm that all others are compared with, and the one in its place where an experiment has no
 /// such arm.
 pub(super) const BASELINE: &str = "tls13";
-const BASELINES: [&str; 5] = [BASELINE, "tls13-0rtt", "today", "http", "plain"];
+const BASELINES: [&str; 8] =
+    [BASELINE, "tls13-0rtt", "today", "http", "plain", "direct", "haproxy", "sink"];
 
 /// Seed of intervals, so that a report is reproducible.
 pub(super) const SEED: u64 = 1;
@@ -175,7 +176,10 @@ impl Group {
         Self {
             link: summary.link.clone(),
             path: link.map(|link| link.path.clone()).unwrap_or_default(),
-            rtt_ms: link.and_then(|link| link.rtt_ms()).or(Some(summary.rtt_ms)),
+            rtt_ms: link
+                .and_then(|link| link.rtt_ms())
+                .or(Some(summary.rtt_ms))
+                .filter(|rtt| *rtt > 0.0),
             suite: summary.suite.clone(),
             variant: summary.variant.clone(),
             cells: vec![cell],

@@ -2,6 +2,7 @@
 //! every answer.
 
 use std::collections::HashSet;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +12,10 @@ use headstart_net::{Datagram, RecvBuffers, UdpPort};
 use headstart_proto::SessionId;
 use headstart_proto::limits::{AMPLIFICATION, DATAGRAM_MAX, REQUEST_MIN};
 use headstart_proto::wire::{Request, Response};
+use serde::{Deserialize, Serialize};
 
-use super::{Failure, tcp};
+use super::tcp::{Hello, Wanted};
+use super::work::{Place, Running, ended};
 
 /// The port that all datagrams come from.
 const PORT: u16 = 6666;
@@ -29,15 +32,16 @@ const POOL: usize = 4096;
 /// Interval at which due datagrams are sent.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Time that answers may be on their way after the last datagram.
+/// Time without an answer after which none is on its way.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// Datagrams sent in one tick at most, when the attacker itself was late.
 const BURST: u64 = 2_000;
 
 /// Kind of datagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
     /// Bytes without meaning, half of them behind the first two bytes of a request.
     Random,
     /// The first part of a ClientHello, each from another address, never the rest.
@@ -48,35 +52,21 @@ pub(crate) enum Kind {
     Replayed,
 }
 
-impl Kind {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Random, Self::HalfFinished, Self::WellFormed, Self::Replayed];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Random => "random datagrams",
-            Self::HalfFinished => "half-finished hellos",
-            Self::WellFormed => "well-formed hellos",
-            Self::Replayed => "replayed flights",
-        }
-    }
-}
-
 /// Counts of what went out and came back.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Account {
-    pub(crate) sent: u64,
-    pub(crate) bytes_sent: u64,
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Account {
+    pub(super) sent: u64,
+    pub(super) bytes_sent: u64,
     /// Datagrams that the kernel did not take.
-    pub(crate) unsent: u64,
-    pub(crate) answers: u64,
-    pub(crate) bytes_answered: u64,
+    pub(super) unsent: u64,
+    pub(super) answers: u64,
+    pub(super) bytes_answered: u64,
     /// Answers that break a rule: to nothing, to another address, twice, or too long.
-    pub(crate) wrong: u64,
+    pub(super) wrong: u64,
 }
 
 impl Account {
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.bytes_sent += other.bytes_sent;
         self.unsent += other.unsent;
@@ -87,23 +77,29 @@ impl Account {
 }
 
 /// An attacker on a thread of its own.
-pub(crate) struct Flood {
+#[derive(Debug)]
+pub(super) struct Flood {
     stop: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<Result<Result<Account, Failure>, Failure>>,
+    thread: Running<Account>,
 }
 
 impl Flood {
     /// Sends `source`'s datagrams to `target`, `rate` in a second.
-    pub(crate) fn start(source: Source, target: SocketAddr, rate: u32) -> Self {
+    pub(super) fn start(
+        place: Place<'_>,
+        source: Source,
+        target: SocketAddr,
+        rate: u32,
+    ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = tcp::on_thread(async move { attack(source, target, rate, &stopped).await });
-        Self { stop, thread }
+        let thread = place.spawn(async move { attack(source, target, rate, &stopped).await })?;
+        Ok(Self { stop, thread })
     }
 
-    pub(crate) fn stop(self) -> Result<Account, Failure> {
+    pub(super) fn stop(self) -> io::Result<Account> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| "the attacker panicked")??
+        ended(self.thread)
     }
 }
 
@@ -112,7 +108,7 @@ async fn attack(
     target: SocketAddr,
     rate: u32,
     stop: &AtomicBool,
-) -> Result<Account, Failure> {
+) -> io::Result<Account> {
     let port = UdpPort::listen(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)), false)?;
     let mut account = Account::default();
     let mut answered = HashSet::new();
@@ -123,11 +119,13 @@ async fn attack(
     loop {
         tokio::select! {
             received = port.recv(&mut buffers) => {
-                received.map_err(|error| error.to_string())?;
+                received.map_err(|error| io::Error::other(error.to_string()))?;
                 for answer in buffers.datagrams() {
                     account.answers += 1;
                     account.bytes_answered += answer.bytes.len() as u64;
-                    account.wrong += u64::from(!source.expects(answer.to, answer.bytes, &mut answered));
+                    let is_right = source.expects(answer.to, answer.bytes, &mut answered);
+                    account.wrong += u64::from(!is_right);
+                    end = end.map(|_| Instant::now() + LINGER);
                 }
             }
             _ = ticks.tick() => {
@@ -157,26 +155,28 @@ async fn attack(
 }
 
 /// Makes the datagrams of an attack. Each has a number, from which its session and address follow.
-pub(crate) struct Source {
+pub(super) struct Source {
     kind: Kind,
     number: u64,
     /// So that no round repeats another's sessions.
     era: u32,
-    hello: Vec<u8>,
+    hello: Hello,
+    hello_length: usize,
     pool: Vec<Vec<u8>>,
     current: Vec<u8>,
 }
 
 impl Source {
     /// Starts a flood of `kind`; `flight` is what a replaying attacker has seen.
-    pub(crate) fn new(kind: Kind, era: u32, flight: &[Vec<u8>]) -> Result<Self, Failure> {
+    pub(super) fn new(kind: Kind, era: u32, flight: &[Vec<u8>]) -> io::Result<Self> {
         let pool = match kind {
             Kind::Random => (0..POOL).map(random).collect(),
             Kind::Replayed => flight.to_vec(),
             Kind::HalfFinished | Kind::WellFormed => Vec::new(),
         };
-        let hello = tcp::client_hello()?;
-        Ok(Self { kind, number: 0, era, hello, pool, current: Vec::new() })
+        let mut hello = Hello::new()?;
+        let hello_length = hello.renew(Wanted::LongFlight).len();
+        Ok(Self { kind, number: 0, era, hello, hello_length, pool, current: Vec::new() })
     }
 
     /// The next datagram and where it comes from.
@@ -208,16 +208,17 @@ impl Source {
         let each = self.datagrams_each();
         let session = number / each;
         let seq = u8::try_from(number % each).unwrap_or_default();
-        if seq == 0 {
-            tcp::renew_long(&mut self.hello);
-        }
-        let length = match self.kind {
-            _ if seq > 0 => 0,
-            Kind::HalfFinished => self.hello.len() / 2,
-            _ => self.hello.len(),
+        let id = self.id(session);
+        // Behind the first one there are empty slots.
+        let payload = match self.kind {
+            _ if seq > 0 => &[],
+            Kind::HalfFinished => {
+                let whole = self.hello.renew(Wanted::LongFlight);
+                whole.get(..self.hello_length / 2).unwrap_or_default()
+            }
+            _ => self.hello.renew(Wanted::LongFlight),
         };
-        let payload = self.hello.get(..length).unwrap_or_default();
-        self.current = Request { id: self.id(session), seq, offset: 0, payload }.emit();
+        self.current = Request { id, seq, offset: 0, payload }.emit();
         address(session)
     }
 
@@ -251,7 +252,7 @@ impl Source {
                     return false;
                 };
                 let sent = session * self.datagrams_each() + u64::from(response.seq) < self.number;
-                let asked = if response.seq == 0 { self.hello.len() + 20 } else { REQUEST_MIN };
+                let asked = if response.seq == 0 { self.hello_length + 20 } else { REQUEST_MIN };
                 first
                     && sent
                     && response.id == self.id(session)
@@ -268,13 +269,13 @@ fn address(session: u64) -> IpAddr {
     IpAddr::from(Ipv4Addr::from_bits(NETWORK + 1 + low))
 }
 
-/// Where the replayed flight comes from.
-pub(crate) fn replayed_from() -> IpAddr {
+/// The address that the replayed flight comes from.
+fn replayed_from() -> IpAddr {
     IpAddr::from(Ipv4Addr::from_bits(NETWORK + 0x1_0001))
 }
 
 /// The attacker's side of the flight that is going to be replayed.
-pub(crate) fn replayed_from_port() -> SocketAddr {
+pub(super) fn replayed_from_port() -> SocketAddr {
     SocketAddr::new(replayed_from(), PORT)
 }
 

@@ -1,0 +1,464 @@
+//! Benchmarks on loopback: the load that proxies and programs that speak TLS bear, beside each
+//! other and under attack. bench/README.md tells what is compared, and what came out.
+//!
+//! Everything happens on one node, in whose namespace 198.18.0.0/15 (RFC 2544, for benchmarks) is
+//! local, so that traffic has as many true source addresses as it needs. All arms run at the same
+//! time and have their turns in changing order; a turn is a row of the results unless each exchange
+//! is.
+
+mod attack;
+mod flood;
+mod outcome;
+mod programs;
+mod spec;
+mod tcp;
+mod turbo;
+mod web;
+mod work;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use headstart_emulation::{Host, Lab, Node};
+use headstart_openers::{Identity, NAME, Suite};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::cell::{scrape, version};
+use super::environment::About;
+use super::process::{Broken, Program, find_program, product};
+use super::runner::{Outline, Run, Scenario};
+use super::summary::CellFacts;
+use super::trial::{Key, Row};
+use crate::lab::options::LabRunOptions;
+use crate::network;
+use attack::Attack;
+use headstart::base::failure::Failure;
+pub(super) use outcome::{Outcome, text};
+use outcome::{Reading, Turn};
+use programs::{Contender, Door, OTHER, Starter, cannot, differs, installed, metrics};
+pub(super) use spec::{Benchmark, all, find};
+use spec::{Subject, Variant, Work as Load};
+use work::{Place, Work};
+
+/// The column `link` of all rows.
+const LINK: &str = "loopback";
+
+/// Files here are memory, and what was never written of them takes none: reading it costs no disk.
+const MEMORY: &str = "/dev/shm";
+
+/// Load before a turn is measured: by then sessions are there and windows have opened.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Pause after a turn: what is left of it is then over, such as connections that are being closed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Load before memory is looked at.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// TCP clients during an attack.
+const TCP_CLIENTS: u16 = 32;
+
+/// Room for the connections of a run: those in TIME-WAIT would fill the ports of one address.
+const SYSCTLS: [(&str, &str); 3] = [
+    ("/proc/sys/net/ipv4/ip_local_port_range", "2048 65000"),
+    ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "1024"),
+    ("/proc/sys/net/core/somaxconn", "4096"),
+];
+
+/// Counters of the edge that tell what became of an attack.
+const COUNTED: [&str; 3] =
+    ["headstart_udp_datagrams_total", "headstart_limits_hit_total", "headstart_sessions_unproven"];
+
+/// A run of a benchmark.
+pub(super) struct Bench {
+    bench: Benchmark,
+    text: String,
+    quick: bool,
+    product: PathBuf,
+    other: PathBuf,
+    ground: Option<Ground>,
+    outcome: Outcome,
+}
+
+/// State of the whole run.
+struct Ground {
+    /// The origin, where it is a program of its own.
+    _program: Option<Program>,
+    lab: Lab,
+    folder: TempDir,
+    identity: Identity,
+    origin: SocketAddr,
+    cpus: Cpus,
+    /// Takes datagrams of attackers, and is never read.
+    unread: UdpSocket,
+}
+
+/// CPUs for the parts of a benchmark; each `None` if they share all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cpus {
+    load: Option<usize>,
+    programs: Option<usize>,
+    origin: Option<usize>,
+}
+
+impl Ground {
+    fn node(&self) -> Result<&Node, Failure> {
+        self.lab.nodes().first().ok_or_else(|| Failure::usage("the lab has no node"))
+    }
+
+    fn place(&self) -> Result<Place<'_>, Failure> {
+        Ok(Place { node: self.node()?, cpu: self.cpus.load })
+    }
+}
+
+impl Bench {
+    /// Plans a run; `text` is the benchmark as it is written beside its results.
+    ///
+    /// # Errors
+    /// An option does not fit, or the product is missing.
+    pub(super) fn new(
+        options: &LabRunOptions,
+        mut bench: Benchmark,
+        text: String,
+    ) -> Result<Self, Failure> {
+        if options.full || options.pcap || !options.links.is_empty() {
+            return Err(Failure::usage("a benchmark has no --full, --pcap or --link"));
+        }
+        let product = product()?;
+        let other = options.beside.clone().unwrap_or_else(|| product.clone());
+        if options.beside.is_some() {
+            bench.arms.push(OTHER.to_owned());
+        }
+        let (quick, ground, outcome) = (options.quick, None, Outcome::new(bench.arms.clone()));
+        let bench = Self { bench, text, quick, product, other, ground, outcome };
+        for name in ["nginx", "haproxy"].into_iter().filter(|name| bench.needs(name)) {
+            installed(name)?;
+        }
+        Ok(bench)
+    }
+
+    /// Returns true if an arm, or the origin, is this program.
+    fn needs(&self, program: &str) -> bool {
+        let is_origin = self.bench.bench == Subject::Managed && program == "nginx";
+        is_origin || self.bench.arms.iter().any(|arm| arm.starts_with(program))
+    }
+
+    fn starter<'s>(&'s self, ground: &'s Ground, run: &'s Run) -> Result<Starter<'s>, Failure> {
+        Ok(Starter {
+            place: Place { node: ground.node()?, cpu: ground.cpus.programs },
+            folder: ground.folder.path(),
+            bench: &self.bench,
+            product: &self.product,
+            other: &self.other,
+            identity: &ground.identity,
+            origin: ground.origin,
+            interrupt: &run.interrupt,
+        })
+    }
+
+    /// Starts the arms of a variant.
+    fn contenders(
+        &self,
+        ground: &Ground,
+        variant: &Variant,
+        run: &Run,
+    ) -> Result<Vec<Contender>, Failure> {
+        let starter = self.starter(ground, run)?;
+        let mut all = Vec::new();
+        for (number, arm) in (0..).zip(&self.bench.arms) {
+            match starter.start(arm, number, variant)? {
+                Some(contender) => all.push(contender),
+                None => run
+                    .progress
+                    .note(&format!("{}: without {arm}: install libnginx-mod-stream", variant.name)),
+            }
+        }
+        let speaks_tls = matches!(self.bench.bench, Subject::Handshakes | Subject::Managed);
+        if let Some(why) = differs(&all).filter(|_| speaks_tls) {
+            // A short run shows the shape of results, not who is faster.
+            if !self.quick {
+                return Err(Failure::usage(format!("{why}, so versions of it would be compared"))
+                    .hint("build with the system's OpenSSL, see bench/README.md"));
+            }
+            run.progress.note(&format!("note: {why}: figures are not comparable"));
+        }
+        Ok(all)
+    }
+
+    fn key(&self, variant: &Variant, arm: &str) -> Key {
+        Key {
+            experiment: self.bench.name.clone(),
+            link: LINK.to_owned(),
+            variant: variant.name.clone(),
+            suite: String::new(),
+            arm: arm.to_owned(),
+        }
+    }
+
+    /// Takes a turn, and adds its rows.
+    fn turn(
+        &mut self,
+        ground: &Ground,
+        variant: &Variant,
+        round: u32,
+        on: &mut Contender,
+        run: &mut Run,
+    ) -> Result<(), Failure> {
+        on.program.as_mut().map_or(Ok(()), Program::check)?;
+        let time = self.bench.turn(variant, self.quick);
+        let work = load(ground.place()?, variant, on).map_err(cannot)?;
+        thread::sleep(SETTLE);
+        let before = Reading::take(&work, on, ground.cpus.programs);
+        thread::sleep(time);
+        let after = Reading::take(&work, on, ground.cpus.programs);
+        let trials = work.end().map_err(cannot)?;
+        let turn = Turn::new(variant, &on.arm, round, before, after);
+        let key = self.key(variant, &on.arm);
+        let first = run.groups.iter().find(|group| group.key == key).map_or(0, |group| group.n);
+        let rows = match variant.work {
+            Load::Connections(count) if count.get() == 1 => turn.trials(variant, trials, before),
+            _ => vec![turn.trial(variant, &trials)],
+        };
+        for (number, trial) in (1 + u32::try_from(first).unwrap_or(u32::MAX)..).zip(rows) {
+            run.add(&Row::new(key.clone(), number, round, Duration::ZERO, trial), Duration::ZERO)?;
+        }
+        self.outcome.turns.push(turn);
+        thread::sleep(PAUSE);
+        run.progress.step();
+        match run.interrupt.is_set() {
+            true => Err(Broken::Interrupted.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds what is known of whole cells, and what came of an attack.
+    fn conclude_variant(
+        &self,
+        ground: &Ground,
+        variant: &Variant,
+        attack: Option<&Attack>,
+        run: &mut Run,
+    ) -> Result<(), Failure> {
+        let violation = attack.and_then(Attack::violation);
+        if let Some(why) = &violation {
+            run.progress.note(&format!("broken: {}: {why}", variant.name));
+        }
+        for arm in &self.bench.arms {
+            let key = self.key(variant, arm);
+            let load = self.outcome.totals(&variant.name, arm);
+            let broken = violation.clone().filter(|_| arm == "edge");
+            run.groups.tell(|of| *of == key, &CellFacts { load, broken, ..CellFacts::default() });
+        }
+        if let Some(attack) = attack {
+            let said = scrape(ground.node()?.namespace(), metrics()).unwrap_or_default();
+            let lines = said.lines();
+            let counters: Vec<_> =
+                lines.filter(|line| COUNTED.iter().any(|name| line.starts_with(name))).collect();
+            let found = json!({ "account": attack, "counters": counters });
+            run.environment.add(&format!("attack: {}", variant.name), found);
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, ground: &Ground, number: usize, run: &mut Run) -> Result<(), Failure> {
+        let Some(variant) = self.bench.variant.get(number).cloned() else { return Ok(()) };
+        let variant = &variant;
+        let mut contenders = self.contenders(ground, variant, run)?;
+        for contender in &contenders {
+            run.groups.expect(self.key(variant, &contender.arm), Duration::ZERO);
+        }
+        let mut attack = self.attack(ground, variant, number, &contenders)?;
+        let count = contenders.len();
+        for round in 1..=self.bench.rounds(variant, self.quick) {
+            // Another order each round: what a turn leaves behind meets each arm alike.
+            let first = usize::try_from(round).unwrap_or_default() % count.max(1);
+            for at in (first..count).chain(0..first) {
+                let Some(on) = contenders.get_mut(at) else { continue };
+                match &mut attack {
+                    Some(attack) => self.attacked_turn(attack, ground, variant, round, on, run)?,
+                    None => self.turn(ground, variant, round, on, run)?,
+                }
+            }
+        }
+        self.conclude_variant(ground, variant, attack.as_ref(), run)
+    }
+
+    /// Prepares an attack, if the variant has one.
+    fn attack(
+        &self,
+        ground: &Ground,
+        variant: &Variant,
+        number: usize,
+        contenders: &[Contender],
+    ) -> Result<Option<Attack>, Failure> {
+        let Load::Flood(kind) = variant.work else { return Ok(None) };
+        let mut edges = contenders.iter().filter_map(|one| match (&one.door, &one.program) {
+            (Door::Relay(at), Some(program)) => Some((*at, program)),
+            _ => None,
+        });
+        let (Some((at, edge)), None) = (edges.next(), edges.next()) else {
+            return Err(Failure::usage("an attack is on one edge"));
+        };
+        let place = ground.place()?;
+        // What TCP needs is there before memory is looked at.
+        let warm_up = tcp::clients(place, at, TCP_CLIENTS).map_err(cannot)?;
+        thread::sleep(WARM_UP);
+        warm_up.end().map_err(cannot)?;
+        let stage = u32::try_from(number).unwrap_or_default();
+        let resident = attack::resident(edge.pid()).map_err(cannot)?;
+        Attack::new(place, kind, stage, at, resident).map_err(cannot).map(Some)
+    }
+
+    /// Takes a turn while datagrams come to the edge, or to the socket that nobody reads.
+    fn attacked_turn(
+        &mut self,
+        attack: &mut Attack,
+        ground: &Ground,
+        variant: &Variant,
+        round: u32,
+        on: &mut Contender,
+        run: &mut Run,
+    ) -> Result<(), Failure> {
+        let (place, edge) = (ground.place()?, on.program.as_ref().map(Program::pid));
+        let target = match (&on.door, edge) {
+            (Door::Relay(at), Some(_)) => *at,
+            _ => ground.unread.local_addr().map_err(cannot)?,
+        };
+        let sent = attack::datagrams_sent(place.node).map_err(cannot)?;
+        let flood = attack.start(place, round, target, self.bench.rate).map_err(cannot)?;
+        let taken = self.turn(ground, variant, round, on, run);
+        let account = flood.stop().map_err(cannot)?;
+        taken?;
+        if let Some(pid) = edge {
+            let left = attack::datagrams_sent(place.node).map_err(cannot)? - sent;
+            attack.add(&account, left, attack::resident(pid).map_err(cannot)?);
+        }
+        Ok(())
+    }
+
+    /// Makes the node, the files and the origin of a run.
+    fn ground(&self, run: &Run) -> Result<Ground, Failure> {
+        let lab = Lab::build(vec![Host::new("bench")]);
+        let lab = lab.map_err(|error| network::not_built(&error))?;
+        let folder = tempfile::tempdir_in(MEMORY).map_err(cannot)?;
+        let identity = Identity::obtain(folder.path(), Suite::P256, NAME, None);
+        let identity = identity.map_err(|error| network::failed(&error))?;
+        let cpus = Cpus::new(self.bench.bench)?;
+        let node = lab.nodes().first().ok_or_else(|| Failure::usage("the lab has no node"))?;
+        prepare(node).map_err(cannot)?;
+        let place = Place { node, cpu: cpus.origin };
+        let unread = node.run(|| UdpSocket::bind("127.0.0.1:0")).flatten().map_err(cannot)?;
+        let (origin, program) = match self.bench.bench {
+            Subject::Managed => {
+                let (origin, interrupt) = (Starter::origin_address(), &run.interrupt);
+                let (folder, bench, identity) = (folder.path(), &self.bench, &identity);
+                let (product, other) = (&*self.product, &*self.other);
+                let starter =
+                    Starter { place, folder, bench, product, other, identity, origin, interrupt };
+                (origin, Some(starter.origin()?))
+            }
+            Subject::Handshakes => (tcp::serve(place, web::answer).map_err(cannot)?, None),
+            _ => (tcp::serve(place, tcp::answer).map_err(cannot)?, None),
+        };
+        Ok(Ground { _program: program, lab, folder, identity, origin, cpus, unread })
+    }
+}
+
+impl Scenario for Bench {
+    type Extra = Outcome;
+
+    fn outline(&self) -> Outline {
+        let (bench, quick) = (&self.bench, self.quick);
+        let versions = ["nginx", "haproxy"].into_iter().filter(|name| self.needs(name));
+        let versions = versions
+            .filter_map(|name: &'static str| Some((name, version(&find_program(name)?, "-v")?)));
+        Outline {
+            name: bench.name.clone(),
+            text: self.text.clone(),
+            stages: bench.stages(),
+            cells: bench.cells(),
+            turns: bench.turns(quick),
+            estimate: bench.estimate(quick),
+            bars: bench.bar.clone(),
+            about: About {
+                quick,
+                programs: versions.collect(),
+                sysctls: BTreeMap::from(SYSCTLS),
+                ..About::default()
+            },
+        }
+    }
+
+    fn build(&mut self, run: &mut Run) -> Result<(), Failure> {
+        self.ground = Some(self.ground(run)?);
+        Ok(())
+    }
+
+    fn stage(&mut self, number: usize, run: &mut Run) -> Result<(), Failure> {
+        let Some(ground) = self.ground.take() else { return Ok(()) };
+        let measured = self.measure(&ground, number, run);
+        self.ground = Some(ground);
+        measured
+    }
+
+    fn conclude(mut self, run: &mut Run) -> Result<Outcome, Failure> {
+        self.outcome.compare();
+        run.folder.add_file(outcome::FILE, &self.outcome)?;
+        if let Some(Ground { cpus: Cpus { load, programs, origin }, .. }) = self.ground {
+            let cpus = json!({ "load": load, "programs": programs, "origin": origin });
+            run.environment.add("pinned_to", cpus);
+        }
+        Ok(self.outcome)
+    }
+}
+
+impl Cpus {
+    /// Gives servers that are compared a CPU for themselves, on which they take turns; what speaks
+    /// TLS for a client shares the client's, as on a machine where both have work to do.
+    fn new(subject: Subject) -> Result<Self, Failure> {
+        if !matches!(subject, Subject::Handshakes | Subject::Managed) {
+            return Ok(Self::default());
+        }
+        let set = sched_getaffinity(None).map_err(|error| cannot(error.into()))?;
+        let mut all = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+        let (Some(first), Some(second)) = (all.next(), all.next()) else {
+            return Err(Failure::usage("server and client need a CPU each, and there is one"));
+        };
+        let (load, other) = (Some(second), Some(first));
+        Ok(match subject {
+            Subject::Handshakes => Self { load, programs: other, origin: load },
+            _ => Self { load, programs: load, origin: other },
+        })
+    }
+}
+
+/// Makes room for addresses, ports and connections.
+fn prepare(node: &Node) -> io::Result<()> {
+    node.run(|| SYSCTLS.iter().try_for_each(|(file, value)| fs::write(file, value)))??;
+    let route = ["route", "add", "local", "198.18.0.0/15", "dev", "lo"];
+    if !node.run(|| node.command("ip").args(route).status())??.success() {
+        return Err(io::Error::other("ip cannot add a route"));
+    }
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
+}
+
+/// Starts the load of a variant on a contender.
+fn load(place: Place<'_>, variant: &Variant, on: &Contender) -> io::Result<Work> {
+    match (&on.door, variant.work) {
+        (Door::Relay(at), Load::Bulk(count)) => tcp::streams(place, *at, count.get().into()),
+        (Door::Relay(at), Load::Connections(count)) => tcp::clients(place, *at, count.get()),
+        (Door::Relay(at), Load::Flood(_)) => tcp::clients(place, *at, TCP_CLIENTS),
+        (Door::Web(way), Load::Bulk(count)) => way.streams(place, count.get().into()),
+        (Door::Web(way), Load::Connections(count)) => way.clients(place, count.get()),
+        (Door::Web(_), Load::Flood(_)) => Err(io::Error::other("work.flood is of an attack alone")),
+    }
+}

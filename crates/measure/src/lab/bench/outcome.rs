@@ -1,0 +1,341 @@
+//! Turns of a benchmark and their comparison: turns.json.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use headstart_openers::Trial;
+use serde::Serialize;
+
+use super::TCP_CLIENTS;
+use super::programs::Contender;
+use super::spec::{Variant, Work as Load};
+use super::work::{Counts, Work};
+use crate::lab::cell::LoadTotals;
+use crate::lab::process::{Program, busy, cpu_of};
+use crate::stats::Summary;
+use crate::table::{header, table};
+
+/// The file in a folder of results.
+pub(super) const FILE: &str = "turns.json";
+
+/// Bytes of an exchange of bulk, by which rates and costs are counted.
+const BULK_UNIT: u64 = 1_000_000;
+
+/// Share of exchanges that resume where all should: the first have nothing to resume.
+const RESUMED_MIN: f64 = 0.99;
+
+/// All turns, and the first arm set against the others.
+#[derive(Debug, Serialize)]
+pub(in crate::lab) struct Outcome {
+    #[serde(skip)]
+    pub(super) arms: Vec<String>,
+    pub(super) turns: Vec<Turn>,
+    comparisons: Vec<Comparison>,
+}
+
+/// One turn.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Turn {
+    variant: String,
+    arm: String,
+    round: u32,
+    seconds: f64,
+    /// Exchanges, or megabytes of bulk.
+    done: u64,
+    failed: u64,
+    resumed: u64,
+    bytes: u64,
+    per_s: f64,
+    /// Processor time for each of those done, in ms: of the program that is measured, of the
+    /// clients with whatever else is in their process, and of both.
+    program_ms: f64,
+    client_ms: f64,
+    both_ms: f64,
+    /// Share of the time in which the program's CPU was not idle, where it has one, and the rate in
+    /// a second of such time: where clients are what limits, it is idle now and then.
+    busy: Option<f64>,
+    per_busy_s: Option<f64>,
+}
+
+/// Reads a figure of a turn, if it has one.
+type Figure = fn(&Turn) -> Option<f64>;
+
+/// The figures that arms are compared by.
+const FIGURES: [(&str, Figure); 5] = [
+    ("per s", |turn| Some(turn.per_s)),
+    ("per busy s", |turn| turn.per_busy_s),
+    ("program ms", |turn| Some(turn.program_ms)),
+    ("client ms", |turn| Some(turn.client_ms)),
+    ("both ms", |turn| Some(turn.both_ms)),
+];
+
+/// The first arm beside another one: medians of the ratios of turns of one round, by figure.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    variant: String,
+    arm: String,
+    to: String,
+    ratios: BTreeMap<&'static str, Summary>,
+}
+
+/// Work done and time spent up to a moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    at: Instant,
+    counts: Counts,
+    client: Duration,
+    program: Duration,
+    busy: Option<Duration>,
+}
+
+impl Reading {
+    /// Reads all of it now; `cpu` is that of the programs.
+    pub(super) fn take(work: &Work, on: &Contender, cpu: Option<usize>) -> Self {
+        Self {
+            counts: work.counts(),
+            client: cpu_of(std::process::id()).unwrap_or_default(),
+            program: on.program.as_ref().and_then(Program::cpu).unwrap_or_default(),
+            busy: cpu.and_then(busy),
+            at: Instant::now(),
+        }
+    }
+}
+
+impl Turn {
+    pub(super) fn new(
+        variant: &Variant,
+        arm: &str,
+        round: u32,
+        before: Reading,
+        after: Reading,
+    ) -> Self {
+        let counts = after.counts.since(before.counts);
+        let seconds = (after.at - before.at).as_secs_f64();
+        let done = match variant.work {
+            Load::Bulk(_) => counts.bytes / BULK_UNIT,
+            _ => counts.done,
+        };
+        let [client, program] = [after.client - before.client, after.program - before.program]
+            .map(|spent| spent.as_secs_f64() * 1e3 / done as f64);
+        let busy = after.busy.zip(before.busy).map(|(after, before)| after - before);
+        Self {
+            variant: variant.name.clone(),
+            arm: arm.to_owned(),
+            round,
+            seconds,
+            done,
+            failed: counts.failed,
+            resumed: counts.resumed,
+            bytes: counts.bytes,
+            per_s: done as f64 / seconds,
+            program_ms: program,
+            client_ms: client,
+            both_ms: client + program,
+            busy: busy.map(|busy| busy.as_secs_f64() / seconds),
+            per_busy_s: busy.map(|busy| done as f64 / busy.as_secs_f64()),
+        }
+    }
+
+    /// Returns the row of a turn: its exchanges took as long on average as their number and rate
+    /// say.
+    pub(super) fn trial(&self, variant: &Variant, trials: &[Trial]) -> Trial {
+        let at_once = match variant.work {
+            Load::Connections(count) => count.get(),
+            Load::Bulk(count) => count.get().into(),
+            Load::Flood(_) => TCP_CLIENTS,
+        };
+        let resumed = self.resumed as f64 / self.done as f64;
+        let failed = trials.iter().find(|trial| !trial.ok).map(|trial| trial.error.clone());
+        let error = match (failed, variant.resumes) {
+            _ if self.done == 0 => "nothing was done".to_owned(),
+            (Some(error), _) if self.failed > 0 => format!("{} failed: {error}", self.failed),
+            (_, true) if resumed < RESUMED_MIN => format!("{} were resumed", self.resumed),
+            (_, false) if self.resumed > 0 => format!("{} were resumed", self.resumed),
+            _ => String::new(),
+        };
+        Trial {
+            ok: error.is_empty(),
+            resumed: variant.resumes,
+            ms_to_last_response_byte: Some(f64::from(at_once) * 1e3 / self.per_s)
+                .filter(|ms| ms.is_finite()),
+            bytes: self.bytes,
+            error,
+            ..Trial::default()
+        }
+    }
+
+    /// Returns the rows of a turn of which each exchange is one.
+    pub(super) fn trials(&self, variant: &Variant, all: Vec<Trial>, before: Reading) -> Vec<Trial> {
+        let first = usize::try_from(before.counts.done + before.counts.failed).unwrap_or_default();
+        let count = usize::try_from(self.done + self.failed).unwrap_or_default();
+        let own = all.into_iter().skip(first).take(count);
+        own.map(|trial| match !trial.ok || trial.resumed == variant.resumes {
+            true => trial,
+            false => {
+                let error = format!("resumed: {}", trial.resumed);
+                Trial { ok: false, error, ..trial }
+            }
+        })
+        .collect()
+    }
+}
+
+impl Outcome {
+    pub(super) const fn new(arms: Vec<String>) -> Self {
+        Self { arms, turns: Vec::new(), comparisons: Vec::new() }
+    }
+
+    /// Returns the totals of an arm in a variant.
+    pub(super) fn totals(&self, variant: &str, arm: &str) -> LoadTotals {
+        self.turns_of(variant, arm).fold(LoadTotals::default(), |mut sum, turn| {
+            let [client, program] = [turn.client_ms, turn.program_ms]
+                .map(|each| Duration::try_from_secs_f64(each / 1e3 * turn.done as f64));
+            sum.connections += turn.done;
+            sum.completed += turn.done;
+            sum.time += Duration::from_secs_f64(turn.seconds);
+            sum.client_cpu += client.unwrap_or_default();
+            sum.server_cpu += program.unwrap_or_default();
+            sum
+        })
+    }
+
+    /// Sets the first arm against each other one.
+    pub(super) fn compare(&mut self) {
+        let Some((arm, others)) = self.arms.split_first() else { return };
+        let mut comparisons = Vec::new();
+        for variant in self.variants() {
+            for to in others {
+                let ratios = FIGURES.into_iter().filter_map(|(name, figure)| {
+                    Some((name, self.ratio(variant, [arm, to], figure)?))
+                });
+                comparisons.push(Comparison {
+                    ratios: ratios.collect(),
+                    variant: variant.to_owned(),
+                    arm: arm.clone(),
+                    to: to.clone(),
+                });
+            }
+        }
+        self.comparisons = comparisons;
+    }
+
+    /// Returns the distribution of the ratios of a figure, round by round.
+    fn ratio(&self, variant: &str, [arm, to]: [&str; 2], figure: Figure) -> Option<Summary> {
+        let ratios = self.turns_of(variant, arm).filter_map(|turn| {
+            let other = self.turns_of(variant, to).find(|other| other.round == turn.round)?;
+            Some(figure(turn)? / figure(other)?).filter(|ratio| ratio.is_finite())
+        });
+        Summary::from_samples(&ratios.collect::<Vec<_>>())
+    }
+
+    fn turns_of<'o>(&'o self, variant: &'o str, arm: &'o str) -> impl Iterator<Item = &'o Turn> {
+        self.turns.iter().filter(move |turn| turn.variant == variant && turn.arm == arm)
+    }
+
+    fn variants(&self) -> Vec<&str> {
+        let mut variants: Vec<_> = self.turns.iter().map(|turn| turn.variant.as_str()).collect();
+        variants.dedup();
+        variants
+    }
+
+    /// Returns lines of the table: medians of an arm, and the ratios of the first arm to it.
+    fn rows(&self, variant: &str, arm: &str) -> [Vec<String>; 2] {
+        let mut comparisons = self.comparisons.iter();
+        let to = comparisons.find(|one| one.variant == variant && one.to == arm);
+        let medians = FIGURES.map(|(_, figure)| {
+            let all: Vec<_> = self.turns_of(variant, arm).filter_map(figure).collect();
+            let median = Summary::from_samples(&all).and_then(|all| all.p50);
+            median.map_or("–".to_owned(), |median| format!("{median:.4}"))
+        });
+        let ratios = FIGURES.map(|(name, _)| match to.and_then(|to| to.ratios.get(name)) {
+            Some(Summary { p50: Some(p50), ci95: [Some(low), Some(high)], .. }) => {
+                format!("{p50:.2} [{low:.2} .. {high:.2}]")
+            }
+            _ => String::new(),
+        });
+        let first = self.arms.first().map_or("", String::as_str);
+        let against = if to.is_some() { format!("{first} / {arm}") } else { String::new() };
+        let names = [[variant, arm].map(str::to_owned), [String::new(), against]];
+        let [own, set_against] = [medians, ratios].map(Vec::from);
+        let [one, other] = names.map(Vec::from);
+        [[one, own].concat(), [other, set_against].concat()]
+    }
+}
+
+/// Shows medians of all arms, and the ratios of the first one to each.
+pub(in crate::lab) fn text(outcome: &Outcome) -> String {
+    let mut rows = vec![header(&["variant", "arm"])];
+    rows[0].extend(FIGURES.map(|(name, _)| name.to_owned()));
+    for variant in outcome.variants() {
+        rows.extend(outcome.arms.iter().flat_map(|arm| outcome.rows(variant, arm)));
+    }
+    rows.retain(|row| row.iter().any(|cell| !cell.is_empty()));
+    table(&rows, &[0, 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(arm: &str, round: u32, done: u64, program_ms: f64) -> Turn {
+        Turn {
+            variant: "all".to_owned(),
+            arm: arm.to_owned(),
+            round,
+            seconds: 2.0,
+            done,
+            failed: 0,
+            resumed: 0,
+            bytes: 0,
+            per_s: done as f64 / 2.0,
+            program_ms,
+            client_ms: 1.0,
+            both_ms: program_ms + 1.0,
+            busy: None,
+            per_busy_s: None,
+        }
+    }
+
+    /// Arms differ less than rounds do.
+    #[test]
+    fn arms_are_compared_round_by_round() {
+        let mut outcome = Outcome::new(["edge", "haproxy"].map(str::to_owned).to_vec());
+        for (round, machine) in [(1, 1), (2, 3), (3, 9)] {
+            outcome.turns.push(turn("haproxy", round, 100 * machine, 1.0));
+            outcome.turns.push(turn("edge", round, 80 * machine, 2.0));
+        }
+        outcome.compare();
+        let [one] = &outcome.comparisons[..] else { panic!("{:?}", outcome.comparisons) };
+        assert_eq!((one.arm.as_str(), one.to.as_str()), ("edge", "haproxy"));
+        assert_eq!(one.ratios["per s"].p50, Some(0.8));
+        assert_eq!(one.ratios["program ms"].p50, Some(2.0));
+        assert!(!one.ratios.contains_key("per busy s"));
+        let totals = outcome.totals("all", "edge");
+        assert_eq!((totals.connections, totals.time), (1_040, Duration::from_secs(6)));
+        assert_eq!(totals.server_cpu.as_millis(), 2_080);
+        let text = text(&outcome);
+        let line = text.lines().nth(3).unwrap();
+        assert!(line.contains("edge / haproxy  0.80 [0.80 .. 0.80]"), "{text}");
+    }
+
+    #[test]
+    fn a_turn_is_wrong_if_sessions_are_not_as_asked_for() {
+        let [full, resumed] = [false, true].map(|resumes| -> Variant {
+            let text = format!("name = \"all\"\nwork.connections = 8\nresumes = {resumes}");
+            toml::from_str(&text).unwrap()
+        });
+        let good = turn("direct", 1, 2_000, 1.0);
+        let row = good.trial(&full, &[]);
+        assert_eq!((row.ok, row.ms_to_last_response_byte), (true, Some(8.0)));
+        assert!(!good.trial(&resumed, &[]).ok);
+        let some = Turn { resumed: 1_990, ..good.clone() };
+        assert!(some.trial(&resumed, &[]).ok);
+        assert_eq!(some.trial(&full, &[]).error, "1990 were resumed");
+        let failed = Trial { error: "reset".into(), ..Trial::default() };
+        let one = Turn { failed: 1, ..good.clone() };
+        assert_eq!(one.trial(&full, &[failed]).error, "1 failed: reset");
+        let idle = Turn { done: 0, per_s: 0.0, ..good };
+        let row = idle.trial(&full, &[]);
+        assert_eq!((row.ok, row.ms_to_last_response_byte), (false, None));
+    }
+}

@@ -1,0 +1,196 @@
+//! Benchmarks as files: lab/experiments/relay.toml and its kin.
+
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::flood;
+use crate::lab::experiment::{Bar, text};
+use headstart::base::failure::Failure;
+
+/// Largest file read.
+const FILE_MAX: u64 = 1 << 20;
+
+/// Time before and after each turn, and to start the programs of a variant: for the estimate.
+const BESIDE_TURN: Duration = Duration::from_millis(300);
+const START: Duration = Duration::from_secs(2);
+
+/// Each by its text.
+const TEXTS: [&str; 4] = [
+    include_str!("../../../../../lab/experiments/relay.toml"),
+    include_str!("../../../../../lab/experiments/handshakes.toml"),
+    include_str!("../../../../../lab/experiments/managed.toml"),
+    include_str!("../../../../../lab/experiments/attack.toml"),
+];
+
+/// A benchmark, as its file says it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Benchmark {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) about: String,
+    /// Subject of the measurement.
+    pub(super) bench: Subject,
+    /// Turns of each arm.
+    rounds: NonZeroU32,
+    quick_rounds: NonZeroU32,
+    #[serde(deserialize_with = "text::time")]
+    turn: Duration,
+    #[serde(deserialize_with = "text::time")]
+    quick_turn: Duration,
+    /// Threads of each proxy; programs that speak TLS have one.
+    #[serde(default = "one")]
+    pub(super) threads: NonZeroU8,
+    /// Datagrams of an attacker in a second.
+    #[serde(default)]
+    pub(super) rate: u32,
+    /// Programs to compare; the others are set against the first.
+    pub(super) arms: Vec<String>,
+    pub(super) variant: Vec<Variant>,
+    #[serde(default)]
+    pub(super) bar: Vec<Bar>,
+}
+
+/// Subject of a benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Subject {
+    /// Proxies that pass bytes on.
+    Relay,
+    /// Servers that speak TLS in front of an origin.
+    Handshakes,
+    /// Programs that speak TLS for a client.
+    Managed,
+    /// An edge that gets datagrams from attackers.
+    Attack,
+}
+
+/// One load, which all arms bear in turns.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Variant {
+    pub(super) name: String,
+    pub(super) work: Work,
+    /// True if all TLS sessions are to be resumed, false if none is.
+    #[serde(default)]
+    pub(super) resumes: bool,
+    /// True if a server that speaks TLS passes bytes on, over a connection to the origin for each
+    /// of a client; else requests, over connections that are kept.
+    #[serde(default)]
+    pub(super) bytes: bool,
+    /// Turns of this load at most, and how long they are at least.
+    rounds: Option<NonZeroU32>,
+    #[serde(default, deserialize_with = "text::some_time")]
+    turn: Option<Duration>,
+}
+
+/// Work of the clients.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Work {
+    /// Connections at a time, each followed by the next. Of one at a time each is a sample.
+    Connections(NonZeroU16),
+    /// Streams without end.
+    Bulk(NonZeroU8),
+    /// Datagrams of an attacker, and connections of others meanwhile.
+    Flood(flood::Kind),
+}
+
+impl Benchmark {
+    /// Reads the text; `source` is what messages call it.
+    fn parse(source: &str, text: &str) -> Result<Self, Failure> {
+        toml::from_str(text).map_err(|error| {
+            Failure::usage(format!("{source}: {}", error.to_string().trim_end()))
+                .hint("lab/README.md has the form of benchmarks")
+        })
+    }
+
+    /// Returns how many turns each arm has of a variant.
+    pub(super) fn rounds(&self, variant: &Variant, quick: bool) -> u32 {
+        let rounds = if quick { self.quick_rounds } else { self.rounds };
+        rounds.min(variant.rounds.unwrap_or(NonZeroU32::MAX)).get()
+    }
+
+    /// Returns how long a turn of a variant is.
+    pub(super) fn turn(&self, variant: &Variant, quick: bool) -> Duration {
+        match quick {
+            true => self.quick_turn,
+            false => self.turn.max(variant.turn.unwrap_or_default()),
+        }
+    }
+
+    pub(crate) fn stages(&self) -> Vec<String> {
+        self.variant.iter().map(|variant| variant.name.clone()).collect()
+    }
+
+    pub(crate) fn cells(&self) -> usize {
+        self.variant.len() * self.arms.len()
+    }
+
+    /// Returns the turns of a run.
+    pub(crate) fn turns(&self, quick: bool) -> u64 {
+        let rounds = self.variant.iter().map(|variant| u64::from(self.rounds(variant, quick)));
+        rounds.sum::<u64>() * self.arms.len() as u64
+    }
+
+    /// Estimates the duration of a run.
+    pub(crate) fn estimate(&self, quick: bool) -> Duration {
+        let arms = u32::try_from(self.arms.len()).unwrap_or(u32::MAX);
+        let variants = self.variant.iter().map(|variant| {
+            let turn = self.turn(variant, quick) + BESIDE_TURN;
+            START + turn * self.rounds(variant, quick) * arms
+        });
+        variants.sum()
+    }
+}
+
+/// Returns the benchmarks that are built in, with their texts.
+pub(crate) fn all() -> Result<Vec<(Benchmark, &'static str)>, Failure> {
+    TEXTS.iter().map(|text| Ok((Benchmark::parse("built in", text)?, *text))).collect()
+}
+
+/// Returns the benchmark of this name, or in this file; `None` if that is no benchmark.
+pub(crate) fn find(name: &str) -> Result<Option<(Benchmark, String)>, Failure> {
+    if let Some((bench, text)) = all()?.into_iter().find(|(bench, _)| bench.name == name) {
+        return Ok(Some((bench, text.to_owned())));
+    }
+    let path = Path::new(name);
+    let is_small = path.metadata().is_ok_and(|it| it.is_file() && it.len() <= FILE_MAX);
+    let text = is_small.then(|| std::fs::read_to_string(path).ok()).flatten();
+    match text.filter(|text| text.lines().any(|line| line.starts_with("bench = "))) {
+        Some(text) => Ok(Some((Benchmark::parse(name, &text)?, text))),
+        None => Ok(None),
+    }
+}
+
+const fn one() -> NonZeroU8 {
+    NonZeroU8::MIN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::experiment::ANY;
+
+    /// A bar that no cell can meet or miss is a mistake.
+    #[test]
+    fn those_built_in_name_what_they_have_and_are_short_in_their_short_form() {
+        for (bench, text) in all().unwrap() {
+            let quick = bench.estimate(true);
+            assert!(quick < Duration::from_secs(60), "{}: {quick:?}", bench.name);
+            assert!(bench.turns(true) < bench.turns(false), "{}", bench.name);
+            for bar in &bench.bar {
+                let mut arms = bar.against.iter().chain([&bar.arm]);
+                assert!(arms.all(|arm| arm == ANY || bench.arms.contains(arm)), "{bar:?}");
+                let mut variants = bar.variant.iter();
+                assert!(variants.all(|name| bench.stages().contains(name)), "{bar:?}");
+            }
+            let nothing = text.replace("rounds = 1\n", "rounds = 0\n");
+            assert!(Benchmark::parse("x", &nothing).is_err(), "{}", bench.name);
+        }
+        assert!(find("relay").unwrap().is_some() && find("turbotls-table").unwrap().is_none());
+    }
+}
