@@ -22,7 +22,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headstart_emulation::{Host, Lab, Node};
 use headstart_openers::{Identity, NAME, Suite};
@@ -54,8 +54,11 @@ const LINK: &str = "loopback";
 /// Files here are memory, and what was never written of them takes none: reading it costs no disk.
 const MEMORY: &str = "/dev/shm";
 
-/// Load before a turn is measured: by then sessions are there and windows have opened.
+/// Load before a turn is measured, and exchanges of each client until sessions are there: windows
+/// have opened by then. A client without any after [`SETTLE_MAX`] has none in its turn.
 const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE_EXCHANGES: u64 = 4;
+const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 /// Pause after a turn: what is left of it is then over, such as connections that are being closed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -215,7 +218,7 @@ impl Bench {
         on.program.as_mut().map_or(Ok(()), Program::check)?;
         let time = self.bench.turn(variant, self.quick);
         let work = load(ground.place()?, variant, on).map_err(cannot)?;
-        thread::sleep(SETTLE);
+        settle(&work, variant);
         let before = Reading::take(&work, on, ground.cpus.programs);
         thread::sleep(time);
         let after = Reading::take(&work, on, ground.cpus.programs);
@@ -449,6 +452,17 @@ fn prepare(node: &Node) -> io::Result<()> {
     }
     let maximum = getrlimit(Resource::Nofile).maximum;
     Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
+}
+
+/// Waits until a load is as it is in the middle.
+fn settle(work: &Work, variant: &Variant) {
+    let until = Instant::now() + SETTLE_MAX;
+    thread::sleep(SETTLE);
+    let Load::Connections(clients) = variant.work else { return };
+    let wanted = SETTLE_EXCHANGES * u64::from(clients.get());
+    while work.counts().done < wanted && Instant::now() < until {
+        thread::sleep(PAUSE);
+    }
 }
 
 /// Starts the load of a variant on a contender.

@@ -47,7 +47,8 @@ pub(super) struct Attack {
     #[serde(skip)]
     seen: Vec<Vec<u8>>,
     account: Account,
-    /// Datagrams that left the edge, as the kernel counts them.
+    /// Datagrams that left the edge, as the kernel counts them: on a busy machine the attacker does
+    /// not see all of them.
     edge_sent: u64,
     /// Resident memory of the edge before the attack and at most, in bytes.
     resident_before: usize,
@@ -104,16 +105,12 @@ impl Attack {
             (grown > MEMORY_MAX, format!("memory grew by {grown} bytes, more than {MEMORY_MAX}")),
             (account.wrong > 0, format!("{} answers that no datagram allows", account.wrong)),
             (
-                account.answers > account.sent,
-                format!("{} answers to {} datagrams", account.answers, account.sent),
+                *edge_sent > account.sent,
+                format!("{edge_sent} answers to {} datagrams", account.sent),
             ),
             (
                 answered > account.bytes_sent * AMPLIFICATION as u64,
                 format!("{answered} bytes in answer to {}", account.bytes_sent),
-            ),
-            (
-                *edge_sent != account.answers,
-                format!("{edge_sent} datagrams left, and {} were seen", account.answers),
             ),
         ];
         rules.into_iter().find_map(|(broken, what)| broken.then_some(what))
@@ -176,8 +173,6 @@ mod tests {
         ] {
             assert!(attack(account).violation().unwrap().starts_with(told), "{account:?}");
         }
-        let unseen = Attack { edge_sent: 10, ..attack(good) };
-        assert!(unseen.violation().unwrap().starts_with("10 datagrams left"));
         let large = Attack { resident_max: MEMORY_MAX + (1 << 20) + 1, ..attack(good) };
         assert!(large.violation().unwrap().starts_with("memory grew"));
         let mut added = attack(Account::default());

@@ -185,7 +185,8 @@ async fn exchange(
     };
     stream.shutdown().await?;
     let bytes = answer.len();
-    while to_the_end && stream.read_buf(&mut answer).await? > 0 {}
+    // However the server ends the connection, its answer is here.
+    while to_the_end && stream.read_buf(&mut answer).await.is_ok_and(|read| read > 0) {}
     Ok(Served { first: first.unwrap_or_else(Instant::now), resumed, bytes })
 }
 
