@@ -84,11 +84,11 @@ pub(crate) fn cookie_of_another_program() {
     let (port, url) = (AGENT.to_string(), format!("https://{NAME}/"));
     let python = ["/usr/bin/python3", "-c", PYTHON, &port, NAME];
     let curl = ["curl", "-sS", "--no-alpn", "--max-time", "50", &url];
-    let visit = world.visit("work", &python);
+    let visit = world.visit_by("work", &python);
     assert_eq!(visit.cookies(), 0, "there was none yet");
-    assert_eq!(world.visit("other", &curl).cookies(), 0, "it is another context's");
+    assert_eq!(world.visit_by("other", &curl).cookies(), 0, "it is another context's");
     for _ in 0..TRIES {
-        let visit = world.visit("work", &curl);
+        let visit = world.visit_by("work", &curl);
         if visit.is_fast {
             visit.opening();
             return;
@@ -304,7 +304,7 @@ impl<'n> World<'n> {
     }
 
     /// Watches a program that visits the server through the agent, which says yes.
-    fn visit(&self, context: &str, command: &[&str]) -> Visit {
+    fn visit_by(&self, context: &str, command: &[&str]) -> Visit {
         let visit = self.watched(|| self.program(context, command));
         assert!(visit.said.ends_with("yes"), "{}", visit.said);
         visit
