@@ -45,7 +45,7 @@ struct Program {
 #[derive(Debug, Subcommand)]
 enum Name {
     Edge(Box<EdgeOptions>),
-    Agent(AgentOptions),
+    Agent(Box<AgentOptions>),
     Get(GetOptions),
     Doctor(DoctorOptions),
     Fastopen(FastopenOptions),
@@ -86,7 +86,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
         }
         Name::Agent(options) => {
             logging::start(&options.log, logging::DAEMON)?;
-            runtime::run(None, agent::run(options, invocation))
+            runtime::run(None, agent::run(*options, invocation))
         }
         Name::Get(options) => {
             logging::start(&options.log, logging::COMMAND)?;
