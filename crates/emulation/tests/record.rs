@@ -132,7 +132,7 @@ fn a_capture_needs_a_node_and_a_place() {
     let nobody = lab.capture("nobody", &file.0, 4096).unwrap_err();
     assert!(matches!(nobody, LabError::Topology(_)));
     assert!(!file.0.exists());
-    let nowhere = lab.capture("client", &file.0.join("capture"), 4096).unwrap_err();
+    let nowhere = lab.capture("client", file.0.join("capture"), 4096).unwrap_err();
     assert!(nowhere.to_string().contains("headstart-nobody"));
     let too_small = lab.capture("client", &file.0, 10).unwrap_err();
     assert!(too_small.to_string().contains("no room"));
