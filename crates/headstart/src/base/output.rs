@@ -18,7 +18,7 @@ pub fn print(text: &[u8]) -> Result<(), Failure> {
 /// Writes bytes as they are: a page that was asked for, or text with colours of ours.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_raw(text: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(text).and_then(|()| stdout.flush());
