@@ -137,6 +137,9 @@ impl Bench {
         }
         let product = product()?;
         let other = options.beside.clone().unwrap_or_else(|| product.clone());
+        if options.beside.is_some() && bench.bench == Subject::Attack {
+            return Err(Failure::usage("an attack is on one edge, and has no --beside"));
+        }
         if options.beside.is_some() {
             bench.arms.push(OTHER.to_owned());
         }

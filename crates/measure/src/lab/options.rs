@@ -89,8 +89,7 @@ pub(crate) struct LabRunOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Of a benchmark: measure this build of headstart, too, as an arm of its own, or in the place
-    /// of the usual one
+    /// Of a benchmark but attack: measure this build of headstart, too, as the arm `other`
     #[arg(long, value_name = "PROGRAM")]
     pub beside: Option<PathBuf>,
 
