@@ -6,8 +6,8 @@
 
 A module depends on another if a path in its code names it: `crate::a::b`, `super::c`, `self::d`, a
 submodule by its name, or an item that `pub use` re-exports from it. Dependencies between a module
-and its own ancestors are left out: a parent declares its children, and they share its private items.
-Tests (`#[cfg(test)]` modules, files called tests) do not count.
+and its own ancestors are left out: a parent declares its children, and they share its private
+items. Tests (`#[cfg(test)]` modules, files called tests) do not count.
 """
 
 import re

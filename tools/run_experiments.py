@@ -6,8 +6,8 @@
 
 A few trials measure times badly on a machine that does other things as well. So an experiment that
 missed nothing but bars on times runs again, at most twice; each such try is printed and counted. An
-experiment that fails in any other way (a program that died, a connection that was not made, a saving
-that was not there) fails the run at once.
+experiment that fails in any other way (a program that died, a connection that was not made, a
+saving that was not there) fails the run at once.
 """
 
 import argparse

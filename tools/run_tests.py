@@ -31,7 +31,8 @@ import retries
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 STATE = TARGET / "check" / "tests.json"
-# Digests of programs, with the size and time of each when it was read: together they have gigabytes.
+# Digests of programs, with the size and time of each when it was read: together they have
+# gigabytes.
 DIGESTS = TARGET / "check" / "programs.json"
 
 # Programs at a time: their tests wait more than they compute.

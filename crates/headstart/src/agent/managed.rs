@@ -1,9 +1,10 @@
 //! Managed TLS: the agent speaks TLS for programs of this machine, and keeps their sessions.
 //!
 //! docs/managed.md is the specification of what programs see. [`listener`] takes connections, on a
-//! [`socket`] or a port with a [`token`] and a [`proof`]; [`exchange`] serves each: a [`request`], what is
-//! [`open`]ed for it or what [`control`] answers, and bytes through a [`tunnel`]. [`visit`] and
-//! [`keeper`] are between a connection and what is [`known`]; no session goes any other way.
+//! [`socket`] or a port with a [`token`] and a [`proof`]; [`exchange`] serves each: it reads a
+//! [`request`], [`open`]s a connection for it or has [`control`] answer, and passes bytes through a
+//! [`tunnel`]. Sessions reach a connection, and come back from it, by [`visit`] and
+//! [`session_capture`] alone; the agent keeps them in its [`state`].
 
 mod answer;
 mod audit;

@@ -42,7 +42,8 @@ pub struct DnsRecordOptions {
     ///
     /// Each brings up to 1.2 kB: 4 do for a usual ECDSA certificate chain, 6 for an RSA chain, 10
     /// for many with post-quantum signatures. What does not fit comes over TCP.
-    #[arg(long, value_name = "N", default_value = "6", value_parser = clap::value_parser!(u8).range(1..=10))]
+    #[arg(long, value_name = "N", default_value = "6")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=10))]
     pub slots: u8,
 
     /// Say that early data (0-RTT) may go over UDP

@@ -91,7 +91,8 @@ pub struct GetOptions {
     pub fail: bool,
 
     /// Give up after this long (500ms, 10s)
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    #[arg(value_parser = humantime::parse_duration)]
     pub max_time: Duration,
 
     /// Show the timeline: each datagram and TCP event, round trips, what was used and what not

@@ -63,7 +63,7 @@ fn a_setuid_program_shares_nothing() {
     }
 }
 
-/// Whether the client of this openssl resumes, run by another user.
+/// Returns true if the client of this openssl resumes, run by another user.
 fn resumes_as_other(openssl: &str, server: &Server, agent: &Agent, files: &Files) -> bool {
     let (to, roots) = (server.address.to_string(), files.path(&format!("{NAME}.pem")));
     let verify = ["-verify_return_error", "-verify_quiet", "-CAfile", &roots];

@@ -31,7 +31,7 @@ fn agent_of(user: u32, owner: u32, mode: u32) -> (tempfile::TempDir, Daemon) {
     (dir, agent)
 }
 
-/// Which of two visits was resumed with what the first has left at the agent.
+/// Makes two visits; returns which of them resumed a session that the agent had.
 fn visits(socket: &Path, server: &Server, files: &Files, options: &[&str]) -> [bool; 2] {
     let options = [&WORK[..], options].concat();
     [(); 2].map(|()| resumed(&Program::curl(server, &[]).page(socket, files, &options)))
@@ -88,7 +88,7 @@ fn no_program_is_led_to_a_proxy_port_of_another_user() {
     assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "ran\n", ""));
 }
 
-/// What `echo` says behind this proxy, if it is run at all.
+/// Has `headstart run` lead `echo` to this proxy; returns what comes of it.
 fn echo(proxy: &str, agent_uid: Option<u32>) -> (Option<i32>, String, String) {
     let mut run = headstart_run(Path::new("/run/none"));
     run.args(["--preload", "", "--proxy", proxy, "--", "echo", "ran"]);

@@ -351,7 +351,8 @@ mod tests {
     fn linkability_is_judged_and_undecided_cells_meet_no_bar() {
         let judged = |linkable, bar: &str| {
             let mut groups = groups();
-            let text = r#"{"boundary":"nat","viable":0,"bounded":0,"blocked":0,"undecided":0,"evidence":[]}"#;
+            let text = r#"{"boundary":"nat","viable":0,"bounded":0,"blocked":0,"undecided":0,
+            "evidence":[]}"#;
             let finding: Finding = serde_json::from_str(text).unwrap();
             let privacy = Some(Finding { linkable, ..finding });
             groups.tell(|_| true, &CellFacts { privacy, ..CellFacts::default() });

@@ -89,7 +89,7 @@ pub(crate) struct LabRunOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Of a benchmark but attack: measure this build of headstart, too, as the arm `other`
+    /// In a benchmark other than `attack`, measure this build of headstart, too, as the arm `other`
     #[arg(long, value_name = "PROGRAM")]
     pub beside: Option<PathBuf>,
 

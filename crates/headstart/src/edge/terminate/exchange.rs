@@ -23,8 +23,8 @@ use crate::metrics;
 /// Error of a body: the side that sends it broke off.
 pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Memory that an exchange counts for beside the bytes of its answer: heads of ordinary size, and the
-/// state of this program and its libraries.
+/// Memory that an exchange counts for beside the bytes of its answer: heads of ordinary size, and
+/// the state of this program and its libraries.
 const BASE: usize = 8 * 1024;
 
 /// Bytes of an answer that are read ahead of a client, beside the piece that it is to take next.
@@ -212,7 +212,7 @@ struct Source {
     /// Bytes in `ahead`.
     bytes: usize,
     error: Option<BodyError>,
-    /// What came before the error has had its turn to leave.
+    /// The bytes before the error have had their turn to leave.
     error_waited: bool,
     /// The reader found nothing, and will be woken.
     reader_waits: bool,
@@ -394,8 +394,8 @@ impl Exchange {
         })
     }
 
-    /// Notes that the request's body is read elsewhere, or no longer; `unread` is what is left of it
-    /// then.
+    /// Notes whether the request's body is being read elsewhere; `unread` is the rest of one that
+    /// no longer is.
     pub(super) fn set_uploading(&self, is_uploading: bool, unread: Option<Incoming>) {
         self.is_uploading.store(is_uploading, Ordering::Release);
         *lock(&self.unread) = unread;

@@ -36,7 +36,7 @@ const SHED_EVERY: Duration = Duration::from_millis(20);
 pub(in crate::edge) struct RoomLimits {
     /// Requests at origins at one time.
     pub(in crate::edge) places: usize,
-    /// Those of them for clients at one address.
+    /// Requests of clients at one address at one time.
     pub(in crate::edge) address_places: usize,
     /// Bytes of answers that wait for clients.
     pub(in crate::edge) memory: usize,
@@ -145,7 +145,8 @@ impl Room {
         clients.all.push(client);
     }
 
-    /// Takes a place for a request of a connection with `client`'s share, whose address is `address` if it is proven.
+    /// Takes a place for a request of a connection with `client`'s share, whose address is
+    /// `address` if it is proven.
     ///
     /// Only one request of a connection waits for the places of all: so connections take turns.
     pub(super) async fn place(&self, client: &Share, address: Option<IpAddr>) -> Option<Place> {
@@ -220,7 +221,8 @@ impl Room {
         Some(clients.all.iter().filter_map(Weak::upgrade).collect())
     }
 
-    /// Ends answers that hold a place of `address`, or any, while their clients take nothing of them.
+    /// Ends answers of which their clients take nothing while they hold a place: one of `address`,
+    /// or any.
     fn shed_stalled(&self, address: Option<&Arc<Semaphore>>) {
         for client in self.clients().into_iter().flatten() {
             client.shed_stalled(STALLED, address);

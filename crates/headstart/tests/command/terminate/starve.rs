@@ -316,7 +316,7 @@ fn a_malformed_body_is_400_and_no_failure_of_the_origin() {
     assert_eq!(limits_hit(&edge, "malformed_body"), 4);
 }
 
-/// What clients say of themselves does not arrive, whichever version and spelling they choose.
+/// Claims of clients do not arrive, whichever version and spelling they choose.
 #[test]
 fn headers_that_claim_something_do_not_arrive() {
     let (files, origin) = (Files::new(), Recorder::ok());

@@ -69,15 +69,26 @@ mod tests {
 
     #[test]
     fn handshakes_are_what_the_edge_counts() {
-        let text = "# TYPE headstart_tls_handshakes_total counter\n\
-             headstart_tls_handshakes_total{result=\"done\",version=\"1.3\",resumed=\"no\",early_data=\"none\"} 3\n\
-             headstart_tls_handshakes_total{result=\"done\",version=\"1.2\",resumed=\"no\",early_data=\"none\"} 1\n\
-             headstart_tls_handshakes_total{result=\"done\",version=\"1.3\",resumed=\"yes\",early_data=\"accepted\"} 5\n\
-             headstart_tls_handshakes_total{result=\"done\",version=\"1.3\",resumed=\"yes\",early_data=\"refused\"} 2\n\
-             headstart_tls_handshakes_total{result=\"failed\",version=\"1.3\",resumed=\"yes\",early_data=\"accepted\"} 6\n\
-             headstart_connections_total{result=\"done\"} 9\n";
+        let handshakes = [
+            ("done", "1.3", "no", "none", 3),
+            ("done", "1.2", "no", "none", 1),
+            ("done", "1.3", "yes", "accepted", 5),
+            ("done", "1.3", "yes", "refused", 2),
+            ("failed", "1.3", "yes", "accepted", 6),
+        ];
+        let lines = handshakes.map(|(result, version, resumed, early, count)| {
+            format!(
+                "headstart_tls_handshakes_total{{result=\"{result}\",version=\"{version}\",\
+                 resumed=\"{resumed}\",early_data=\"{early}\"}} {count}\n"
+            )
+        });
+        let text = format!(
+            "# TYPE headstart_tls_handshakes_total counter\n{}\
+             headstart_connections_total{{result=\"done\"}} 9\n",
+            lines.concat()
+        );
         let all = Counted { full: 4, resumed: 7, early: 5, failed: 6 };
-        assert_eq!(Counted::from_text(text), all);
+        assert_eq!(Counted::from_text(&text), all);
         assert_eq!(Counted::from_text(""), Counted::default());
         assert_eq!(all.and(all).since(all), all);
     }
