@@ -113,13 +113,23 @@ impl Way {
 
     async fn exchange(&self, to_the_end: bool) -> io::Result<Served> {
         let Self::Direct(direct) = self else {
-            return exchange(self.open().await?, to_the_end).await;
+            let mut stream = self.open().await?;
+            let served = exchange(&mut stream).await?;
+            if to_the_end {
+                drain(stream).await;
+            }
+            return Ok(served);
         };
-        let stream = direct.open().await?;
+        let mut stream = direct.open().await?;
         let handle = stream.handle();
-        let served = exchange(stream, to_the_end).await?;
+        let served = exchange(&mut stream).await?;
+        // A server that ends without close_notify would spoil its sessions.
         direct.keep(&handle);
-        Ok(Served { resumed: handle.facts().resumed, ..served })
+        let resumed = handle.facts().resumed;
+        if to_the_end {
+            drain(stream).await;
+        }
+        Ok(Served { resumed, ..served })
     }
 
     async fn open(&self) -> io::Result<Box<dyn Plain>> {
@@ -167,10 +177,7 @@ async fn managed(socket: &Path, origin: SocketAddr, resumes: bool) -> io::Result
 }
 
 /// Asks for the short answer, takes it and ends the program's side.
-async fn exchange(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    to_the_end: bool,
-) -> io::Result<Served> {
+async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Served> {
     stream.write_all(SHORT).await?;
     let mut answer = Vec::with_capacity(1024);
     let mut first = None;
@@ -184,10 +191,13 @@ async fn exchange(
         }
     };
     stream.shutdown().await?;
-    let bytes = answer.len();
-    // However the server ends the connection, its answer is here.
-    while to_the_end && stream.read_buf(&mut answer).await.is_ok_and(|read| read > 0) {}
-    Ok(Served { first: first.unwrap_or_else(Instant::now), resumed, bytes })
+    Ok(Served { first: first.unwrap_or_else(Instant::now), resumed, bytes: answer.len() })
+}
+
+/// Waits for the server's end, however it comes: the answer is here.
+async fn drain(mut stream: impl AsyncRead + Unpin) {
+    let mut room = [0; 64];
+    while stream.read(&mut room).await.is_ok_and(|read| read > 0) {}
 }
 
 /// Returns the body, once all of it is there: it ends with its line.
