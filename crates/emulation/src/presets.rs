@@ -1,13 +1,13 @@
-//! Kinds of networks by name, each as the text of a path.
+//! Named kinds of networks, each defined by the text of a path.
 
 /// A named kind of network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Name behind `preset` in the text of a path.
+    /// Name that follows `preset` in the text of a path.
     pub name: &'static str,
     /// Path that the name stands for.
     pub path: &'static str,
-    /// Reason for these numbers.
+    /// Source of the path's numbers.
     pub reason: &'static str,
 }
 
@@ -52,7 +52,7 @@ mod tests {
     use crate::{Packet, Path};
 
     #[test]
-    fn every_preset_is_a_path_with_a_reason() {
+    fn every_preset_parses_as_a_path_and_has_a_reason() {
         for preset in PRESETS {
             let path: Path = format!("preset {}", preset.name).parse().unwrap();
             assert_eq!(path.to_string(), format!("preset {}", preset.name));
@@ -60,7 +60,7 @@ mod tests {
         }
     }
 
-    /// The shortest and the longest delay of a link, in ms.
+    /// Returns the shortest and the longest delay of a link, in ms.
     fn extremes(link: &mut Link) -> (f64, f64) {
         let seconds = (0..1000_u64).filter_map(|second| {
             let sent = Duration::from_secs(second);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_are_as_promised() {
+    fn round_trip_times_and_jitter_match_the_presets() {
         for (name, millis, jitter) in
             [("satellite", 600, 0), ("lte", 60, 16), ("transatlantic", 80, 0), ("wifi", 10, 4)]
         {

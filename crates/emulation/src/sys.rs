@@ -69,7 +69,7 @@ pub(crate) fn before_exec(command: &mut Command, work: impl Fn() + Send + Sync +
     }
 }
 
-/// Runs `work` in a child process and returns the error it ended with, `None` if it ended well.
+/// Runs `work` in a child process and returns its error, or `None` if it succeeded.
 ///
 /// `work` must only make system calls: no allocation, no locks, no panic.
 pub(crate) fn try_in_child(work: impl FnOnce() -> Result<(), Errno>) -> io::Result<Option<Errno>> {
@@ -80,7 +80,7 @@ pub(crate) fn try_in_child(work: impl FnOnce() -> Result<(), Errno>) -> io::Resu
         -1 => Err(io::Error::last_os_error()),
         0 => {
             let code = work().map_or_else(Errno::raw_os_error, |()| 0);
-            // SAFETY: `_exit` ends the child without running anything of the parent's.
+            // SAFETY: `_exit` ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(code) }
         }
         child => {
@@ -93,7 +93,7 @@ pub(crate) fn try_in_child(work: impl FnOnce() -> Result<(), Errno>) -> io::Resu
 fn exit_code_of(child: libc::pid_t) -> io::Result<i32> {
     let mut status = 0;
     loop {
-        // SAFETY: `status` is a valid place for the status of a child of ours.
+        // SAFETY: `status` is valid for writes of an exit status.
         if unsafe { libc::waitpid(child, &raw mut status, 0) } == child {
             break;
         }
@@ -112,10 +112,10 @@ pub(crate) fn set_realtime_priority(priority: i32) -> io::Result<()> {
     checked(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) })
 }
 
-/// A non-blocking packet socket that sees and sends whole Ethernet frames of one interface.
+/// Opens a non-blocking packet socket for whole Ethernet frames on an interface.
 ///
-/// It is not shown what it or others send out through the interface. Each frame carries the
-/// kernel's receive time.
+/// It receives no outgoing frames, neither its own nor those of others. Each received frame carries
+/// the kernel's receive time.
 pub(crate) fn packet_socket(interface: u32) -> io::Result<Socket> {
     // Protocol 0 receives nothing until `bind` names interface and protocol together.
     let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
@@ -167,14 +167,14 @@ pub(crate) fn receive(socket: &Socket, frame: &mut [u8]) -> io::Result<(usize, O
     Ok((length, receive_time(&message)))
 }
 
-/// The time in the control messages that the kernel wrote.
+/// Returns the receive time from the control messages that the kernel wrote.
 fn receive_time(message: &libc::msghdr) -> Option<Duration> {
     // SAFETY: `message` was filled by recvmsg and its control buffer is still alive.
     let mut control = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR give null or a header inside the buffer.
     while let Some(header) = unsafe { control.as_ref() } {
         if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
-            // SAFETY: this message's data is a timespec, maybe not aligned.
+            // SAFETY: this message's data is a timespec, which may be unaligned.
             let time: libc::timespec =
                 unsafe { libc::CMSG_DATA(control).cast::<libc::timespec>().read_unaligned() };
             return Some(Duration::new(
@@ -188,19 +188,19 @@ fn receive_time(message: &libc::msghdr) -> Option<Duration> {
     None
 }
 
-/// Frames the kernel could not queue for a packet socket since the last call.
+/// Returns the number of frames dropped since the last call because the socket's queue was full.
 pub(crate) fn take_missed(socket: &Socket) -> io::Result<u32> {
     let mut statistics = MaybeUninit::<libc::tpacket_stats>::zeroed();
     let mut length =
         libc::socklen_t::try_from(size_of::<libc::tpacket_stats>()).map_err(|_| Errno::INVAL)?;
-    let place = statistics.as_mut_ptr().cast();
-    // SAFETY: `place` has room for the option's value, whose size `length` states.
+    let value = statistics.as_mut_ptr().cast();
+    // SAFETY: `value` has room for the option's value, of `length` bytes.
     checked(unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_PACKET,
             libc::PACKET_STATISTICS,
-            place,
+            value,
             &raw mut length,
         )
     })?;
@@ -208,8 +208,8 @@ pub(crate) fn take_missed(socket: &Socket) -> io::Result<u32> {
     Ok(unsafe { statistics.assume_init() }.tp_drops)
 }
 
-/// Switches off an interface's checksum and segmentation offloads, so that frames on the wire are
-/// what a network sees.
+/// Switches off an interface's checksum and segmentation offloads, so that captured frames are
+/// as they would be on a real wire.
 ///
 /// The numbers are `ETHTOOL_STXCSUM`, `_SSG`, `_STSO`, `_SGSO`, `_SGRO` and `_SRXCSUM` of
 /// linux/ethtool.h.
@@ -261,13 +261,13 @@ fn interface_request(interface: &str) -> io::Result<libc::ifreq> {
     Ok(ifreq)
 }
 
-/// The path under which a child process that inherits `file` opens it again.
+/// Returns the path by which a child process that inherits `file` can reopen it.
 pub(crate) fn inherited_path(file: &impl AsRawFd) -> String {
     let number: RawFd = file.as_raw_fd();
     format!("/proc/self/fd/{number}")
 }
 
-/// The network namespace of the calling thread.
+/// Opens the network namespace of the calling thread.
 pub(crate) fn own_network_namespace() -> io::Result<OwnedFd> {
     File::open("/proc/thread-self/ns/net").map(OwnedFd::from)
 }

@@ -7,20 +7,20 @@ use headstart_proto::limits::COOKIE_LIFE_MAX;
 
 use crate::limits::SPENT_COOKIES;
 
-/// The cookies that were on the wire, so that none is sent twice.
+/// Replay protection for Fast Open cookies: the ones already sent, so that none is sent twice.
 ///
-/// Remembers each cookie for the maximum life of one. The set is bounded; once it is full, no
-/// cookie can be spent, since forgetting a live one could send it twice.
+/// Remembers each cookie for at least the maximum lifetime of a cookie. The set is bounded; once it
+/// is full, no cookie can be spent, since forgetting a live one could send it twice.
 ///
-/// A user can spend only while holding fewer entries than are free: alone that is half of them, and
-/// a third beside a user who takes everything. So nobody can keep others from spending.
+/// A user can spend only while holding fewer entries than are free: the first user gets at most
+/// half of the set, the next at most half of the rest. So no single user can use up the set.
 #[derive(Debug)]
 pub struct SeenCookies {
     current: HashSet<Cookie>,
     previous: HashSet<Cookie>,
     /// Number of cookies in `current` spent by each user.
     by_user: HashMap<Option<u32>, usize>,
-    /// Start of the generation `current`.
+    /// Start of the period that `current` covers.
     since: Option<Instant>,
     /// Maximum number of cookies in each generation.
     limit: usize,
@@ -29,9 +29,9 @@ pub struct SeenCookies {
 /// Reason why a cookie may not be spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unspendable {
-    /// It was on the wire before.
+    /// The cookie was sent before.
     Spent,
-    /// There is no room to remember it.
+    /// There is no room to remember the cookie.
     Full,
 }
 
@@ -53,25 +53,26 @@ impl Default for SeenCookies {
 }
 
 impl SeenCookies {
-    /// Creates an empty set that holds up to `limit` cookies of the current 8 hours and as many of
-    /// the previous.
+    /// Creates an empty set that holds up to `limit` cookies of the current period of
+    /// [`COOKIE_LIFE_MAX`], and as many of the previous one.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let (current, previous, by_user) = (HashSet::new(), HashSet::new(), HashMap::new());
         Self { current, previous, by_user, since: None, limit }
     }
 
-    /// Spends `cookie` of `user`, or of an unknown user: once, whoever it is.
+    /// Spends `cookie` on behalf of `user`; `None` stands for all unknown users. No two users can
+    /// spend the same cookie.
     ///
     /// # Errors
-    /// The reason why it must not be sent.
+    /// The reason why the cookie must not be sent.
     pub fn spend(
         &mut self,
         cookie: Cookie,
         user: Option<u32>,
         now: Instant,
     ) -> Result<(), Unspendable> {
-        self.turn(now);
+        self.rotate(now);
         if self.contains(&cookie) {
             return Err(Unspendable::Spent);
         }
@@ -91,7 +92,7 @@ impl SeenCookies {
 
     /// Returns true if `user` can spend no cookie now.
     pub fn is_full(&mut self, user: Option<u32>, now: Instant) -> bool {
-        self.turn(now);
+        self.rotate(now);
         !self.has_room(user)
     }
 
@@ -112,8 +113,8 @@ impl SeenCookies {
         own < self.limit.saturating_sub(self.current.len())
     }
 
-    /// Starts a new generation if it is time.
-    fn turn(&mut self, now: Instant) {
+    /// Starts a new generation once the current one is as old as a cookie can get.
+    fn rotate(&mut self, now: Instant) {
         let since = *self.since.get_or_insert(now);
         let age = now.saturating_duration_since(since);
         if age < COOKIE_LIFE_MAX {
@@ -153,11 +154,11 @@ mod tests {
 
     #[test]
     fn a_spent_cookie_is_remembered_for_the_maximum_life() {
-        let begin = Instant::now();
+        let start = Instant::now();
         for after in [Duration::ZERO, SECOND, COOKIE_LIFE_MAX / 2, COOKIE_LIFE_MAX - SECOND] {
             let mut seen = SeenCookies::default();
-            seen.spend(cookie(0), ME, begin).unwrap();
-            let spent = begin + after;
+            seen.spend(cookie(0), ME, start).unwrap();
+            let spent = start + after;
             seen.spend(cookie(1), ME, spent).unwrap();
             let last = spent + COOKIE_LIFE_MAX - SECOND;
             assert_eq!(seen.spend(cookie(1), ME, last), Err(Unspendable::Spent), "{after:?}");
@@ -166,24 +167,24 @@ mod tests {
 
     #[test]
     fn a_spent_cookie_is_forgotten_after_twice_the_maximum_life() {
-        let (mut seen, begin) = (SeenCookies::default(), Instant::now());
-        seen.spend(cookie(1), ME, begin).unwrap();
-        assert_eq!(seen.spend(cookie(1), ME, begin + COOKIE_LIFE_MAX * 2), Ok(()));
+        let (mut seen, start) = (SeenCookies::default(), Instant::now());
+        seen.spend(cookie(1), ME, start).unwrap();
+        assert_eq!(seen.spend(cookie(1), ME, start + COOKIE_LIFE_MAX * 2), Ok(()));
         assert_eq!(seen.len(), 1);
     }
 
     #[test]
     fn a_full_set_spends_nothing() {
-        let (mut seen, begin) = (SeenCookies::new(4), Instant::now());
+        let (mut seen, start) = (SeenCookies::new(4), Instant::now());
         for number in 1..=2 {
-            assert!(!seen.is_full(ME, begin));
-            seen.spend(cookie(number), ME, begin).unwrap();
+            assert!(!seen.is_full(ME, start));
+            seen.spend(cookie(number), ME, start).unwrap();
         }
-        assert!(seen.is_full(ME, begin), "two are taken, two are free");
-        assert_eq!(seen.spend(cookie(3), ME, begin), Err(Unspendable::Full));
-        assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent));
-        // The next generation has room again, and the last one is still remembered.
-        let later = begin + COOKIE_LIFE_MAX;
+        assert!(seen.is_full(ME, start), "holds two entries, and two are free");
+        assert_eq!(seen.spend(cookie(3), ME, start), Err(Unspendable::Full));
+        assert_eq!(seen.spend(cookie(1), ME, start), Err(Unspendable::Spent));
+        // The next generation has room again, and cookies of the previous one are still remembered.
+        let later = start + COOKIE_LIFE_MAX;
         assert!(!seen.is_full(ME, later));
         assert_eq!(seen.spend(cookie(1), ME, later), Err(Unspendable::Spent));
         assert_eq!(seen.spend(cookie(3), ME, later), Ok(()));
@@ -192,31 +193,35 @@ mod tests {
 
     #[test]
     fn a_limit_of_one_has_room_for_one() {
-        let (mut seen, begin) = (SeenCookies::new(1), Instant::now());
-        seen.spend(cookie(1), ME, begin).unwrap();
+        let (mut seen, start) = (SeenCookies::new(1), Instant::now());
+        seen.spend(cookie(1), ME, start).unwrap();
         for user in [ME, Some(1001), None] {
-            assert_eq!(seen.spend(cookie(2), user, begin), Err(Unspendable::Full));
+            assert_eq!(seen.spend(cookie(2), user, start), Err(Unspendable::Full));
         }
     }
 
-    /// A user who connects with made-up tickets does not stop others from using Fast Open.
+    /// A user who connects with fake tickets cannot stop others from using Fast Open.
     #[test]
-    fn an_endless_spender_leaves_room_for_others() {
-        let (mut seen, begin) = (SeenCookies::new(120), Instant::now());
-        // Unknown users count as one.
+    fn a_user_who_spends_all_they_can_leaves_room_for_others() {
+        let (mut seen, start) = (SeenCookies::new(120), Instant::now());
+        // All unknown users share one allowance.
         let spenders = [(Some(666), 0..120, 60), (ME, 120..200, 30), (None, 200..220, 15)];
         for (user, numbers, most) in spenders {
-            let spent = numbers.filter(|number| seen.spend(cookie(*number), user, begin).is_ok());
+            let spent = numbers.filter(|number| seen.spend(cookie(*number), user, start).is_ok());
             assert_eq!(spent.count(), most, "{user:?}");
         }
-        assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent), "whoever spent it");
+        assert_eq!(
+            seen.spend(cookie(1), ME, start),
+            Err(Unspendable::Spent),
+            "another user spent it"
+        );
         assert_eq!(seen.len(), 105);
     }
 
     #[test]
     fn a_clock_that_stops_or_goes_back_forgets_nothing() {
-        let (mut seen, begin) = (SeenCookies::default(), Instant::now());
-        seen.spend(cookie(1), ME, begin + SECOND).unwrap();
-        assert_eq!(seen.spend(cookie(1), ME, begin), Err(Unspendable::Spent));
+        let (mut seen, start) = (SeenCookies::default(), Instant::now());
+        seen.spend(cookie(1), ME, start + SECOND).unwrap();
+        assert_eq!(seen.spend(cookie(1), ME, start), Err(Unspendable::Spent));
     }
 }

@@ -4,11 +4,11 @@ use super::{Element, Kind, Outputs, Parse};
 use crate::Packet;
 use crate::ip::{Headers, fragments, too_big};
 
-/// Takes no packet longer than a limit.
+/// Passes only packets up to a maximum length.
 ///
-/// IPv4 packets that routers may split are split; of others the sender is told by ICMP (RFC 1191,
-/// RFC 8201), unless the element is silent, as behind a firewall that drops all ICMP. What is not
-/// an IP packet is dropped.
+/// Fragments longer IPv4 packets without Don't Fragment. Drops others, and reports them to their
+/// sender by ICMP (RFC 1191, RFC 8201), unless the element is silent, as if behind a firewall that
+/// drops all ICMP. Drops longer packets that are not IP without a report.
 #[derive(Debug)]
 pub struct Mtu {
     limit: u16,
@@ -16,18 +16,18 @@ pub struct Mtu {
 }
 
 impl Mtu {
-    /// A limit in bytes of the whole IP packet, with ICMP.
+    /// Creates an element that sends ICMP errors; `limit` counts the bytes of the whole IP packet.
     pub fn new(limit: u16) -> Mtu {
         Mtu { limit, is_silent: false }
     }
 
-    /// The same without ICMP: a black hole for packets that may not be split.
+    /// Disables ICMP errors: packets that must not be fragmented vanish in a black hole.
     #[must_use]
     pub fn silent(self) -> Mtu {
         Mtu { is_silent: true, ..self }
     }
 
-    fn handle_long(&self, packet: Packet, out: &mut Outputs) {
+    fn handle_too_long(&self, packet: Packet, out: &mut Outputs) {
         let bytes = &packet.bytes;
         if Headers::read(bytes).is_some_and(|headers| headers.is_splittable(bytes)) {
             for bytes in fragments(bytes, self.limit) {
@@ -46,7 +46,7 @@ impl Element for Mtu {
         if packet.bytes.len() <= self.limit.into() {
             out.pass(packet);
         } else {
-            self.handle_long(packet, out);
+            self.handle_too_long(packet, out);
         }
     }
 }
@@ -68,8 +68,8 @@ mod tests {
 
     const NOW: Duration = Duration::from_millis(3);
 
-    /// Returns the number of packets that pass, and the reply.
-    fn through(mtu: Mtu, packet: Packet) -> (usize, Option<Packet>) {
+    /// Sends `packet`; returns the number of packets that pass, and the ICMP error.
+    fn send_through(mtu: Mtu, packet: Packet) -> (usize, Option<Packet>) {
         let mut link = Link::default().with(mtu);
         link.send(NOW, packet);
         let passed = std::iter::from_fn(|| link.poll(NOW)).count();
@@ -81,28 +81,31 @@ mod tests {
     }
 
     #[test]
-    fn a_long_packet_is_answered_by_icmp_or_by_nothing() {
+    fn a_packet_that_is_too_long_gets_an_icmp_error_unless_silent() {
         for (from, to, headers) in
             [("10.77.1.1:5000", "10.77.2.1:443", 28), ("[fd77::1:1]:5000", "[fd77::2:1]:443", 48)]
         {
             let fits = datagram(from, to, 1280 - headers);
-            assert_eq!(through(Mtu::new(1280), fits), (1, None));
+            assert_eq!(send_through(Mtu::new(1280), fits), (1, None));
             let long = datagram(from, to, 1281 - headers);
-            let (passed, error) = through(Mtu::new(1280), long.clone());
+            let (passed, error) = send_through(Mtu::new(1280), long.clone());
             let error = error.unwrap();
             assert_eq!((passed, error.destination()), (0, long.source()));
             assert!(has_right_checksums(&error));
-            assert_eq!(through(Mtu::new(1280).silent(), long), (0, None));
-            assert_eq!(through(Mtu::new(68), error), (0, None));
+            assert_eq!(send_through(Mtu::new(1280).silent(), long), (0, None));
+            // An ICMP error never causes another.
+            assert_eq!(send_through(Mtu::new(68), error), (0, None));
         }
     }
 
     #[test]
-    fn what_may_be_split_is_split() {
+    fn packets_without_dont_fragment_are_fragmented() {
         let mut packet = datagram("10.77.1.1:5000", "10.77.2.1:443", 2020);
+        // Clears Don't Fragment.
         packet.bytes[6] = 0;
-        assert_eq!(through(Mtu::new(1028), packet.clone()), (3, None));
-        assert_eq!(through(Mtu::new(1028).silent(), packet), (3, None));
-        assert_eq!(through(Mtu::new(3), Packet::udp([1; 4])), (0, None));
+        assert_eq!(send_through(Mtu::new(1028), packet.clone()), (3, None));
+        assert_eq!(send_through(Mtu::new(1028).silent(), packet), (3, None));
+        // Not an IP packet.
+        assert_eq!(send_through(Mtu::new(3), Packet::udp([1; 4])), (0, None));
     }
 }

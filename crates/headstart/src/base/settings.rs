@@ -3,8 +3,8 @@
 //! The clap definition of an option is its only definition. Its environment variable is
 //! `HEADSTART_<COMMAND>_<OPTION>`, its key in the file is its long name in the command's table:
 //! `--idle-timeout` of `edge` is `HEADSTART_EDGE_IDLE_TIMEOUT` and `idle-timeout` in `[edge]`.
-//! What the file says is put on the command line in front of what the user typed, for options
-//! that neither the user nor the environment gave, so one parser reads all of them.
+//! Options from the file that neither the user nor the environment gave are inserted into the
+//! command line, before the user's own arguments, so one parser reads all of them.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -19,22 +19,21 @@ use toml::{Table, Value};
 use crate::base::failure::Failure;
 use crate::base::files;
 
-/// Help text of a daemon about further sources of options.
+/// Help text that explains where a daemon's options come from.
 pub const SOURCES: &str = "\
 Every option may also come from the environment or from the file given with --config.
 A flag goes before the environment, the environment before the file, the file before
 the default.";
 
-/// The option that names the file; commands without it read no file and no environment.
+/// Option that names the file; commands without it read neither a file nor the environment.
 const FILE_OPTION: &str = "config";
 
-/// Likeness of a key and an option from which on a suggestion is made; clap uses the same for
-/// flags.
-const ALIKE: f64 = 0.7;
+/// Similarity above which a key is taken for a misspelt option; clap uses the same for flags.
+const SIMILARITY_MIN: f64 = 0.7;
 
-/// One call of the program: the command line as it was typed, to be read as often as needed.
+/// One run of the program: the command line as typed, which can be parsed repeatedly.
 ///
-/// A daemon that is told to reload calls [`load`](Self::load) again: the file is read anew.
+/// To reload, a daemon calls [`load`](Self::load) again, which rereads the file.
 #[derive(Debug, Clone)]
 pub struct Invocation {
     command: Command,
@@ -42,7 +41,7 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// A call of `command` with `argv`, whose first element is the program's name.
+    /// Creates an invocation of `command` with `argv`, whose first element is the program's name.
     pub fn new(command: Command, argv: impl IntoIterator<Item = OsString>) -> Self {
         let mut command = command.mut_subcommands(with_environment);
         command.build();
@@ -50,24 +49,24 @@ impl Invocation {
         Self { command, argv }
     }
 
-    /// The command with the names of its environment variables, for help and manual pages.
+    /// Returns the command with its environment variables, for help and manual pages.
     pub fn command(&self) -> &Command {
         &self.command
     }
 
-    /// The whole program's options, from all sources.
+    /// Returns the whole program's options, from all sources.
     ///
     /// # Errors
-    /// [`Stop::Answer`] if help or the version was asked for, [`Stop::Failure`] if the command
+    /// [`Stop::Answer`] if help or the version was requested, [`Stop::Failure`] if the command
     /// line, the environment or the file does not parse.
     pub fn program<P: FromArgMatches>(&self) -> Result<P, Stop> {
         P::from_arg_matches(&self.matches()?).map_err(mismatch)
     }
 
-    /// The options of the subcommand that was called, from all sources as they are now.
+    /// Returns the options of the subcommand, from the current state of all sources.
     ///
     /// # Errors
-    /// As [`program`](Self::program).
+    /// See [`program`](Self::program).
     pub fn load<T: FromArgMatches>(&self) -> Result<T, Stop> {
         let matches = self.matches()?;
         let (_, options) = matches.subcommand().ok_or_else(no_command)?;
@@ -82,9 +81,9 @@ impl Invocation {
         let Some(path) = file_of(options) else {
             return Ok(typed);
         };
-        let said = self.read_file(name, &path)?;
-        let left = said.into_iter().filter(|(id, _)| !is_given(options, id));
-        self.parse(&self.in_front(left.map(|(_, argument)| argument)))
+        let from_file = self.read_file(name, &path)?;
+        let missing = from_file.into_iter().filter(|(id, _)| !is_given(options, id));
+        self.parse(&self.insert_arguments(missing.map(|(_, argument)| argument)))
     }
 
     fn parse(&self, argv: &[OsString]) -> Result<ArgMatches, Stop> {
@@ -109,7 +108,7 @@ impl Invocation {
         )
     }
 
-    /// The file as arguments, each with the id of its option, after checking them by themselves.
+    /// Reads the file as arguments, each with its option's id, and checks that they parse alone.
     fn read_file(&self, name: &str, path: &Path) -> Result<Vec<(String, OsString)>, Failure> {
         let file = File::read(path)?;
         let command = self.command.find_subcommand(name).ok_or_else(no_command)?;
@@ -121,8 +120,8 @@ impl Invocation {
         Ok(arguments)
     }
 
-    /// The command line with `arguments` between the subcommand and what follows it.
-    fn in_front(&self, arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    /// Returns the command line with `arguments` inserted after the subcommand.
+    fn insert_arguments(&self, arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
         let (head, tail) = self.argv.split_at(self.argv.len().min(2));
         let head = head.iter().cloned();
         head.chain(arguments).chain(tail.iter().cloned()).collect()
@@ -132,18 +131,18 @@ impl Invocation {
 /// Reason why a command is not run.
 #[derive(Debug)]
 pub enum Stop {
-    /// The answer is text that clap has ready: help or the version.
+    /// The user asked for help or the version, which clap has rendered.
     Answer(clap::Error),
-    /// Something is wrong.
+    /// An error prevents the command from running.
     Failure(Failure),
 }
 
 impl Stop {
-    /// Prints the answer or the failure, and returns the exit code that it stands for.
+    /// Prints the answer or the failure, and returns its exit code.
     pub fn end(self) -> ExitCode {
         match self {
             Self::Answer(answer) => {
-                // Nobody is left to tell when the terminal itself fails.
+                // If this output fails, there is nowhere left to report it.
                 let _ = answer.print();
                 u8::try_from(answer.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
             }
@@ -161,7 +160,7 @@ impl From<Failure> for Stop {
     }
 }
 
-/// A configuration file that was read.
+/// A parsed configuration file.
 struct File {
     path: PathBuf,
     tables: Table,
@@ -186,7 +185,7 @@ impl File {
         Ok(Self { path, tables })
     }
 
-    /// The table of `command` as arguments of it.
+    /// Converts the table of `command` to arguments, each with its option's id.
     fn arguments(
         &self,
         command: &Command,
@@ -284,7 +283,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// The options of `command` that a file can give.
+/// Returns the options of `command` that a file can set.
 fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|option| {
         option.get_long().is_some_and(|long| long != FILE_OPTION)
@@ -298,7 +297,9 @@ fn suggestion(command: &Command, key: &str) -> String {
         .map(|name| (strsim::jaro_winkler(name, key), name))
         .max_by(|a, b| a.0.total_cmp(&b.0));
     match nearest {
-        Some((likeness, name)) if likeness > ALIKE => format!("did you mean '{name}'?"),
+        Some((similarity, name)) if similarity > SIMILARITY_MIN => {
+            format!("did you mean '{name}'?")
+        }
         _ => format!(
             "keys are the options of `headstart {} --help` without the dashes",
             command.get_name()
@@ -318,7 +319,7 @@ fn is_given(options: &ArgMatches, id: &str) -> bool {
     matches!(options.value_source(id), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
 }
 
-/// `command` with an environment variable for each option that has none of its own.
+/// Gives each option of `command` an environment variable, unless it has one already.
 fn with_environment(command: Command) -> Command {
     if !reads_file(&command) {
         return command;
@@ -334,7 +335,7 @@ fn with_environment(command: Command) -> Command {
     })
 }
 
-/// Returns clap's first paragraph: the mistake and the possible values, without usage and advice.
+/// Returns a failure with clap's first paragraph: the mistake and the possible values.
 fn usage_failure(error: &clap::Error) -> Failure {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
@@ -347,7 +348,7 @@ fn suggestion_of(error: &clap::Error) -> Option<String> {
     tip.map(str::to_owned)
 }
 
-/// The variable that gave the option that `error` is about, if the command line did not.
+/// Returns advice if the value that `error` rejects came from an environment variable.
 fn variable_of(error: &clap::Error, command: &Command, argv: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(about)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -359,7 +360,7 @@ fn variable_of(error: &clap::Error, command: &Command, argv: &[OsString]) -> Opt
     Some(format!("the value comes from the environment variable {}", variable.display()))
 }
 
-/// Options that parsed but do not fit their type: the definition contradicts itself.
+/// Reports options that parsed but do not fit their type: a bug in the clap definition.
 fn mismatch(error: clap::Error) -> Stop {
     Stop::Failure(usage_failure(&error))
 }

@@ -1,4 +1,4 @@
-//! `openssl s_server`, one connection after the other.
+//! A running `openssl s_server`, which serves one connection at a time.
 
 use std::io::{BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,16 +11,16 @@ use crate::client::{Answer, connect};
 use crate::edge::until;
 use crate::files::Files;
 
-/// Whom the certificates are for.
+/// Host name in the certificates.
 pub(crate) const NAME: &str = "www.example.com";
 
-/// Answers with a page about the connection, and closes.
+/// Arguments that make the server answer with a page about the connection, and close it.
 pub(crate) const PAGE: &[&str] = &["-www"];
 
 /// A running server; killed when dropped.
 pub(crate) struct Server {
     child: Child,
-    /// As long as it is open, the server waits for somebody to type.
+    /// Held open, because the server would read end-of-file from a closed one.
     _stdin: ChildStdin,
     pub(crate) address: SocketAddr,
     roots: String,
@@ -32,7 +32,7 @@ impl Server {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), files, NAME, arguments)
     }
 
-    /// Starts it with the certificate for `name`; at a port of its own if `address` has none.
+    /// Starts a server at `address` with the certificate for `name`; with port 0, it chooses one.
     pub(crate) fn start_at(
         address: SocketAddr,
         files: &Files,
@@ -47,20 +47,20 @@ impl Server {
         let stdin = child.stdin.take().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let said = Arc::new(Mutex::new(String::new()));
-        let saying = Arc::clone(&said);
+        let output = Arc::clone(&said);
         thread::spawn(move || {
-            let mut room = [0; 4096];
-            while let Ok(count @ 1..) = stdout.read(&mut room) {
-                saying.lock().unwrap().push_str(&String::from_utf8_lossy(&room[..count]));
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = stdout.read(&mut buffer) {
+                output.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
             }
         });
         let mut server = Self { child, _stdin: stdin, address, roots: chain, said };
         until("openssl s_server accepts", || {
             let said = server.said();
             let line = said.split_inclusive('\n').find_map(|line| line.strip_prefix("ACCEPT"));
-            let Some(named) = line.filter(|line| line.ends_with('\n')) else { return false };
-            // It prints its address if it chose the port.
-            if let Ok(address) = named.trim().parse() {
+            let Some(rest) = line.filter(|line| line.ends_with('\n')) else { return false };
+            // The line contains an address only if the server chose the port.
+            if let Ok(address) = rest.trim().parse() {
                 server.address = address;
             }
             true
@@ -68,16 +68,17 @@ impl Server {
         server
     }
 
+    /// Returns the server's output so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
-    /// A managed connection, with the certificate checked, and `more` fields.
+    /// Opens a managed connection that verifies the certificate; `more` is added to its fields.
     pub(crate) fn connect(&self, agent: &Agent, more: &[(&str, &str)]) -> Answer {
         connect(agent, &self.address.to_string(), &[&self.fields()[..], more].concat())
     }
 
-    /// Returns the fields with which such a connection is asked for.
+    /// Returns the header fields that request such a connection.
     pub(crate) fn fields(&self) -> [(&str, &str); 3] {
         [
             ("Headstart-TLS", "managed"),
@@ -86,7 +87,7 @@ impl Server {
         ]
     }
 
-    /// Returns true if a connection that reads a page is resumed.
+    /// Reads a page over a new connection; returns true if its TLS session was resumed.
     pub(crate) fn visit(&self, agent: &Agent, more: &[(&str, &str)]) -> bool {
         let answer = self.connect(agent, more);
         let resumed = answer.resumed();
@@ -103,7 +104,7 @@ impl Drop for Server {
     }
 }
 
-/// Certificates for [`NAME`].
+/// Creates certificates for [`NAME`].
 pub(crate) fn files() -> Files {
     let files = Files::new();
     files.issue(NAME);

@@ -14,7 +14,7 @@ use headstart_openers::{
 
 use headstart::base::failure::Failure;
 
-/// Longest time for one connection; an experiment's patience ends before.
+/// Upper bound of `--timeout`, in seconds; experiments allow 600 s at most.
 const TIMEOUT_MAX_S: f64 = 3600.0;
 
 /// One end of an experiment's connections, driven by lines on standard input
@@ -169,29 +169,29 @@ impl PageArgs {
 
 /// Runs one end until standard input ends.
 pub(crate) fn run(options: &PeerOptions) -> Result<ExitCode, Failure> {
-    let ran = match options.side.clone() {
+    let result = match options.side.clone() {
         Side::Server(server) => run_server(server.into(), stdin(), stdout()),
         Side::Client(client) => run_client(client.into(), stdin(), stdout()),
         Side::Page(page) => {
             page.options().and_then(|options| run_page_client(options, stdin(), stdout()))
         }
     };
-    ran.map(|()| ExitCode::SUCCESS).map_err(|error| failure(&error))
+    result.map(|()| ExitCode::SUCCESS).map_err(|error| failure(&error))
 }
 
 impl From<ServerArgs> for ServerOptions {
     fn from(args: ServerArgs) -> Self {
         let Common { arm, suite, identity, name, threads } = args.common;
-        let usual = Self::new(arm, suite, args.listen, identity);
+        let defaults = Self::new(arm, suite, args.listen, identity);
         Self {
             name,
             more: args.also,
             flight: args.flight,
-            threads: threads.map_or(usual.threads, usize::from),
-            udp_workers: args.udp_workers.map_or(usual.udp_workers, usize::from),
+            threads: threads.map_or(defaults.threads, usize::from),
+            udp_workers: args.udp_workers.map_or(defaults.udp_workers, usize::from),
             fast_open_maps: args.fast_open_maps,
             cookie_life: args.cookie_life,
-            ..usual
+            ..defaults
         }
     }
 }
@@ -199,7 +199,7 @@ impl From<ServerArgs> for ServerOptions {
 impl From<ClientArgs> for ClientOptions {
     fn from(args: ClientArgs) -> Self {
         let Common { arm, suite, identity, name, threads } = args.common;
-        let usual = Self::new(arm, suite, args.to, identity);
+        let defaults = Self::new(arm, suite, args.to, identity);
         Self {
             name,
             more: args.also,
@@ -209,9 +209,9 @@ impl From<ClientArgs> for ClientOptions {
             slots: args.slots,
             grace: args.grace.map(|ms| Duration::from_millis(ms.into())),
             timeout: args.timeout,
-            threads: threads.map_or(usual.threads, usize::from),
+            threads: threads.map_or(defaults.threads, usize::from),
             seed: args.seed,
-            ..usual
+            ..defaults
         }
     }
 }

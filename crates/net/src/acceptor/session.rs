@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::event::{SessionEvent, Tcp};
 use super::shared::Shared;
 
-/// A session that has not joined, as seen by the task that serves it.
+/// A session without a TCP connection yet, as seen by the task that serves it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
@@ -29,7 +29,7 @@ impl Session {
         Self { shared, id, events, to_read, finished: false }
     }
 
-    /// Takes in the session's events; ready once TCP carries it.
+    /// Handles the session's events; ready once a TCP connection has joined the session.
     pub(super) fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Tcp>> {
         loop {
             match ready!(self.events.poll_recv(cx)) {

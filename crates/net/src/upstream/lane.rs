@@ -15,10 +15,10 @@ use super::{Step, Timeouts, UpstreamError};
 use crate::dns::{Event, Lookup};
 use crate::race::{ATTEMPT_DELAY, Race, RaceWinner};
 
-/// Bytes of a greeting, a login, a request and a typical ClientHello.
-const ROOM: usize = 3 * 1024;
+/// Initial capacity for queued bytes: a greeting, a login, a request and a typical ClientHello.
+const CAPACITY_MIN: usize = 3 * 1024;
 
-/// Connects to the proxy.
+/// Future that connects to the proxy.
 pub(super) type Dial = Pin<Box<dyn Future<Output = Result<RaceWinner, io::ErrorKind>> + Send>>;
 
 /// One connection to the proxy, and the bytes sent on it.
@@ -69,12 +69,12 @@ impl Lane {
         self.exchange.is_granted()
     }
 
-    /// Returns true once the lane has the request, so that bytes may follow it.
+    /// Returns true once the proxy is connected and the request queued, so that bytes may follow.
     pub(super) fn has_requested(&self) -> bool {
         self.tcp.is_some() && self.exchange.has_requested()
     }
 
-    /// Returns true once everything given to the lane is in the socket.
+    /// Returns true once all bytes queued on the lane have been written to the socket.
     pub(super) fn is_flushed(&self) -> bool {
         self.written == self.out.len()
     }
@@ -102,7 +102,7 @@ impl Lane {
         Ok(progress)
     }
 
-    /// Writes everything queued on the lane, in one piece.
+    /// Writes the bytes queued on the lane; messages queued together go out together.
     ///
     /// # Errors
     /// See [`poll`](Self::poll).
@@ -114,13 +114,13 @@ impl Lane {
             match Pin::new(tcp).poll_write(cx, rest) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(count)) => self.written += count,
-                // A reply sent before the connection ended says more.
+                // A reply that arrived before the error says more about the cause.
                 Poll::Ready(Err(_)) => {
                     self.poll_replies(cx)?;
                     match self.exchange.awaits() {
                         Some(step) => return Err(UpstreamError::Closed(step)),
-                        // The proxy has connected, so the target takes no more, and may have sent
-                        // the reason.
+                        // The proxy has connected to the target, which accepts no more bytes but
+                        // may have sent the reason.
                         None => self.give_up_writing(),
                     }
                 }
@@ -135,8 +135,8 @@ impl Lane {
         self.written = self.out.len();
     }
 
-    /// Checks for an answer from the target without consuming a byte. An end before the first byte
-    /// does not count as the target's: the proxy may have closed because of early bytes.
+    /// Checks for an answer from the target without consuming a byte. End of stream before the
+    /// first byte is an error of the proxy, which may have closed because of early bytes.
     pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let Some(tcp) = self.tcp.as_mut().filter(|_| self.exchange.is_granted() && !self.answered)
         else {
@@ -157,7 +157,7 @@ impl Lane {
         }
     }
 
-    /// Ends the stream after the application's last byte has been sent.
+    /// Shuts down writing, after the application's last byte has been sent.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.tcp {
             Some(tcp) => Pin::new(tcp).poll_shutdown(cx),
@@ -173,30 +173,30 @@ impl Lane {
         let Some(dial) = &mut self.dial else { return Ok(false) };
         let Poll::Ready(dialled) = dial.as_mut().poll(cx) else { return Ok(false) };
         self.dial = None;
-        let won = dialled.map_err(UpstreamError::Unreachable)?;
+        let winner = dialled.map_err(UpstreamError::Unreachable)?;
         // Each message is small, and the proxy waits for it.
-        let _ = won.stream.set_nodelay(true);
-        self.address = Some(won.addr);
-        self.rtt = Some(won.connected - won.started);
-        self.tcp = Some(won.stream);
+        let _ = winner.stream.set_nodelay(true);
+        self.address = Some(winner.addr);
+        self.rtt = Some(winner.connected - winner.started);
+        self.tcp = Some(winner.stream);
         self.note_reply(self.timeouts.negotiation);
         Ok(true)
     }
 
-    /// Notes a sign of life, and sets the deadline for the next one.
-    fn note_reply(&mut self, timeouts: Duration) {
+    /// Notes that the proxy has connected or replied, and sets the deadline for its next reply.
+    fn note_reply(&mut self, timeout: Duration) {
         let now = Instant::now();
         self.last_reply = Some(now);
-        self.deadline = Some(Box::pin(sleep_until(now + timeouts)));
+        self.deadline = Some(Box::pin(sleep_until(now + timeout)));
     }
 
     fn poll_replies(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let mut progress = false;
         while let Some(step) = self.exchange.awaits() {
             let Some(tcp) = &mut self.tcp else { break };
-            let mut room = [0; super::Credentials::LENGTH_MAX];
-            let wanted = room.len().min(self.exchange.wants());
-            let mut read = ReadBuf::new(room.get_mut(..wanted).unwrap_or_default());
+            let mut buffer = [0; super::Credentials::LENGTH_MAX];
+            let wanted = buffer.len().min(self.exchange.wants());
+            let mut read = ReadBuf::new(buffer.get_mut(..wanted).unwrap_or_default());
             match Pin::new(tcp).poll_read(cx, &mut read) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
@@ -206,8 +206,8 @@ impl Lane {
             progress = true;
             if self.exchange.awaits() != Some(step) {
                 let Timeouts { negotiation, reply, .. } = self.timeouts;
-                let asks = self.exchange.awaits() == Some(Step::Request);
-                self.note_reply(if asks { reply } else { negotiation });
+                let is_requesting = self.exchange.awaits() == Some(Step::Request);
+                self.note_reply(if is_requesting { reply } else { negotiation });
             }
             self.queue_messages();
         }
@@ -226,14 +226,14 @@ impl Lane {
         let length = self.out.len() + bytes.len();
         if length > self.out.capacity() {
             let mut grown =
-                Zeroizing::new(Vec::with_capacity(length.next_power_of_two().max(ROOM)));
+                Zeroizing::new(Vec::with_capacity(length.next_power_of_two().max(CAPACITY_MIN)));
             grown.extend_from_slice(&self.out);
             self.out = grown;
         }
         self.out.extend_from_slice(bytes);
     }
 
-    /// Enforces the proxy's timeout, which ends once the proxy has connected to the target.
+    /// Enforces the timeout of the proxy's replies, until the proxy has connected to the target.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Result<(), UpstreamError> {
         let Some(step) = self.exchange.awaits() else { return Ok(()) };
         match self.deadline.as_mut().map(|deadline| deadline.as_mut().poll(cx)) {
@@ -243,7 +243,7 @@ impl Lane {
     }
 }
 
-/// Connects to the first of the proxy's addresses that answers.
+/// Connects to whichever of the proxy's addresses answers first.
 pub(super) fn dial(lookup: Lookup, port: u16, limit: Duration) -> Dial {
     Box::pin(connect(lookup, port, limit))
 }
@@ -255,21 +255,21 @@ async fn connect(
 ) -> Result<RaceWinner, io::ErrorKind> {
     let mut race = Race::new([], ATTEMPT_DELAY).with_limit(limit);
     race.expect_more(true);
-    let mut looking = true;
+    let mut lookup_runs = true;
     loop {
         tokio::select! {
-            event = lookup.next(), if looking => match event {
+            event = lookup.next(), if lookup_runs => match event {
                 Some(Event::Addresses(found)) => {
                     race.add(found.into_iter().map(|address| SocketAddr::new(address, port)));
                 }
                 Some(Event::Failed(error)) => return Err(io::Error::from(error).kind()),
                 Some(Event::Advert(_)) => {}
                 None => {
-                    looking = false;
+                    lookup_runs = false;
                     race.expect_more(false);
                 }
             },
-            won = race.winner() => return won.map_err(|error| error.kind()),
+            winner = race.winner() => return winner.map_err(|error| error.kind()),
         }
     }
 }

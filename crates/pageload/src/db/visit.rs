@@ -1,4 +1,4 @@
-//! One recorded load, reduced to what databases learn from.
+//! One recorded page load, reduced to the facts that databases are built from.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
@@ -13,66 +13,68 @@ use super::target::{Origin, Target, TargetError};
 use crate::har::{self, Kind};
 use crate::page::{Page, Protocol, Resource, Server};
 
-/// Facts of recordings about requests beyond a [`Page`], by URL.
+/// Facts about requests beyond those in a [`Page`], by URL.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    of: HashMap<Target, Fact>,
-    otherwise: Option<Fact>,
+    by_target: HashMap<Target, Fact>,
+    /// Fact about all other URLs.
+    fallback: Option<Fact>,
     queries_are_cut: bool,
 }
 
 /// A recording's facts about a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// True if the method is GET: all others may change something, or do not come from the page's
-    /// tree.
+    /// True if the method is GET: other methods may change state on the server, or do not come from
+    /// the page's tree.
     pub is_get: bool,
     /// Status of the response; 0 if unknown.
     pub status: u16,
-    /// Use of the resource.
+    /// Kind of the resource.
     pub kind: Kind,
 }
 
-/// Numbers of names that occur in many recordings.
+/// Interned names: each distinct name has a number, so that visits store numbers only.
 #[derive(Debug)]
 pub(super) struct Names<T> {
     numbers: HashMap<T, u32>,
     names: Vec<T>,
 }
 
-/// Names of all recordings.
+/// Names that occur in any of the recordings.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) targets: Names<Target>,
+    /// Servers, each with true if its connections are anonymous (without credentials).
     pub(super) servers: Names<(Origin, bool)>,
     pub(super) hosts: Names<String>,
     pub(super) chains: Names<Chain>,
-    /// All queries of a path in one load.
+    /// Sets of URLs that share a path and occur together in one load.
     pub(super) queries: Names<Vec<u32>>,
 }
 
-/// Target of a redirect, step by step, each with true if it is permanent.
+/// Targets of a series of redirects, each with true if the redirect to it is permanent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Chain {
     pub(super) hops: Vec<(u32, bool)>,
     pub(super) of_document: bool,
 }
 
-/// One load.
+/// One page load, with numbers from [`Known`] for names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Visit {
     pub(super) at: Option<UnixSeconds>,
     /// Digest of the recording.
     digest: [u8; 16],
-    /// First URLs of redirects, with their chains.
+    /// First URL of each series of redirects, with its chain.
     pub(super) redirects: Vec<(u32, u32)>,
-    /// Servers, with their number of connections.
+    /// Servers, each with its number of connections.
     pub(super) servers: Vec<(u32, u8)>,
-    /// Hosts that speak TLS on port 443, with their protocol.
+    /// Hosts that speak TLS on port 443, each with its protocol.
     pub(super) protocols: Vec<(u32, Option<Http2>)>,
-    /// Each URL once.
+    /// All URLs, without duplicates.
     pub(super) fetched: Vec<Fetched>,
-    /// Paths that have queries, with these.
+    /// Paths requested with a query, each with the set of its URLs.
     pub(super) queries: Vec<(u32, u32)>,
 }
 
@@ -83,7 +85,7 @@ impl Visit {
     }
 }
 
-/// One URL of a load.
+/// A URL that a load fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fetched {
     pub(super) target: u32,
@@ -112,8 +114,8 @@ pub(super) enum Fit {
 }
 
 impl Facts {
-    /// Returns facts that know nothing until some are added: no URL counts as safe to prefetch, no
-    /// redirect as permanent.
+    /// Returns an empty set of facts: no URL counts as safe to prefetch, and no redirect as
+    /// permanent.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -122,8 +124,8 @@ impl Facts {
     /// Returns facts for recordings that consist of GET requests, or are assumed to.
     #[must_use]
     pub fn all_get() -> Self {
-        let otherwise = Some(Fact { is_get: true, status: 0, kind: Kind::Other });
-        Self { otherwise, ..Self::default() }
+        let fallback = Some(Fact { is_get: true, status: 0, kind: Kind::Other });
+        Self { fallback, ..Self::default() }
     }
 
     /// Returns facts for the published page loads ([`crate::blast`]): GET requests, and URLs cut at
@@ -133,20 +135,20 @@ impl Facts {
         Self { queries_are_cut: true, ..Self::all_get() }
     }
 
-    /// Reads a HAR file's facts of a page's resources, in their order.
+    /// Returns the facts that a HAR file states about a page's resources, in the same order.
     #[must_use]
     pub fn of_resources(page: &Page, facts: &[har::Facts], methods: &Methods) -> Self {
         let mut known = Self::new();
-        for (resource, of) in page.resources().iter().zip(facts) {
+        for (resource, fact) in page.resources().iter().zip(facts) {
             let Ok(target) = resource.url.parse::<Target>() else { continue };
             let is_get = !methods.unsafe_targets.contains(&target);
-            known.put(target, Fact { is_get, status: of.status, kind: of.kind });
+            known.put(target, Fact { is_get, status: fact.status, kind: fact.kind });
         }
         known
     }
 
-    /// Adds a fact about a request for this URL. If there are several, an unsafe one decides,
-    /// otherwise the last.
+    /// Adds a fact about a request for `url`. It replaces an earlier one, but a URL that was once
+    /// requested by another method than GET stays unsafe.
     pub fn add(&mut self, url: &str, fact: Fact) {
         if let Ok(target) = url.parse() {
             self.put(target, fact);
@@ -154,12 +156,12 @@ impl Facts {
     }
 
     fn put(&mut self, target: Target, fact: Fact) {
-        let known = self.of.entry(target).or_insert(fact);
+        let known = self.by_target.entry(target).or_insert(fact);
         *known = Fact { is_get: known.is_get && fact.is_get, ..fact };
     }
 
     fn get(&self, target: &Target) -> Option<Fact> {
-        self.of.get(target).copied().or(self.otherwise)
+        self.by_target.get(target).copied().or(self.fallback)
     }
 
     fn is_permanent(&self, target: &Target) -> bool {
@@ -172,7 +174,7 @@ impl<T: Clone + Eq + Hash> Names<T> {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        // The limits of recordings keep the count far below.
+        // The limits on recordings keep the count far below `u32::MAX`.
         let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
         self.names.push(name.clone());
         self.numbers.insert(name.clone(), number);
@@ -198,15 +200,15 @@ impl<T> Default for Names<T> {
     }
 }
 
-/// Makes a [`Visit`] of a page.
+/// Reduces a page to a [`Visit`].
 #[derive(Debug)]
 pub(super) struct Reduction<'a> {
     page: &'a Page,
     facts: &'a Facts,
     targets: Vec<Result<Target, TargetError>>,
-    /// Origin of each server, if others can reach it.
+    /// Origin of each server, if it is known and public.
     origins: Vec<Option<Origin>>,
-    /// Redirects to the document, in their order.
+    /// Indices of the redirects that lead to the document, in order.
     leading: Vec<usize>,
 }
 
@@ -224,7 +226,7 @@ impl<'a> Reduction<'a> {
         document.map_or(Err(TargetError::Malformed), |target| target.as_ref().map_err(|why| *why))
     }
 
-    /// Returns the number of this load's URLs left out, by reason.
+    /// Returns the number of the load's URLs that databases leave out, by reason.
     pub(super) fn unreadable(&self) -> BTreeMap<TargetError, u64> {
         let mut reasons = BTreeMap::new();
         for why in self.targets.iter().filter_map(|target| target.as_ref().err()) {
@@ -246,56 +248,57 @@ impl<'a> Reduction<'a> {
         }
     }
 
-    /// Returns a digest of everything that is learned from.
+    /// Returns a digest of everything in the recording that a database is built from.
     fn digest(&self) -> [u8; 16] {
         let mut hash = Sha256::new();
-        for (place, resource) in self.page.resources().iter().enumerate() {
+        for (index, resource) in self.page.resources().iter().enumerate() {
             let Resource { url, response_bytes, connection, redirect, server, .. } = resource;
             let server = self.page.servers().get(*server);
-            let fact = self.target(place).and_then(|target| self.facts.get(target));
+            let fact = self.target(index).and_then(|target| self.facts.get(target));
             let parent = resource.parent();
-            let said = (url, response_bytes, connection, redirect, server, fact, parent);
-            hash.update(format!("{said:?}\n"));
+            let learned = (url, response_bytes, connection, redirect, server, fact, parent);
+            hash.update(format!("{learned:?}\n"));
         }
         let mut digest = [0; 16];
         digest.copy_from_slice(&hash.finalize()[..16]);
         digest
     }
 
-    fn target(&self, place: usize) -> Option<&Target> {
-        self.targets.get(place)?.as_ref().ok()
+    fn target(&self, index: usize) -> Option<&Target> {
+        self.targets.get(index)?.as_ref().ok()
     }
 
     fn redirects(&self, known: &mut Known) -> Vec<(u32, u32)> {
         let document = self.page.redirects();
-        let mut way = self.leading.clone();
-        way.push(document);
-        let mut redirects: Vec<(u32, u32)> = self.chain(&way, true, known).into_iter().collect();
-        for way in self.later_ways() {
-            redirects.extend(self.chain(&way, false, known));
+        let mut path = self.leading.clone();
+        path.push(document);
+        let mut redirects: Vec<(u32, u32)> = self.chain(&path, true, known).into_iter().collect();
+        for path in self.later_paths() {
+            redirects.extend(self.chain(&path, false, known));
         }
         let mut seen = HashSet::new();
         redirects.retain(|(from, _)| seen.insert(*from));
         redirects
     }
 
-    /// Returns the redirects of parts of the page, each from its first URL to its target.
-    fn later_ways(&self) -> Vec<Vec<usize>> {
+    /// Returns each series of redirects to a part of the page other than the document, as indices
+    /// from its first URL to its target.
+    fn later_paths(&self) -> Vec<Vec<usize>> {
         let resources = self.page.resources();
         let mut next: HashMap<usize, usize> = HashMap::new();
-        for (place, resource) in resources.iter().enumerate() {
+        for (index, resource) in resources.iter().enumerate() {
             if let Some(parent) = resource.parent().filter(|&parent| self.is_later_redirect(parent))
             {
-                next.entry(parent).or_insert(place);
+                next.entry(parent).or_insert(index);
             }
         }
         (0..resources.len())
-            .filter(|&place: &usize| {
-                let mut parent = resources.get(place).and_then(Resource::parent).into_iter();
-                self.is_later_redirect(place) && !parent.any(|on| self.is_later_redirect(on))
+            .filter(|&index: &usize| {
+                let mut parent = resources.get(index).and_then(Resource::parent).into_iter();
+                self.is_later_redirect(index) && !parent.any(|on| self.is_later_redirect(on))
             })
             .map(|first| {
-                std::iter::successors(Some(first), |place| next.get(place).copied())
+                std::iter::successors(Some(first), |index| next.get(index).copied())
                     .take(HOPS + 2)
                     .collect()
             })
@@ -303,42 +306,46 @@ impl<'a> Reduction<'a> {
     }
 
     /// Returns true for a redirect that does not lead to the document.
-    fn is_later_redirect(&self, place: usize) -> bool {
-        let resource = self.page.resources().get(place);
-        resource.is_some_and(|of| of.redirect) && !self.leading.contains(&place)
+    fn is_later_redirect(&self, index: usize) -> bool {
+        let resource = self.page.resources().get(index);
+        resource.is_some_and(|resource| resource.redirect) && !self.leading.contains(&index)
     }
 
-    fn chain(&self, way: &[usize], of_document: bool, known: &mut Known) -> Option<(u32, u32)> {
+    fn chain(&self, path: &[usize], of_document: bool, known: &mut Known) -> Option<(u32, u32)> {
         let targets: Vec<&Target> =
-            way.iter().map(|&place| self.target(place)).collect::<Option<_>>()?;
+            path.iter().map(|&index| self.target(index)).collect::<Option<_>>()?;
         let (from, rest) = targets.split_first()?;
-        // The query of a part of the page is more often a message to its server than a name of
-        // something.
-        let is_named = of_document || targets.iter().all(|target| target.query().is_none());
-        let is_down = from.origin.tls && !targets.last()?.origin.tls;
-        if rest.is_empty() || rest.len() > HOPS || !is_named || is_down || rest.last() == Some(from)
+        // In parts of the page, a query is more often a message to the server than the name of a
+        // resource.
+        let has_stable_name = of_document || targets.iter().all(|target| target.query().is_none());
+        let is_downgrade = from.origin.tls && !targets.last()?.origin.tls;
+        if rest.is_empty()
+            || rest.len() > HOPS
+            || !has_stable_name
+            || is_downgrade
+            || rest.last() == Some(from)
         {
             return None;
         }
-        let by = targets.iter().map(|target| self.facts.is_permanent(target));
-        let hops = rest.iter().map(|target| known.targets.number(target)).zip(by).collect();
+        let permanent = targets.iter().map(|target| self.facts.is_permanent(target));
+        let hops = rest.iter().map(|target| known.targets.number(target)).zip(permanent).collect();
         let chain = known.chains.number(&Chain { hops, of_document });
         Some((known.targets.number(from), chain))
     }
 
-    /// Returns the servers except those of redirects to the document: with these known, nobody
-    /// connects to them.
+    /// Returns the servers, except those of redirects to the document: a client that knows these
+    /// redirects skips their servers.
     fn servers(&self, known: &mut Known) -> Vec<(u32, u8)> {
         let mut requests: BTreeMap<usize, Vec<Option<u32>>> = BTreeMap::new();
-        for (place, resource) in self.page.resources().iter().enumerate() {
-            if !self.leading.contains(&place) {
+        for (index, resource) in self.page.resources().iter().enumerate() {
+            if !self.leading.contains(&index) {
                 requests.entry(resource.server).or_default().push(resource.connection);
             }
         }
         let mut servers: BTreeMap<u32, u8> = BTreeMap::new();
-        for (place, connections) in requests {
-            let Some(server) = self.page.servers().get(place) else { continue };
-            let Some(origin) = self.origins.get(place).cloned().flatten() else { continue };
+        for (index, connections) in requests {
+            let Some(server) = self.page.servers().get(index) else { continue };
+            let Some(origin) = self.origins.get(index).cloned().flatten() else { continue };
             let count = connections_of(&connections, server.protocol);
             let number = known.servers.number(&(origin, server.anonymous));
             let sum = servers.entry(number).or_default();
@@ -348,47 +355,48 @@ impl<'a> Reduction<'a> {
     }
 
     fn protocols(&self, known: &mut Known) -> Vec<(u32, Option<Http2>)> {
-        let used: HashSet<usize> = self.page.resources().iter().map(|of| of.server).collect();
+        let used: HashSet<usize> =
+            self.page.resources().iter().map(|resource| resource.server).collect();
         let mut protocols: BTreeMap<u32, Option<Http2>> = BTreeMap::new();
-        for (place, server) in self.page.servers().iter().enumerate() {
-            let origin = self.origins.get(place).and_then(Option::as_ref);
+        for (index, server) in self.page.servers().iter().enumerate() {
+            let origin = self.origins.get(index).and_then(Option::as_ref);
             let origin = origin.filter(|origin| origin.tls && origin.has_default_port());
-            let Some(origin) = origin.filter(|_| used.contains(&place)) else { continue };
-            let speaks = match server.protocol {
+            let Some(origin) = origin.filter(|_| used.contains(&index)) else { continue };
+            let protocol = match server.protocol {
                 Protocol::Http1 => None,
                 Protocol::Http2 => Some(Http2::Http2),
                 Protocol::Http3 => Some(Http2::Http3),
             };
-            let most = protocols.entry(known.hosts.number(&origin.host().to_owned())).or_default();
-            *most = (*most).max(speaks);
+            let best = protocols.entry(known.hosts.number(&origin.host().to_owned())).or_default();
+            *best = (*best).max(protocol);
         }
         protocols.into_iter().collect()
     }
 
     fn fetched(&self, known: &mut Known) -> Vec<Fetched> {
         let mut fetched: BTreeMap<u32, Fetched> = BTreeMap::new();
-        for (place, resource) in self.page.resources().iter().enumerate() {
-            let Some(target) = self.target(place) else { continue };
+        for (index, resource) in self.page.resources().iter().enumerate() {
+            let Some(target) = self.target(index) else { continue };
             let number = known.targets.number(target);
             let fact = self.facts.get(target);
             let kind = fact.map_or(Kind::Other, |fact| fact.kind);
-            let of = Fetched {
+            let new = Fetched {
                 target: number,
                 bytes: u32::try_from(resource.response_bytes).unwrap_or(u32::MAX),
                 kind: if kind == Kind::Other { kind_of(target.path()) } else { kind },
-                fit: self.fit(place, resource, target, fact),
+                fit: self.fit(index, resource, target, fact),
             };
-            let known = fetched.entry(number).or_insert(of);
-            known.fit = known.fit.max(of.fit);
+            let known = fetched.entry(number).or_insert(new);
+            known.fit = known.fit.max(new.fit);
         }
         fetched.into_values().collect()
     }
 
-    fn fit(&self, place: usize, resource: &Resource, target: &Target, fact: Option<Fact>) -> Fit {
+    fn fit(&self, index: usize, resource: &Resource, target: &Target, fact: Option<Fact>) -> Fit {
         let is_mixed =
             self.document().is_ok_and(|document| document.origin.tls && !target.origin.tls);
         match fact {
-            _ if place <= self.page.redirects() || resource.redirect => Fit::Redirect,
+            _ if index <= self.page.redirects() || resource.redirect => Fit::Redirect,
             None => Fit::Unknown,
             Some(fact) if !fact.is_get => Fit::Unsafe,
             Some(fact) if !matches!(fact.status, 0 | 200 | 203 | 304) => Fit::Status,
@@ -419,7 +427,8 @@ fn origins(page: &Page, targets: &[Result<Target, TargetError>]) -> Vec<Option<O
         |server: &Server| Origin::new(server.tls, server.host.as_str().into(), server.port).ok();
     let mut origins: Vec<Option<Origin>> = page.servers().iter().map(recorded).collect();
     for (resource, target) in page.resources().iter().zip(targets) {
-        let is_nameless = page.servers().get(resource.server).is_some_and(|of| of.host.is_empty());
+        let is_nameless =
+            page.servers().get(resource.server).is_some_and(|server| server.host.is_empty());
         if let (true, Ok(target), Some(origin @ None)) =
             (is_nameless, target, origins.get_mut(resource.server))
         {
@@ -429,11 +438,11 @@ fn origins(page: &Page, targets: &[Result<Target, TargetError>]) -> Vec<Option<O
     origins
 }
 
-/// Returns the redirects that lead to the page's document, the first one first.
+/// Returns the indices of the redirects that lead to the page's document, in order.
 fn leading(page: &Page) -> Vec<usize> {
     let mut leading: Vec<usize> =
-        std::iter::successors(Some(page.redirects()), |&place: &usize| {
-            page.resources().get(place).and_then(Resource::parent)
+        std::iter::successors(Some(page.redirects()), |&index: &usize| {
+            page.resources().get(index).and_then(Resource::parent)
         })
         .skip(1)
         .collect();
@@ -441,11 +450,11 @@ fn leading(page: &Page) -> Vec<usize> {
     leading
 }
 
-/// Guesses the kind from the end of a path, for recordings that do not tell.
+/// Guesses the kind from the extension of a path, for recordings that do not state it.
 fn kind_of(path: &str) -> Kind {
     let path = path.split('?').next().unwrap_or("");
-    let end = path.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
-    match end.as_deref() {
+    let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    match extension.as_deref() {
         Some("css") => Kind::Style,
         Some("js" | "mjs" | "wasm") => Kind::Script,
         Some("png" | "jpg" | "jpeg" | "gif" | "webp" | "avif" | "svg" | "ico") => Kind::Image,
@@ -457,8 +466,8 @@ fn kind_of(path: &str) -> Kind {
     }
 }
 
-/// Returns the number of connections: as recorded; otherwise one with HTTP/2, and with HTTP/1.1 one
-/// for each request, up to the limit of browsers.
+/// Returns the number of connections, as recorded. If unknown, assumes one for HTTP/2 and HTTP/3,
+/// and one per request for HTTP/1.1, up to the limit of browsers.
 fn connections_of(requests: &[Option<u32>], protocol: Protocol) -> u8 {
     let recorded: Option<HashSet<u32>> = requests.iter().copied().collect();
     let count = match (recorded, protocol) {
@@ -474,7 +483,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_guessed_by_the_end_of_a_path() {
+    fn kinds_are_guessed_from_the_extension_of_a_path() {
         assert_eq!(kind_of("/a.b/c.css?v=1.js"), Kind::Style);
         assert_eq!(kind_of("/a/B.WOFF2"), Kind::Font);
         assert_eq!(kind_of("/"), Kind::Other);

@@ -2,12 +2,13 @@ use super::RunSize::{Full, Quick, Usual};
 use super::*;
 use crate::lab::builtin;
 
-/// Time that all experiments may take together, usually and in short.
+/// Maximum total time of the experiments not listed in [`APART`], in a usual and in a quick run.
 const LONG: Duration = Duration::from_secs(2 * 60 * 60);
 const QUICK: Duration = Duration::from_secs(8 * 60);
 
-/// Apart from those of FOP, which need root, and of programs, which need these, and of pages, which
-/// are data.
+/// Experiments with limits of their own: prefix of the name, limit of a usual and of a quick run.
+///
+/// Those of Fast Open need root, and those of programs and pages need programs and page data.
 const APART: [(&str, Duration, Duration); 4] = [
     ("fop-", Duration::from_secs(60 * 60), Duration::from_secs(3 * 60)),
     ("pages", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),
@@ -48,12 +49,12 @@ origin = "nginx"
 links = ["near"]
 "#;
 
-fn plan(extent: RunSize, seed: Option<u64>) -> Plan {
-    Plan::new(Experiment::parse("small.toml", TEXT).unwrap(), extent, seed).unwrap()
+fn plan(size: RunSize, seed: Option<u64>) -> Plan {
+    Plan::new(Experiment::parse("small.toml", TEXT).unwrap(), size, seed).unwrap()
 }
 
 #[test]
-fn stages_are_links_with_variants_that_are_on_them() {
+fn each_stage_is_a_link_with_one_of_its_variants() {
     let plan = plan(Usual, None);
     let stages: Vec<_> = plan.stages.iter().map(|stage| (stage.name(), stage.rounds)).collect();
     let expected =
@@ -72,22 +73,22 @@ fn a_quick_run_has_fewer_links_and_trials() {
 }
 
 #[test]
-fn a_full_run_has_as_many_trials_as_the_experiment_says() {
+fn a_full_run_uses_full_trials_and_fails_without() {
     let text = TEXT.replace("quick_trials = 2", "quick_trials = 2\nfull_trials = 400");
     let experiment = Experiment::parse("small.toml", &text).unwrap();
-    // A load has its slices.
-    for (extent, expected) in [(Full, [400, 10, 400, 400]), (Usual, [50, 10, 50, 3])] {
-        let plan = Plan::new(experiment.clone(), extent, None).unwrap();
+    // A stage under load keeps its number of slices.
+    for (size, expected) in [(Full, [400, 10, 400, 400]), (Usual, [50, 10, 50, 3])] {
+        let plan = Plan::new(experiment.clone(), size, None).unwrap();
         let rounds: Vec<_> = plan.stages.iter().map(|stage| stage.rounds).collect();
-        assert_eq!(rounds, expected, "{extent:?}");
+        assert_eq!(rounds, expected, "{size:?}");
     }
-    let silent = Experiment::parse("small.toml", TEXT).unwrap();
-    let failure = Plan::new(silent, Full, None).expect_err("it does not say");
+    let experiment = Experiment::parse("small.toml", TEXT).unwrap();
+    let failure = Plan::new(experiment, Full, None).expect_err("there is no full_trials");
     assert!(failure.message().contains("no longer form") && failure.advice().is_some());
 }
 
 #[test]
-fn arms_have_the_suites_and_origins_they_can_have() {
+fn arms_run_only_with_suites_and_origins_they_support() {
     let plan = plan(Usual, None);
     let [first, origins] = [0, 2].map(|number: usize| {
         let cells = plan.stages[number].cells.iter();
@@ -105,7 +106,7 @@ fn arms_have_the_suites_and_origins_they_can_have() {
 }
 
 #[test]
-fn every_round_has_every_cell_once_in_an_order_of_its_own() {
+fn every_round_runs_each_cell_once_in_random_order() {
     let plan = plan(Usual, None);
     let stage = &plan.stages[0];
     let order: Vec<_> = stage.order(plan.seed).collect();
@@ -116,11 +117,11 @@ fn every_round_has_every_cell_once_in_an_order_of_its_own() {
         assert_eq!(sorted, [0, 1, 2, 3, 4]);
     }
     let firsts: std::collections::HashSet<_> = order.iter().map(|round| round[0]).collect();
-    assert_eq!(firsts.len(), 5, "each cell goes first at times");
+    assert_eq!(firsts.len(), 5, "each cell goes first in some round");
 }
 
 #[test]
-fn loads_take_turns_until_they_have_their_connections() {
+fn a_load_runs_until_it_has_enough_connections() {
     let plan = plan(Usual, None);
     let [one, loaded] = [&plan.stages[0], &plan.stages[1]];
     assert_eq!((loaded.rounds, loaded.order(1).count()), (10, 30));
@@ -129,18 +130,18 @@ fn loads_take_turns_until_they_have_their_connections() {
 }
 
 #[test]
-fn the_order_is_that_of_the_seed() {
+fn the_seed_and_the_stage_determine_the_order() {
     let [first, again, seeded, other] = [(0, 1), (0, 1), (0, 2), (2, 1)]
         .map(|(stage, seed)| plan(Usual, None).stages[stage].order(seed).collect::<Vec<_>>());
     assert_eq!(first, again);
     assert_ne!(first, seeded);
-    assert_ne!(first, other, "stages differ, too");
+    assert_ne!(first, other, "the stage matters, too");
     assert_eq!(plan(Usual, None).seed, 1);
     assert_eq!(plan(Usual, Some(9)).seed, 9);
 }
 
 #[test]
-fn an_empty_plan_is_refused() {
+fn an_empty_plan_is_rejected() {
     let text = TEXT.replace("arms = [\"tls13\", \"turbo\", \"quic\"]", "arms = [\"quic\"]");
     let text = text.replace("suites = [\"p256\", ", "suites = [");
     let failure =
@@ -149,7 +150,7 @@ fn an_empty_plan_is_refused() {
 }
 
 #[test]
-fn a_workload_is_the_same_for_all_arms_and_has_names_by_cell() {
+fn two_stages_share_a_workload_and_no_two_cells_share_a_host_name() {
     let (experiment, _) = builtin::find("sharing").unwrap();
     let plan = Plan::new(experiment, Usual, None).unwrap();
     let [stage, by_address, with_wget] = &plan.stages[..] else { panic!("three stages") };
@@ -174,27 +175,28 @@ fn a_workload_is_the_same_for_all_arms_and_has_names_by_cell() {
 }
 
 #[test]
-fn files_of_stages_are_different_and_plain() {
+fn file_names_have_number_link_and_variant() {
     let plan = plan(Usual, None);
     assert_eq!(plan.stages[1].file_name(), "02-near--loaded");
 }
 
 #[test]
-fn the_experiments_fit_their_time() {
-    for (which, long, quick) in [("", LONG, QUICK)].into_iter().chain(APART) {
-        for (extent, limit) in [(Usual, long), (Quick, quick)] {
-            let total = total(extent, which);
-            assert!(total < limit, "{which}: {total:?}");
+fn the_experiments_fit_their_time_limits() {
+    for (prefix, long, quick) in [("", LONG, QUICK)].into_iter().chain(APART) {
+        for (size, limit) in [(Usual, long), (Quick, quick)] {
+            let total = total(size, prefix);
+            assert!(total < limit, "{prefix}: {total:?}");
         }
     }
 }
 
-/// The time of one experiment, or of all that have no limit of their own.
-fn total(extent: RunSize, apart: &str) -> Duration {
+/// Returns the estimated time of the experiments whose names start with `prefix`; if that is empty,
+/// of all that are not in [`APART`].
+fn total(size: RunSize, prefix: &str) -> Duration {
     let all = builtin::all().unwrap().into_iter().map(|(experiment, _)| experiment);
-    let all = all.filter(|experiment| match apart {
-        "" => !APART.iter().any(|(apart, ..)| experiment.name.starts_with(apart)),
-        apart => experiment.name.starts_with(apart),
+    let all = all.filter(|experiment| match prefix {
+        "" => !APART.iter().any(|(prefix, ..)| experiment.name.starts_with(prefix)),
+        prefix => experiment.name.starts_with(prefix),
     });
-    all.map(|experiment| Plan::new(experiment, extent, None).unwrap().estimate()).sum()
+    all.map(|experiment| Plan::new(experiment, size, None).unwrap().estimate()).sum()
 }

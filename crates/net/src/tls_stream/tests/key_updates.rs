@@ -1,4 +1,4 @@
-//! A peer that keeps requesting new keys, and reads none of the answers.
+//! A peer that keeps requesting key updates, and reads none of the answers.
 
 use headstart_tls::Progress;
 use openssl::hash::MessageDigest;
@@ -8,25 +8,25 @@ use openssl::symm::{Cipher, encrypt_aead};
 
 use super::*;
 
-/// Bytes that each direction of the transport holds.
-const ROOM: usize = 1 << 16;
+/// Bytes that the transport buffers in each direction.
+const CAPACITY: usize = 1 << 16;
 
-/// A request for new keys and its answer have 27 bytes each: more than a megabyte of requests.
+/// KeyUpdates that the peer sends: at 27 bytes each, more than a megabyte of requests.
 const UPDATES: usize = 40_000;
 
-/// Secrets that a client encrypts with in TLS_AES_256_GCM_SHA384 (RFC 8446 section 7).
-struct Traffic {
+/// Traffic secret of a client that uses TLS_AES_256_GCM_SHA384 (RFC 8446 section 7).
+struct TrafficSecret {
     secret: Vec<u8>,
 }
 
-impl Traffic {
+impl TrafficSecret {
     /// Returns a KeyUpdate that requests one in return (section 4.6.3), and switches to the next
     /// keys.
     fn key_update(&mut self) -> Vec<u8> {
-        // Message type, its length, update_requested, and the record type.
+        // Message type and length, update_requested, and the inner content type.
         let inner = [24, 0, 0, 1, 1, 22];
         let head = [23, 3, 3, 0, 22];
-        // The first record of these keys: the number is zero and the nonce is the IV.
+        // The first record under these keys: its sequence number is zero, so the nonce is the IV.
         let (key, iv, mut tag) = (self.expand("key", 32), self.expand("iv", 12), [0; 16]);
         let sealed =
             encrypt_aead(Cipher::aes_256_gcm(), &key, Some(&iv), &head, &inner, &mut tag).unwrap();
@@ -34,7 +34,7 @@ impl Traffic {
         [&head[..], &sealed, &tag].concat()
     }
 
-    /// HKDF-Expand-Label, for at most one block (section 7.1, RFC 5869 section 2.3).
+    /// Computes HKDF-Expand-Label, for at most one block (section 7.1, RFC 5869 section 2.3).
     fn expand(&self, label: &str, length: u8) -> Vec<u8> {
         let label = format!("tls13 {label}");
         let label_length = u8::try_from(label.len()).unwrap();
@@ -47,8 +47,8 @@ impl Traffic {
     }
 }
 
-/// Does a client's handshake over `transport`; returns its keys afterwards.
-async fn handshake(transport: &mut DuplexStream) -> Traffic {
+/// Performs a client's handshake over `transport`; returns the client's traffic secret.
+async fn handshake(transport: &mut DuplexStream) -> TrafficSecret {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&lines);
     let config = ClientConfig {
@@ -56,7 +56,7 @@ async fn handshake(transport: &mut DuplexStream) -> Traffic {
         ..ClientConfig::new(Trust::Anyone)
     };
     let mut conn = ClientContext::new(&config).unwrap().connect(NAME, None, false).unwrap();
-    let mut room = vec![0; ROOM];
+    let mut buffer = vec![0; CAPACITY];
     loop {
         let progress = conn.handshake().unwrap();
         while let Some(bytes) = conn.poll_bytes() {
@@ -65,13 +65,13 @@ async fn handshake(transport: &mut DuplexStream) -> Traffic {
         if progress == Progress::Done {
             break;
         }
-        let count = transport.read(&mut room).await.unwrap();
-        conn.handle_bytes(&room[..count]);
+        let count = transport.read(&mut buffer).await.unwrap();
+        conn.handle_bytes(&buffer[..count]);
     }
     assert_eq!(conn.facts().cipher, Some("TLS_AES_256_GCM_SHA384"));
     let lines = lines.lock().unwrap();
     let line = lines.iter().find(|line| line.starts_with("CLIENT_TRAFFIC_SECRET_0 ")).unwrap();
-    Traffic { secret: unhex(line.rsplit(' ').next().unwrap()) }
+    TrafficSecret { secret: unhex(line.rsplit(' ').next().unwrap()) }
 }
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -79,7 +79,8 @@ fn unhex(text: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
 
-/// Writes as much of `bytes` as `transport` accepts while all other tasks run; returns how much.
+/// Writes `bytes` until `transport` blocks although all other tasks have run; returns the number
+/// of bytes written.
 async fn push(transport: &mut DuplexStream, bytes: &[u8]) -> usize {
     let (mut taken, mut waited) = (0, false);
     while taken < bytes.len() {
@@ -101,28 +102,32 @@ async fn push(transport: &mut DuplexStream, bytes: &[u8]) -> usize {
 }
 
 #[tokio::test]
-async fn a_peer_that_requests_keys_and_reads_nothing_is_throttled() {
+async fn a_peer_that_requests_key_updates_and_reads_nothing_is_throttled() {
     let site = Site::new();
-    let (mut near, far) = duplex(ROOM);
+    let (mut near, far) = duplex(CAPACITY);
     let mut server = site.accept(far);
     let serve = tokio::spawn(async move { server.read(&mut [0; 1]).await });
     let mut traffic = handshake(&mut near).await;
     let flood: Vec<u8> = (0..UPDATES).flat_map(|_| traffic.key_update()).collect();
 
     let taken = push(&mut near, &flood).await;
-    // Answers that fill the transport, those that wait behind it, bytes read at once, and unread
-    // bytes.
-    assert!(taken < ROOM + engine::BACKLOG + ROOM + ROOM, "{taken} of {} bytes", flood.len());
+    // Requests whose answers fill the transport or wait in the backlog, those of one read, and
+    // those that are still unread in the transport.
+    assert!(
+        taken < CAPACITY + engine::BACKLOG + CAPACITY + CAPACITY,
+        "{taken} of {} bytes",
+        flood.len()
+    );
     assert!(!serve.is_finished(), "the server ended");
 
     let (mut answers, mut rest) = split(near);
     let drain = tokio::spawn(async move { answers.read_to_end(&mut Vec::new()).await });
-    // It goes on when its answers are read, until the engine's limit on protocol messages without
-    // data.
+    // Once its answers are read, the server goes on, until it reaches the engine's limit on
+    // protocol messages without data.
     let written = timeout(TIMEOUT, rest.write_all(&flood[taken..])).await;
-    assert!(written.expect("the server stayed blocked").is_err(), "everything was read");
-    let read = timeout(TIMEOUT, serve).await.expect("it ends").unwrap();
+    assert!(written.expect("the server stayed blocked").is_err(), "the server read everything");
+    let read = timeout(TIMEOUT, serve).await.expect("the server still runs").unwrap();
     let error = read.unwrap_err().to_string();
     assert!(error.contains("protocol messages without data"), "{error}");
-    timeout(TIMEOUT, drain).await.expect("it ends").unwrap().unwrap();
+    timeout(TIMEOUT, drain).await.expect("the stream is still open").unwrap().unwrap();
 }

@@ -9,7 +9,7 @@ fn parse(resources: &str) -> Result<Site, String> {
 }
 
 #[test]
-fn the_built_in_sites_are_shaped_by_the_published_means() {
+fn the_built_in_sites_match_the_published_means() {
     assert_eq!(Site::names(), ["news", "shop", "app"]);
     for (site, redirects) in built_in().into_iter().zip([0, 3, 0]) {
         let SiteShape { bytes, median_bytes, .. } = site.shape();
@@ -29,7 +29,7 @@ fn the_built_in_sites_are_shaped_by_the_published_means() {
 }
 
 #[test]
-fn hosts_are_of_one_site_each() {
+fn no_two_sites_share_a_host() {
     let all = built_in();
     let names: HashSet<&str> =
         all.iter().flat_map(|site| site.hosts()).map(|host| host.name.as_str()).collect();
@@ -38,7 +38,7 @@ fn hosts_are_of_one_site_each() {
 }
 
 #[test]
-fn several_at_once_and_redirects_by_what_they_lead_to() {
+fn counts_are_expanded_and_redirects_have_the_kind_of_their_target() {
     let site = parse(
         "z = { host = 'a', path = '/', bytes = 900 }\n\
          i = { from = 'z', host = 'a', path = '/{n}.png', count = 3, bytes = [100, 400] }\n\
@@ -59,9 +59,9 @@ fn several_at_once_and_redirects_by_what_they_lead_to() {
 }
 
 #[test]
-fn what_no_browser_would_load_is_refused() {
+fn descriptions_that_no_browser_would_load_are_rejected() {
     let first = "z = { host = 'a', path = '/', bytes = 9 }\n";
-    for (more, why) in [
+    for (more, reason) in [
         ("y = { host = 'a', path = '/y.css', bytes = 1 }", "asked for by none"),
         ("y = { from = 'x', host = 'a', path = '/y.css' }", "not there, or by itself"),
         ("y = { from = 'y', host = 'a', path = '/y.css' }", "not there, or by itself"),
@@ -93,7 +93,7 @@ fn what_no_browser_would_load_is_refused() {
         ("y = { from = 'z', host = 'a', path = '/y', else = 1 }", "unknown field"),
     ] {
         let error = parse(&format!("{first}{more}")).unwrap_err();
-        assert!(error.contains(why), "{more}: {error}");
+        assert!(error.contains(reason), "{more}: {error}");
     }
     let no_document = parse("z = { host = 'a', path = '/z.png' }").unwrap_err();
     assert!(no_document.contains("no document"), "{no_document}");
@@ -101,7 +101,7 @@ fn what_no_browser_would_load_is_refused() {
 }
 
 #[test]
-fn data_of_scripts_asks_for_more_even_behind_a_redirect() {
+fn data_that_a_script_loads_may_request_more_even_after_a_redirect() {
     parse(
         "z = { host = 'a', path = '/', bytes = 9 }\n\
          s = { from = 'z', host = 'a', path = '/s.js' }\n\
@@ -121,13 +121,13 @@ fn site(host: &str, title: &str) -> Result<Site, PeerError> {
 }
 
 #[test]
-fn hosts_have_names_that_files_may_have() {
+fn host_names_are_safe_as_file_names() {
     let label = "a".repeat(63);
-    for right in ["a", "x-1.test", &format!("{label}.test")] {
-        site(right, "X").unwrap();
+    for valid in ["a", "x-1.test", &format!("{label}.test")] {
+        site(valid, "X").unwrap();
     }
     let long = [label.as_str(); 4].join(".");
-    for wrong in [
+    for invalid in [
         "",
         "../../etc/x",
         "/etc/cron.d/x",
@@ -141,8 +141,8 @@ fn hosts_have_names_that_files_may_have() {
         &format!("{label}a.test"),
         &long,
     ] {
-        let error = site(wrong, "X").unwrap_err().to_string();
-        assert!(error.contains("no host name"), "{wrong}: {error}");
+        let error = site(invalid, "X").unwrap_err().to_string();
+        assert!(error.contains("no host name"), "{invalid}: {error}");
     }
     for title in ["<b>", "a & b", "a\tb"] {
         let error = site("a.test", title).unwrap_err().to_string();
