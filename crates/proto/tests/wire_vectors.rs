@@ -104,7 +104,8 @@ fn every_file_is_checked_by_a_test() {
     let cookies = ["cookie_checks.txt", "cookies.txt", "fop_extension.txt", "siphash.txt"];
     // crates/tls/tests/keys/vectors.rs checks keys, cookie_vectors.rs cookies, and
     // crates/pageload/tests/main/databases databases.
-    let others = ["extension_database.txt", "keys.txt", "page_databases.txt"];
+    // crates/headstart/src/agent/managed/proof.rs, crates/client and bindings/python check proofs.
+    let others = ["extension_database.txt", "keys.txt", "page_databases.txt", "port_proofs.txt"];
     let checked = frames.into_iter().chain(cookies).chain(others);
     let mut checked: BTreeSet<String> = checked.map(str::to_owned).collect();
     checked.extend(transcript::files());

@@ -524,7 +524,7 @@ mod tests {
         for (resumed, early, expected) in [
             (28, 25, (true, true)),
             (28, 3, (true, false)),
-            (4, 4, (false, false)),
+            (4, 4, (false, true)),
             (0, 0, (false, false)),
         ] {
             let handshakes = Counted { full: 32, resumed, early, failed: 0 };
