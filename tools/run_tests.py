@@ -185,6 +185,8 @@ def attempt(job):
     code, output, seconds = run(executable, directory, [f"--test-threads={threads}"])
     passed, failed, ignored = counts(output)
     retried = []
+    for _ in re.findall(r"^ *measured once more, because", output, re.MULTILINE):
+        retries.note(f"{package} {name} measurement")
     if code not in (0, None) and (package, name) in TIMED | ALONE:
         again = failures(output)
         if again and len(again) <= RETRIES_MAX and failed == len(again):

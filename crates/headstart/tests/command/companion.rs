@@ -1,31 +1,30 @@
 //! `headstart lab`, `pageload` and `demo` where the program that they run is missing or wrong.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::fs;
 use std::process::Command;
 
 use crate::call::{Said, said};
 
-/// Calls a copy of `headstart` in a folder of its own, whose only companion is `lab`.
-fn call_beside(lab: Option<(&str, u32)>, arguments: &[&str]) -> (String, Said) {
+/// Calls `headstart` in a folder of its own, whose only companion is `lab`.
+///
+/// No file that is to be run is open for writing in this process: a child that another test forks
+/// meanwhile would hold it open, and the kernel runs no such file.
+fn call_beside(lab: Option<(&str, &str)>, arguments: &[&str]) -> (String, Said) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     // Two folders deep: programs are looked for in the folder above, too.
-    let folder = tempfile::tempdir().unwrap();
     let bin = folder.path().join("usr/bin");
     fs::create_dir_all(&bin).unwrap();
     let program = bin.join("headstart");
-    fs::copy(env!("CARGO_BIN_EXE_headstart"), &program).unwrap();
+    fs::hard_link(env!("CARGO_BIN_EXE_headstart"), &program).unwrap();
+    let file = bin.join("headstart-lab").display().to_string();
     if let Some((text, mode)) = lab {
-        let file = bin.join("headstart-lab");
-        fs::write(&file, text).unwrap();
-        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        let write = "printf %s \"$1\" >\"$2\" && chmod \"$3\" \"$2\"";
+        let mut shell = Command::new("sh");
+        let written = shell.args(["-c", write, "sh", text, &file, mode]).status().unwrap();
+        assert!(written.success());
     }
     let output = Command::new(&program).args(arguments).env_clear().env("PATH", &bin).output();
-    (shown(&bin), said(output.unwrap()))
-}
-
-fn shown(folder: &Path) -> String {
-    folder.join("headstart-lab").display().to_string()
+    (file, said(output.unwrap()))
 }
 
 #[test]
@@ -46,7 +45,7 @@ fn a_missing_lab_is_one_error_with_the_way_to_get_it() {
 
 #[test]
 fn a_lab_that_is_not_executable_is_named() {
-    let (file, (code, out, err)) = call_beside(Some(("#!/bin/sh\n", 0o644)), &["lab", "list"]);
+    let (file, (code, out, err)) = call_beside(Some(("#!/bin/sh\n", "644")), &["lab", "list"]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
     assert!(err.starts_with(&format!("error: cannot run {file}: Permission denied")), "{err}");
     assert!(err.ends_with(&format!("hint: make it executable: chmod +x {file}\n")), "{err}");
@@ -56,7 +55,7 @@ fn a_lab_that_is_not_executable_is_named() {
 fn the_lab_is_given_the_version_and_all_words_as_they_are() {
     let script = "#!/bin/sh\nprintf '%s\\n' \"$@\"\nexit 1\n";
     let words = ["pageload", "plan", "--help", "-x", "two words", "--"];
-    let (_, (code, out, err)) = call_beside(Some((script, 0o755)), &words);
+    let (_, (code, out, err)) = call_beside(Some((script, "755")), &words);
     assert_eq!((code, err.as_str()), (Some(1), ""));
     let version = concat!("--called-by=", env!("CARGO_PKG_VERSION"));
     let given: Vec<_> = out.lines().collect();

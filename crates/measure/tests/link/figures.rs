@@ -25,14 +25,16 @@ pub(crate) fn round_trips(value: Duration, rtt: Duration) -> f64 {
     value.as_secs_f64() / rtt.as_secs_f64()
 }
 
-/// The bar, in round trips: TurboTLS opens within them where plain TLS takes two.
-pub(crate) const TURBO_BAR: f64 = 1.10;
+/// Round trips that TurboTLS saves at least, by the medians of arms that take turns: what else the
+/// machine does slows both.
+pub(crate) const SAVED_MIN: f64 = 0.85;
 
 /// Measurements of a quantity until one is as it should be. What is wrong is wrong each time.
 const MEASUREMENTS: usize = 5;
 
 /// Judges a measurement, and if that says no, another one: the machine is shared, and a burst of
-/// other work spoils one cell of a table. All are printed.
+/// other work spoils one cell of a table. All are printed, and `tools/run_tests.py` counts those
+/// that were repeated.
 pub(crate) fn judged<T>(measure: impl Fn() -> T, judge: impl Fn(&T) -> Result<(), String>) -> T {
     for _ in 1..MEASUREMENTS {
         let measured = measure();

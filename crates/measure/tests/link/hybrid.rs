@@ -9,7 +9,7 @@ use openssl::ssl::{SslAcceptor, SslMethod};
 
 use crate::client;
 use crate::daemon::Daemon;
-use crate::figures::{TURBO_BAR, judged, median, millis, round_trips};
+use crate::figures::{SAVED_MIN, judged, median, millis, round_trips};
 use crate::net::{Net, ms};
 use crate::{nginx, origin};
 
@@ -55,7 +55,7 @@ pub(crate) fn hybrid_key_exchange() {
         },
         |[plain, turbo]| {
             let [plain, turbo] = [plain, turbo].map(|time| round_trips(*time, rtt));
-            let good = turbo <= TURBO_BAR && plain >= 1.9;
+            let good = plain - turbo >= SAVED_MIN && plain >= 1.9;
             if good {
                 Ok(())
             } else {

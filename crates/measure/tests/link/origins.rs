@@ -9,7 +9,7 @@ use headstart_emulation::Host;
 use crate::arms::{self, Arms};
 use crate::curl::Via;
 use crate::daemon::Daemon;
-use crate::figures::judged;
+use crate::figures::{SAVED_MIN, judged};
 use crate::net::{Net, at, ms, until};
 use crate::nginx::{self, Nginx};
 use crate::origin;
@@ -84,7 +84,11 @@ pub(crate) fn far_away() {
             },
             |times| {
                 let saved = arms::saved(RTT, times);
-                if saved < 0.85 { Err(format!("{saved:.3} RTT saved with {host}")) } else { Ok(()) }
+                if saved < SAVED_MIN {
+                    Err(format!("{saved:.3} RTT saved with {host}"))
+                } else {
+                    Ok(())
+                }
             },
         );
     }
