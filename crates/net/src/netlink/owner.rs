@@ -1,8 +1,10 @@
 //! Finds the owners of sockets on this machine (sock_diag(7)): of a connection's other end, and of
 //! what listens at an address.
 
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::net::netlink::SOCK_DIAG;
@@ -13,8 +15,9 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 
 const IPPROTO_TCP: u8 = 6;
 
-/// TCP_ESTABLISHED of the kernel.
-const ESTABLISHED: u8 = 1;
+/// States of the kernel in which a process can hold the socket of a connection: TCP_ESTABLISHED,
+/// TCP_FIN_WAIT1 and TCP_FIN_WAIT2 after its own shutdown(2), and TCP_CLOSE_WAIT after the peer's.
+const HELD: [u8; 4] = [1, 4, 5, 8];
 
 /// TCP_LISTEN of the kernel.
 const LISTEN: u8 = 10;
@@ -22,16 +25,16 @@ const LISTEN: u8 = 10;
 /// Bytes of `struct inet_diag_msg`.
 const ANSWER: usize = 72;
 
-/// The kernel shows a user that does not exist in this user namespace as this one
-/// (user_namespaces(7)): it may be anyone.
+/// Initial value of kernel.overflowuid.
 const OVERFLOW_UID: u32 = 65534;
 
 /// Returns the user who owns the socket connected from `client` to `server`, if that socket is on
 /// this machine and in this network namespace.
 ///
-/// Also returns `None` if the socket is just closing, since the kernel then no longer knows its
-/// owner, and if this process cannot tell its user from others. Call this while the connection is
-/// in use, and check afterwards that it still is: another connection can reuse its addresses.
+/// Also returns `None` once the process has closed the socket, since the kernel then no longer
+/// knows its owner, and if this process cannot tell its user from others. Call this while the
+/// connection is in use, and check afterwards that it still is: another connection can reuse its
+/// addresses.
 ///
 /// # Errors
 /// The kernel cannot be queried.
@@ -113,8 +116,19 @@ pub(super) fn parse(body: &[u8], client: SocketAddr, server: SocketAddr) -> Opti
         && endpoint(body, 6, 24, length)? == (server.ip(), server.port());
     // The process of a socket without an inode has closed it, so its user of 0 means nothing.
     let (uid, inode) = (number32(body, 64)?, number32(body, 68)?);
-    let known = state == ESTABLISHED && inode != 0 && uid != OVERFLOW_UID;
+    let known = HELD.contains(&state) && inode != 0 && !is_anyone(uid);
     (asked_for && known).then_some(uid)
+}
+
+/// Returns true if the kernel does not know the user: it shows those that do not exist in this user
+/// namespace as one (user_namespaces(7)).
+fn is_anyone(uid: u32) -> bool {
+    static OVERFLOW: OnceLock<Option<u32>> = OnceLock::new();
+    let overflow = OVERFLOW.get_or_init(|| {
+        let text = fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?;
+        text.trim().parse().ok()
+    });
+    uid == OVERFLOW_UID || Some(uid) == *overflow
 }
 
 /// Parses a `struct inet_diag_msg` of a listening socket, which may be bound to all addresses.

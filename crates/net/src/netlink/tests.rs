@@ -182,6 +182,9 @@ fn a_socket_in_use_has_an_owner() {
     assert_eq!(Diag::new().owner(), Some(1000));
     assert_eq!(Diag { uid: 0, ..Diag::new() }.owner(), Some(0));
     assert_eq!(Diag { family: AF_INET6, ..Diag::new() }.owner(), Some(1000), "mapped IPv4");
+    for state in [4, 5, 8] {
+        assert_eq!(Diag { state, ..Diag::new() }.owner(), Some(1000), "half closed: {state}");
+    }
     assert_eq!(owner::parse(&Diag::new().bytes()[..71], CLIENT, SERVER), None);
 }
 
@@ -191,7 +194,8 @@ fn incomplete_answers_name_no_owner() {
     for (why, diag) in [
         ("in TIME-WAIT the user is always 0", Diag { state: 6, ..Diag::new() }),
         ("a listener of that port", Diag { state: 10, ..Diag::new() }),
-        ("closing", Diag { state: 4, ..Diag::new() }),
+        ("closing", Diag { state: 11, ..Diag::new() }),
+        ("closed by its process after its end", Diag { state: 5, inode: 0, uid: 0, ..Diag::new() }),
         ("closed by its process", Diag { inode: 0, uid: 0, ..Diag::new() }),
         ("a user of another namespace", Diag { uid: 65534, ..Diag::new() }),
         ("another client", Diag { client: other, ..Diag::new() }),
