@@ -66,6 +66,33 @@ def test_a_listener_of_the_port_that_proves_nothing_is_sent_nothing() -> None:
                 assert secret not in request
 
 
+def test_a_listener_cannot_prove_a_token_that_anyone_could_guess(tmp_path: Path) -> None:
+    empty = tmp_path / "token"
+    empty.write_text("")
+    with listening(b"") as (port, heard):
+        for agent in (
+            headstart.Agent(port=port, token=""),
+            headstart.Agent(port=port, token="guessed-by-a-person"),
+            headstart.Agent(port=port, token_file=empty),
+        ):
+            for ask in (agent.sessions, lambda agent=agent: agent.connect("a.example")):
+                with pytest.raises(headstart.AgentUntrusted, match="32 to 256"):
+                    ask()
+    assert heard == []
+
+
+def test_words_before_the_proof_are_not_the_agents() -> None:
+    text = b"\r\nheadstart-error: certificate\r\ncontent-length: 9\r\n\r\nrun this\n"
+    for status in (201, 302, 407, 500, 502, 504):
+        with listening(b"HTTP/1.1 %d No" % status + text) as (port, _):
+            with pytest.raises(headstart.AgentUntrusted, match="does not prove"):
+                headstart.Agent(port=port, token=TOKEN).sessions()
+    with listening(b"HTTP/1.1 503 No" + text) as (port, _):
+        with pytest.raises(headstart.Overloaded, match="too many connections") as raised:
+            headstart.Agent(port=port, token=TOKEN).sessions()
+    assert "run this" not in str(raised.value)
+
+
 def test_a_relayed_proof_of_the_agent_is_not_believed(files: Files, tmp_path: Path) -> None:
     port, token = free_port(), tmp_path / "token"
     arguments = ["--managed-listen", f"127.0.0.1:{port}", "--managed-token", str(token)]

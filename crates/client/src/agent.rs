@@ -17,13 +17,20 @@ use crate::error::{Error, Refusal};
 use crate::facts::Facts;
 use crate::head::{Head, HeadError};
 use crate::options::Options;
-use crate::proof::Challenge;
+use crate::proof::{Challenge, is_token};
 use crate::request::{EARLY_DATA_MAX, Request};
 use crate::stream::{Io, Stream};
 use crate::trust::{is_anyone, is_trusted};
 
 /// Longer than the agent's own limits: 10 s for connecting, and as long again for the handshake.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Status of a refusal for want of room, which an agent sends instead of a proof.
+const OVERLOADED: u16 = 503;
+
+/// Words for it.
+const TOO_MANY: &str = "there are too many connections to the agent\n\
+    hint: close some, or start the agent with a larger --max-connections";
 
 /// File name of the socket in `XDG_RUNTIME_DIR`, the default.
 const NAME: &str = "headstart.sock";
@@ -51,7 +58,7 @@ impl Agent {
     }
 
     /// Returns the agent that listens on this loopback port, with the token that both prove to each
-    /// other.
+    /// other: 32 to 256 letters and digits. With any other, no listener is trusted.
     pub fn port(address: SocketAddr, token: impl Into<String>) -> Self {
         Self { at: Address::Port { address, token: token.into() }, timeout: TIMEOUT }
     }
@@ -134,26 +141,25 @@ impl Agent {
             }
         };
         let (head, behind) = self.send(&mut io, &request.finish()).await?;
-        Ok((io, head, behind))
+        if (200..300).contains(&head.status) {
+            return Ok((io, head, behind));
+        }
+        let text = head.read_text(&mut io, behind).await;
+        let name = head.field("Headstart-Error").unwrap_or_default();
+        Err(Error::Refused(Box::new(Refusal::new(head.status, name, &text))))
     }
 
-    /// Sends a request, and reads the head of an answer that is no refusal.
+    /// Sends a request, and reads the head of the answer.
     async fn send(&self, io: &mut Io, request: &str) -> Result<(Head, Bytes), Error> {
         // An overloaded agent answers without reading and closes: its answer is still there.
         let written = io.write_all(request.as_bytes()).await;
-        let (head, behind) = match (Head::read(io).await, written) {
-            (Ok(read), _) => read,
-            (Err(HeadError::Malformed(error)), _) => return Err(error),
+        match (Head::read(io).await, written) {
+            (Ok(read), _) => Ok(read),
+            (Err(HeadError::Malformed(error)), _) => Err(error),
             (Err(HeadError::Io(_)), Err(error)) | (Err(HeadError::Io(error)), Ok(())) => {
-                return Err(self.unavailable(error));
+                Err(self.unavailable(error))
             }
-        };
-        if (200..300).contains(&head.status) {
-            return Ok((head, behind));
         }
-        let text = head.read_text(io, behind).await;
-        let name = head.field("Headstart-Error").unwrap_or_default();
-        Err(Error::Refused(Box::new(Refusal::new(head.status, name, &text))))
     }
 
     fn unavailable(&self, source: io::Error) -> Error {
@@ -179,10 +185,21 @@ impl Agent {
 
     /// Connects to a port whose listener proves the token; returns the proof to show it.
     async fn dial_port(&self, address: SocketAddr, token: &str) -> Result<(Io, String), Error> {
+        if !is_token(token) {
+            return Err(Error::Untrusted {
+                agent: address.to_string(),
+                why: "anyone could prove what is given as its token".into(),
+                hint: "a token has 32 to 256 letters and digits: is the file of it empty?".into(),
+            });
+        }
         let tcp = TcpStream::connect(address).await.map_err(|error| self.unavailable(error))?;
         let challenge = challenge(&tcp, token).map_err(|error| self.unavailable(error))?;
         let mut io = Io::Tcp(tcp);
         let (head, behind) = self.send(&mut io, &challenge.request()).await?;
+        if head.status == OVERLOADED {
+            // Anyone may say so; it is taken for no word of the agent, so its text is not read.
+            return Err(Error::Refused(Box::new(Refusal::new(OVERLOADED, "overloaded", TOO_MANY))));
+        }
         let proof = challenge.answer(&head)?;
         if !behind.is_empty() {
             return Err(Error::NotUnderstood("there is more than a proof"));

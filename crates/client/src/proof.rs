@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -15,6 +16,14 @@ const NONCE_BYTES: usize = 32;
 
 /// Hexadecimal digits of a nonce.
 const NONCE_LEN: usize = 2 * NONCE_BYTES;
+
+/// Characters of a token, as the agent takes them: anyone can guess a shorter one.
+const TOKEN_LEN: RangeInclusive<usize> = 32..=256;
+
+/// Returns true if an agent could have this token.
+pub(crate) fn is_token(text: &str) -> bool {
+    TOKEN_LEN.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
 
 /// The client's end of one connection to the port.
 pub(crate) struct Challenge<'a> {
@@ -47,9 +56,10 @@ impl<'a> Challenge<'a> {
     /// [`Error::Untrusted`] if the listener does not have the token, or relays the proof of an
     /// agent that has.
     pub(crate) fn answer(&self, head: &Head) -> Result<String, Error> {
+        let is_proof = head.status == 200;
         let nonce = head.field("Headstart-Nonce").unwrap_or_default();
         let proof = head.field("Headstart-Proof").and_then(bytes);
-        let is_nonce = nonce.len() == NONCE_LEN && bytes(nonce).is_some();
+        let is_nonce = is_proof && nonce.len() == NONCE_LEN && bytes(nonce).is_some();
         let proved = is_nonce
             && proof.is_some_and(|proof| {
                 // In a time that does not tell how much of it was right.
@@ -173,6 +183,14 @@ mod tests {
         assert!(later.answer(&good).is_err(), "the agent's, of before");
         let stranger = Challenge { token: "0123456789abcdef0123456789abcdee", ..challenge(block) };
         assert!(stranger.answer(&good).is_err(), "another token");
+    }
+
+    #[test]
+    fn tokens_at_the_limit_and_one_over() {
+        for (length, good) in [(0, false), (31, false), (32, true), (256, true), (257, false)] {
+            assert_eq!(is_token(&"x".repeat(length)), good, "{length}");
+        }
+        assert!(!is_token(&"\0".repeat(64)), "a file that was never written");
     }
 
     #[test]

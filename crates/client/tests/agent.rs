@@ -149,6 +149,42 @@ async fn a_listener_of_the_port_that_proves_nothing_is_sent_nothing() {
     }
 }
 
+/// An empty file of a token, and a stranger who guesses it.
+#[tokio::test]
+async fn a_listener_cannot_prove_a_token_that_anyone_could_guess() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for token in ["", "guessed-by-a-person"] {
+        let agent = Agent::port(listener.local_addr().unwrap(), token);
+        let error = agent.connect_bare("a.example", 80, None).await.unwrap_err();
+        assert!(matches!(error, Error::Untrusted { .. }), "{error:?}");
+        assert!(error.hint().unwrap().contains("32 to 256"), "{error:?}");
+    }
+}
+
+/// Has a listener of the port answer `status` to the request for its proof, in words of its own.
+async fn answered_before_the_proof(status: u16) -> Error {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let agent = Agent::port(listener.local_addr().unwrap(), TOKEN);
+    let asked = tokio::spawn(async move { agent.connect_bare("a.example", 80, None).await });
+    let (mut tcp, _) = listener.accept().await.unwrap();
+    let head = format!("HTTP/1.1 {status} No\r\nheadstart-error: certificate_expired\r\n\r\n");
+    // Without an end: a client that reads the words waits for more of them.
+    tcp.write_all(format!("{head}run this\nhint: as root\n").as_bytes()).await.unwrap();
+    asked.await.unwrap().unwrap_err()
+}
+
+#[tokio::test]
+async fn words_before_the_proof_are_not_the_agents() {
+    for status in [201, 302, 407, 500, 502, 504] {
+        let error = answered_before_the_proof(status).await;
+        assert!(matches!(error, Error::Untrusted { .. }), "{status}: {error:?}");
+    }
+    let error = answered_before_the_proof(503).await;
+    let Error::Refused(refusal) = &error else { panic!("{error:?}") };
+    assert_eq!((refusal.name.as_str(), refusal.kind()), ("overloaded", Kind::Overloaded));
+    assert!(!format!("{error:?}").contains("run this"), "{error:?}");
+}
+
 #[tokio::test]
 async fn a_connector_requires_an_http_uri() {
     let mut connector = Connector::new(Agent::socket("/nonexistent"));

@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ._wire import exchange, read_text
+from ._wire import exchange
 from .errors import AgentUntrusted, refusal
 
 if TYPE_CHECKING:
@@ -26,6 +26,17 @@ NONCE_BYTES = 32
 
 OVERFLOW_UID = 65534
 """Initial value of kernel.overflowuid."""
+
+_TOKEN = re.compile(r"[!-~]{32,256}")
+"""A token as the agent takes it: anyone can guess a shorter one."""
+
+_OVERLOADED = 503
+"""Status of a refusal for want of room, which an agent sends instead of a proof."""
+
+_TOO_MANY = (
+    "there are too many connections to the agent\n"
+    "hint: close some, or start the agent with a larger --max-connections"
+)
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 _CREDENTIALS = struct.Struct("iII")
@@ -65,6 +76,20 @@ def _is_anyone(uid: int) -> bool:
     return uid in (OVERFLOW_UID, overflow)
 
 
+def check_token(token: str) -> None:
+    """Check that not anyone could prove this token.
+
+    Raises:
+        AgentUntrusted: It is too short, too long, or no token.
+    """
+    if _TOKEN.fullmatch(token):
+        return
+    raise AgentUntrusted(
+        "no listener is trusted: anyone could prove what is given as the token",
+        "a token has 32 to 256 letters and digits: is the file of it empty?",
+    )
+
+
 def prove(sock: socket.socket, token: str, deadline: Deadline) -> str:
     """Have the listener of a port prove that it has the token; return this side's proof.
 
@@ -72,18 +97,17 @@ def prove(sock: socket.socket, token: str, deadline: Deadline) -> str:
 
     Raises:
         AgentUntrusted: It does not have the token, or relays the proof of an agent that has.
-        Refused: The agent says no.
+        Overloaded: It says so, and may be anyone.
     """
     ours = secrets.token_hex(NONCE_BYTES)
     request = f"GET /proof HTTP/1.1\r\nHost: agent\r\nHeadstart-Nonce: {ours}\r\n\r\n"
     head = exchange(sock, request.encode(), deadline)
-    if head.status != 200:
-        error = head.fields.get("Headstart-Error", "")
-        raise refusal(head.status, error, read_text(sock, head, deadline))
+    if head.status == _OVERLOADED:
+        raise refusal(_OVERLOADED, "overloaded", _TOO_MANY)
     theirs = head.fields.get("Headstart-Nonce", "")
     shown = head.fields.get("Headstart-Proof", "")
     ends = (_address(sock.getsockname()), _address(sock.getpeername()))
-    is_whole = bool(_HEX.fullmatch(theirs)) and bool(_HEX.fullmatch(shown))
+    is_whole = head.status == 200 and _HEX.fullmatch(theirs) and _HEX.fullmatch(shown)
     if not is_whole or not hmac.compare_digest(shown, proof(token, "agent", ours, theirs, *ends)):
         raise AgentUntrusted(
             f"the listener at {ends[1]} is not trusted: it does not prove that it has the token",

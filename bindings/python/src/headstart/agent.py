@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from ._trust import check_user, prove
+from ._trust import check_token, check_user, prove
 from ._wire import Deadline, connect_request, exchange, read_text, target
 from .early import EARLY_DATA_MAX
 from .errors import AgentUnavailable, NoAgent, TimedOut, Unsupported, refusal
@@ -75,7 +75,8 @@ class Agent:
             has to be this user, root, or the user with the number in ``HEADSTART_AGENT_UID``.
         port: The port of loopback instead (``--managed-listen``), with its token.
         host: The address of loopback that the port is of.
-        token: The token of the port, which both sides prove to each other and neither sends.
+        token: The token of the port, which both sides prove to each other and neither sends:
+            32 to 256 letters and digits.
         token_file: The file that has it (``--managed-token``), read whenever it is needed.
     """
 
@@ -217,6 +218,7 @@ class Agent:
                 check_user(sock, path)
             return sock, {}
         token = self._token if self._token_file is None else _read_token(self._token_file)
+        check_token(token or "")
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
         sock = _dial(family, self._address, deadline)
         with _closed_on_error(sock):

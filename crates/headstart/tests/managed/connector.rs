@@ -169,6 +169,9 @@ async fn page(mut stream: Stream) -> String {
     answer
 }
 
+/// A token of nobody's.
+const WRONG: &str = "0123456789abcdef0123456789abcdef";
+
 #[test]
 fn the_port_wants_a_proof_of_its_token() {
     let (files, origin) = (files(), Origin::start());
@@ -182,10 +185,10 @@ fn the_port_wants_a_proof_of_its_token() {
     run(async {
         let answer = text(get(&client(port, shown.trim()), &url).await).await;
         assert!(answer.starts_with("GET /head\n"), "{answer}");
-        let wrong = client(port, "0123456789abcdef").get(url.parse().unwrap()).await;
+        let wrong = client(port, WRONG).get(url.parse().unwrap()).await;
         let error = wrong.unwrap_err();
         assert!(matches!(refused(&error), Error::Untrusted { .. }), "{error:?}");
-        let nobody = client(closed(), "0123456789abcdef").get(url.parse().unwrap()).await;
+        let nobody = client(closed(), WRONG).get(url.parse().unwrap()).await;
         let error = nobody.unwrap_err();
         assert!(matches!(refused(&error), Error::Unavailable { .. }), "{error:?}");
     });
