@@ -9,14 +9,12 @@ use std::net::SocketAddr;
 use headstart_net::tcp_owner;
 use tokio::net::{TcpStream, UnixStream};
 
-/// A user that does not exist in this user namespace is shown as this one (user_namespaces(7)): it
-/// may be anybody.
-const OVERFLOW_UID: u32 = 65534;
+use crate::base::trust::is_anyone;
 
 /// The user at the other end of a TCP connection, if it is on this machine. `redirected` is where
 /// that end believes to be connected to, if not here.
 ///
-/// Ask as soon as the connection is accepted: of one that is closing the kernel does not know it.
+/// Ask as soon as the connection is accepted: of one that is closed the kernel does not know it.
 pub fn tcp_user(client: &TcpStream, redirected: Option<SocketAddr>) -> Option<u32> {
     let peer = client.peer_addr().ok()?;
     let server = redirected.or_else(|| client.local_addr().ok())?;
@@ -35,7 +33,7 @@ pub fn tcp_user(client: &TcpStream, redirected: Option<SocketAddr>) -> Option<u3
 /// The user at the other end of a Unix socket, when it connected.
 pub fn unix_user(client: &UnixStream) -> Option<u32> {
     let user = client.peer_cred().ok()?.uid();
-    (user != OVERFLOW_UID).then_some(user)
+    (!is_anyone(user)).then_some(user)
 }
 
 #[cfg(test)]
@@ -45,7 +43,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     fn me() -> Option<u32> {
-        Some(rustix::process::getuid().as_raw()).filter(|uid| *uid != OVERFLOW_UID)
+        Some(rustix::process::getuid().as_raw()).filter(|uid| !is_anyone(*uid))
     }
 
     async fn pair() -> (TcpStream, TcpStream) {
@@ -60,6 +58,16 @@ mod tests {
         let (mut client, server) = pair().await;
         assert_eq!(tcp_user(&server, None), me());
         client.write_all(b"ahead of the answer").await.unwrap();
+        assert_eq!(tcp_user(&server, None), me());
+    }
+
+    /// Else a user could leave its own share by an early shutdown(2).
+    #[tokio::test]
+    async fn a_client_that_has_said_all_has_a_user() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.shutdown().await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
         assert_eq!(tcp_user(&server, None), me());
     }
 

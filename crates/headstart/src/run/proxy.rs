@@ -2,16 +2,13 @@
 //! agent does not, so the kernel is asked whose listener it is.
 
 use std::ffi::OsString;
-use std::fs;
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use headstart_net::tcp_listener;
-use rustix::process::geteuid;
 
 use crate::base::failure::Failure;
-
-/// Initial value of kernel.overflowuid.
-const OVERFLOW_UID: u32 = 65534;
+use crate::base::own_address::is_own_address;
+use crate::base::trust::{is_anyone, is_trusted};
 
 /// A proxy as it was named, by host and port.
 pub(super) struct Proxy<'a>(&'a str);
@@ -54,7 +51,7 @@ impl<'a> Proxy<'a> {
             match listener(address)? {
                 Some(user) if is_trusted(user, agent_uid) => trusted = trusted.or(Some(address)),
                 Some(user) => return Err(held(address, user)),
-                None => is_remote |= !is_local(address),
+                None => is_remote |= !is_own_address(address.ip()),
             }
         }
         match trusted {
@@ -103,25 +100,6 @@ fn held(address: SocketAddr, user: u32) -> Failure {
     let message =
         format!("the listener at {address} is not trusted: it is user {user}, neither this user");
     Failure::usage(format!("{message} nor root")).hint(hint)
-}
-
-/// Returns true if a listener of `user` may see what programs send: root, this user, and the one
-/// that is named.
-fn is_trusted(user: u32, agent_uid: Option<u32>) -> bool {
-    !is_anyone(user) && (user == 0 || user == geteuid().as_raw() || Some(user) == agent_uid)
-}
-
-/// Returns true if the kernel does not know the user: it shows those that do not exist in this user
-/// namespace as one (user_namespaces(7)).
-fn is_anyone(user: u32) -> bool {
-    let text = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
-    let overflow = text.and_then(|uid| uid.trim().parse().ok());
-    user == OVERFLOW_UID || Some(user) == overflow
-}
-
-/// Returns true if this machine has the address, so that any of its users could listen there.
-fn is_local(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok()
 }
 
 #[cfg(test)]
@@ -173,13 +151,5 @@ mod tests {
         // For documentation (RFC 5737): no machine has it.
         let proxy = Proxy::parse("192.0.2.1:1080").unwrap().unwrap();
         assert_eq!(proxy.trusted(None).unwrap(), "192.0.2.1:1080");
-    }
-
-    #[test]
-    fn trusted_are_root_this_user_and_the_one_named_but_no_unknown_one() {
-        let own = geteuid().as_raw();
-        assert!(is_trusted(0, None) && is_trusted(own, None) != is_anyone(own));
-        assert!(!is_trusted(own + 54_321, None) && is_trusted(own + 54_321, Some(own + 54_321)));
-        assert!(!is_trusted(OVERFLOW_UID, None) && !is_trusted(OVERFLOW_UID, Some(OVERFLOW_UID)));
     }
 }

@@ -17,6 +17,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::base::failure::Failure;
+use crate::base::trust::{AGENT_UID, is_anyone, is_trusted};
 use crate::sessions::options::AgentSocket;
 
 /// The agent is on this machine, and looks at memory only.
@@ -46,7 +47,7 @@ impl Call {
 /// Asks the agent.
 ///
 /// # Errors
-/// There is no agent (2), or it refuses (1).
+/// There is no agent, or another user's (2), or it refuses (1).
 pub(super) async fn ask(agent: &AgentSocket, call: &Call) -> Result<Value, Failure> {
     let path = path_of(agent)?;
     let asked = timeout(PATIENCE, exchange(&path, call)).await;
@@ -66,6 +67,7 @@ fn path_of(agent: &AgentSocket) -> Result<PathBuf, Failure> {
 
 async fn exchange(path: &Path, call: &Call) -> Result<Value, Failure> {
     let socket = UnixStream::connect(path).await.map_err(|error| no_agent(path, &error))?;
+    check(path, &socket)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(socket))
         .await
         .map_err(|error| broken(path, &error.to_string()))?;
@@ -75,6 +77,25 @@ async fn exchange(path: &Path, call: &Call) -> Result<Value, Failure> {
     let request = request.map_err(|error| Failure::usage(format!("no such request: {error}")))?;
     let answer = sender.send_request(request).await;
     read(path, answer.map_err(|error| broken(path, &error.to_string()))?).await
+}
+
+/// Checks who listens: another user could answer anything, also that sessions are forgotten.
+fn check(path: &Path, socket: &UnixStream) -> Result<(), Failure> {
+    let user = socket.peer_cred().map_err(|error| no_agent(path, &error))?.uid();
+    let named = env::var(AGENT_UID).ok().and_then(|uid| uid.parse().ok());
+    if is_trusted(user, named) {
+        return Ok(());
+    }
+    let hint = if is_anyone(user) {
+        "run the agent as this user or root, in this user namespace".to_owned()
+    } else {
+        format!("if the agent runs as that user, say so: {AGENT_UID}={user}")
+    };
+    Err(Failure::usage(format!(
+        "the listener at {} is not trusted: it is user {user}, neither this user nor root",
+        path.display()
+    ))
+    .hint(hint))
 }
 
 async fn read(path: &Path, answer: Response<Incoming>) -> Result<Value, Failure> {

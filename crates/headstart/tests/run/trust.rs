@@ -88,6 +88,32 @@ fn no_program_is_led_to_a_proxy_port_of_another_user() {
     assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "ran\n", ""));
 }
 
+/// It could answer anything, also that sessions are forgotten.
+#[test]
+fn another_user_is_not_asked_about_sessions() {
+    if !may_run() {
+        return;
+    }
+    let (dir, agent) = agent_of(OTHER, OTHER, 0o755);
+    let socket = dir.path().join("socket");
+    let mut reasons = Vec::new();
+    for named in [None, Some(OTHER)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+        command.args(["sessions", "forget", "--socket"]).arg(&socket).env_clear();
+        command.envs(named.map(|uid| ("HEADSTART_AGENT_UID", uid.to_string())));
+        let output = command.output().unwrap();
+        let [out, err] =
+            [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());
+        reasons.push((output.status.code(), out, err));
+    }
+    let [stranger, named] = reasons.try_into().unwrap();
+    assert_eq!((stranger.0, stranger.1.as_str()), (Some(2), ""), "{}", stranger.2);
+    assert!(stranger.2.contains("is not trusted: it is user 54321, "), "{}", stranger.2);
+    assert!(stranger.2.contains("\nhint: if the agent runs as that user, "), "{}", stranger.2);
+    assert_eq!((named.0, named.1.as_str()), (Some(0), "forgotten: 0\n"), "{}", named.2);
+    drop(agent);
+}
+
 /// Has `headstart run` lead `echo` to this proxy; returns what comes of it.
 fn echo(proxy: &str, agent_uid: Option<u32>) -> (Option<i32>, String, String) {
     let mut run = headstart_run(Path::new("/run/none"));
