@@ -16,6 +16,7 @@ use ipnet::IpNet;
 
 use crate::base::log_throttle::LogThrottle;
 use crate::base::names::NamePattern;
+use crate::base::own_address::is_own_address;
 use crate::metrics;
 
 static NOT_CONNECTED: LogThrottle = LogThrottle::new();
@@ -76,9 +77,9 @@ impl fmt::Display for Inside {
 pub(super) fn filter(allowed: &[Inside]) -> AddressFilter {
     let allowed: Arc<[Inside]> = allowed.into();
     Arc::new(move |name, address| {
-        let permitted = !is_inside(address)
-            || is_localhost(name)
-            || allowed.iter().any(|one| one.permits(name, address));
+        let permitted = is_localhost(name)
+            || allowed.iter().any(|one| one.permits(name, address))
+            || !(is_inside(address) || is_own_address(address));
         if !permitted {
             note(name, address);
         }
@@ -110,8 +111,11 @@ fn is_inside(address: IpAddr) -> bool {
                 || v6.is_unspecified()
                 || v6.is_unique_local()
                 || v6.is_unicast_link_local()
+                || v6.is_multicast()
                 // Site-local, deprecated and still routed by some (RFC 3879).
                 || v6.segments()[0] & 0xffc0 == 0xfec0
+                // Translated within a network, in a form of its own (RFC 8215).
+                || v6.segments()[..3] == [0x64, 0xff9b, 1]
                 || embedded(v6).is_some_and(is_inside_v4)
         }
     }
@@ -122,18 +126,22 @@ fn is_inside_v4(v4: Ipv4Addr) -> bool {
     v4.is_loopback()
         || v4.is_private()
         || v4.is_link_local()
+        || v4.is_multicast()
+        || v4.is_broadcast()
         // Linux takes 0.0.0.0 for this machine.
         || first == 0
         // Shared by the customers of a carrier, and used by private networks (RFC 6598).
         || (first == 100 && second & 0xc0 == 64)
 }
 
-/// Returns the IPv4 address to which a translator or tunnel takes packets to `v6`: NAT64 (RFC 6052)
-/// and 6to4 (RFC 3056).
+/// Returns the IPv4 address to which a translator or tunnel takes packets to `v6`: NAT64 (RFC
+/// 6052), 6to4 (RFC 3056), IPv4-compatible (RFC 4291 section 2.5.5.1) and IPv4-translated (RFC
+/// 2765).
 fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = v6.segments();
     let (high, low) = match (a, b) {
         (0x64, 0xff9b) if [c, d, e, f] == [0; 4] => (g, h),
+        (0, 0) if [c, d, e, f] == [0; 4] || [c, d, e, f] == [0, 0, 0xffff, 0] => (g, h),
         (0x2002, high) => (high, c),
         _ => return None,
     };
@@ -169,6 +177,16 @@ mod tests {
             "fec0::1",
             "64:ff9b::7f00:1",
             "2002:a00:1::1",
+            "64:ff9b:1::c000:201",
+            "64:ff9b:1:c0:0:201::",
+            "::10.0.0.1",
+            "::ffff:0:10.0.0.1",
+            "::ffff:0:7f00:1",
+            "224.0.0.1",
+            "239.255.255.250",
+            "255.255.255.255",
+            "ff02::1",
+            "ff0e::1",
         ] {
             assert!(!is_permitted(&[], "a.example", inside), "{inside}");
         }
@@ -179,6 +197,9 @@ mod tests {
             "2001:db8::1",
             "64:ff9b::c000:201",
             "2002:c000:201::1",
+            "64:ff9b:2::1",
+            "::192.0.2.1",
+            "::ffff:0:192.0.2.1",
         ] {
             assert!(is_permitted(&[], "a.example", outside), "{outside}");
         }
