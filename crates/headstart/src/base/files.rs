@@ -1,6 +1,7 @@
 //! Files and directories that other users must have no say in: checked once they are open, so that
 //! nothing can be exchanged between a check and its use.
 
+use std::env;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -11,8 +12,8 @@ use rustix::process::geteuid;
 
 use crate::base::failure::Failure;
 
-/// Mode bits by which others than the owner may write.
-const OTHERS_WRITE: u32 = 0o022;
+/// Mode bit by which the group may write.
+const GROUP_WRITES: u32 = 0o020;
 /// Mode bit by which everybody may read. A group is somebody's choice: a service has one.
 const EVERYBODY_READS: u32 = 0o004;
 /// Mode bits of everybody but the owner.
@@ -34,7 +35,7 @@ pub enum FileFault {
     Writable(u32),
     /// It holds a secret that others may read; its mode.
     Readable(u32),
-    /// It is a directory in one where everybody may exchange it.
+    /// It is a directory in one where others may exchange it.
     Exchangeable,
 }
 
@@ -63,7 +64,7 @@ impl std::fmt::Display for FileFault {
             Self::Readable(mode) => {
                 write!(f, "it holds a secret that others may read (mode {mode:04o})")
             }
-            Self::Exchangeable => f.write_str("everybody may exchange it where it is"),
+            Self::Exchangeable => f.write_str("others may exchange it where it is"),
         }
     }
 }
@@ -124,7 +125,7 @@ pub fn make_own_directory(path: &Path) -> Result<(), FileFault> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     let above = above.unwrap_or(Path::new("."));
     fs::create_dir_all(above)?;
-    if fs::metadata(above)?.mode() & (EVERYBODY_WRITES | STICKY) == EVERYBODY_WRITES {
+    if is_exchangeable(&fs::metadata(above)?) {
         return Err(FileFault::Exchangeable);
     }
     match DirBuilder::new().mode(OWN).create(path) {
@@ -150,15 +151,45 @@ pub fn open_own_directory(path: &Path) -> Result<File, FileFault> {
     Ok(directory)
 }
 
+/// Checks that a file belongs to root or this user.
+///
+/// # Errors
+/// It is another user's.
+pub fn check_owner(file: &Metadata) -> Result<(), FileFault> {
+    let is_own = [0, geteuid().as_raw()].contains(&file.uid());
+    if is_own { Ok(()) } else { Err(FileFault::Owner(file.uid())) }
+}
+
 fn check_unwritten(file: &Metadata) -> Result<(), FileFault> {
-    if ![0, geteuid().as_raw()].contains(&file.uid()) {
-        return Err(FileFault::Owner(file.uid()));
-    }
+    check_owner(file)?;
     // Terminals and pipes are no files that somebody has prepared.
-    if file.mode() & OTHERS_WRITE != 0 && (file.is_file() || file.is_dir()) {
+    if others_write(file) && (file.is_file() || file.is_dir()) {
         return Err(FileFault::Writable(mode(file)));
     }
     Ok(())
+}
+
+/// Returns true if others than the owner may write. A group with the owner's number is the owner's
+/// alone, by the convention of systems whose umask is 002; root's has members on some.
+fn others_write(file: &Metadata) -> bool {
+    let is_private_group = file.gid() == file.uid() && file.uid() != 0;
+    file.mode() & EVERYBODY_WRITES != 0 || (file.mode() & GROUP_WRITES != 0 && !is_private_group)
+}
+
+/// Returns true if others may exchange what root or this user has in a directory.
+fn is_exchangeable(directory: &Metadata) -> bool {
+    let (owner, own) = (directory.uid(), geteuid());
+    let is_trusted = owner == 0
+        || owner == own.as_raw()
+        // Whoever may have root do anything; sudo(8) says who.
+        || (own.is_root() && Some(owner) == sudo_user())
+        // Root has no number in the user namespaces of others (user_namespaces(7)).
+        || fs::metadata("/").is_ok_and(|top| top.uid() == owner);
+    !is_trusted || (others_write(directory) && directory.mode() & STICKY == 0)
+}
+
+fn sudo_user() -> Option<u32> {
+    env::var("SUDO_UID").ok()?.parse().ok()
 }
 
 fn mode(file: &Metadata) -> u32 {
@@ -183,6 +214,12 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
+    /// Returns true for files of a user whose group is its own: umask 002 is common there.
+    fn has_private_group(path: &Path) -> bool {
+        let file = fs::metadata(path).unwrap();
+        file.gid() == file.uid() && file.uid() != 0
+    }
+
     fn words(result: Result<File, FileFault>) -> String {
         result.map_or_else(|fault| fault.to_string(), |_| "taken".into())
     }
@@ -191,11 +228,11 @@ mod tests {
     fn what_others_may_write_or_everybody_read_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
+        let is_shared = !has_private_group(dir.path());
         for (mode, configuration, secret) in [
             (0o600, "taken", "taken"),
             (0o640, "taken", "taken"),
             (0o644, "taken", "secret that others may read (mode 0644)"),
-            (0o620, "others may write to it (mode 0620)", "others may write"),
             (0o666, "others may write to it (mode 0666)", "others may write"),
         ] {
             file(&path, mode);
@@ -204,6 +241,9 @@ mod tests {
             let found = words(open_secret(&path));
             assert!(found.contains(secret), "{mode:o}: {found}");
         }
+        set(&path, 0o660);
+        assert_eq!(open_configuration(&path).is_err(), is_shared, "umask 002");
+        assert_eq!(open_secret(&path).is_err(), is_shared, "umask 002");
         if geteuid().is_root() {
             set(&path, 0o600);
             chown(&path, Some(OTHER), None).unwrap();
@@ -219,8 +259,8 @@ mod tests {
         make_own_directory(&own).unwrap();
         assert_eq!(mode(&fs::metadata(&own).unwrap()), OWN);
         make_own_directory(&own).unwrap();
-        set(&own, 0o770);
-        assert!(matches!(make_own_directory(&own), Err(FileFault::Writable(0o770))));
+        set(&own, 0o777);
+        assert!(matches!(make_own_directory(&own), Err(FileFault::Writable(0o777))));
         let link = dir.path().join("link");
         symlink(&own, &link).unwrap();
         assert!(matches!(make_own_directory(&link), Err(FileFault::Io(_))));
@@ -228,6 +268,9 @@ mod tests {
         fs::create_dir(&open).unwrap();
         set(&open, 0o777);
         assert!(matches!(make_own_directory(&open.join("own")), Err(FileFault::Exchangeable)));
+        set(&open, 0o775);
+        let made = make_own_directory(&open.join("own"));
+        assert_eq!(made.is_err(), !has_private_group(&open), "{made:?}");
         set(&open, 0o1777);
         make_own_directory(&open.join("own")).unwrap();
         if geteuid().is_root() {
@@ -235,5 +278,32 @@ mod tests {
             chown(&own, Some(OTHER), None).unwrap();
             assert!(matches!(make_own_directory(&own), Err(FileFault::Owner(OTHER))));
         }
+    }
+
+    /// Its owner can exchange what is in it, whatever its mode.
+    #[test]
+    fn no_directory_is_made_in_that_of_another_user() {
+        if !geteuid().is_root() {
+            eprintln!("skipped: only root can be another user");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let above = dir.path().join("above");
+        fs::create_dir(&above).unwrap();
+        for mode in [0o755, 0o1777] {
+            set(&above, mode);
+            chown(&above, Some(OTHER), None).unwrap();
+            let found = make_own_directory(&above.join("own"));
+            assert!(matches!(found, Err(FileFault::Exchangeable)), "{found:?}");
+            chown(&above, Some(0), None).unwrap();
+        }
+        // With a group that is its own, umask 002 is no fault.
+        fs::create_dir(above.join("of")).unwrap();
+        let of_other = above.join("of");
+        set(&of_other, 0o775);
+        chown(&of_other, Some(OTHER), Some(OTHER)).unwrap();
+        assert!(!others_write(&fs::metadata(&of_other).unwrap()));
+        set(&of_other, 0o777);
+        assert!(others_write(&fs::metadata(&of_other).unwrap()));
     }
 }

@@ -82,6 +82,24 @@ fn assert_refused(socket: &str, certificates: &[&str], words: &str) {
     assert!(code == Some(2) && said.contains(words) && said.contains("\nhint: "), "{said}");
 }
 
+/// The kernel ends it at its first byte: a client that reads the file then must find no token, for
+/// an empty one can be proved by anyone.
+#[test]
+fn an_agent_that_ends_while_it_makes_a_token_leaves_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    let mut agent = Command::new("sh");
+    agent.args(["-c", "ulimit -f 0; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_headstart")]);
+    agent.args(["agent", "--listen", "127.0.0.1:0", "--managed-listen", "127.0.0.1:0"]);
+    let output = agent.arg("--managed-token").arg(&token).output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    assert!(!token.exists(), "{output:?}");
+    let token = token.to_str().unwrap();
+    let agent =
+        Agent::start_in(dir, &["--managed-listen", "127.0.0.1:0", "--managed-token", token]);
+    assert!(fs::read_to_string(agent.path("token")).unwrap().trim().len() >= 32);
+}
+
 #[test]
 fn without_an_agent_the_command_says_how_to_start_one() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));

@@ -64,8 +64,12 @@ fn lock(path: &Path) -> Result<File, Failure> {
     let mut open = OpenOptions::new();
     open.write(true).create(true).truncate(false).mode(0o600);
     // In a directory of others, do not create the target of a link.
-    let file = open.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&path_of_lock);
+    // Nor wait for the reader of a pipe.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = open.custom_flags(flags).open(&path_of_lock);
     let file = file.map_err(|error| unusable(path, &error))?;
+    let found = file.metadata().map_err(|error| unusable(path, &error))?;
+    files::check_owner(&found).map_err(|fault| fault.failure(&path_of_lock))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(in_use(path)),
@@ -158,6 +162,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
+    use rustix::fs::mkfifoat;
+
     use super::*;
 
     fn words(found: Result<Socket, Failure>) -> String {
@@ -197,6 +203,22 @@ mod tests {
         assert!(words(Socket::bind(&missing, 0o600, None)).contains("hint: make its directory"));
         let long = dir.path().join("x".repeat(120));
         assert!(words(Socket::bind(&long, 0o600, None)).contains("at most 107 bytes"));
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_somebody_has_prepared_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let lock = dir.path().join("s.lock");
+        mkfifoat(CWD, &lock, Mode::from_raw_mode(0o600)).unwrap();
+        assert!(words(Socket::bind(&path, 0o600, None)).contains("cannot listen on "));
+        fs::remove_file(&lock).unwrap();
+        if rustix::process::geteuid().is_root() {
+            fs::write(&lock, "").unwrap();
+            std::os::unix::fs::chown(&lock, Some(54_321), None).unwrap();
+            let refused = words(Socket::bind(&path, 0o600, None));
+            assert!(refused.contains("it belongs to another user (uid 54321)"), "{refused}");
+        }
     }
 
     #[tokio::test]

@@ -1,9 +1,9 @@
 //! The token of the loopback port, as a file and as a key.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use openssl::error::ErrorStack;
@@ -14,6 +14,7 @@ use openssl::sign::Signer;
 use zeroize::Zeroizing;
 
 use crate::base::failure::Failure;
+use crate::base::files;
 
 /// Random bytes of a token that is made: nobody guesses it.
 const TOKEN_BYTES: usize = 32;
@@ -69,7 +70,9 @@ impl fmt::Debug for Token {
 }
 
 fn read(file: &File, path: &Path) -> Result<Zeroizing<String>, Failure> {
-    let mode = file.metadata().map_err(|error| unusable(path, &error))?.mode();
+    let found = file.metadata().map_err(|error| unusable(path, &error))?;
+    files::check_owner(&found).map_err(|fault| fault.failure(path))?;
+    let mode = found.mode();
     if mode & 0o077 != 0 {
         let open = format!("{} is open to other users (mode {:04o})", path.display(), mode & 0o777);
         return Err(Failure::usage(open).hint(format!("chmod 600 {}", path.display())));
@@ -84,14 +87,21 @@ fn read(file: &File, path: &Path) -> Result<Zeroizing<String>, Failure> {
     Ok(text)
 }
 
+/// Makes a token, and its file at once with all that is in it: clients may read it at any time.
 fn make(path: &Path) -> io::Result<Zeroizing<String>> {
     let mut random = Zeroizing::new([0_u8; TOKEN_BYTES]);
     rand_bytes(&mut *random)?;
     let digits = random.iter().map(|byte| format!("{byte:02x}"));
     let text = Zeroizing::new(digits.collect::<String>());
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    // With mode 600.
+    let mut file = tempfile::Builder::new()
+        .prefix(".headstart-token-")
+        .tempfile_in(parent.unwrap_or(Path::new(".")))?;
     file.write_all(text.as_bytes())?;
     file.write_all(b"\n")?;
+    file.as_file().sync_all()?;
+    file.persist_noclobber(path).map_err(|error| error.error)?;
     Ok(text)
 }
 
@@ -119,6 +129,20 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let refused = Token::open(&path).unwrap_err().to_string();
         assert!(refused.contains("(mode 0640)\nhint: chmod 600 "), "{refused}");
+    }
+
+    #[test]
+    fn the_token_of_another_user_is_not_taken() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can be another user");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        Token::open(&path).unwrap();
+        std::os::unix::fs::chown(&path, Some(54_321), None).unwrap();
+        let refused = Token::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("it belongs to another user (uid 54321)\nhint: "), "{refused}");
     }
 
     #[test]
