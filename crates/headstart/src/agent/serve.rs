@@ -43,6 +43,11 @@ const HELLO_TIME: Duration = Duration::from_millis(50);
 /// nothing yet: the others are for connections, which take two or more each.
 const FILES_PER_WAITING: usize = 4;
 
+/// One of so many files that this process may open is for a connection that is asked for: it takes
+/// two, its pipes four more, and the attempts of its opening some for a while. The proxy ports and
+/// managed TLS have their own.
+const FILES_PER_CONNECTION: usize = 8;
+
 /// As for the edge.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
@@ -182,11 +187,29 @@ struct Permits {
 
 impl Permits {
     fn new(connections: NonZeroUsize) -> Self {
-        let files = getrlimit(Resource::Nofile).current;
-        let files = files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
-        let waiting = connections.get().min(files / FILES_PER_WAITING).max(1);
-        Self { waiting: Shares::new(waiting), running: Shares::new(connections.get()) }
+        let waiting = connections.get().min(files() / FILES_PER_WAITING).max(1);
+        let running = connections.get().min(files_allow());
+        if running < connections.get() {
+            tracing::warn!(
+                connections = running,
+                "the limit of open files allows fewer connections than --max-connections: raise it \
+                (LimitNOFILE= of systemd, ulimit -n)"
+            );
+        }
+        Self { waiting: Shares::new(waiting), running: Shares::new(running) }
     }
+}
+
+/// Returns the number of connections for which there are files, on the proxy ports as for managed
+/// TLS.
+pub(super) fn files_allow() -> usize {
+    (files() / FILES_PER_CONNECTION).max(1)
+}
+
+/// Returns the number of files that this process may open.
+fn files() -> usize {
+    let files = getrlimit(Resource::Nofile).current;
+    files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
 /// An accepted connection, and whose it is.

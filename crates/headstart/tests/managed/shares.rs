@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::process::Uid;
@@ -9,6 +10,7 @@ use rustix::thread::set_thread_res_uid;
 
 use crate::agent::Agent;
 use crate::client::call;
+use crate::daemon::Daemon;
 use crate::edge::until;
 use crate::socks::{echo, socks};
 use crate::users::{OTHER, may_run};
@@ -79,4 +81,24 @@ fn connections_of_one_user_leave_room_for_everybody_else() {
     is_served(&agent, origin);
     drop(held);
     until("it is served again", || as_other(move || socks(at, None, "127.0.0.1", origin)).is_ok());
+}
+
+/// Each takes several files, and the agent must not run out of them for all users.
+#[test]
+fn there_are_no_more_connections_than_files_for_them() {
+    let script = "ulimit -n 256; exec \"$0\" \"$@\"";
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_headstart"), "agent"]);
+    command.args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]).env_clear();
+    let agent = Daemon::start(command.stdin(Stdio::null()).stdout(Stdio::null()));
+    let (at, origin) = (agent.address("listening address=").unwrap(), echo());
+    let mut held = Vec::new();
+    let refused = loop {
+        match socks(at, None, "127.0.0.1", origin) {
+            Ok(stream) => held.push(stream),
+            Err(code) => break code,
+        }
+    };
+    assert_eq!((held.len(), refused), (24, 1), "three quarters of an eighth");
+    assert_eq!(agent.logged("the limit of open files allows fewer connections"), 1);
 }

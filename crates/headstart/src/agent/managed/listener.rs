@@ -15,7 +15,7 @@ use super::proof::Gate;
 use super::socket::{Socket, SocketFile};
 use super::token::Token;
 use crate::agent::options::AgentOptions;
-use crate::agent::serve::Settings;
+use crate::agent::serve::{Settings, files_allow};
 use crate::agent::shares::{Owner, Shares};
 use crate::base::failure::Failure;
 use crate::daemon::{self, Running};
@@ -48,7 +48,7 @@ pub(in crate::agent) fn start(
     listeners: &mut JoinSet<()>,
 ) -> Result<Listeners, Failure> {
     // Apart from those of the proxy ports: neither can take the other's.
-    let shares = Shares::new(options.max_connections.get());
+    let shares = Shares::new(options.max_connections.get().min(files_allow()));
     let port = options.managed.port()?;
     let token = port.map(|(_, file)| Token::open(file)).transpose()?.map(Arc::new);
     if let Some((address, _)) = port {
