@@ -193,7 +193,7 @@ pub struct EdgeOptions {
     /// may be given several times
     ///
     /// For headers in which something behind the edge trusts, such as X-Internal-User. The same
-    /// name with underscores is dropped, too.
+    /// name with underscores or dots is dropped, too.
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = TLS)]
     pub drop_header: Vec<HeaderName>,
 
@@ -271,6 +271,9 @@ pub struct EdgeOptions {
     pub origin_connect_timeout: Duration,
 
     /// Answer 504 if an origin http:// has not begun to answer after this long
+    ///
+    /// While the client sends its request it starts again, but for less than 1 KiB in that time the
+    /// answer is 408.
     #[arg(
         long, value_name = "TIME", default_value = "1m", value_parser = humantime::parse_duration,
         help_heading = "Limits"
@@ -286,17 +289,19 @@ pub struct EdgeOptions {
     )]
     pub client_timeout: Duration,
 
-    /// Requests to origins http:// at one time for clients at one address [default: half of
+    /// Requests to origins http:// at one time for clients at one address [default: an eighth of
     /// --max-connections]
     ///
-    /// Raise it to --max-connections behind a balancer that hides the addresses of clients. All
-    /// clients whose address is not proven yet count as one.
+    /// Addresses of IPv6 are one by their first 64 bits; those with the same first 48 have twice as
+    /// many together. Raise it to --max-connections behind a balancer that hides the addresses of
+    /// clients. All clients whose address is not proven yet count as one.
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub max_address_requests: Option<NonZeroUsize>,
 
     /// Memory in MiB for answers of origins http:// that wait for their clients
     ///
-    /// Beyond it, the connections end for which most has waited for longest.
+    /// Beyond it, connections end: first those of the address for which most has waited for
+    /// longest.
     #[arg(long, value_name = "MIB", default_value = "512", help_heading = "Limits")]
     pub answer_memory: NonZeroUsize,
 

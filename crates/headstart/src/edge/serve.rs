@@ -179,7 +179,7 @@ fn room_limits(options: &EdgeOptions) -> RoomLimits {
     let places = options.max_connections.get();
     RoomLimits {
         places,
-        address_places: options.max_address_requests.map_or(places.div_ceil(2), NonZeroUsize::get),
+        address_places: options.max_address_requests.map_or(places.div_ceil(8), NonZeroUsize::get),
         memory: options.answer_memory.get().saturating_mul(1 << 20),
     }
 }

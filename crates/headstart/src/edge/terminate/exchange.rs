@@ -7,9 +7,10 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -37,15 +38,24 @@ const CONNECTION_AHEAD: usize = 4 * 1024 * 1024;
 /// Smaller pieces are copied: they would keep the whole buffer that they were read into.
 const COPIED: usize = 4 * 1024;
 
+/// Memory that each piece of an answer counts for beside its bytes: its places in the queues of
+/// this program and of its libraries, which a client can have filled with pieces of one byte.
+const PIECE: usize = 256;
+
 /// Bytes that a client has to take for its answer to count as moving: one byte now and then is no
 /// way to read.
 const MOVING: u64 = 1024;
+
+/// Age that each answer has at least where memory is short: those that move count by their size.
+const YOUNGEST: Duration = Duration::from_secs(1);
 
 /// A client's connection.
 #[derive(Debug)]
 pub(super) struct Client {
     room: Arc<Room>,
     share: Share,
+    /// Its address, once it is proven and a request has come.
+    address: OnceLock<IpAddr>,
     /// Memory that waits for it.
     held: AtomicUsize,
     /// Bytes of bodies that have moved, both ways.
@@ -57,8 +67,15 @@ pub(super) struct Client {
 
 #[derive(Debug, Default)]
 struct Exchanges {
-    all: Vec<Weak<Exchange>>,
+    all: Vec<Listed>,
     tidy_at: usize,
+}
+
+/// An exchange, and what is left of it when it is over but its answer waits in a library.
+#[derive(Clone, Debug)]
+struct Listed {
+    flow: Weak<Flow>,
+    exchange: Weak<Exchange>,
 }
 
 impl Client {
@@ -66,6 +83,7 @@ impl Client {
         let client = Arc::new(Self {
             room: Arc::clone(room),
             share: room.connection_share(),
+            address: OnceLock::new(),
             held: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             exchanges: Mutex::default(),
@@ -80,7 +98,7 @@ impl Client {
     /// Begins an exchange.
     pub(super) fn exchange(self: &Arc<Self>) -> Arc<Exchange> {
         self.hold(BASE);
-        let exchange = Arc::new(Exchange {
+        let flow = Arc::new(Flow {
             client: Arc::clone(self),
             held: AtomicUsize::new(0),
             taken: AtomicU64::new(0),
@@ -88,6 +106,10 @@ impl Client {
             since: AtomicU64::new(now()),
             is_stream: AtomicBool::new(false),
             cancel: Notify::new(),
+            emptied: Mutex::default(),
+        });
+        let exchange = Arc::new(Exchange {
+            flow: Arc::clone(&flow),
             source: Mutex::default(),
             is_uploading: AtomicBool::new(false),
             upload_left: Notify::new(),
@@ -95,16 +117,22 @@ impl Client {
         });
         let mut exchanges = lock(&self.exchanges);
         if exchanges.all.len() >= exchanges.tidy_at {
-            exchanges.all.retain(|exchange| exchange.strong_count() > 0);
+            exchanges.all.retain(|listed| listed.flow.strong_count() > 0);
             exchanges.tidy_at = 2 * exchanges.all.len() + 8;
         }
-        exchanges.all.push(Arc::downgrade(&exchange));
+        let listed = Listed { flow: Arc::downgrade(&flow), exchange: Arc::downgrade(&exchange) };
+        exchanges.all.push(listed);
         exchange
     }
 
     /// Returns its share of the places at origins.
     pub(super) fn share(&self) -> &Share {
         &self.share
+    }
+
+    /// Notes its address, which is proven.
+    pub(super) fn set_address(&self, address: IpAddr) {
+        let _ = self.address.set(address);
     }
 
     /// Returns the bytes of bodies that have moved so far, both ways.
@@ -131,13 +159,17 @@ impl Client {
     /// whole connection has to end for that.
     pub(super) fn cancel_stalled(&self, limit: Duration) -> (usize, bool) {
         let stalled: Vec<_> =
-            self.live().into_iter().filter(|exchange| exchange.stalled() >= limit).collect();
+            self.flows().into_iter().filter(|flow| flow.stalled() >= limit).collect();
         let count = stalled.len();
-        (count, stalled.iter().all(|exchange| exchange.cancel()))
+        (count, stalled.iter().all(|flow| flow.cancel()))
     }
 
-    fn live(&self) -> Vec<Arc<Exchange>> {
-        lock(&self.exchanges).all.iter().filter_map(Weak::upgrade).collect()
+    fn flows(&self) -> Vec<Arc<Flow>> {
+        lock(&self.exchanges).all.iter().filter_map(|listed| listed.flow.upgrade()).collect()
+    }
+
+    fn exchanges(&self) -> Vec<Arc<Exchange>> {
+        lock(&self.exchanges).all.iter().filter_map(|listed| listed.exchange.upgrade()).collect()
     }
 
     /// Waits until the connection has to end for others.
@@ -147,21 +179,26 @@ impl Client {
 }
 
 impl Guest for Client {
+    fn address(&self) -> Option<IpAddr> {
+        self.address.get().copied()
+    }
+
     fn waiting(&self) -> Waiting {
         let mut waiting = Waiting { bytes: self.held.load(Ordering::Relaxed), weight: 0 };
-        for exchange in self.live() {
-            let bytes = BASE + exchange.held.load(Ordering::Relaxed);
-            let age = u64::try_from(exchange.stalled().as_millis()).unwrap_or(u64::MAX);
+        for flow in self.flows() {
+            let bytes = BASE + flow.held.load(Ordering::Relaxed);
+            let age = (flow.stalled() + YOUNGEST).as_millis();
+            let age = u64::try_from(age).unwrap_or(u64::MAX);
             waiting.weight = waiting.weight.saturating_add((bytes as u64).saturating_mul(age));
         }
         waiting
     }
 
     fn shed_stalled(&self, limit: Duration, address: Option<&Arc<Semaphore>>) {
-        for exchange in self.live() {
-            if exchange.stalled() >= limit && exchange.has_place(address) {
+        for exchange in self.exchanges() {
+            if exchange.flow.stalled() >= limit && exchange.has_place(address) {
                 metrics::limit_hit("stalled_answers");
-                if !exchange.cancel() {
+                if !exchange.flow.cancel() {
                     self.dismiss();
                 }
             }
@@ -178,11 +215,14 @@ impl Guest for Client {
     }
 }
 
-/// One request and its answer.
+/// An answer's way to the client.
+///
+/// Pieces are dropped while the HTTP library holds the lock of their connection, which dropping a
+/// body of a request takes as well. So whatever a piece keeps must own no body.
 #[derive(Debug)]
-pub(super) struct Exchange {
+struct Flow {
     client: Arc<Client>,
-    /// Bytes of the answer that wait for the client.
+    /// Memory that waits for the client.
     held: AtomicUsize,
     /// Bytes of the answer that it has taken.
     taken: AtomicU64,
@@ -193,44 +233,11 @@ pub(super) struct Exchange {
     /// True as long as a task of its own runs it, which can be cancelled alone.
     is_stream: AtomicBool,
     cancel: Notify,
-    source: Mutex<Source>,
-    /// True as long as somebody else reads the request's body.
-    is_uploading: AtomicBool,
-    upload_left: Notify,
-    /// Rest of the request's body, which its origin did not want.
-    unread: Mutex<Option<Incoming>>,
-}
-
-/// The origin's side of an answer.
-#[derive(Debug, Default)]
-struct Source {
-    body: Option<Incoming>,
-    /// Kept until the answer is complete here.
-    place: Option<Place>,
-    /// Counted as held, like the pieces that they become.
-    ahead: VecDeque<Frame<Bytes>>,
-    /// Bytes in `ahead`.
-    bytes: usize,
-    error: Option<BodyError>,
-    /// The bytes before the error have had their turn to leave.
-    error_waited: bool,
-    /// The reader found nothing, and will be woken.
-    reader_waits: bool,
     /// Woken when all has been taken.
-    emptied: Option<Waker>,
+    emptied: Mutex<Option<Waker>>,
 }
 
-impl Exchange {
-    pub(super) fn client(&self) -> &Arc<Client> {
-        &self.client
-    }
-
-    /// Marks a task of its own for the exchange, until what is returned is dropped.
-    pub(super) fn stream(self: &Arc<Self>) -> Stream {
-        self.is_stream.store(true, Ordering::Relaxed);
-        Stream(Arc::clone(self))
-    }
-
+impl Flow {
     /// Ends this exchange alone, if it can be; false if its connection has to end.
     fn cancel(&self) -> bool {
         self.cancel.notify_one();
@@ -245,43 +252,8 @@ impl Exchange {
         Duration::from_millis(now().saturating_sub(self.since.load(Ordering::Relaxed)))
     }
 
-    fn has_place(&self, address: Option<&Arc<Semaphore>>) -> bool {
-        let source = lock(&self.source);
-        source
-            .place
-            .as_ref()
-            .is_some_and(|place| address.is_none_or(|address| place.is_for(address)))
-    }
-
-    /// Waits until the answer is complete here, or as much of it as is read ahead.
-    pub(super) async fn settled(&self) {
-        poll_fn(|cx| {
-            self.read_ahead(cx);
-            let source = lock(&self.source);
-            match source.body.is_none() || source.bytes >= READ_AHEAD {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        })
-        .await;
-    }
-
-    /// Begins to pass on an answer of the origin.
-    pub(super) fn begin(&self, body: Incoming, place: Option<Place>) {
-        let mut source = lock(&self.source);
-        if !body.is_end_stream() {
-            (source.body, source.place) = (Some(body), place);
-        }
-    }
-
-    /// Returns bytes of an answer, which count as held until they are dropped.
-    pub(super) fn piece(self: &Arc<Self>, bytes: Bytes) -> Piece {
-        let bytes = self.hold(bytes);
-        self.held_piece(bytes)
-    }
-
-    fn held_piece(self: &Arc<Self>, bytes: Bytes) -> Piece {
-        Piece { held: bytes.len(), bytes, exchange: Arc::clone(self) }
+    fn piece(self: &Arc<Self>, bytes: Bytes) -> Piece {
+        Piece { held: memory(&bytes), bytes, flow: Arc::clone(self) }
     }
 
     fn hold(&self, bytes: Bytes) -> Bytes {
@@ -290,8 +262,8 @@ impl Exchange {
         if self.held.load(Ordering::Relaxed) == 0 {
             self.mark();
         }
-        self.held.fetch_add(bytes.len(), Ordering::Relaxed);
-        self.client.hold(bytes.len());
+        self.held.fetch_add(memory(&bytes), Ordering::Relaxed);
+        self.client.hold(memory(&bytes));
         bytes
     }
 
@@ -310,23 +282,117 @@ impl Exchange {
 
     fn release(&self, bytes: usize) {
         self.client.release(bytes);
-        if self.held.fetch_sub(bytes, Ordering::Relaxed) == bytes
-            && let Some(waker) = lock(&self.source).emptied.take()
-        {
-            waker.wake();
+        if self.held.fetch_sub(bytes, Ordering::Relaxed) == bytes {
+            let emptied = lock(&self.emptied).take();
+            emptied.into_iter().for_each(Waker::wake);
         }
+    }
+
+    /// Returns true if all has been taken; wakes the caller's task when that comes, otherwise.
+    fn is_empty(&self, cx: &Context<'_>) -> bool {
+        if self.held.load(Ordering::Relaxed) > 0 {
+            *lock(&self.emptied) = Some(cx.waker().clone());
+        }
+        // What was held may have gone meanwhile.
+        self.held.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.client.release(BASE);
+    }
+}
+
+/// Returns the memory that a piece of an answer counts for.
+fn memory(bytes: &Bytes) -> usize {
+    bytes.len() + PIECE
+}
+
+/// One request and its answer.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    flow: Arc<Flow>,
+    source: Mutex<Source>,
+    /// True as long as somebody else reads the request's body.
+    is_uploading: AtomicBool,
+    upload_left: Notify,
+    /// Rest of the request's body, which its origin did not want.
+    unread: Mutex<Option<Incoming>>,
+}
+
+/// The origin's side of an answer.
+#[derive(Debug, Default)]
+struct Source {
+    body: Option<Incoming>,
+    /// Kept until the answer is complete here.
+    place: Option<Place>,
+    /// Counted as held, like the pieces that they become.
+    ahead: VecDeque<Frame<Bytes>>,
+    /// Memory that the pieces in `ahead` count for.
+    held: usize,
+    error: Option<BodyError>,
+    /// The bytes before the error have had their turn to leave.
+    error_waited: bool,
+    /// The reader found nothing, and will be woken.
+    reader_waits: bool,
+}
+
+impl Exchange {
+    pub(super) fn client(&self) -> &Arc<Client> {
+        &self.flow.client
+    }
+
+    /// Marks a task of its own for the exchange, until what is returned is dropped.
+    pub(super) fn stream(self: &Arc<Self>) -> Stream {
+        self.flow.is_stream.store(true, Ordering::Relaxed);
+        Stream(Arc::clone(self))
+    }
+
+    fn has_place(&self, address: Option<&Arc<Semaphore>>) -> bool {
+        let source = lock(&self.source);
+        source
+            .place
+            .as_ref()
+            .is_some_and(|place| address.is_none_or(|address| place.is_for(address)))
+    }
+
+    /// Waits until the answer is complete here, or as much of it as is read ahead.
+    pub(super) async fn settled(&self) {
+        poll_fn(|cx| {
+            self.read_ahead(cx);
+            let source = lock(&self.source);
+            match source.body.is_none() || source.held >= READ_AHEAD {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    /// Begins to pass on an answer of the origin.
+    pub(super) fn begin(&self, body: Incoming, place: Option<Place>) {
+        let mut source = lock(&self.source);
+        if !body.is_end_stream() {
+            (source.body, source.place) = (Some(body), place);
+        }
+    }
+
+    /// Returns bytes of an answer, which count as held until they are dropped.
+    pub(super) fn piece(&self, bytes: Bytes) -> Piece {
+        self.flow.piece(self.flow.hold(bytes))
     }
 
     /// Returns the next frame of the answer. An error comes only when the client has taken what the
     /// origin had sent before it.
     pub(super) fn poll_frame(
-        self: &Arc<Self>,
+        &self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let mut source = lock(&self.source);
         if let Some(frame) = source.ahead.pop_front() {
-            source.bytes -= frame.data_ref().map_or(0, Bytes::len);
-            return Poll::Ready(Some(Ok(frame.map_data(|bytes| self.held_piece(bytes)))));
+            source.held -= frame.data_ref().map_or(0, memory);
+            return Poll::Ready(Some(Ok(frame.map_data(|bytes| self.flow.piece(bytes)))));
         }
         let polled = self.read(&mut source, cx);
         source.reader_waits = polled.is_pending();
@@ -336,17 +402,13 @@ impl Exchange {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                if self.held.load(Ordering::Relaxed) > 0 {
-                    source.emptied = Some(cx.waker().clone());
-                    // What was held may have gone meanwhile.
-                    if self.held.load(Ordering::Relaxed) > 0 {
-                        return Poll::Pending;
-                    }
+                if !self.flow.is_empty(cx) {
+                    return Poll::Pending;
                 }
                 Poll::Ready(source.error.take().map(Err))
             }
             polled => polled
-                .map(|frame| frame.map(|frame| Ok(frame.map_data(|bytes| self.held_piece(bytes))))),
+                .map(|frame| frame.map(|frame| Ok(frame.map_data(|bytes| self.flow.piece(bytes))))),
         }
     }
 
@@ -354,7 +416,7 @@ impl Exchange {
     fn read(&self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         let Some(body) = &mut source.body else { return Poll::Ready(None) };
         let frame = match ready!(Pin::new(&mut *body).poll_frame(cx)) {
-            Some(Ok(frame)) => Some(frame.map_data(|bytes| self.hold(bytes))),
+            Some(Ok(frame)) => Some(frame.map_data(|bytes| self.flow.hold(bytes))),
             Some(Err(error)) => {
                 source.error = Some(error.into());
                 None
@@ -372,11 +434,11 @@ impl Exchange {
     pub(super) fn read_ahead(&self, cx: &mut Context<'_>) {
         let mut source = lock(&self.source);
         while !source.reader_waits
-            && source.bytes < READ_AHEAD
-            && self.client.held.load(Ordering::Relaxed) < CONNECTION_AHEAD
+            && source.held < READ_AHEAD
+            && self.client().held.load(Ordering::Relaxed) < CONNECTION_AHEAD
             && let Poll::Ready(Some(frame)) = self.read(&mut source, cx)
         {
-            source.bytes += frame.data_ref().map_or(0, Bytes::len);
+            source.held += frame.data_ref().map_or(0, memory);
             source.ahead.push_back(frame);
         }
     }
@@ -389,8 +451,9 @@ impl Exchange {
     pub(super) fn size_hint(&self) -> SizeHint {
         let source = lock(&self.source);
         let rest = source.body.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint);
+        let ahead: usize = source.ahead.iter().filter_map(Frame::data_ref).map(Bytes::len).sum();
         rest.exact().map_or_else(SizeHint::default, |rest| {
-            SizeHint::with_exact(rest.saturating_add(source.bytes as u64))
+            SizeHint::with_exact(rest.saturating_add(ahead as u64))
         })
     }
 
@@ -398,7 +461,9 @@ impl Exchange {
     /// no longer is.
     pub(super) fn set_uploading(&self, is_uploading: bool, unread: Option<Incoming>) {
         self.is_uploading.store(is_uploading, Ordering::Release);
-        *lock(&self.unread) = unread;
+        // Not dropped with the lock held.
+        let before = std::mem::replace(&mut *lock(&self.unread), unread);
+        drop(before);
         self.upload_left.notify_one();
     }
 
@@ -410,20 +475,21 @@ impl Exchange {
         while self.is_uploading.load(Ordering::Acquire) {
             self.upload_left.notified().await;
         }
-        let Some(mut body) = lock(&self.unread).take() else { return };
+        let unread = lock(&self.unread).take();
+        let Some(mut body) = unread else { return };
         while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
     }
 
     /// Waits until the exchange is to end before its answer does.
     pub(super) async fn cancelled(&self) {
-        self.cancel.notified().await;
+        self.flow.cancel.notified().await;
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
         let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.client.release(BASE + source.bytes);
+        self.flow.release(source.held);
     }
 }
 
@@ -433,7 +499,7 @@ pub(super) struct Stream(Arc<Exchange>);
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.0.is_stream.store(false, Ordering::Relaxed);
+        self.0.flow.is_stream.store(false, Ordering::Relaxed);
     }
 }
 
@@ -441,9 +507,9 @@ impl Drop for Stream {
 #[derive(Debug)]
 pub(super) struct Piece {
     bytes: Bytes,
-    /// Its length at first.
+    /// Memory that it counts for.
     held: usize,
-    exchange: Arc<Exchange>,
+    flow: Arc<Flow>,
 }
 
 impl Buf for Piece {
@@ -457,13 +523,13 @@ impl Buf for Piece {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        self.exchange.take(count);
+        self.flow.take(count);
     }
 }
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.exchange.release(self.held);
+        self.flow.release(self.held);
     }
 }
 
@@ -476,4 +542,38 @@ fn now() -> u64 {
 /// Nothing is half done when one of the steps with the lock held panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::terminate::room::RoomLimits;
+
+    fn client() -> Arc<Client> {
+        let limits = RoomLimits { places: 1, address_places: 1, memory: usize::MAX };
+        Client::new(&Arc::new(Room::new(limits)))
+    }
+
+    #[test]
+    fn answers_that_move_and_requests_weigh_by_their_size() {
+        let (large, small, none) = (client(), client(), client());
+        let exchanges = [&large, &small, &none].map(Client::exchange);
+        let _pieces = [(0, 60_000), (1, 1000)]
+            .map(|(number, size)| exchanges[number].piece(vec![0_u8; size].into()));
+        let [large, small, none] = [large, small, none].map(|client| client.waiting().weight);
+        assert!(large >= 60_000 * 1000 && large > small && small > none, "{large} {small} {none}");
+        assert_eq!(none, BASE as u64 * 1000);
+    }
+
+    #[test]
+    fn a_piece_of_one_byte_counts_for_what_it_costs() {
+        let client = client();
+        let exchange = client.exchange();
+        let pieces = [(); 1000].map(|()| exchange.piece(Bytes::from_static(b"x")));
+        assert_eq!(client.waiting().bytes, BASE + 1000 * (1 + PIECE));
+        drop(exchange);
+        assert_eq!(client.flows().len(), 1, "its answer still waits");
+        drop(pieces);
+        assert_eq!((client.waiting().bytes, client.flows().len()), (0, 0));
+    }
 }

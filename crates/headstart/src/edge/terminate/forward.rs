@@ -43,16 +43,22 @@ const CLAIMED_PREFIXES: [&str; 2] = ["forwarded", "x-forwarded"];
 
 /// Fields of the same kind, those that stand for another target, and `Proxy`, which CGI programs
 /// take for the setting of their own proxy (CVE-2016-5385).
-const CLAIMED: [&str; 17] = [
+const CLAIMED: [&str; 24] = [
     "cf-connecting-ip",
     "cf-connecting-ipv6",
     "cf-pseudo-ipv4",
     "client-ip",
     "fastly-client-ip",
+    "front-end-https",
     "proxy",
+    "proxy-client-ip",
     "true-client-ip",
+    "wl-proxy-client-ip",
+    "x-azure-clientip",
     "x-client-ip",
     "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-host",
     "x-original-forwarded-for",
     "x-original-host",
     "x-original-url",
@@ -61,10 +67,11 @@ const CLAIMED: [&str; 17] = [
     "x-remote-addr",
     "x-remote-ip",
     "x-rewrite-url",
+    "x-scheme",
 ];
 
 /// Fields that have a meaning of their own here, so that no other name may pass for theirs: where
-/// headers become variables (CGI, WSGI), underscores cannot be told from hyphens.
+/// headers become variables (CGI, WSGI, PHP), underscores and dots cannot be told from hyphens.
 const OURS: [&str; 5] = ["content-length", "early-data", "host", "trailer", "via"];
 
 /// Fields of clients that do not reach origins.
@@ -346,12 +353,18 @@ impl Claims {
     }
 
     fn has(&self, name: &str) -> bool {
-        let hyphens = name.replace('_', "-");
+        let hyphens = hyphens(name);
         CLAIMED.contains(&hyphens.as_str())
             || CLAIMED_PREFIXES.iter().any(|claim| hyphens.starts_with(claim))
-            || self.more.iter().any(|more| more.as_str().replace('_', "-") == hyphens)
+            || self.more.iter().any(|more| self::hyphens(more.as_str()) == hyphens)
             || hyphens != name && is_ours(&hyphens)
     }
+}
+
+/// Returns a name with hyphens for all that is neither letter nor digit: PHP takes a dot for an
+/// underscore, and other programs may go further.
+fn hyphens(name: &str) -> String {
+    name.replace(|sign: char| !sign.is_ascii_alphanumeric(), "-")
 }
 
 fn is_ours(name: &str) -> bool {

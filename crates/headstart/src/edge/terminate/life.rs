@@ -20,9 +20,9 @@ const UNUSED_MAX: Duration = Duration::from_secs(135);
 /// Time after which a connection takes no more requests: what nginx allows (`keepalive_time`).
 const AGE_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Bytes that a client has to be sent to count as one that still reads its answers: up to 8 MiB of
-/// those may wait in the connection though they are answered to the end, and a slow client needs
-/// its time for them. It is more than the answers to a ping every few seconds.
+/// Bytes of bodies that have to move for a client to count as one that still reads its answers: up
+/// to 8 MiB of those may wait in the connection though they are answered to the end, and a slow
+/// client needs its time for them.
 const READING: u64 = 1024;
 
 /// More than any client takes for a handshake, and not beyond the end of the clock.
@@ -189,12 +189,8 @@ impl Life {
             true => self.reported.read.wrapping_add(self.reported.written),
             false => self.pending.client().moved(),
         };
-        let seen = Seen {
-            moved,
-            written: self.reported.written,
-            begun: self.pending.begun(),
-            is_pending: !self.pending.is_empty(),
-        };
+        let seen =
+            Seen { moved, begun: self.pending.begun(), is_pending: !self.pending.is_empty() };
         self.clock.look(now, seen)
     }
 
@@ -226,8 +222,6 @@ impl Life {
 struct Seen {
     /// Bytes of bodies that have moved, both ways; of a tunnel all bytes.
     moved: u64,
-    /// Bytes that the client was sent.
-    written: u64,
     /// Requests so far.
     begun: u64,
     /// True if some requests are being answered.
@@ -243,7 +237,7 @@ struct Clock {
     usage: LimitClock,
     uses: u64,
     seen: Seen,
-    /// Bytes written when it was last used.
+    /// Bytes that had moved when it was last used.
     read: u64,
     old_at: Option<Instant>,
     told: bool,
@@ -263,9 +257,9 @@ impl Clock {
     }
 
     fn look(&mut self, now: Instant, seen: Seen) -> Option<Event> {
-        let reads = seen.written.saturating_sub(self.read) >= READING;
+        let reads = seen.moved.saturating_sub(self.read) >= READING;
         if seen.is_pending || seen.begun != self.seen.begun || reads {
-            self.read = seen.written;
+            self.read = seen.moved;
             self.uses += 1;
         }
         self.seen = seen;
@@ -326,9 +320,9 @@ mod tests {
     #[test]
     fn who_asks_for_nothing_is_told_to_leave_and_then_made_to() {
         assert_eq!(said(None, 136, |_| Seen::default()), [(75, Event::Unused), (135, GONE)]);
-        // Bytes alone do not help: a ping each second, or a head that never ends.
+        // Nor does a byte now and then help.
         assert_eq!(
-            said(None, 136, |second| Seen { written: 4 * second, ..Seen::default() }),
+            said(None, 136, |second| Seen { moved: 4 * second, ..Seen::default() }),
             [(75, Event::Unused), (135, GONE)]
         );
     }
@@ -344,12 +338,7 @@ mod tests {
             .is_empty()
         );
         assert!(
-            said(None, 600, |second| Seen {
-                written: 20 * second,
-                moved: second,
-                ..Seen::default()
-            })
-            .is_empty()
+            said(None, 600, |second| Seen { moved: 20 * second, ..Seen::default() }).is_empty()
         );
         assert_eq!(
             said(None, 180, |second: u64| Seen {
@@ -364,9 +353,7 @@ mod tests {
     #[test]
     fn nothing_lasts_longer_than_it_may() {
         let waits = Seen { is_pending: true, ..Seen::default() };
-        // What is written is no movement, however much of it are answers to PING.
-        let pings = said(None, 601, |second| Seen { written: 2000 * second, ..waits });
-        assert_eq!(pings, [(600, GONE)]);
+        assert_eq!(said(None, 601, |_| waits), [(600, GONE)]);
         let total = Some(Duration::from_secs(50));
         assert_eq!(said(total, 51, |_| waits), [(50, Event::Over(Over::Total))]);
         assert!(said(Some(Duration::MAX), 60, |_| waits).is_empty(), "nobody lives to see it");

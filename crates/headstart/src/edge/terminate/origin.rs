@@ -14,7 +14,7 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
-use super::body::Upload;
+use super::body::{Progress, Upload};
 use super::room::Room;
 use crate::base::value::HostPort;
 use crate::edge::dial::Dial;
@@ -33,6 +33,10 @@ const IDLE_MAX: usize = 256;
 /// library's default is 400 KiB: with all streams of one connection 50 MiB, for a client that reads
 /// nothing.
 const READ_AHEAD: usize = 64 * 1024;
+
+/// Bytes that a client has to send each time that an origin may take to begin an answer: with one
+/// now and then, its request would keep a place for ever.
+const MOVING: u64 = 1024;
 
 /// The origins that speak HTTP.
 #[derive(Clone, Debug)]
@@ -96,7 +100,7 @@ impl HttpOrigins {
                 Ok(Err(_)) if progress.is_failed() => return Err(NoAnswer::Malformed),
                 Ok(answer) => return answer.map_err(|error| NoAnswer::from_error(&error)),
                 // While the client sends, the origin may be silent.
-                Err(_) if progress.bytes() != sent => sent = progress.bytes(),
+                Err(_) if moved(&progress, sent) => sent = progress.bytes(),
                 Err(_) if progress.is_starved() && !progress.is_ended() => {
                     return Err(NoAnswer::Unsent);
                 }
@@ -105,6 +109,12 @@ impl HttpOrigins {
             }
         }
     }
+}
+
+/// Returns true if an upload is on its way, or has come to its end, since it was at `sent` bytes.
+fn moved(progress: &Progress, sent: u64) -> bool {
+    let moved = progress.bytes() - sent;
+    moved >= MOVING || moved > 0 && progress.is_ended()
 }
 
 /// Without what other parts of the program have attached.

@@ -148,6 +148,9 @@ impl Requests {
         in_flight: InFlight,
     ) -> Result<Response<Answer>, (Refused, InFlight)> {
         let address = self.client.get().map(|client| client.ip());
+        if let Some(address) = address {
+            self.pending.client().set_address(address);
+        }
         match self.http.room().place(self.pending.client().share(), address).await {
             None => Err((Refused::too_many(), in_flight)),
             place => self.pass(request, came, in_flight.with_place(place)).await,

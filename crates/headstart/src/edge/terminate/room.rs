@@ -4,7 +4,7 @@
 //! A request has a place from when the origin is asked until its whole answer is here, however
 //! slowly the client takes that. Connections and addresses have a share of the places; where those
 //! are short, a request waits a moment for one, and connections take turns. Where memory is short,
-//! the connection goes that holds most for longest.
+//! connections go of the address that holds most for longest.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -24,11 +24,22 @@ const PLACE_WAIT: Duration = Duration::from_secs(1);
 /// HTTP/2 allows it, while a small edge still serves four.
 const CONNECTION_SHARE: usize = 4;
 
+/// A site of IPv6 may have as many places as this number of addresses: it has networks by the
+/// thousand.
+const SITE_SHARE: usize = 2;
+
+/// Bits that the networks of a site of IPv6 have in common: what most registries give to one.
+const SITE: u32 = 48;
+
+/// Bits that the addresses of a client of IPv6 have in common.
+const NETWORK: u32 = 64;
+
 /// Where places are short, an answer gives way of which the client has taken next to nothing for
 /// this long: longer than the retransmissions of a lossy network usually take.
 const STALLED: Duration = Duration::from_secs(5);
 
-/// Pause between two looks for somebody to give way; each looks at all connections.
+/// Pause between two looks for the same reason for somebody to give way; each looks at all
+/// connections.
 const SHED_EVERY: Duration = Duration::from_millis(20);
 
 /// Bounds of what requests take, for the whole edge.
@@ -44,6 +55,9 @@ pub(in crate::edge) struct RoomLimits {
 
 /// A connection that takes room.
 pub(super) trait Guest: Send + Sync + std::fmt::Debug {
+    /// Returns its client's address, if it is proven and has asked for something.
+    fn address(&self) -> Option<IpAddr>;
+
     /// Returns the memory that waits for its client.
     fn waiting(&self) -> Waiting;
 
@@ -62,7 +76,7 @@ pub(super) trait Guest: Send + Sync + std::fmt::Debug {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
     pub(super) bytes: usize,
-    /// The bytes, each times the milliseconds that its answer has not moved for.
+    /// The bytes, each times the milliseconds that its answer has not moved for, and a second.
     pub(super) weight: u64,
 }
 
@@ -85,10 +99,13 @@ pub(in crate::edge) struct Room {
     clients: Mutex<Clients>,
 }
 
-/// Places of each address that has any.
+/// Addresses that share the first so many bits.
+type Network = (IpAddr, u32);
+
+/// Places of each address that has any, and of each site.
 #[derive(Debug, Default)]
 struct Addresses {
-    shares: HashMap<Option<IpAddr>, Weak<Semaphore>>,
+    shares: HashMap<Option<Network>, Weak<Semaphore>>,
     /// Entries from which those that nobody uses are dropped.
     tidy_at: usize,
 }
@@ -99,21 +116,31 @@ struct Clients {
     all: Vec<Weak<dyn Guest>>,
     /// Connections from which those that have ended are dropped.
     tidy_at: usize,
-    shed: Option<Instant>,
+    /// When they were last looked at, for each reason.
+    shed: [Option<Instant>; 3],
+}
+
+/// Something that is short, for which somebody has to give way.
+#[derive(Clone, Copy, Debug)]
+enum Short {
+    AddressPlaces,
+    Places,
+    Memory,
 }
 
 /// A place at an origin.
 #[derive(Debug)]
 pub(super) struct Place {
     _connection: OwnedSemaphorePermit,
-    address: OwnedSemaphorePermit,
+    /// Of the address, and of its site if it has one.
+    address: Vec<OwnedSemaphorePermit>,
     _edge: OwnedSemaphorePermit,
 }
 
 impl Place {
-    /// Returns true if it is one of `address`.
+    /// Returns true if it is one of `address`, or of that site.
     pub(super) fn is_for(&self, address: &Arc<Semaphore>) -> bool {
-        Arc::ptr_eq(self.address.semaphore(), address)
+        self.address.iter().any(|place| Arc::ptr_eq(place.semaphore(), address))
     }
 }
 
@@ -150,16 +177,19 @@ impl Room {
     ///
     /// Only one request of a connection waits for the places of all: so connections take turns.
     pub(super) async fn place(&self, client: &Share, address: Option<IpAddr>) -> Option<Place> {
-        let share = self.address_share(address);
+        let shares = self.address_shares(address);
         let taken = async {
             let connection = Arc::clone(&client.places).acquire_owned().await.ok()?;
-            let address = match Arc::clone(&share).try_acquire_owned() {
-                Ok(place) => place,
-                Err(_) => {
-                    self.shed_stalled(Some(&share));
-                    share.acquire_owned().await.ok()?
-                }
-            };
+            let mut address = Vec::with_capacity(2);
+            for share in shares {
+                address.push(match Arc::clone(&share).try_acquire_owned() {
+                    Ok(place) => place,
+                    Err(_) => {
+                        self.shed_stalled(Some(&share));
+                        share.acquire_owned().await.ok()?
+                    }
+                });
+            }
             let _edge = match Arc::clone(&self.free).try_acquire_owned() {
                 Ok(place) => place,
                 Err(_) => {
@@ -173,10 +203,18 @@ impl Room {
         tokio::time::timeout(PLACE_WAIT, taken).await.ok().flatten()
     }
 
-    /// Returns the places of `address`; those of IPv6 are one by their network of 64 bits, which
-    /// one client has, and all that are not proven are one.
-    fn address_share(&self, address: Option<IpAddr>) -> Arc<Semaphore> {
-        let network = address.map(network);
+    /// Returns the places of `address`, and of its site; those of IPv6 are one by their network of
+    /// 64 bits, which one client has, and all that are not proven are one.
+    fn address_shares(&self, address: Option<IpAddr>) -> Vec<Arc<Semaphore>> {
+        let places = self.limits.address_places;
+        let own = self.address_share(address.map(|ip| network(ip, NETWORK)), places);
+        let site = address.map(|ip| network(ip, SITE)).filter(|(ip, _)| ip.is_ipv6());
+        let site =
+            site.map(|site| self.address_share(Some(site), places.saturating_mul(SITE_SHARE)));
+        std::iter::once(own).chain(site).collect()
+    }
+
+    fn address_share(&self, network: Option<Network>, places: usize) -> Arc<Semaphore> {
         let mut addresses = lock(&self.addresses);
         if let Some(share) = addresses.shares.get(&network).and_then(Weak::upgrade) {
             return share;
@@ -185,7 +223,7 @@ impl Room {
             addresses.shares.retain(|_, share| share.strong_count() > 0);
             addresses.tidy_at = 2 * addresses.shares.len() + 64;
         }
-        let share = semaphore(self.limits.address_places);
+        let share = semaphore(places);
         addresses.shares.insert(network, Arc::downgrade(&share));
         share
     }
@@ -210,29 +248,31 @@ impl Room {
         self.gauge.get_or_init(metrics::answer_memory)
     }
 
-    /// Returns all connections, unless somebody has just looked at them.
-    fn clients(&self) -> Option<Vec<Arc<dyn Guest>>> {
+    /// Returns all connections, unless somebody has just looked at them for the same reason.
+    fn clients(&self, short: Short) -> Option<Vec<Arc<dyn Guest>>> {
         let now = Instant::now();
         let mut clients = self.clients.try_lock().ok()?;
-        if clients.shed.is_some_and(|at| now.saturating_duration_since(at) < SHED_EVERY) {
+        let shed = &mut clients.shed[short as usize];
+        if shed.is_some_and(|at| now.saturating_duration_since(at) < SHED_EVERY) {
             return None;
         }
-        clients.shed = Some(now);
+        *shed = Some(now);
         Some(clients.all.iter().filter_map(Weak::upgrade).collect())
     }
 
     /// Ends answers of which their clients take nothing while they hold a place: one of `address`,
     /// or any.
     fn shed_stalled(&self, address: Option<&Arc<Semaphore>>) {
-        for client in self.clients().into_iter().flatten() {
+        let short = if address.is_some() { Short::AddressPlaces } else { Short::Places };
+        for client in self.clients(short).into_iter().flatten() {
             client.shed_stalled(STALLED, address);
         }
     }
 
-    /// Ends connections until an eighth of the memory is free: those first for which most has
-    /// waited for longest.
+    /// Ends connections until an eighth of the memory is free: those first of the address for which
+    /// most has waited for longest, and of these those for which it has.
     fn shed_memory(&self) {
-        let Some(clients) = self.clients() else { return };
+        let Some(clients) = self.clients(Short::Memory) else { return };
         let (gone, held): (Vec<_>, Vec<_>) = clients
             .into_iter()
             .map(|client| (client.waiting(), client))
@@ -243,7 +283,14 @@ impl Room {
             return;
         }
         let mut held = held;
-        held.sort_unstable_by_key(|(waiting, _)| std::cmp::Reverse(waiting.weight));
+        let mut weights = HashMap::<_, u64>::new();
+        for (waiting, client) in &held {
+            let weight = weights.entry(host(client)).or_default();
+            *weight = weight.saturating_add(waiting.weight);
+        }
+        held.sort_by_cached_key(|(waiting, client)| {
+            std::cmp::Reverse((weights[&host(client)], waiting.weight))
+        });
         for (waiting, client) in held {
             if left <= self.limits.memory / 8 * 7 || waiting.bytes == 0 {
                 return;
@@ -259,11 +306,16 @@ fn semaphore(permits: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(permits.clamp(1, Semaphore::MAX_PERMITS)))
 }
 
-fn network(address: IpAddr) -> IpAddr {
+/// Returns the network of `bits` bits that has `address` of IPv6; one of IPv4 stands alone.
+fn network(address: IpAddr, bits: u32) -> Network {
     match address.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
-        ip @ IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => (IpAddr::V6((ip.to_bits() & !(u128::MAX >> bits)).into()), bits),
+        ip @ IpAddr::V4(_) => (ip, u32::BITS),
     }
+}
+
+fn host(client: &Arc<dyn Guest>) -> Option<Network> {
+    client.address().map(|ip| network(ip, NETWORK))
 }
 
 /// Nothing is half done when one of the steps with the lock held panics.
@@ -284,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn aconnection_and_an_address_have_a_share() {
+    async fn a_connection_and_an_address_have_a_share() {
         let room = room(8, 3);
         let one = room.connection_share();
         let held = [room.place(&one, ip(1)).await, room.place(&one, ip(1)).await];
@@ -327,7 +379,76 @@ mod tests {
     #[test]
     fn addresses_of_one_client_are_one() {
         let texts = ["2001:db8::1", "2001:db8::ffff:1", "::ffff:192.0.2.1"];
-        let [a, b, c] = texts.map(|text| network(text.parse().unwrap()));
-        assert_eq!((a, c.to_string()), (b, "192.0.2.1".into()));
+        let [a, b, c] = texts.map(|text| network(text.parse().unwrap(), NETWORK));
+        assert_eq!((a, c.0.to_string()), (b, "192.0.2.1".into()));
+    }
+
+    /// A host with both versions of IP, and the 65,536 networks of a site.
+    #[tokio::test(start_paused = true)]
+    async fn a_site_of_ipv6_has_the_places_of_two_addresses() {
+        let room = room(64, 2);
+        let mut held = Vec::new();
+        for number in 0..8u16 {
+            let share = room.connection_share();
+            let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, 7, number, 0, 0, 0, 1);
+            held.extend(room.place(&share, Some(address.into())).await);
+        }
+        assert_eq!(held.len(), 4, "each of them has a place of its own");
+        let share = room.connection_share();
+        let other = std::net::Ipv6Addr::new(0x2001, 0xdb8, 8, 0, 0, 0, 0, 1);
+        assert!(room.place(&share, Some(other.into())).await.is_some(), "another site");
+        assert!(room.place(&share, ip(1)).await.is_some(), "and IPv4");
+        drop(held);
+        let first = std::net::Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, 1);
+        assert!(room.place(&share, Some(first.into())).await.is_some());
+    }
+
+    /// A connection for which so many bytes wait for a second.
+    #[derive(Debug)]
+    struct Holder(Option<IpAddr>, usize, std::sync::atomic::AtomicBool);
+
+    impl Guest for Holder {
+        fn address(&self) -> Option<IpAddr> {
+            self.0
+        }
+
+        fn waiting(&self) -> Waiting {
+            Waiting { bytes: self.1, weight: self.1 as u64 * 1000 }
+        }
+
+        fn shed_stalled(&self, _: Duration, _: Option<&Arc<Semaphore>>) {}
+
+        fn dismiss(&self) {
+            self.2.store(true, Ordering::Relaxed);
+        }
+
+        fn is_dismissed(&self) -> bool {
+            self.2.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn memory_is_short_for_the_address_that_takes_most_of_it() {
+        let room = Room::new(RoomLimits { places: 1, address_places: 1, memory: 1000 });
+        // The largest of all connections is the only one of its address.
+        let sizes = [(1, 300), (2, 200), (2, 250), (2, 200), (3, 51)];
+        let all = sizes.map(|(address, bytes)| {
+            let holder = Arc::new(Holder(ip(address), bytes, false.into()));
+            let guest: Weak<Holder> = Arc::downgrade(&holder);
+            room.enter(guest);
+            holder
+        });
+        let total = sizes.iter().map(|(_, bytes)| bytes).sum();
+        room.hold(total);
+        let gone = all.each_ref().map(|holder| holder.is_dismissed());
+        assert_eq!(gone, [false, false, true, false, false]);
+    }
+
+    #[test]
+    fn a_look_for_one_reason_is_none_for_another() {
+        let room = room(1, 1);
+        for short in [Short::AddressPlaces, Short::Places, Short::Memory] {
+            assert!(room.clients(short).is_some(), "{short:?}");
+        }
     }
 }

@@ -183,7 +183,8 @@ fn a_connection_has_a_quarter_of_the_places() {
     let (files, origin) = (Files::new(), Origin::start());
     files.issue(NAME);
     let option = format!("--origin={}", origin.http());
-    let edge = Edge::start(&files, &[NAME], &[&option, "--max-connections=8"]);
+    let flags = [option.as_str(), "--max-connections=8", "--max-address-requests=8"];
+    let edge = Edge::start(&files, &[NAME], &flags);
     Runtime::new().unwrap().block_on(async {
         let mut sender = connect(&edge).await;
         let mut asked = JoinSet::new();

@@ -32,6 +32,11 @@ struct Shut {
 impl Shut {
     /// Connects, and sends a PING five times a second from then on.
     async fn connect(edge: &Edge) -> Self {
+        Self::with_window(edge, 0).await
+    }
+
+    /// The same, but the edge may send so many bytes of each body.
+    async fn with_window(edge: &Edge, window: u32) -> Self {
         let mut context = SslContextBuilder::new(SslMethod::tls_client()).unwrap();
         context.set_alpn_protos(b"\x02h2").unwrap();
         let mut ssl = Ssl::new(&context.build()).unwrap();
@@ -40,7 +45,7 @@ impl Shut {
         let mut stream = tokio_openssl::SslStream::new(ssl, tcp).unwrap();
         Pin::new(&mut stream).connect().await.unwrap();
         let (sender, mut connection) =
-            h2::client::Builder::new().initial_window_size(0).handshake(stream).await.unwrap();
+            h2::client::Builder::new().initial_window_size(window).handshake(stream).await.unwrap();
         let mut pings = connection.ping_pong().unwrap();
         let connection = tokio::spawn(async move {
             let pings = async {
@@ -97,7 +102,7 @@ fn limits_hit(edge: &Edge, limit: &str) -> u64 {
 #[test]
 fn a_window_of_zero_takes_no_place() {
     let files = Files::new();
-    let (origin, edge) = site(&files, &["--max-connections=8"]);
+    let (origin, edge) = site(&files, &["--max-connections=8", "--max-address-requests=4"]);
     Runtime::new().unwrap().block_on(async {
         let mut shut = [Shut::connect(&edge).await, Shut::connect(&edge).await];
         for client in &mut shut {
@@ -154,9 +159,9 @@ fn places_that_are_short_are_not_for_stalled_answers() {
 
 /// One address cannot have all the places, however many connections it has.
 #[test]
-fn an_address_has_half_of_the_places() {
+fn an_address_has_an_eighth_of_the_places() {
     let files = Files::new();
-    let (origin, edge) = site(&files, &["--max-connections=8"]);
+    let (origin, edge) = site(&files, &["--max-connections=32"]);
     Runtime::new().unwrap().block_on(async {
         let mut all = Vec::new();
         for _ in 0..2 {
@@ -171,6 +176,89 @@ fn an_address_has_half_of_the_places() {
         drop(all);
         until("they are free", || status(&edge, &files) == "200");
     });
+}
+
+/// Begins to serve each connection of an origin in a thread of its own; returns the option for an
+/// edge that sends everything there.
+fn origin(serve: impl Fn(std::net::TcpStream) + Send + Sync + 'static) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = std::sync::Arc::new(serve);
+    std::thread::spawn(move || {
+        for tcp in listener.incoming().map_while(Result::ok) {
+            let serve = std::sync::Arc::clone(&serve);
+            std::thread::spawn(move || serve(tcp));
+        }
+    });
+    format!("--origin=http://{address}")
+}
+
+/// The client takes nothing of an answer that came before its upload was read, and breaks off when
+/// the edge has lost interest in the rest of that.
+#[test]
+fn an_upload_that_is_broken_off_late_hangs_nobody() {
+    let (gone, origin_gone) = std::sync::mpsc::channel();
+    let origin = origin(move |mut tcp| {
+        let is_upload = read_until(&mut tcp, b"\r\n\r\n").starts_with(b"POST");
+        let close = if is_upload { "" } else { "connection: close\r\n" };
+        write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n{close}\r\nok").unwrap();
+        if is_upload {
+            // Longer than the edge waits for it after the answer.
+            std::thread::sleep(Duration::from_secs(3));
+            drop(tcp);
+            gone.send(()).unwrap();
+        }
+    });
+    let files = Files::new();
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&origin, "--workers=1"]);
+    Runtime::new().unwrap().block_on(async {
+        for is_whole_connection in [false, true] {
+            // With one byte, the HTTP library takes the whole piece and keeps the rest of it.
+            let client = Shut::with_window(&edge, 1).await;
+            let mut sender = client.sender.clone().ready().await.unwrap();
+            let uri = format!("https://{NAME}/");
+            let request = Request::builder().method(Method::POST).uri(uri).body(()).unwrap();
+            let (answer, mut upload) = sender.send_request(request, false).unwrap();
+            let answer = answer.await.unwrap();
+            assert_eq!(answer.status(), StatusCode::OK);
+            origin_gone.recv_timeout(PATIENCE).unwrap();
+            // The edge sees the end of that connection before it takes this one.
+            assert_eq!(status(&edge, &files), "200");
+            if is_whole_connection {
+                drop(client);
+            } else {
+                upload.send_reset(h2::Reason::CANCEL);
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            for _ in 0..4 {
+                assert_eq!(status(&edge, &files), "200", "{is_whole_connection}");
+            }
+        }
+    });
+}
+
+/// It would keep its place at the origin for as long as it likes.
+#[test]
+fn an_upload_of_a_byte_now_and_then_is_no_upload() {
+    let files = Files::new();
+    let (_origin, edge) = site(&files, &["--origin-response-timeout=1s"]);
+    let mut stream = tls(&edge, NAME);
+    write!(stream, "POST /upload HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 9999\r\n\r\n")
+        .unwrap();
+    stream.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let mut said = Vec::new();
+    until("it is over", || {
+        let mut room = [0; 4096];
+        match stream.read(&mut room) {
+            Ok(count) => said.extend_from_slice(&room[..count]),
+            Err(_) => drop(stream.write_all(b"x")),
+        }
+        !said.is_empty()
+    });
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    assert_eq!(limits_hit(&edge, "request_body_time"), 1);
 }
 
 #[test]
@@ -337,6 +425,9 @@ fn headers_that_claim_something_do_not_arrive() {
         "X-Rewrite-URL",
         "X-Internal-User",
         "X_Internal_User",
+        "X.Forwarded.For",
+        "X.Internal.User",
+        "X-Envoy-External-Address",
         "Early_Data",
     ];
     let lines = claims.map(|name| format!("{name}: 192.0.2.66"));

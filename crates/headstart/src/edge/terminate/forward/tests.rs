@@ -99,8 +99,19 @@ fn what_clients_claim_is_dropped() {
         "Transfer_Encoding",
         "Early_Data",
         "HTTP2_Settings",
+        "Content.Length",
+        "x.forwarded.for",
+        "X.Real_IP",
+        "Proxy-Client-IP",
+        "WL-Proxy-Client-IP",
+        "X-Envoy-External-Address",
+        "X-Azure-ClientIP",
+        "X-Host",
+        "X-Scheme",
+        "Front-End-Https",
         "X-Internal",
         "x_internal",
+        "x.internal",
     ];
     let claims = claims.map(|name| (name, "192.0.2.66"));
     let headers = [&claims[..], &[("host", "h")]].concat();
