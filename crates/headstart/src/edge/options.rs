@@ -292,9 +292,12 @@ pub struct EdgeOptions {
     /// Requests to origins http:// at one time for clients at one address [default: an eighth of
     /// --max-connections]
     ///
+    /// The default is at least 16, or half of --max-connections where that is less.
+    ///
     /// Addresses of IPv6 are one by their first 64 bits; those with the same first 48 have twice as
     /// many together. Raise it to --max-connections behind a balancer that hides the addresses of
-    /// clients. All clients whose address is not proven yet count as one.
+    /// clients. All clients whose address is not proven yet count as one, which has half of the
+    /// places at least.
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub max_address_requests: Option<NonZeroUsize>,
 

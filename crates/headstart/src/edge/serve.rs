@@ -174,12 +174,19 @@ fn streams(options: &EdgeOptions) -> usize {
     options.max_connections.get() / options.listen.len().max(1)
 }
 
+/// Requests that a browser has open for one page, beside streams that stay: a small edge gives an
+/// address as many, up to half of its places.
+const PAGE: usize = 16;
+
 /// Returns the room for requests: as many at origins at one time as clients' connections.
 fn room_limits(options: &EdgeOptions) -> RoomLimits {
     let places = options.max_connections.get();
     RoomLimits {
         places,
-        address_places: options.max_address_requests.map_or(places.div_ceil(8), NonZeroUsize::get),
+        address_places: options.max_address_requests.map_or_else(
+            || places.div_ceil(8).max(places.div_ceil(2).min(PAGE)),
+            NonZeroUsize::get,
+        ),
         memory: options.answer_memory.get().saturating_mul(1 << 20),
     }
 }

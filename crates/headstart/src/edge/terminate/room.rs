@@ -204,10 +204,13 @@ impl Room {
     }
 
     /// Returns the places of `address`, and of its site; those of IPv6 are one by their network of
-    /// 64 bits, which one client has, and all that are not proven are one.
+    /// 64 bits, which one client has. All that are not proven are one, which has half of the
+    /// places: the answer to a request in early data keeps that share to its end.
     fn address_shares(&self, address: Option<IpAddr>) -> Vec<Arc<Semaphore>> {
         let places = self.limits.address_places;
-        let own = self.address_share(address.map(|ip| network(ip, NETWORK)), places);
+        let own = address.map(|ip| network(ip, NETWORK));
+        let own_places = own.map_or(places.max(self.limits.places.div_ceil(2)), |_| places);
+        let own = self.address_share(own, own_places);
         let site = address.map(|ip| network(ip, SITE)).filter(|(ip, _)| ip.is_ipv6());
         let site =
             site.map(|site| self.address_share(Some(site), places.saturating_mul(SITE_SHARE)));
@@ -282,17 +285,20 @@ impl Room {
         if left <= self.limits.memory {
             return;
         }
-        let mut held = held;
+        // An address may be proven meanwhile: it is read once.
+        let mut held: Vec<_> = held
+            .into_iter()
+            .filter(|(waiting, _)| waiting.bytes > 0)
+            .map(|(waiting, client)| (host(&client), waiting, client))
+            .collect();
         let mut weights = HashMap::<_, u64>::new();
-        for (waiting, client) in &held {
-            let weight = weights.entry(host(client)).or_default();
+        for (host, waiting, _) in &held {
+            let weight = weights.entry(*host).or_default();
             *weight = weight.saturating_add(waiting.weight);
         }
-        held.sort_by_cached_key(|(waiting, client)| {
-            std::cmp::Reverse((weights[&host(client)], waiting.weight))
-        });
-        for (waiting, client) in held {
-            if left <= self.limits.memory / 8 * 7 || waiting.bytes == 0 {
+        held.sort_by_key(|(host, waiting, _)| std::cmp::Reverse((weights[host], waiting.weight)));
+        for (_, waiting, client) in held {
+            if left <= self.limits.memory / 8 * 7 {
                 return;
             }
             left = left.saturating_sub(waiting.bytes);
@@ -314,8 +320,16 @@ fn network(address: IpAddr, bits: u32) -> Network {
     }
 }
 
-fn host(client: &Arc<dyn Guest>) -> Option<Network> {
-    client.address().map(|ip| network(ip, NETWORK))
+/// Whose answers are weighed together: those of a proven address, or of one connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Host {
+    Proven(Network),
+    Connection(usize),
+}
+
+fn host(client: &Arc<dyn Guest>) -> Host {
+    let connection = Host::Connection(Arc::as_ptr(client).addr());
+    client.address().map_or(connection, |ip| Host::Proven(network(ip, NETWORK)))
 }
 
 /// Nothing is half done when one of the steps with the lock held panics.
@@ -431,7 +445,7 @@ mod tests {
     fn memory_is_short_for_the_address_that_takes_most_of_it() {
         let room = Room::new(RoomLimits { places: 1, address_places: 1, memory: 1000 });
         // The largest of all connections is the only one of its address.
-        let sizes = [(1, 300), (2, 200), (2, 250), (2, 200), (3, 51)];
+        let sizes = [(1, 300), (2, 200), (2, 250), (2, 0), (2, 200), (3, 51)];
         let all = sizes.map(|(address, bytes)| {
             let holder = Arc::new(Holder(ip(address), bytes, false.into()));
             let guest: Weak<Holder> = Arc::downgrade(&holder);
@@ -441,7 +455,7 @@ mod tests {
         let total = sizes.iter().map(|(_, bytes)| bytes).sum();
         room.hold(total);
         let gone = all.each_ref().map(|holder| holder.is_dismissed());
-        assert_eq!(gone, [false, false, true, false, false]);
+        assert_eq!(gone, [false, false, true, false, false, false]);
     }
 
     #[test]

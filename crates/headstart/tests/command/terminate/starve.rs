@@ -161,16 +161,17 @@ fn places_that_are_short_are_not_for_stalled_answers() {
 #[test]
 fn an_address_has_an_eighth_of_the_places() {
     let files = Files::new();
-    let (origin, edge) = site(&files, &["--max-connections=32"]);
+    let (origin, edge) = site(&files, &["--max-connections=160"]);
     Runtime::new().unwrap().block_on(async {
         let mut all = Vec::new();
         for _ in 0..2 {
             let mut client = Shut::connect(&edge).await;
-            client.ask("/never").await;
-            client.ask("/never").await;
+            for _ in 0..10 {
+                client.ask("/never").await;
+            }
             all.push(client);
         }
-        until("its places are taken", || origin.asked("GET /never") == 4);
+        until("its places are taken", || origin.asked("GET /never") == 20);
         assert_eq!(status(&edge, &files), "503");
         assert_eq!(limits_hit(&edge, "origin_requests"), 1);
         drop(all);
