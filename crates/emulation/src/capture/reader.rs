@@ -35,7 +35,7 @@ pub fn read_capture(path: impl AsRef<Path>) -> io::Result<Vec<CapturedPacket>> {
 /// Reads the content of such a file.
 ///
 /// # Errors
-/// Those of [`read_capture`].
+/// Errors as for [`read_capture`].
 pub fn read_packets(input: impl Read) -> io::Result<Vec<CapturedPacket>> {
     let mut bytes = Vec::new();
     input.take(FILE_MAX + 1).read_to_end(&mut bytes)?;

@@ -132,7 +132,7 @@ enum Short {
 #[derive(Debug)]
 pub(super) struct Place {
     _connection: OwnedSemaphorePermit,
-    /// Of the address, and of its site if it has one.
+    /// Permits of the address, and of its site if it has one.
     address: Vec<OwnedSemaphorePermit>,
     _edge: OwnedSemaphorePermit,
 }

@@ -46,7 +46,7 @@ pub(super) struct Direct {
     server: SocketAddr,
     context: ClientContext,
     /// Sessions to be offered once (RFC 8446 appendix C.4): a resumption takes one and brings one.
-    /// None where handshakes are to be full.
+    /// Handshakes are full without them.
     sessions: Option<Mutex<Vec<Session>>>,
 }
 

@@ -8,7 +8,7 @@ const QUICK: Duration = Duration::from_secs(8 * 60);
 
 /// Experiments with limits of their own: prefix of the name, limit of a usual and of a quick run.
 ///
-/// Those of Fast Open need root, and those of programs and pages need programs and page data.
+/// Names that need more than a user has: Fast Open needs root, programs and pages need their data.
 const APART: [(&str, Duration, Duration); 4] = [
     ("fop-", Duration::from_secs(60 * 60), Duration::from_secs(3 * 60)),
     ("pages", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),
