@@ -20,6 +20,8 @@ const PADDING: &[u64] = &[1, 3, 6, 1, 4, 1, 32473, 1];
 /// Days that a server's certificate is valid; results may be repeated long after.
 const DAYS: u32 = 3650;
 
+const SECOND: Duration = Duration::from_secs(1);
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Certificates that a server shows and its clients trust.
@@ -70,7 +72,7 @@ pub(crate) fn issue(
     Ok((X509::from_der(certificate.der())?, private(&key)?))
 }
 
-/// An authority's certificate, valid from now on.
+/// An authority's certificate, valid for so many days.
 pub(crate) fn authority(name: &str, days: u32) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -78,7 +80,7 @@ pub(crate) fn authority(name: &str, days: u32) -> CertificateParams {
     named(params, name, days)
 }
 
-/// A host's certificate, valid from now on.
+/// A host's certificate, valid for so many days.
 pub(crate) fn host(name: &str, days: u32) -> Result<CertificateParams, PeerError> {
     Ok(named(CertificateParams::new([name.to_owned()])?, name, days))
 }
@@ -104,7 +106,8 @@ fn named(mut params: CertificateParams, name: &str, days: u32) -> CertificatePar
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     let now = SystemTime::now();
-    params.not_before = now.into();
+    // OpenSSL asks a clock for the time that may be a tick behind, in the second before.
+    params.not_before = (now - SECOND).into();
     params.not_after = (now + DAY * days).into();
     params
 }

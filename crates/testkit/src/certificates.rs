@@ -91,7 +91,8 @@ fn params(names: &[&str], valid: Range<i64>) -> CertificateParams {
     let mut params = CertificateParams::new(all).unwrap();
     let common = names.first().copied().unwrap_or("nameless");
     params.distinguished_name.push(DnType::CommonName, common);
-    params.not_before = from_now(valid.start).into();
+    // OpenSSL asks a clock for the time that may be a tick behind, in the second before.
+    params.not_before = from_now(valid.start - 1).into();
     params.not_after = from_now(valid.end).into();
     params
 }
