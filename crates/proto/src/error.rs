@@ -92,13 +92,22 @@ pub enum Discard {
     SessionLimit,
     /// The server is not starting sessions at the moment.
     Paused,
+    /// Handshakes of unproven addresses have used up their processor time.
+    WorkLimit,
 }
 
 impl Discard {
     /// Returns true if a limit on unproven addresses was reached.
     #[must_use]
     pub const fn is_limit(self) -> bool {
-        matches!(self, Self::AddressLimit | Self::NetworkLimit | Self::SessionLimit | Self::Paused)
+        matches!(
+            self,
+            Self::AddressLimit
+                | Self::NetworkLimit
+                | Self::SessionLimit
+                | Self::Paused
+                | Self::WorkLimit
+        )
     }
 
     /// Short stable name for counters and logs.
@@ -116,6 +125,7 @@ impl Discard {
             Self::NetworkLimit => "network_limit",
             Self::SessionLimit => "session_limit",
             Self::Paused => "paused",
+            Self::WorkLimit => "work_limit",
         }
     }
 }

@@ -118,6 +118,27 @@ pub const RECENT_ENTRIES: usize = 65_536;
 /// Share of the server's concurrent work open to unproven sessions: one in this many.
 pub const UNPROVEN_SHARE: usize = 4;
 
+/// Share of the processors' time open to handshakes of unproven sessions: one in this many.
+///
+/// Sessions that join cost nothing of it. Spoofed ClientHellos leave proven clients 95 % of the
+/// processors, however costly the site's key is.
+pub const UNPROVEN_WORK_SHARE: u32 = 20;
+
+/// Handshakes of unproven sessions that may start at once, in seconds of their share.
+///
+/// With the share, 100 ms of all processors: what clients at a round trip of 100 ms have started
+/// and not joined while an edge does nothing but handshakes. Somebody else's handshake behind a
+/// burst of spoofed ones waits no longer than that.
+pub const UNPROVEN_WORK_BURST: u32 = 2;
+
+/// Processor time of a handshake that nobody has measured yet, such as one at another origin: a
+/// signature with RSA-2048. One with P-256 takes a third of it.
+pub const HANDSHAKE_COST: Duration = Duration::from_micros(500);
+
+/// Time for which the costliest handshake is what others are expected to cost, at least; twice as
+/// long at most.
+pub const COST_MEMORY: Duration = Duration::from_secs(10);
+
 /// Size in bytes at which the client's outgoing TCP queue stops taking application bytes.
 pub const STREAM_BUFFER: usize = 64 * 1024;
 

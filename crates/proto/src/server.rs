@@ -5,15 +5,18 @@ mod recent;
 mod session;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 
 use admission::{Admission, Stage};
 use recent::Recent;
 use session::{Phase, Session};
+use work::Work;
 
 use crate::error::Discard;
 use crate::event::ServerEvent;
@@ -32,6 +35,9 @@ pub struct ServerConfig {
     /// Maximum number of concurrent streams to origins; unproven sessions get one in
     /// [`UNPROVEN_SHARE`] of them, and at most [`SESSIONS`].
     pub origin_streams: usize,
+    /// Processor time for handshakes of unproven sessions in a second, with
+    /// [`UNPROVEN_WORK_BURST`](crate::limits::UNPROVEN_WORK_BURST) times as much at once.
+    pub unproven_work: Duration,
     /// Passes bytes after the ClientHello on before the join (`ed=1`); with
     /// [`same_address`](Self::same_address) they wait for the join.
     pub early_data: bool,
@@ -47,7 +53,13 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         let origin_streams = SESSIONS * UNPROVEN_SHARE;
-        Self { origin_streams, early_data: false, same_address: false, tag: RouteTag::default() }
+        Self {
+            origin_streams,
+            unproven_work: Duration::MAX,
+            early_data: false,
+            same_address: false,
+            tag: RouteTag::default(),
+        }
     }
 }
 
@@ -140,6 +152,7 @@ pub struct Server {
     /// evicted.
     spared: BTreeSet<(Instant, SessionId)>,
     admission: Admission,
+    work: Work,
     /// Sessions that ended: their datagrams are dropped, their joins refused.
     ended: Recent<SessionId, ()>,
     /// ClientHellos that started or ended.
@@ -165,6 +178,7 @@ impl Server {
             running: BTreeSet::new(),
             spared: BTreeSet::new(),
             admission: Admission::default(),
+            work: Work::default(),
             ended: Recent::default(),
             hellos: Recent::default(),
             running_hellos: BTreeMap::new(),
@@ -232,6 +246,16 @@ impl Server {
         let taken = session.take_server_bytes(bytes);
         session.answer(id, &mut self.transmits);
         taken
+    }
+
+    /// Reports the processor time that the handshake of a session took until it was answered.
+    ///
+    /// Without it the session counts as the costliest one of late, or as
+    /// [`HANDSHAKE_COST`](crate::limits::HANDSHAKE_COST).
+    pub fn handle_cost(&mut self, id: SessionId, cost: Duration) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.cost = self.work.measured(session.cost, cost);
+        }
     }
 
     /// Reports that the origin's stream is finished after the bytes taken so far.
@@ -488,6 +512,8 @@ impl Server {
         if self.hellos.get(now, &hash).is_some() || self.running_hellos.contains_key(&hash) {
             return Err(Discard::HelloRuns);
         }
+        let granted = self.config.unproven_work;
+        session.cost = self.work.start(now, granted).ok_or(Discard::WorkLimit)?;
         self.hellos.insert(now, hash, ());
         self.running_hellos.insert(hash, id);
         self.gathering.remove(&(session.deadline, id));
@@ -516,7 +542,9 @@ impl Server {
         client_offset: u32,
         server_offset: u32,
     ) -> Option<Handover> {
-        self.remove(now, id)?.hand_over(id, client_offset, server_offset)
+        let session = self.remove(now, id)?;
+        self.work.joined(session.cost);
+        session.hand_over(id, client_offset, server_offset)
     }
 
     /// Keeps a session past its promised time, while its origin is open, until another needs its

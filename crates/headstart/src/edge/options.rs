@@ -1,7 +1,7 @@
 //! Options of `headstart edge`.
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU8, NonZeroUsize};
+use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -248,6 +248,15 @@ pub struct EdgeOptions {
     /// Connections at one time; more wait in the kernel's queue
     #[arg(long, value_name = "N", default_value = "16384", help_heading = "Limits")]
     pub max_connections: NonZeroUsize,
+
+    /// Handshakes a second with TurboTLS clients whose TCP connection does not come [default: a
+    /// twentieth of the processors' time]
+    ///
+    /// Their addresses may be forged. Twice as many may be under way at once; beyond that, clients
+    /// are left to TCP. The default weighs handshakes of this edge by what they cost, and takes
+    /// 0.5 ms for each of a server behind it: give a number if that server is slower.
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub max_unproven_handshakes: Option<NonZeroU32>,
 
     /// Close a connection on which nothing was sent either way for this long (30s, 5m, 1h)
     #[arg(

@@ -11,6 +11,7 @@ use std::time::Duration;
 use headstart_net::{
     Acceptor, AcceptorConfig, Arrival, Carrier, Handoff, RelayLimits, ServerConfig, ServerStream,
 };
+use headstart_proto::limits::{HANDSHAKE_COST, UNPROVEN_WORK_SHARE};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -137,6 +138,7 @@ impl Settings {
                 http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, room),
                 claims: Arc::new(Claims::new(options.drop_header.clone())),
                 stalled: options.client_timeout,
+                weighs_handshakes: options.max_unproven_handshakes.is_none(),
             },
             connections: ConnectionSettings {
                 origins,
@@ -149,6 +151,7 @@ impl Settings {
             fleet_links,
             server: ServerConfig {
                 origin_streams: streams,
+                unproven_work: unproven_work(options),
                 early_data: options.early_data,
                 same_address: options.proxy_protocol,
                 ..ServerConfig::default()
@@ -172,6 +175,20 @@ fn limits(options: &EdgeOptions) -> RelayLimits {
 /// From the options of the start, as the number of places.
 fn streams(options: &EdgeOptions) -> usize {
     options.max_connections.get() / options.listen.len().max(1)
+}
+
+/// Returns the processor time a second for handshakes of clients whose addresses are not proven, on
+/// each address listened on.
+fn unproven_work(options: &EdgeOptions) -> Duration {
+    let all = match options.max_unproven_handshakes {
+        Some(count) => HANDSHAKE_COST.saturating_mul(count.get()),
+        None => {
+            let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+            let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+            Duration::from_secs(1).saturating_mul(processors) / UNPROVEN_WORK_SHARE
+        }
+    };
+    all / u32::try_from(options.listen.len().max(1)).unwrap_or(u32::MAX)
 }
 
 /// Requests that a browser has open for one page, beside streams that stay: a small edge gives an
@@ -339,6 +356,16 @@ mod tests {
     #[test]
     fn addresses_share_the_streams() {
         assert_eq!(streams(&options(&["--max-connections", "1000"])), 500);
+    }
+
+    #[test]
+    fn addresses_share_the_handshakes_of_unproven_clients() {
+        let handshakes = ["--max-unproven-handshakes", "10"];
+        assert_eq!(unproven_work(&options(&handshakes)), HANDSHAKE_COST * 5);
+        let one = [&handshakes[..], &["--listen", "127.0.0.1:443"]].concat();
+        assert_eq!(unproven_work(&options(&one)), HANDSHAKE_COST * 10);
+        let share = unproven_work(&options(&[]));
+        assert!(share >= Duration::from_millis(25), "{share:?}");
     }
 
     /// Listens on two addresses with one place; an origin that sends what it got back.

@@ -22,10 +22,12 @@ mod room;
 mod server;
 mod streams;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use headstart_net::{Handoff, ServerStream, TlsHandle, TlsStream};
@@ -42,6 +44,7 @@ use raw::Addresses;
 use requests::Requests;
 
 use super::settings::ConnectionSettings;
+use crate::base::clock::thread_time;
 use crate::base::value::{OriginServer, Service};
 use crate::edge::options::EarlyDataRequests;
 use crate::metrics::Outcome;
@@ -55,6 +58,8 @@ pub(super) struct Termination {
     pub(super) claims: Arc<Claims>,
     /// Time that a client may take nothing of an answer.
     pub(super) stalled: Duration,
+    /// True if handshakes of unproven clients count as what they cost, false if as one each.
+    pub(super) weighs_handshakes: bool,
 }
 
 /// Serves a client that has come for `origin`, on the address `edge`, until it is through; `stop`
@@ -79,7 +84,8 @@ pub(super) async fn serve(
         settings.limits,
         termination.stalled,
     );
-    if let Err(over) = life.opened().await {
+    let weigh = termination.weighs_handshakes && client.get().is_none();
+    if let Err(over) = opened(&life, weigh.then_some(&handle)).await {
         return end(&handle, over);
     }
     if origin.service != Service::Http {
@@ -133,6 +139,21 @@ async fn start(
             None
         }
     }
+}
+
+/// Waits until the client may be answered. Its ClientHello is here, so the first poll is the
+/// costly half of the handshake: the client to `weigh` is told of it.
+async fn opened(life: &Life, weigh: Option<&TlsHandle<ServerStream>>) -> Result<(), Over> {
+    let mut opened = pin!(life.opened());
+    if let Some(tls) = weigh {
+        let before = thread_time();
+        let first = poll_fn(|cx| Poll::Ready(opened.as_mut().poll(cx))).await;
+        tls.with_transport(|client| client.report_cost(thread_time().saturating_sub(before)));
+        if let Poll::Ready(outcome) = first {
+            return outcome;
+        }
+    }
+    opened.await
 }
 
 /// Closes the connection: requests that are still being answered must not keep that of a client

@@ -167,6 +167,10 @@ impl Shared {
         taken
     }
 
+    pub(super) fn handle_cost(&self, id: SessionId, cost: Duration) {
+        self.lock().server.handle_cost(id, cost);
+    }
+
     pub(super) fn handle_origin_finished(&self, id: SessionId) {
         self.lock().server.handle_origin_finished(id);
     }

@@ -2,6 +2,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use headstart_proto::Carrier;
 use headstart_proto::hello::ClientHello;
@@ -117,6 +118,15 @@ impl ServerStream {
     #[must_use]
     pub const fn client_hello(&self) -> Option<&ClientHello> {
         self.hello.as_ref()
+    }
+
+    /// Reports the processor time that the client's handshake took until it was answered: sessions
+    /// that have not joined may cost
+    /// [`ServerConfig::unproven_work`](crate::ServerConfig::unproven_work).
+    pub fn report_cost(&self, cost: Duration) {
+        if let Medium::Session(session) = &self.medium {
+            session.shared.handle_cost(session.id, cost);
+        }
     }
 
     /// Returns the connection, once it carries the stream and nothing else.

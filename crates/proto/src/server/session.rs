@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 
 use super::{Handover, OriginEnd, Transmit};
 use crate::error::Discard;
@@ -33,6 +34,8 @@ pub(super) struct Session {
     /// Bytes of it sent over UDP.
     sent: usize,
     end: OriginEnd,
+    /// Processor time of its handshake, as it is counted.
+    pub(super) cost: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +72,7 @@ impl Session {
             server: Vec::new(),
             sent: 0,
             end: OriginEnd::Open,
+            cost: Duration::ZERO,
         }
     }
 

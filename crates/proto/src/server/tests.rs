@@ -236,6 +236,63 @@ fn unproven_sessions_get_their_share_of_origin_streams() {
     }
 }
 
+/// One second's share of handshakes is 10 of those that nobody has measured.
+fn with_little_time() -> Server {
+    let unproven_work = HANDSHAKE_COST * 10;
+    Server::new(ServerConfig { unproven_work, ..ServerConfig::default() })
+}
+
+#[test]
+fn handshakes_of_unproven_sessions_have_their_time() {
+    let mut server = with_little_time();
+    let refused = Err(Discard::WorkLimit);
+    for number in 0..20 {
+        assert_eq!(server.begin(number, peer(number)), Ok(()));
+    }
+    assert_eq!((server.begin(20, peer(20)), server.happened().len()), (refused, 20));
+    // Its next datagram finds time again, and one started session has used it up.
+    let again = request(20, 1, 0, b"");
+    assert_eq!(server.handle_datagram(at(99), peer(20), None, &again), refused);
+    let again = request(20, 2, 0, b"");
+    assert_eq!(server.handle_datagram(at(100), peer(20), None, &again), Ok(()));
+    assert_eq!(server.begin_in_turn(100, peer(100)), refused);
+    assert_eq!(server.happened().len(), 1);
+}
+
+#[test]
+fn sessions_that_join_or_are_attached_leave_their_time_to_others() {
+    let mut server = with_little_time();
+    for number in 0..1_000 {
+        let from = peer(number);
+        assert_eq!(server.begin(number, from), Ok(()), "{number}");
+        if number % 2 == 0 {
+            let joined = server.handle_join(at(0), from, &join(number, 0, 0));
+            assert!(matches!(joined, JoinOutcome::Joined(..)), "{joined:?}");
+        } else {
+            let attached = server.handle_plain(at(0), from, &hello(number, 100));
+            assert!(matches!(attached, Attachment::Attached(_)), "{attached:?}");
+        }
+    }
+    // One that ends without a proof has cost what it has cost.
+    for number in 1_000..1_020 {
+        assert_eq!(server.begin(number, peer(number)), Ok(()));
+        server.handle_origin_lost(at(0), id(number));
+    }
+    assert_eq!(server.begin(1_020, peer(1_020)), Err(Discard::WorkLimit));
+}
+
+#[test]
+fn measured_handshakes_count_as_what_they_cost() {
+    let mut server = with_little_time();
+    assert_eq!(server.begin(0, peer(0)), Ok(()));
+    server.handle_cost(id(0), HANDSHAKE_COST * 21);
+    assert_eq!(server.begin(1, peer(1)), Err(Discard::WorkLimit));
+    // Of somebody who is gone, or was never here.
+    server.handle_cost(id(7), HANDSHAKE_COST * 1_000);
+    assert!(matches!(server.handle_join(at(0), peer(0), &join(0, 0, 0)), JoinOutcome::Joined(..)));
+    assert_eq!(server.datagram(peer(1), &request(1, 1, 0, b"")), Ok(()));
+}
+
 #[test]
 fn fragments_expire() {
     let mut server = server();

@@ -1,8 +1,11 @@
 //! Clients that take their time.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::time::Instant;
 
+use headstart_proto::JoinKey;
+use headstart_proto::wire::Request;
 use headstart_tls::{ClientConfig, ClientContext, Trust};
 
 use super::tools::tls;
@@ -19,11 +22,46 @@ fn site(files: &Files, limit: &str) -> (Origin, Edge) {
     (origin, edge)
 }
 
+/// One that fits in a datagram.
 fn client_hello() -> Vec<u8> {
-    let context = ClientContext::new(&ClientConfig::new(Trust::Anyone)).unwrap();
+    let groups = Some("X25519".to_owned());
+    let config = ClientConfig { groups, ..ClientConfig::new(Trust::Anyone) };
+    let context = ClientContext::new(&config).unwrap();
     let mut conn = context.connect(NAME, None, false).unwrap();
     conn.handshake().unwrap();
     conn.poll_bytes().unwrap()
+}
+
+/// Sends a whole ClientHello in a datagram from a network of its own, which `number` chooses.
+fn hello_over_udp(edge: &Edge, number: u8) {
+    let udp = UdpSocket::bind((Ipv4Addr::new(127, 1, number, 1), 0)).unwrap();
+    let id = JoinKey::new(rand::random()).session_id();
+    let datagram = Request { id, seq: 0, offset: 0, payload: &client_hello() }.emit();
+    udp.send_to(&datagram, edge.address).unwrap();
+}
+
+/// Nobody joins, so the addresses may be forged.
+#[test]
+fn handshakes_of_unproven_clients_have_their_rate_and_tcp_goes_on() {
+    const A_SECOND: u32 = 3;
+    let files = Files::new();
+    let (_origin, edge) = site(&files, &format!("--max-unproven-handshakes={A_SECOND}"));
+    let taken = |outcome: &str| {
+        let outcome = format!("outcome=\"{outcome}\"");
+        edge.count("headstart_udp_datagrams_total", &["direction=\"to_server\"", &outcome])
+    };
+    let begun = Instant::now();
+    (0..200).for_each(|number| hello_over_udp(&edge, number));
+    until("all datagrams are read", || taken("accepted") + taken("work_limit") == 200);
+    let granted = f64::from(A_SECOND) * (2.0 + begun.elapsed().as_secs_f64());
+    let (accepted, refused) = (taken("accepted"), taken("work_limit"));
+    assert!(accepted >= 6 && accepted as f64 <= granted, "{accepted}, {refused}");
+    assert_eq!(edge.count("headstart_limits_hit_total", &["work_limit"]), refused);
+    let mut stream = tls(&edge, NAME);
+    write!(stream, "GET /head/tcp HTTP/1.1\r\nhost: {NAME}\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
 }
 
 /// Reads until the edge ends the connection, one way or another.

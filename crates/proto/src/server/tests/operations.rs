@@ -236,8 +236,9 @@ proptest! {
         same_address in any::<bool>(),
         origin_streams in prop_oneof![0..40_usize, Just(SESSIONS * UNPROVEN_SHARE)],
     ) {
-        let tag = RouteTag::default();
-        let mut trial = Trial::new(ServerConfig { origin_streams, early_data, same_address, tag });
+        let config =
+            ServerConfig { origin_streams, early_data, same_address, ..ServerConfig::default() };
+        let mut trial = Trial::new(config);
         operations.iter().for_each(|operation| trial.apply(operation));
         trial.apply(&Operation::Wait(120_000));
         prop_assert!(trial.server.is_empty() && trial.running.is_empty());
