@@ -49,7 +49,6 @@ TIMED = {
     ("headstart-emulation", "record"),
     ("headstart-openers", "round_trips"),
     ("headstart-measure", "link"),
-    ("headstart-measure", "record"),
 }
 # Experiments, whose bars need the machine: by themselves, at the end.
 ALONE = {("headstart-measure", "lab")}

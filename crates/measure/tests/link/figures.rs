@@ -15,6 +15,11 @@ pub(crate) fn median(values: &[Duration]) -> Duration {
     percentile(values, 50)
 }
 
+/// The smallest value.
+pub(crate) fn fastest(values: &[Duration]) -> Duration {
+    values.iter().copied().min().unwrap()
+}
+
 /// In milliseconds, for tables.
 pub(crate) fn millis(value: Duration) -> f64 {
     value.as_secs_f64() * 1000.0
