@@ -54,6 +54,9 @@ TIMED = {
 ALONE = {("headstart-measure", "lab")}
 RETRIES_MAX = 3
 
+# Those of the others that wait for minutes begin first.
+LONGEST = [("headstart-measure", "record"), ("headstart", "fleet"), ("headstart-pageload", "main")]
+
 # Tracked files that tests read when they run, besides their own program.
 READ = ["lab", "docs", "bpf", "fuzz/corpus", "bindings", "extension", "crates/*/tests"]
 # Documents count for the programs alone whose sources name them.
@@ -230,6 +233,7 @@ def main():
     timed = [job for job in due if job[:2] in TIMED]
     alone = [job for job in due if job[:2] in ALONE]
     others = [job for job in due if job not in timed + alone]
+    others.sort(key=lambda job: job[:2] not in LONGEST)
     for batch, programs in ((others, PROGRAMS), (timed, 2), (alone, 1)):
         with concurrent.futures.ThreadPoolExecutor(programs) as pool:
             results += pool.map(attempt, batch)
