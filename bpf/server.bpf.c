@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * The server of Fast Open with private cookies, at the ingress of an interface. It looks at SYNs to
- * one port, takes every Fast Open option out of them, and gives those with a valid cookie, each
- * once, to a hidden listener that takes their data without asking for a cookie of the kernel's.
+ * one port, removes every Fast Open option, and hands a SYN with a valid cookie, once per cookie,
+ * to a hidden listener that accepts the data without asking for a cookie of the kernel's.
  *
  * The public listener has Fast Open off. Without this program, or whenever it is in doubt, a SYN is
- * an ordinary one: its data are ignored and come again. It never lets data in that it did not
- * check, and what it does not understand (fragments, IPv6 extension headers) or what is for others
- * (other Ethernet addresses, VLANs) it leaves alone.
+ * an ordinary one: its data are ignored and sent again. It never lets in data that it did not
+ * check, and leaves alone packets that it does not understand (fragments, IPv6 extension headers)
+ * or that are for others (other Ethernet addresses, VLANs).
  *
- * Kernel 5.8 (bpf_ktime_get_boot_ns; bpf_sk_assign is of 5.7).
+ * Needs kernel 5.8 for bpf_ktime_get_boot_ns (and 5.7 for bpf_sk_assign).
  */
 #include <stddef.h>
 #include <linux/bpf.h>
@@ -23,11 +23,11 @@
 #include "layout.h"
 #include "siphash.h"
 
-/* Bytes before the IP header: Ethernet (loopback has one too), or none at all (tun, WireGuard). */
+/* Bytes before the IP header: an Ethernet header (also on loopback), or none (tun, WireGuard). */
 #define ETHERNET 14
 #define BARE 0
 
-/* The bits of a VLAN tag that say which VLAN; zero is none, only a priority (IEEE 802.1Q). */
+/* The VLAN number in a VLAN tag; zero means a priority without a VLAN (IEEE 802.1Q). */
 #define VLAN_NUMBER 0xfff
 
 /* linux/socket.h has these for the kernel only. */
@@ -53,17 +53,17 @@
 #define EXPERIMENT_HIGH 0xf9
 #define EXPERIMENT_LOW 0x89
 
-/* Four bits count the words of a header, five words of which are not options. */
+/* Four bits count the words of a header, and five of those words are not options. */
 #define OPTIONS_MAX 40
 
 /*
- * Before and between two comparisons of a number that a helper takes as a size: else clang makes
- * one comparison of them, of another register, and the verifier does not see that the number is
- * bounded.
+ * Stands before and between two comparisons of a number that a helper takes as a size. Otherwise
+ * clang merges them into one comparison of another register, and the verifier does not see that
+ * the number is bounded.
  */
 #define KEEP(number) asm volatile("" : "+r"(number))
 
-/* bpf_sk_storage_get and others are for GPL-compatible programs; see bpf/README.md. */
+/* bpf_sk_storage_get and others require a GPL-compatible program; see bpf/README.md. */
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 struct {
@@ -81,11 +81,11 @@ struct {
 } config SEC(".maps");
 
 /*
- * Cookies that were taken: expiry by tag. Two generations by bit 15 of the expiry: all cookies that
- * live at one moment expire within 28,800 s, so no more than two periods of 32,768 s, and what is
- * in the map of a period that is over can be thrown away as a whole.
+ * Spent cookies: expiry by tag. Bit 15 of the expiry selects one of two generations: all cookies
+ * that live at one moment expire within 28,800 s, so in at most two periods of 32,768 s, and the
+ * map of a period that is over can be emptied as a whole.
  *
- * Not LRU: it would forget cookies, and take them again, when it is full. These refuse.
+ * Not LRU: a full LRU map would forget cookies, and accept them again. These refuse instead.
  *
  * A million each: 16 MB at once, and 96 bytes for every cookie; only valid cookies get here.
  */
@@ -108,8 +108,8 @@ struct {
 
 /*
  * Marks (enum listener) that the edge sets on its own sockets. Without them any local user could
- * listen on the hidden port once the edge is gone, and would be given the port's connections; and
- * the edge would be given those of others who listen on the same port of another address.
+ * listen on the hidden port once the edge is gone, and would get the port's connections; and the
+ * edge would get those of other programs that listen on the same port of another address.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -126,8 +126,8 @@ struct {
 } server_stats SEC(".maps");
 
 /*
- * State of the option parser, in a map: the verifier takes what it loads from one for unknown, so
- * that all rounds of the loop look alike. On the stack it follows each value, past a million
+ * State of the option parser, in a map: the verifier treats values loaded from a map as unknown, so
+ * all rounds of the loop look alike to it. On the stack it would follow each value, past a million
  * instructions.
  */
 struct scratch {
@@ -170,8 +170,8 @@ struct tcp_start {
 };
 
 /*
- * Whether the interface's own network stack gets the packet. What came for another Ethernet address
- * goes to a bridge, a macvlan or an observer; what has a VLAN tag goes on to that VLAN's interface.
+ * True if the interface's own network stack gets the packet. A packet for another Ethernet address
+ * goes to a bridge, a macvlan or an observer; one with a VLAN tag goes on to that VLAN's interface.
  * Either may be in another network namespace, and would take a socket of this one along.
  */
 static __always_inline int is_for_interface(struct __sk_buff *skb, __u32 l3)
@@ -182,7 +182,7 @@ static __always_inline int is_for_interface(struct __sk_buff *skb, __u32 l3)
 	       !(skb->vlan_present && (skb->vlan_tci & VLAN_NUMBER));
 }
 
-/* Whether it is one, and has options. The first bytes of later fragments are no header. */
+/* Fills in the SYN; false if it is none. The first bytes of later fragments are no header. */
 static __always_inline int find_syn(struct __sk_buff *skb, __u32 l3, __u16 port, struct syn *syn)
 {
 	struct tcp_start tcp;
@@ -208,7 +208,7 @@ static __always_inline int find_syn(struct __sk_buff *skb, __u32 l3, __u16 port,
 
 		if (bpf_skb_load_bytes(skb, l3 + 6, &next, sizeof(next)) || next != IPPROTO_TCP)
 			return 0;
-		/* The first 64 bits: a client changes the others by itself (RFC 8981). */
+		/* The first 64 bits: a client changes the other bits by itself (RFC 8981). */
 		syn->addresses = l3 + IPV6_ADDRESSES;
 		if (bpf_skb_load_bytes(skb, syn->addresses, &syn->client[0], sizeof(__u64)))
 			return 0;
@@ -225,7 +225,7 @@ static __always_inline int find_syn(struct __sk_buff *skb, __u32 l3, __u16 port,
 	if ((tcp.flags & (TCP_FLAG_SYN | TCP_FLAG_ACK | TCP_FLAG_RST | TCP_FLAG_FIN)) != TCP_FLAG_SYN)
 		return 0;
 	syn->options = syn->tcp + TCP_HEADER;
-	/* Of a header that is too short it wraps, past OPTIONS_MAX. */
+	/* If the header is too short, this wraps past OPTIONS_MAX. */
 	syn->options_len = (__u64)(tcp.offset >> 4) * 4 - TCP_HEADER;
 	return 1;
 }
@@ -237,11 +237,11 @@ enum strip {
 };
 
 /*
- * Makes no-operations of all Fast Open options, and remembers the cookie.
+ * Replaces all Fast Open options by no-operations, and remembers the cookie.
  *
- * Reads options as the kernel's tcp_parse_options does: it ends at the end-of-list option, at a
- * length below two, and at an option that is longer than what is left. What that does not see, this
- * need not.
+ * Reads options as the kernel's tcp_parse_options does: it stops at the end-of-list option, at a
+ * length below two, and at an option longer than the rest. Options that the kernel does not see do
+ * not matter here.
  */
 static __always_inline int strip_options(struct __sk_buff *skb, const struct syn *syn,
 					 volatile struct scratch *state)
@@ -254,7 +254,7 @@ static __always_inline int strip_options(struct __sk_buff *skb, const struct syn
 	if (len > OPTIONS_MAX)
 		return STRIP_NOTHING;
 	KEEP(len);
-	/* Options come in words. Before Linux 6.8 the verifier learns nothing from "is not zero". */
+	/* Options come in words. Before Linux 6.8 the verifier learns nothing from "not zero". */
 	if (len < 4)
 		return STRIP_NOTHING;
 	if (bpf_skb_load_bytes(skb, syn->options, old, len))
@@ -271,7 +271,7 @@ static __always_inline int strip_options(struct __sk_buff *skb, const struct syn
 
 		if (at >= len || at >= OPTIONS_MAX)
 			break;
-		/* By the helper: without CAP_PERFMON no variable index into the stack is allowed. */
+		/* Via the helper: without CAP_PERFMON no variable index into the stack is allowed. */
 		if (bpf_skb_load_bytes(skb, syn->options + at, head, 1) || head[0] == OPTION_END)
 			break;
 		if (head[0] == OPTION_NOP) {
@@ -308,7 +308,7 @@ static __always_inline int strip_options(struct __sk_buff *skb, const struct syn
 	}
 	if (!state->touched)
 		return STRIP_NOTHING;
-	/* Again: before Linux 5.16 a number that was on the stack in between is unbounded. */
+	/* Once more: before Linux 5.16 a number that was on the stack in between is unbounded. */
 	KEEP(len);
 	if (len > OPTIONS_MAX)
 		return STRIP_FAILED;
@@ -339,9 +339,9 @@ static __always_inline struct cookie read_cookie(const __u8 *bytes)
 }
 
 /*
- * The expiry of a cookie of this key and client, in unix seconds; 0 if it is none.
+ * The expiry of a cookie for this key and client, in unix seconds; 0 if the tag does not match.
  *
- * Its 16 bits say one moment between 36,735 s ago and COOKIE_LIFE_MAX from now.
+ * Its 16 bits denote one moment between 36,735 s ago and COOKIE_LIFE_MAX from now.
  */
 static __always_inline __u64 expiry(const struct key *key, const struct cookie *cookie,
 				    const struct syn *syn, __u64 now)
@@ -349,7 +349,7 @@ static __always_inline __u64 expiry(const struct key *key, const struct cookie *
 	__u64 at;
 	__u16 low, left;
 
-	/* Zeros are no key: so the map's value looks while it is being written or wiped. */
+	/* Zeros are no key: the map's value has them while it is being written or wiped. */
 	if (!key->valid || !(key->tag[0] | key->tag[1]))
 		return 0;
 	low = cookie->masked ^ (__u16)siphash_1(key->mask, cookie->nonce);
@@ -363,7 +363,7 @@ static __always_inline __u64 expiry(const struct key *key, const struct cookie *
 
 #define SECOND 1000000000ULL
 
-/* Whether the cookie opens this connection; counts why not. */
+/* True if the cookie opens this connection; counts the reason if not. */
 static __always_inline int take_cookie(const struct setup *setup, const struct config *config,
 				       const struct syn *syn, const struct cookie *cookie)
 {
@@ -373,7 +373,7 @@ static __always_inline int take_cookie(const struct setup *setup, const struct c
 	__u64 tag = cookie->tag, at;
 	long error;
 
-	/* Not a loop: of variable indexing into a map, see siphash.h. */
+	/* Not a loop: siphash.h says why a map is not indexed by a variable. */
 	at = expiry(&config->keys[0], cookie, syn, now);
 	if (!at)
 		at = expiry(&config->keys[1], cookie, syn, now);
@@ -383,7 +383,7 @@ static __always_inline int take_cookie(const struct setup *setup, const struct c
 		count(SERVER_FORGED);
 		return 0;
 	}
-	/* With more life left than cookies are given, it cannot be told when it was minted. */
+	/* With more time left than the configured life, its age is unknown. */
 	if (at < now || at - now > config->life || at <= config->swept) {
 		count(SERVER_EXPIRED);
 		return 0;
@@ -415,8 +415,8 @@ static __always_inline long read_ends(struct __sk_buff *skb, const struct syn *s
 }
 
 /*
- * Whether the packet goes no farther than this machine: not on to another one, on the way to which
- * Linux drops what has a socket.
+ * True if the packet ends at this machine. Linux drops packets that have a socket when it forwards
+ * them to another machine.
  */
 static __always_inline int ends_here(struct __sk_buff *skb, const struct syn *syn,
 				     const struct bpf_sock_tuple *ends)
@@ -439,8 +439,8 @@ static __always_inline int ends_here(struct __sk_buff *skb, const struct syn *sy
 }
 
 /*
- * Whether the edge's public listener would get it: not somebody else who listens on this port of
- * another address, and no connection that is open, half open or in TIME-WAIT between the same ends.
+ * True if the edge's public listener would get the SYN: not another program that listens on this
+ * port of another address, nor a connection between the same ends (open, half open, TIME-WAIT).
  */
 static __always_inline int is_for_edge(struct __sk_buff *skb, const struct syn *syn,
 				       struct bpf_sock_tuple *ends)
@@ -464,7 +464,7 @@ static __always_inline int is_for_edge(struct __sk_buff *skb, const struct syn *
 	return is;
 }
 
-/* Whether the hidden listener has taken it. */
+/* True if the hidden listener has taken the SYN. */
 static __always_inline int give(struct __sk_buff *skb, const struct config *config, int v6)
 {
 	struct bpf_sock_tuple tuple = {};
@@ -513,7 +513,7 @@ static __always_inline int handle(struct __sk_buff *skb, __u32 l3)
 	__u8 bytes[COOKIE_LEN];
 	int stripped;
 
-	/* So far comes every packet of the interface. */
+	/* Every packet of the interface gets this far. */
 	if (!own || own->layout != LAYOUT || !is_for_interface(skb, l3) ||
 	    !find_syn(skb, l3, own->port, &syn))
 		return TC_ACT_UNSPEC;
