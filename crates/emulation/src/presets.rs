@@ -5,7 +5,7 @@
 pub struct Preset {
     /// Name that follows `preset` in the text of a path.
     pub name: &'static str,
-    /// Path that the name stands for.
+    /// Path that the name denotes.
     pub path: &'static str,
     /// Source of the path's numbers.
     pub reason: &'static str,
@@ -16,30 +16,30 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "satellite",
         path: "delay 300ms",
-        reason: "geostationary: a round trip takes 480 to 560 ms by height alone (RFC 2488 section \
-            2: 239.6 ms to 279.0 ms one way), and some 40 ms in modems and ground network; no \
-            loss, as coding hides it",
+        reason: "geostationary: the height alone makes a round trip of 480 to 560 ms (RFC 2488 \
+            section 2: 239.6 ms to 279.0 ms one way), modems and ground network add some 40 ms; \
+            no loss, as coding hides it",
     },
     Preset {
         name: "lte",
         path: "delay 30ms jitter 8ms",
-        reason: "60 ms chosen as an ordinary figure, not measured; a device waits up to 10 ms for \
-            leave to send and a repeated transmission takes 8 ms more (3GPP TS 36.321), in order, \
-            since the link layer sorts them",
+        reason: "60 ms is a typical figure, not measured; a device waits up to 10 ms for a grant \
+            to send, and a retransmission takes 8 ms more (3GPP TS 36.321); packets stay in \
+            order, since the link layer sorts them",
     },
     Preset {
         name: "transatlantic",
         path: "delay 40ms",
-        reason: "London to New York: 5,570 km there and back are 56 ms in fibre at 200 km/ms, \
-            operators promise at most 90 ms between the two (Verizon's service level), and 80 ms \
-            leave some for both access lines; no jitter or loss, as on an idle backbone",
+        reason: "London to New York: 5,570 km there and back take 56 ms in fibre at 200 km/ms, \
+            and operators promise at most 90 ms (Verizon's service level); 80 ms leave some for \
+            both access lines; no jitter or loss, as on an idle backbone",
     },
     Preset {
         name: "wifi",
         path: "delay 5ms jitter 2ms, bursts 1% mean-length 3",
         reason: "10 ms to a server in the same city over a busy channel; IEEE 802.11 repeats a \
-            frame 4 to 7 times, so what is lost is lost in a row, while interference lasts; share \
-            and length are chosen, not measured",
+            frame 4 to 7 times, so losses come in a row, while interference lasts; their share \
+            and length are assumed, not measured",
     },
 ];
 

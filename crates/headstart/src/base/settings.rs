@@ -1,4 +1,4 @@
-//! Where options come from: flags, then the environment, then a TOML file, then defaults.
+//! Sources of options: flags, then the environment, then a TOML file, then defaults.
 //!
 //! The clap definition of an option is its only definition. Its environment variable is
 //! `HEADSTART_<COMMAND>_<OPTION>`, its key in the file is its long name in the command's table:
@@ -22,8 +22,8 @@ use crate::base::files;
 /// Help text that explains where a daemon's options come from.
 pub const SOURCES: &str = "\
 Every option may also come from the environment or from the file given with --config.
-A flag goes before the environment, the environment before the file, the file before
-the default.";
+A flag overrides the environment, the environment overrides the file, and the file
+overrides the default.";
 
 /// Option that names the file; commands without it read neither a file nor the environment.
 const FILE_OPTION: &str = "config";
@@ -222,7 +222,7 @@ impl File {
             Some(key) => {
                 let tables: Vec<_> = known.iter().map(|name| format!("[{name}]")).collect();
                 Err(self.failure(&format!("unknown table '{key}'")).hint(format!(
-                    "options stand in a table of their command: {}",
+                    "put options in the table of their command: {}",
                     tables.join(", ")
                 )))
             }

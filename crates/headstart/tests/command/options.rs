@@ -258,7 +258,7 @@ fn wrong_files_are_explained() {
     assert_eq!(
         File::said_of("idle-timeout = \"5s\"\n"),
         "error: unknown table 'idle-timeout'\n\
-         hint: options stand in a table of their command: [edge], [agent]"
+         hint: put options in the table of their command: [edge], [agent]"
     );
     assert_eq!(
         File::said_of("[edge]\nconfig = \"other.toml\"\n").lines().next(),

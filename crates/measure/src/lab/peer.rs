@@ -28,15 +28,15 @@ pub(crate) struct PeerOptions {
 enum Side {
     /// Serves until standard input ends
     Server(ServerArgs),
-    /// Obeys open, load, rate and forget
+    /// Takes the orders open, load, rate and forget
     Client(ClientArgs),
-    /// Obeys load and forget
+    /// Takes the orders load and forget
     Page(PageArgs),
 }
 
 #[derive(Debug, Clone, Args)]
 struct Common {
-    /// Opening of connections
+    /// How to open connections
     #[arg(long)]
     arm: Arm,
 
@@ -44,7 +44,7 @@ struct Common {
     #[arg(long)]
     suite: Suite,
 
-    /// Folder of the servers' certificates and keys; the first server makes what is missing
+    /// Folder of the servers' certificates and keys; the first server creates missing files
     #[arg(long, value_name = "DIR")]
     identity: PathBuf,
 
@@ -52,7 +52,7 @@ struct Common {
     #[arg(long, default_value = NAME)]
     name: String,
 
-    /// Threads of the program
+    /// Number of worker threads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
 }
@@ -62,23 +62,23 @@ struct ServerArgs {
     #[command(flatten)]
     common: Common,
 
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
 
-    /// Further addresses, for arms that can be at several
+    /// Further addresses, for arms that support several
     #[arg(long, value_name = "IP:PORT")]
     also: Vec<SocketAddr>,
 
-    /// Pad the certificate so that the first flight has so many bytes
+    /// Pad the certificate so that the first flight has this many bytes
     #[arg(long, value_name = "BYTES")]
     flight: Option<usize>,
 
-    /// Where `headstart fastopen attach server` pinned its maps, for arms with private cookies
+    /// Folder with the pinned maps of `headstart fastopen attach server`, for private cookies
     #[arg(long, value_name = "DIR")]
     fast_open_maps: Option<PathBuf>,
 
-    /// Life of private cookies
+    /// Lifetime of private cookies
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     cookie_life: Option<Duration>,
 
@@ -92,15 +92,15 @@ struct ClientArgs {
     #[command(flatten)]
     common: Common,
 
-    /// The server
+    /// Address of the server
     #[arg(long, value_name = "IP:PORT")]
     to: SocketAddr,
 
-    /// Further addresses of it, which the order open can name by number
+    /// Further addresses of the server, which the order open names by number
     #[arg(long, value_name = "IP:PORT")]
     also: Vec<SocketAddr>,
 
-    /// SOCKS5 proxy that is asked for the server's name at the port of --to
+    /// SOCKS5 proxy to ask for the server's name at the port of --to
     #[arg(long, value_name = "IP:PORT")]
     proxy: Option<SocketAddr>,
 
@@ -116,23 +116,23 @@ struct ClientArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     slots: Option<u8>,
 
-    /// Milliseconds that TurboTLS waits for the first datagram once TCP is connected [default: as
-    /// learnt]
+    /// Milliseconds that TurboTLS waits for the first datagram once TCP is connected [default:
+    /// learned from earlier connections]
     #[arg(long, value_name = "MS")]
     grace: Option<u32>,
 
-    /// Seconds that one connection may take
+    /// Timeout of a connection, in seconds
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     timeout: Duration,
 
-    /// Seed of the arrival times of rate
+    /// Seed for the arrival times of rate
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
 
 #[derive(Debug, Clone, Args)]
 struct PageArgs {
-    /// Opening of connections
+    /// How to open connections
     #[arg(long)]
     arm: Arm,
 
@@ -148,11 +148,11 @@ struct PageArgs {
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
 
-    /// Seconds that one load may take
+    /// Timeout of a load, in seconds
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     timeout: Duration,
 
-    /// Seed of the addresses that connections go to
+    /// Seed for the addresses that connections go to
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
@@ -228,5 +228,5 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= TIMEOUT_MAX_S);
     seconds
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| format!("not a number of seconds above 0 and up to {TIMEOUT_MAX_S}"))
+        .ok_or_else(|| format!("not a number of seconds above 0 and at most {TIMEOUT_MAX_S}"))
 }

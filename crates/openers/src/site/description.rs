@@ -1,4 +1,4 @@
-//! Contents of a site, as its description has them.
+//! Contents of a site, read from its description.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -7,8 +7,7 @@ use serde::Deserialize;
 
 use crate::error::PeerError;
 
-/// Languages that pages with `{lang}` in their path are there in; the first for those who want
-/// another.
+/// Languages of pages with `{lang}` in their path; the first serves clients that want another.
 pub const LANGUAGES: [&str; 3] = ["en", "de", "fr"];
 
 /// Descriptions that are part of the program.
@@ -18,13 +17,13 @@ const TEXTS: [&str; 3] = [
     include_str!("../../../../lab/sites/app.toml"),
 ];
 
-/// Resources of a site at most: its bodies are in memory together.
+/// Maximum number of resources of a site: memory holds all bodies at once.
 const RESOURCES_MAX: usize = 10_000;
 
-/// Bytes of a body at most, and of all bodies in all languages.
+/// Maximum total size of all bodies in all languages, in bytes.
 const BYTES_MAX: usize = 256 << 20;
 
-/// Hosts at most: the lab gives each an address of one network with 254.
+/// Maximum number of hosts: the lab gives each an address of one network with 254.
 const HOSTS_MAX: usize = 200;
 
 /// A web site.
@@ -40,32 +39,32 @@ pub struct Site {
 /// A host of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteHost {
-    /// Its name.
+    /// Host name.
     pub name: String,
-    /// Time that it thinks about each request.
+    /// Time until it answers a request.
     pub think: Duration,
 }
 
 /// A resource of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteResource {
-    /// Name in the description; classes and fonts in bodies have this name.
+    /// Name in the description, also of classes and fonts in bodies.
     pub id: String,
-    /// The resource that asks for it: none for the page's own.
+    /// Index of the resource that requests it; `None` for the page itself.
     pub from: Option<usize>,
-    /// Place in [`Site::hosts`].
+    /// Index in [`Site::hosts`].
     pub host: usize,
-    /// On its host; `{lang}` stands for a language.
+    /// Path on its host; `{lang}` stands for a language.
     pub path: String,
-    /// Kind; of a redirect, that of its target.
+    /// Kind; a redirect has the kind of its target.
     pub kind: SiteKind,
-    /// Bytes of its body.
+    /// Size of its body in bytes.
     pub bytes: usize,
-    /// Time that its host thinks about it.
+    /// Time until its host answers a request for it.
     pub think: Duration,
-    /// Set if it redirects to the one resource that it asks for.
+    /// Set if it redirects to the one resource that it requests.
     pub redirect: Option<Redirect>,
-    /// Caching of it.
+    /// How long clients may cache it.
     pub caching: Caching,
 }
 
@@ -91,8 +90,8 @@ pub enum SiteKind {
 pub struct Redirect {
     /// Its status: 301, 302, 303, 307 or 308.
     pub status: u16,
-    /// True if the client's Accept-Language decides which language it leads to; else that of its
-    /// own path does.
+    /// True if the client's Accept-Language selects the language of the target; otherwise its own
+    /// path does.
     pub by_language: bool,
 }
 
@@ -100,42 +99,42 @@ pub struct Redirect {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Caching {
-    /// For a year, without asking.
+    /// For a year, without revalidation.
     #[default]
     Long,
-    /// After asking whether it has changed.
+    /// With revalidation before each use.
     Check,
     /// Not at all.
     Never,
 }
 
-/// Figures of a site, as far as its description decides them.
+/// Figures of a site that follow from its description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteShape {
-    /// Number of resources, redirects among them.
+    /// Number of resources, including redirects.
     pub resources: usize,
-    /// Names of hosts.
+    /// Number of hosts with resources.
     pub hosts: usize,
-    /// Resources of the host that has most.
+    /// Number of resources of the host that has most.
     pub largest_host: usize,
-    /// Bytes of all bodies.
+    /// Total size of all bodies in bytes.
     pub bytes: usize,
-    /// Bytes of the body in the middle.
+    /// Median size of a body in bytes.
     pub median_bytes: usize,
-    /// Resources on the longest way from the first, with both ends.
+    /// Number of resources on the longest path from the first, both ends included.
     pub height: usize,
-    /// Redirects to the page's own document.
+    /// Number of redirects before the page's document.
     pub redirects: usize,
 }
 
 impl Site {
-    /// The names of the sites that are part of the program.
+    /// Returns the names of the built-in sites.
     #[must_use]
     pub fn names() -> Vec<String> {
         built_in().into_iter().map(|site| site.name).collect()
     }
 
-    /// The site of this name that is part of the program.
+    /// Returns the built-in site of this name.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
         built_in().into_iter().find(|site| site.name == name)
@@ -144,10 +143,10 @@ impl Site {
     /// Reads a description.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The description's first mistake.
     pub fn parse(text: &str) -> Result<Self, PeerError> {
         let site: SiteText = toml::from_str(text)
-            .map_err(|error| PeerError::new(format!("no description of a site: {error}")))?;
+            .map_err(|error| PeerError::new(format!("not a description of a site: {error}")))?;
         site.build()
     }
 
@@ -157,7 +156,7 @@ impl Site {
         &self.name
     }
 
-    /// The title of its documents.
+    /// Returns the title of its documents.
     #[must_use]
     pub fn title(&self) -> &str {
         &self.title
@@ -169,25 +168,25 @@ impl Site {
         &self.about
     }
 
-    /// Where its resources come from.
+    /// Returns the hosts of its resources.
     #[must_use]
     pub fn hosts(&self) -> &[SiteHost] {
         &self.hosts
     }
 
-    /// Returns its resources, each after the one that asks for it.
+    /// Returns its resources, each after the one that requests it.
     #[must_use]
     pub fn resources(&self) -> &[SiteResource] {
         &self.resources
     }
 
-    /// Where a load begins.
+    /// Returns the URL where a load begins.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_of(0)
     }
 
-    /// The URL of a resource; none has a port, as all hosts are at the one of HTTPS.
+    /// Returns the URL of a resource; without a port, as all hosts use that of HTTPS.
     #[must_use]
     pub fn url_of(&self, resource: usize) -> String {
         let Some(resource) = self.resources.get(resource) else { return String::new() };
@@ -195,7 +194,7 @@ impl Site {
         format!("https://{host}{}", resource.path)
     }
 
-    /// Returns the resources that a resource asks for: style sheets first, as pages do.
+    /// Returns the resources that a resource requests: style sheets first, as pages do.
     #[must_use]
     pub fn children(&self, resource: usize) -> Vec<usize> {
         let mut children: Vec<usize> = (0..self.resources.len())
@@ -205,7 +204,7 @@ impl Site {
         children
     }
 
-    /// Resources from the first to one, with both.
+    /// Returns the number of resources from the first to `resource`, both included.
     #[must_use]
     pub fn depth(&self, resource: usize) -> usize {
         std::iter::successors(Some(resource), |at: &usize| {
@@ -214,7 +213,7 @@ impl Site {
         .count()
     }
 
-    /// Its figures.
+    /// Returns its figures.
     #[must_use]
     pub fn shape(&self) -> SiteShape {
         let mut of_host = vec![0; self.hosts.len()];
@@ -236,7 +235,7 @@ impl Site {
         }
     }
 
-    /// The document that a resource is in: its own frame's, or the page's.
+    /// Returns the document that contains a resource: a frame, or the page.
     pub(super) fn document_of(&self, resource: usize) -> Option<usize> {
         let mut at = self.resources.get(resource)?.from;
         while let Some(place) = at {
@@ -289,7 +288,7 @@ struct ResourceText {
     cache: Caching,
 }
 
-/// Bytes of one, or of the first and the last of several.
+/// Size of one body, or of the first and the last of several.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(untagged)]
 enum Bytes {
@@ -304,8 +303,8 @@ impl Default for Bytes {
 }
 
 impl Bytes {
-    /// In equal ratios from the first to the last: sizes of resources are spread so (Wang 2020,
-    /// section 3.1).
+    /// Returns the size of body `number`: sizes grow by equal ratios from the first to the last, as
+    /// those of real resources do (Wang 2020, section 3.1).
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     // sizes are far below 2^53 and never negative
     fn nth(self, number: usize, count: usize) -> usize {
@@ -325,12 +324,15 @@ impl SiteText {
         let mut names: Vec<&String> = self.hosts.keys().collect();
         names.sort();
         if names.len() > HOSTS_MAX {
-            return Err(PeerError::new(format!("{} hosts are more than {HOSTS_MAX}", names.len())));
+            return Err(PeerError::new(format!(
+                "{} hosts, but at most {HOSTS_MAX} are allowed",
+                names.len()
+            )));
         }
         let mut hosts = Vec::new();
         for host in self.hosts.values() {
             if !is_host_name(&host.name) {
-                let what = format!("{:?} is no host name in lower case", host.name);
+                let what = format!("{:?} is not a host name in lower case", host.name);
                 return Err(PeerError::new(what));
             }
             hosts.push(SiteHost { name: host.name.clone(), think: think(host.think.as_ref())? });
@@ -339,12 +341,12 @@ impl SiteText {
         for id in self.order()? {
             let Some(text) = self.resources.get(id) else { continue };
             let host = names.iter().position(|name| **name == text.host);
-            let host = host.ok_or_else(|| wrong(id, "is of a host that is not there"))?;
+            let host = host.ok_or_else(|| wrong(id, "is on an unknown host"))?;
             let from = text.from.as_ref();
             let from = from.and_then(|from| resources.iter().position(|one| one.id == *from));
             let count = text.count.unwrap_or(1);
             if count > RESOURCES_MAX - resources.len() {
-                return Err(wrong(id, "is one too many"));
+                return Err(wrong(id, &format!("exceeds the limit of {RESOURCES_MAX} resources")));
             }
             for number in 0..count {
                 let bytes = text.bytes.nth(number, count);
@@ -374,7 +376,7 @@ impl SiteText {
         Ok(site)
     }
 
-    /// Their names, each after the one that asks for it.
+    /// Returns the names of all resources, each after the one that requests it.
     fn order(&self) -> Result<Vec<&String>, PeerError> {
         let mut order: Vec<&String> = Vec::new();
         let mut done: HashSet<&str> = HashSet::new();
@@ -397,14 +399,14 @@ impl SiteText {
         match self.resources.keys().find(|id| !done.contains(id.as_str())) {
             None => Ok(order),
             Some(id) => Err(PeerError::new(format!(
-                "resource {id} is asked for by one that is not there, or by itself"
+                "resource {id} is requested by an unknown resource, or by itself"
             ))),
         }
     }
 }
 
-/// Names of hosts become names of files, and parts of a browser's arguments (RFC 1123 section 2.1:
-/// letters, digits, hyphens).
+/// Checks that a host name can be a file name and part of a browser's argument (RFC 1123 section
+/// 2.1: letters, digits, hyphens).
 fn is_host_name(name: &str) -> bool {
     name.len() <= 253
         && name.split('.').all(|label: &str| {
@@ -415,8 +417,8 @@ fn is_host_name(name: &str) -> bool {
         })
 }
 
-/// Paths stand in bodies without any escaping, and are what browsers ask for: without dots to leave
-/// out, and with nothing but unreserved characters (RFC 3986 sections 2.3 and 5.2.4).
+/// Checks that a path needs no escaping in bodies and that browsers request it unchanged: no dot
+/// segments, only unreserved characters (RFC 3986 sections 2.3 and 5.2.4).
 fn is_path(path: &str) -> bool {
     let mut segments = path.split('/');
     path.starts_with('/')
@@ -427,7 +429,7 @@ fn is_path(path: &str) -> bool {
         && segments.all(|segment| !matches!(segment, "." | ".."))
 }
 
-/// Classes and fonts have this name, comments of scripts and tags as well.
+/// Checks that a name can be a class, a font, a tag, and part of a script's comment.
 fn is_id(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
@@ -463,30 +465,33 @@ impl Site {
 
     fn check(&self) -> Result<(), PeerError> {
         if self.title.contains(|c: char| c.is_control() || matches!(c, '<' | '&')) {
-            return Err(PeerError::new("the title is no line of plain text"));
+            return Err(PeerError::new("the title is not a line of plain text"));
         }
         let mut urls = HashSet::new();
         let mut bytes = 0_usize;
         for (at, resource) in self.resources.iter().enumerate() {
             let (id, children) = (&resource.id, self.children(at));
             if resource.from.is_none() && at > 0 {
-                return Err(wrong(id, "is asked for by none, as the first"));
+                return Err(wrong(id, "is requested by no other, but is not the first"));
             }
             if !is_id(id) {
-                return Err(wrong(id, "has a name with more than letters, digits, - and _"));
+                return Err(wrong(
+                    id,
+                    "has a name with other characters than letters, digits, - and _",
+                ));
             }
             if !is_path(&resource.path) {
-                return Err(wrong(id, &format!("has a path that is none: {:?}", resource.path)));
+                return Err(wrong(id, &format!("has an invalid path: {:?}", resource.path)));
             }
             if !urls.insert(self.url_of(at)) {
-                return Err(wrong(id, &format!("has no path of its own: {}", resource.path)));
+                return Err(wrong(id, &format!("has the same path as another: {}", resource.path)));
             }
             match resource.redirect {
                 Some(Redirect { status, .. }) if !matches!(status, 301 | 302 | 303 | 307 | 308) => {
                     return Err(wrong(id, &format!("redirects with status {status}")));
                 }
                 Some(_) if children.len() != 1 => {
-                    return Err(wrong(id, "redirects to not exactly one other"));
+                    return Err(wrong(id, "has to redirect to exactly one other"));
                 }
                 Some(_) => {}
                 None => self.check_children(at, &children)?,
@@ -494,19 +499,19 @@ impl Site {
             let bodies = if resource.path.contains("{lang}") { LANGUAGES.len() } else { 1 };
             bytes = bytes.saturating_add(resource.bytes.saturating_mul(bodies));
             if bytes > BYTES_MAX {
-                return Err(wrong(id, &format!("is too large: {BYTES_MAX} bytes are the most")));
+                return Err(wrong(id, &format!("brings all bodies above {BYTES_MAX} bytes")));
             }
         }
         match self.resources.first() {
-            None => Err(PeerError::new("a site without resources".to_owned())),
+            None => Err(PeerError::new("the site has no resources".to_owned())),
             Some(first) if first.kind != SiteKind::Document => {
-                Err(wrong(&first.id, "is the first, and no document"))
+                Err(wrong(&first.id, "is the first, but not a document"))
             }
             Some(_) => Ok(()),
         }
     }
 
-    /// Checks that a browser would ask for the children of a resource.
+    /// Checks that a browser would request the children of a resource.
     fn check_children(&self, at: usize, children: &[usize]) -> Result<(), PeerError> {
         use SiteKind::{Data, Document, Font, Image, Script, Style};
         let refused = children.iter().find(|child| match self.resources[at].kind {
@@ -519,14 +524,14 @@ impl Site {
         match refused {
             None => Ok(()),
             Some(child) => Err(PeerError::new(format!(
-                "resource {} cannot ask for {}",
+                "resource {} cannot request {}",
                 self.resources[at].id, self.resources[*child].id
             ))),
         }
     }
 
-    /// Returns true if a script gets the data, and asks for what they name. Documents fetch data
-    /// for nobody.
+    /// Returns true if a script reads the data and requests the resources in them. No script reads
+    /// data that documents fetch.
     fn is_read(&self, data: usize) -> bool {
         let askers = std::iter::successors(Some(data), |at| self.resources.get(*at)?.from);
         let asker = askers.skip(1).find(|at| self.resources[*at].redirect.is_none());

@@ -62,33 +62,33 @@ fn counts_are_expanded_and_redirects_have_the_kind_of_their_target() {
 fn descriptions_that_no_browser_would_load_are_rejected() {
     let first = "z = { host = 'a', path = '/', bytes = 9 }\n";
     for (more, reason) in [
-        ("y = { host = 'a', path = '/y.css', bytes = 1 }", "asked for by none"),
-        ("y = { from = 'x', host = 'a', path = '/y.css' }", "not there, or by itself"),
-        ("y = { from = 'y', host = 'a', path = '/y.css' }", "not there, or by itself"),
-        ("y = { from = 'z', host = 'b', path = '/y.css' }", "host that is not there"),
-        ("y = { from = 'z', host = 'a', path = '/' }", "no path of its own"),
-        ("y = { from = 'z', host = 'a', path = 'y.css' }", "a path that is none"),
-        ("y = { from = 'z', host = 'a', path = '/\"y.css' }", "a path that is none"),
-        ("y = { from = 'z', host = 'a', path = '/<y.css' }", "a path that is none"),
-        ("y = { from = 'z', host = 'a', path = '/y?.css' }", "a path that is none"),
-        ("y = { from = 'z', host = 'a', path = '/x/../y.css' }", "a path that is none"),
+        ("y = { host = 'a', path = '/y.css', bytes = 1 }", "requested by no other"),
+        ("y = { from = 'x', host = 'a', path = '/y.css' }", "unknown resource, or by itself"),
+        ("y = { from = 'y', host = 'a', path = '/y.css' }", "unknown resource, or by itself"),
+        ("y = { from = 'z', host = 'b', path = '/y.css' }", "on an unknown host"),
+        ("y = { from = 'z', host = 'a', path = '/' }", "the same path as another"),
+        ("y = { from = 'z', host = 'a', path = 'y.css' }", "an invalid path"),
+        ("y = { from = 'z', host = 'a', path = '/\"y.css' }", "an invalid path"),
+        ("y = { from = 'z', host = 'a', path = '/<y.css' }", "an invalid path"),
+        ("y = { from = 'z', host = 'a', path = '/y?.css' }", "an invalid path"),
+        ("y = { from = 'z', host = 'a', path = '/x/../y.css' }", "an invalid path"),
         ("'*/' = { from = 'z', host = 'a', path = '/y.css' }", "letters, digits"),
-        ("y = { from = 'z', host = 'a', path = '/y', redirect = 302 }", "not exactly one"),
-        ("y = { from = 'z', host = 'a', path = '/y.ttf' }", "cannot ask for"),
-        ("y = { from = 'z', host = 'a', path = '/y', bytes = 300000000 }", "too large"),
-        ("y = { from = 'z', host = 'a', path = '/{lang}', bytes = 100000000 }", "too large"),
+        ("y = { from = 'z', host = 'a', path = '/y', redirect = 302 }", "exactly one other"),
+        ("y = { from = 'z', host = 'a', path = '/y.ttf' }", "cannot request"),
+        ("y = { from = 'z', host = 'a', path = '/y', bytes = 300000000 }", "above 268"),
+        ("y = { from = 'z', host = 'a', path = '/{lang}', bytes = 100000000 }", "above 268"),
         (
             "y = { from = 'z', host = 'a', path = '/y.json' }\n\
              x = { from = 'y', host = 'a', path = '/x.png' }",
-            "y cannot ask for x",
+            "y cannot request x",
         ),
         (
             "r = { from = 'z', host = 'a', path = '/r', redirect = 302 }\n\
              y = { from = 'r', host = 'a', path = '/y.json' }\n\
              x = { from = 'y', host = 'a', path = '/x.png' }",
-            "y cannot ask for x",
+            "y cannot request x",
         ),
-        ("y = { from = 'z', host = 'a', path = '/{n}', count = 100000 }", "one too many"),
+        ("y = { from = 'z', host = 'a', path = '/{n}', count = 100000 }", "exceeds the limit"),
         ("y = { from = 'z', host = 'a', path = '/y', think = 'soon' }", "think"),
         ("y = { from = 'z', host = 'a', path = '/y', else = 1 }", "unknown field"),
     ] {
@@ -96,8 +96,8 @@ fn descriptions_that_no_browser_would_load_are_rejected() {
         assert!(error.contains(reason), "{more}: {error}");
     }
     let no_document = parse("z = { host = 'a', path = '/z.png' }").unwrap_err();
-    assert!(no_document.contains("no document"), "{no_document}");
-    assert!(parse("").unwrap_err().contains("without resources"));
+    assert!(no_document.contains("not a document"), "{no_document}");
+    assert!(parse("").unwrap_err().contains("no resources"));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn host_names_are_safe_as_file_names() {
         &long,
     ] {
         let error = site(invalid, "X").unwrap_err().to_string();
-        assert!(error.contains("no host name"), "{invalid}: {error}");
+        assert!(error.contains("not a host name"), "{invalid}: {error}");
     }
     for title in ["<b>", "a & b", "a\tb"] {
         let error = site("a.test", title).unwrap_err().to_string();
