@@ -64,8 +64,7 @@ impl OpeningPolicy {
     }
 
     /// Returns true if a SYN may carry data.
-    #[must_use]
-    pub const fn sends_syn_data(self) -> bool {
+    pub(crate) const fn sends_syn_data(self) -> bool {
         matches!(self, Self::Auto | Self::Fop)
     }
 }

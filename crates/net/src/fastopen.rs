@@ -26,9 +26,9 @@ mod unavailable;
 
 pub use crate::sys::{Program, TestRun};
 pub use attach::{
-    AttachError, AttachMethod, AttachedInterface, ClientOptions, ClientStatus, PIN_DIR,
-    SPENT_DEFAULT, SPENT_MAX, ServerOptions, ServerStatus, attach_client, attach_server,
-    client_status, detach_client, detach_server, server_status,
+    AttachError, AttachMethod, AttachedInterface, ClientOptions, ClientStatus, PIN_DIR, SPENT_MAX,
+    ServerOptions, ServerStatus, attach_client, attach_server, client_status, detach_client,
+    detach_server, server_status,
 };
 pub use client::{
     CookieState, SYN_DATA_MAX, connect, cookie_state, probe, set_cookie, was_accepted,

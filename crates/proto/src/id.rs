@@ -4,11 +4,11 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroize;
 
 /// Length of a session id, in bytes.
-pub const SESSION_ID_LEN: usize = 12;
+pub(crate) const SESSION_ID_LEN: usize = 12;
 /// Length of a join key, in bytes.
-pub const JOIN_KEY_LEN: usize = 16;
+pub(crate) const JOIN_KEY_LEN: usize = 16;
 /// Length of a route tag, in bytes.
-pub const ROUTE_TAG_LEN: usize = 4;
+pub(crate) const ROUTE_TAG_LEN: usize = 4;
 
 /// The secret of one session: 16 random bytes that appear only in the join frame.
 ///

@@ -43,7 +43,6 @@ pub use error::{Discard, HelloError, Misfit, WireError};
 pub use event::{ClientEvent, PlainReason, ResetReason, ServerEvent};
 pub use id::{JoinKey, RouteTag, SessionId};
 pub use opening::{Carrier, Opening, Session, UnknownOpening};
-pub use reassembly::Reassembly;
 pub use route::{EdgeNumber, RouteKey, RouteRing, Routes};
 pub use server::{Attachment, Handover, JoinOutcome, OriginEnd, Server, ServerConfig, Transmit};
 pub use time::{Instant, UnixSeconds};

@@ -8,7 +8,7 @@ use crate::error::Misfit;
 /// The first byte written at an offset wins. A piece that disagrees with stored bytes is refused
 /// whole, so that a forged datagram cannot mix with a genuine one. The capacity bounds the memory.
 #[derive(Debug)]
-pub struct Reassembly {
+pub(crate) struct Reassembly {
     capacity: usize,
     bytes: Vec<u8>,
     /// Filled ranges: sorted, disjoint, not touching.
@@ -17,8 +17,7 @@ pub struct Reassembly {
 
 impl Reassembly {
     /// Creates an empty stream of at most `capacity` bytes.
-    #[must_use]
-    pub const fn new(capacity: usize) -> Self {
+    pub(crate) const fn new(capacity: usize) -> Self {
         Self { capacity, bytes: Vec::new(), filled: Vec::new() }
     }
 
@@ -27,7 +26,7 @@ impl Reassembly {
     /// # Errors
     /// [`Misfit::TooFar`] beyond the capacity, [`Misfit::Conflict`] if bytes differ; stores nothing
     /// then.
-    pub fn insert(&mut self, offset: usize, piece: &[u8]) -> Result<(), Misfit> {
+    pub(crate) fn insert(&mut self, offset: usize, piece: &[u8]) -> Result<(), Misfit> {
         let range = self.range_of(offset, piece)?;
         if range.is_empty() {
             return Ok(());
@@ -41,8 +40,7 @@ impl Reassembly {
     }
 
     /// Returns the bytes from the start of the stream to the first gap.
-    #[must_use]
-    pub fn prefix(&self) -> &[u8] {
+    pub(crate) fn prefix(&self) -> &[u8] {
         let end = self.filled.first().filter(|range| range.start == 0).map_or(0, |range| range.end);
         self.bytes.get(..end).unwrap_or_default()
     }
@@ -54,8 +52,7 @@ impl Reassembly {
     }
 
     /// Returns true if `stream` contains everything stored, at the same offsets.
-    #[must_use]
-    pub fn is_part_of(&self, stream: &[u8]) -> bool {
+    pub(crate) fn is_part_of(&self, stream: &[u8]) -> bool {
         self.filled.iter().all(|range| {
             stream
                 .get(range.clone())

@@ -16,7 +16,6 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::error::WireError;
-pub use crate::id::{JOIN_KEY_LEN, ROUTE_TAG_LEN, SESSION_ID_LEN};
 use crate::id::{JoinKey, RouteTag, SessionId};
 use crate::limits::{CLIENT_BYTES, DATAGRAM_MAX, REQUEST_MIN, SEQUENCES, SERVER_BYTES};
 

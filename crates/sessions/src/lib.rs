@@ -6,7 +6,6 @@
 //!
 //! * [`Context`] is the owner of a connection; two contexts share nothing.
 //! * [`CookieJar`] keeps cookies and gives each out once, on the network where it was received.
-//! * [`SeenCookies`] knows which cookies were on the wire.
 //! * [`SessionStore`] keeps TLS sessions and gives each ticket out once; docs/sessions.md defines
 //!   to which connections.
 //!
@@ -47,6 +46,6 @@ pub use network::Network;
 pub use not_kept::NotKept;
 pub use origin::{Filter, Origin, Server, Whose};
 pub use policy::{NotSet, Policy, Sharing};
-pub use seen::{SeenCookies, Unspendable};
+pub use seen::Unspendable;
 pub use store::{Counts, Listed, SessionStore, StoreLimits};
 pub use ticket::{Stamp, Taken, Ticket, TicketsWanted};

@@ -25,9 +25,9 @@ pub const COOKIES_PER_HOST: usize = 8;
 /// room.
 ///
 /// A generation lasts as long as a cookie may live, 8 h: enough for four and a half connections a
-/// second, day and night, and half as many by one user alone ([`SeenCookies`](crate::SeenCookies)
-/// describes how users share it). Once full, no cookie is spent until the generation ends:
-/// connections open without cookies.
+/// second, day and night, and half as many by one user alone (`SeenCookies` describes how users
+/// share it). Once full, no cookie is spent until the generation ends: connections open without
+/// cookies.
 pub const SPENT_COOKIES: usize = 1 << 17;
 
 /// Length of a context's label in bytes: the maximum of a SOCKS5 user name (RFC 1929).

@@ -88,7 +88,6 @@ impl std::error::Error for NotSet {}
 /// The policies of all contexts.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    default: Policy,
     own: HashMap<Context, Policy>,
 }
 
@@ -99,11 +98,7 @@ impl Policies {
             .get(context)
             .or_else(|| self.own.get(&Context { uid: context.uid, label: None }))
             .copied()
-            .unwrap_or(self.default)
-    }
-
-    pub(crate) fn set_default(&mut self, policy: Policy) {
-        self.default = bounded(policy);
+            .unwrap_or_default()
     }
 
     pub(crate) fn set(&mut self, context: &Context, policy: Policy) -> Result<(), NotSet> {
@@ -156,10 +151,8 @@ mod tests {
         assert_eq!(policies.get(&labelled(1, 1)), own);
         assert_eq!(policies.get(&labelled(1, 2)), OFF);
         assert_eq!(policies.get(&Context::user(2)), Policy::default());
-        policies.set_default(own);
-        assert_eq!(policies.get(&Context::user(2)), own);
         policies.remove(&Context::user(1));
-        assert_eq!(policies.get(&labelled(1, 2)), own);
+        assert_eq!(policies.get(&labelled(1, 2)), Policy::default());
     }
 
     #[test]

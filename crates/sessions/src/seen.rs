@@ -15,7 +15,7 @@ use crate::limits::SPENT_COOKIES;
 /// A user can spend only while holding fewer entries than are free: the first user gets at most
 /// half of the set, the next at most half of the rest. So no single user can use up the set.
 #[derive(Debug)]
-pub struct SeenCookies {
+pub(crate) struct SeenCookies {
     current: HashSet<Cookie>,
     previous: HashSet<Cookie>,
     /// Number of cookies in `current` spent by each user.
@@ -55,8 +55,7 @@ impl Default for SeenCookies {
 impl SeenCookies {
     /// Creates an empty set that holds up to `limit` cookies of the current period of
     /// [`COOKIE_LIFE_MAX`], and as many of the previous one.
-    #[must_use]
-    pub fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         let (current, previous, by_user) = (HashSet::new(), HashSet::new(), HashMap::new());
         Self { current, previous, by_user, since: None, limit }
     }
@@ -66,7 +65,7 @@ impl SeenCookies {
     ///
     /// # Errors
     /// The reason why the cookie must not be sent.
-    pub fn spend(
+    pub(crate) fn spend(
         &mut self,
         cookie: Cookie,
         user: Option<u32>,
@@ -85,27 +84,14 @@ impl SeenCookies {
     }
 
     /// Returns true if `cookie` is remembered as spent.
-    #[must_use]
-    pub fn contains(&self, cookie: &Cookie) -> bool {
+    pub(crate) fn contains(&self, cookie: &Cookie) -> bool {
         self.current.contains(cookie) || self.previous.contains(cookie)
     }
 
     /// Returns true if `user` can spend no cookie now.
-    pub fn is_full(&mut self, user: Option<u32>, now: Instant) -> bool {
+    pub(crate) fn is_full(&mut self, user: Option<u32>, now: Instant) -> bool {
         self.rotate(now);
         !self.has_room(user)
-    }
-
-    /// Returns the number of cookies remembered.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.current.len() + self.previous.len()
-    }
-
-    /// Returns true if no cookie is remembered.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     fn has_room(&self, user: Option<u32>) -> bool {
@@ -170,7 +156,7 @@ mod tests {
         let (mut seen, start) = (SeenCookies::default(), Instant::now());
         seen.spend(cookie(1), ME, start).unwrap();
         assert_eq!(seen.spend(cookie(1), ME, start + COOKIE_LIFE_MAX * 2), Ok(()));
-        assert_eq!(seen.len(), 1);
+        assert_eq!(seen.current.len() + seen.previous.len(), 1);
     }
 
     #[test]
@@ -188,7 +174,7 @@ mod tests {
         assert!(!seen.is_full(ME, later));
         assert_eq!(seen.spend(cookie(1), ME, later), Err(Unspendable::Spent));
         assert_eq!(seen.spend(cookie(3), ME, later), Ok(()));
-        assert_eq!(seen.len(), 3);
+        assert_eq!(seen.current.len() + seen.previous.len(), 3);
     }
 
     #[test]
@@ -215,7 +201,7 @@ mod tests {
             Err(Unspendable::Spent),
             "another user spent it"
         );
-        assert_eq!(seen.len(), 105);
+        assert_eq!(seen.current.len() + seen.previous.len(), 105);
     }
 
     #[test]

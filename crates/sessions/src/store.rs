@@ -300,12 +300,6 @@ impl SessionStore {
         Ok(())
     }
 
-    /// Sets the policy of all contexts without one. Drops what it does not allow.
-    pub fn set_default_policy(&mut self, policy: Policy) {
-        self.policies.set_default(policy);
-        self.apply_policies(Whose::Everybody, policy);
-    }
-
     /// Returns the policy of a context, its own or inherited.
     #[must_use]
     pub fn policy(&self, context: &Context) -> Policy {

@@ -23,12 +23,11 @@ use std::time::Duration;
 use headstart_proto::cookie::CookieRing;
 use headstart_proto::{RouteRing, UnixSeconds};
 
-pub use epoch::{Epoch, Purpose, SECRET_LEN};
-pub use export::TICKET_KEY_LEN;
+pub use epoch::{Epoch, Purpose};
 pub use file::{FILE_MAX, FileFault, KeyFile, KeyFileError, store_private};
 pub(crate) use fleet::LINK;
-pub use fleet::{FLEET_FILE_MAX, Fleet, FleetFault, FleetFileError, FleetKey};
-pub use sealed::{Newest, RingRefused, SEALED_MAX, SealFault, Sealed};
+pub use fleet::{Fleet, FleetFault, FleetFileError, FleetKey};
+pub use sealed::{Newest, RingRefused, SealFault, Sealed};
 pub use text::{Role, TextError, TextFault};
 
 /// Default time during which an epoch is current: half a day.

@@ -75,15 +75,14 @@ pub struct TicketData {
     /// Scope of the filter in use when the ticket was made; see
     /// [`ReplayFilter`](crate::ReplayFilter::scope).
     pub scope: [u8; 16],
-    /// The [`name_hash`](Self::name_hash) of the host that the ticket was made for.
+    /// Hash of the name of the host that the ticket was made for.
     pub name: [u8; 16],
     /// Time at which both sides last proved their identity, possibly many resumptions ago.
     pub since: UnixSeconds,
 }
 
 impl TicketData {
-    /// Length in bytes.
-    pub const LEN: usize = 41;
+    const LEN: usize = 41;
 
     const VERSION: u8 = 2;
 
@@ -108,8 +107,7 @@ impl TicketData {
     }
 
     /// Returns a hash of a host name, or of its absence.
-    #[must_use]
-    pub fn name_hash(name: Option<&str>) -> [u8; 16] {
+    pub(crate) fn name_hash(name: Option<&str>) -> [u8; 16] {
         let mut hash = Sha256::new();
         hash.update(b"headstart ticket name\0");
         hash.update(name.unwrap_or_default().as_bytes());

@@ -16,8 +16,7 @@ pub use client::{ClientOptions, ClientStatus, attach_client, client_status, deta
 pub use error::AttachError;
 pub use interface::{AttachMethod, AttachedInterface};
 pub use server::{
-    SPENT_DEFAULT, SPENT_MAX, ServerOptions, ServerStatus, attach_server, detach_server,
-    server_status,
+    SPENT_MAX, ServerOptions, ServerStatus, attach_server, detach_server, server_status,
 };
 
 /// Default directory of the pins.

@@ -331,7 +331,7 @@ fn a_ticket_that_was_not_offered_can_be_given_back() {
 
 #[test]
 fn forgotten_tickets_do_not_come_back() {
-    let forgets: [fn(&mut Bench); 5] = [
+    let forgets: [fn(&mut Bench); 4] = [
         |bench| {
             bench.store.end_context(&bench.context);
         },
@@ -345,12 +345,6 @@ fn forgotten_tickets_do_not_come_back() {
         |bench| {
             bench.policy(Sharing::Off);
             bench.policy(Sharing::Share);
-        },
-        |bench| {
-            bench
-                .store
-                .set_default_policy(Policy { sharing: Sharing::Isolate, ..Policy::default() });
-            bench.store.set_default_policy(Policy::default());
         },
     ];
     for (number, forget) in forgets.into_iter().enumerate() {

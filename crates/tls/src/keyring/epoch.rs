@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::KeyRingError;
 
 /// Length of an epoch's secret and of each derived key, in bytes.
-pub const SECRET_LEN: usize = 32;
+pub(super) const SECRET_LEN: usize = 32;
 
 /// Salt of all derivations, which separates them from other users of HKDF.
 const SALT: &[u8] = b"headstart key ring 1";

@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 use super::{Epoch, KeyRing, Purpose, Role};
 
 /// Length of a ticket key with AES-256 in bytes: name 16, and two keys of 32.
-pub const TICKET_KEY_LEN: usize = 80;
+const TICKET_KEY_LEN: usize = 80;
 
 impl KeyRing {
     /// Returns each epoch as a file for nginx's `ssl_session_ticket_key`: name, HMAC key, AES key.

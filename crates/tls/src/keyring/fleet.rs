@@ -36,7 +36,7 @@ pub(super) const SEAL: &str = "ring seal";
 pub(crate) const LINK: &str = "edge link";
 
 /// Maximum size of a fleet's file in bytes: 255 edges take about 12,000.
-pub const FLEET_FILE_MAX: usize = 16 * 1024;
+const FLEET_FILE_MAX: usize = 16 * 1024;
 
 /// The secret of a fleet, wiped when dropped.
 ///

@@ -33,7 +33,7 @@ const NONCE: usize = 12;
 const TAG: usize = 16;
 
 /// Maximum size of a sealed ring in bytes: the text takes about 320.
-pub const SEALED_MAX: usize = 1024;
+const SEALED_MAX: usize = 1024;
 
 impl KeyRing {
     /// Returns true if no edge may start with this ring: it should have been rotated more than a

@@ -24,7 +24,7 @@ use crate::sys::{Access, Map};
 
 /// Default number of taken cookies remembered in each generation: enough for 36 Fast Open
 /// connections per second with cookies of the longest life.
-pub const SPENT_DEFAULT: u32 = 1 << 20;
+const SPENT_DEFAULT: u32 = 1 << 20;
 
 /// Largest useful number: 582 such connections per second, and 256 MB for each generation before it
 /// holds a single cookie.
