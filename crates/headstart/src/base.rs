@@ -4,6 +4,7 @@ pub mod clock;
 pub mod edge_address;
 pub mod failure;
 pub mod files;
+pub(crate) mod forward;
 pub(crate) mod log_throttle;
 pub mod logging;
 pub mod names;

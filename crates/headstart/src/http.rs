@@ -13,6 +13,8 @@ use hyper::http::{request, response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::base::forward::forward_ends;
+
 /// A stream that remembers when it was first written to and first read from.
 #[derive(Debug)]
 pub(crate) struct Timed<S> {
@@ -56,13 +58,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         Poll::Ready(Ok(taken))
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+    forward_ends!(stream);
 }
 
 /// Reason for an incomplete answer.

@@ -8,6 +8,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::base::forward::forward_ends;
+
 /// Bytes that may come beyond what was asked with, before an answer is whole.
 ///
 /// The longest answer that is asked for is that of INFO, with some 8 kB, and those to questions
@@ -84,13 +86,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         Poll::Ready(Ok(written))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
-    }
+    forward_ends!(inner);
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use tokio::time::interval;
 
 use super::limits::PIECE;
 use super::program_stream::ProgramStream;
+use crate::base::forward::forward_writes;
 use crate::metrics::{self, Direction, Outcome};
 
 /// Interval at which bytes of a tunnel reach the metrics.
@@ -149,21 +150,7 @@ impl<H: Handoff> AsyncRead for Delivering<H> {
 }
 
 impl<H: Handoff> AsyncWrite for Delivering<H> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().remote).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().remote).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().remote).poll_shutdown(cx)
-    }
+    forward_writes!(remote);
 }
 
 /// The program's side, where everything that moves is counted.
@@ -253,21 +240,7 @@ mod tests {
     }
 
     impl AsyncWrite for Remote {
-        fn poll_write(
-            self: Pin<&mut Self>,
-            cx: &mut Context<'_>,
-            bytes: &[u8],
-        ) -> Poll<io::Result<usize>> {
-            Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-        }
+        forward_writes!(stream);
     }
 
     impl Handoff for Remote {

@@ -8,6 +8,7 @@ use headstart_net::{ServerStream, TlsStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::Frames;
+use crate::base::forward::forward_writes;
 
 /// Bytes that become one record of TLS.
 const RECORD: usize = 16 * 1024;
@@ -45,13 +46,7 @@ impl AsyncRead for ClientIo {
 }
 
 impl AsyncWrite for ClientIo {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().tls).poll_write(cx, bytes)
-    }
+    forward_writes!(tls);
 
     fn poll_write_vectored(
         self: Pin<&mut Self>,
@@ -80,13 +75,5 @@ impl AsyncWrite for ClientIo {
 
     fn is_write_vectored(&self) -> bool {
         true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().tls).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().tls).poll_shutdown(cx)
     }
 }
