@@ -37,12 +37,8 @@ impl Shut {
 
     /// The same, but the edge may send so many bytes of each body.
     async fn with_window(edge: &Edge, window: u32) -> Self {
-        let mut context = SslContextBuilder::new(SslMethod::tls_client()).unwrap();
-        context.set_alpn_protos(b"\x02h2").unwrap();
-        let mut ssl = Ssl::new(&context.build()).unwrap();
-        ssl.set_hostname(NAME).unwrap();
         let tcp = TcpStream::connect(edge.address).await.unwrap();
-        let mut stream = tokio_openssl::SslStream::new(ssl, tcp).unwrap();
+        let mut stream = tokio_openssl::SslStream::new(http2(), tcp).unwrap();
         Pin::new(&mut stream).connect().await.unwrap();
         let (sender, mut connection) =
             h2::client::Builder::new().initial_window_size(window).handshake(stream).await.unwrap();
@@ -78,6 +74,15 @@ impl Drop for Shut {
     fn drop(&mut self) {
         self.connection.abort();
     }
+}
+
+/// Prepares TLS for HTTP/2.
+fn http2() -> Ssl {
+    let mut context = SslContextBuilder::new(SslMethod::tls_client()).unwrap();
+    context.set_alpn_protos(b"\x02h2").unwrap();
+    let mut ssl = Ssl::new(&context.build()).unwrap();
+    ssl.set_hostname(NAME).unwrap();
+    ssl
 }
 
 fn site(files: &Files, limits: &[&str]) -> (Origin, Edge) {
@@ -118,11 +123,10 @@ fn a_window_of_zero_takes_no_place() {
     });
 }
 
-/// The answers are too large to be kept here, so each holds a place until it gives way.
-#[test]
-fn answers_that_nobody_takes_give_way() {
+/// Checks that answers too large to be kept here give way, and are counted as `limit`.
+fn answers_give_way(client_timeout: &str, limit: &str) {
     let files = Files::new();
-    let flags = ["--max-connections=8", "--max-address-requests=8", "--client-timeout=1s"];
+    let flags = ["--max-connections=8", "--max-address-requests=8", client_timeout];
     let (origin, edge) = site(&files, &flags);
     Runtime::new().unwrap().block_on(async {
         let mut all = Vec::new();
@@ -134,27 +138,18 @@ fn answers_that_nobody_takes_give_way() {
         }
         until("all places are taken", || origin.asked("GET /bytes/1000000") == 8);
         until("others are served", || status(&edge, &files) == "200");
-        until("it is counted", || limits_hit(&edge, "answer_not_taken") > 0);
+        until("it is counted", || limits_hit(&edge, limit) > 0);
     });
 }
 
 #[test]
+fn answers_that_nobody_takes_give_way() {
+    answers_give_way("--client-timeout=1s", "answer_not_taken");
+}
+
+#[test]
 fn places_that_are_short_are_not_for_stalled_answers() {
-    let files = Files::new();
-    let flags = ["--max-connections=8", "--max-address-requests=8", "--client-timeout=1h"];
-    let (origin, edge) = site(&files, &flags);
-    Runtime::new().unwrap().block_on(async {
-        let mut all = Vec::new();
-        for _ in 0..4 {
-            let mut client = Shut::connect(&edge).await;
-            client.ask("/bytes/1000000").await;
-            client.ask("/bytes/1000000").await;
-            all.push(client);
-        }
-        until("all places are taken", || origin.asked("GET /bytes/1000000") == 8);
-        until("others are served", || status(&edge, &files) == "200");
-        assert!(limits_hit(&edge, "stalled_answers") > 0);
-    });
+    answers_give_way("--client-timeout=1h", "stalled_answers");
 }
 
 /// One address cannot have all the places, however many connections it has.
@@ -331,11 +326,7 @@ fn answers_that_nobody_takes_have_so_much_memory() {
 fn frames(edge: &Edge) -> SslStream<std::net::TcpStream> {
     let tcp = std::net::TcpStream::connect(edge.address).unwrap();
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut context = SslContextBuilder::new(SslMethod::tls_client()).unwrap();
-    context.set_alpn_protos(b"\x02h2").unwrap();
-    let mut ssl = Ssl::new(&context.build()).unwrap();
-    ssl.set_hostname(NAME).unwrap();
-    let mut stream = SslStream::new(ssl, tcp).unwrap();
+    let mut stream = SslStream::new(http2(), tcp).unwrap();
     stream.connect().unwrap();
     // The preface, and SETTINGS that set nothing.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
