@@ -235,9 +235,7 @@ impl Experiment {
     pub(crate) fn parse(source: &str, text: &str) -> Result<Self, Failure> {
         let experiment: Self = toml::from_str(text).map_err(|error| {
             let error = error.to_string();
-            let is_old = MOVED.iter().any(|key| error.contains(&format!("unknown field `{key}`")));
-            let hint = if is_old { WORK_FORMAT } else { FORMAT };
-            Failure::usage(format!("{source}: {}", error.trim_end())).hint(hint)
+            Failure::usage(format!("{source}: {}", error.trim_end())).hint(FORMAT)
         })?;
         experiment.check().map_err(|wrong| {
             Failure::usage(format!("{source}: {}: {}", wrong.key, wrong.what)).hint(wrong.hint)
@@ -398,11 +396,6 @@ const LATE_PARTS: u32 = 20;
 
 const FORMAT: &str =
     "`headstart lab list --json` shows experiments that work; lab/README.md explains the keys";
-/// Keys of a variant that were not under `work` once.
-const MOVED: [&str; 8] =
-    ["rate", "first_and_later", "hosts", "visits", "privacy", "page", "programs", "host_shares"];
-const WORK_FORMAT: &str = "what a cell does stands under `work` now: work.rate = 100.0, \
-                           work.page = { file = \"...\" } (lab/README.md)";
 const LIST: &str = "the names of [[link]] may stand there";
 
 /// Error of an experiment that is well-formed.
