@@ -257,7 +257,8 @@ async fn sessions_end_with_their_acceptor() {
 
 #[tokio::test]
 async fn the_port_is_free_once_its_acceptor_is_dropped() {
-    let acceptor = bind(AcceptorConfig::default());
+    // No other test has this address, so that none takes the port meanwhile.
+    let acceptor = Acceptor::bind(([127, 77, 0, 2], 0).into(), AcceptorConfig::default()).unwrap();
     let local = acceptor.local_addr();
     drop(acceptor);
     for _ in 0..100 {
