@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::{Host, Lab, Privilege, Refusal, enter_user_namespace, privilege};
+use headstart_testkit::has_net;
 use libtest_mimic::{Arguments, Trial};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
         Some(VICTIM) => return as_victim(),
         _ => {}
     }
-    let is_on = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
+    let is_on = has_net();
     let ordinary = trial("works_without_root", is_on && builds_labs(true), works_without_root);
     let is_able = is_on && builds_labs(false);
     let killed = [("kill", Signal::KILL), ("int", Signal::INT), ("term", Signal::TERM)];

@@ -7,9 +7,10 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use headstart_emulation::{Balance, Host, Lab, LinkCounts, Node};
+use headstart_testkit::{has_net, until};
 use socket2::{Domain, Socket, Type};
 
 /// Only bounds a test that fails.
@@ -17,14 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Sends data with the SYN, or asks for a cookie (include/linux/socket.h).
 const MSG_FASTOPEN: i32 = 0x2000_0000;
-
-fn enabled() -> bool {
-    let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
-    if !enabled {
-        eprintln!("skipped: set HEADSTART_TEST_NET=1 and run as root");
-    }
-    enabled
-}
 
 /// A client behind this path, and a server.
 fn lab(path: &str) -> Lab {
@@ -91,15 +84,6 @@ fn counts(lab: &Lab) -> (LinkCounts, LinkCounts) {
     (port.outbound, port.inbound)
 }
 
-/// Waits until something is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "{what} does not come");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// A figure of /proc/net/netstat on a node.
 fn netstat(node: &Node, name: &str) -> u64 {
     let text = node.run(|| fs::read_to_string("/proc/thread-self/net/netstat")).unwrap().unwrap();
@@ -111,7 +95,7 @@ fn netstat(node: &Node, name: &str) -> u64 {
 
 #[test]
 fn a_nat_hides_the_client_and_brings_answers_back() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab("delay 1ms, nat 203.0.113.7,2001:db8::7");
@@ -144,7 +128,7 @@ fn a_nat_hides_the_client_and_brings_answers_back() {
 /// Long after the last address was used for the first time.
 #[test]
 fn a_nat_goes_on_changing_its_address() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab("nat 203.0.113.1,203.0.113.2,203.0.113.3 change after 2 packets");
@@ -165,7 +149,7 @@ fn a_nat_goes_on_changing_its_address() {
 
 #[test]
 fn a_nat_changes_its_address_with_a_new_path() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab("nat 203.0.113.6");
@@ -191,7 +175,7 @@ fn open(client: &Node, listener: &TcpListener) -> (TcpStream, TcpStream) {
 
 #[test]
 fn inspection_resets_both_ends_unless_tls_begins() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab("delay 5ms, dpi tls-only");
@@ -254,7 +238,7 @@ fn reached(balance: Balance, family: usize) -> BTreeSet<u8> {
 
 #[test]
 fn a_balancer_splits_flows_or_keeps_sources_together() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     for family in [0, 1] {
@@ -273,7 +257,7 @@ fn path_mtu(node: &Node, to: IpAddr) -> Option<u32> {
 
 #[test]
 fn senders_learn_the_mtu_from_icmp() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab("delay 1ms, mtu 1300, nat 203.0.113.7");
@@ -299,7 +283,7 @@ fn senders_learn_the_mtu_from_icmp() {
 /// The server's segments are as long as the client's own interface would take.
 #[test]
 fn tcp_fits_itself_to_a_narrow_link() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab("delay 1ms, down(mtu 1300), nat 203.0.113.7");
@@ -318,7 +302,7 @@ fn tcp_fits_itself_to_a_narrow_link() {
 /// The box lies beyond the NAT, so errors about the client's packets come to its public address.
 #[test]
 fn icmp_errors_pass_a_nat() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab("nat 203.0.113.7,2001:db8::7, mtu 1300");
@@ -334,7 +318,7 @@ fn icmp_errors_pass_a_nat() {
 
 #[test]
 fn a_black_hole_says_nothing() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab("mtu 1300 silent");
@@ -378,7 +362,7 @@ fn fast_opens(lab: &Lab, address: IpAddr, connections: u32) -> u64 {
 
 #[test]
 fn fast_open_works_and_stripping_its_options_ends_it() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     for family in [0, 1] {
@@ -395,7 +379,7 @@ fn fast_open_works_and_stripping_its_options_ends_it() {
 
 #[test]
 fn data_in_a_syn_are_dropped_and_sent_again() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab("delay 1ms, drop-syn-data");

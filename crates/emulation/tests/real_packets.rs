@@ -11,17 +11,10 @@ use std::time::{Duration, Instant};
 use headstart_emulation::{
     Delay, Duplicate, Element, Host, Lab, Link, Loss, Namespace, Node, Protocol, Reorder,
 };
+use headstart_testkit::has_net;
 
 /// Only bounds a test that fails.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-fn enabled() -> bool {
-    let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
-    if !enabled {
-        eprintln!("skipped: set HEADSTART_TEST_NET=1 and run as root");
-    }
-    enabled
-}
 
 fn lab(client: Host) -> Lab {
     Lab::build(vec![client, Host::new("server")]).unwrap()
@@ -89,7 +82,7 @@ fn nothing_to_read(socket: &UdpSocket) -> bool {
 
 #[test]
 fn a_round_trip_takes_no_less_than_asked() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab(Host::new("client").delay(Duration::from_millis(5)));
@@ -118,7 +111,7 @@ fn a_round_trip_takes_no_less_than_asked() {
 
 #[test]
 fn exact_loss_counts_udp_only() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab =
@@ -135,7 +128,7 @@ fn exact_loss_counts_udp_only() {
 
 #[test]
 fn udp_is_dropped_while_tcp_passes() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let blocked = Link::default().with(Loss::all_udp()).with(Delay::millis(1));
@@ -156,7 +149,7 @@ fn udp_is_dropped_while_tcp_passes() {
 
 #[test]
 fn links_can_be_replaced_while_packets_flow() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab(Host::new("client").outbound(Link::default().with(Loss::all_udp())));
@@ -174,7 +167,7 @@ fn links_can_be_replaced_while_packets_flow() {
 
 #[test]
 fn duplicates_arrive_twice() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab(Host::new("client").outbound(Link::default().with(Duplicate::exact([2]))));
@@ -185,7 +178,7 @@ fn duplicates_arrive_twice() {
 
 #[test]
 fn a_packet_held_back_is_overtaken() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     // Long enough for the other two to be sent meanwhile, whatever else the machine does.
@@ -198,7 +191,7 @@ fn a_packet_held_back_is_overtaken() {
 
 #[test]
 fn bulk_tcp_survives_a_bad_link_unchanged() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let [out, back] = [1, 2].map(|seed| -> Link {
@@ -227,7 +220,7 @@ fn bulk_tcp_survives_a_bad_link_unchanged() {
 
 #[test]
 fn several_nodes_with_several_addresses() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let many = ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2"]
@@ -245,7 +238,7 @@ fn several_nodes_with_several_addresses() {
 
 #[test]
 fn commands_run_on_their_node_and_die_with_the_lab() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab(Host::new("client"));
@@ -266,7 +259,7 @@ fn commands_run_on_their_node_and_die_with_the_lab() {
 
 #[test]
 fn a_panic_in_a_namespace_reaches_the_caller() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let namespace = Namespace::new().unwrap();

@@ -15,17 +15,10 @@ use headstart_emulation::{
     Element, Host, Lab, LabError, LabOptions, Link, Loss, Node, Outputs, Packet, ProbeOptions,
     Scheduling, probe,
 };
+use headstart_testkit::has_net;
 
 /// Only bounds a test that fails.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-fn enabled() -> bool {
-    let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
-    if !enabled {
-        eprintln!("skipped: set HEADSTART_TEST_NET=1 and run as root");
-    }
-    enabled
-}
 
 fn lab(client: Host, options: LabOptions) -> Lab {
     Lab::build_with(vec![client, Host::new("server")], options).unwrap()
@@ -74,7 +67,7 @@ fn tcpdump(file: &Scratch) -> Option<String> {
 
 #[test]
 fn a_capture_holds_both_directions_before_and_behind_the_links() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let delay = Duration::from_millis(5);
@@ -104,7 +97,7 @@ fn a_capture_holds_both_directions_before_and_behind_the_links() {
 
 #[test]
 fn a_capture_ends_with_its_limit_and_the_packets_go_on() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab(Host::new("client"), LabOptions::default());
@@ -124,7 +117,7 @@ fn a_capture_ends_with_its_limit_and_the_packets_go_on() {
 
 #[test]
 fn a_capture_needs_a_node_and_a_place() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab(Host::new("client"), LabOptions::default());
@@ -140,7 +133,7 @@ fn a_capture_needs_a_node_and_a_place() {
 
 #[test]
 fn a_capture_ends_well_with_the_lab() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab(Host::new("client"), LabOptions::default());
@@ -155,7 +148,7 @@ fn a_capture_ends_well_with_the_lab() {
 
 #[test]
 fn what_the_forwarder_does_wrong_is_on_its_record() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     // Every packet is later than this, by the time it takes to send it.
@@ -193,7 +186,7 @@ impl Element for HoldUp {
 
 #[test]
 fn frames_lost_by_a_held_up_forwarder_are_on_its_record() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let (go_on, told) = channel();
@@ -219,7 +212,7 @@ fn frames_lost_by_a_held_up_forwarder_are_on_its_record() {
 
 #[test]
 fn a_pinned_forwarder_says_what_it_got() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab(Host::new("client"), LabOptions { pinned: true, ..LabOptions::default() });
@@ -238,7 +231,7 @@ fn a_pinned_forwarder_says_what_it_got() {
 
 #[test]
 fn a_probe_sees_no_less_than_was_asked_for() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let rtt = Duration::from_millis(5);

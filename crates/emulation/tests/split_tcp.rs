@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::{Host, Lab, LabError, LabOptions, Node, SplitTcp};
+use headstart_testkit::has_net;
 
 /// Only bounds a test that fails.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -16,14 +17,6 @@ const PORT: u16 = 443;
 
 /// The server's links, each way; the client's have none.
 const FAR: Duration = Duration::from_millis(100);
-
-fn enabled() -> bool {
-    let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
-    if !enabled {
-        eprintln!("skipped: set HEADSTART_TEST_NET=1 and run as root");
-    }
-    enabled
-}
 
 fn split() -> SplitTcp {
     SplitTcp { client: "client".into(), server: "server".into(), ports: vec![PORT] }
@@ -85,7 +78,7 @@ fn bytes(seed: u32, count: u32) -> Vec<u8> {
 
 #[test]
 fn both_directions_are_carried_to_their_ends_unchanged() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab();
@@ -115,7 +108,7 @@ fn both_directions_are_carried_to_their_ends_unchanged() {
 
 #[test]
 fn the_client_is_connected_before_the_server_hears_of_it() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab();
@@ -147,7 +140,7 @@ fn first_byte(lab: &Lab, family: usize, listener: &TcpListener) -> (Duration, Du
 /// The connection between the halves stands before it is needed; the long way lies between them.
 #[test]
 fn what_the_client_sends_first_takes_half_a_round_trip() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab();
@@ -170,7 +163,7 @@ fn what_the_client_sends_first_takes_half_a_round_trip() {
 
 #[test]
 fn a_server_that_refuses_resets_the_client() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab();
@@ -181,7 +174,7 @@ fn a_server_that_refuses_resets_the_client() {
 
 #[test]
 fn resets_come_through_both_ways() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab();
@@ -199,7 +192,7 @@ fn resets_come_through_both_ways() {
 
 #[test]
 fn many_connections_at_a_time() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let lab = lab();
@@ -229,7 +222,7 @@ fn many_connections_at_a_time() {
 
 #[test]
 fn a_proxy_needs_its_nodes() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let options = LabOptions { split_tcp: vec![split()], ..LabOptions::default() };

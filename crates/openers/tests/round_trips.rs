@@ -12,6 +12,7 @@ use headstart_emulation::{Host, Lab, Node};
 use headstart_openers::{
     Arm, Carrier, Client, ClientOptions, OpeningPolicy, Server, ServerOptions, Suite, Trial,
 };
+use headstart_testkit::has_net;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
@@ -28,14 +29,6 @@ const CONNECTIONS: usize = 5;
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn enabled() -> bool {
-    let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
-    if !enabled {
-        eprintln!("skipped: set HEADSTART_TEST_NET=1 and run as root");
-    }
-    enabled
 }
 
 fn lab() -> Lab {
@@ -158,7 +151,7 @@ const LEDGER: [Claim; 11] = [
 
 #[test]
 fn every_arm_takes_the_round_trips_it_claims() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());
@@ -187,7 +180,7 @@ fn every_arm_takes_the_round_trips_it_claims() {
 
 #[test]
 fn post_quantum_flights_cost_turbotls_no_more() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());
@@ -204,7 +197,7 @@ fn post_quantum_flights_cost_turbotls_no_more() {
 
 #[test]
 fn early_data_counts_from_when_it_could_leave() {
-    if !enabled() {
+    if !has_net() {
         return;
     }
     let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());

@@ -6,6 +6,7 @@ use headstart_proto::HelloError::{self, Malformed, NotHello, NotTls, TooLarge};
 use headstart_proto::cookie::Cookie;
 use headstart_proto::hello::{ClientHello, Progress, read};
 use headstart_proto::limits::{CLIENT_BYTES, TICKET_MIN};
+use headstart_testkit::hello::{CraftedHello, message, vector8, vector16};
 use proptest::prelude::*;
 
 const SERVER_NAME: u16 = 0;
@@ -16,61 +17,12 @@ const EARLY_DATA: u16 = 42;
 const SUPPORTED_VERSIONS: u16 = 43;
 const ECH: u16 = 0xfe0d;
 
-/// A ClientHello under construction, valid by default.
-#[derive(Clone, Debug)]
-struct Craft {
-    session_id: Vec<u8>,
-    cipher_suites: Vec<u8>,
-    compression_methods: Vec<u8>,
-    extensions: Vec<(u16, Vec<u8>)>,
+fn craft() -> CraftedHello {
+    CraftedHello::default().with_session_id(&[7; 32])
 }
 
-impl Craft {
-    fn new() -> Self {
-        Self {
-            session_id: vec![7; 32],
-            cipher_suites: vec![0x13, 0x01],
-            compression_methods: vec![0],
-            extensions: vec![(SUPPORTED_VERSIONS, vec![2, 3, 4])],
-        }
-    }
-
-    fn with(mut self, number: u16, body: impl Into<Vec<u8>>) -> Self {
-        self.extensions.push((number, body.into()));
-        self
-    }
-
-    fn message(&self) -> Vec<u8> {
-        let extensions = self
-            .extensions
-            .iter()
-            .flat_map(|(number, body)| [number.to_be_bytes().to_vec(), vector16(body)].concat());
-        let body = [
-            &[3, 3][..],
-            &[9; 32],
-            &vector8(&self.session_id),
-            &vector16(&self.cipher_suites),
-            &vector8(&self.compression_methods),
-            &vector16(&extensions.collect::<Vec<u8>>()),
-        ]
-        .concat();
-        handshake(1, &body)
-    }
-
-    /// Returns the stream in as few records as possible.
-    fn stream(&self) -> Vec<u8> {
-        records(&self.message(), 1 << 14)
-    }
-
-    fn read(&self) -> Result<ClientHello, HelloError> {
-        whole(&self.stream())
-    }
-
-    /// Adds a padding extension so that the stream has `bytes`.
-    fn padded_to(self, bytes: usize) -> Self {
-        let base = self.clone().with(PADDING, []).stream().len();
-        self.with(PADDING, vec![0; bytes - base])
-    }
+fn parse(craft: &CraftedHello) -> Result<ClientHello, HelloError> {
+    whole(&craft.stream())
 }
 
 fn whole(stream: &[u8]) -> Result<ClientHello, HelloError> {
@@ -78,11 +30,6 @@ fn whole(stream: &[u8]) -> Result<ClientHello, HelloError> {
         Progress::Complete(hello) => Ok(hello),
         Progress::Incomplete => panic!("incomplete"),
     }
-}
-
-fn handshake(kind: u8, body: &[u8]) -> Vec<u8> {
-    let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
-    [&[kind][..], &length, body].concat()
 }
 
 fn records(message: &[u8], size: usize) -> Vec<u8> {
@@ -93,21 +40,12 @@ fn record(version: [u8; 2], fragment: &[u8]) -> Vec<u8> {
     [&[22][..], &version, &vector16(fragment)].concat()
 }
 
-fn vector8(body: &[u8]) -> Vec<u8> {
-    [&[u8::try_from(body.len()).unwrap()][..], body].concat()
-}
-
-fn vector16(body: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
-    [&length[..], body].concat()
-}
-
 fn host(name: &[u8]) -> Vec<u8> {
     vector16(&[&[0][..], &vector16(name)].concat())
 }
 
 fn server_name(name: &[u8]) -> Result<Option<String>, HelloError> {
-    let hello = Craft::new().with(SERVER_NAME, host(name)).read();
+    let hello = parse(&craft().with(SERVER_NAME, host(name)));
     hello.map(|hello| hello.server_name)
 }
 
@@ -121,9 +59,9 @@ fn offered_psks(identities: &[&[u8]], binders: &[usize]) -> Vec<u8> {
 
 #[test]
 fn the_default_hello_is_valid() {
-    let hello = Craft::new().read().unwrap();
+    let hello = parse(&craft()).unwrap();
     assert!(hello.tls13);
-    assert_eq!(hello.end, Craft::new().stream().len());
+    assert_eq!(hello.end, craft().stream().len());
 }
 
 #[test]
@@ -147,7 +85,7 @@ fn other_protocols_are_not_tls() {
 #[test]
 fn another_message_first_is_not_a_hello() {
     for kind in [0, 2, 4, 11, 0xff] {
-        let stream = records(&handshake(kind, &[0; 40]), 1 << 14);
+        let stream = records(&message(kind, &[0; 40]), 1 << 14);
         assert_eq!(read(&stream), Err(NotHello));
         assert_eq!(read(&stream[..6]), Err(NotHello));
         assert_eq!(read(&stream[..5]), Ok(Progress::Incomplete));
@@ -156,7 +94,7 @@ fn another_message_first_is_not_a_hello() {
 
 #[test]
 fn the_minor_version_of_a_record_does_not_matter() {
-    let message = Craft::new().message();
+    let message = craft().message();
     for minor in [0, 1, 2, 3, 4, 0xff] {
         assert!(whole(&record([3, minor], &message)).is_ok());
     }
@@ -169,7 +107,7 @@ fn the_minor_version_of_a_record_does_not_matter() {
 
 #[test]
 fn a_record_has_at_least_one_byte_and_at_most_16_kib() {
-    let message = Craft::new().message();
+    let message = craft().message();
     let empty = record([3, 1], &[]);
     assert_eq!(read(&empty), Err(Malformed));
     let between = [record([3, 1], &message[..9]), empty].concat();
@@ -180,7 +118,7 @@ fn a_record_has_at_least_one_byte_and_at_most_16_kib() {
 
 #[test]
 fn another_record_type_inside_the_hello_is_not_tls() {
-    let message = Craft::new().message();
+    let message = craft().message();
     let mut stream = record([3, 1], &message[..9]);
     stream.extend_from_slice(&[20, 3, 3, 0, 1, 1]);
     assert_eq!(read(&stream), Err(NotTls));
@@ -188,14 +126,14 @@ fn another_record_type_inside_the_hello_is_not_tls() {
 
 #[test]
 fn a_message_may_be_longer_than_its_records() {
-    let craft = Craft::new().with(PADDING, vec![0; 5000]);
+    let craft = craft().with(PADDING, vec![0; 5000]);
     let stream = records(&craft.message(), 700);
     assert_eq!(whole(&stream).unwrap().end, stream.len());
 }
 
 #[test]
 fn bytes_after_the_hello_are_ignored_in_the_next_record_and_wrong_in_the_same() {
-    let craft = Craft::new();
+    let craft = craft();
     let mut stream = craft.stream();
     let end = stream.len();
     stream.extend_from_slice(b"anything");
@@ -208,13 +146,12 @@ fn bytes_after_the_hello_are_ignored_in_the_next_record_and_wrong_in_the_same() 
 
 #[test]
 fn a_hello_has_at_most_16_kib() {
-    let craft = Craft::new().padded_to(CLIENT_BYTES);
-    let stream = craft.stream();
+    let stream = craft().padded_to(CLIENT_BYTES).stream();
     assert_eq!(stream.len(), CLIENT_BYTES);
     assert_eq!(whole(&stream).unwrap().end, CLIENT_BYTES);
     assert_eq!(read(&stream[..CLIENT_BYTES - 1]), Ok(Progress::Incomplete));
 
-    let stream = Craft::new().padded_to(CLIENT_BYTES + 1).stream();
+    let stream = craft().padded_to(CLIENT_BYTES + 1).stream();
     assert_eq!(read(&stream), Err(TooLarge));
     assert_eq!(read(&stream[..8]), Ok(Progress::Incomplete));
     assert_eq!(read(&stream[..9]), Err(TooLarge), "as soon as its length is known");
@@ -222,7 +159,7 @@ fn a_hello_has_at_most_16_kib() {
 
 #[test]
 fn record_headers_count_towards_the_limit() {
-    let message = Craft::new().padded_to(4000).message();
+    let message = craft().padded_to(4000).message();
     let stream = records(&message, 1);
     assert!(stream.len() > CLIENT_BYTES);
     assert_eq!(read(&stream), Err(TooLarge));
@@ -230,10 +167,10 @@ fn record_headers_count_towards_the_limit() {
     assert_eq!(read(&stream[..CLIENT_BYTES - 1]), Ok(Progress::Incomplete));
 }
 
-fn check(change: fn(&mut Craft)) -> Result<(), HelloError> {
-    let mut craft = Craft::new();
+fn check(change: fn(&mut CraftedHello)) -> Result<(), HelloError> {
+    let mut craft = craft();
     change(&mut craft);
-    craft.read().map(|_| ())
+    parse(&craft).map(|_| ())
 }
 
 #[test]
@@ -248,14 +185,14 @@ fn the_fixed_part_is_checked() {
 
 #[test]
 fn a_hello_without_an_extension_block_is_tls12() {
-    let mut craft = Craft::new();
+    let mut craft = craft();
     craft.extensions.clear();
     let mut body = craft.message().split_off(4);
     body.truncate(body.len() - 2);
-    let hello = whole(&records(&handshake(1, &body), 1 << 14)).unwrap();
+    let hello = whole(&records(&message(1, &body), 1 << 14)).unwrap();
     assert!(!hello.tls13);
     body.push(0); // half a length
-    assert_eq!(whole(&records(&handshake(1, &body), 1 << 14)), Err(Malformed));
+    assert_eq!(whole(&records(&message(1, &body), 1 << 14)), Err(Malformed));
 }
 
 #[test]
@@ -263,27 +200,27 @@ fn extensions_must_not_repeat() {
     for (number, body) in
         [(SERVER_NAME, host(b"a.example")), (EARLY_DATA, Vec::new()), (0x1234, vec![1])]
     {
-        let once = Craft::new().with(number, body.clone());
-        assert!(once.read().is_ok());
-        assert_eq!(once.with(number, body).read(), Err(Malformed), "{number}");
+        let once = craft().with(number, body.clone());
+        assert!(parse(&once).is_ok());
+        assert_eq!(parse(&once.with(number, body)), Err(Malformed), "{number}");
     }
 }
 
 #[test]
 fn pre_shared_key_must_be_last() {
     let psk = offered_psks(&[b"ticket"], &[32]);
-    let last = Craft::new().with(PRE_SHARED_KEY, psk);
-    let hello = last.read().unwrap();
+    let last = craft().with(PRE_SHARED_KEY, psk);
+    let hello = parse(&last).unwrap();
     assert_eq!(hello.psk_identities, [b"ticket".to_vec()]);
-    assert_eq!(last.with(PADDING, []).read(), Err(Malformed));
+    assert_eq!(parse(&last.with(PADDING, [])), Err(Malformed));
 }
 
 #[test]
 fn every_identity_needs_a_binder() {
-    let two = Craft::new().with(PRE_SHARED_KEY, offered_psks(&[b"a", b"b"], &[32, 48]));
-    let two = two.read().unwrap();
+    let two = craft().with(PRE_SHARED_KEY, offered_psks(&[b"a", b"b"], &[32, 48]));
+    let two = parse(&two).unwrap();
     assert_eq!(two.binder, Some(vec![1; 32]), "the first identity's");
-    assert_eq!(Craft::new().read().unwrap().binder, None);
+    assert_eq!(parse(&craft()).unwrap().binder, None);
     for wrong in [
         offered_psks(&[b"a", b"b"], &[32]),
         offered_psks(&[b"a"], &[32, 32]),
@@ -293,17 +230,17 @@ fn every_identity_needs_a_binder() {
         [offered_psks(&[b"a"], &[32]), vec![0]].concat(),
         vec![],
     ] {
-        let read = Craft::new().with(PRE_SHARED_KEY, wrong.clone()).read();
+        let read = parse(&craft().with(PRE_SHARED_KEY, wrong.clone()));
         assert_eq!(read, Err(Malformed), "{wrong:02x?}");
     }
 }
 
 #[test]
 fn the_reader_reports_early_data_and_ech() {
-    let hello = Craft::new().with(EARLY_DATA, []).with(ECH, [1, 2, 3]);
-    let hello = hello.read().unwrap();
+    let hello = craft().with(EARLY_DATA, []).with(ECH, [1, 2, 3]);
+    let hello = parse(&hello).unwrap();
     assert!(hello.early_data && hello.ech);
-    assert_eq!(Craft::new().with(EARLY_DATA, [0]).read(), Err(Malformed));
+    assert_eq!(parse(&craft().with(EARLY_DATA, [0])), Err(Malformed));
 }
 
 /// Returns a ticket of `length` bytes `fill`.
@@ -314,18 +251,18 @@ fn ticket(fill: u8, length: usize) -> Vec<u8> {
 #[test]
 fn the_cookie_is_the_start_of_the_first_ticket() {
     let (first, second) = (ticket(1, 200), ticket(2, 200));
-    let hello = Craft::new().with(PRE_SHARED_KEY, offered_psks(&[&first, &second], &[32, 32]));
-    let hello = hello.read().unwrap();
+    let hello = craft().with(PRE_SHARED_KEY, offered_psks(&[&first, &second], &[32, 32]));
+    let hello = parse(&hello).unwrap();
     assert_eq!(hello.ticket(), Some(&first[..]));
     assert_eq!(hello.ticket_cookie(), Some(Cookie::new([1; 16])));
-    assert_eq!(Craft::new().read().unwrap().ticket_cookie(), None);
+    assert_eq!(parse(&craft()).unwrap().ticket_cookie(), None);
 }
 
 #[test]
 fn a_ticket_with_a_cookie_has_a_minimum_length() {
     for (length, cookie) in [(TICKET_MIN, true), (TICKET_MIN - 1, false), (32, false)] {
         let psks = offered_psks(&[&ticket(3, length)], &[32]);
-        let hello = Craft::new().with(PRE_SHARED_KEY, psks).read().unwrap();
+        let hello = parse(&craft().with(PRE_SHARED_KEY, psks)).unwrap();
         assert_eq!(hello.ticket().map(<[u8]>::len), Some(length));
         assert_eq!(hello.ticket_cookie().is_some(), cookie, "{length}");
     }
@@ -334,12 +271,12 @@ fn a_ticket_with_a_cookie_has_a_minimum_length() {
 #[test]
 fn there_is_no_ticket_before_tls_1_3_or_under_ech() {
     let psks = offered_psks(&[&ticket(4, 200)], &[32]);
-    let mut old = Craft::new();
+    let mut old = craft();
     old.extensions = vec![(SUPPORTED_VERSIONS, vec![2, 3, 3]), (PRE_SHARED_KEY, psks.clone())];
-    assert_eq!(old.read().unwrap().ticket(), None);
+    assert_eq!(parse(&old).unwrap().ticket(), None);
     old.extensions = vec![(PRE_SHARED_KEY, psks.clone())];
-    assert_eq!(old.read().unwrap().ticket(), None);
-    let hidden = Craft::new().with(ECH, [1, 2, 3]).with(PRE_SHARED_KEY, psks).read().unwrap();
+    assert_eq!(parse(&old).unwrap().ticket(), None);
+    let hidden = parse(&craft().with(ECH, [1, 2, 3]).with(PRE_SHARED_KEY, psks)).unwrap();
     assert_eq!((hidden.psk_identities.len(), hidden.ticket()), (1, None));
 }
 
@@ -347,7 +284,7 @@ fn there_is_no_ticket_before_tls_1_3_or_under_ech() {
 #[test]
 fn a_ticket_of_tls_1_2_is_ignored() {
     const SESSION_TICKET: u16 = 35;
-    let hello = Craft::new().with(SESSION_TICKET, ticket(5, 200)).read().unwrap();
+    let hello = parse(&craft().with(SESSION_TICKET, ticket(5, 200))).unwrap();
     assert_eq!(hello.ticket(), None);
 }
 
@@ -355,7 +292,7 @@ fn a_ticket_of_tls_1_2_is_ignored() {
 fn grease_is_tolerated_everywhere() {
     for value in (0..16).map(|n| 0x0a0a + n * 0x1010_u16) {
         let [high, low] = value.to_be_bytes();
-        let mut craft = Craft::new();
+        let mut craft = craft();
         craft.cipher_suites.splice(..0, [high, low]);
         craft.extensions = vec![
             (value, vec![]),
@@ -364,7 +301,7 @@ fn grease_is_tolerated_everywhere() {
             (ALPN, vector16(&[vector8(&[high, low]), vector8(b"h2")].concat())),
             (value ^ 0x1010, vec![0]),
         ];
-        let hello = craft.read().unwrap();
+        let hello = parse(&craft).unwrap();
         assert!(hello.tls13);
         assert_eq!(hello.server_name.as_deref(), Some("a.example"));
         assert_eq!(hello.alpn, [vec![high, low], b"h2".to_vec()]);
@@ -426,7 +363,7 @@ fn an_address_is_not_a_name() {
 
 /// Reads the name in a list of these bytes.
 fn list(body: &[u8]) -> Result<Option<String>, HelloError> {
-    Craft::new().with(SERVER_NAME, vector16(body)).read().map(|hello| hello.server_name)
+    parse(&craft().with(SERVER_NAME, vector16(body))).map(|hello| hello.server_name)
 }
 
 fn entry(kind: u8, name: &[u8]) -> Vec<u8> {
@@ -445,16 +382,16 @@ fn the_name_list_holds_one_host() {
     assert_eq!(list(&[]), Err(Malformed), "an empty list");
     assert_eq!(list(&[0, 0, 9, b'a']), Err(Malformed), "truncated");
     let over = [host(b"a.example"), vec![0]].concat();
-    assert_eq!(Craft::new().with(SERVER_NAME, over).read(), Err(Malformed));
-    assert_eq!(Craft::new().with(SERVER_NAME, []).read(), Err(Malformed));
+    assert_eq!(parse(&craft().with(SERVER_NAME, over)), Err(Malformed));
+    assert_eq!(parse(&craft().with(SERVER_NAME, [])), Err(Malformed));
 }
 
 #[test]
 fn alpn_names_are_not_empty() {
-    let right = Craft::new().with(ALPN, vector16(b"\x02h2")).read();
+    let right = parse(&craft().with(ALPN, vector16(b"\x02h2")));
     assert_eq!(right.unwrap().alpn, [b"h2".to_vec()]);
     for wrong in [&b""[..], b"\x00", b"\x02h2\x00", b"\x03h2"] {
-        let read = Craft::new().with(ALPN, vector16(wrong)).read();
+        let read = parse(&craft().with(ALPN, vector16(wrong)));
         assert_eq!(read, Err(Malformed), "{wrong:?}");
     }
 }
@@ -468,21 +405,21 @@ fn versions_come_in_pairs() {
         (&[3], Err(Malformed)),
         (&[3, 4, 3], Err(Malformed)),
     ] {
-        let mut craft = Craft::new();
+        let mut craft = craft();
         craft.extensions = vec![(SUPPORTED_VERSIONS, vector8(body))];
-        assert_eq!(craft.read().map(|hello| hello.tls13), tls13, "{body:?}");
+        assert_eq!(parse(&craft).map(|hello| hello.tls13), tls13, "{body:?}");
     }
 }
 
-/// Generates variants of [`Craft`].
-fn crafts() -> impl Strategy<Value = Craft> {
+/// Generates variants of [`craft`].
+fn crafts() -> impl Strategy<Value = CraftedHello> {
     let number = any::<u16>().prop_filter("known extensions have a format", |number| {
         ![0, 16, 41, 42, 43].contains(number)
     });
     let extensions =
         prop::collection::btree_map(number, prop::collection::vec(any::<u8>(), 0..300), 0..12);
     (extensions, 0..=32_usize).prop_map(|(extensions, session_id)| {
-        let mut craft = Craft::new();
+        let mut craft = craft();
         craft.session_id.truncate(session_id);
         craft.extensions.extend(extensions);
         craft
@@ -533,6 +470,6 @@ proptest! {
     #[test]
     fn the_reader_never_panics(bytes: Vec<u8>) {
         let _ = read(&bytes);
-        let _ = read(&record([3, 1], &handshake(1, &bytes)));
+        let _ = read(&record([3, 1], &message(1, &bytes)));
     }
 }

@@ -1,10 +1,13 @@
-//! Certificates and waiting, as the tests of several crates need them: a dev-dependency alone.
+//! Certificates, ClientHellos, programs and waiting, as the tests of several crates need them: a
+//! dev-dependency alone.
 //!
 //! It depends on none of the crates, so that the unit tests of each may use it.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 mod certificates;
+pub mod hello;
 
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,4 +30,24 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?} for: {what}");
         thread::sleep(LOOK);
     }
+}
+
+/// A program that is killed when dropped.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns true if tests in network namespaces and as other users are to run; says so if not.
+pub fn has_net() -> bool {
+    let is_on = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
+    if !is_on {
+        eprintln!("skipped: HEADSTART_TEST_NET=1 runs it, as root");
+    }
+    is_on
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use headstart::agent::context::tcp_user;
+use headstart_testkit::has_net;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
@@ -11,8 +12,7 @@ const OTHER: u32 = 54_321;
 
 #[tokio::test]
 async fn a_client_of_another_user_is_that_users() {
-    if std::env::var_os("HEADSTART_TEST_NET").is_none() {
-        eprintln!("skipped: HEADSTART_TEST_NET=1 runs it, as root");
+    if !has_net() {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

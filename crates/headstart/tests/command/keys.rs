@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::thread;
 
+use headstart_testkit::has_net;
 use headstart_tls::keyring::KeyRing;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -306,8 +307,7 @@ fn a_file_that_others_may_touch_is_refused() {
 
 #[test]
 fn a_file_of_another_user_is_refused() {
-    if std::env::var_os("HEADSTART_TEST_NET").is_none() {
-        eprintln!("skipped: needs root, HEADSTART_TEST_NET is not set");
+    if !has_net() {
         return;
     }
     let place = Place::with_keys();

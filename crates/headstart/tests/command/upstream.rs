@@ -3,7 +3,10 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+
+use headstart_testkit::Running;
+use headstart_testkit::hello::CraftedHello;
 
 use crate::call::call;
 use crate::daemon::{Daemon, PATIENCE, until};
@@ -156,7 +159,7 @@ fn a_proxy_of_other_making_that_loses_early_bytes() {
     let ports = port.to_string();
     let (daemon, at) = agent(&format!("socks5://{}", microsocks.at), &["--tls-ports", &ports]);
     for round in 0..3_u8 {
-        let said = [hello(), vec![round; 30_000]].concat();
+        let said = [CraftedHello::sized(100).stream(), vec![round; 30_000]].concat();
         // It does not support half-closed connections.
         let mut stream = socks(at, None, "localhost", port).unwrap();
         stream.write_all(&said).unwrap();
@@ -168,17 +171,8 @@ fn a_proxy_of_other_making_that_loses_early_bytes() {
     assert_eq!(all.iter().sum::<u64>(), 3, "{all:?}");
 }
 
-/// A ClientHello, as far as the agent reads one.
-fn hello() -> Vec<u8> {
-    let mut hello = vec![22, 3, 1, 0, 95, 1, 0, 0, 91, 3, 3];
-    hello.extend([7; 32]);
-    hello.extend([0, 0, 2, 0x13, 1, 1, 0, 0, 48, 0, 21, 0, 44]);
-    hello.resize(100, 0);
-    hello
-}
-
 struct Microsocks {
-    child: Child,
+    _child: Running,
     at: SocketAddr,
 }
 
@@ -198,13 +192,6 @@ impl Microsocks {
             return None;
         };
         until("microsocks listens", || TcpStream::connect(at).is_ok());
-        Some(Self { child, at })
-    }
-}
-
-impl Drop for Microsocks {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Some(Self { _child: Running(child), at })
     }
 }

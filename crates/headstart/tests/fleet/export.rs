@@ -3,8 +3,9 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use headstart_testkit::Running;
 use headstart_tls::{ClientConfig, Session, Version};
 
 use crate::client::{Client, NAME};
@@ -14,22 +15,15 @@ use crate::site::{Site, keys};
 
 /// A server that is killed when it is dropped.
 struct Server {
-    child: Child,
+    _child: Running,
     address: SocketAddr,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn start(command: &mut Command, address: SocketAddr, log: &str) -> Server {
     let log = File::create(log).unwrap();
     let stdio = Stdio::from(log.try_clone().unwrap());
     let child = command.stdin(Stdio::null()).stdout(stdio).stderr(log).spawn().unwrap();
-    let server = Server { child, address };
+    let server = Server { _child: Running(child), address };
     until("the server listens", || std::net::TcpStream::connect(address).is_ok());
     server
 }

@@ -2,8 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use headstart_testkit::Running;
 use tempfile::TempDir;
 
 use crate::edge::{PATIENCE, until};
@@ -12,7 +13,7 @@ use crate::ports::free;
 /// `redis-server` without anything on disk.
 pub(crate) struct Redis {
     dir: TempDir,
-    child: Option<Child>,
+    child: Option<Running>,
     pub(crate) address: SocketAddr,
     flags: Vec<String>,
 }
@@ -55,15 +56,14 @@ impl Redis {
         command.args(["--requirepass", PASSWORD, "--dir"]).arg(self.dir.path());
         command.args(&self.flags);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        self.child = Some(child.expect("redis-server of Debian's package redis-server"));
+        let child = child.expect("redis-server of Debian's package redis-server");
+        self.child = Some(Running(child));
         until("Redis answers", || self.try_ask(&["PING"]).is_some_and(|said| said == b"+PONG"));
     }
 
     /// As kill -9.
     pub(crate) fn kill(&mut self) {
-        let mut child = self.child.take().expect("it runs");
-        child.kill().unwrap();
-        child.wait().unwrap();
+        drop(self.child.take().expect("it runs"));
     }
 
     /// For command lines, with the password.
@@ -87,15 +87,6 @@ impl Redis {
     /// Returns the value of a key.
     pub(crate) fn value(&self, key: &str) -> Vec<u8> {
         self.ask(&["GET", key])
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 

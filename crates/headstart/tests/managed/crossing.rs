@@ -10,6 +10,7 @@ use std::fs::{self, Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use headstart_testkit::has_net;
 use serde_json::Value;
 
 use crate::agent::Agent;
@@ -18,7 +19,7 @@ use crate::edge::{Edge, until};
 use crate::files::Files;
 use crate::server::{NAME, PAGE, Server, files};
 use crate::tap::Tap;
-use crate::users::{as_other, let_pass, may_run};
+use crate::users::{as_other, let_pass};
 
 const OTHER_NAME: &str = "mail.example.com";
 
@@ -176,7 +177,7 @@ fn a_server_is_shown_tickets_of_no_other_name() {
 
 #[test]
 fn no_ticket_of_one_user_is_shown_for_another() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let watched = Watched::new(&["--socket-mode", "666"]);
@@ -229,7 +230,7 @@ fn entries(folder: &Path) -> BTreeSet<String> {
 /// directory, no file is open that was not before, and nothing was written.
 #[test]
 fn nothing_of_a_session_is_on_disk_after_use() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let watched = Watched::new(&[]);

@@ -3,7 +3,9 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+
+use headstart_testkit::Running;
 
 use crate::agent::Agent;
 use crate::client::request;
@@ -15,23 +17,14 @@ use crate::server::{NAME, Server, files};
 /// sides.
 const PATH: &str = "/words-of-the-program";
 
-/// A program that waits for an answer that never comes; killed when dropped.
-struct Waiting(Child);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn curl(server: &Server, arguments: &[&str], input: Stdio) -> Waiting {
+/// Starts a program that waits for an answer that never comes.
+fn curl(server: &Server, arguments: &[&str], input: Stdio) -> Running {
     let mut command = Command::new("curl");
     command.args(["-sS", "--max-time", "60"]).args(arguments).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap());
     let child = command.stdin(input).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     until("the server hears the program", || server.said().contains(PATH));
-    Waiting(child)
+    Running(child)
 }
 
 /// A server that logs its secrets in `name`, with one kind of TLS.
@@ -83,14 +76,14 @@ fn holds(memory: &[Vec<u8>], bytes: &[u8]) -> bool {
 }
 
 /// Returns the number of secrets that a program has.
-fn found(program: &Waiting, log: &str) -> usize {
+fn found(program: &Running, log: &str) -> usize {
     let memory = memory(program.0.id());
     assert!(holds(&memory, PATH.as_bytes()), "the search finds what is there");
     secrets(log).iter().filter(|secret| holds(&memory, secret)).count()
 }
 
 /// curl passes what it is told to the agent's socket.
-fn managed(server: &Server, agent: &Agent) -> Waiting {
+fn managed(server: &Server, agent: &Agent) -> Running {
     let ask = request(&server.address.to_string(), &server.fields());
     let file = agent.path("request");
     fs::write(&file, format!("{ask}GET {PATH} HTTP/1.1\r\nhost: {NAME}\r\n\r\n")).unwrap();

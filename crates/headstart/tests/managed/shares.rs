@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 
+use headstart_testkit::has_net;
 use rustix::process::{Resource, Rlimit, Uid, getrlimit, setrlimit};
 use rustix::thread::set_thread_res_uid;
 
@@ -13,7 +14,7 @@ use crate::client::call;
 use crate::daemon::Daemon;
 use crate::edge::until;
 use crate::socks::{echo, socks};
-use crate::users::{OTHER, may_run};
+use crate::users::OTHER;
 
 /// Connections at one time, of which one user gets three quarters.
 const CONNECTIONS: &str = "64";
@@ -45,7 +46,7 @@ fn is_served(agent: &Agent, origin: u16) {
 
 #[test]
 fn silent_connections_of_one_user_leave_everybody_else_served() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let (agent, origin) = (Agent::start(&[]), echo());
@@ -65,7 +66,7 @@ fn silent_connections_of_one_user_leave_everybody_else_served() {
 
 #[test]
 fn connections_of_one_user_leave_room_for_everybody_else() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let (agent, origin) = (Agent::start(&["--max-connections", CONNECTIONS]), echo());

@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use headstart_testkit::has_net;
+
 use crate::agent::Agent;
 use crate::client::call;
 use crate::server::{NAME, PAGE, Server, files};
@@ -35,17 +37,9 @@ pub(crate) fn let_pass(agent: &Agent) {
     set_permissions(agent.path(""), Permissions::from_mode(0o755)).unwrap();
 }
 
-pub(crate) fn may_run() -> bool {
-    let may = std::env::var_os("HEADSTART_TEST_NET").is_some();
-    if !may {
-        eprintln!("skipped: HEADSTART_TEST_NET=1 runs it, as root");
-    }
-    may
-}
-
 #[test]
 fn another_user_has_nothing_of_ours_and_root_sees_all() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let files = files();
@@ -69,7 +63,7 @@ fn another_user_has_nothing_of_ours_and_root_sees_all() {
 
 #[test]
 fn a_socket_of_its_owner_is_closed_to_others() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let agent = Agent::start(&[]);
@@ -81,7 +75,7 @@ fn a_socket_of_its_owner_is_closed_to_others() {
 /// The agent is root here, and must not read for others what they may not read themselves.
 #[test]
 fn roots_that_another_user_may_not_read_are_not_read_for_it() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let files = files();

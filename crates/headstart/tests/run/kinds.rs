@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use headstart_testkit::has_net;
+
 use crate::agent::Agent;
 use crate::edge::until;
 use crate::files::Files;
@@ -21,14 +23,6 @@ use crate::server::{NAME, PAGE, Server, files};
 pub(crate) const OTHER: u32 = 54_321;
 
 const WORK: [&str; 2] = ["--context", "work"];
-
-pub(crate) fn may_run() -> bool {
-    let may = std::env::var_os("HEADSTART_TEST_NET").is_some();
-    if !may {
-        eprintln!("skipped: HEADSTART_TEST_NET=1 runs it, as root");
-    }
-    may
-}
 
 fn let_pass(directory: impl AsRef<Path>) {
     fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
@@ -44,7 +38,7 @@ fn program<const N: usize>(socket: &Path, command: [&str; N]) -> Command {
 /// The same file, with the bit and without.
 #[test]
 fn a_setuid_program_shares_nothing() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let files = files();

@@ -6,9 +6,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use headstart_testkit::has_net;
+
 use crate::daemon::Daemon;
 use crate::files::Files;
-use crate::kinds::{OTHER, may_run};
+use crate::kinds::OTHER;
 use crate::program::{Program, headstart_run, resumed};
 use crate::server::{PAGE, Server, files};
 
@@ -41,7 +43,7 @@ fn visits(socket: &Path, server: &Server, files: &Files, options: &[&str]) -> [b
 /// may have been made by anybody.
 #[test]
 fn a_directory_of_another_user_makes_no_agent_of_its_listener() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let files = files();
@@ -58,7 +60,7 @@ fn a_directory_of_another_user_makes_no_agent_of_its_listener() {
 
 #[test]
 fn the_overflow_uid_is_nobody_even_if_it_is_named() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let files = files();
@@ -74,7 +76,7 @@ fn the_overflow_uid_is_nobody_even_if_it_is_named() {
 
 #[test]
 fn no_program_is_led_to_a_proxy_port_of_another_user() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let (_dir, other) = agent_of(OTHER, OTHER, 0o755);
@@ -91,7 +93,7 @@ fn no_program_is_led_to_a_proxy_port_of_another_user() {
 /// It could answer anything, also that sessions are forgotten.
 #[test]
 fn another_user_is_not_asked_about_sessions() {
-    if !may_run() {
+    if !has_net() {
         return;
     }
     let (dir, agent) = agent_of(OTHER, OTHER, 0o755);

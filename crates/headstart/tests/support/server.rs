@@ -2,9 +2,11 @@
 
 use std::io::{BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
+
+use headstart_testkit::Running;
 
 use crate::agent::Agent;
 use crate::client::{Answer, connect};
@@ -19,7 +21,7 @@ pub(crate) const PAGE: &[&str] = &["-www"];
 
 /// A running server; killed when dropped.
 pub(crate) struct Server {
-    child: Child,
+    _child: Running,
     /// Held open, because the server would read end-of-file from a closed one.
     _stdin: ChildStdin,
     pub(crate) address: SocketAddr,
@@ -54,7 +56,8 @@ impl Server {
                 output.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
             }
         });
-        let mut server = Self { child, _stdin: stdin, address, roots: chain, said };
+        let mut server =
+            Self { _child: Running(child), _stdin: stdin, address, roots: chain, said };
         until("openssl s_server accepts", || {
             let said = server.said();
             let line = said.split_inclusive('\n').find_map(|line| line.strip_prefix("ACCEPT"));
@@ -94,13 +97,6 @@ impl Server {
         let page = answer.get("/");
         assert!(page.contains("HTTP/1.0 200 ok"), "{page}");
         resumed
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use headstart_testkit::has_net;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::alone;
 use crate::interrupts::{headstart, left, said_after};
-use crate::{alone, has_network};
 
 /// A site without anything but one load of each of three rounds.
 const EXPERIMENT: &str = r#"
@@ -75,7 +76,7 @@ fn has_browser() -> bool {
     if !enabled {
         eprintln!("skipped: HEADSTART_TEST_BROWSER is not set");
     }
-    has_network() && enabled
+    has_net() && enabled
 }
 
 /// A folder with the experiment; and a PATH by which each start of Chromium is a line in `starts`,

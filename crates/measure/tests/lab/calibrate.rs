@@ -2,7 +2,9 @@
 
 use std::process::Output;
 
-use crate::{alone, has_network, headstart};
+use headstart_testkit::has_net;
+
+use crate::{alone, headstart};
 
 fn calibrate(arguments: &[&str]) -> Output {
     headstart(&[&["lab", "calibrate"], arguments].concat())
@@ -10,7 +12,7 @@ fn calibrate(arguments: &[&str]) -> Output {
 
 #[test]
 fn measured_round_trips_are_at_least_those_requested() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = alone();

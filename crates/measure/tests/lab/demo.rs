@@ -1,13 +1,15 @@
 //! `headstart demo` as it is called.
 
-use crate::{alone, has_network, headstart};
+use headstart_testkit::has_net;
+
+use crate::{alone, headstart};
 
 /// TurboTLS needs one round trip where plain TLS needs two; between that and no saving.
 const RATIO: f64 = 0.75;
 
 #[test]
 fn the_request_leaves_sooner_with_turbotls() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = alone();

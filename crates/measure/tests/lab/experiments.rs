@@ -8,10 +8,11 @@ use std::process::{Command, Output};
 
 use headstart_emulation::{CapturedPacket, TcpSegment, read_packets};
 use headstart_proto::hello::{self, Progress};
+use headstart_testkit::has_net;
 
 use crate::library::library;
 use crate::samples::{self, fastest, samples};
-use crate::{alone, beside_others, has_network, headstart};
+use crate::{alone, beside_others, headstart};
 
 const EXPERIMENT: &str = r#"
 name = "shape"
@@ -85,7 +86,7 @@ fn an_unknown_experiment_lists_the_known_ones() {
 
 #[test]
 fn a_small_run_counts_round_trips() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = alone();
@@ -135,7 +136,7 @@ complete_min = 1.0
 
 #[test]
 fn a_benchmark_is_reported_as_other_experiments_are() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = alone();
@@ -189,7 +190,7 @@ complete_min = 1.0
 
 #[test]
 fn private_cookies_save_what_those_of_the_kernel_save() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = alone();
@@ -300,7 +301,7 @@ fn seen(packets: &[CapturedPacket]) -> Vec<Seen> {
 /// Clients, by what the kernel tells them, and captures agree on what left with the SYN.
 #[test]
 fn clients_and_captures_agree_on_what_left_with_the_syn() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = beside_others();
@@ -333,7 +334,7 @@ fn clients_and_captures_agree_on_what_left_with_the_syn() {
 /// promise.
 #[test]
 fn captures_show_who_can_link_connections() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = beside_others();
@@ -372,7 +373,7 @@ fn only_some_experiments_have_a_full_form() {
 /// The row would otherwise be read as how arms fare with the box.
 #[test]
 fn a_box_that_does_nothing_breaks_its_cells() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = beside_others();
@@ -454,7 +455,7 @@ full_max = 0.21
 
 #[test]
 fn programs_share_sessions_by_an_agent_and_more_by_servers() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = beside_others();

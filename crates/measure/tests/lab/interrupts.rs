@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{alone, has_network};
+use headstart_testkit::has_net;
+
+use crate::alone;
 
 /// Until a run has come so far, and until it has ended, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -92,7 +94,7 @@ fn running(place: &Path) -> Vec<String> {
 /// While Tor bootstraps, and while it is measured. It takes the package tor.
 #[test]
 fn signals_leave_nothing_of_a_run_with_tor() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = alone();

@@ -37,14 +37,6 @@ fn beside_others() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn has_network() -> bool {
-    let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some();
-    if !enabled {
-        eprintln!("skipped: HEADSTART_TEST_NET is not set");
-    }
-    enabled
-}
-
 fn headstart(arguments: &[&str]) -> Output {
     Command::new(programs::LAB).args(arguments).output().unwrap()
 }

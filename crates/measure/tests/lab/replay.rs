@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use headstart_testkit::has_net;
 use serde_json::{Value, json};
 
+use crate::alone;
 use crate::samples::fastest;
-use crate::{alone, has_network};
 
 fn headstart(arguments: &[&str]) -> Command {
     let mut command = Command::new(crate::programs::LAB);
@@ -77,7 +78,7 @@ fn an_experiment_with_pages_that_are_not_there_says_so() {
 
 #[test]
 fn openings_that_save_a_round_trip_save_it_on_a_whole_page() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = alone();

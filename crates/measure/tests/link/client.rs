@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use headstart_emulation::Node;
-use openssl::ssl::{Ssl, SslConnector, SslMethod, SslStream, SslVersion};
+use openssl::ssl::{SslConnector, SslMethod, SslStream, SslVersion};
 use socket2::{Domain, Socket, Type};
 
 use crate::net::{Net, PATIENCE};
@@ -85,40 +85,6 @@ fn exchange(mut stream: SslStream<TcpStream>, host: &str, path: &str) -> io::Res
     let head = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let head = head.ok_or_else(|| io::Error::other("no HTTP answer"))?;
     Ok(answer.split_off(head + 4))
-}
-
-/// A ClientHello for `host`, as bytes, for origins that speak no TLS.
-pub(crate) fn client_hello(host: &str) -> Vec<u8> {
-    let tls = SslConnector::builder(SslMethod::tls_client()).unwrap().build();
-    let mut ssl = Ssl::new(tls.context()).unwrap();
-    ssl.set_hostname(host).unwrap();
-    let stream = SslStream::new(ssl, Recorder::default());
-    let mut stream = stream.unwrap();
-    let _ = stream.connect();
-    std::mem::take(&mut stream.get_mut().written)
-}
-
-/// Takes what is written, and has nothing to read yet.
-#[derive(Default)]
-struct Recorder {
-    written: Vec<u8>,
-}
-
-impl Read for Recorder {
-    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::WouldBlock.into())
-    }
-}
-
-impl Write for Recorder {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.written.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Does `work` on a node; a panic goes on here.

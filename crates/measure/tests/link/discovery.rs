@@ -2,11 +2,12 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::Host;
+use headstart_testkit::Running;
 use hickory_proto::rr::RecordType;
 
 use crate::arms::{self, Arms};
@@ -112,7 +113,7 @@ pub(crate) fn late_or_missing() {
 
 /// Packets to and from UDP port 443 on the client's interface, one line each.
 struct Capture {
-    tcpdump: Child,
+    _tcpdump: Running,
     lines: std::path::PathBuf,
 }
 
@@ -136,7 +137,7 @@ impl Capture {
         tcpdump.stdin(Stdio::null()).stdout(File::create(&lines).unwrap());
         tcpdump.stderr(File::create(&said).unwrap());
         let tcpdump = net.client().spawn(tcpdump).unwrap();
-        let capture = Self { tcpdump, lines };
+        let capture = Self { _tcpdump: Running(tcpdump), lines };
         until("tcpdump", || {
             fs::read_to_string(&said).is_ok_and(|said| said.contains("listening on"))
         });
@@ -150,13 +151,6 @@ impl Capture {
             .filter(|line| line.contains(&format!(" {ip}.443")))
             .map(str::to_owned)
             .collect()
-    }
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        let _ = self.tcpdump.kill();
-        let _ = self.tcpdump.wait();
     }
 }
 

@@ -42,6 +42,7 @@ mod signals;
 use std::process::ExitCode;
 
 use headstart_emulation::{Privilege, enter_user_namespace, own_bpf_mount, privilege};
+use headstart_testkit::has_net;
 use libtest_mimic::{Arguments, Trial};
 
 /// Each check by its name.
@@ -95,7 +96,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // On this thread, the one that is in the namespace, one after the other.
     arguments.test_threads = Some(1);
-    let is_on = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
+    let is_on = has_net();
     let is_root = if is_on && !arguments.list { enter() } else { false };
     let checks = CHECKS.iter().map(|check| trial(check, is_on));
     let checks_of_root = CHECKS_OF_ROOT.iter().map(|check| trial(check, is_on && is_root));

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use headstart_emulation::Node;
+use headstart_testkit::Running;
 use openssl::pkey::{PKey, Private};
 use openssl::x509::X509;
 
@@ -24,7 +25,7 @@ pub(crate) const BIG: usize = 4_000_000;
 
 /// A running nginx; killed when dropped.
 pub(crate) struct Nginx {
-    child: Child,
+    _child: Running,
     log: PathBuf,
 }
 
@@ -50,7 +51,7 @@ impl Nginx {
             let address: SocketAddr = address.split(' ').next().unwrap().parse().unwrap();
             until("nginx", || node.run(|| TcpStream::connect(address).is_ok()).unwrap());
         }
-        Self { child, log: dir.join("access.log") }
+        Self { _child: Running(child), log: dir.join("access.log") }
     }
 
     /// Behind an edge on the server.
@@ -61,13 +62,6 @@ impl Nginx {
     /// Lines `client-by-proxy-protocol protocol uri` of the requests that were answered.
     pub(crate) fn log(&self) -> Vec<String> {
         fs::read_to_string(&self.log).unwrap_or_default().lines().map(str::to_owned).collect()
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

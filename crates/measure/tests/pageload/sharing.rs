@@ -298,7 +298,7 @@ fn busy(at: u32) -> Vec<u8> {
     let (server, name) = ("198.51.100.1:443".parse().unwrap(), format!("n{}.example", at % 1000));
     let mut talk = Talk::new(client, server);
     let mut packets = talk.open();
-    packets.extend(talk.up(&tls::hello(&name).bytes()));
+    packets.extend(talk.up(&tls::hello(&name).stream()));
     packets.extend(talk.down(&tls::answer13(false)));
     packets.extend(talk.down(&tls::record(23, &[0; 700])));
     let at = EPOCH_MS + u64::from(at);

@@ -4,10 +4,11 @@
 use std::os::unix::process::CommandExt;
 
 use headstart_openers::site::Site;
+use headstart_testkit::has_net;
 
 use crate::place::browser;
 use crate::sites::is_as_described;
-use crate::world::{AGENT, CLEAR, Daemon, MAPS, SITE, Syn, TLS, World, has_net};
+use crate::world::{AGENT, CLEAR, Daemon, MAPS, SITE, Syn, TLS, World};
 
 /// The group whose connections are redirected.
 const WEB: u32 = 4242;

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 
+use headstart_testkit::Running;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
@@ -154,7 +155,7 @@ fn wrong_certificates_are_refused_with_a_hint() {
         "--certificates",
         &certificates,
     ]);
-    let mut site = Ended(site.stdout(Stdio::piped()).spawn().unwrap());
+    let mut site = Running(site.stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
     let mut out = std::io::BufReader::new(site.0.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut out, &mut line).unwrap();
@@ -179,16 +180,6 @@ fn closed() -> SocketAddr {
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     std::mem::forget(socket);
     address
-}
-
-/// Killed when dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

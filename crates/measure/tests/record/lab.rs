@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use headstart_openers::site::Site;
+use headstart_testkit::has_net;
 
 use crate::place::{Place, browser};
 use crate::sites::{is_as_described, read};
@@ -12,8 +13,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(80);
 #[test]
 fn a_site_is_recorded_over_an_emulated_link() {
     let Some(_turn) = browser() else { return };
-    if std::env::var_os("HEADSTART_TEST_NET").is_none() {
-        eprintln!("skipped: HEADSTART_TEST_NET=1 runs it");
+    if !has_net() {
         return;
     }
     let place = Place::new();

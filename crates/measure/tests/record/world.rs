@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use headstart_emulation::{
 };
 use headstart_openers::site::Site;
 use headstart_pageload::har::Recording;
+use headstart_testkit::Running;
 use serde_json::Value;
 
 use crate::place::{Place, until};
@@ -35,15 +36,6 @@ const ROUND_TRIP: Duration = Duration::from_millis(40);
 /// Where file systems of BPF are mounted by convention, and a folder in it.
 const BPF_MOUNT: &str = "/sys/fs/bpf";
 pub(crate) const MAPS: &str = "/sys/fs/bpf/headstart-record";
-
-/// Returns true if tests in network namespaces are to run; says so if not.
-pub(crate) fn has_net() -> bool {
-    let wanted = std::env::var_os("HEADSTART_TEST_NET").is_some();
-    if !wanted {
-        eprintln!("skipped: HEADSTART_TEST_NET=1 runs it, as root");
-    }
-    wanted
-}
 
 pub(crate) struct World {
     lab: Lab,
@@ -97,11 +89,11 @@ impl World {
     }
 
     /// Serves the site on the server.
-    pub(crate) fn site(&self) -> Ended {
+    pub(crate) fn site(&self) -> Running {
         let mut command = self.node("server").command(LAB);
         command.args(["lab", "site", SITE, "--listen", TLS, "--without-tls", CLEAR, "--json"]);
         command.args(["--think", "0ms", "--certificates", &self.file("")]).stdout(Stdio::piped());
-        let mut child = Ended(self.node("server").spawn(command).unwrap());
+        let mut child = Running(self.node("server").spawn(command).unwrap());
         let mut line = String::new();
         let out = child.0.stdout.take().unwrap();
         BufReader::new(out).read_line(&mut line).unwrap();
@@ -147,7 +139,7 @@ impl World {
             "debug",
         ]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
-        let child = Ended(node.spawn(command).unwrap());
+        let child = Running(node.spawn(command).unwrap());
         let daemon = Daemon { node, child, log, metrics };
         until(role, || daemon.get("/readyz").is_some());
         daemon
@@ -210,7 +202,7 @@ fn run(command: &mut Command) -> Vec<u8> {
 /// An edge or an agent.
 pub(crate) struct Daemon<'w> {
     node: &'w Node,
-    child: Ended,
+    child: Running,
     log: PathBuf,
     metrics: SocketAddr,
 }
@@ -263,16 +255,6 @@ impl Drop for Daemon<'_> {
                 lines[lines.len().saturating_sub(40)..].join("\n")
             );
         }
-    }
-}
-
-/// Killed when dropped.
-pub(crate) struct Ended(pub(crate) Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

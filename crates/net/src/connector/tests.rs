@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use headstart_proto::limits::COOKIE_LIFE;
 use headstart_sessions::{Network, Unspendable, Visited};
+use headstart_testkit::hello::CraftedHello;
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -184,34 +185,14 @@ fn target() -> Target {
     Target { context: Context::user(1000), ..Target::new("test.example", HTTPS_PORT) }
 }
 
-fn vector16(body: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
-    [&length[..], body].concat()
-}
-
-/// Returns a ClientHello of TLS 1.3 that begins with 100 bytes of padding and ends with
-/// `extensions`.
-fn hello_with(extensions: &[u8]) -> Vec<u8> {
-    let usual = [&[0, 43, 0, 3, 2, 3, 4, 0, 21, 0, 100][..], &[0; 100]].concat();
-    let body = [
-        &[3, 3][..],
-        &rand::random::<[u8; 32]>(),
-        &[0],
-        &[0, 2, 0x13, 1],
-        &[1, 0],
-        &vector16(&[&usual, extensions].concat()),
-    ]
-    .concat();
-    let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
-    [&[22, 3, 1][..], &vector16(&[&[1][..], &length, &body].concat())].concat()
+/// Returns a random ClientHello of TLS 1.3 with 100 bytes of padding.
+fn padded() -> CraftedHello {
+    CraftedHello { random: rand::random(), ..CraftedHello::default() }.with(21, [0; 100])
 }
 
 /// Returns a ClientHello that resumes with a ticket of 200 bytes, all of them `fill`.
 fn resuming(fill: u8) -> Vec<u8> {
-    let identity = [vector16(&[fill; 200]), vec![0; 4]].concat();
-    let binder = [&[32][..], &[0; 32]].concat();
-    let psk = [vector16(&identity), vector16(&binder)].concat();
-    hello_with(&[&[0, 41][..], &vector16(&psk)].concat())
+    padded().ticket(&[fill; 200]).stream()
 }
 
 fn cookie(fill: u8) -> Cookie {
@@ -289,7 +270,7 @@ async fn a_ticket_opens_with_its_cookie_and_once() {
 async fn stored_cookies_open_only_in_their_context() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
     let connector = usual(server, &kernel);
-    let (mine, hello) = (target(), hello_with(&[]));
+    let (mine, hello) = (target(), padded().stream());
     let first = exchange(&connector, &mine, &hello).await;
     assert_eq!(first.fast_open_not_used, Some(FastOpenNotUsed::NoCookie));
     connector.keep_cookies(&mine, &first, [(cookie(1), HOUR), (cookie(2), Duration::ZERO)]);
@@ -522,9 +503,8 @@ async fn a_ticket_older_than_its_cookie_costs_no_round_trip() {
 async fn oversized_flights_go_over_udp_and_other_protocols_leave_the_syn_bare() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));
     let connector = usual(server, &kernel);
-    let padding = [&[0, 99][..], &vector16(&[0; 1200])].concat();
     for (hello, expected) in [
-        (hello_with(&padding), NotFast::TooLarge),
+        (padded().with(99, [0; 1200]).stream(), NotFast::TooLarge),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), NotFast::NotTls),
     ] {
         let report = exchange(&connector, &target(), &hello).await;

@@ -1,6 +1,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, TcpStream as StdStream};
 use std::process::Command;
 
+use headstart_testkit::has_net;
 use tokio::net::TcpListener;
 
 use super::*;
@@ -38,8 +39,7 @@ fn a_redirected_connection_reports_its_original_destination() {
     if std::env::var_os(INSIDE).is_some() {
         return inside_namespace();
     }
-    if std::env::var_os("HEADSTART_TEST_NET").is_none() {
-        println!("skipped: needs root, HEADSTART_TEST_NET=1");
+    if !has_net() {
         return;
     }
     let test = "redirect::tests::a_redirected_connection_reports_its_original_destination";

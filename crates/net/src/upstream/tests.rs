@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use headstart_testkit::hello::CraftedHello;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -33,26 +34,8 @@ fn request() -> Vec<u8> {
     [&[5, 1, 0, 3, 11][..], b"origin.test", &[1, 187]].concat()
 }
 
-/// Returns a ClientHello, as far as one is read here.
 fn hello() -> Vec<u8> {
-    const LENGTH: usize = 300;
-    let padding = LENGTH - 56;
-    let mut bytes = vec![22, 3, 1];
-    bytes.extend(length16(LENGTH - 5));
-    bytes.extend([1, 0]);
-    bytes.extend(length16(LENGTH - 9));
-    bytes.extend([3, 3]);
-    bytes.extend([7; 32]);
-    bytes.extend([0, 0, 2, 0x13, 1, 1, 0]);
-    bytes.extend(length16(padding + 4));
-    bytes.extend([0, 21]);
-    bytes.extend(length16(padding));
-    bytes.resize(LENGTH, 0);
-    bytes
-}
-
-fn length16(value: usize) -> [u8; 2] {
-    u16::try_from(value).unwrap().to_be_bytes()
+    CraftedHello::sized(300).stream()
 }
 
 fn upstream(at: SocketAddr, optimistic: Optimistic) -> Upstream {

@@ -17,6 +17,7 @@ use headstart_net::{
     OpeningEvent, Report, Target,
 };
 use headstart_proto::cookie::Cookie;
+use headstart_testkit::hello::CraftedHello;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::boxes::SynDataBox;
@@ -55,21 +56,8 @@ impl Flight {
     }
 }
 
-fn vector16(body: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
-    [&length[..], body].concat()
-}
-
 fn hello(cookie: &Cookie) -> Vec<u8> {
-    let ticket = [&cookie.as_bytes()[..], &[7; 184]].concat();
-    let identity = [vector16(&ticket), vec![0; 4]].concat();
-    let binder = [&[32][..], &[0; 32]].concat();
-    let psk = [vector16(&identity), vector16(&binder)].concat();
-    let extensions = [&[0, 43, 0, 3, 2, 3, 4, 0, 41][..], &vector16(&psk)].concat();
-    let body =
-        [&[3, 3][..], &[9; 32], &[0], &[0, 2, 0x13, 1], &[1, 0], &vector16(&extensions)].concat();
-    let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
-    [&[22, 3, 1][..], &vector16(&[&[1][..], &length, &body].concat())].concat()
+    CraftedHello::default().ticket(&[&cookie.as_bytes()[..], &[7; 184]].concat()).stream()
 }
 
 /// Returns a connector configured with its server, which accepts cookies.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use headstart_net::fastopen::{
 };
 use headstart_net::{Acceptor, AcceptorConfig};
 use headstart_proto::cookie::Cookie;
+use headstart_testkit::Running;
 
 use crate::server::serve;
 use crate::support::bpf;
@@ -158,23 +159,13 @@ fn stdout_of(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Kills a program if its check fails before the program ends.
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 pub(crate) fn both_sides() {
     let world = World::bare();
     world.attach_client();
     let options = ServerOptions { owner: Some(NOBODY), ..world.server_options() };
     world.server().run(|| attach_server(&options)).unwrap().unwrap();
     let edge = as_nobody(world.server(), "edge").env(DIR, world.dir()).spawn().unwrap();
-    let mut edge = KillOnDrop(edge);
+    let mut edge = Running(edge);
     let mut said_by_edge = BufReader::new(edge.0.stdout.take().unwrap());
     let mut line = String::new();
     said_by_edge.read_line(&mut line).unwrap();

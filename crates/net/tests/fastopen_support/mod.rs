@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::{Cookie, CookieKey, CookieRing};
+use headstart_testkit::has_net;
 use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
 
@@ -27,7 +28,7 @@ pub(crate) fn run(checks: &[Check]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     // They attach programs to the same interfaces.
     arguments.test_threads = Some(1);
-    let is_on = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
+    let is_on = has_net();
     let trials = checks.iter().map(|check| trial(check).with_ignored_flag(!is_on)).collect();
     if !is_on || arguments.list {
         return libtest_mimic::run(&arguments, trials).exit_code();

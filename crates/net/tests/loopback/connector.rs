@@ -11,6 +11,7 @@ use headstart_net::{
 };
 use headstart_proto::RouteTag;
 use headstart_proto::wire::{JOIN_TYPE, Request, Response};
+use headstart_testkit::hello::CraftedHello;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
@@ -18,13 +19,8 @@ const FLIGHT: &[u8] = b"the server's flight";
 const FINISHED: &[u8] = b"Finished and a request";
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Returns a ClientHello of 300 bytes, whose only extension is padding (21).
 fn client_hello() -> Vec<u8> {
-    let mut bytes = vec![22, 3, 1, 1, 39, 1, 0, 1, 35, 3, 3];
-    bytes.extend(rand::random::<[u8; 32]>());
-    bytes.extend([0, 0, 2, 0x13, 1, 1, 0, 0, 248, 0, 21, 0, 244]);
-    bytes.resize(300, 0);
-    bytes
+    CraftedHello { random: rand::random(), ..CraftedHello::sized(300) }.stream()
 }
 
 fn connector(edge: SocketAddr) -> Connector {

@@ -35,12 +35,12 @@ impl Visit {
 
     /// A full handshake of TLS 1.3.
     pub(crate) fn full(port: u16, server: &str, second: u64, name: &str) -> Self {
-        Self::new(port, server, second, tls::hello(name).bytes(), tls::answer13(false))
+        Self::new(port, server, second, tls::hello(name).stream(), tls::answer13(false))
     }
 
     /// A resumed one.
     pub(crate) fn resumed(port: u16, server: &str, second: u64, name: &str) -> Self {
-        let hello = tls::hello(name).psk(188).bytes();
+        let hello = tls::hello(name).ticket(&[9; 188]).stream();
         Self::new(port, server, second, hello, tls::answer13(true))
     }
 

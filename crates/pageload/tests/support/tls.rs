@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use headstart_testkit::hello::{CraftedHello, extension, vector8, vector16};
+pub(crate) use headstart_testkit::hello::{message, record};
+
 const HANDSHAKE: u8 = 22;
 const CHANGE_CIPHER_SPEC: u8 = 20;
 const APPLICATION_DATA: u8 = 23;
@@ -12,79 +15,18 @@ pub(crate) const RETRY: [u8; 32] = [
     0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
-/// A ClientHello to be.
-#[derive(Clone, Debug)]
-pub(crate) struct Hello {
-    session_id: Vec<u8>,
-    extensions: Vec<u8>,
-    last: Vec<u8>,
-}
-
 /// A ClientHello of TLS 1.3 for this name; without one if it is empty.
-pub(crate) fn hello(name: &str) -> Hello {
-    hello12(name).extension(43, &[2, 3, 4])
+pub(crate) fn hello(name: &str) -> CraftedHello {
+    named(name, CraftedHello::default())
 }
 
 /// One of TLS 1.2.
-pub(crate) fn hello12(name: &str) -> Hello {
-    let hello = Hello { session_id: Vec::new(), extensions: Vec::new(), last: Vec::new() };
-    if name.is_empty() {
-        return hello;
-    }
-    let mut entry = vec![0];
-    entry.extend(vector16(name.as_bytes()));
-    hello.extension(0, &vector16(&entry))
+pub(crate) fn hello12(name: &str) -> CraftedHello {
+    named(name, CraftedHello { extensions: Vec::new(), ..CraftedHello::default() })
 }
 
-impl Hello {
-    pub(crate) fn extension(mut self, number: u16, body: &[u8]) -> Self {
-        self.extensions.extend(extension(number, body));
-        self
-    }
-
-    pub(crate) fn session_id(mut self, id: &[u8]) -> Self {
-        self.session_id = id.to_vec();
-        self
-    }
-
-    /// Adds a ticket of TLS 1.2 of this many bytes.
-    pub(crate) fn ticket(self, length: usize) -> Self {
-        self.extension(35, &vec![7; length])
-    }
-
-    /// Adds a ticket of TLS 1.3 of this many bytes.
-    pub(crate) fn psk(mut self, length: usize) -> Self {
-        let mut identity = vector16(&vec![9; length]);
-        identity.extend([0; 4]);
-        let mut body = vector16(&identity);
-        body.extend(vector16(&vector8(&[5; 32])));
-        self.last = extension(41, &body);
-        self
-    }
-
-    pub(crate) fn early_data(self) -> Self {
-        self.extension(42, &[])
-    }
-
-    /// In one record.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        record(HANDSHAKE, &self.message())
-    }
-
-    /// In records of so many bytes.
-    pub(crate) fn in_records(&self, length: usize) -> Vec<u8> {
-        self.message().chunks(length).flat_map(|piece| record(HANDSHAKE, piece)).collect()
-    }
-
-    fn message(&self) -> Vec<u8> {
-        let mut body = vec![3, 3];
-        body.extend([0x11; 32]);
-        body.extend(vector8(&self.session_id));
-        body.extend(vector16(&[0x13, 0x01, 0xc0, 0x2f]));
-        body.extend(vector8(&[0]));
-        body.extend(vector16(&[&self.extensions[..], &self.last].concat()));
-        message(1, &body)
-    }
+fn named(name: &str, hello: CraftedHello) -> CraftedHello {
+    if name.is_empty() { hello } else { hello.name(name) }
 }
 
 /// A server's first flight of TLS 1.3.
@@ -170,25 +112,4 @@ fn server_hello(random: &[u8; 32], session_id: &[u8], extensions: Option<&[u8]>)
     body.extend([0x13, 0x01, 0]);
     body.extend(extensions.map(vector16).unwrap_or_default());
     message(2, &body)
-}
-
-pub(crate) fn record(kind: u8, fragment: &[u8]) -> Vec<u8> {
-    [&[kind, 3, 3][..], &vector16(fragment)].concat()
-}
-
-pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
-    [&[kind], &length[1..], body].concat()
-}
-
-fn extension(number: u16, body: &[u8]) -> Vec<u8> {
-    [&number.to_be_bytes()[..], &vector16(body)].concat()
-}
-
-fn vector16(body: &[u8]) -> Vec<u8> {
-    [&u16::try_from(body.len()).unwrap().to_be_bytes()[..], body].concat()
-}
-
-fn vector8(body: &[u8]) -> Vec<u8> {
-    [&[u8::try_from(body.len()).unwrap()][..], body].concat()
 }

@@ -2,9 +2,9 @@
 
 extern crate std;
 
-use alloc::vec;
 use alloc::vec::Vec;
 
+use headstart_testkit::hello::{CraftedHello, record};
 use proptest::prelude::*;
 
 use super::*;
@@ -15,40 +15,14 @@ const MS: Duration = Duration::from_millis(1);
 /// Time at which the tests begin: not the epoch.
 const BEGIN: Instant = Instant::from_epoch(Duration::from_secs(7));
 
-fn vector16(body: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
-    [&length[..], body].concat()
-}
-
-fn extension(number: u16, body: &[u8]) -> Vec<u8> {
-    [&number.to_be_bytes()[..], &vector16(body)].concat()
-}
-
-fn record(kind: u8, body: &[u8]) -> Vec<u8> {
-    [&[kind, 3, 3][..], &vector16(body)].concat()
-}
-
-/// Builds a ClientHello of TLS 1.3 with these additional extensions.
-fn hello_with(extensions: &[u8]) -> Vec<u8> {
-    let extensions = [extension(43, &[2, 3, 4]), extensions.to_vec()].concat();
-    let body =
-        [&[3, 3][..], &[9; 32], &[0], &[0, 2, 0x13, 1], &[1, 0], &vector16(&extensions)].concat();
-    let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
-    record(22, &[&[1][..], &length, &body].concat())
-}
-
 /// Builds a ClientHello that makes its stream `bytes` long.
 fn hello(bytes: usize) -> Vec<u8> {
-    let padding = bytes - hello_with(&extension(21, &[])).len();
-    hello_with(&extension(21, &vec![0; padding]))
+    CraftedHello::default().padded_to(bytes).stream()
 }
 
 /// Builds a ClientHello that announces early data.
 fn resuming() -> Vec<u8> {
-    let identity = [vector16(&[0xc0; 208]), vec![0; 4]].concat();
-    let binder = [&[32][..], &[0; 32]].concat();
-    let psk = [vector16(&identity), vector16(&binder)].concat();
-    hello_with(&[extension(42, &[]), extension(41, &psk)].concat())
+    CraftedHello::default().with(42, []).ticket(&[0xc0; 208]).stream()
 }
 
 fn early_data() -> Vec<u8> {

@@ -15,6 +15,8 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 use core::time::Duration;
 
+use headstart_testkit::hello::CraftedHello;
+
 fn at(millis: u64) -> Instant {
     Instant::from_epoch(Duration::from_millis(millis))
 }
@@ -31,10 +33,6 @@ fn peer(host: u64) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, high, low, 1), 4000))
 }
 
-fn two(value: usize) -> [u8; 2] {
-    u16::try_from(value).unwrap().to_be_bytes()
-}
-
 /// Returns an address in one network for each `host`.
 fn neighbour(host: u64) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, u8::try_from(host).unwrap()], 9))
@@ -42,20 +40,9 @@ fn neighbour(host: u64) -> SocketAddr {
 
 /// Builds a distinct ClientHello for each number, at least 56 bytes long.
 fn hello(number: u64, size: usize) -> Vec<u8> {
-    let padding = size - 56;
-    let mut bytes = vec![22, 3, 1];
-    bytes.extend(two(size - 5));
-    bytes.extend([1, 0]);
-    bytes.extend(two(size - 9));
-    bytes.extend([3, 3]);
-    bytes.extend([0; 24]);
-    bytes.extend(number.to_be_bytes());
-    bytes.extend([0, 0, 2, 0x13, 1, 1, 0]);
-    bytes.extend(two(padding + 4));
-    bytes.extend([0, 21]);
-    bytes.extend(two(padding));
-    bytes.resize(size, 0);
-    bytes
+    let mut hello = CraftedHello::sized(size);
+    hello.random[24..].copy_from_slice(&number.to_be_bytes());
+    hello.stream()
 }
 
 fn request(number: u64, seq: u8, offset: usize, payload: &[u8]) -> Vec<u8> {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use headstart_proto::UnixSeconds;
+use headstart_testkit::has_net;
 use headstart_tls::keyring::{
     FILE_MAX, FileFault, KeyFile, KeyFileError, KeyRing, PERIOD, TextFault,
 };
@@ -84,8 +85,7 @@ fn a_file_that_others_may_touch_is_refused() {
 
 #[test]
 fn a_file_of_another_user_is_refused() {
-    if std::env::var_os("HEADSTART_TEST_NET").is_none() {
-        eprintln!("skipped: needs root, HEADSTART_TEST_NET is not set");
+    if !has_net() {
         return;
     }
     let (place, _) = Place::with_ring();

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use headstart_emulation::{CapturedPacket, TcpSegment, read_capture};
 use headstart_proto::SessionId;
 use headstart_proto::wire::Request;
+use headstart_testkit::hello::CraftedHello;
 
 use super::observe::Kind;
 use super::*;
@@ -179,24 +180,10 @@ fn packet(ends: [SocketAddr; 2], protocol: u8, transport: &[u8]) -> Vec<u8> {
     [&[0x45, 0][..], &length, &fields, &from, &to, transport].concat()
 }
 
-fn vector16(bytes: &[u8]) -> Vec<u8> {
-    [&u16::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat()
-}
-
 /// Builds a ClientHello; with a ticket, with the identity of a pre-shared key and its binder.
 fn client_hello(ticket: Option<&[u8]>) -> Vec<u8> {
-    let mut extensions = [&[0, 43][..], &vector16(&[2, 3, 4])].concat();
-    if let Some(ticket) = ticket {
-        let identities = vector16(&[&vector16(ticket)[..], &[0; 4]].concat());
-        let binders = vector16(&[&[32][..], &[5; 32]].concat());
-        extensions.extend([&[0, 41][..], &vector16(&[identities, binders].concat())].concat());
-    }
-    let body =
-        [&[3, 3][..], &[9; 32], &[0], &vector16(&[0x13, 0x01]), &[1, 0], &vector16(&extensions)]
-            .concat();
-    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
-    let message = [&[1][..], &length[1..], &body].concat();
-    [&[22, 3, 1][..], &vector16(&message)].concat()
+    let hello = CraftedHello::default();
+    ticket.map_or(hello.clone(), |ticket| hello.ticket(ticket)).stream()
 }
 
 /// As the lab writes its captures.

@@ -32,7 +32,7 @@ impl Endless {
         self.next += 1;
         let client = SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + at)), 40_000);
         let server = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), 443);
-        let hello = hello(&format!("n{at}.example")).bytes();
+        let hello = hello(&format!("n{at}.example")).stream();
         let half = &hello[..hello.len() / 2];
         let behind = 1 + u32::try_from(hello.len()).unwrap();
         let segments = [

@@ -185,7 +185,7 @@ fn packets_that_cannot_be_read_are_counted() {
 
 #[test]
 fn tls13_resumes_where_the_server_says_so() {
-    let offer = hello("a.example").psk(200).early_data().bytes();
+    let offer = hello("a.example").with(42, []).ticket(&[9; 200]).stream();
     let refused = one(offer.clone(), answer13(false));
     assert_eq!((refused.today.full, refused.today.resumed), (1, 0));
     assert_eq!((refused.seen.resumption_offered, refused.seen.resumption_refused), (1, 1));
@@ -199,7 +199,7 @@ fn tls13_resumes_where_the_server_says_so() {
 #[test]
 fn after_a_retry_the_second_answer_counts() {
     for psk in [false, true] {
-        let hellos = [hello("a.example").psk(100).bytes(), hello("a.example").psk(100).bytes()];
+        let hellos = [0; 2].map(|_| hello("a.example").ticket(&[9; 100]).stream());
         let report = one(hellos.concat(), [tls::retry(), answer13(psk)].concat());
         assert_eq!((report.connections, report.today.resumed), (1, u64::from(psk)));
         assert_eq!(report.seen.hello_retry, 1);
@@ -213,21 +213,21 @@ fn tls12_resumes_where_the_handshake_is_abbreviated() {
     let cases = [
         // What the client has, what the server does: offered, refused, resumed, ticket in clear.
         (hello12("a.example"), full, [0, 0, 0, 1]),
-        (hello12("a.example").ticket(0), full, [0, 0, 0, 1]),
-        (hello12("a.example").ticket(180), full, [1, 1, 0, 1]),
-        (hello12("a.example").ticket(180), abbreviated, [1, 0, 1, 0]),
+        (hello12("a.example").with(35, [7; 0]), full, [0, 0, 0, 1]),
+        (hello12("a.example").with(35, [7; 180]), full, [1, 1, 0, 1]),
+        (hello12("a.example").with(35, [7; 180]), abbreviated, [1, 0, 1, 0]),
         (
-            hello12("a.example").ticket(180),
+            hello12("a.example").with(35, [7; 180]),
             Answer12 { ticket: Some(99), ..abbreviated },
             [1, 0, 1, 1],
         ),
-        (hello12("a.example").session_id(&[4; 32]), abbreviated, [1, 0, 1, 0]),
+        (hello12("a.example").with_session_id(&[4; 32]), abbreviated, [1, 0, 1, 0]),
         // A client of TLS 1.3 sends a session id for middleboxes only.
-        (hello("a.example").session_id(&[5; 32]), full, [0, 0, 0, 1]),
-        (hello("a.example").ticket(70), abbreviated, [1, 0, 1, 0]),
+        (hello("a.example").with_session_id(&[5; 32]), full, [0, 0, 0, 1]),
+        (hello("a.example").with(35, [7; 70]), abbreviated, [1, 0, 1, 0]),
     ];
     for (at, (hello, answer, expected)) in cases.into_iter().enumerate() {
-        let report = one(hello.bytes(), answer.bytes());
+        let report = one(hello.stream(), answer.bytes());
         let seen = &report.seen;
         let got = [
             seen.resumption_offered,
@@ -238,7 +238,7 @@ fn tls12_resumes_where_the_handshake_is_abbreviated() {
         assert_eq!(got, expected, "{at}: {seen:?}");
         assert_eq!((report.connections, report.versions.tls12), (1, 1), "{at}");
     }
-    let report = one(hello12("a.example").bytes(), full.bytes());
+    let report = one(hello12("a.example").stream(), full.bytes());
     assert_eq!(report.tickets.in_clear.mean_bytes, 160.0);
 }
 
@@ -246,7 +246,7 @@ fn tls12_resumes_where_the_handshake_is_abbreviated() {
 fn sessions_with_client_certificates_are_not_shared() {
     let answer = Answer12 { certificate: 900, certificate_request: true, ..Answer12::default() };
     let visits = [0, 10, 20].map(|second: u16| {
-        let hello = hello12("a.example").bytes();
+        let hello = hello12("a.example").stream();
         Visit::new(40_000 + second, SERVER, second.into(), hello, answer.bytes())
     });
     let report = audited(&capture(&visits));
@@ -259,7 +259,7 @@ fn without_a_name_the_address_is_what_is_shared() {
     let visits =
         [(40_000, "198.51.100.1", 0), (40_001, "198.51.100.1", 1), (40_002, "198.51.100.2", 2)]
             .map(|(port, server, at)| {
-                Visit::new(port, server, at, hello("").bytes(), answer13(false))
+                Visit::new(port, server, at, hello("").stream(), answer13(false))
             });
     let report = audited(&capture(&visits));
     assert_eq!(full(&report), [3, 2, 2]);
@@ -268,7 +268,7 @@ fn without_a_name_the_address_is_what_is_shared() {
 
 #[test]
 fn encrypted_client_hellos_are_pointed_out() {
-    let hello = hello("outer.example").extension(0xfe0d, &[0; 40]).psk(120).bytes();
+    let hello = hello("outer.example").with(0xfe0d, [0; 40]).ticket(&[9; 120]).stream();
     let report = one(hello, answer13(true));
     assert_eq!((report.seen.encrypted_client_hello, report.today.resumed), (1, 1));
     // What such a ClientHello shows may be noise.
@@ -281,7 +281,7 @@ fn after_a_warning_the_handshake_goes_on() {
     let abbreviated = Answer12 { abbreviated: true, ..Answer12::default() };
     for (answer, resumed) in [(full, 0), (abbreviated, 1)] {
         let down = [tls::warning(), answer.bytes()].concat();
-        let report = one(hello12("a.example").ticket(50).bytes(), down);
+        let report = one(hello12("a.example").with(35, [7; 50]).stream(), down);
         assert_eq!((report.connections, report.today.resumed), (1, resumed));
     }
     // Both bytes in segments of their own; then the end.
@@ -289,7 +289,7 @@ fn after_a_warning_the_handshake_goes_on() {
         40_000,
         SERVER,
         0,
-        hello("a.example").bytes(),
+        hello("a.example").stream(),
         [tls::warning(), tls::alert()].concat(),
     );
     let mut talk = visit.talk();
@@ -304,7 +304,7 @@ fn after_a_warning_the_handshake_goes_on() {
 #[test]
 fn handshakes_without_an_answer_do_not_count() {
     for down in [Vec::new(), tls::alert(), b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()] {
-        let report = one(hello("a.example").bytes(), down);
+        let report = one(hello("a.example").stream(), down);
         assert_eq!((report.connections, report.seen.unanswered), (0, 1));
     }
 }
@@ -328,7 +328,7 @@ fn other_protocols_do_not_count() {
 
 #[test]
 fn a_malformed_client_hello_is_counted_as_such() {
-    let mut bytes = hello("a.example").bytes();
+    let mut bytes = hello("a.example").stream();
     // The first extension claims more than there is.
     let at = 5 + 4 + 2 + 32 + 1 + 2 + 4 + 1 + 1 + 2 + 2;
     bytes[at] = 0xff;
@@ -377,7 +377,7 @@ fn packets_may_come_in_any_order() {
         40_000,
         SERVER,
         0,
-        hello("a.example").extension(0x7777, &[0; 3000]).bytes(),
+        hello("a.example").with(0x7777, [0; 3000]).stream(),
         Answer12 { certificate: 5000, ticket: Some(200), ..Answer12::default() }.bytes(),
     );
     let packets: Vec<Vec<u8>> = visit.packets().into_iter().map(|(_, packet)| packet).collect();
@@ -412,7 +412,7 @@ fn a_capture_may_begin_or_miss_packets_of_the_opening() {
 fn data_in_the_syn_is_data() {
     let talk = Talk::new("192.0.2.7:40000".parse().unwrap(), "198.51.100.1:443".parse().unwrap());
     let (client, server) = (talk.client, talk.server);
-    let hello = hello("a.example").bytes();
+    let hello = hello("a.example").stream();
     let count = u32::try_from(hello.len()).unwrap();
     let syn = Tcp { seq: 100, ack: None, syn: true, payload: &hello };
     let answer = Tcp { seq: 900, ack: Some(101 + count), syn: true, payload: &[] };
@@ -495,7 +495,7 @@ fn a_connection_may_go_on_in_the_next_file() {
 
 #[test]
 fn a_client_hello_may_be_in_many_records() {
-    let hello = hello12("a.example").ticket(300);
+    let hello = hello12("a.example").with(35, [7; 300]);
     for length in [1, 7, 100] {
         let answer = Answer12 { abbreviated: true, ..Answer12::default() };
         let report = one(hello.in_records(length), answer.bytes());
@@ -582,7 +582,7 @@ proptest! {
             40_000,
             SERVER,
             0,
-            hello("a.example").extension(0x7777, &[0; 4000]).bytes(),
+            hello("a.example").with(0x7777, [0; 4000]).stream(),
             Answer12 { certificate: 6000, ticket: Some(200), ..Answer12::default() }.bytes(),
         );
         let packets: Vec<Vec<u8>> = visit.packets().into_iter().map(|(_, packet)| packet).collect();

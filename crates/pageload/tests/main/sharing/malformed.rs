@@ -25,10 +25,10 @@ fn visits() -> Vec<Visit> {
             40_002,
             "198.51.100.1",
             2,
-            hello("b.example").ticket(90).bytes(),
+            hello("b.example").with(35, [7; 90]).stream(),
             answer.bytes(),
         ),
-        Visit::new(40_003, "198.51.100.1", 3, hello("b.example").bytes(), tls::retry()),
+        Visit::new(40_003, "198.51.100.1", 3, hello("b.example").stream(), tls::retry()),
     ]
 }
 
@@ -219,7 +219,7 @@ fn connections_and_names_are_bounded() {
 #[test]
 fn open_connections_are_bounded() {
     let limits = Limits { flows: 10, ..Limits::default() };
-    let hello = hello("a.example").bytes();
+    let hello = hello("a.example").stream();
     let mut packets = Vec::new();
     let mut talks: Vec<Talk> = (0..100)
         .map(|at| Visit::full(40_000 + at, "198.51.100.1", 0, "a.example").talk())
@@ -341,8 +341,8 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
         ..Answer12::default()
     };
     let flights = vec![
-        hello("a.example").psk(64).bytes(),
-        hello("a.example").ticket(64).in_records(50),
+        hello("a.example").ticket(&[9; 64]).stream(),
+        hello("a.example").with(35, [7; 64]).in_records(50),
         tls::answer13(true),
         [tls::retry(), tls::answer13(false)].concat(),
         answer.bytes(),

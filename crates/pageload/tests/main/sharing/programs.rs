@@ -7,38 +7,18 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use headstart_pageload::sharing::{Audit, Report};
+use headstart_testkit::{Running, has_net, until};
 use tempfile::TempDir;
-
-/// Time that programs may take to start or end.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn is_enabled() -> bool {
-    let enabled = std::env::var_os("HEADSTART_TEST_NET").is_some_and(|value| value == "1");
-    if !enabled {
-        println!("skipped: set HEADSTART_TEST_NET=1 and run as root");
-    }
-    enabled
-}
-
-/// A program that ends with the test.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// An OpenSSL server on a port that it chose.
 struct Server {
     port: u16,
-    _program: Program,
+    _program: Running,
 }
 
 impl Server {
@@ -62,7 +42,7 @@ impl Server {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let program = Program(child);
+        let program = Running(child);
         let accept =
             lines.find_map(|line| line.unwrap().strip_prefix("ACCEPT ").map(str::to_owned));
         let port = accept.unwrap().rsplit_once(':').unwrap().1.trim().parse().unwrap();
@@ -126,7 +106,7 @@ struct Nginx {
     /// Any version; with a HelloRetryRequest; with a client certificate asked for.
     ports: [u16; 3],
     log: PathBuf,
-    _program: Program,
+    _program: Running,
 }
 
 /// A connection as nginx saw it.
@@ -153,14 +133,14 @@ impl Nginx {
             .current_dir(dir)
             .spawn()
             .unwrap();
-        let program = Program(child);
-        wait_until("nginx listens", || TcpStream::connect(("127.0.0.2", ports[0])).is_ok());
+        let program = Running(child);
+        until("nginx listens", || TcpStream::connect(("127.0.0.2", ports[0])).is_ok());
         Self { ports, log, _program: program }
     }
 
     /// All connections so far, once there are so many.
     fn logged(&self, count: usize) -> Vec<Logged> {
-        wait_until("nginx has written down all connections", || {
+        until("nginx has written down all connections", || {
             fs::read_to_string(&self.log).is_ok_and(|text| text.lines().count() >= count)
         });
         fs::read_to_string(&self.log).unwrap().lines().map(Logged::from_line).collect()
@@ -218,7 +198,7 @@ fn free_ports() -> [u16; 3] {
 
 /// tcpdump on the loopback.
 struct Capture {
-    program: Program,
+    program: Running,
     file: PathBuf,
 }
 
@@ -235,8 +215,8 @@ impl Capture {
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let capture = Self { program: Program(child), file };
-        wait_until("tcpdump listens", || {
+        let capture = Self { program: Running(child), file };
+        until("tcpdump listens", || {
             fs::read_to_string(&log).is_ok_and(|said| said.contains("listening on"))
         });
         capture
@@ -245,7 +225,7 @@ impl Capture {
     /// Ends it once the file has not grown for a while.
     fn finish(mut self) -> PathBuf {
         let mut length = None;
-        wait_until("the capture is written", || {
+        until("the capture is written", || {
             thread::sleep(Duration::from_millis(500));
             let now = fs::metadata(&self.file).map(|file| file.len()).ok();
             let is_quiet = now == length && now.is_some_and(|length| length > 24);
@@ -255,14 +235,6 @@ impl Capture {
         self.program.0.kill().unwrap();
         self.program.0.wait().unwrap();
         self.file.clone()
-    }
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -290,7 +262,7 @@ fn audited(file: &Path) -> Report {
 /// itself says.
 #[test]
 fn what_openssl_says_is_what_the_capture_says() {
-    if !is_enabled() {
+    if !has_net() {
         return;
     }
     let dir = with_certificate();
@@ -368,7 +340,7 @@ fn expected(logged: &[Logged], private: u16) -> [u64; 3] {
 /// sessions.
 #[test]
 fn what_nginx_says_is_what_the_capture_says() {
-    if !is_enabled() {
+    if !has_net() {
         return;
     }
     let dir = with_certificate();

@@ -3,6 +3,8 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use headstart_testkit::hello::CraftedHello;
+
 use super::End;
 
 /// A conversation. Each side writes once it has received enough.
@@ -139,26 +141,14 @@ impl Script {
     }
 }
 
-fn u16_of(value: usize) -> [u8; 2] {
-    u16::try_from(value).expect("fits").to_be_bytes()
-}
-
 /// Builds a ClientHello of exactly `size` bytes with a padding extension (RFC 7685).
 pub(crate) fn client_hello(size: usize) -> Vec<u8> {
-    const FIXED: usize = 5 + 4 + 2 + 32 + 1 + 4 + 2 + 2 + 4;
-    let padding = size.checked_sub(FIXED).expect("a ClientHello has 56 bytes");
-    let mut bytes = vec![22, 3, 1];
-    bytes.extend(u16_of(size - 5));
-    bytes.extend([1, 0]);
-    bytes.extend(u16_of(size - 9));
-    bytes.extend([3, 3]);
-    bytes.extend(pattern(0x33, 0, 32));
-    bytes.extend([0, 0, 2, 0x13, 0x01, 1, 0]);
-    bytes.extend(u16_of(padding + 4));
-    bytes.extend([0, 21]);
-    bytes.extend(u16_of(padding));
-    bytes.extend(pattern(0x77, 0, padding));
-    bytes
+    let mut hello = CraftedHello::sized(size);
+    hello.random.copy_from_slice(&pattern(0x33, 0, 32));
+    if let Some((_, padding)) = hello.extensions.last_mut() {
+        *padding = pattern(0x77, 0, padding.len());
+    }
+    hello.stream()
 }
 
 /// Returns bytes that differ by position, which reveals misplaced ones.
