@@ -6,7 +6,7 @@
 #   ./check.sh STEP...  only these steps, whether or not anything has changed
 #
 # Steps: format prose circles bpf clippy no_std docs deny test examples smoke
-# and, of `full`: python valgrind ech extension lab
+# and, of `full`: python valgrind conformance ech extension lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
 # change of a document rebuilds nothing. What measures times may run again, at most twice; the last
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 QUICK=(format prose circles bpf clippy no_std docs deny test examples smoke)
-SLOW=(python valgrind ech extension lab)
+SLOW=(python valgrind conformance ech extension lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
 # Tests and experiments that measure times, and ran again: one line each.
@@ -125,6 +125,9 @@ valgrind() {
             "$program" --test-threads=1 --skip interop
     done
 }
+
+# The edge that speaks TLS, as h2spec and sslyze judge it. Go and pip bring them.
+conformance() { programs && tools/conformance.py "$TARGET/debug/headstart" "$TARGET/conformance"; }
 
 # The one server with Encrypted ClientHello, on OpenSSL 4.0, beside the other programs.
 ech() {

@@ -190,13 +190,18 @@ fn broken(error: &hyper::Error) -> Over {
     if error.is_parse_too_large() {
         metrics::limit_hit("request_head");
     }
-    let reason = error.source().and_then(|error| error.downcast_ref()).and_then(h2::Error::reason);
-    if reason == Some(h2::Reason::ENHANCE_YOUR_CALM) {
+    let h2 = error.source().and_then(|error| error.downcast_ref::<h2::Error>());
+    let is_excess = h2
+        .and_then(h2::Error::reason)
+        .is_some_and(|reason| reason == h2::Reason::ENHANCE_YOUR_CALM);
+    if is_excess {
         metrics::limit_hit("http2_excess");
     }
+    let is_refused = h2.is_some_and(|error| error.is_go_away() && error.is_library());
     match () {
-        // The client was told the reason.
-        () if error.is_parse() => Over::Closed,
+        // The client was told the reason, and a reset could take that back (RFC 9113 section
+        // 5.4.1).
+        () if error.is_parse() || is_refused && !is_excess => Over::Closed,
         () if error.is_timeout() => Over::Idle,
         // The origin broke off an answer of HTTP/1.1: its framing shows that, also behind an
         // orderly end of TLS.
