@@ -148,6 +148,15 @@ fn found(
         "full_max" => full(group),
         "fewer_full_min" => Some(full(other?)? - full(group)?),
         "paired_ratio_max" => group.paired_ratio(other?),
+        "rate_kept_min" | "p99_kept_min" => {
+            let kept = |group: &Group| {
+                let kept = group.told.kept?;
+                Some(if condition == "rate_kept_min" { kept.rate } else { kept.p99 })
+            };
+            Some(kept(group)? / other.map_or(Some(1.0), kept)?)
+        }
+        "grown_max_mb" => Some(group.told.kept?.grown_mb),
+        "recovery_max_s" => Some(group.told.kept?.recovery_s),
         "linkable_min" | "linkable_max" => {
             let linkable = group.told.privacy.as_ref()?.linkable?;
             Some(linkable.level().into())
@@ -204,7 +213,7 @@ mod tests {
 
     use super::*;
     use crate::lab::privacy::{Finding, Linkable};
-    use crate::lab::summary::CellFacts;
+    use crate::lab::summary::{CellFacts, Kept};
     use crate::lab::trial::{Row, failed};
     use crate::lab::workload::Handshakes;
 
@@ -384,6 +393,27 @@ mod tests {
         assert_eq!(judged("against = \"tls13\"\nfewer_full_min = 0.5"), (Some(0.6), true));
         assert_eq!(judged("against = \"tls13\"\nfewer_full_min = 0.7"), (Some(0.6), false));
         assert_eq!(one("full_max = 1.0"), (None, false), "nothing was counted");
+    }
+
+    #[test]
+    fn service_under_attack_is_judged_alone_and_beside_others() {
+        let mut groups = groups();
+        for (arm, rate) in [("tls13", 0.5), ("turbo", 0.9)] {
+            let kept = Some(Kept { rate, p99: rate / 2.0, grown_mb: 30.0, recovery_s: 1.5 });
+            groups.tell(|key| key.arm == arm, &CellFacts { kept, ..CellFacts::default() });
+        }
+        let judged = |bar: &str| {
+            let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();
+            let verdicts = judge(&[bar], &groups, false, 1);
+            (verdicts[0].found, verdicts[0].met)
+        };
+        assert_eq!(judged("rate_kept_min = 0.9"), (Some(0.9), true));
+        assert_eq!(judged("p99_kept_min = 0.9"), (Some(0.45), false));
+        assert_eq!(judged("against = \"tls13\"\nrate_kept_min = 1.9"), (Some(1.8), false));
+        assert_eq!(judged("against = \"tls13\"\np99_kept_min = 1.0"), (Some(1.8), true));
+        assert_eq!(judged("grown_max_mb = 29.0"), (Some(30.0), false));
+        assert_eq!(judged("recovery_max_s = 2.0"), (Some(1.5), true));
+        assert_eq!(one("rate_kept_min = 0.1"), (None, false), "nothing was attacked");
     }
 
     #[test]

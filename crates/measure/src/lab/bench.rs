@@ -8,8 +8,10 @@
 
 mod attack;
 mod flood;
+mod honest;
 mod outcome;
 mod programs;
+mod siege;
 mod spec;
 mod tcp;
 mod turbo;
@@ -25,10 +27,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::{Host, Lab, Node};
-use headstart_openers::{Identity, NAME, Suite};
+use headstart_openers::{Identity, NAME, Suite, Trial};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::cell::{scrape, version};
@@ -40,12 +42,16 @@ use super::trial::{Key, Row};
 use crate::lab::options::LabRunOptions;
 use crate::network;
 use attack::Attack;
+use flood::{Account, Flood, Source};
 use headstart::base::failure::Failure;
+use honest::{Honest, Times};
 pub(super) use outcome::{Outcome, text};
-use outcome::{Reading, Turn};
-use programs::{Contender, Door, OTHER, Starter, cannot, differs, installed, metrics};
+use outcome::{Besieged, Reading, Turn};
+use programs::{Contender, Door, Starter, cannot, differs, installed, metrics};
+use siege::{Attackers, Done, Kind, Siege};
 pub(super) use spec::{Benchmark, all, find};
-use spec::{Subject, Variant, Work as Load};
+use spec::{OTHER, Subject, Variant, Work as Load};
+use web::Way;
 use work::{Place, Work};
 
 /// The column `link` of all rows.
@@ -98,6 +104,8 @@ struct Ground {
     lab: Lab,
     folder: TempDir,
     identity: Identity,
+    /// A key that is slow to sign with.
+    rsa: Option<Identity>,
     origin: SocketAddr,
     cpus: Cpus,
     /// Takes datagrams of attackers, and is never read.
@@ -157,14 +165,20 @@ impl Bench {
         is_origin || self.bench.arms.iter().any(|arm| arm.starts_with(program))
     }
 
-    fn starter<'s>(&'s self, ground: &'s Ground, run: &'s Run) -> Result<Starter<'s>, Failure> {
+    fn starter<'s>(
+        &'s self,
+        ground: &'s Ground,
+        variant: &Variant,
+        run: &'s Run,
+    ) -> Result<Starter<'s>, Failure> {
+        let rsa = ground.rsa.as_ref().filter(|_| variant.has_slow_key());
         Ok(Starter {
             place: Place { node: ground.node()?, cpu: ground.cpus.programs },
             folder: ground.folder.path(),
             bench: &self.bench,
             product: &self.product,
             other: &self.other,
-            identity: &ground.identity,
+            identity: rsa.unwrap_or(&ground.identity),
             origin: ground.origin,
             interrupt: &run.interrupt,
         })
@@ -177,9 +191,9 @@ impl Bench {
         variant: &Variant,
         run: &Run,
     ) -> Result<Vec<Contender>, Failure> {
-        let starter = self.starter(ground, run)?;
+        let starter = self.starter(ground, variant, run)?;
         let mut all = Vec::new();
-        for (number, arm) in (0..).zip(&self.bench.arms) {
+        for (number, arm) in (0..).zip(self.bench.arms_of(variant)) {
             match starter.start(arm, number, variant)? {
                 Some(contender) => all.push(contender),
                 None => run
@@ -187,6 +201,7 @@ impl Bench {
                     .note(&format!("{}: without {arm}: install libnginx-mod-stream", variant.name)),
             }
         }
+        // Under attack, each is compared with itself before.
         let speaks_tls = matches!(self.bench.bench, Subject::Handshakes | Subject::Managed);
         if let Some(why) = differs(&all).filter(|_| speaks_tls) {
             // A short run shows the shape of results, not who is faster.
@@ -227,12 +242,24 @@ impl Bench {
         let after = Reading::take(&work, on, ground.cpus.programs);
         let trials = work.end().map_err(cannot)?;
         let turn = Turn::new(variant, &on.arm, round, before, after);
-        let key = self.key(variant, &on.arm);
-        let first = run.groups.iter().find(|group| group.key == key).map_or(0, |group| group.n);
         let rows = match variant.work {
             Load::Connections(count) if count.get() == 1 => turn.trials(variant, trials, before),
             _ => vec![turn.trial(variant, &trials)],
         };
+        self.add(variant, round, turn, rows, run)
+    }
+
+    /// Adds a turn and its rows.
+    fn add(
+        &mut self,
+        variant: &Variant,
+        round: u32,
+        turn: Turn,
+        rows: Vec<Trial>,
+        run: &mut Run,
+    ) -> Result<(), Failure> {
+        let key = self.key(variant, turn.arm());
+        let first = run.groups.iter().find(|group| group.key == key).map_or(0, |group| group.n);
         for (number, trial) in (1 + u32::try_from(first).unwrap_or(u32::MAX)..).zip(rows) {
             run.add(&Row::new(key.clone(), number, round, Duration::ZERO, trial), Duration::ZERO)?;
         }
@@ -250,25 +277,27 @@ impl Bench {
         &self,
         ground: &Ground,
         variant: &Variant,
-        attack: Option<&Attack>,
+        violation: Option<String>,
+        account: Option<Value>,
         run: &mut Run,
     ) -> Result<(), Failure> {
-        let violation = attack.and_then(Attack::violation);
         if let Some(why) = &violation {
             run.progress.note(&format!("broken: {}: {why}", variant.name));
         }
-        for arm in &self.bench.arms {
+        for arm in self.bench.arms_of(variant) {
             let key = self.key(variant, arm);
             let load = self.outcome.totals(&variant.name, arm);
+            let kept = self.outcome.kept(&variant.name, arm);
             let broken = violation.clone().filter(|_| arm == "edge");
-            run.groups.tell(|of| *of == key, &CellFacts { load, broken, ..CellFacts::default() });
+            let told = CellFacts { load, broken, kept, ..CellFacts::default() };
+            run.groups.tell(|of| *of == key, &told);
         }
-        if let Some(attack) = attack {
+        if let Some(account) = account {
             let said = scrape(ground.node()?.namespace(), metrics()).unwrap_or_default();
             let lines = said.lines();
             let counters: Vec<_> =
                 lines.filter(|line| COUNTED.iter().any(|name| line.starts_with(name))).collect();
-            let found = json!({ "account": attack, "counters": counters });
+            let found = json!({ "account": account, "counters": counters });
             run.environment.add(&format!("attack: {}", variant.name), found);
         }
         Ok(())
@@ -282,19 +311,31 @@ impl Bench {
             run.groups.expect(self.key(variant, &contender.arm), Duration::ZERO);
         }
         let mut attack = self.attack(ground, variant, number, &contenders)?;
+        // Of sieges: what came back to forged addresses.
+        let mut account = Account::default();
         let count = contenders.len();
         for round in 1..=self.bench.rounds(variant, self.quick) {
             // Another order each round: what a turn leaves behind meets each arm alike.
             let first = usize::try_from(round).unwrap_or_default() % count.max(1);
             for at in (first..count).chain(0..first) {
                 let Some(on) = contenders.get_mut(at) else { continue };
-                match &mut attack {
-                    Some(attack) => self.attacked_turn(attack, ground, variant, round, on, run)?,
-                    None => self.turn(ground, variant, round, on, run)?,
+                match (&mut attack, variant.work) {
+                    (Some(attack), _) => {
+                        self.attacked_turn(attack, ground, variant, round, on, run)?;
+                    }
+                    (None, Load::Siege(siege)) => {
+                        let told = self.siege(siege, ground, variant, round, on, run)?;
+                        account.add(&told);
+                    }
+                    (None, _) => self.turn(ground, variant, round, on, run)?,
                 }
             }
         }
-        self.conclude_variant(ground, variant, attack.as_ref(), run)
+        let is_siege = matches!(variant.work, Load::Siege(_));
+        let wrong = (account.wrong > 0).then(|| format!("{} wrong answers", account.wrong));
+        let violation = attack.as_ref().map_or(wrong, Attack::violation);
+        let account = attack.map(|attack| json!(attack)).or(is_siege.then(|| json!(account)));
+        self.conclude_variant(ground, variant, violation, account, run)
     }
 
     /// Prepares an attack, if the variant has one.
@@ -350,6 +391,80 @@ impl Bench {
         Ok(())
     }
 
+    /// Takes a turn with honest clients before, during and after an attack by others. Returns what
+    /// came back to forged addresses.
+    fn siege(
+        &mut self,
+        siege: Siege,
+        ground: &Ground,
+        variant: &Variant,
+        round: u32,
+        on: &mut Contender,
+        run: &mut Run,
+    ) -> Result<Account, Failure> {
+        let (Door::Web(way @ Way::Direct(server)), Some(program)) = (&on.door, &mut on.program)
+        else {
+            return Err(Failure::usage("a siege is of servers that speak TLS"));
+        };
+        program.check()?;
+        let (pid, target) = (program.pid(), server.address());
+        let (place, time) = (ground.place()?, self.bench.turn(variant, self.quick));
+        let is_spoofed = siege.kind == Kind::SpoofedHellos;
+        let unread = ground.unread.local_addr().map_err(cannot)?;
+        let honest = Honest::start(place, way, self.bench.honest).map_err(cannot)?;
+        let start_flood = |target| {
+            let source = Source::new(flood::Kind::WellFormed, round, &[])?;
+            Flood::start(place, source, target, siege.rate)
+        };
+        thread::sleep(SETTLE);
+        let cpu = ground.cpus.programs;
+
+        // Making datagrams costs honest clients something as well.
+        let unread = is_spoofed.then(|| start_flood(unread)).transpose().map_err(cannot)?;
+        let before = Reading::take(&honest.work, on, cpu);
+        thread::sleep(time);
+        let after = Reading::take(&honest.work, on, cpu);
+        unread.map(Flood::stop).transpose().map_err(cannot)?;
+        let quiet = honest.log.times(before.at(), after.at()).unwrap_or(Times::NEVER);
+        let quiet_per_s = Turn::new(variant, &on.arm, round, before, after).per_s();
+        let resident = attack::resident(pid).map_err(cannot)?;
+        let resident = *on.resident.get_or_insert(resident);
+
+        let flood = is_spoofed.then(|| start_flood(target)).transpose().map_err(cannot)?;
+        let attackers = Attackers::start(place, siege, target).map_err(cannot)?;
+        let until = Instant::now() + SETTLE_MAX;
+        while attackers.done().held < siege.connections.into() && Instant::now() < until {
+            thread::sleep(PAUSE);
+        }
+        let before = Reading::take(&honest.work, on, cpu);
+        thread::sleep(time);
+        let after = Reading::take(&honest.work, on, cpu);
+        let done = attackers.done();
+        attackers.stop().map_err(cannot)?;
+        let end = Instant::now();
+        let account = flood.map(Flood::stop).transpose().map_err(cannot)?.unwrap_or_default();
+
+        let recovery = honest.recovery(end, quiet.p50);
+        let grown = attack::resident(pid).map_err(cannot)?.saturating_sub(resident);
+        let log = honest.log.clone();
+        let trials = honest.work.end().map_err(cannot)?;
+        let Times { p50, p99 } = log.times(before.at(), after.at()).unwrap_or(Times::NEVER);
+        let besieged = Besieged {
+            quiet_per_s,
+            quiet_p50_ms: quiet.p50,
+            quiet_p99_ms: quiet.p99,
+            p50_ms: p50,
+            p99_ms: p99,
+            grown_mb: grown as f64 / 1e6,
+            recovery_s: recovery.as_secs_f64(),
+            attackers: Done { sent: done.sent + account.sent, ..done },
+        };
+        let turn = Turn::new(variant, &on.arm, round, before, after).besieged(besieged);
+        let rows = vec![turn.trial(variant, &trials)];
+        self.add(variant, round, turn, rows, run)?;
+        Ok(account)
+    }
+
     /// Makes the node, the files and the origin of a run.
     fn ground(&self, run: &Run) -> Result<Ground, Failure> {
         let lab = Lab::build(vec![Host::new("bench")]);
@@ -357,6 +472,9 @@ impl Bench {
         let folder = tempfile::tempdir_in(MEMORY).map_err(cannot)?;
         let identity = Identity::obtain(folder.path(), Suite::P256, NAME, None);
         let identity = identity.map_err(|error| network::failed(&error))?;
+        let rsa = self.bench.variant.iter().any(Variant::has_slow_key);
+        let rsa = rsa.then(|| Identity::obtain(folder.path(), Suite::RsaChain, NAME, None));
+        let rsa = rsa.transpose().map_err(|error| network::failed(&error))?;
         let cpus = Cpus::new(self.bench.bench)?;
         let node = lab.nodes().first().ok_or_else(|| Failure::usage("the lab has no node"))?;
         prepare(node).map_err(cannot)?;
@@ -371,10 +489,10 @@ impl Bench {
                     Starter { place, folder, bench, product, other, identity, origin, interrupt };
                 (origin, Some(starter.origin()?))
             }
-            Subject::Handshakes => (tcp::serve(place, web::answer).map_err(cannot)?, None),
+            Subject::Handshakes | Subject::AttackHttp => (tcp::serve(place, web::answer).map_err(cannot)?, None),
             _ => (tcp::serve(place, tcp::answer).map_err(cannot)?, None),
         };
-        Ok(Ground { _program: program, lab, folder, identity, origin, cpus, unread })
+        Ok(Ground { _program: program, lab, folder, identity, rsa, origin, cpus, unread })
     }
 }
 
@@ -430,7 +548,7 @@ impl Cpus {
     /// Gives servers that are compared a CPU for themselves, on which they take turns; what speaks
     /// TLS for a client shares the client's, as on a machine where both have work to do.
     fn new(subject: Subject) -> Result<Self, Failure> {
-        if !matches!(subject, Subject::Handshakes | Subject::Managed) {
+        if !(subject.terminates() || subject == Subject::Managed) {
             return Ok(Self::default());
         }
         let set = sched_getaffinity(None).map_err(|error| cannot(error.into()))?;
@@ -440,8 +558,8 @@ impl Cpus {
         };
         let (load, other) = (Some(second), Some(first));
         Ok(match subject {
-            Subject::Handshakes => Self { load, programs: other, origin: load },
-            _ => Self { load, programs: load, origin: other },
+            Subject::Managed => Self { load, programs: load, origin: other },
+            _ => Self { load, programs: other, origin: load },
         })
     }
 }
@@ -476,6 +594,8 @@ fn load(place: Place<'_>, variant: &Variant, on: &Contender) -> io::Result<Work>
         (Door::Relay(at), Load::Flood(_)) => tcp::clients(place, *at, TCP_CLIENTS),
         (Door::Web(way), Load::Bulk(count)) => way.streams(place, count.get().into()),
         (Door::Web(way), Load::Connections(count)) => way.clients(place, count.get()),
-        (Door::Web(_), Load::Flood(_)) => Err(io::Error::other("work.flood is of an attack alone")),
+        (_, Load::Flood(_) | Load::Siege(_)) => {
+            Err(io::Error::other("work.flood and work.siege are of attacks alone"))
+        }
     }
 }

@@ -62,6 +62,21 @@ pub(crate) struct CellFacts {
     pub(crate) privacy: Option<Finding>,
     /// Outcome of its handshakes, where its clients are programs of others.
     pub(crate) handshakes: Option<Handshakes>,
+    /// Service that honest clients kept, where others attacked.
+    pub(crate) kept: Option<Kept>,
+}
+
+/// Service of honest clients under attack, by medians over rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// Shares of the rate and of the 99th percentile before: 0.5 is half the rate, or twice the
+    /// time.
+    pub(crate) rate: f64,
+    pub(crate) p99: f64,
+    /// Growth of the server's resident memory, in MB.
+    pub(crate) grown_mb: f64,
+    /// Time from the attack's end until exchanges took as long as before.
+    pub(crate) recovery_s: f64,
 }
 
 /// One entry of summary.json. The names are a contract.
@@ -105,6 +120,9 @@ pub(crate) struct CellSummary {
     /// Outcome of its handshakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) handshakes: Option<Handshakes>,
+    /// Service that honest clients kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kept: Option<Kept>,
     /// The median of the ratios of whole connections, round by round, to those of [`TODAY`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) to_today: Option<f64>,
@@ -301,6 +319,7 @@ impl Group {
             zero_rtt: self.zero_rtt,
             privacy: self.told.privacy.clone(),
             handshakes: self.told.handshakes.clone(),
+            kept: self.told.kept,
             to_today: None,
             exchanges_per_s: (!load.time.is_zero()).then(|| rounded(per_s)),
             client_cpu_ms: each(load.client_cpu),

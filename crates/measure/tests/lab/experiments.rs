@@ -68,6 +68,7 @@ fn the_list_has_every_experiment_and_its_time() {
         "handshakes",
         "managed",
         "attack",
+        "attack-http",
     ]
     .map(Some);
     assert_eq!(names, expected);
@@ -165,6 +166,65 @@ fn a_benchmark_is_reported_as_other_experiments_are() {
     assert!(report.status.success(), "{}", said(&report));
     let report = String::from_utf8_lossy(&report.stdout).into_owned();
     assert!(report.contains("well-formed hellos"), "{report}");
+}
+
+/// Two attacks, one of them on connections and one on handshakes.
+const SIEGE: &str = r#"
+name = "siege"
+title = "A server that speaks TLS under attack"
+about = "A test: counts, not rates"
+bench = "attack-http"
+rounds = 1
+quick_rounds = 1
+turn = "400ms"
+quick_turn = "400ms"
+honest = 20
+arms = ["edge"]
+
+[[variant]]
+name = "reset"
+work.siege = { kind = "rapid-reset", connections = 2, rate = 2000 }
+
+[[variant]]
+name = "hellos"
+work.siege = { kind = "spoofed-hellos", rate = 1000 }
+
+[[bar]]
+arm = "*"
+complete_min = 1.0
+"#;
+
+#[test]
+fn honest_clients_are_measured_before_during_and_after_an_attack() {
+    if !has_network() {
+        return;
+    }
+    let _machine = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("siege.toml"), dir.path().join("results"));
+    std::fs::write(&file, SIEGE).unwrap();
+    let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
+    let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [environment, turns] =
+        ["environment.json", "turns.json"].map(|name| -> serde_json::Value {
+            serde_json::from_slice(&std::fs::read(place.join(name)).unwrap()).unwrap()
+        });
+    for (number, variant) in ["reset", "hellos"].into_iter().enumerate() {
+        let (cell, turn) = (&cells[number], &turns["turns"][number]);
+        assert_eq!((cell["variant"].as_str(), cell["n"].as_u64()), (Some(variant), Some(1)));
+        assert!(cell["kept"]["rate"].as_f64() > Some(0.0), "{cells}");
+        assert!(cell["kept"]["recovery_s"].is_number(), "{cells}");
+        assert!(turn["quiet_per_s"].as_f64() > Some(0.0), "{turns}");
+        assert!(turn["sent"].as_u64() > Some(0), "{turns}");
+    }
+    // More streams than an edge lets a client reset, so its connections were ended.
+    assert!(turns["turns"][0]["ended"].as_u64() > Some(0), "{turns}");
+    assert!(environment["attack: reset"].to_string().contains("stream_resets"), "{environment}");
+    let account = &environment["attack: hellos"]["account"];
+    assert!(account["answers"].as_u64() > Some(0), "{environment}");
+    assert_eq!(account["wrong"].as_u64(), Some(0), "{environment}");
 }
 
 const FAST: &str = r#"

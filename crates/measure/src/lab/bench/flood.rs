@@ -264,7 +264,7 @@ impl Source {
 }
 
 /// The address of a session: consecutive ones are in different networks.
-fn address(session: u64) -> IpAddr {
+pub(super) fn address(session: u64) -> IpAddr {
     let low = u32::try_from(session.wrapping_mul(257) % 0xffff).unwrap_or_default();
     IpAddr::from(Ipv4Addr::from_bits(NETWORK + 1 + low))
 }

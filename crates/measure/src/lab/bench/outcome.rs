@@ -8,10 +8,12 @@ use serde::Serialize;
 
 use super::TCP_CLIENTS;
 use super::programs::Contender;
+use super::siege::Done;
 use super::spec::{Variant, Work as Load};
 use super::work::{Counts, Work};
 use crate::lab::cell::LoadTotals;
 use crate::lab::process::{Program, busy, cpu_of};
+use crate::lab::summary::Kept;
 use crate::stats::Summary;
 use crate::table::{header, table};
 
@@ -55,18 +57,51 @@ pub(super) struct Turn {
     /// a second of such time: where clients are what limits, it is idle now and then.
     busy: Option<f64>,
     per_busy_s: Option<f64>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    siege: Option<Besieged>,
+}
+
+/// An attacked turn beside the time before it.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Besieged {
+    /// Rate and times of honest exchanges before the attack, and times meanwhile, in ms; `null` if
+    /// they failed.
+    pub(super) quiet_per_s: f64,
+    pub(super) quiet_p50_ms: f64,
+    pub(super) quiet_p99_ms: f64,
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+    /// The most resident memory less that before the first attack, in MB of 10^6 bytes.
+    pub(super) grown_mb: f64,
+    /// Time from the attack's end until honest exchanges were as quick as before.
+    pub(super) recovery_s: f64,
+    /// What the attackers held, had lost and had sent at the end.
+    #[serde(flatten)]
+    pub(super) attackers: Done,
+}
+
+impl Besieged {
+    fn p99_kept(&self) -> f64 {
+        self.quiet_p99_ms / self.p99_ms
+    }
 }
 
 /// Reads a figure of a turn, if it has one.
 type Figure = fn(&Turn) -> Option<f64>;
 
 /// The figures that arms are compared by.
-const FIGURES: [(&str, Figure); 5] = [
+const FIGURES: [(&str, Figure); 10] = [
     ("per s", |turn| Some(turn.per_s)),
     ("per busy s", |turn| turn.per_busy_s),
     ("program ms", |turn| Some(turn.program_ms)),
-    ("client ms", |turn| Some(turn.client_ms)),
-    ("both ms", |turn| Some(turn.both_ms)),
+    // With the attackers' it would be no figure of honest clients.
+    ("client ms", |turn| turn.siege.is_none().then_some(turn.client_ms)),
+    ("both ms", |turn| turn.siege.is_none().then_some(turn.both_ms)),
+    ("p99 ms", |turn| Some(turn.siege.as_ref()?.p99_ms)),
+    ("rate kept", |turn| Some(turn.per_s / turn.siege.as_ref()?.quiet_per_s)),
+    ("p99 kept", |turn| Some(turn.siege.as_ref()?.p99_kept())),
+    ("grown MB", |turn| Some(turn.siege.as_ref()?.grown_mb)),
+    ("recovery s", |turn| Some(turn.siege.as_ref()?.recovery_s)),
 ];
 
 /// The first arm beside another one: medians of the ratios of turns of one round, by figure.
@@ -89,6 +124,10 @@ pub(super) struct Reading {
 }
 
 impl Reading {
+    pub(super) const fn at(&self) -> Instant {
+        self.at
+    }
+
     /// Reads all of it now; `cpu` is that of the programs.
     pub(super) fn take(work: &Work, on: &Contender, cpu: Option<usize>) -> Self {
         Self {
@@ -133,16 +172,41 @@ impl Turn {
             both_ms: client + program,
             busy: busy.map(|busy| busy.as_secs_f64() / seconds),
             per_busy_s: busy.map(|busy| done as f64 / busy.as_secs_f64()),
+            siege: None,
         }
+    }
+
+    /// Adds what the attack in it came to.
+    pub(super) fn besieged(self, siege: Besieged) -> Self {
+        Self { per_busy_s: None, siege: Some(siege), ..self }
+    }
+
+    pub(super) fn arm(&self) -> &str {
+        &self.arm
+    }
+
+    pub(super) const fn per_s(&self) -> f64 {
+        self.per_s
     }
 
     /// Returns the row of a turn: its exchanges took as long on average as their number and rate
     /// say.
     pub(super) fn trial(&self, variant: &Variant, trials: &[Trial]) -> Trial {
+        if let Some(siege) = &self.siege {
+            // What failed under attack is in the rate that was kept.
+            let error = if self.done == 0 { "nothing was done" } else { "" };
+            return Trial {
+                ok: self.done > 0,
+                ms_to_last_response_byte: Some(siege.p50_ms).filter(|ms| ms.is_finite()),
+                bytes: self.bytes,
+                error: error.to_owned(),
+                ..Trial::default()
+            };
+        }
         let at_once = match variant.work {
             Load::Connections(count) => count.get(),
             Load::Bulk(count) => count.get().into(),
-            Load::Flood(_) => TCP_CLIENTS,
+            Load::Flood(_) | Load::Siege(_) => TCP_CLIENTS,
         };
         let resumed = self.resumed as f64 / self.done as f64;
         let failed = trials.iter().find(|trial| !trial.ok).map(|trial| trial.error.clone());
@@ -199,6 +263,21 @@ impl Outcome {
         })
     }
 
+    /// Returns what an arm kept under attack, if it was under one.
+    pub(super) fn kept(&self, variant: &str, arm: &str) -> Option<Kept> {
+        let [rate, p99, grown_mb, recovery_s] =
+            ["rate kept", "p99 kept", "grown MB", "recovery s"].map(|wanted| {
+                let (_, figure) = FIGURES.into_iter().find(|(name, _)| *name == wanted)?;
+                self.median(variant, arm, figure)
+            });
+        Some(Kept { rate: rate?, p99: p99?, grown_mb: grown_mb?, recovery_s: recovery_s? })
+    }
+
+    fn median(&self, variant: &str, arm: &str, figure: Figure) -> Option<f64> {
+        let all: Vec<_> = self.turns_of(variant, arm).filter_map(figure).collect();
+        Summary::from_samples(&all)?.p50
+    }
+
     /// Sets the first arm against each other one.
     pub(super) fn compare(&mut self) {
         let Some((arm, others)) = self.arms.split_first() else { return };
@@ -239,15 +318,14 @@ impl Outcome {
     }
 
     /// Returns lines of the table: medians of an arm, and the ratios of the first arm to it.
-    fn rows(&self, variant: &str, arm: &str) -> [Vec<String>; 2] {
+    fn rows(&self, variant: &str, arm: &str, figures: &[(&str, Figure)]) -> [Vec<String>; 2] {
         let mut comparisons = self.comparisons.iter();
         let to = comparisons.find(|one| one.variant == variant && one.to == arm);
-        let medians = FIGURES.map(|(_, figure)| {
-            let all: Vec<_> = self.turns_of(variant, arm).filter_map(figure).collect();
-            let median = Summary::from_samples(&all).and_then(|all| all.p50);
+        let medians = figures.iter().map(|(_, figure)| {
+            let median = self.median(variant, arm, *figure);
             median.map_or("–".to_owned(), |median| format!("{median:.4}"))
         });
-        let ratios = FIGURES.map(|(name, _)| match to.and_then(|to| to.ratios.get(name)) {
+        let ratios = figures.iter().map(|(name, _)| match to.and_then(|to| to.ratios.get(name)) {
             Some(Summary { p50: Some(p50), ci95: [Some(low), Some(high)], .. }) => {
                 format!("{p50:.2} [{low:.2} .. {high:.2}]")
             }
@@ -256,18 +334,21 @@ impl Outcome {
         let first = self.arms.first().map_or("", String::as_str);
         let against = if to.is_some() { format!("{first} / {arm}") } else { String::new() };
         let names = [[variant, arm].map(str::to_owned), [String::new(), against]];
-        let [own, set_against] = [medians, ratios].map(Vec::from);
         let [one, other] = names.map(Vec::from);
-        [[one, own].concat(), [other, set_against].concat()]
+        [one.into_iter().chain(medians).collect(), other.into_iter().chain(ratios).collect()]
     }
 }
 
 /// Shows medians of all arms, and the ratios of the first one to each.
 pub(in crate::lab) fn text(outcome: &Outcome) -> String {
+    let mut figures = FIGURES.to_vec();
+    figures.retain(|(_, figure)| outcome.turns.iter().any(|turn| figure(turn).is_some()));
     let mut rows = vec![header(&["variant", "arm"])];
-    rows[0].extend(FIGURES.map(|(name, _)| name.to_owned()));
+    rows[0].extend(figures.iter().map(|(name, _)| (*name).to_owned()));
     for variant in outcome.variants() {
-        rows.extend(outcome.arms.iter().flat_map(|arm| outcome.rows(variant, arm)));
+        let had = |arm: &&String| outcome.turns_of(variant, arm).next().is_some();
+        let arms = outcome.arms.iter().filter(had);
+        rows.extend(arms.flat_map(|arm| outcome.rows(variant, arm, &figures)));
     }
     rows.retain(|row| row.iter().any(|cell| !cell.is_empty()));
     table(&rows, &[0, 1])
@@ -293,6 +374,7 @@ mod tests {
             both_ms: program_ms + 1.0,
             busy: None,
             per_busy_s: None,
+            siege: None,
         }
     }
 
@@ -316,6 +398,38 @@ mod tests {
         let text = text(&outcome);
         let line = text.lines().nth(3).unwrap();
         assert!(line.contains("edge / haproxy  0.80 [0.80 .. 0.80]"), "{text}");
+    }
+
+    /// Half the rate is left, and exchanges take four times as long.
+    #[test]
+    fn what_is_kept_under_attack_is_set_against_the_time_before() {
+        let mut outcome = Outcome::new(["edge", "nginx"].map(str::to_owned).to_vec());
+        let besieged = Besieged {
+            quiet_per_s: 100.0,
+            quiet_p50_ms: 1.0,
+            quiet_p99_ms: 2.0,
+            p50_ms: 3.0,
+            p99_ms: 8.0,
+            grown_mb: 5.0,
+            recovery_s: 0.1,
+            attackers: Done::default(),
+        };
+        outcome.turns.push(turn("edge", 1, 100, 1.0).besieged(besieged.clone()));
+        let worse = Besieged { p99_ms: f64::INFINITY, ..besieged };
+        let idle = turn("nginx", 1, 0, 1.0).besieged(worse);
+        let variant: Variant =
+            toml::from_str("name = \"all\"\nwork.siege.kind = \"silent\"").unwrap();
+        assert!(!idle.trial(&variant, &[]).ok, "nothing was done");
+        outcome.turns.push(idle);
+        outcome.compare();
+        let kept = outcome.kept("all", "edge").unwrap();
+        assert_eq!(kept, Kept { rate: 0.5, p99: 0.25, grown_mb: 5.0, recovery_s: 0.1 });
+        let kept = outcome.kept("all", "nginx").unwrap();
+        assert_eq!((kept.rate, kept.p99), (0.0, 0.0));
+        assert_eq!(outcome.kept("all", "haproxy"), None);
+        let text = text(&outcome);
+        assert!(text.contains("rate kept") && !text.contains("client ms"), "{text}");
+        assert!(outcome.turns[0].trial(&variant, &[]).ok);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use headstart_openers::{Identity, NAME};
 
-use super::spec::{Benchmark, Subject, Variant};
+use super::spec::{Benchmark, OTHER, Subject, Variant};
 use super::web::{Direct, Way};
 use super::work::Place;
 use crate::interrupt::Interrupt;
@@ -23,6 +23,9 @@ const FIRST_PORT: u16 = 9_100;
 
 /// The port of the origin that is nginx.
 const ORIGIN_PORT: u16 = 9_000;
+
+/// Connections that each server has room for: nginx counts those to the origin as well.
+const CONNECTIONS_MAX: u16 = 8192;
 
 /// nginx's module for streams, of Debian's package libnginx-mod-stream.
 const STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
@@ -51,6 +54,8 @@ pub(super) struct Contender {
     pub(super) arm: String,
     pub(super) program: Option<Program>,
     pub(super) door: Door,
+    /// Resident memory in bytes before it was first attacked.
+    pub(super) resident: Option<usize>,
 }
 
 /// The way in for clients.
@@ -59,9 +64,6 @@ pub(super) enum Door {
     Relay(SocketAddr),
     Web(Way),
 }
-
-/// The arm of another build of the product.
-pub(super) const OTHER: &str = "other";
 
 impl Starter<'_> {
     /// Starts an arm, the `number`th; `None` if it lacks a part that not every machine has.
@@ -85,7 +87,7 @@ impl Starter<'_> {
             (Subject::Handshakes, "nginx") if variant.bytes && !Path::new(STREAM).exists() => {
                 return Ok(None);
             }
-            (Subject::Handshakes, "nginx") => {
+            (Subject::Handshakes | Subject::AttackHttp, "nginx") => {
                 Some(self.nginx(arm, at, &self.terminating_nginx(variant, at))?)
             }
             (_, "edge" | OTHER) => Some(self.edge(arm, variant, at)?),
@@ -94,7 +96,7 @@ impl Starter<'_> {
         let door = match (subject, arm) {
             (Subject::Relay, _) => Door::Relay(at),
             (Subject::Attack, _) => Door::Relay(local(FIRST_PORT)),
-            (Subject::Handshakes, _) => Door::Web(self.direct(at, variant)?),
+            _ if subject.terminates() => Door::Web(self.direct(at, variant)?),
             (_, "direct") => Door::Web(self.direct(self.origin, variant)?),
             (_, "haproxy") => Door::Web(Way::Plain(at)),
             _ => {
@@ -102,7 +104,7 @@ impl Starter<'_> {
                 Door::Web(Way::Managed { socket, origin, resumes: variant.resumes })
             }
         };
-        Ok(Some(Contender { arm: arm.to_owned(), program, door }))
+        Ok(Some(Contender { arm: arm.to_owned(), program, door, resident: None }))
     }
 
     fn direct(&self, server: SocketAddr, variant: &Variant) -> Result<Way, Failure> {
@@ -122,16 +124,19 @@ impl Starter<'_> {
         let mut command = self.product(arm);
         command.args(["edge", "--listen", &at.to_string()]);
         command.args(["--workers", &bench.threads.to_string(), "--udp-workers", "1", "--origin"]);
-        if bench.bench == Subject::Handshakes {
+        if bench.bench.terminates() {
             let scheme = if variant.bytes { "tcp" } else { "http" };
             command.args([&format!("{scheme}://{origin}"), "--min-tls", "1.3", "--cert"]);
             command.arg(identity.chain_file()).arg("--key").arg(identity.key_file());
         } else {
             command.arg(origin.to_string());
         }
-        if bench.bench == Subject::Attack {
+        if matches!(bench.bench, Subject::Attack | Subject::AttackHttp) {
             // Counting is part of what an attack costs.
-            command.args(["--metrics", &metrics().to_string()]);
+            command.args(["--metrics", &SocketAddr::new(at.ip(), at.port() + 1).to_string()]);
+        }
+        if bench.bench == Subject::AttackHttp {
+            command.args(["--max-connections", &CONNECTIONS_MAX.to_string()]);
         }
         self.run(arm, command, at)
     }
@@ -217,8 +222,9 @@ impl Starter<'_> {
     }
 
     fn nginx_tls(&self, at: SocketAddr) -> String {
+        let http2 = if self.bench.bench == Subject::AttackHttp { "http2" } else { "" };
         format!(
-            "listen {at} ssl backlog=4096; ssl_certificate {}; ssl_certificate_key {};
+            "listen {at} ssl {http2} backlog=4096; ssl_certificate {}; ssl_certificate_key {};
              ssl_protocols TLSv1.3; ssl_ecdh_curve X25519;",
             self.identity.chain_file().display(),
             self.identity.key_file().display(),
@@ -232,7 +238,7 @@ impl Starter<'_> {
         let text = format!(
             "{load} daemon off; master_process off; worker_processes 1;
              pid {folder}/{name}.pid; error_log stderr crit;
-             events {{ worker_connections 4096; }}
+             events {{ worker_connections {CONNECTIONS_MAX}; }}
              {block}\n",
             load = stream.unwrap_or_default(),
         );
@@ -246,13 +252,16 @@ impl Starter<'_> {
         let Self { bench, identity, origin, .. } = self;
         let (mut defaults, mut bind, mut front, mut back, mut server) = Default::default();
         match bench.bench {
-            Subject::Handshakes => {
+            subject if subject.terminates() => {
                 // It takes certificates and key as one file.
                 let files = [identity.chain_file(), identity.key_file()];
                 let texts = files.into_iter().map(fs::read_to_string);
                 let text = texts.collect::<io::Result<String>>().map_err(cannot)?;
                 let pem = self.write("haproxy.pem", &text)?;
                 bind = format!("ssl crt {} ssl-min-ver TLSv1.3 curves X25519", pem.display());
+                if subject == Subject::AttackHttp {
+                    bind += " alpn h2,http/1.1";
+                }
                 if !variant.bytes {
                     defaults = "mode http";
                     back = "http-reuse always";
@@ -276,7 +285,7 @@ impl Starter<'_> {
         let text = format!(
             "global
     nbthread {}
-    maxconn 4096
+    maxconn {CONNECTIONS_MAX}
 defaults
     mode tcp
     timeout connect 5s

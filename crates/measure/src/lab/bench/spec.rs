@@ -7,22 +7,29 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::flood;
+use super::siege::{Kind, Siege};
 use crate::lab::experiment::{Bar, text};
 use headstart::base::failure::Failure;
 
 /// Largest file read.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Time before and after each turn, and to start the programs of a variant: for the estimate.
+/// Time before and after each turn, with a siege also to begin it and to recover, and to start the
+/// programs of a variant: for the estimate.
 const BESIDE_TURN: Duration = Duration::from_millis(300);
+const BESIDE_SIEGE: Duration = Duration::from_millis(600);
 const START: Duration = Duration::from_secs(2);
 
+/// The arm of another build of the product.
+pub(super) const OTHER: &str = "other";
+
 /// Each by its text.
-const TEXTS: [&str; 4] = [
+const TEXTS: [&str; 5] = [
     include_str!("../../../../../lab/experiments/relay.toml"),
     include_str!("../../../../../lab/experiments/handshakes.toml"),
     include_str!("../../../../../lab/experiments/managed.toml"),
     include_str!("../../../../../lab/experiments/attack.toml"),
+    include_str!("../../../../../lab/experiments/attack-http.toml"),
 ];
 
 /// A benchmark, as its file says it.
@@ -47,6 +54,9 @@ pub(crate) struct Benchmark {
     /// Datagrams of an attacker in a second.
     #[serde(default)]
     pub(super) rate: u32,
+    /// Exchanges of honest clients in a second, beside a siege.
+    #[serde(default = "few")]
+    pub(super) honest: NonZeroU16,
     /// Programs to compare; the others are set against the first.
     pub(super) arms: Vec<String>,
     pub(super) variant: Vec<Variant>,
@@ -66,6 +76,15 @@ pub(super) enum Subject {
     Managed,
     /// An edge that gets datagrams from attackers.
     Attack,
+    /// Servers that speak TLS in front of an origin, with attackers among their clients.
+    AttackHttp,
+}
+
+impl Subject {
+    /// Returns true if the arms speak TLS with clients.
+    pub(super) const fn terminates(self) -> bool {
+        matches!(self, Self::Handshakes | Self::AttackHttp)
+    }
 }
 
 /// One load, which all arms bear in turns.
@@ -74,6 +93,8 @@ pub(super) enum Subject {
 pub(crate) struct Variant {
     pub(super) name: String,
     pub(super) work: Work,
+    /// Only these arms.
+    arms: Option<Vec<String>>,
     /// True if all TLS sessions are to be resumed, false if none is.
     #[serde(default)]
     pub(super) resumes: bool,
@@ -97,6 +118,16 @@ pub(super) enum Work {
     Bulk(NonZeroU8),
     /// Datagrams of an attacker, and connections of others meanwhile.
     Flood(flood::Kind),
+    /// An attack by clients, and connections of others before, meanwhile and afterwards.
+    Siege(Siege),
+}
+
+impl Variant {
+    /// Returns true if its servers sign with RSA of 2,048 bits, so that the ClientHellos that wait
+    /// at one time are half a second of work.
+    pub(super) const fn has_slow_key(&self) -> bool {
+        matches!(self.work, Work::Siege(Siege { kind: Kind::SpoofedHellos, .. }))
+    }
 }
 
 impl Benchmark {
@@ -126,21 +157,35 @@ impl Benchmark {
         self.variant.iter().map(|variant| variant.name.clone()).collect()
     }
 
+    /// Returns the arms that a variant has.
+    pub(super) fn arms_of(&self, variant: &Variant) -> impl Iterator<Item = &String> {
+        let only = variant.arms.as_ref();
+        self.arms
+            .iter()
+            .filter(move |arm| *arm == OTHER || only.is_none_or(|only| only.contains(arm)))
+    }
+
     pub(crate) fn cells(&self) -> usize {
-        self.variant.len() * self.arms.len()
+        self.variant.iter().map(|variant| self.arms_of(variant).count()).sum()
     }
 
     /// Returns the turns of a run.
     pub(crate) fn turns(&self, quick: bool) -> u64 {
-        let rounds = self.variant.iter().map(|variant| u64::from(self.rounds(variant, quick)));
-        rounds.sum::<u64>() * self.arms.len() as u64
+        let turns = self.variant.iter().map(|variant| {
+            u64::from(self.rounds(variant, quick)) * self.arms_of(variant).count() as u64
+        });
+        turns.sum()
     }
 
     /// Estimates the duration of a run.
     pub(crate) fn estimate(&self, quick: bool) -> Duration {
-        let arms = u32::try_from(self.arms.len()).unwrap_or(u32::MAX);
         let variants = self.variant.iter().map(|variant| {
-            let turn = self.turn(variant, quick) + BESIDE_TURN;
+            let arms = u32::try_from(self.arms_of(variant).count()).unwrap_or(u32::MAX);
+            let time = self.turn(variant, quick);
+            let turn = match variant.work {
+                Work::Siege(_) => 2 * time + BESIDE_TURN + BESIDE_SIEGE,
+                _ => time + BESIDE_TURN,
+            };
             START + turn * self.rounds(variant, quick) * arms
         });
         variants.sum()
@@ -170,6 +215,11 @@ const fn one() -> NonZeroU8 {
     NonZeroU8::MIN
 }
 
+/// No more than a debug build bears with the attackers beside it on two CPUs.
+const fn few() -> NonZeroU16 {
+    NonZeroU16::MIN.saturating_add(99)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,8 +235,12 @@ mod tests {
             for bar in &bench.bar {
                 let mut arms = bar.against.iter().chain([&bar.arm]);
                 assert!(arms.all(|arm| arm == ANY || bench.arms.contains(arm)), "{bar:?}");
-                let mut variants = bar.variant.iter();
+                let mut variants = bar.variant.iter().filter(|name| *name != ANY);
                 assert!(variants.all(|name| bench.stages().contains(name)), "{bar:?}");
+            }
+            for variant in &bench.variant {
+                let known = variant.arms.iter().flatten().all(|arm| bench.arms.contains(arm));
+                assert!(known && bench.arms_of(variant).count() > 0, "{}", variant.name);
             }
             let nothing = text.replace("rounds = 1\n", "rounds = 0\n");
             assert!(Benchmark::parse("x", &nothing).is_err(), "{}", bench.name);

@@ -27,6 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes read at a time in bulk: four records.
 const PIECE: usize = 64 * 1024;
 
+/// Bytes of the long answer of [`answer`]: a few of them are more than kernels and proxies keep of
+/// what nobody reads.
+const LONG: usize = 256 * 1024;
+
 /// Sessions kept: more than connections at a time.
 const SESSIONS_MAX: usize = 1_024;
 
@@ -57,6 +61,10 @@ impl Direct {
         config.groups = Some("X25519".to_owned());
         let context = ClientContext::new(&config).map_err(io::Error::other)?;
         Ok(Self { server, context, sessions: resumes.then(Mutex::default) })
+    }
+
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.server
     }
 
     async fn open(&self) -> io::Result<TlsStream<TcpStream>> {
@@ -111,7 +119,8 @@ impl Way {
         })
     }
 
-    async fn exchange(&self, to_the_end: bool) -> io::Result<Served> {
+    /// Opens a connection, asks for the short answer and takes it.
+    pub(super) async fn exchange(&self, to_the_end: bool) -> io::Result<Served> {
         let Self::Direct(direct) = self else {
             let mut stream = self.open().await?;
             let served = exchange(&mut stream).await?;
@@ -215,18 +224,24 @@ fn body(answer: &[u8]) -> io::Result<Option<&[u8]>> {
     Ok(Some(body).filter(|body| body.ends_with(b"\n")))
 }
 
-/// An origin's side of the short answer, for as many requests as come on a connection.
+/// An origin's side of the short answer, for as many requests as come on a connection; of the long
+/// one to `/long`, and of none to what has a body.
 pub(super) async fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut body = [b'x'; 100];
-    body[99] = b'\n';
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-    let answer = [head.as_bytes(), &body].concat();
+    let [short, long] = [100, LONG].map(|length| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        [head.as_bytes(), &vec![b'x'; length - 1], b"\n"].concat()
+    });
     let mut request = Vec::new();
     while stream.read_buf(&mut request).await? > 0 {
         while let Some(end) = request.windows(4).position(|end| end == b"\r\n\r\n") {
+            let is_long = request.starts_with(b"GET /long ");
+            if request.starts_with(b"POST ") {
+                drain(stream).await;
+                return Ok(());
+            }
             request.drain(..end + 4);
-            stream.write_all(&answer).await?;
+            stream.write_all(if is_long { &long } else { &short }).await?;
         }
     }
     Ok(())

@@ -88,7 +88,7 @@ impl Shared {
         self.with(|(counts, _)| counts.bytes += bytes as u64);
     }
 
-    fn add(&self, trial: Trial) {
+    pub(super) fn add(&self, trial: Trial) {
         self.with(|(counts, trials)| {
             counts.done += u64::from(trial.ok);
             counts.failed += u64::from(!trial.ok);
@@ -169,7 +169,11 @@ pub(super) struct Served {
     pub(super) bytes: usize,
 }
 
-async fn timed(limit: Duration, exchange: impl Future<Output = io::Result<Served>>) -> Trial {
+/// Makes an exchange; one that takes longer than `limit` has failed.
+pub(super) async fn timed(
+    limit: Duration,
+    exchange: impl Future<Output = io::Result<Served>>,
+) -> Trial {
     let begun = Instant::now();
     let served = tokio::time::timeout(limit, exchange).await;
     match served.unwrap_or_else(|late| Err(late.into())) {

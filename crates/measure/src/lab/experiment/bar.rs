@@ -74,6 +74,17 @@ pub(crate) struct Bar {
     pub(crate) linkable_max: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) linkable_min: Option<f64>,
+    /// Smallest shares of rate and 99th percentile that honest clients kept under attack; or with
+    /// `against`, smallest ratio of these shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rate_kept_min: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p99_kept_min: Option<f64>,
+    /// Largest growth of memory under attack, and longest time until service is as before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) grown_max_mb: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) recovery_max_s: Option<f64>,
     /// Cells that it does not hold for, by name and with the reason.
     #[serde(default, skip_serializing)]
     pub(crate) except: Vec<Exception>,
@@ -150,6 +161,10 @@ impl Bar {
             ("paired_ratio_max", self.paired_ratio_max),
             ("linkable_max", self.linkable_max),
             ("linkable_min", self.linkable_min),
+            ("rate_kept_min", self.rate_kept_min),
+            ("p99_kept_min", self.p99_kept_min),
+            ("grown_max_mb", self.grown_max_mb),
+            ("recovery_max_s", self.recovery_max_s),
         ];
         all.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)))
     }
