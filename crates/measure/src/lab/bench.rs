@@ -45,8 +45,8 @@ use attack::Attack;
 use flood::{Account, Flood, Source};
 use headstart::base::failure::Failure;
 use honest::{Honest, Times};
-pub(super) use outcome::{Outcome, text};
 use outcome::{Besieged, Reading, Turn};
+pub(super) use outcome::{Outcome, text};
 use programs::{Contender, Door, Starter, cannot, differs, installed, metrics};
 use siege::{Attackers, Done, Kind, Siege};
 pub(super) use spec::{Benchmark, all, find};
@@ -68,6 +68,12 @@ const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 /// Pause after a turn: what is left of it is then over, such as connections that are being closed.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Interval at which is looked for the attackers to have begun.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How far attackers go behind honest clients, with whom they share a CPU.
+const NICE: i32 = 19;
 
 /// Load before memory is looked at.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -126,7 +132,7 @@ impl Ground {
     }
 
     fn place(&self) -> Result<Place<'_>, Failure> {
-        Ok(Place { node: self.node()?, cpu: self.cpus.load })
+        Ok(Place { node: self.node()?, cpu: self.cpus.load, nice: 0 })
     }
 }
 
@@ -173,7 +179,7 @@ impl Bench {
     ) -> Result<Starter<'s>, Failure> {
         let rsa = ground.rsa.as_ref().filter(|_| variant.has_slow_key());
         Ok(Starter {
-            place: Place { node: ground.node()?, cpu: ground.cpus.programs },
+            place: Place { node: ground.node()?, cpu: ground.cpus.programs, nice: 0 },
             folder: ground.folder.path(),
             bench: &self.bench,
             product: &self.product,
@@ -414,7 +420,7 @@ impl Bench {
         let honest = Honest::start(place, way, self.bench.honest).map_err(cannot)?;
         let start_flood = |target| {
             let source = Source::new(flood::Kind::WellFormed, round, &[])?;
-            Flood::start(place, source, target, siege.rate)
+            Flood::start(Place { nice: NICE, ..place }, source, target, siege.rate)
         };
         thread::sleep(SETTLE);
         let cpu = ground.cpus.programs;
@@ -431,11 +437,13 @@ impl Bench {
         let resident = *on.resident.get_or_insert(resident);
 
         let flood = is_spoofed.then(|| start_flood(target)).transpose().map_err(cannot)?;
-        let attackers = Attackers::start(place, siege, target).map_err(cannot)?;
+        let attackers =
+            Attackers::start(Place { nice: NICE, ..place }, siege, target).map_err(cannot)?;
         let until = Instant::now() + SETTLE_MAX;
-        while attackers.done().held < siege.connections.into() && Instant::now() < until {
-            thread::sleep(PAUSE);
+        while attackers.done().had() < siege.connections.into() && Instant::now() < until {
+            thread::sleep(LOOK);
         }
+        thread::sleep(siege.begins());
         let before = Reading::take(&honest.work, on, cpu);
         thread::sleep(time);
         let after = Reading::take(&honest.work, on, cpu);
@@ -478,7 +486,7 @@ impl Bench {
         let cpus = Cpus::new(self.bench.bench)?;
         let node = lab.nodes().first().ok_or_else(|| Failure::usage("the lab has no node"))?;
         prepare(node).map_err(cannot)?;
-        let place = Place { node, cpu: cpus.origin };
+        let place = Place { node, cpu: cpus.origin, nice: 0 };
         let unread = node.run(|| UdpSocket::bind("127.0.0.1:0")).flatten().map_err(cannot)?;
         let (origin, program) = match self.bench.bench {
             Subject::Managed => {
@@ -489,7 +497,9 @@ impl Bench {
                     Starter { place, folder, bench, product, other, identity, origin, interrupt };
                 (origin, Some(starter.origin()?))
             }
-            Subject::Handshakes | Subject::AttackHttp => (tcp::serve(place, web::answer).map_err(cannot)?, None),
+            Subject::Handshakes | Subject::AttackHttp => {
+                (tcp::serve(place, web::answer).map_err(cannot)?, None)
+            }
             _ => (tcp::serve(place, tcp::answer).map_err(cannot)?, None),
         };
         Ok(Ground { _program: program, lab, folder, identity, rsa, origin, cpus, unread })

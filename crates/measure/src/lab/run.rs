@@ -14,7 +14,7 @@ use crate::lab::options::LabRunOptions;
 use headstart::base::failure::Failure;
 use headstart::base::output;
 
-const WITH_BESIDE: &str = "they are relay, handshakes and managed";
+const WITH_BESIDE: &str = "they are relay, handshakes, managed and attack-http";
 
 /// Runs an experiment and writes its results. Call it while the process has one thread.
 ///

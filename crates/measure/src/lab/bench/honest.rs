@@ -67,7 +67,8 @@ impl Honest {
         let work = Work::start(place, 1, move |shared| {
             let (way, log) = (way.clone(), all.clone());
             async move {
-                let mut ticks = tokio::time::interval(Duration::from_secs(1) / u32::from(rate.get()));
+                let mut ticks =
+                    tokio::time::interval(Duration::from_secs(1) / u32::from(rate.get()));
                 let mut running = JoinSet::new();
                 let mut number = 0;
                 while !shared.is_over() {
@@ -90,8 +91,8 @@ impl Honest {
         Ok(Self { work, log })
     }
 
-    /// Waits until exchanges take about `p50` ms again after `end`; returns after how long they began
-    /// to, or the longest time that is waited.
+    /// Waits until exchanges that begin after `end` take about `p50` ms again. Returns after how
+    /// long they do, or the longest time that is waited.
     pub(super) fn recovery(&self, end: Instant, p50: f64) -> Duration {
         loop {
             if let Some(at) = self.log.with(|log| recovered(log, end, p50)) {

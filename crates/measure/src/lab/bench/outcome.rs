@@ -194,9 +194,10 @@ impl Turn {
     pub(super) fn trial(&self, variant: &Variant, trials: &[Trial]) -> Trial {
         if let Some(siege) = &self.siege {
             // What failed under attack is in the rate that was kept.
-            let error = if self.done == 0 { "nothing was done" } else { "" };
+            let ok = trials.iter().any(|trial| trial.ok);
+            let error = if ok { "" } else { "nothing was done" };
             return Trial {
-                ok: self.done > 0,
+                ok,
                 ms_to_last_response_byte: Some(siege.p50_ms).filter(|ms| ms.is_finite()),
                 bytes: self.bytes,
                 error: error.to_owned(),
@@ -265,8 +266,8 @@ impl Outcome {
 
     /// Returns what an arm kept under attack, if it was under one.
     pub(super) fn kept(&self, variant: &str, arm: &str) -> Option<Kept> {
-        let [rate, p99, grown_mb, recovery_s] =
-            ["rate kept", "p99 kept", "grown MB", "recovery s"].map(|wanted| {
+        let [rate, p99, grown_mb, recovery_s] = ["rate kept", "p99 kept", "grown MB", "recovery s"]
+            .map(|wanted| {
                 let (_, figure) = FIGURES.into_iter().find(|(name, _)| *name == wanted)?;
                 self.median(variant, arm, figure)
             });
@@ -419,7 +420,7 @@ mod tests {
         let idle = turn("nginx", 1, 0, 1.0).besieged(worse);
         let variant: Variant =
             toml::from_str("name = \"all\"\nwork.siege.kind = \"silent\"").unwrap();
-        assert!(!idle.trial(&variant, &[]).ok, "nothing was done");
+        assert!(!idle.trial(&variant, &[]).ok, "nothing was done before the attack either");
         outcome.turns.push(idle);
         outcome.compare();
         let kept = outcome.kept("all", "edge").unwrap();
@@ -429,7 +430,8 @@ mod tests {
         assert_eq!(outcome.kept("all", "haproxy"), None);
         let text = text(&outcome);
         assert!(text.contains("rate kept") && !text.contains("client ms"), "{text}");
-        assert!(outcome.turns[0].trial(&variant, &[]).ok);
+        let good = Trial { ok: true, ..Trial::default() };
+        assert!(outcome.turns[1].trial(&variant, &[good]).ok);
     }
 
     #[test]

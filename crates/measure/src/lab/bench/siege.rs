@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use headstart_net::TlsStream;
 use headstart_openers::NAME;
 use headstart_tls::{ClientConfig, ClientContext, Trust};
-use rustix::process::setpriority_process;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpSocket;
@@ -30,9 +29,6 @@ const RETURN: Duration = Duration::from_millis(100);
 
 /// Interval at which they look whether it is over.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// Priority of attackers: on the CPU that they share with honest clients, those go first.
-const NICE: i32 = 19;
 
 /// Bytes read at a time, and thrown away.
 const PIECE: usize = 16 * 1024;
@@ -116,6 +112,25 @@ pub(super) struct Done {
     pub(super) sent: u64,
 }
 
+impl Siege {
+    /// Returns the time in which a server has borne the beginning, with all handshakes and requests
+    /// at once; none where that is the attack.
+    pub(super) const fn begins(&self) -> Duration {
+        match self {
+            Self { connections: 0, .. } => Duration::ZERO,
+            Self { streams: 0, .. } => Duration::from_millis(200),
+            _ => Duration::from_secs(1),
+        }
+    }
+}
+
+impl Done {
+    /// Returns how many connections they have had.
+    pub(super) const fn had(self) -> u64 {
+        self.held + self.ended
+    }
+}
+
 impl Attackers {
     /// Starts them on the server at `target`.
     pub(super) fn start(place: Place<'_>, siege: Siege, target: SocketAddr) -> io::Result<Self> {
@@ -126,7 +141,6 @@ impl Attackers {
         let shared = Arc::<Shared>::default();
         let (context, all) = (Arc::new(context), Arc::clone(&shared));
         let thread = place.spawn(async move {
-            setpriority_process(None, NICE)?;
             let mut attackers = JoinSet::new();
             for number in 0..siege.connections {
                 let from = address(if siege.kind.is_flood() { number.into() } else { 0 });
@@ -369,13 +383,13 @@ mod tests {
     fn each_attack_says_what_it_is_about() {
         let [mut zero, mut unread] = ["zero-windows", "nothing-read"].map(script);
         let opening = zero.opening();
-        let asked = [1, 3, 5].map(|stream| (HEADERS, stream, 27));
+        let asked = [1, 3, 5].map(|stream| (HEADERS, stream, 11 + NAME.len()));
         assert_eq!(frames(&opening[24..]), [&[(SETTINGS, 0, 6)][..], &asked].concat());
         assert_eq!(&opening[24 + 9..24 + 15], [0, 4, 0, 0, 0, 0]);
         let first = frames(&unread.opening()[24..])[..2].to_vec();
         assert_eq!(first, [(SETTINGS, 0, 6), (WINDOW_UPDATE, 0, 4)]);
         for (kind, sent) in [
-            ("rapid-reset", &[(HEADERS, 7, 23), (RST_STREAM, 7, 4)][..]),
+            ("rapid-reset", &[(HEADERS, 7, 7 + NAME.len()), (RST_STREAM, 7, 4)][..]),
             ("continuation", &[(CONTINUATION, 7, LINE.len())]),
             ("settings", &[(SETTINGS, 0, 6)]),
             ("ping", &[(PING, 0, 8)]),

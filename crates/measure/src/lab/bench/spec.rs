@@ -14,11 +14,12 @@ use headstart::base::failure::Failure;
 /// Largest file read.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Time before and after each turn, with a siege also to begin it and to recover, and to start the
-/// programs of a variant: for the estimate.
+/// Time before and after each turn, with a siege also until connections are there and it is over,
+/// and to start the programs of a variant: for the estimate.
 const BESIDE_TURN: Duration = Duration::from_millis(300);
-const BESIDE_SIEGE: Duration = Duration::from_millis(600);
+const BESIDE_SIEGE: Duration = Duration::from_millis(300);
 const START: Duration = Duration::from_secs(2);
+const START_SIEGE: Duration = Duration::from_secs(1);
 
 /// The arm of another build of the product.
 pub(super) const OTHER: &str = "other";
@@ -182,11 +183,11 @@ impl Benchmark {
         let variants = self.variant.iter().map(|variant| {
             let arms = u32::try_from(self.arms_of(variant).count()).unwrap_or(u32::MAX);
             let time = self.turn(variant, quick);
-            let turn = match variant.work {
-                Work::Siege(_) => 2 * time + BESIDE_TURN + BESIDE_SIEGE,
-                _ => time + BESIDE_TURN,
+            let (start, turn) = match variant.work {
+                Work::Siege(siege) => (START_SIEGE, 2 * time + BESIDE_SIEGE + siege.begins()),
+                _ => (START, time),
             };
-            START + turn * self.rounds(variant, quick) * arms
+            start + (turn + BESIDE_TURN) * self.rounds(variant, quick) * arms
         });
         variants.sum()
     }

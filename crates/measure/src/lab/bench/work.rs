@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use headstart_emulation::{Node, Scheduling};
 use headstart_openers::Trial;
+use rustix::process::nice;
 use tokio::task::JoinSet;
 
 /// The place where a load runs.
@@ -16,6 +17,8 @@ pub(super) struct Place<'n> {
     pub(super) node: &'n Node,
     /// The only CPU for its threads, and for programs that are started there.
     pub(super) cpu: Option<usize>,
+    /// How far its own threads go behind others on their CPU (nice(2)).
+    pub(super) nice: i32,
 }
 
 impl Place<'_> {
@@ -28,9 +31,10 @@ impl Place<'_> {
         self,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> io::Result<Running<T>> {
-        let scheduling = self.scheduling();
+        let (scheduling, behind) = (self.scheduling(), self.nice);
         self.node.spawn_thread(move || {
             scheduling.enter();
+            nice(behind)?;
             tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
         })
     }
