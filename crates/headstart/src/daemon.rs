@@ -46,6 +46,7 @@ pub(crate) static FORWARDED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::
 /// A daemon that runs with settings `S`, which a reload replaces as a whole.
 pub(crate) struct Daemon<S> {
     role: Role,
+    metrics: Option<Metrics>,
     signals: Signals,
     settings: watch::Sender<Arc<S>>,
     stop: watch::Sender<bool>,
@@ -75,11 +76,18 @@ impl<S: Send + Sync + 'static> Daemon<S> {
         raise_file_limit();
         Ok(Self {
             role,
+            metrics: None,
             signals: Signals::listen()?,
             settings: watch::Sender::new(Arc::new(settings)),
             stop: watch::Sender::new(false),
             places: Places::new(connections.get()),
         })
+    }
+
+    /// Starts the metrics endpoint if one is wanted. Call it before a connection can come: a gauge
+    /// that is kept from before then counts nothing ever after.
+    pub(crate) fn with_metrics(self, options: MetricsOptions) -> Result<Self, Failure> {
+        Ok(Self { metrics: start_metrics(self.role, options)?, ..self })
     }
 
     pub(crate) fn running(&self) -> Running<S> {
@@ -91,17 +99,15 @@ impl<S: Send + Sync + 'static> Daemon<S> {
     pub(crate) async fn run(
         mut self,
         mut listeners: JoinSet<()>,
-        metrics: MetricsOptions,
         patience: Duration,
         reload: impl Fn(&S) -> Result<S, Failure>,
     ) -> Result<ExitCode, Failure> {
-        let metrics = start_metrics(self.role, metrics)?;
-        metrics.as_ref().inspect(|metrics| metrics.set_ready(true));
+        self.set_ready(true);
         while self.signals.next().await == Signal::Reload {
             self.reload(&reload);
         }
         tracing::info!("stopping");
-        metrics.as_ref().inspect(|metrics| metrics.set_ready(false));
+        self.set_ready(false);
         self.stop.send_replace(true);
         while listeners.join_next().await.is_some() {}
         let left = self.places.empty(patience).await;
@@ -109,6 +115,10 @@ impl<S: Send + Sync + 'static> Daemon<S> {
             tracing::warn!(connections = left, "stopped before they ended");
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn set_ready(&self, ready: bool) {
+        self.metrics.as_ref().inspect(|metrics| metrics.set_ready(ready));
     }
 
     /// A file with a mistake changes nothing: the daemon goes on as it was.

@@ -64,6 +64,7 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     let connector = settings.connector.clone();
     let known = Arc::clone(&settings.known);
     let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
+    let daemon = daemon.with_metrics(options.metrics.clone())?;
     let following = tokio::spawn(follow_networks(connector));
     let mut listeners = JoinSet::new();
     let permits = Permits::new(options.max_connections);
@@ -80,7 +81,7 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     let _managed = managed::start(&options, || daemon.running(), &mut listeners)?;
     let tidying = tokio::spawn(tidy(known));
     let code = daemon
-        .run(listeners, options.metrics, options.shutdown_timeout, |before: &Settings| {
+        .run(listeners, options.shutdown_timeout, |before: &Settings| {
             daemon::load(invocation).and_then(|options| Settings::new(options, Some(before)))
         })
         .await;

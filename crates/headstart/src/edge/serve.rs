@@ -53,6 +53,7 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     keys.settled().await;
     tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options))?;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
+    let daemon = daemon.with_metrics(options.metrics.clone())?;
     let mut listeners = JoinSet::new();
     for address in &options.listen {
         let running = daemon.running();
@@ -70,7 +71,7 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
         listeners.spawn(forwarded(fleet_links.fleet().serve(links), daemon.running()));
     }
     daemon
-        .run(listeners, options.metrics, options.shutdown_timeout, |before: &Settings| {
+        .run(listeners, options.shutdown_timeout, |before: &Settings| {
             daemon::load(invocation)
                 .and_then(|options| Settings::new(&options, streams, Some(before)))
         })

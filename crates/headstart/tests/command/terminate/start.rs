@@ -1,4 +1,4 @@
-//! Errors that keep an edge from starting, and others that do not.
+//! Starts of an edge: their order, errors that keep it from starting, and others that do not.
 
 use super::tools::curl;
 use crate::edge::{Edge, fails};
@@ -78,4 +78,17 @@ fn an_expired_certificate_is_served_and_logged() {
     assert!(edge.log().contains("name=none.example.com"));
     assert_eq!(curl(&edge, &files, NAME, "/head", &[]).code, Some(60), "curl does not want it");
     curl(&edge, &files, NAME, "/head", &["-k"]).ok();
+}
+
+/// The gauge of answers is made with the first request, and made earlier would count nothing ever
+/// after.
+#[test]
+fn metrics_begin_before_connections_can_come() {
+    let (files, origin) = (Files::new(), Origin::start());
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
+    let log = edge.log();
+    let [metrics, listening] =
+        ["metrics address=", "listening address="].map(|words| log.find(words).unwrap());
+    assert!(metrics < listening, "{log}");
 }
