@@ -145,7 +145,10 @@ pub struct EdgeOptions {
     /// that it made itself. With Redis, it takes it with those of all edges that name the same
     /// place, each once among them; Redis must not evict keys (maxmemory-policy noeviction).
     /// Whatever is wrong with Redis, early data is refused and sessions are resumed.
-    #[arg(long, value_name = "WHERE", default_value_t, help_heading = TLS)]
+    #[arg(
+        long, value_name = "WHERE", default_value_t, value_parser = FilterPlace::parser(),
+        help_heading = TLS
+    )]
     pub early_data_filter: FilterPlace,
 
     /// Other servers of the site with the same ticket keys (see headstart keys export)

@@ -6,7 +6,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::TypedValueParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command};
 use percent_encoding::percent_decode_str;
 use url::Url;
 use zeroize::Zeroizing;
@@ -157,7 +159,7 @@ pub enum KeySource {
 impl KeySource {
     /// Returns clap's parser: a path may be any bytes.
     pub(crate) fn parser() -> impl TypedValueParser<Value = Self> {
-        OsStringValueParser::new().try_map(|text| Self::parse(&text))
+        Unshown(Self::parse)
     }
 
     fn parse(text: &OsStr) -> Result<Self, String> {
@@ -193,6 +195,36 @@ pub enum FilterPlace {
     Memory,
     /// In Redis: an edge takes early data with the tickets of all that share it.
     Redis(RedisAddress),
+}
+
+impl FilterPlace {
+    /// Returns clap's parser.
+    pub(crate) fn parser() -> impl TypedValueParser<Value = Self> {
+        Unshown(|text| text.to_string_lossy().parse())
+    }
+}
+
+/// Parses values that may hold a password: clap by itself says what is wrong beside the value.
+#[derive(Clone)]
+struct Unshown<T>(fn(&OsStr) -> Result<T, String>);
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Unshown<T> {
+    type Value = T;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        option: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<T, clap::Error> {
+        (self.0)(value).map_err(|why| {
+            let option = option.map(ToString::to_string).unwrap_or_default();
+            let text = format!("invalid value for '{option}': {why}");
+            let mut error = clap::Error::raw(ErrorKind::ValueValidation, text).with_cmd(command);
+            error.insert(ContextKind::InvalidArg, ContextValue::String(option));
+            error
+        })
+    }
 }
 
 impl FromStr for FilterPlace {
@@ -254,6 +286,20 @@ mod tests {
         ] {
             let said = text.parse::<RedisAddress>().unwrap_err();
             assert!(said.contains(why) && !said.contains("secret"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn an_option_with_a_wrong_value_does_not_show_the_password() {
+        let keys = Arg::new("keys").long("keys").value_parser(KeySource::parser());
+        let filter = Arg::new("filter").long("filter").value_parser(FilterPlace::parser());
+        let command = Command::new("edge").args([keys, filter]);
+        for option in ["--keys", "--filter"] {
+            let words = ["edge", option, "redis://:secret@h/db"];
+            let said = command.clone().try_get_matches_from(words).unwrap_err().to_string();
+            let place = format!("invalid value for '{option} <");
+            assert!(said.contains(&place) && said.contains("no database number"), "{said}");
+            assert!(!said.contains("secret"), "{said}");
         }
     }
 
