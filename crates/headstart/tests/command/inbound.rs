@@ -324,6 +324,15 @@ async fn malformed_socks_is_refused() {
     assert!(matches!(refusal, Refusal::Malformed("empty user name or password")));
 }
 
+/// A client that never sends the body which it has announced holds nothing.
+#[tokio::test]
+async fn a_connect_with_a_body_is_refused_without_it() {
+    let (refusal, told) =
+        refused(b"CONNECT a.example:443 HTTP/1.1\r\nContent-Length: 3\r\n\r\n").await;
+    assert!(matches!(refusal, Refusal::Malformed("CONNECT with a body")), "{refusal}");
+    assert!(told.starts_with(b"HTTP/1.1 400 "));
+}
+
 #[tokio::test]
 async fn malformed_connect_is_refused() {
     for target in [

@@ -81,7 +81,10 @@ pub(super) async fn accept(stream: TcpStream) -> Result<(Target, Exchange), Refu
         ended = &mut connection => return Err(not_http(ended)),
     };
     let exchange = Exchange { respond, connection };
-    match target(&request) {
+    let target = target(&request);
+    // The connection would wait for the rest of its body.
+    drop(request);
+    match target {
         Ok(target) => Ok((target, exchange)),
         Err((status, text, refusal)) => {
             exchange.refuse(status, Bytes::from_static(text.as_bytes())).await?;
