@@ -29,7 +29,8 @@ impl<'a> Case<'a> {
             address => IpAddr::from(*address),
         };
         Some(Self {
-            now: UnixSeconds(u64::from_le_bytes(*now)),
+            // An expiry behind the end of the clock would be moved to it.
+            now: UnixSeconds(u64::from_le_bytes(*now).min(u64::MAX - u64::from(u32::MAX))),
             client,
             nonce: *nonce,
             life: Duration::from_secs(u32::from_le_bytes(*life).into()),

@@ -12,4 +12,6 @@ mod serve;
 mod shares;
 pub mod upstream;
 
+#[doc(hidden)]
+pub use managed::ManagedAgent;
 pub use serve::run;

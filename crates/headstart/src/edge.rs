@@ -10,3 +10,5 @@ mod settings;
 mod terminate;
 
 pub use serve::run;
+#[doc(hidden)]
+pub use terminate::HttpEdge;

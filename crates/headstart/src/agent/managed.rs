@@ -12,6 +12,7 @@ mod caller;
 mod clients;
 mod control;
 mod exchange;
+mod fuzzing;
 mod limits;
 mod listener;
 mod open;
@@ -28,5 +29,6 @@ mod tunnel;
 mod visit;
 
 pub(super) use clients::Clients;
+pub use fuzzing::ManagedAgent;
 pub(super) use listener::start;
 pub(super) use state::AgentState;

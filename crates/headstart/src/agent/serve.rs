@@ -117,7 +117,7 @@ pub(super) struct Settings {
 
 impl Settings {
     /// From `options`; what `before` has learnt of paths is kept.
-    fn new(options: AgentOptions, before: Option<&Self>) -> Result<Self, Failure> {
+    pub(super) fn new(options: AgentOptions, before: Option<&Self>) -> Result<Self, Failure> {
         if before.is_some_and(|before| before.options.upstream != options.upstream) {
             return Err(Failure::usage("--upstream and its options cannot be changed by a reload")
                 .hint(

@@ -12,6 +12,7 @@ mod fast_open;
 pub(super) mod files;
 mod forward;
 mod frames;
+mod fuzzing;
 mod http;
 mod io;
 mod life;
@@ -34,6 +35,7 @@ use headstart_net::{Handoff, ServerStream, TlsHandle, TlsStream};
 use hyper::http::uri::Authority;
 
 pub(super) use forward::Claims;
+pub use fuzzing::HttpEdge;
 pub(super) use origin::HttpOrigins;
 pub(super) use room::{Room, RoomLimits};
 pub(super) use server::TlsServer;

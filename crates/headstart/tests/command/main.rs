@@ -16,6 +16,7 @@ mod daemon;
 mod edge;
 #[path = "../support/files.rs"]
 mod files;
+mod fuzz_replay;
 mod get;
 mod inbound;
 mod inside;

@@ -13,6 +13,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::Answer;
 use super::forward::HEAD_MAX;
@@ -99,9 +100,13 @@ async fn finish_within(time: Duration, tls: &TlsHandle<ServerStream>) {
     let _ = tokio::time::timeout(time, finish).await;
 }
 
-type Io = TokioIo<ClientIo>;
+type Io<T> = TokioIo<ClientIo<T>>;
 
-fn h1(io: Io, answers: Answers) -> http1::UpgradeableConnection<Io, Answers> {
+/// Serves a client of HTTP/1.1 on `io`.
+pub(super) fn h1<T>(io: Io<T>, answers: Answers) -> http1::UpgradeableConnection<Io<T>, Answers>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
@@ -113,7 +118,11 @@ fn h1(io: Io, answers: Answers) -> http1::UpgradeableConnection<Io, Answers> {
         .with_upgrades()
 }
 
-fn h2(io: Io, answers: Answers) -> http2::Connection<Io, Answers, Streams> {
+/// Serves a client of HTTP/2 on `io`.
+pub(super) fn h2<T>(io: Io<T>, answers: Answers) -> http2::Connection<Io<T>, Answers, Streams>
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
     let streams = Streams::new(answers.0.pending.client());
     http2::Builder::new(streams)
         .timer(TokioTimer::new())
@@ -127,7 +136,7 @@ fn h2(io: Io, answers: Answers) -> http2::Connection<Io, Answers, Streams> {
 
 /// Answers requests for hyper.
 #[derive(Clone, Debug)]
-struct Answers(Arc<Requests>);
+pub(super) struct Answers(pub(super) Arc<Requests>);
 
 impl Service<Request<Incoming>> for Answers {
     type Response = Response<Answer>;
@@ -146,13 +155,15 @@ trait Serving: Future<Output = hyper::Result<()>> {
     fn finish(self: Pin<&mut Self>);
 }
 
-impl Serving for http1::UpgradeableConnection<Io, Answers> {
+type Client = Io<TlsStream<ServerStream>>;
+
+impl Serving for http1::UpgradeableConnection<Client, Answers> {
     fn finish(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
 }
 
-impl Serving for http2::Connection<Io, Answers, Streams> {
+impl Serving for http2::Connection<Client, Answers, Streams> {
     fn finish(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }

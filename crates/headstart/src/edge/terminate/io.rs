@@ -4,7 +4,6 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use headstart_net::{ServerStream, TlsStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::Frames;
@@ -16,20 +15,20 @@ const RECORD: usize = 16 * 1024;
 /// Joins small pieces, such as a head and the body behind it, into one record: so the library may
 /// keep the pieces apart until they leave, and their owners see when they do.
 #[derive(Debug)]
-pub(super) struct ClientIo {
-    tls: TlsStream<ServerStream>,
+pub(super) struct ClientIo<T> {
+    tls: T,
     joined: Vec<u8>,
     /// Counts what the client sends, over HTTP/2.
     frames: Option<Frames>,
 }
 
-impl ClientIo {
-    pub(super) fn new(tls: TlsStream<ServerStream>, frames: Option<Frames>) -> Self {
+impl<T> ClientIo<T> {
+    pub(super) fn new(tls: T, frames: Option<Frames>) -> Self {
         Self { tls, joined: Vec::new(), frames }
     }
 }
 
-impl AsyncRead for ClientIo {
+impl<T: AsyncRead + Unpin> AsyncRead for ClientIo<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -45,7 +44,7 @@ impl AsyncRead for ClientIo {
     }
 }
 
-impl AsyncWrite for ClientIo {
+impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
     forward_writes!(tls);
 
     fn poll_write_vectored(

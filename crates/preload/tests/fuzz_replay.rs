@@ -1,0 +1,19 @@
+//! Replays the committed corpus of `fuzz/`, so that what a fuzzer once reached stays reached.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[allow(unreachable_pub)]
+#[path = "../../../fuzz/src/preload.rs"]
+mod bodies;
+#[allow(dead_code)]
+#[path = "../src/link.rs"]
+mod link;
+#[path = "../src/query.rs"]
+mod query;
+#[path = "../../../fuzz/src/replay.rs"]
+mod replay;
+
+#[test]
+fn preload() {
+    replay::replay("preload", bodies::preload);
+}

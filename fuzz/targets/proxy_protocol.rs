@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../src/headstart.rs"]
+mod headstart_targets;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| headstart_targets::proxy_protocol(bytes));
