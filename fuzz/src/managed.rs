@@ -97,7 +97,7 @@ async fn leave(agent: &ManagedAgent, session: &str) {
     assert_eq!(left[0].status, 204);
 }
 
-/// What matters of an answer.
+/// An answer, as far as it matters.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -146,20 +146,26 @@ fn answers(mut told: &[u8]) -> Vec<Answer> {
             panic!("no answer, {parsed:?}: {:?}", String::from_utf8_lossy(told))
         };
         let status = head.code.unwrap();
-        let text = |name: &str| {
-            let field = head.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
-            field.map(|field| String::from_utf8(field.value.to_vec()).unwrap())
-        };
         told = &told[length..];
         // To HEAD there is none, whatever its length would be.
         let is_none = told.is_empty() || told.starts_with(b"HTTP/1.");
-        let length = text("content-length").filter(|_| !is_none);
+        let length = text(&head, "content-length").filter(|_| !is_none);
         let (body, rest) = told.split_at(length.map_or(0, |length| length.parse().unwrap()));
         told = rest;
         // It depends on whether the body is there already.
         if status != 100 {
-            answers.push(Answer { status, body: body.to_vec(), opened: text("headstart-opened") });
+            answers.push(Answer {
+                status,
+                body: body.to_vec(),
+                opened: text(&head, "headstart-opened"),
+            });
         }
     }
     answers
+}
+
+/// Returns a field's value.
+fn text(head: &httparse::Response<'_, '_>, name: &str) -> Option<String> {
+    let field = head.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
+    field.map(|field| String::from_utf8(field.value.to_vec()).unwrap())
 }

@@ -1,4 +1,4 @@
-//! What the preload library reads of the agent's answer.
+//! Answers of the agent, as the preload library reads them.
 
 use crate::link::{AgentLink, put, take};
 use crate::query::{Answer, Query};

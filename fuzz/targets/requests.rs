@@ -1,6 +1,7 @@
 #![no_main]
 
+#[allow(dead_code, unused_imports)]
 #[path = "../src/headstart.rs"]
-mod headstart_targets;
+mod command;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| headstart_targets::requests(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| command::requests(bytes));

@@ -34,7 +34,7 @@ const NOT_PASSED: [&str; 17] = [
     ":scheme",
 ];
 
-/// What has come on each connection, which all stay open until it is taken.
+/// The connections, which all stay open until their bytes are taken.
 #[derive(Clone, Default)]
 struct Connections(Arc<Mutex<Vec<Connection>>>);
 
