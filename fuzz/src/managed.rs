@@ -152,8 +152,10 @@ fn answers(mut told: &[u8]) -> Vec<Answer> {
         let length = text(&head, "content-length").filter(|_| !is_none);
         let (body, rest) = told.split_at(length.map_or(0, |length| length.parse().unwrap()));
         told = rest;
-        // It depends on whether the body is there already.
-        if status != 100 {
+        // The library looks into a head that comes in pieces only when it is whole, and says
+        // whether to go on only to who has not.
+        let is_of_library = status == 100 || body.is_empty() && [400, 431].contains(&status);
+        if !is_of_library {
             answers.push(Answer {
                 status,
                 body: body.to_vec(),
