@@ -203,9 +203,8 @@ impl Asked {
         let target = &self.target;
         assert!(target.starts_with('/') || target == "*", "{target}");
         assert!(target.bytes().all(|byte| byte > b' ' && byte != 0x7f), "{target}");
-        for (name, value) in &self.fields {
+        for (name, _) in &self.fields {
             assert!(is_token(name) && !NOT_PASSED.contains(&name.as_str()), "{name}");
-            assert!(value.trim_matches([' ', '\t']) == value, "{name}: {value:?}");
         }
         let host = self.one("host").expect("a host").to_ascii_lowercase();
         let name = host.rsplit_once(':').map_or(&*host, |(name, _)| name);
