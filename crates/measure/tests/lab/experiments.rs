@@ -196,7 +196,7 @@ complete_min = 1.0
 
 #[test]
 fn honest_clients_are_measured_before_during_and_after_an_attack() {
-    if !has_network() {
+    if !has_net() {
         return;
     }
     let _machine = alone();
