@@ -103,6 +103,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
         reload: impl Fn(&S) -> Result<S, Failure>,
     ) -> Result<ExitCode, Failure> {
         self.set_ready(true);
+        tracing::info!("ready");
         while self.signals.next().await == Signal::Reload {
             self.reload(&reload);
         }

@@ -37,8 +37,10 @@ impl Daemon {
         let mut daemon = Self { child, log };
         until("it is ready", || {
             assert!(daemon.child.try_wait().unwrap().is_none(), "it ended:\n{}", daemon.log());
-            daemon.get("/readyz").is_some()
+            // The line comes last: what it said before has been read as well.
+            daemon.log().lines().any(|line| line.ends_with(" ready"))
         });
+        assert!(daemon.get("/readyz").is_some());
         daemon
     }
 

@@ -122,7 +122,7 @@ fn an_origin_that_is_down_is_502_and_one_that_is_slow_504() {
         assert_eq!(said, "502: the server behind this one cannot be reached\n502");
     }
     assert_eq!(edge.count("headstart_origin_failures_total", &["reason=\"unreachable\""]), 2);
-    assert!(edge.logged("cannot connect to the origin") >= 1);
+    until("it says so", || edge.logged("cannot connect to the origin") >= 1);
 }
 
 /// Takes connections and closes them after `answer`; how many there were.
