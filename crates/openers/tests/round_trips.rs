@@ -116,11 +116,11 @@ fn trials_under(
     trials.split_off(1)
 }
 
-/// The median in round trips: one connection may meet a busy machine.
+/// Returns the fastest in round trips: none takes fewer than there are, and where others have the
+/// processor, it waited least.
 fn round_trips(trials: &[Trial], time: impl Fn(&Trial) -> Option<f64>) -> f64 {
-    let mut times: Vec<f64> = trials.iter().map(|trial| time(trial).unwrap()).collect();
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2] / (RTT.as_secs_f64() * 1000.0)
+    let times = trials.iter().map(|trial| time(trial).unwrap());
+    times.min_by(f64::total_cmp).unwrap() / (RTT.as_secs_f64() * 1000.0)
 }
 
 struct Claim {
