@@ -38,9 +38,11 @@ impl Work {
     /// Charges a handshake that is about to start, and returns its cost; `None` if there is no time
     /// for it. `granted` is the processor time for such handshakes in a second.
     pub(super) fn start(&mut self, now: Instant, granted: Duration) -> Option<Duration> {
-        let passed = now.since(core::mem::replace(&mut self.at, now)).as_micros();
-        let passed = u32::try_from(passed).unwrap_or(u32::MAX);
-        self.spent = self.spent.saturating_sub(granted.saturating_mul(passed) / 1_000_000);
+        // In nanoseconds: a flood comes every few microseconds, and must not round its share away.
+        let passed = now.since(core::mem::replace(&mut self.at, now)).as_nanos();
+        let again = granted.as_nanos().saturating_mul(passed) / 1_000_000_000;
+        let again = Duration::from_nanos(u64::try_from(again).unwrap_or(u64::MAX));
+        self.spent = self.spent.saturating_sub(again);
         let cost = self.expected(now);
         // One that costs more than the whole burst starts when nothing else is owed.
         if !self.spent.is_zero() && self.spent + cost > granted.saturating_mul(UNPROVEN_WORK_BURST)
@@ -105,6 +107,18 @@ mod tests {
         assert_eq!(fill(&mut work, at(100)), 10);
         assert_eq!(fill(&mut work, at(1_100)), 100);
         assert_eq!(fill(&mut work, at(600_000)), 200);
+    }
+
+    #[test]
+    fn a_flood_does_not_round_away_what_is_granted() {
+        let mut work = of_a_millisecond();
+        fill(&mut work, at(0));
+        let mut started = 0;
+        for tick in 1..=1_000_000 {
+            let now = Instant::ZERO + Duration::from_nanos(700) * tick;
+            started += u32::from(work.start(now, GRANTED).is_some());
+        }
+        assert_eq!(started, 70, "in 0.7 s");
     }
 
     #[test]
