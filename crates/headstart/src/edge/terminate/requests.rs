@@ -11,6 +11,7 @@ use hyper::header::HOST;
 use hyper::http::{request, uri};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Version};
+use tokio::task::yield_now;
 
 use super::body::{Answer, InFlight, Pending, Upload};
 use super::forward::{self, Claims, Hop, Refusal};
@@ -81,6 +82,11 @@ impl Requests {
         self.old.fetch_or(version == Version::HTTP_10, Ordering::Relaxed);
         if self.pending.is_abused() {
             return self.enough(in_flight);
+        }
+        if version == Version::HTTP_2 {
+            // The library looks here for a reset that came with the request: connecting to the
+            // origin for nothing is most of what a flood of such requests costs.
+            yield_now().await;
         }
         let came = self.came(self.may_come_early(&request)).await;
         let size = forward::check_size(request.method(), request.uri(), request.headers());

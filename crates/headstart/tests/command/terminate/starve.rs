@@ -3,6 +3,8 @@
 
 use std::io::{Read, Write};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -179,10 +181,10 @@ fn an_address_has_an_eighth_of_the_places() {
 fn origin(serve: impl Fn(std::net::TcpStream) + Send + Sync + 'static) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let serve = std::sync::Arc::new(serve);
+    let serve = Arc::new(serve);
     std::thread::spawn(move || {
         for tcp in listener.incoming().map_while(Result::ok) {
-            let serve = std::sync::Arc::clone(&serve);
+            let serve = Arc::clone(&serve);
             std::thread::spawn(move || serve(tcp));
         }
     });
@@ -353,6 +355,34 @@ fn floods_of_control_frames_end_the_connection() {
             limits_hit(&edge, "control_frames") == count
         });
     }
+}
+
+/// Each would be a connection there for nothing.
+#[test]
+fn requests_that_are_reset_at_once_do_not_reach_the_origin() {
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    let origin = origin(move |mut tcp| {
+        count.fetch_add(1, Ordering::SeqCst);
+        read_until(&mut tcp, b"\r\n\r\n");
+        let _ = tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nanswered");
+    });
+    let files = Files::new();
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&origin]);
+    // GET, https, / and :authority by their places in HPACK's table (RFC 7541 appendix A).
+    let block = [b"\x82\x87\x84\x01\x0f", NAME.as_bytes()].concat();
+    let (mut stream, mut sent) = (frames(&edge), Vec::new());
+    for id in (1..=21).step_by(2) {
+        sent.extend([0, 0, 20, 1, 5, 0, 0, 0, id]);
+        sent.extend(&block);
+        if id < 21 {
+            sent.extend([0, 0, 4, 3, 0, 0, 0, 0, id, 0, 0, 0, 8]);
+        }
+    }
+    stream.write_all(&sent).unwrap();
+    read_until(&mut stream, b"answered");
+    assert_eq!(accepted.load(Ordering::SeqCst), 1);
 }
 
 /// Both versions take the same, and both count what they do not.

@@ -49,7 +49,7 @@ pub(super) struct Siege {
     pub(super) rate: u32,
 }
 
-/// What attackers do.
+/// Kind of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
@@ -101,7 +101,7 @@ struct Shared {
     sent: AtomicU64,
 }
 
-/// What they have done so far.
+/// Progress of the attackers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Done {
     /// Connections that they hold now.
@@ -119,7 +119,7 @@ impl Siege {
         match self {
             Self { connections: 0, .. } => Duration::ZERO,
             Self { streams: 0, .. } => Duration::from_millis(200),
-            _ => Duration::from_secs(1),
+            _ => Duration::from_secs(2),
         }
     }
 }
@@ -287,7 +287,7 @@ impl Script {
         Self { kind: siege.kind, streams: siege.streams, stream: u32::MAX }
     }
 
-    /// What comes first.
+    /// Returns the bytes that come first.
     fn opening(&mut self) -> Vec<u8> {
         let (window, wider) = match self.kind {
             Kind::SlowHeads => {
