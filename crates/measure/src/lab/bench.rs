@@ -72,7 +72,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Interval at which is looked for the attackers to have begun.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How far attackers go behind honest clients, with whom they share a CPU.
+/// Nice value of attackers: honest clients, with whom they share a CPU, go first.
 const NICE: i32 = 19;
 
 /// Load before memory is looked at.

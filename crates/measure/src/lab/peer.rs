@@ -36,7 +36,7 @@ enum Side {
 
 #[derive(Debug, Clone, Args)]
 struct Common {
-    /// How to open connections
+    /// Arm that opens the connections
     #[arg(long)]
     arm: Arm,
 
@@ -132,7 +132,7 @@ struct ClientArgs {
 
 #[derive(Debug, Clone, Args)]
 struct PageArgs {
-    /// How to open connections
+    /// Arm that opens the connections
     #[arg(long)]
     arm: Arm,
 

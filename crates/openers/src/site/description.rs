@@ -64,7 +64,7 @@ pub struct SiteResource {
     pub think: Duration,
     /// Set if it redirects to the one resource that it requests.
     pub redirect: Option<Redirect>,
-    /// How long clients may cache it.
+    /// Time that clients may cache it.
     pub caching: Caching,
 }
 
@@ -99,10 +99,10 @@ pub struct Redirect {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Caching {
-    /// For a year, without revalidation.
+    /// Kept for a year, without revalidation.
     #[default]
     Long,
-    /// With revalidation before each use.
+    /// Revalidated before each use.
     Check,
     /// Not at all.
     Never,

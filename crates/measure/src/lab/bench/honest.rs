@@ -50,7 +50,7 @@ struct Exchange {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) p50: f64,
-    /// Of fewer than a hundred, the longest.
+    /// The longest, of fewer than a hundred.
     pub(super) p99: f64,
 }
 

@@ -75,7 +75,7 @@ pub(super) struct Besieged {
     pub(super) grown_mb: f64,
     /// Time from the attack's end until honest exchanges were as quick as before.
     pub(super) recovery_s: f64,
-    /// What the attackers held, had lost and had sent at the end.
+    /// Connections that the attackers held and lost, and messages that they sent.
     #[serde(flatten)]
     pub(super) attackers: Done,
 }

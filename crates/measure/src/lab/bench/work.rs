@@ -17,7 +17,7 @@ pub(super) struct Place<'n> {
     pub(super) node: &'n Node,
     /// The only CPU for its threads, and for programs that are started there.
     pub(super) cpu: Option<usize>,
-    /// How far its own threads go behind others on their CPU (nice(2)).
+    /// Nice value of its own threads (nice(2)): others on their CPU go first.
     pub(super) nice: i32,
 }
 
