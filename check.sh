@@ -5,17 +5,17 @@
 #   ./check.sh full     everything; writes down that it passed (tools/full-check.json)
 #   ./check.sh STEP...  only these steps, whether or not anything has changed
 #
-# Steps: format prose circles bpf clippy no_std docs deny test examples smoke
-# and, of `full`: python valgrind conformance ech extension lab
+# Steps: format prose circles bpf clippy no_std docs test examples smoke
+# and, of `full`: deny python valgrind conformance ech extension lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
 # change of a document rebuilds nothing. What measures times may run again, at most twice; the last
-# line says how often that was. Installs nothing: tools/install.sh does.
+# line says how often that was. Installs nothing: tools/install.sh [full] does.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-QUICK=(format prose circles bpf clippy no_std docs deny test examples smoke)
-SLOW=(python valgrind conformance ech extension lab)
+QUICK=(format prose circles bpf clippy no_std docs test examples smoke)
+SLOW=(deny python valgrind conformance ech extension lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
 # Tests and experiments that measure times, and ran again: one line each.
@@ -42,7 +42,6 @@ inputs() {
     prose) printf '%s\n' . ;;
     circles) printf '%s\n' '*.rs' tools/circles.py ;;
     bpf) printf '%s\n' bpf ':!*.md' ;;
-    deny) printf '%s\n' '*Cargo.toml' '*Cargo.lock' deny.toml ;;
     smoke) printf '%s\n' "${RUST[@]}" tools/run_experiments.py tools/retries.py ;;
     clippy | no_std | docs | examples | valgrind) printf '%s\n' "${RUST[@]}" ;;
     # It knows by itself which programs are due.

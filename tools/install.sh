@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the checks need, by apt and cargo. .ci/run calls it; developers may.
+# Installs what ./check.sh needs, by apt; with `full`, what its slow steps need besides.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,11 +31,11 @@ tcpdump tcpdump
 clang-14 clang-14
 llvm-strip-14 llvm-14
 setpriv util-linux
-valgrind valgrind
 chromium chromium
 tor tor
 microsocks microsocks
 LIST
+[ "${1:-}" != full ] || command -v valgrind >/dev/null || missing+=(valgrind)
 [ -e /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 # Clients of the experiment `sharing`.
@@ -61,7 +61,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     [ "$installed" = 0 ] || exit "$installed"
 fi
 cargo fmt --version >/dev/null && cargo clippy --version >/dev/null
-if ! cargo deny --version 2>/dev/null | grep -qF "$DENY"; then
+if [ "${1:-}" = full ] && ! cargo deny --version 2>/dev/null | grep -qF "$DENY"; then
     # Its own speed matters less than that of its build.
     CARGO_PROFILE_DEV_DEBUG=false \
         cargo install --debug --locked --quiet cargo-deny --version "$DENY"
