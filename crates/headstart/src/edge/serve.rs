@@ -22,7 +22,9 @@ use super::fleet_links::FleetLinks;
 use super::keys::SiteKeys;
 use super::proxy_protocol;
 use super::settings::ConnectionSettings;
-use super::terminate::{self, Claims, HttpOrigins, Room, RoomLimits, Termination, TlsServer};
+use super::terminate::{
+    self, Claims, HttpOrigins, Room, RoomLimits, Termination, TlsServer, Unproven,
+};
 use crate::base::failure::Failure;
 use crate::base::settings::Invocation;
 use crate::base::value::HostPort;
@@ -139,7 +141,7 @@ impl Settings {
                 http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, room),
                 claims: Arc::new(Claims::new(options.drop_header.clone())),
                 stalled: options.client_timeout,
-                weighs_handshakes: options.max_unproven_handshakes.is_none(),
+                unproven: Unproven::new(options.max_unproven_handshakes.is_none()),
             },
             connections: ConnectionSettings {
                 origins,

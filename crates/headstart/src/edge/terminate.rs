@@ -25,14 +25,18 @@ mod streams;
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use headstart_net::{Handoff, ServerStream, TlsHandle, TlsStream};
 use hyper::http::uri::Authority;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::yield_now;
 
 pub(super) use forward::Claims;
 pub use fuzzing::HttpEdge;
@@ -60,8 +64,32 @@ pub(super) struct Termination {
     pub(super) claims: Arc<Claims>,
     /// Time that a client may take nothing of an answer.
     pub(super) stalled: Duration,
-    /// True if handshakes of unproven clients count as what they cost, false if as one each.
-    pub(super) weighs_handshakes: bool,
+    pub(super) unproven: Unproven,
+}
+
+/// Handshakes of clients whose addresses are not proven.
+pub(super) struct Unproven {
+    /// True if they count as what they cost, false if as one each.
+    weighs: bool,
+    /// Places for their costly halves, one for each processor.
+    places: Semaphore,
+}
+
+impl Unproven {
+    pub(super) fn new(weighs: bool) -> Self {
+        let processors = available_parallelism().map_or(1, NonZeroUsize::get);
+        Self { weighs, places: Semaphore::new(processors) }
+    }
+
+    /// Waits until one may take a processor, and returns its place. Everything that is ready goes
+    /// first: those who come with a burst of spoofed ClientHellos would wait behind all of it.
+    async fn take_turn(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        let place = self.places.acquire().await.ok();
+        // The runtime looks for events before it goes on with this.
+        yield_now().await;
+        place
+    }
 }
 
 /// Serves a client that has come for `origin`, on the address `edge`, until it is through; `stop`
@@ -86,8 +114,8 @@ pub(super) async fn serve(
         settings.limits,
         termination.stalled,
     );
-    let weigh = termination.weighs_handshakes && client.get().is_none();
-    if let Err(over) = opened(&life, weigh.then_some(&handle)).await {
+    let unproven = client.get().is_none().then_some(&termination.unproven);
+    if let Err(over) = opened(&life, &handle, unproven).await {
         return end(&handle, over);
     }
     if origin.service != Service::Http {
@@ -144,13 +172,20 @@ async fn start(
 }
 
 /// Waits until the client may be answered. Its ClientHello is here, so the first poll is the
-/// costly half of the handshake: the client to `weigh` is told of it.
-async fn opened(life: &Life, weigh: Option<&TlsHandle<ServerStream>>) -> Result<(), Over> {
+/// costly half of the handshake.
+async fn opened(
+    life: &Life,
+    tls: &TlsHandle<ServerStream>,
+    unproven: Option<&Unproven>,
+) -> Result<(), Over> {
     let mut opened = pin!(life.opened());
-    if let Some(tls) = weigh {
+    if let Some(unproven) = unproven {
+        let _place = unproven.take_turn().await;
         let before = thread_time();
         let first = poll_fn(|cx| Poll::Ready(opened.as_mut().poll(cx))).await;
-        tls.with_transport(|client| client.report_cost(thread_time().saturating_sub(before)));
+        if unproven.weighs {
+            tls.with_transport(|client| client.report_cost(thread_time().saturating_sub(before)));
+        }
         if let Poll::Ready(outcome) = first {
             return outcome;
         }
@@ -167,4 +202,37 @@ fn end(handle: &TlsHandle<ServerStream>, over: Over) -> Outcome {
         _ => handle.reset(),
     }
     over.outcome()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In virtual order, on one thread: what each does is over at once.
+    #[tokio::test]
+    async fn unproven_clients_take_turns_with_everybody_else() {
+        let unproven = Arc::new(Unproven { weighs: true, places: Semaphore::new(1) });
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let log = |who: char| {
+            let order = Arc::clone(&order);
+            move || order.lock().unwrap().push(who)
+        };
+        for _ in 0..100 {
+            let (unproven, log) = (Arc::clone(&unproven), log('u'));
+            tokio::spawn(async move {
+                let _place = unproven.take_turn().await;
+                log();
+            });
+        }
+        let log = log('p');
+        let proven = tokio::spawn(async move {
+            for _ in 0..5 {
+                log();
+                yield_now().await;
+            }
+        });
+        proven.await.unwrap();
+        let order: String = order.lock().unwrap().iter().collect();
+        assert!(order.len() < 20 && order.matches('p').count() == 5, "{order}");
+    }
 }
