@@ -72,6 +72,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Interval at which is looked for the attackers to have begun.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// Longest time before an attack: more would say no more of it.
+const QUIET_MAX: Duration = Duration::from_secs(12);
+
 /// Nice value of attackers: honest clients, with whom they share a CPU, go first.
 const NICE: i32 = 19;
 
@@ -428,11 +431,10 @@ impl Bench {
         // Making datagrams costs honest clients something as well.
         let unread = is_spoofed.then(|| start_flood(unread)).transpose().map_err(cannot)?;
         let before = Reading::take(&honest.work, on, cpu);
-        thread::sleep(time);
+        thread::sleep(time.min(QUIET_MAX));
         let after = Reading::take(&honest.work, on, cpu);
         unread.map(Flood::stop).transpose().map_err(cannot)?;
         let quiet = honest.log.times(before.at(), after.at()).unwrap_or(Times::NEVER);
-        let quiet_per_s = Turn::new(variant, &on.arm, round, before, after).per_s();
         let resident = attack::resident(pid).map_err(cannot)?;
         let resident = *on.resident.get_or_insert(resident);
 
@@ -445,7 +447,9 @@ impl Bench {
         }
         thread::sleep(siege.begins());
         let before = Reading::take(&honest.work, on, cpu);
-        thread::sleep(time);
+        thread::sleep(time / 2);
+        let half = attack::resident(pid).map_err(cannot)?;
+        thread::sleep(time / 2);
         let after = Reading::take(&honest.work, on, cpu);
         let done = attackers.done();
         attackers.stop().map_err(cannot)?;
@@ -453,17 +457,19 @@ impl Bench {
         let account = flood.map(Flood::stop).transpose().map_err(cannot)?.unwrap_or_default();
 
         let recovery = honest.recovery(end, quiet.p50);
-        let grown = attack::resident(pid).map_err(cannot)?.saturating_sub(resident);
+        let most = attack::resident(pid).map_err(cannot)?;
         let log = honest.log.clone();
         let trials = honest.work.end().map_err(cannot)?;
-        let Times { p50, p99 } = log.times(before.at(), after.at()).unwrap_or(Times::NEVER);
+        let Times { per_s, p50, p99 } = log.times(before.at(), after.at()).unwrap_or(Times::NEVER);
         let besieged = Besieged {
-            quiet_per_s,
+            quiet_per_s: quiet.per_s,
             quiet_p50_ms: quiet.p50,
             quiet_p99_ms: quiet.p99,
+            honest_per_s: per_s,
             p50_ms: p50,
             p99_ms: p99,
-            grown_mb: grown as f64 / 1e6,
+            grown_mb: most.saturating_sub(resident) as f64 / 1e6,
+            late_mb: most.saturating_sub(half) as f64 / 1e6,
             recovery_s: recovery.as_secs_f64(),
             attackers: Done { sent: done.sent + account.sent, ..done },
         };

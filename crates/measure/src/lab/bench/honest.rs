@@ -46,9 +46,11 @@ struct Exchange {
     ms: f64,
 }
 
-/// Times of exchanges, in ms; infinite where those failed.
+/// Rate of exchanges that came through, by when they began, and times of all, in ms; infinite where
+/// those failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
+    pub(super) per_s: f64,
     pub(super) p50: f64,
     /// The longest, of fewer than a hundred.
     pub(super) p99: f64,
@@ -56,7 +58,7 @@ pub(super) struct Times {
 
 impl Times {
     /// Times without any exchange.
-    pub(super) const NEVER: Self = Self { p50: f64::INFINITY, p99: f64::INFINITY };
+    pub(super) const NEVER: Self = Self { per_s: 0.0, p50: f64::INFINITY, p99: f64::INFINITY };
 }
 
 impl Honest {
@@ -119,7 +121,8 @@ impl Log {
         let summary = Summary::from_samples(&all)?;
         let p99 = if all.len() < P99_LEAST { summary.max } else { summary.p99 };
         let [p50, p99] = [summary.p50, p99].map(|ms| ms.unwrap_or(f64::INFINITY));
-        Some(Times { p50, p99 })
+        let done = all.iter().filter(|ms| ms.is_finite()).count();
+        Some(Times { per_s: done as f64 / (to - from).as_secs_f64(), p50, p99 })
     }
 }
 
@@ -167,10 +170,11 @@ mod tests {
         log.with(|log| log.extend((0..50).map(|number| exchange(begun, number, 2.0))));
         let upto = |ms| begun + Duration::from_millis(ms);
         let times = log.times(begun, upto(500)).unwrap();
-        assert_eq!((times.p50, times.p99), (2.0, 2.0));
+        assert_eq!((times.per_s, times.p50, times.p99), (100.0, 2.0, 2.0));
         log.with(|log| log.push(exchange(begun, 50, f64::INFINITY)));
         assert_eq!(log.times(begun, upto(500)).unwrap().p99, 2.0);
-        assert_eq!(log.times(begun, upto(501)).unwrap().p99, f64::INFINITY);
+        let times = log.times(begun, upto(625)).unwrap();
+        assert_eq!((times.per_s, times.p99), (80.0, f64::INFINITY));
         assert!(log.times(upto(501), upto(900)).is_none());
     }
 }

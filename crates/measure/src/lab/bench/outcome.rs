@@ -64,15 +64,18 @@ pub(super) struct Turn {
 /// An attacked turn beside the time before it.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Besieged {
-    /// Rate and times of honest exchanges before the attack, and times meanwhile, in ms; `null` if
-    /// they failed.
+    /// Rate and times of honest exchanges that began before the attack, and of those that began
+    /// meanwhile; in ms, `null` if they failed.
     pub(super) quiet_per_s: f64,
     pub(super) quiet_p50_ms: f64,
     pub(super) quiet_p99_ms: f64,
+    pub(super) honest_per_s: f64,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
     /// The most resident memory less that before the first attack, in MB of 10^6 bytes.
     pub(super) grown_mb: f64,
+    /// Growth in the second half of the attack, which held what it could long before.
+    pub(super) late_mb: f64,
     /// Time from the attack's end until honest exchanges were as quick as before.
     pub(super) recovery_s: f64,
     /// Connections that the attackers held and lost, and messages that they sent.
@@ -81,6 +84,11 @@ pub(super) struct Besieged {
 }
 
 impl Besieged {
+    /// Not by the exchanges that ended meanwhile: those that the attack's begin had held up do.
+    fn rate_kept(&self) -> f64 {
+        self.honest_per_s / self.quiet_per_s
+    }
+
     fn p99_kept(&self) -> f64 {
         self.quiet_p99_ms / self.p99_ms
     }
@@ -90,7 +98,7 @@ impl Besieged {
 type Figure = fn(&Turn) -> Option<f64>;
 
 /// The figures that arms are compared by.
-const FIGURES: [(&str, Figure); 10] = [
+const FIGURES: [(&str, Figure); 11] = [
     ("per s", |turn| Some(turn.per_s)),
     ("per busy s", |turn| turn.per_busy_s),
     ("program ms", |turn| Some(turn.program_ms)),
@@ -98,9 +106,10 @@ const FIGURES: [(&str, Figure); 10] = [
     ("client ms", |turn| turn.siege.is_none().then_some(turn.client_ms)),
     ("both ms", |turn| turn.siege.is_none().then_some(turn.both_ms)),
     ("p99 ms", |turn| Some(turn.siege.as_ref()?.p99_ms)),
-    ("rate kept", |turn| Some(turn.per_s / turn.siege.as_ref()?.quiet_per_s)),
+    ("rate kept", |turn| Some(turn.siege.as_ref()?.rate_kept())),
     ("p99 kept", |turn| Some(turn.siege.as_ref()?.p99_kept())),
     ("grown MB", |turn| Some(turn.siege.as_ref()?.grown_mb)),
+    ("late MB", |turn| Some(turn.siege.as_ref()?.late_mb)),
     ("recovery s", |turn| Some(turn.siege.as_ref()?.recovery_s)),
 ];
 
@@ -183,10 +192,6 @@ impl Turn {
 
     pub(super) fn arm(&self) -> &str {
         &self.arm
-    }
-
-    pub(super) const fn per_s(&self) -> f64 {
-        self.per_s
     }
 
     /// Returns the row of a turn: its exchanges took as long on average as their number and rate
@@ -409,14 +414,16 @@ mod tests {
             quiet_per_s: 100.0,
             quiet_p50_ms: 1.0,
             quiet_p99_ms: 2.0,
+            honest_per_s: 50.0,
             p50_ms: 3.0,
             p99_ms: 8.0,
             grown_mb: 5.0,
+            late_mb: 0.0,
             recovery_s: 0.1,
             attackers: Done::default(),
         };
         outcome.turns.push(turn("edge", 1, 100, 1.0).besieged(besieged.clone()));
-        let worse = Besieged { p99_ms: f64::INFINITY, ..besieged };
+        let worse = Besieged { honest_per_s: 0.0, p99_ms: f64::INFINITY, ..besieged };
         let idle = turn("nginx", 1, 0, 1.0).besieged(worse);
         let variant: Variant =
             toml::from_str("name = \"all\"\nwork.siege.kind = \"silent\"").unwrap();
