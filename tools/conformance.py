@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Checks the edge that speaks TLS with h2spec (HTTP/2) and sslyze (Mozilla's recommendations).
+"""Checks the edge that speaks TLS with h2spec (HTTP/2), sslyze (Mozilla's recommendations) and
+testssl (known weaknesses).
 
     tools/conformance.py PROGRAM FOLDER
 
-PROGRAM is the command `headstart`. FOLDER keeps the two tools; Go and pip bring what is missing.
+PROGRAM is the command `headstart`. FOLDER keeps the first two; Go and pip bring what is missing.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -18,6 +20,10 @@ from pathlib import Path
 
 H2SPEC = "2.2.1"
 SSLYZE = "6.3.1"
+
+# Findings of testssl about the certificate made here, the names of this machine, its OpenSSL, and
+# the origin's headers.
+NOT_THE_EDGE = {"cert_revocation", "DNS_CAArecord", "engine_problem", "HSTS", "security_headers"}
 
 # An authority and a certificate with all that sslyze wants to see in them.
 CERTIFICATES = """
@@ -115,6 +121,22 @@ def check_tls(sslyze, folder, port):
     print("sslyze: compliant with Mozilla's intermediate configuration")
 
 
+def check_weaknesses(folder, port):
+    """Lets testssl look for everything that it knows, and judges each of its findings."""
+    report = folder / "testssl.json"
+    command = ["testssl", "--quiet", "--color=0", "--warnings=off", "--ip=127.0.0.1",
+               f"--add-ca={folder}/ca.pem", f"--jsonfile={report}", f"localhost:{port}"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    found = json.loads(report.read_text()) if report.exists() else []
+    bad = [one for one in found
+           if one["severity"] not in ("OK", "INFO") and one["id"] not in NOT_THE_EDGE]
+    good = sum(one["severity"] == "OK" for one in found)
+    # Of a scan that broke off there are fewer.
+    if bad or good < 30:
+        sys.exit(f"{said.stdout}{said.stderr}{bad}\ntestssl: failed")
+    print(f"testssl: nothing found, {good} answers as they should be")
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
@@ -128,6 +150,7 @@ def main():
         try:
             check_http2(h2spec, port)
             check_tls(sslyze, folder, port)
+            check_weaknesses(Path(folder), port)
         finally:
             edge.terminate()
             edge.wait()

@@ -35,7 +35,10 @@ chromium chromium
 tor tor
 microsocks microsocks
 LIST
-[ "${1:-}" != full ] || command -v valgrind >/dev/null || missing+=(valgrind)
+if [ "${1:-}" = full ]; then
+    command -v valgrind >/dev/null || missing+=(valgrind)
+    command -v testssl >/dev/null || missing+=(testssl.sh)
+fi
 [ -e /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 # Clients of the experiment `sharing`.
