@@ -50,7 +50,7 @@ pub(super) use outcome::{Outcome, text};
 use programs::{Contender, Door, Starter, cannot, differs, installed, metrics};
 use siege::{Attackers, Done, Kind, Siege};
 pub(super) use spec::{Benchmark, all, find};
-use spec::{OTHER, Subject, Variant, Work as Load};
+use spec::{OTHER, QUIET_MAX, Subject, Variant, Work as Load};
 use web::Way;
 use work::{Place, Work};
 
@@ -71,9 +71,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Interval at which is looked for the attackers to have begun.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// Longest time before an attack: more would say no more of it.
-const QUIET_MAX: Duration = Duration::from_secs(12);
 
 /// Nice value of attackers: honest clients, with whom they share a CPU, go first.
 const NICE: i32 = 19;

@@ -14,6 +14,9 @@ use headstart::base::failure::Failure;
 /// Largest file read.
 const FILE_MAX: u64 = 1 << 20;
 
+/// Longest time before an attack: more would say no more of it.
+pub(super) const QUIET_MAX: Duration = Duration::from_secs(12);
+
 /// Time before and after each turn, with a siege also until connections are there and it is over,
 /// and to start the programs of a variant: for the estimate.
 const BESIDE_TURN: Duration = Duration::from_millis(300);
@@ -184,7 +187,10 @@ impl Benchmark {
             let arms = u32::try_from(self.arms_of(variant).count()).unwrap_or(u32::MAX);
             let time = self.turn(variant, quick);
             let (start, turn) = match variant.work {
-                Work::Siege(siege) => (START_SIEGE, 2 * time + BESIDE_SIEGE + siege.begins()),
+                Work::Siege(siege) => {
+                    let quiet = time.min(QUIET_MAX);
+                    (START_SIEGE, quiet + time + BESIDE_SIEGE + siege.begins())
+                }
                 _ => (START, time),
             };
             start + (turn + BESIDE_TURN) * self.rounds(variant, quick) * arms
