@@ -291,7 +291,12 @@ pub(super) fn demand(verdict: &Verdict) -> String {
     if let Some(against) = &verdict.bar.against {
         words.push_str(&format!(" to {against}"));
     }
-    words.push_str(&format!(" of {}", verdict.bar.of.name()));
+    let is_of_times = ["ratio", "difference", "saved", "rtts", "paired"]
+        .iter()
+        .any(|kind| verdict.condition.starts_with(kind));
+    if is_of_times {
+        words.push_str(&format!(" of {}", verdict.bar.of.name()));
+    }
     words.replace('_', " ")
 }
 
