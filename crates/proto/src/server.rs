@@ -226,6 +226,10 @@ impl Server {
         let request = Request::parse(datagram).map_err(Discard::Wire)?;
         let mut hello = None;
         if !self.sessions.contains_key(&request.id) {
+            // First, as it is cheap: in a flood most go no further.
+            if self.work.is_used_up(now, self.config.unproven_work) {
+                return Err(Discard::WorkLimit);
+            }
             if request.offset == 0 && !request.payload.is_empty() {
                 hello = hello::read(request.payload).map_err(Discard::Hello)?.complete();
             }

@@ -237,13 +237,27 @@ fn handshakes_of_unproven_sessions_have_their_time() {
         assert_eq!(server.begin(number, peer(number)), Ok(()));
     }
     assert_eq!((server.begin(20, peer(20)), server.happened().len()), (refused, 20));
-    // Its next datagram finds time again, and one started session has used it up.
-    let again = request(20, 1, 0, b"");
-    assert_eq!(server.handle_datagram(at(99), peer(20), None, &again), refused);
-    let again = request(20, 2, 0, b"");
-    assert_eq!(server.handle_datagram(at(100), peer(20), None, &again), Ok(()));
-    assert_eq!(server.begin_in_turn(100, peer(100)), refused);
+    assert_eq!(server.unproven(), 20, "nothing is kept of it");
+    // There is time for one again.
+    assert_eq!(server.begin_in_turn(99, peer(99)), refused);
+    assert_eq!(server.begin_in_turn(100, peer(100)), Ok(()));
+    assert_eq!(server.begin_in_turn(101, peer(101)), refused);
     assert_eq!(server.happened().len(), 1);
+}
+
+#[test]
+fn a_session_that_gathers_waits_for_time() {
+    let mut server = with_little_time();
+    assert_eq!(server.part(0, 20, peer(20), 0..50), Ok(()));
+    for number in 0..20 {
+        assert_eq!(server.begin(number, peer(number)), Ok(()));
+    }
+    let refused = Err(Discard::WorkLimit);
+    assert_eq!(server.part(0, 20, peer(20), 50..hello(20, 100).len()), refused);
+    let again = |seq| request(20, seq, 0, b"");
+    assert_eq!(server.handle_datagram(at(99), peer(20), None, &again(2)), refused);
+    assert_eq!(server.handle_datagram(at(100), peer(20), None, &again(3)), Ok(()));
+    assert_eq!(server.happened().len(), 21);
 }
 
 #[test]
@@ -277,7 +291,7 @@ fn measured_handshakes_count_as_what_they_cost() {
     // Of somebody who is gone, or was never here.
     server.handle_cost(id(7), HANDSHAKE_COST * 1_000);
     assert!(matches!(server.handle_join(at(0), peer(0), &join(0, 0, 0)), JoinOutcome::Joined(..)));
-    assert_eq!(server.datagram(peer(1), &request(1, 1, 0, b"")), Ok(()));
+    assert_eq!(server.begin(1, peer(1)), Ok(()));
 }
 
 #[test]

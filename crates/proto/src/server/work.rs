@@ -38,6 +38,16 @@ impl Work {
     /// Charges a handshake that is about to start, and returns its cost; `None` if there is no time
     /// for it. `granted` is the processor time for such handshakes in a second.
     pub(super) fn start(&mut self, now: Instant, granted: Duration) -> Option<Duration> {
+        if self.is_used_up(now, granted) {
+            return None;
+        }
+        let cost = self.expected(now);
+        self.spent += cost;
+        Some(cost)
+    }
+
+    /// Returns true if there is no time for one more handshake.
+    pub(super) fn is_used_up(&mut self, now: Instant, granted: Duration) -> bool {
         // In nanoseconds: a flood comes every few microseconds, and must not round its share away.
         let passed = now.since(core::mem::replace(&mut self.at, now)).as_nanos();
         let again = granted.as_nanos().saturating_mul(passed) / 1_000_000_000;
@@ -45,12 +55,7 @@ impl Work {
         self.spent = self.spent.saturating_sub(again);
         let cost = self.expected(now);
         // One that costs more than the whole burst starts when nothing else is owed.
-        if !self.spent.is_zero() && self.spent + cost > granted.saturating_mul(UNPROVEN_WORK_BURST)
-        {
-            return None;
-        }
-        self.spent += cost;
-        Some(cost)
+        !self.spent.is_zero() && self.spent + cost > granted.saturating_mul(UNPROVEN_WORK_BURST)
     }
 
     /// Returns the expected cost of a handshake.
