@@ -42,16 +42,17 @@ THREADS = 3 * (os.cpu_count() or 1)
 TIMEOUT = 40 * 60
 
 # Tests that compare times of real packets: package, program. They run after the others, two
-# programs at a time.
-TIMED = {
-    ("headstart-emulation", "real_packets"),
-    ("headstart-emulation", "split_tcp"),
-    ("headstart-emulation", "record"),
-    ("headstart-openers", "round_trips"),
+# programs at a time, the longest first.
+TIMED = [
+    ("headstart-measure", "lab"),
     ("headstart-measure", "link"),
-}
-# Experiments, whose bars need the machine: by themselves, at the end.
-ALONE = {("headstart-measure", "lab")}
+    ("headstart-openers", "round_trips"),
+    ("headstart-emulation", "split_tcp"),
+    ("headstart-emulation", "real_packets"),
+    ("headstart-emulation", "record"),
+]
+# Of these one test at a time. Those of the lab know which of them need that.
+ONE_BY_ONE = TIMED[1:]
 RETRIES_MAX = 3
 
 # Those of the others that wait for minutes begin first.
@@ -183,13 +184,13 @@ def attempt(job):
     """Runs one test program, with a second try for timed tests; returns what came of it."""
     package, name, executable, source = job
     directory = next(path for path in source.parents if (path / "Cargo.toml").is_file())
-    threads = 1 if (package, name) in TIMED else THREADS
+    threads = 1 if (package, name) in ONE_BY_ONE else THREADS
     code, output, seconds = run(executable, directory, [f"--test-threads={threads}"])
     passed, failed, ignored = counts(output)
     retried = []
     for _ in re.findall(r"^ *measured once more, because", output, re.MULTILINE):
         retries.note(f"{package} {name} measurement")
-    if code not in (0, None) and (package, name) in TIMED | ALONE:
+    if code not in (0, None) and (package, name) in TIMED:
         again = failures(output)
         if again and len(again) <= RETRIES_MAX and failed == len(again):
             for test in again:
@@ -230,11 +231,10 @@ def main():
     print(f"{len(due)} of {len(jobs)} test programs run, {PROGRAMS} at a time", flush=True)
 
     results = []
-    timed = [job for job in due if job[:2] in TIMED]
-    alone = [job for job in due if job[:2] in ALONE]
-    others = [job for job in due if job not in timed + alone]
+    timed = [job for name in TIMED for job in due if job[:2] == name]
+    others = [job for job in due if job not in timed]
     others.sort(key=lambda job: job[:2] not in LONGEST)
-    for batch, programs in ((others, PROGRAMS), (timed, 2), (alone, 1)):
+    for batch, programs in ((others, PROGRAMS), (timed, 2)):
         with concurrent.futures.ThreadPoolExecutor(programs) as pool:
             results += pool.map(attempt, batch)
 
