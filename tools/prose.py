@@ -3,7 +3,8 @@
 
     tools/prose.py [PATH...]           prints the counts of the tree, or of some paths
     tools/prose.py --list [PATH...]    prints each place as well, as file:line: kind: text
-    tools/prose.py --check             exits with 1 if a count of the whole tree is over its limit
+    tools/prose.py --check             exits with 1 if a count of the whole tree is over its limit,
+                                       or SECURITY.md names a test that is not there
 
 The limits come from reading quinn, rustls, pingora and s2n-quic in the same way.
 """
@@ -100,6 +101,14 @@ def habits(path):
     return found, len(lines) if path.suffix == ".rs" else 0
 
 
+def missing_tests():
+    """Returns the tests that SECURITY.md names and that are not there."""
+    named = set(re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){2,})`", (ROOT / "SECURITY.md").read_text()))
+    found = subprocess.run(["git", "grep", "-hoE", r"fn [a-z0-9_]+\(", "--", "*.rs"], cwd=ROOT,
+                           check=True, capture_output=True, text=True).stdout
+    return named - {line[3:-1] for line in found.splitlines()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
@@ -118,7 +127,11 @@ def main():
             if options.list and kind != "doc":
                 print(f"{name}:{number}: {kind}: {text}")
 
-    exceeded = False
+    missing = missing_tests()
+    for name in sorted(missing):
+        print(f"SECURITY.md: there is no test {name}")
+
+    exceeded = bool(missing)
     bases = {"percent": counts["doc"] / 100, "per": rust_lines / 1000}
     for kind, (limit, unit) in LIMITS.items():
         value = counts[kind] / (bases.get(unit.split()[0], 1) or 1)
