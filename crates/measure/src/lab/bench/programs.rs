@@ -27,6 +27,10 @@ const ORIGIN_PORT: u16 = 9_000;
 /// Connections that each server has room for: nginx counts those to the origin as well.
 const CONNECTIONS_MAX: u16 = 8192;
 
+/// Pipes of HAProxy that splices; by default it wants as many files for them that it does not start
+/// where 20,000 are the most.
+const PIPES_MAX: u16 = 1024;
+
 /// nginx's module for streams, of Debian's package libnginx-mod-stream.
 const STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
@@ -286,6 +290,7 @@ impl Starter<'_> {
             "global
     nbthread {}
     maxconn {CONNECTIONS_MAX}
+    maxpipes {PIPES_MAX}
 defaults
     mode tcp
     timeout connect 5s
