@@ -127,8 +127,8 @@ pub const UNPROVEN_WORK_SHARE: u32 = 20;
 /// Handshakes of unproven sessions that may start at once, in seconds of their share.
 ///
 /// Together with the share, 100 ms of all processors: what clients at a round trip of 100 ms have
-/// started and not joined while an edge does nothing but handshakes. Somebody else's handshake
-/// behind a burst of spoofed ones waits no longer than that.
+/// started and not joined while an edge does nothing but handshakes. Where an origin takes
+/// handshakes in turn, others wait so long behind a burst of spoofed ones at most.
 pub const UNPROVEN_WORK_BURST: u32 = 2;
 
 /// Processor time of a handshake that nobody has measured yet, such as one at another origin: a

@@ -141,7 +141,13 @@ impl Settings {
                 http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, room),
                 claims: Arc::new(Claims::new(options.drop_header.clone())),
                 stalled: options.client_timeout,
-                unproven: Unproven::new(options.max_unproven_handshakes.is_none()),
+                unproven: Unproven::new(
+                    options.max_unproven_handshakes.is_none(),
+                    before.map_or_else(
+                        || Arc::new(Semaphore::new(processors(options))),
+                        |before| Arc::clone(before.termination.unproven.places()),
+                    ),
+                ),
             },
             connections: ConnectionSettings {
                 origins,
@@ -186,12 +192,17 @@ fn unproven_work(options: &EdgeOptions) -> Duration {
     let all = match options.max_unproven_handshakes {
         Some(count) => HANDSHAKE_COST.saturating_mul(count.get()),
         None => {
-            let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-            let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+            let processors = u32::try_from(processors(options)).unwrap_or(u32::MAX);
             Duration::from_secs(1).saturating_mul(processors) / UNPROVEN_WORK_SHARE
         }
     };
     all / u32::try_from(options.listen.len().max(1)).unwrap_or(u32::MAX)
+}
+
+/// Returns how many processors the edge uses at one time.
+fn processors(options: &EdgeOptions) -> usize {
+    let all = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    options.workers.map_or(all, |workers| workers.get().min(all))
 }
 
 /// Requests that a browser has open for one page, beside streams that stay: a small edge gives an
@@ -367,8 +378,8 @@ mod tests {
         assert_eq!(unproven_work(&options(&handshakes)), HANDSHAKE_COST * 5);
         let one = [&handshakes[..], &["--listen", "127.0.0.1:443"]].concat();
         assert_eq!(unproven_work(&options(&one)), HANDSHAKE_COST * 10);
-        let share = unproven_work(&options(&[]));
-        assert!(share >= Duration::from_millis(25), "{share:?}");
+        let share = unproven_work(&options(&["--workers", "1"]));
+        assert_eq!(share, Duration::from_millis(25));
     }
 
     /// Listens on two addresses with one place; an origin that sends what it got back.

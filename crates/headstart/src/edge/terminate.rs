@@ -24,13 +24,12 @@ mod server;
 mod streams;
 
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use headstart_net::{Handoff, ServerStream, TlsHandle, TlsStream};
@@ -52,7 +51,6 @@ use requests::Requests;
 use super::settings::ConnectionSettings;
 use crate::base::clock::thread_time;
 use crate::base::value::{OriginServer, Service};
-use crate::edge::options::EarlyDataRequests;
 use crate::metrics::Outcome;
 
 /// Settings of connections whose TLS the edge terminates.
@@ -72,22 +70,42 @@ pub(super) struct Unproven {
     /// True if they count as what they cost, false if as one each.
     weighs: bool,
     /// Places for their costly halves, one for each processor.
-    places: Semaphore,
+    places: Arc<Semaphore>,
 }
 
 impl Unproven {
-    pub(super) fn new(weighs: bool) -> Self {
-        let processors = available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { weighs, places: Semaphore::new(processors) }
+    pub(super) const fn new(weighs: bool, places: Arc<Semaphore>) -> Self {
+        Self { weighs, places }
     }
 
-    /// Waits until one may take a processor, and returns its place. Everything that is ready goes
-    /// first: those who come with a burst of spoofed ClientHellos would wait behind all of it.
-    async fn take_turn(&self) -> Option<SemaphorePermit<'_>> {
+    pub(super) const fn places(&self) -> &Arc<Semaphore> {
+        &self.places
+    }
+
+    /// Waits until the client of `stream` may take a processor, and returns its place; `None` if it
+    /// needs none, as it has joined.
+    ///
+    /// # Errors
+    /// Its session has ended.
+    async fn take_turn(
+        &self,
+        stream: &mut ServerStream,
+    ) -> Result<Option<SemaphorePermit<'_>>, Over> {
+        tokio::select! {
+            biased;
+            joined = stream.joined() => joined.map(|()| None).map_err(|_| Over::Broken),
+            place = self.place() => Ok(place),
+        }
+    }
+
+    /// Waits for a place, and for what is ready: clients that come during a burst of spoofed
+    /// ClientHellos would otherwise wait behind all of it.
+    async fn place(&self) -> Option<SemaphorePermit<'_>> {
         // It is never closed.
         let place = self.places.acquire().await.ok();
-        // The runtime looks for events before it goes on with this.
+        // First the runtime looks for events; then the tasks that wait for them have their turn.
         yield_now().await;
+        step_back().await;
         place
     }
 }
@@ -95,16 +113,29 @@ impl Unproven {
 /// Serves a client that has come for `origin`, on the address `edge`, until it is through; `stop`
 /// ends when it is to finish early.
 pub(super) async fn serve(
-    stream: ServerStream,
+    mut stream: ServerStream,
     origin: &OriginServer,
     edge: SocketAddr,
     (settings, termination): (&ConnectionSettings, &Termination),
     stop: impl Future<Output = ()>,
 ) -> Outcome {
+    // There is a server if an origin needs one.
+    let Some(server) = termination.tls.as_ref() else { return Outcome::Refused };
     let peer = stream.peer_addr();
     let (client, server_name) = (stream.proven_addr(), server_name(&stream));
-    let started = start(stream, origin, termination).await;
-    let Some((tls, early_data)) = started else { return Outcome::Refused };
+    let first = server.first_seen(origin.service, stream.client_hello()).await;
+    let place = match termination.unproven.take_turn(&mut stream).await {
+        Ok(place) => place,
+        Err(over) => return over.outcome(),
+    };
+    let tls = match server.accept(origin.service, peer.ip().to_canonical(), first) {
+        Ok(conn) => TlsStream::accepted(conn, stream, client.clone()),
+        Err(error) => {
+            tracing::warn!(%error, "cannot start TLS with a client");
+            stream.reset();
+            return Outcome::Refused;
+        }
+    };
     let handle = tls.handle();
     let pending = Pending::new(termination.http.room());
     let mut life = Life::new(
@@ -114,8 +145,11 @@ pub(super) async fn serve(
         settings.limits,
         termination.stalled,
     );
-    let unproven = client.get().is_none().then_some(&termination.unproven);
-    if let Err(over) = opened(&life, &handle, unproven).await {
+    let opened = match place {
+        Some(place) => opened_in(place, &life, &handle, termination.unproven.weighs).await,
+        None => life.opened().await,
+    };
+    if let Err(over) = opened {
         return end(&handle, over);
     }
     if origin.service != Service::Http {
@@ -134,7 +168,7 @@ pub(super) async fn serve(
         tls: handle.clone(),
         client,
         server_name,
-        early_data,
+        early_data: server.early_data(),
         claims: Arc::clone(&termination.claims),
         pending,
         tunnel: Mutex::new(None),
@@ -148,49 +182,39 @@ fn server_name(stream: &ServerStream) -> Option<String> {
     stream.client_hello().and_then(|hello| hello.server_name.clone())
 }
 
-/// TLS on `stream`, and what may come as early data.
-async fn start(
-    stream: ServerStream,
-    origin: &OriginServer,
-    termination: &Termination,
-) -> Option<(TlsStream<ServerStream>, EarlyDataRequests)> {
-    // There is a server if an origin needs one.
-    let server = termination.tls.as_ref()?;
-    let peer = stream.peer_addr().ip().to_canonical();
-    let first = server.first_seen(origin.service, stream.client_hello()).await;
-    match server.accept(origin.service, peer, first) {
-        Ok(conn) => {
-            let proven = stream.proven_addr();
-            Some((TlsStream::accepted(conn, stream, proven), server.early_data()))
-        }
-        Err(error) => {
-            tracing::warn!(%error, "cannot start TLS with a client");
-            stream.reset();
-            None
-        }
+/// Waits until the client may be answered. Its ClientHello is here, so the first poll is the
+/// costly half of the handshake: it needs the `place`, and is reported if it `weighs`.
+async fn opened_in(
+    place: SemaphorePermit<'_>,
+    life: &Life,
+    tls: &TlsHandle<ServerStream>,
+    weighs: bool,
+) -> Result<(), Over> {
+    let mut opened = pin!(life.opened());
+    let before = thread_time();
+    let first = poll_fn(|cx| Poll::Ready(opened.as_mut().poll(cx))).await;
+    drop(place);
+    if weighs {
+        tls.with_transport(|client| client.report_cost(thread_time().saturating_sub(before)));
+    }
+    match first {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => opened.await,
     }
 }
 
-/// Waits until the client may be answered. Its ClientHello is here, so the first poll is the
-/// costly half of the handshake.
-async fn opened(
-    life: &Life,
-    tls: &TlsHandle<ServerStream>,
-    unproven: Option<&Unproven>,
-) -> Result<(), Over> {
-    let mut opened = pin!(life.opened());
-    if let Some(unproven) = unproven {
-        let _place = unproven.take_turn().await;
-        let before = thread_time();
-        let first = poll_fn(|cx| Poll::Ready(opened.as_mut().poll(cx))).await;
-        if unproven.weighs {
-            tls.with_transport(|client| client.report_cost(thread_time().saturating_sub(before)));
+/// Lets every task go first that is ready, once. Tasks that step back keep their order, while
+/// [`yield_now`] turns it round.
+async fn step_back() {
+    let mut again = true;
+    poll_fn(|cx| {
+        if mem::take(&mut again) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        if let Poll::Ready(outcome) = first {
-            return outcome;
-        }
-    }
-    opened.await
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// Closes the connection: requests that are still being answered must not keep that of a client
@@ -208,31 +232,58 @@ fn end(handle: &TlsHandle<ServerStream>, over: Over) -> Outcome {
 mod tests {
     use super::*;
 
-    /// In virtual order, on one thread: what each does is over at once.
-    #[tokio::test]
+    /// The order is the runtime's, and one thread has only one.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn unproven_clients_take_turns_with_everybody_else() {
-        let unproven = Arc::new(Unproven { weighs: true, places: Semaphore::new(1) });
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let log = |who: char| {
+        let unproven = Arc::new(Unproven::new(true, Arc::new(Semaphore::new(1))));
+        let order = Arc::new(Mutex::new(String::new()));
+        let all = {
             let order = Arc::clone(&order);
-            move || order.lock().unwrap().push(who)
-        };
-        for _ in 0..100 {
-            let (unproven, log) = (Arc::clone(&unproven), log('u'));
             tokio::spawn(async move {
-                let _place = unproven.take_turn().await;
-                log();
-            });
-        }
-        let log = log('p');
-        let proven = tokio::spawn(async move {
-            for _ in 0..5 {
-                log();
-                yield_now().await;
-            }
-        });
-        proven.await.unwrap();
-        let order: String = order.lock().unwrap().iter().collect();
-        assert!(order.len() < 20 && order.matches('p').count() == 5, "{order}");
+                for _ in 0..200 {
+                    let (unproven, order) = (Arc::clone(&unproven), Arc::clone(&order));
+                    tokio::spawn(async move {
+                        let _place = unproven.place().await;
+                        order.lock().unwrap().push('u');
+                    });
+                }
+                let order = Arc::clone(&order);
+                let proven = tokio::spawn(async move {
+                    for _ in 0..5 {
+                        order.lock().unwrap().push('p');
+                        step_back().await;
+                    }
+                });
+                proven.await.unwrap();
+            })
+        };
+        all.await.unwrap();
+        let order = order.lock().unwrap();
+        let last = order.rfind('p').unwrap();
+        assert!(last < 20, "{last}: {order}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn tasks_that_step_back_keep_their_order() {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let all = {
+            let order = Arc::clone(&order);
+            tokio::spawn(async move {
+                let tasks = (0..20).map(|number| {
+                    let order = Arc::clone(&order);
+                    tokio::spawn(async move {
+                        step_back().await;
+                        order.lock().unwrap().push(number);
+                    })
+                });
+                for task in tasks.collect::<Vec<_>>() {
+                    task.await.unwrap();
+                }
+            })
+        };
+        all.await.unwrap();
+        let order = order.lock().unwrap();
+        // The runtime itself lets the one that was spawned last go first.
+        assert!(order[1..].is_sorted(), "{order:?}");
     }
 }

@@ -1,3 +1,4 @@
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -118,6 +119,18 @@ impl ServerStream {
     #[must_use]
     pub const fn client_hello(&self) -> Option<&ClientHello> {
         self.hello.as_ref()
+    }
+
+    /// Waits until the client has joined, which proves its address.
+    ///
+    /// # Errors
+    /// The session has ended without that.
+    pub async fn joined(&mut self) -> io::Result<()> {
+        poll_fn(|cx| {
+            self.wakers.reader(cx.waker());
+            self.poll_joined().map_ok(|_| ())
+        })
+        .await
     }
 
     /// Reports the processor time that the client's handshake took until it was answered: sessions

@@ -11,12 +11,11 @@ use hyper::header::HOST;
 use hyper::http::{request, uri};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Version};
-use tokio::task::yield_now;
 
 use super::body::{Answer, InFlight, Pending, Upload};
 use super::forward::{self, Claims, Hop, Refusal};
 use super::origin::{HttpOrigins, NoAnswer};
-use super::streams;
+use super::{step_back, streams};
 use crate::base::names::NameMap;
 use crate::base::value::OriginServer;
 use crate::edge::options::EarlyDataRequests;
@@ -86,7 +85,7 @@ impl Requests {
         if version == Version::HTTP_2 {
             // The library looks here for a reset that came with the request: connecting to the
             // origin for nothing is most of what a flood of such requests costs.
-            yield_now().await;
+            step_back().await;
         }
         let came = self.came(self.may_come_early(&request)).await;
         let size = forward::check_size(request.method(), request.uri(), request.headers());
