@@ -125,7 +125,7 @@ valgrind() {
     done
 }
 
-# The edge that speaks TLS, as h2spec and sslyze judge it. Go and pip bring them.
+# The edge that speaks TLS, as h2spec, sslyze and testssl judge it. Go and pip bring the first two.
 conformance() { programs && tools/conformance.py "$TARGET/debug/headstart" "$TARGET/conformance"; }
 
 # The one server with Encrypted ClientHello, on OpenSSL 4.0, beside the other programs.
@@ -193,6 +193,10 @@ if [ "${1:-}" = full ]; then
     steps+=("${SLOW[@]}")
     commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || { echo "full: commit your changes first" >&2; exit 2; }
+    for tool in cargo-deny valgrind testssl go; do
+        command -v "$tool" >/dev/null ||
+            { echo "full: no $tool: tools/install.sh full installs all but Go" >&2; exit 2; }
+    done
 elif [ $# -gt 0 ]; then
     forced=1
     steps=("$@")

@@ -431,7 +431,7 @@ impl Bench {
         thread::sleep(time.min(QUIET_MAX));
         let after = Reading::take(&honest.work, on, cpu);
         unread.map(Flood::stop).transpose().map_err(cannot)?;
-        let quiet = honest.log.times(before.at(), after.at()).unwrap_or(Times::NEVER);
+        let is_quiet = (before.at(), after.at());
         let resident = attack::resident(pid).map_err(cannot)?;
         let resident = *on.resident.get_or_insert(resident);
 
@@ -445,19 +445,23 @@ impl Bench {
         thread::sleep(siege.begins());
         let before = Reading::take(&honest.work, on, cpu);
         thread::sleep(time / 2);
-        let half = attack::resident(pid).map_err(cannot)?;
+        let half = attack::resident_now(pid).map_err(cannot)?;
         thread::sleep(time / 2);
         let after = Reading::take(&honest.work, on, cpu);
+        let late = attack::resident_now(pid).map_err(cannot)?.saturating_sub(half);
         let done = attackers.done();
         attackers.stop().map_err(cannot)?;
         let end = Instant::now();
         let account = flood.map(Flood::stop).transpose().map_err(cannot)?.unwrap_or_default();
 
+        let log = honest.log.clone();
+        // Those of both times are over, or have failed.
+        let times = |from, to| log.times(from, to).unwrap_or(Times::NEVER);
+        let quiet = times(is_quiet.0, is_quiet.1);
         let recovery = honest.recovery(end, quiet.p50);
         let most = attack::resident(pid).map_err(cannot)?;
-        let log = honest.log.clone();
         let trials = honest.work.end().map_err(cannot)?;
-        let Times { per_s, p50, p99 } = log.times(before.at(), after.at()).unwrap_or(Times::NEVER);
+        let Times { per_s, p50, p99 } = times(before.at(), after.at());
         let besieged = Besieged {
             quiet_per_s: quiet.per_s,
             quiet_p50_ms: quiet.p50,
@@ -466,7 +470,7 @@ impl Bench {
             p50_ms: p50,
             p99_ms: p99,
             grown_mb: most.saturating_sub(resident) as f64 / 1e6,
-            late_mb: most.saturating_sub(half) as f64 / 1e6,
+            late_mb: late as f64 / 1e6,
             recovery_s: recovery.as_secs_f64(),
             attackers: Done { sent: done.sent + account.sent, ..done },
         };

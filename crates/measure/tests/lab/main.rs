@@ -24,7 +24,8 @@ mod samples;
 use std::process::{Command, Output};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The machine: held by those that need all of it, shared by those that bear each other.
+/// The machine, as far as the tests of this program share it: held by those that need all of it,
+/// shared by those that bear each other. Checks of links may run beside all of them.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 /// While this is kept, none of the others works.

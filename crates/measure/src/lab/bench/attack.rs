@@ -133,10 +133,19 @@ fn sent(snmp: &str) -> Option<u64> {
 
 /// Returns the most resident memory that a process had, in bytes.
 pub(super) fn resident(pid: u32) -> io::Result<usize> {
+    memory(pid, "VmHWM:")
+}
+
+/// Returns the resident memory of a process, in bytes.
+pub(super) fn resident_now(pid: u32) -> io::Result<usize> {
+    memory(pid, "VmRSS:")
+}
+
+fn memory(pid: u32, name: &str) -> io::Result<usize> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
-    Ok(kilobytes.ok_or_else(|| io::Error::other("no VmHWM in status"))? * 1024)
+    Ok(kilobytes.ok_or_else(|| io::Error::other(format!("no {name} in status")))? * 1024)
 }
 
 #[cfg(test)]

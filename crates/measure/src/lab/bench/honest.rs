@@ -46,8 +46,15 @@ struct Exchange {
     ms: f64,
 }
 
-/// Rate of exchanges that came through, by when they began, and times of all, in ms; infinite where
-/// those failed.
+impl Exchange {
+    /// Returns true if it came through before `to`.
+    fn is_over(&self, to: Instant) -> bool {
+        Duration::try_from_secs_f64(self.ms / 1e3).is_ok_and(|took| self.begun + took < to)
+    }
+}
+
+/// Rate of exchanges that began and came through in some time; and times of all that began in it,
+/// in ms, infinite where those failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) per_s: f64,
@@ -115,13 +122,14 @@ impl Log {
 
     /// Returns the times of exchanges that began in this time and are over; `None` without any.
     pub(super) fn times(&self, from: Instant, to: Instant) -> Option<Times> {
-        let all: Vec<_> = self.with(|log| {
-            log.iter().filter(|one| (from..to).contains(&one.begun)).map(|one| one.ms).collect()
+        let began: Vec<_> = self.with(|log| {
+            log.iter().filter(|one| (from..to).contains(&one.begun)).copied().collect()
         });
+        let all: Vec<_> = began.iter().map(|one| one.ms).collect();
         let summary = Summary::from_samples(&all)?;
         let p99 = if all.len() < P99_LEAST { summary.max } else { summary.p99 };
         let [p50, p99] = [summary.p50, p99].map(|ms| ms.unwrap_or(f64::INFINITY));
-        let done = all.iter().filter(|ms| ms.is_finite()).count();
+        let done = began.iter().filter(|one| one.is_over(to)).count();
         Some(Times { per_s: done as f64 / (to - from).as_secs_f64(), p50, p99 })
     }
 }
@@ -164,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_of_exchanges_that_began_within_and_failures_take_for_ever() {
+    fn exchanges_count_that_began_and_came_through_in_time() {
         let begun = Instant::now();
         let log = Log::default();
         log.with(|log| log.extend((0..50).map(|number| exchange(begun, number, 2.0))));
@@ -176,5 +184,8 @@ mod tests {
         let times = log.times(begun, upto(625)).unwrap();
         assert_eq!((times.per_s, times.p99), (80.0, f64::INFINITY));
         assert!(log.times(upto(501), upto(900)).is_none());
+        // All but the last came through by then; its time counts.
+        let times = log.times(begun, upto(491)).unwrap();
+        assert_eq!((times.per_s, times.p99), (49.0 / 0.491, 2.0));
     }
 }

@@ -74,7 +74,7 @@ pub(super) struct Besieged {
     pub(super) p99_ms: f64,
     /// The most resident memory less that before the first attack, in MB of 10^6 bytes.
     pub(super) grown_mb: f64,
-    /// Growth in the second half of the attack, which held what it could long before.
+    /// Growth of resident memory in the second half of the attack, which held what it could before.
     pub(super) late_mb: f64,
     /// Time from the attack's end until honest exchanges were as quick as before.
     pub(super) recovery_s: f64,
@@ -84,7 +84,7 @@ pub(super) struct Besieged {
 }
 
 impl Besieged {
-    /// Not by the exchanges that ended meanwhile: those that the attack's begin had held up do.
+    /// Not by all exchanges that ended meanwhile: some had only been held up when the attack began.
     fn rate_kept(&self) -> f64 {
         self.honest_per_s / self.quiet_per_s
     }

@@ -291,7 +291,7 @@ pub(super) fn demand(verdict: &Verdict) -> String {
     if let Some(against) = &verdict.bar.against {
         words.push_str(&format!(" to {against}"));
     }
-    let is_of_times = ["ratio", "difference", "saved", "rtts", "paired"]
+    let is_of_times = ["ratio", "difference", "saved", "rtts"]
         .iter()
         .any(|kind| verdict.condition.starts_with(kind));
     if is_of_times {
