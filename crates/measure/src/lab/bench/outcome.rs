@@ -86,12 +86,17 @@ pub(super) struct Besieged {
 impl Besieged {
     /// Not by all exchanges that ended meanwhile: some had only been held up when the attack began.
     fn rate_kept(&self) -> f64 {
-        self.honest_per_s / self.quiet_per_s
+        kept(self.honest_per_s / self.quiet_per_s)
     }
 
     fn p99_kept(&self) -> f64 {
-        self.quiet_p99_ms / self.p99_ms
+        kept(self.quiet_p99_ms / self.p99_ms)
     }
+}
+
+/// Returns what was kept: nothing, if there was nothing before either.
+const fn kept(ratio: f64) -> f64 {
+    if ratio.is_nan() { 0.0 } else { ratio }
 }
 
 /// Reads a figure of a turn, if it has one.
@@ -423,7 +428,13 @@ mod tests {
             attackers: Done::default(),
         };
         outcome.turns.push(turn("edge", 1, 100, 1.0).besieged(besieged.clone()));
-        let worse = Besieged { honest_per_s: 0.0, p99_ms: f64::INFINITY, ..besieged };
+        let worse = Besieged {
+            quiet_per_s: 0.0,
+            quiet_p99_ms: f64::INFINITY,
+            honest_per_s: 0.0,
+            p99_ms: f64::INFINITY,
+            ..besieged
+        };
         let idle = turn("nginx", 1, 0, 1.0).besieged(worse);
         let variant: Variant =
             toml::from_str("name = \"all\"\nwork.siege.kind = \"silent\"").unwrap();
@@ -433,7 +444,7 @@ mod tests {
         let kept = outcome.kept("all", "edge").unwrap();
         assert_eq!(kept, Kept { rate: 0.5, p99: 0.25, grown_mb: 5.0, recovery_s: 0.1 });
         let kept = outcome.kept("all", "nginx").unwrap();
-        assert_eq!((kept.rate, kept.p99), (0.0, 0.0));
+        assert_eq!((kept.rate, kept.p99, kept.grown_mb), (0.0, 0.0, 5.0));
         assert_eq!(outcome.kept("all", "haproxy"), None);
         let text = text(&outcome);
         assert!(text.contains("rate kept") && !text.contains("client ms"), "{text}");
