@@ -455,7 +455,7 @@ impl Bench {
         let account = flood.map(Flood::stop).transpose().map_err(cannot)?.unwrap_or_default();
 
         let log = honest.log.clone();
-        // Those of both times are over, or have failed.
+        // Read late, as those in flight at the end of a time are part of it.
         let times = |from, to| log.times(from, to).unwrap_or(Times::NEVER);
         let quiet = times(is_quiet.0, is_quiet.1);
         let recovery = honest.recovery(end, quiet.p50);
