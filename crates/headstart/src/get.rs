@@ -22,6 +22,7 @@ use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
 use crate::base::output;
 use crate::base::printable::printable_word;
+use crate::base::value::SecondSyn;
 use crate::get::options::GetOptions;
 pub use account::{Account, millis, rounded};
 use headstart_net::OpeningPolicy;
@@ -79,6 +80,7 @@ fn connector(options: &GetOptions) -> Result<Connector, Failure> {
     Ok(Connector::new(ConnectorConfig {
         edges: edge_lookup(options.edges()?),
         opening: options.opening,
+        second_syn: options.second_syn == SecondSyn::Auto,
         connect_timeout: options.max_time,
         ..ConnectorConfig::new(resolver(&options.resolver)?)
     }))

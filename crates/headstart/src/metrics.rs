@@ -33,6 +33,7 @@ const UNPROVEN: &str = "headstart_sessions_unproven";
 const JOINS: &str = "headstart_joins_total";
 const FAST_OPEN: &str = "headstart_fastopen_syns_total";
 const SYN_DATA: &str = "headstart_syn_data_total";
+const SECOND_SYNS: &str = "headstart_second_syns_total";
 const UPSTREAM: &str = "headstart_upstream_connections_total";
 const BUILD: &str = "headstart_build_info";
 const HANDSHAKES: &str = "headstart_tls_handshakes_total";
@@ -390,6 +391,11 @@ fn describe(role: Role) {
         SYN_DATA,
         Unit::Count,
         "SYNs that left with data and a cookie, by what became of them"
+    );
+    describe_counter!(
+        SECOND_SYNS,
+        Unit::Count,
+        "Second SYNs beside one that was not answered in time, by whether theirs was used"
     );
     describe_counter!(
         UPSTREAM,

@@ -131,6 +131,9 @@ pub struct ConnectorConfig {
     pub grace: Option<Duration>,
     /// Time limit for all attempts to connect together.
     pub connect_timeout: Duration,
+    /// True if another SYN is sent where the first is not answered within two round trips; the
+    /// first connection goes on, the other is closed.
+    pub second_syn: bool,
     /// The proxy that all connections go through. The connector then resolves no name but the
     /// proxy's, and sends nothing but TCP to it.
     pub upstream: Option<Arc<Upstream>>,
@@ -150,6 +153,7 @@ impl ConnectorConfig {
             grace: None,
             // Linux gives up after about two minutes; curl's default is five minutes.
             connect_timeout: Duration::from_secs(30),
+            second_syn: true,
             upstream: None,
         }
     }

@@ -7,15 +7,18 @@
 //! loses one.
 
 mod bounded;
+mod connects;
 mod grace;
 mod standing;
 mod syn;
 
+pub(crate) use connects::{Second, SecondAdvice};
 pub(crate) use grace::{GraceEstimator, LAG_MAX};
 pub use standing::{PathReason, SILENCES_TO_BLOCK};
 pub(crate) use syn::SynAdvice;
 
 use bounded::Bounded;
+use connects::Connects;
 use standing::Standing;
 use std::{
     collections::HashMap,
@@ -117,6 +120,7 @@ struct Tables {
     /// Bounded by the existing reservations; an entry goes with the last of them.
     in_flight: HashMap<PathKey, usize>,
     syn: SynTables,
+    connects: Connects,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,6 +137,7 @@ impl Default for Tables {
             flights: Bounded::new(NAMES),
             in_flight: HashMap::new(),
             syn: SynTables::default(),
+            connects: Connects::default(),
         }
     }
 }
@@ -182,8 +187,9 @@ impl PathMemory {
     /// Refusals by an edge stay: they do not depend on the network.
     pub(crate) fn forget_network(&self, local: IpAddr) {
         let mut tables = self.lock();
-        tables.paths.retain(|key| key.local != local);
+        tables.paths.retain(|key, _| key.local != local);
         tables.syn.forget_network(local);
+        tables.connects.forget_network(local);
     }
 
     /// Returns how many server datagrams the last flight from `name` took, if known.

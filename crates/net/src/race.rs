@@ -11,8 +11,11 @@ use std::{fmt, io};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, Sleep};
 
+mod second;
 #[cfg(test)]
 mod tests;
+
+use second::SecondSyn;
 
 /// Delay before the next attempt starts beside a running one: the value recommended by RFC 8305
 /// section 5.
@@ -33,8 +36,9 @@ pub(crate) const MAX_ADDRESSES: usize = 32;
 /// Addresses alternate between the families, starting with the family given first, and keep their
 /// order within a family (RFC 8305 section 4, which also wants the list sorted by RFC 6724: that is
 /// the resolver's part). The first attempt starts with the first poll; the next one after the
-/// delay, or at once when one has failed. When one connects, the others are closed before the
-/// winner is returned. Dropping the race closes all.
+/// delay, or at once when one has failed. With [`Self::second_syn`], the first that has no answer
+/// is tried once more beside itself. When one connects, the others are closed before the winner is
+/// returned. Dropping the race closes all.
 pub(crate) struct Race {
     held: bool,
     delay: Duration,
@@ -44,6 +48,7 @@ pub(crate) struct Race {
     known: Vec<SocketAddr>,
     running: Vec<Running>,
     attempts: Vec<Attempt>,
+    second: SecondSyn,
     next_start: Option<Instant>,
     deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -125,6 +130,7 @@ impl Race {
             known: Vec::new(),
             running: Vec::new(),
             attempts: Vec::new(),
+            second: SecondSyn::Off,
             next_start: None,
             deadline: None,
             timer: None,
@@ -149,6 +155,30 @@ impl Race {
     /// Pauses or resumes starting attempts; poll again afterwards.
     pub(crate) fn hold(&mut self, held: bool) {
         self.held = held;
+    }
+
+    /// Sends a second SYN, once, if the first is not answered within two round trips; `rtt` is
+    /// `None` if none is known.
+    pub(crate) fn second_syn(&mut self, rtt: Option<Duration>) {
+        if self.second == SecondSyn::Off {
+            self.second = SecondSyn::for_path(rtt);
+        }
+    }
+
+    /// Takes note of a round trip to the address that TCP tries first: the second SYN need not wait
+    /// longer than two of them.
+    pub(crate) fn learn_rtt(&mut self, rtt: Duration) {
+        self.second.learn(rtt);
+    }
+
+    /// Sends no second SYN.
+    pub(crate) fn without_second_syn(&mut self) {
+        self.second = SecondSyn::Off;
+    }
+
+    /// Returns the number of the second SYN among the attempts, once it has left.
+    pub(crate) fn second_attempt(&self) -> Option<usize> {
+        self.second.attempt()
     }
 
     /// Adds a running attempt at `addr` that was started elsewhere, for instance with data in the
@@ -225,7 +255,7 @@ impl Race {
             if self.deadline(now).is_some_and(|deadline| deadline <= now) {
                 return Poll::Ready(Err(self.fail(RaceFailure::OutOfTime)));
             }
-            if self.start_next(now) {
+            if self.start_next(now) || self.start_second(now) {
                 continue;
             }
             if self.running.is_empty() && !self.more_expected && !self.held {
@@ -273,6 +303,30 @@ impl Race {
         true
     }
 
+    /// Starts the second SYN if it is due.
+    fn start_second(&mut self, now: Instant) -> bool {
+        let Some((addr, _)) = self.second_due().filter(|(_, due)| *due <= now) else {
+            return false;
+        };
+        // Other addresses come when they would have come.
+        let next_start = self.next_start;
+        let number = self.run(addr, Box::pin(connect(addr)), false, now);
+        self.next_start = next_start;
+        self.second = SecondSyn::Sent(number);
+        true
+    }
+
+    /// Returns where and when the second SYN leaves: to the address of the first attempt that still
+    /// runs, unless another runs there already.
+    fn second_due(&self) -> Option<(SocketAddr, Instant)> {
+        let running = |attempt: &&Attempt| matches!(attempt.outcome, AttemptOutcome::Running);
+        let mut running = self.attempts.iter().filter(running);
+        let first = running.next()?;
+        let is_alone = running.all(|other| other.addr != first.addr);
+        let due = self.second.due(first.started).filter(|_| is_alone)?;
+        Some((first.addr, due))
+    }
+
     /// Runs an attempt; if it fails and `again` is true, `addr` is tried again.
     fn run(&mut self, addr: SocketAddr, connect: Connect, try_beside: bool, now: Instant) -> usize {
         let number = self.attempts.len();
@@ -294,11 +348,12 @@ impl Race {
         self.deadline
     }
 
-    /// Waits for the next start or the time limit, whichever is first; stays pending without
-    /// either.
+    /// Waits for the next start, the second SYN or the time limit, whichever is first; stays
+    /// pending without any.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let start = self.next_start.filter(|_| !self.held && self.queue.peek().is_some());
-        let Some(at) = start.into_iter().chain(self.deadline).min() else {
+        let second = self.second_due().map(|(_, due)| due);
+        let Some(at) = start.into_iter().chain(second).chain(self.deadline).min() else {
             return Poll::Pending;
         };
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));

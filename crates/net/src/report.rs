@@ -178,6 +178,8 @@ pub enum OpeningEvent {
     Offered,
     /// A SYN went to this address.
     Syn(SocketAddr),
+    /// A second SYN went to this address, as the first was not answered in time.
+    SecondSyn(SocketAddr),
     /// TurboTLS is ruled out.
     NotUsed(NotUsed),
     /// Event of a SYN and its data.

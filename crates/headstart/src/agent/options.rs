@@ -17,7 +17,7 @@ use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
-use crate::base::value::opening_policy;
+use crate::base::value::{SecondSyn, opening_policy};
 use crate::metrics::options::MetricsOptions;
 use headstart_net::OpeningPolicy;
 
@@ -118,6 +118,13 @@ pub struct AgentOptions {
     /// Openings that connections may use
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = opening_policy())]
     pub opening: OpeningPolicy,
+
+    /// Whether a SYN that is not answered in time gets a second connection beside it
+    ///
+    /// The first to be answered goes on, and the other is closed before a byte. Without it, a lost
+    /// SYN or its answer costs a second.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub second_syn: SecondSyn,
 
     /// Give applications no server bytes before the edge has accepted the TCP connection
     ///

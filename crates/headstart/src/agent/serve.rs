@@ -31,6 +31,7 @@ use crate::agent::options::AgentOptions;
 use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
 use crate::base::settings::Invocation;
+use crate::base::value::SecondSyn;
 use crate::daemon::{self, Daemon, Running};
 use crate::listen;
 use crate::metrics::{self, Connection, Outcome, Role};
@@ -170,6 +171,7 @@ fn connector_config(
         edges: edge_lookup(options.edges()?),
         filter: inside::filter(&options.allow_inside),
         opening: options.opening,
+        second_syn: options.second_syn == SecondSyn::Auto,
         hold: options.hold,
         connect_timeout: options.connect_timeout,
         upstream: options.upstream.resolve(isolation)?.map(Arc::new),

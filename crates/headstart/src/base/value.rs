@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use headstart_net::OpeningPolicy;
 use hyper::http::uri::Authority;
@@ -181,6 +182,15 @@ impl fmt::Display for Origin {
         }
         self.server.fmt(f)
     }
+}
+
+/// Another SYN where the first is not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SecondSyn {
+    /// After two round trips, once, where at most one in a hundred was in vain
+    Auto,
+    /// Never: the kernel repeats the first after a second
+    Off,
 }
 
 /// Parses which openings a connection may use.

@@ -74,6 +74,8 @@ fn connector(options: &EdgeOptions) -> Result<Connector, Failure> {
         .map_err(|error| Failure::usage(format!("cannot look up names: {error}")))?;
     Ok(Connector::new(ConnectorConfig {
         opening: OpeningPolicy::Plain,
+        // An origin that is too busy for a SYN is not helped by two.
+        second_syn: false,
         connect_timeout: options.origin_connect_timeout,
         ..ConnectorConfig::new(resolver)
     }))

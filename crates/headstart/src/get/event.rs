@@ -10,6 +10,9 @@ pub(crate) fn words(what: &OpeningEvent) -> String {
         OpeningEvent::Resolved(count) => format!("{count} addresses known"),
         OpeningEvent::Offered => "TurboTLS offered there".into(),
         OpeningEvent::Syn(address) => format!("TCP  -> SYN to {address}"),
+        OpeningEvent::SecondSyn(address) => {
+            format!("TCP  -> no answer in time: a second SYN to {address}")
+        }
         OpeningEvent::NotUsed(reason) => format!("TurboTLS not used: {reason}"),
         OpeningEvent::FastOpen(event) => fast_open(event),
         OpeningEvent::FastOpenNotUsed(reason) => format!("Fast Open not used: {reason}"),

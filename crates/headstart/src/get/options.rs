@@ -13,7 +13,7 @@ use crate::base::edge_address::EdgeAddress;
 use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
-use crate::base::value::opening_policy;
+use crate::base::value::{SecondSyn, opening_policy};
 use headstart_net::OpeningPolicy;
 
 const EXAMPLES: &str = "\
@@ -69,6 +69,10 @@ pub struct GetOptions {
     /// post-quantum, since such a ClientHello does not fit a SYN.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = opening_policy())]
     pub opening: OpeningPolicy,
+
+    /// Whether a SYN that is not answered in time gets a second connection beside it
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub second_syn: SecondSyn,
 
     /// DNS server to ask [default: those of the system]; may be given several times
     #[arg(long, value_name = "ADDR:PORT")]

@@ -37,6 +37,7 @@ mod proxy_protocol;
 mod reset;
 mod restart;
 mod rtt;
+mod second_syn;
 mod signals;
 
 use std::process::ExitCode;
@@ -72,6 +73,10 @@ const CHECKS: &[(&str, fn())] = &[
     ("stop_drains_a_download", signals::stop_drains_a_download),
     ("origins_by_name", names::origins_by_name),
     ("context_of_a_redirected_client", context::of_a_redirected_client),
+    ("second_syn_opens", second_syn::opens),
+    ("second_syn_off", second_syn::off),
+    ("second_syn_in_vain_once", second_syn::in_vain_once),
+    ("second_syn_swallowed", second_syn::swallowed),
     ("loss_5", loss::five_percent),
     ("loss_20", loss::twenty_percent),
     ("dns_advertised", discovery::advertised),

@@ -23,7 +23,9 @@ use crate::clock::Clock;
 use crate::dns::{Event, Lookup};
 use crate::name::normalized;
 use crate::opener::Opener;
-use crate::path::{Advice, GraceEstimator, LAG_MAX, Outcome, PathKey, SlotReservation};
+use crate::path::{
+    Advice, GraceEstimator, LAG_MAX, Outcome, PathKey, Second, SecondAdvice, SlotReservation,
+};
 use crate::race::{ATTEMPT_DELAY, Race, RaceWinner};
 use crate::report::{NotUsed, OpeningEvent, Report};
 use crate::target::Target;
@@ -257,9 +259,22 @@ impl Opening {
     fn poll_race(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let Some(race) = &mut self.race else { return Ok(false) };
         let before = race.attempts().len();
+        if let (0, Some(first)) = (before, race.first())
+            && self.shared.config.second_syn
+            && let SecondAdvice::Send(rtt) = self.shared.paths.advise_second(first)
+        {
+            race.second_syn(rtt);
+        }
         let outcome = race.poll_winner(cx);
-        let started: Vec<_> = race.attempts().iter().skip(before).map(|tried| tried.addr).collect();
-        started.into_iter().for_each(|address| self.note(OpeningEvent::Syn(address)));
+        let second = race.second_attempt();
+        let started = race.attempts().iter().enumerate().skip(before);
+        let started: Vec<_> = started
+            .map(|(number, tried)| match second == Some(number) {
+                true => OpeningEvent::SecondSyn(tried.addr),
+                false => OpeningEvent::Syn(tried.addr),
+            })
+            .collect();
+        started.into_iter().for_each(|event| self.note(event));
         match outcome {
             Poll::Pending => Ok(false),
             Poll::Ready(Err(error)) => Err(io::Error::new(error.kind(), error)),
@@ -272,6 +287,7 @@ impl Opening {
 
     fn handle_connected(&mut self, won: RaceWinner) {
         let rtt = won.connected - won.started;
+        self.learn_connect(&won);
         self.handle_syn_connected(&won);
         if let Some(sent) = self.flight_sent {
             self.flight_delay = sent.saturating_duration_since(won.started);
@@ -288,6 +304,25 @@ impl Opening {
         // A datagram already in the socket came in time, whichever socket is polled first.
         self.receive_now();
         self.client.handle_tcp_connected(self.clock.now(), same_address, grace);
+    }
+
+    /// Learns how long connections take there, and whether the second SYN helped.
+    fn learn_connect(&self, won: &RaceWinner) {
+        let second = match self.race.as_ref().and_then(Race::second_attempt) {
+            None => Second::None,
+            Some(number) if number == won.number => Second::Used,
+            Some(_) => Second::InVain,
+        };
+        if let Ok(local) = won.stream.local_addr() {
+            let took = won.connected - won.started;
+            self.shared.paths.record_connect(won.addr, local.ip(), took, second);
+        }
+        let outcome = match second {
+            Second::None => return,
+            Second::Used => "used",
+            Second::InVain => "in_vain",
+        };
+        metrics::counter!("headstart_second_syns_total", "outcome" => outcome).increment(1);
     }
 
     fn grace(&mut self, rtt: Duration) -> Duration {
@@ -473,6 +508,10 @@ impl Opening {
             }
             ClientEvent::DatagramReceived { .. } => {
                 count(TO_CLIENT, "accepted");
+                // The server is there, and so far away.
+                if let (Some(race), Some(sent)) = (&mut self.race, self.flight_sent) {
+                    race.learn_rtt(sent.elapsed());
+                }
                 let lag = self.lag();
                 self.first_lag.get_or_insert(lag);
             }

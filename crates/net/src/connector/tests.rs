@@ -582,3 +582,36 @@ async fn without_an_offer_there_is_no_reason_unless_requested() {
     let report = exchange(&connector_with_fop, &target(), &resuming(1)).await;
     assert_eq!(report.opened_by, Carrier::Fop, "a configured edge is believed to take them");
 }
+
+/// Opens a connection to an address that drops SYNs until `second_syn` leaves, or for ever; returns
+/// the SYNs of its timeline.
+async fn syns(second_syn: bool) -> Vec<OpeningEvent> {
+    let BlackHole { address, _listener: listener, .. } = black_hole();
+    let connector = connector(address, OpeningPolicy::Plain, false, &Fake::new(Mode::Absent));
+    let config = ConnectorConfig { second_syn, ..connector.inner.config.clone() };
+    let mut stream = connector.reconfigured(config).connect(&target()).unwrap();
+    // The first SYN is lost, as the queue of the listener is full. Then there is room.
+    let makes_room = tokio::task::spawn_blocking(move || {
+        let waiting = format!("0100007F:{:04X} 02", address.port());
+        while !std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&waiting) {}
+        listener.accept().unwrap();
+        listener
+    });
+    stream.connected().await.unwrap();
+    drop(makes_room.await.unwrap());
+    let syns = stream.report().unwrap().timeline.iter().map(|moment| moment.event);
+    syns.filter(|event| matches!(event, OpeningEvent::Syn(_) | OpeningEvent::SecondSyn(_)))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_second_syn_connects_where_the_first_was_lost() {
+    let seen = syns(true).await;
+    assert!(
+        matches!(seen[..], [OpeningEvent::Syn(first), OpeningEvent::SecondSyn(second)]
+            if first == second),
+        "{seen:?}"
+    );
+    // The kernel's own, which no timeline has.
+    assert_eq!(syns(false).await.len(), 1);
+}

@@ -60,8 +60,8 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         &mut entry.value
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
-        self.entries.retain(|key, _| keep(key));
+    pub(super) fn retain(&mut self, keep: impl Fn(&K, &V) -> bool) {
+        self.entries.retain(|key, entry| keep(key, &entry.value));
     }
 
     fn make_room(&mut self, key: &K) {

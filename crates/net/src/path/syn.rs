@@ -78,9 +78,9 @@ impl Default for SynTables {
 
 impl SynTables {
     pub(super) fn forget_network(&mut self, local: IpAddr) {
-        self.rtts.retain(|key| key.local != local);
-        self.paths.retain(|(_, key)| key.local != local);
-        self.networks.retain(|(_, known)| *known != local);
+        self.rtts.retain(|key, _| key.local != local);
+        self.paths.retain(|(_, key), _| key.local != local);
+        self.networks.retain(|(_, known), _| *known != local);
     }
 
     fn advise(&mut self, user: User, key: PathKey, now: Instant) -> SynAdvice {

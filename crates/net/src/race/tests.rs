@@ -290,3 +290,80 @@ async fn an_address_can_be_deferred() {
     race.defer(six);
     assert_eq!(race.first(), Some(good));
 }
+
+/// An attempt whose SYN, or whose answer, was lost.
+async fn lost() -> io::Result<TcpStream> {
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn a_lost_syn_is_repeated_on_a_second_connection() {
+    let (_listener, good) = listener();
+    let mut race = Race::new([], NEVER);
+    race.start(good, lost());
+    race.second_syn(Some(SHORT));
+    let won = race.winner().await.unwrap();
+    assert_eq!((won.addr, won.number, race.second_attempt()), (good, 1, Some(1)));
+    let [first, second] = race.attempts() else { panic!("two attempts: {race:?}") };
+    assert!(second.started >= first.started + 2 * SHORT);
+    assert!(matches!(first.outcome, AttemptOutcome::Lost));
+}
+
+#[tokio::test]
+async fn there_is_no_third_syn() {
+    let hole = black_hole();
+    let mut race = Race::new([hole.addr], SHORT).with_limit(5 * SHORT);
+    race.second_syn(Some(Duration::ZERO));
+    let error = race.winner().await.unwrap_err();
+    let tried: Vec<_> = error.attempts.iter().map(|attempt| attempt.addr).collect();
+    assert_eq!(tried, [hole.addr; 2]);
+    assert_eq!(waiting_for(hole.addr), 0);
+}
+
+#[tokio::test]
+async fn a_syn_that_is_answered_has_no_second() {
+    let (_listener, good) = listener();
+    let mut race = Race::new([good], NEVER);
+    race.second_syn(None);
+    assert_eq!(race.winner().await.unwrap().number, 0);
+    assert_eq!((race.attempts().len(), race.second_attempt()), (1, None));
+}
+
+#[tokio::test]
+async fn a_round_trip_that_is_seen_shortens_the_wait() {
+    let (_listener, good) = listener();
+    let mut race = Race::new([], NEVER).with_limit(NEVER);
+    race.start(good, lost());
+    race.second_syn(None);
+    race.learn_rtt(Duration::ZERO);
+    let (_, due) = race.second_due().unwrap();
+    assert_eq!(due, race.attempts()[0].started + Duration::from_millis(10));
+    assert_eq!(race.winner().await.unwrap().number, 1);
+}
+
+#[tokio::test]
+async fn other_addresses_come_no_later_for_a_second_syn() {
+    let hole = black_hole();
+    let (_listener, good) = listener();
+    let mut race = Race::new([hole.addr, good], 3 * SHORT);
+    race.second_syn(Some(SHORT));
+    let won = race.winner().await.unwrap();
+    let tried: Vec<_> = race.attempts().iter().map(|attempt| attempt.addr).collect();
+    assert_eq!((tried, won.number), (vec![hole.addr, hole.addr, good], 2));
+    let [first, second, third] = race.attempts() else { panic!("three attempts: {race:?}") };
+    assert!(third.started < second.started + 3 * SHORT, "{:?}", third.started - first.started);
+}
+
+#[tokio::test]
+async fn an_address_that_is_tried_beside_has_had_its_second_syn() {
+    let (_listener, good) = listener();
+    let mut race = Race::new([], NEVER);
+    race.start(good, lost());
+    race.second_syn(Some(Duration::ZERO));
+    race.start(good, lost());
+    assert_eq!(race.second_due(), None);
+    race.without_second_syn();
+    race.try_beside(good);
+    assert_eq!(race.winner().await.unwrap().number, 2);
+    assert_eq!(race.second_attempt(), None);
+}

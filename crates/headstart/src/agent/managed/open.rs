@@ -265,6 +265,7 @@ fn is_silent(event: &OpeningEvent) -> bool {
         OpeningEvent::Resolved(_)
         | OpeningEvent::Offered
         | OpeningEvent::Syn(_)
+        | OpeningEvent::SecondSyn(_)
         | OpeningEvent::FastOpenNotUsed(_)
         | OpeningEvent::Transport(ClientEvent::Plain(_)) => true,
         OpeningEvent::Upstream(event) => {

@@ -275,6 +275,8 @@ impl Opening {
         };
         let Some(race) = &mut self.race else { return self.syn.core.give_up() };
         let attempt = race.start(route.key.edge, established(stream));
+        // The core decides when a bare SYN goes beside one with data.
+        race.without_second_syn();
         self.note(OpeningEvent::Syn(route.key.edge));
         if bytes == 0 {
             // The kernel sent it without data: an ordinary connection.
