@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -49,6 +49,8 @@ pub(crate) struct Race {
     running: Vec<Running>,
     attempts: Vec<Attempt>,
     second: SecondSyn,
+    /// A turn of the runtime before the second SYN.
+    look: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     next_start: Option<Instant>,
     deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -131,6 +133,7 @@ impl Race {
             running: Vec::new(),
             attempts: Vec::new(),
             second: SecondSyn::Off,
+            look: None,
             next_start: None,
             deadline: None,
             timer: None,
@@ -255,7 +258,15 @@ impl Race {
             if self.deadline(now).is_some_and(|deadline| deadline <= now) {
                 return Poll::Ready(Err(self.fail(RaceFailure::OutOfTime)));
             }
-            if self.start_next(now) || self.start_second(now) {
+            if self.start_next(now) {
+                continue;
+            }
+            if self.second_due().is_some_and(|(_, due)| due <= now) {
+                ready!(self.poll_look(cx));
+                if let Some(won) = self.poll_running(cx) {
+                    return Poll::Ready(Ok(won));
+                }
+                self.start_second(now);
                 continue;
             }
             if self.running.is_empty() && !self.more_expected && !self.held {
@@ -303,17 +314,23 @@ impl Race {
         true
     }
 
-    /// Starts the second SYN if it is due.
-    fn start_second(&mut self, now: Instant) -> bool {
-        let Some((addr, _)) = self.second_due().filter(|(_, due)| *due <= now) else {
-            return false;
-        };
+    /// Lets the runtime see first what the kernel has got: after a stall of this process, an answer
+    /// may have been there for long.
+    fn poll_look(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let look = self.look.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
+        ready!(look.as_mut().poll(cx));
+        self.look = None;
+        Poll::Ready(())
+    }
+
+    /// Starts the second SYN.
+    fn start_second(&mut self, now: Instant) {
+        let Some((addr, _)) = self.second_due() else { return };
         // Other addresses come when they would have come.
         let next_start = self.next_start;
         let number = self.run(addr, Box::pin(connect(addr)), false, now);
         self.next_start = next_start;
         self.second = SecondSyn::Sent(number);
-        true
     }
 
     /// Returns where and when the second SYN leaves: to the address of the first attempt that still

@@ -330,6 +330,21 @@ async fn a_syn_that_is_answered_has_no_second() {
 }
 
 #[tokio::test]
+async fn an_answer_that_came_while_this_process_stood_still_has_no_second() {
+    let (_listener, good) = listener();
+    let mut race = Race::new([good], NEVER);
+    race.second_syn(Some(Duration::ZERO));
+    poll_fn(|cx| {
+        assert!(race.poll_winner(cx).is_pending(), "the runtime knows nothing of it yet");
+        Poll::Ready(())
+    })
+    .await;
+    std::thread::sleep(2 * SHORT);
+    assert_eq!(race.winner().await.unwrap().number, 0);
+    assert_eq!((race.attempts().len(), race.second_attempt()), (1, None));
+}
+
+#[tokio::test]
 async fn a_round_trip_that_is_seen_shortens_the_wait() {
     let (_listener, good) = listener();
     let mut race = Race::new([], NEVER).with_limit(NEVER);
