@@ -263,9 +263,6 @@ impl Race {
             }
             if self.second_due().is_some_and(|(_, due)| due <= now) {
                 ready!(self.poll_look(cx));
-                if let Some(won) = self.poll_running(cx) {
-                    return Poll::Ready(Ok(won));
-                }
                 self.start_second(now);
                 continue;
             }

@@ -119,7 +119,7 @@ pub struct AgentOptions {
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = opening_policy())]
     pub opening: OpeningPolicy,
 
-    /// Whether a SYN that is not answered in time gets a second connection beside it
+    /// Open a second connection beside a SYN that is not answered in time
     ///
     /// The first to be answered goes on, and the other is closed before a byte. Without it, a lost
     /// SYN or its answer costs a second.

@@ -70,7 +70,7 @@ pub struct GetOptions {
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = opening_policy())]
     pub opening: OpeningPolicy,
 
-    /// Whether a SYN that is not answered in time gets a second connection beside it
+    /// Open a second connection beside a SYN that is not answered in time
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub second_syn: SecondSyn,
 

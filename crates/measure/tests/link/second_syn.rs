@@ -1,6 +1,6 @@
 //! SYNs and SYN-ACKs that are lost: the agent sends a second SYN, once, where that helps.
 //!
-//! What loses them loses all of a connection whose first it lost. So the kernel's repetition after
+//! A connection whose first packet is lost loses all others, too. So the kernel's repetition after
 //! a second helps nobody, and no check depends on how fast the machine is.
 
 use std::collections::HashMap;

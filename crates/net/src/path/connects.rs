@@ -1,4 +1,4 @@
-//! How long connections to an address take, and whether second SYNs help there.
+//! Connect times by address, and the success of second SYNs there.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const MEMORY: u32 = 1024;
 /// nothing about the path.
 const REPEATED: Duration = Duration::from_secs(1);
 
-/// What became of a connection with regard to its second SYN.
+/// The part that a second SYN had in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Second {
     /// There was none.
