@@ -4,17 +4,19 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fmt, io};
 
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
+mod connecting;
 mod second;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use connecting::Connecting;
 use second::SecondSyn;
 
 /// Delay before the next attempt starts beside a running one: the value recommended by RFC 8305
@@ -49,8 +51,6 @@ pub(crate) struct Race {
     running: Vec<Running>,
     attempts: Vec<Attempt>,
     second: SecondSyn,
-    /// A turn of the runtime before the second SYN.
-    look: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     next_start: Option<Instant>,
     deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -133,7 +133,6 @@ impl Race {
             running: Vec::new(),
             attempts: Vec::new(),
             second: SecondSyn::Off,
-            look: None,
             next_start: None,
             deadline: None,
             timer: None,
@@ -185,15 +184,11 @@ impl Race {
     }
 
     /// Adds a running attempt at `addr` that was started elsewhere, for instance with data in the
-    /// SYN; returns its number among the attempts. `connect` resolves to the connection once it is
-    /// established. If it fails, the race tries `addr` again at once.
-    pub(crate) fn start(
-        &mut self,
-        addr: SocketAddr,
-        connect: impl Future<Output = io::Result<TcpStream>> + Send + 'static,
-    ) -> usize {
+    /// SYN; returns its number among the attempts. If it fails, the race tries `addr` again at
+    /// once.
+    pub(crate) fn start(&mut self, addr: SocketAddr, connecting: Connecting) -> usize {
         self.queue.remove(addr);
-        self.run(addr, Box::pin(connect), true, Instant::now())
+        self.run(addr, Ok(connecting), true, Instant::now())
     }
 
     /// Tries `addr` at once, beside any running attempt, even one at `addr`; poll again afterwards.
@@ -261,8 +256,7 @@ impl Race {
             if self.start_next(now) {
                 continue;
             }
-            if self.second_due().is_some_and(|(_, due)| due <= now) {
-                ready!(self.poll_look(cx));
+            if self.second_due().is_some_and(|(_, due)| due <= now) && !self.is_answered() {
                 self.start_second(now);
                 continue;
             }
@@ -271,7 +265,7 @@ impl Race {
                 let cause = if none { RaceFailure::NoAddress } else { RaceFailure::AllFailed };
                 return Poll::Ready(Err(self.fail(cause)));
             }
-            if self.poll_timer(cx).is_pending() {
+            if self.poll_timer(now, cx).is_pending() {
                 return Poll::Pending;
             }
         }
@@ -281,7 +275,7 @@ impl Race {
     fn poll_running(&mut self, cx: &mut Context<'_>) -> Option<RaceWinner> {
         let mut index = 0;
         while let Some(running) = self.running.get_mut(index) {
-            let Poll::Ready(result) = running.connect.as_mut().poll(cx) else {
+            let Poll::Ready(result) = running.connecting.poll(cx) else {
                 index += 1;
                 continue;
             };
@@ -307,17 +301,14 @@ impl Race {
         let Some(addr) = self.queue.pop() else {
             return false;
         };
-        self.run(addr, Box::pin(connect(addr)), false, now);
+        self.run(addr, Connecting::to(addr), false, now);
         true
     }
 
-    /// Lets the runtime see first what the kernel has got: after a stall of this process, an answer
-    /// may have been there for long.
-    fn poll_look(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let look = self.look.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
-        ready!(look.as_mut().poll(cx));
-        self.look = None;
-        Poll::Ready(())
+    /// Returns true if the kernel knows the outcome of an attempt: on a busy machine, the runtime
+    /// sees it much later.
+    fn is_answered(&self) -> bool {
+        self.running.iter().any(|running| running.connecting.is_over())
     }
 
     /// Starts the second SYN.
@@ -325,7 +316,7 @@ impl Race {
         let Some((addr, _)) = self.second_due() else { return };
         // Other addresses come when they would have come.
         let next_start = self.next_start;
-        let number = self.run(addr, Box::pin(connect(addr)), false, now);
+        let number = self.run(addr, Connecting::to(addr), false, now);
         self.next_start = next_start;
         self.second = SecondSyn::Sent(number);
     }
@@ -342,16 +333,24 @@ impl Race {
     }
 
     /// Runs an attempt; if it fails and `again` is true, `addr` is tried again.
-    fn run(&mut self, addr: SocketAddr, connect: Connect, try_beside: bool, now: Instant) -> usize {
+    fn run(
+        &mut self,
+        addr: SocketAddr,
+        connecting: io::Result<Connecting>,
+        try_beside: bool,
+        now: Instant,
+    ) -> usize {
         let number = self.attempts.len();
-        self.running.push(Running { number, connect, try_beside });
-        self.attempts.push(Attempt {
-            addr,
-            started: now,
-            ended: None,
-            outcome: AttemptOutcome::Running,
-        });
+        let outcome = AttemptOutcome::Running;
+        self.attempts.push(Attempt { addr, started: now, ended: None, outcome });
         self.next_start = now.checked_add(self.delay);
+        match connecting {
+            Ok(connecting) => self.running.push(Running { number, connecting, try_beside }),
+            Err(error) => {
+                self.note(number, AttemptOutcome::Failed(error));
+                self.next_start = None;
+            }
+        }
         number
     }
 
@@ -364,9 +363,10 @@ impl Race {
 
     /// Waits for the next start, the second SYN or the time limit, whichever is first; stays
     /// pending without any.
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_timer(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let start = self.next_start.filter(|_| !self.held && self.queue.peek().is_some());
-        let second = self.second_due().map(|(_, due)| due);
+        // One that is due has not left because the outcome is known, which wakes this task.
+        let second = self.second_due().map(|(_, due)| due).filter(|due| *due > now);
         let Some(at) = start.into_iter().chain(second).chain(self.deadline).min() else {
             return Poll::Pending;
         };
@@ -461,17 +461,9 @@ impl fmt::Debug for Race {
 
 struct Running {
     number: usize,
-    connect: Connect,
+    connecting: Connecting,
     /// True if the address is to be tried again should this fail.
     try_beside: bool,
-}
-
-type Connect = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
-
-async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_nodelay(true)?;
-    socket.connect(addr).await
 }
 
 /// Addresses not tried yet, handed out by alternating families.

@@ -36,10 +36,12 @@ impl Tap {
         Self { address, connections }
     }
 
-    /// The tickets that each connection has shown, in the order of the connections.
+    /// The tickets that each connection has shown, in the order of the connections; those without
+    /// a byte are left out: a second SYN may bring one.
     pub(crate) fn shown(&self) -> Vec<Vec<Vec<u8>>> {
         let connections = self.connections.lock().unwrap();
-        connections.iter().map(|sent| tickets(&sent.lock().unwrap())).collect()
+        let sent = connections.iter().map(|sent| sent.lock().unwrap().clone());
+        sent.filter(|sent| !sent.is_empty()).map(|sent| tickets(&sent)).collect()
     }
 
     /// Returns the tickets of the last connection.

@@ -1,6 +1,6 @@
 use std::net::{Ipv4Addr, TcpListener as StdListener, TcpStream as StdStream};
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::*;
 
@@ -188,9 +188,20 @@ async fn an_address_that_failed_is_no_longer_the_first() {
     assert_eq!(race.first(), Some(hole.addr));
 }
 
-/// An attempt that was started elsewhere, as with data in the SYN.
-async fn begun(addr: SocketAddr) -> io::Result<TcpStream> {
-    TcpStream::connect(addr).await
+/// Returns an attempt that is about to fail.
+async fn reset() -> Connecting {
+    let (listener, addr) = listener();
+    let client = TcpStream::connect(addr).await.unwrap();
+    let (server, _) = listener.accept().unwrap();
+    SockRef::from(&server).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(server);
+    client.readable().await.unwrap();
+    Connecting::with_data(client).unwrap()
+}
+
+/// Returns an attempt whose SYN, or whose answer, was lost.
+fn lost(hole: &BlackHole) -> Connecting {
+    Connecting::to(hole.addr).unwrap()
 }
 
 #[tokio::test]
@@ -215,7 +226,7 @@ async fn an_attempt_started_elsewhere_takes_its_addresss_turn() {
     let hole = black_hole();
     let mut race = Race::new([good, hole.addr], NEVER);
     race.hold(true);
-    assert_eq!(race.start(good, begun(good)), 0);
+    assert_eq!(race.start(good, Connecting::to(good).unwrap()), 0);
     race.hold(false);
     let won = race.winner().await.unwrap();
     assert_eq!((won.addr, won.number, race.attempts().len()), (good, 0, 1));
@@ -227,8 +238,7 @@ async fn a_failed_attempt_started_elsewhere_is_repeated_normally() {
     let (_listener, good) = listener();
     let hole = black_hole();
     let mut race = Race::new([good, hole.addr], NEVER);
-    let refused: io::Error = io::ErrorKind::ConnectionReset.into();
-    let number = race.start(good, async move { Err(refused) });
+    let number = race.start(good, reset().await);
     let won = race.winner().await.unwrap();
     assert_eq!((won.addr, won.number, race.attempts().len()), (good, 1, 2));
     assert!(matches!(race.attempts()[number].outcome, AttemptOutcome::Failed(_)));
@@ -236,7 +246,7 @@ async fn a_failed_attempt_started_elsewhere_is_repeated_normally() {
     // Only once: the normal attempt fails for good.
     let refused = refusing();
     let mut race = Race::new([refused], NEVER);
-    race.start(refused, begun(refused));
+    race.start(refused, reset().await);
     let error = race.winner().await.unwrap_err();
     assert_eq!((error.cause, error.attempts.len()), (RaceFailure::AllFailed, 2));
 }
@@ -246,8 +256,7 @@ async fn two_attempts_at_one_address_can_run_and_the_loser_is_closed() {
     let (_listener, good) = listener();
     let hole = black_hole();
     let mut race = Race::new([good], NEVER);
-    let at = hole.addr;
-    let silent = race.start(good, async move { begun(at).await });
+    let silent = race.start(good, lost(&hole));
     assert!(poll_fn(|cx| Poll::Ready(race.poll_winner(cx).is_pending())).await);
     race.try_beside(good);
     let won = race.winner().await.unwrap();
@@ -260,11 +269,7 @@ async fn two_attempts_at_one_address_can_run_and_the_loser_is_closed() {
 async fn a_second_attempt_at_an_address_replaces_the_repetition() {
     let hole = black_hole();
     let mut race = Race::new([hole.addr], NEVER).with_limit(SHORT);
-    let late = async {
-        tokio::time::sleep(SHORT / 4).await;
-        Err(io::ErrorKind::ConnectionReset.into())
-    };
-    race.start(hole.addr, late);
+    race.start(hole.addr, reset().await);
     race.try_beside(hole.addr);
     let error = race.winner().await.unwrap_err();
     assert_eq!((error.cause, error.attempts.len()), (RaceFailure::OutOfTime, 2));
@@ -291,16 +296,11 @@ async fn an_address_can_be_deferred() {
     assert_eq!(race.first(), Some(good));
 }
 
-/// An attempt whose SYN, or whose answer, was lost.
-async fn lost() -> io::Result<TcpStream> {
-    std::future::pending().await
-}
-
 #[tokio::test]
 async fn a_lost_syn_is_repeated_on_a_second_connection() {
-    let (_listener, good) = listener();
+    let (hole, (_listener, good)) = (black_hole(), listener());
     let mut race = Race::new([], NEVER);
-    race.start(good, lost());
+    race.start(good, lost(&hole));
     race.second_syn(Some(SHORT));
     let won = race.winner().await.unwrap();
     assert_eq!((won.addr, won.number, race.second_attempt()), (good, 1, Some(1)));
@@ -336,19 +336,20 @@ async fn an_answer_that_came_while_this_process_stood_still_has_no_second() {
     race.second_syn(Some(Duration::ZERO));
     poll_fn(|cx| {
         assert!(race.poll_winner(cx).is_pending(), "the runtime knows nothing of it yet");
+        std::thread::sleep(2 * SHORT);
+        assert!(race.poll_winner(cx).is_pending(), "nor now");
         Poll::Ready(())
     })
     .await;
-    std::thread::sleep(2 * SHORT);
     assert_eq!(race.winner().await.unwrap().number, 0);
     assert_eq!((race.attempts().len(), race.second_attempt()), (1, None));
 }
 
 #[tokio::test]
 async fn a_round_trip_that_is_seen_shortens_the_wait() {
-    let (_listener, good) = listener();
+    let (hole, (_listener, good)) = (black_hole(), listener());
     let mut race = Race::new([], NEVER).with_limit(NEVER);
-    race.start(good, lost());
+    race.start(good, lost(&hole));
     race.second_syn(None);
     race.learn_rtt(Duration::ZERO);
     let (_, due) = race.second_due().unwrap();
@@ -371,11 +372,11 @@ async fn other_addresses_come_no_later_for_a_second_syn() {
 
 #[tokio::test]
 async fn an_address_that_is_tried_beside_has_had_its_second_syn() {
-    let (_listener, good) = listener();
+    let (hole, (_listener, good)) = (black_hole(), listener());
     let mut race = Race::new([], NEVER);
-    race.start(good, lost());
+    race.start(good, lost(&hole));
     race.second_syn(Some(Duration::ZERO));
-    race.start(good, lost());
+    race.start(good, lost(&hole));
     assert_eq!(race.second_due(), None);
     race.without_second_syn();
     race.try_beside(good);

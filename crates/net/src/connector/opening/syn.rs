@@ -1,6 +1,5 @@
 //! The driver's part of data in the SYN: carries out what `headstart_proto::fastopen` decides.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::{io, task};
@@ -8,9 +7,6 @@ use std::{io, task};
 use headstart_proto::Carrier;
 use headstart_proto::fastopen::{FastOpen, FastOpenEvent, Flight, Verdict, Winner};
 use headstart_sessions::{Context, Network, Visit, Visited};
-use socket2::SockRef;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use super::{Opening, now};
@@ -19,7 +15,7 @@ use crate::connector::OpeningPolicy;
 use crate::connector::kernel::SYN_DATA_MAX;
 use crate::connector::offer::Offer;
 use crate::path::{PathKey, SynAdvice};
-use crate::race::{AttemptOutcome, RaceWinner};
+use crate::race::{AttemptOutcome, Connecting, RaceWinner};
 use crate::report::{FastOpenNotUsed, NotUsed, OpeningEvent};
 use crate::target::Target;
 
@@ -269,12 +265,12 @@ impl Opening {
     /// Sends the SYN with the complete flight, if there is a cookie.
     fn send_syn(&mut self, flight: Flight) {
         let Some(route) = self.syn.route else { return self.syn.core.give_up() };
-        let (stream, bytes) = match self.connect_with(flight, route) {
+        let (connecting, bytes) = match self.connect_with(flight, route) {
             Ok(opened) => opened,
             Err(reason) => return self.refuse_syn(reason),
         };
         let Some(race) = &mut self.race else { return self.syn.core.give_up() };
-        let attempt = race.start(route.key.edge, established(stream));
+        let attempt = race.start(route.key.edge, connecting);
         // The core decides when a bare SYN goes beside one with data.
         race.without_second_syn();
         self.note(OpeningEvent::Syn(route.key.edge));
@@ -291,7 +287,7 @@ impl Opening {
         &self,
         flight: Flight,
         route: Route,
-    ) -> Result<(TcpStream, usize), FastOpenNotUsed> {
+    ) -> Result<(Connecting, usize), FastOpenNotUsed> {
         let visit = Visit { host: &self.name, context: &self.syn.context, network: route.network };
         let cookies = &self.shared.cookies;
         let cookie = cookies.spend(&visit, flight.ticket_cookie, self.syn.last)?;
@@ -302,7 +298,9 @@ impl Opening {
             return Err(FastOpenNotUsed::Path(reason));
         }
         let data = self.client.stream().get(..flight.bytes).unwrap_or_default();
-        cookies.kernel().connect(route.key.edge, &cookie, data).map_err(|error| {
+        let opened = cookies.kernel().connect(route.key.edge, &cookie, data);
+        let opened = opened.and_then(|(stream, taken)| Ok((Connecting::with_data(stream)?, taken)));
+        opened.map_err(|error| {
             tracing::debug!(%error, "no SYN with data");
             cookies.on_error(&error, cookies.now());
             FastOpenNotUsed::System
@@ -382,68 +380,4 @@ fn count(verdict: Verdict) {
         Verdict::Lost => "lost",
     };
     metrics::counter!("headstart_syn_data_total", "outcome" => outcome).increment(1);
-}
-
-/// Waits until a connection under way is established.
-///
-/// If another connection is faster, as little as possible of this one's data should still arrive:
-/// dropping this one resets it. An orderly close would still send the data, and the server would
-/// get them twice.
-fn established(stream: TcpStream) -> impl Future<Output = io::Result<TcpStream>> + Send {
-    let reset_if_dropped = stream.set_zero_linger();
-    async move {
-        reset_if_dropped?;
-        loop {
-            stream.writable().await?;
-            if let Some(error) = stream.take_error()? {
-                return Err(error);
-            }
-            match stream.peer_addr() {
-                Ok(_) => break,
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
-                Err(error) => return Err(error),
-            }
-            // A spurious wake-up: clear the readiness and wait for the next one.
-            let _ = stream.try_io(Interest::WRITABLE, || -> io::Result<()> {
-                Err(io::ErrorKind::WouldBlock.into())
-            });
-        }
-        SockRef::from(&stream).set_linger(None)?;
-        Ok(stream)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
-
-    use super::*;
-
-    /// Returns both ends of a connection.
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap());
-        let (client, accepted) = tokio::join!(client, listener.accept());
-        (client.unwrap(), accepted.unwrap().0)
-    }
-
-    #[tokio::test]
-    async fn a_losing_connection_is_reset() {
-        let (client, mut server) = pair().await;
-        drop(established(client));
-        let error = server.read(&mut [0]).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-    }
-
-    #[tokio::test]
-    async fn a_winning_connection_closes_in_order_with_all_its_bytes() {
-        let (client, mut server) = pair().await;
-        let mut client = established(client).await.unwrap();
-        client.write_all(b"the last words").await.unwrap();
-        drop(client);
-        let mut all = Vec::new();
-        server.read_to_end(&mut all).await.unwrap();
-        assert_eq!(all, b"the last words");
-    }
 }

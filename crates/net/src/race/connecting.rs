@@ -1,0 +1,121 @@
+//! A TCP connection that the kernel is opening.
+
+use std::net::{SocketAddr, TcpStream as StdStream};
+use std::os::fd::AsFd;
+use std::task::{Context, Poll, ready};
+use std::{io, mem};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// A TCP connection that the kernel is opening. Dropping it closes it.
+pub(crate) struct Connecting {
+    /// `None` once it is over.
+    stream: Option<TcpStream>,
+    resets: bool,
+}
+
+impl Connecting {
+    /// Begins to connect to `addr`; TCP_NODELAY is set.
+    ///
+    /// # Errors
+    /// Errors of socket(2), and those of connect(2) that are known at once.
+    pub(super) fn to(addr: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        match socket.connect(&addr.into()) {
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            done => done?,
+        }
+        let stream = TcpStream::from_std(StdStream::from(socket))?;
+        Ok(Self { stream: Some(stream), resets: false })
+    }
+
+    /// Waits for a connection whose SYN has left with data.
+    ///
+    /// If another is faster, as little as possible of this one's data should still arrive: dropping
+    /// it resets it. An orderly close would still send the data, and the server would get them
+    /// twice.
+    ///
+    /// # Errors
+    /// Errors of setsockopt(2).
+    pub(crate) fn with_data(stream: TcpStream) -> io::Result<Self> {
+        stream.set_zero_linger()?;
+        Ok(Self { stream: Some(stream), resets: true })
+    }
+
+    /// Returns the connection once it is established; must not be polled again then.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
+        let Some(stream) = &self.stream else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        loop {
+            ready!(stream.poll_write_ready(cx))?;
+            if let Some(error) = stream.take_error()? {
+                return Poll::Ready(Err(error));
+            }
+            match stream.peer_addr() {
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            // A spurious wake-up: clear the readiness and wait for the next one.
+            let _ = stream.try_io(Interest::WRITABLE, || -> io::Result<()> {
+                Err(io::ErrorKind::WouldBlock.into())
+            });
+        }
+        if mem::take(&mut self.resets) {
+            SockRef::from(stream).set_linger(None)?;
+        }
+        Poll::Ready(self.stream.take().ok_or_else(|| io::ErrorKind::NotConnected.into()))
+    }
+
+    /// Asks the kernel if the connection is established, or has failed.
+    pub(super) fn is_over(&self) -> bool {
+        let Some(stream) = &self.stream else { return true };
+        let mut asked = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::OUT)];
+        poll(&mut asked, Some(&Timespec::default())).is_ok_and(|over| over > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Returns both ends of a connection.
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        (client.unwrap(), accepted.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_losing_connection_is_reset() {
+        let (client, mut server) = pair().await;
+        drop(Connecting::with_data(client).unwrap());
+        let error = server.read(&mut [0]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn a_winning_connection_closes_in_order_with_all_its_bytes() {
+        let (client, mut server) = pair().await;
+        let mut won = Connecting::with_data(client).unwrap();
+        let mut client = poll_fn(|cx| won.poll(cx)).await.unwrap();
+        assert!(won.is_over());
+        client.write_all(b"the last words").await.unwrap();
+        drop(client);
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).await.unwrap();
+        assert_eq!(all, b"the last words");
+    }
+}
