@@ -180,6 +180,13 @@ impl<'t> Words<'t> {
         if addresses.is_empty() { Err(self.expected("an IP address")) } else { Ok(addresses) }
     }
 
+    /// Takes at least one domain name of two labels or more.
+    pub(crate) fn names(&mut self) -> Result<Vec<String>, ParseError> {
+        let is_name = |word: &str| word.contains('.').then(|| word.to_owned());
+        let names: Vec<String> = std::iter::from_fn(|| self.take(is_name)).collect();
+        if names.is_empty() { Err(self.expected("a domain name")) } else { Ok(names) }
+    }
+
     /// Takes the name of a preset and puts what it stands for in its place.
     pub(crate) fn expand_preset(&mut self) -> Result<(), ParseError> {
         let Some(preset) = self.take(|word| PRESETS.iter().find(|preset| preset.name == word))

@@ -27,6 +27,7 @@ const PATHS: &[&str] = &[
     "one-reply",
     "tcp one-reply",
     "dpi tls-only",
+    "dpi tls-only port 444 names a.test b.test server-side swallow",
     "nat 203.0.113.1,2001:db8::1",
     "nat 10.77.2.1,10.77.1.1,fd77::1:1 change after 2 packets",
     "nat 203.0.113.1,203.0.113.2 change after 3ms",

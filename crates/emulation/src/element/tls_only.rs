@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::flow_table::FlowTable;
@@ -6,32 +7,47 @@ use super::{Kind, Outputs, Parse};
 use crate::Packet;
 use crate::ip::{ACK, Flow, Headers, RST, SYN, Segment, TcpFields, tcp};
 
+mod records;
+
+use records::{Records, Side};
+
 /// The port that is inspected when the text names none.
 const HTTPS: u16 = 443;
 
-/// First bytes of a TLS connection: a handshake record of version 3.x (RFC 8446 section 5.1).
-const TLS_BEGINS: [u8; 2] = [0x16, 0x03];
+/// Segments that a connection may bring ahead of missing ones; what comes then is passed unread.
+const AHEAD_MAX: usize = 64;
 
-/// Resets TCP connections to one port whose client does not begin with a TLS record, as deep packet
-/// inspection does.
+/// Ends TCP connections to one port that are not TLS, as deep packet inspection does: it reads both
+/// directions record by record, from a ClientHello and a ServerHello on.
 ///
 /// Connections are known by their SYN; of others it has not seen the beginning and lets them pass.
 #[derive(Debug)]
 struct TlsOnly {
     port: u16,
-    flows: FlowTable<Verdict>,
+    /// Server names that pass; all if there is none.
+    names: Vec<String>,
+    /// Reads what the server says, and not the client.
+    server_side: bool,
+    /// Drops what is not TLS, and all that follows, instead of resetting the connection.
+    swallows: bool,
+    flows: FlowTable<State>,
 }
 
 /// State of a connection, by the flow of the client's packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// The sequence number of the first byte of the client, and how many bytes were right so far.
-    Open {
-        first: u32,
-        right: usize,
-    },
-    Tls,
-    Reset,
+#[derive(Debug)]
+enum State {
+    Open { client: Direction, server: Direction },
+    Ended,
+}
+
+/// What one end has sent so far.
+#[derive(Debug)]
+struct Direction {
+    /// The sequence number of the next byte to read, once it is known.
+    due: Option<u32>,
+    /// Bytes behind a gap, by their sequence numbers.
+    ahead: BTreeMap<u32, Vec<u8>>,
+    records: Records,
 }
 
 impl TlsOnly {
@@ -41,62 +57,81 @@ impl TlsOnly {
             .and_then(|headers| headers.flow(&packet.bytes).zip(headers.segment(&packet.bytes)));
         match parts {
             Some((flow, segment)) if flow.destination.port() == self.port => {
-                self.on_client(flow, &segment, packet, out);
+                if segment.flags & SYN != 0 {
+                    self.flows.insert(flow, State::new());
+                }
+                self.inspect(flow, Side::Client, &segment, packet, out);
             }
             Some((flow, segment)) if flow.source.port() == self.port => {
-                self.on_server(flow, &segment, packet, out);
+                self.inspect(flow, Side::Server, &segment, packet, out);
             }
             _ => out.pass(packet),
         }
     }
 
-    fn on_client(&mut self, flow: Flow, segment: &Segment, packet: Packet, out: &mut Outputs) {
-        if segment.flags & SYN != 0 {
-            let first = segment.seq.wrapping_add(1);
-            self.flows.insert(flow, Verdict::Open { first, right: 0 });
+    /// Passes the packet if both ends of its connection have spoken TLS so far. On one that has
+    /// ended only resets pass, such as this box's own on their way back.
+    fn inspect(
+        &mut self,
+        flow: Flow,
+        side: Side,
+        segment: &Segment,
+        packet: Packet,
+        out: &mut Outputs,
+    ) {
+        let of_client = if side == Side::Client { flow } else { flow.back() };
+        let Some(state) = self.flows.get_mut(&of_client) else { return out.pass(packet) };
+        if segment.flags & RST != 0 {
+            return out.pass(packet);
         }
+        let State::Open { client, server } = state else { return };
+        let direction = if side == Side::Client { client } else { server };
         let payload = packet.bytes.get(segment.payload.clone()).unwrap_or_default();
-        let Some(verdict) = self.flows.get_mut(&flow) else {
-            out.pass(packet);
-            return;
-        };
-        *verdict = verdict.after(segment, payload);
-        if *verdict != Verdict::Reset || segment.flags & RST != 0 {
-            out.pass(packet);
-            return;
+        let is_read = side == Side::Server || !self.server_side;
+        if !is_read || direction.take(segment, payload, &self.names) {
+            return out.pass(packet);
         }
-        reset(flow, segment, out);
-    }
-
-    /// Passes packets of the server. On a connection that was reset only resets pass, such as this
-    /// box's own on their way back.
-    fn on_server(&mut self, flow: Flow, segment: &Segment, packet: Packet, out: &mut Outputs) {
-        let is_reset = self.flows.get_mut(&flow.back()) == Some(&mut Verdict::Reset);
-        if !is_reset || segment.flags & RST != 0 {
-            out.pass(packet);
+        *state = State::Ended;
+        if !self.swallows {
+            reset(flow, segment, out);
         }
     }
 }
 
-impl Verdict {
-    /// The verdict after the client's next bytes.
-    fn after(self, segment: &Segment, payload: &[u8]) -> Verdict {
-        let Verdict::Open { first, right } = self else {
-            return self;
-        };
-        let data_at = segment.seq.wrapping_add(u32::from(segment.flags & SYN != 0));
-        let due = first.wrapping_add(u32::try_from(right).unwrap_or_default());
-        // The place in this segment of the first byte not yet looked at; what is ahead of it is
-        // looked at later.
-        let at = usize::try_from(due.wrapping_sub(data_at)).unwrap_or(usize::MAX);
-        let new = payload.get(at..).unwrap_or_default();
-        let expected = TLS_BEGINS.get(right..).unwrap_or_default();
-        let looked_at = new.len().min(expected.len());
-        match right + looked_at {
-            _ if new.get(..looked_at) != expected.get(..looked_at) => Verdict::Reset,
-            right if right == TLS_BEGINS.len() => Verdict::Tls,
-            right => Verdict::Open { first, right },
+impl State {
+    fn new() -> Self {
+        State::Open { client: Direction::new(Side::Client), server: Direction::new(Side::Server) }
+    }
+}
+
+impl Direction {
+    fn new(side: Side) -> Self {
+        Self { due: None, ahead: BTreeMap::new(), records: Records::new(side) }
+    }
+
+    /// Takes a segment; false if what it completes is not TLS.
+    fn take(&mut self, segment: &Segment, payload: &[u8], names: &[String]) -> bool {
+        let is_syn = segment.flags & SYN != 0;
+        let from = segment.seq.wrapping_add(u32::from(is_syn));
+        let mut due = *self.due.get_or_insert(from);
+        // Sequence numbers are compared modulo 2^32 (RFC 9293 section 3.4).
+        let is_due = |due: u32, from: u32| due.wrapping_sub(from) < 1 << 31;
+        if !payload.is_empty() && (is_due(due, from) || self.ahead.len() < AHEAD_MAX) {
+            let known = self.ahead.entry(from).or_default();
+            if known.len() < payload.len() {
+                *known = payload.to_vec();
+            }
         }
+        let mut is_tls = true;
+        while let Some((&from, _)) = self.ahead.iter().find(|(from, _)| is_due(due, **from)) {
+            let bytes = self.ahead.remove(&from).unwrap_or_default();
+            let known = usize::try_from(due.wrapping_sub(from)).unwrap_or(usize::MAX);
+            let new = bytes.get(known..).unwrap_or_default();
+            due = due.wrapping_add(u32::try_from(new.len()).unwrap_or_default());
+            is_tls &= self.records.take(new, names);
+        }
+        self.due = Some(due);
+        is_tls
     }
 }
 
@@ -142,16 +177,21 @@ impl Middlebox for TlsOnly {
 
 pub(super) const KIND: Kind = Kind {
     name: "dpi",
-    form: "dpi tls-only [port NUMBER]",
+    form: "dpi tls-only [port NUMBER] [names NAME,...] [server-side] [swallow]",
     parse: Parse::TwoWay(|words| {
         words.expect("tls-only")?;
         let port = if words.take_word("port") { words.port()? } else { HTTPS };
-        Ok(TwoWay::new(TlsOnly { port, flows: FlowTable::default() }, Vec::new()))
+        let names = if words.take_word("names") { words.names()? } else { Vec::new() };
+        let server_side = words.take_word("server-side");
+        let swallows = words.take_word("swallow");
+        let flows = FlowTable::default();
+        Ok(TwoWay::new(TlsOnly { port, names, server_side, swallows, flows }, Vec::new()))
     }),
 };
 
 #[cfg(test)]
 mod tests {
+    use super::records::made::{client_hello, record, server_hello};
     use super::*;
     use crate::Path;
     use crate::ip::has_right_checksums;
@@ -165,9 +205,10 @@ mod tests {
         tcp(from.parse().unwrap(), to.parse().unwrap(), fields).unwrap()
     }
 
-    /// A connection whose handshake has passed; the client's first byte is 101, the server's 501.
-    fn connected() -> Path {
-        let mut path: Path = "dpi tls-only".parse().unwrap();
+    /// A connection over a path whose handshake has passed; the client's first byte is 101, the
+    /// server's 501.
+    fn connected(path: &str) -> Path {
+        let mut path: Path = path.parse().unwrap();
         path.outbound.send(NOW, segment(CLIENT, SERVER, 100, 0, SYN, b""));
         path.inbound.send(NOW, segment(SERVER, CLIENT, 500, 101, SYN | ACK, b""));
         path.outbound.send(NOW, segment(CLIENT, SERVER, 101, 501, ACK, b""));
@@ -181,38 +222,80 @@ mod tests {
         (path.outbound.poll(NOW).unwrap(), path.outbound.take_reply().map(|(_, reply)| reply))
     }
 
+    /// Returns true if a segment of the client passes unchanged.
+    fn passes(path: &mut Path, seq: usize, payload: &[u8]) -> bool {
+        let packet = segment(CLIENT, SERVER, u32::try_from(seq).unwrap(), 501, ACK, payload);
+        path.outbound.send(NOW, packet.clone());
+        path.outbound.poll(NOW) == Some(packet) && path.outbound.take_reply().is_none()
+    }
+
+    /// Returns true if a segment of the server passes unchanged.
+    fn answer_passes(path: &mut Path, seq: usize, payload: &[u8]) -> bool {
+        let packet = segment(SERVER, CLIENT, u32::try_from(seq).unwrap(), 101, ACK, payload);
+        path.inbound.send(NOW, packet.clone());
+        path.inbound.poll(NOW) == Some(packet) && path.inbound.take_reply().is_none()
+    }
+
     #[test]
-    fn tls_passes_in_one_piece_or_two() {
-        for pieces in [&[&[0x16, 0x03, 0x01][..]][..], &[&[0x16], &[0x03, 0x00]]] {
-            let (mut path, mut seq) = (connected(), 101);
-            for piece in pieces {
-                let expected = segment(CLIENT, SERVER, seq, 501, ACK, piece);
-                assert_eq!(send(&mut path, seq, piece), (expected, None));
-                seq += u32::try_from(piece.len()).unwrap();
-            }
-            // Everything after it is data.
-            assert_eq!(send(&mut path, seq, b"GET /").1, None);
+    fn tls_passes_however_it_is_cut_and_in_whatever_order_it_comes() {
+        let stream = [client_hello("www.example.com"), record(23, b"request")].concat();
+        for cut in 1..stream.len() {
+            let (head, tail) = stream.split_at(cut);
+            let mut path = connected("dpi tls-only");
+            assert!(passes(&mut path, 101, head) && passes(&mut path, 101 + cut, tail), "{cut}");
+            assert!(answer_passes(&mut path, 501, &server_hello()), "{cut}");
+            let mut path = connected("dpi tls-only");
+            assert!(passes(&mut path, 101 + cut, tail) && passes(&mut path, 101, head), "{cut}");
+            assert!(passes(&mut path, 101, &stream), "sent again");
+            assert!(!passes(&mut path, 101 + stream.len(), b"GET"), "{cut}");
         }
     }
 
     #[test]
     fn other_bytes_reset_both_ends_where_each_expects_it() {
-        for right in [&[][..], &[0x16]] {
-            let mut path = connected();
-            let mut seq = 101;
-            if !right.is_empty() {
-                assert_eq!(send(&mut path, seq, right).1, None);
-                seq += 1;
-            }
+        let hello = client_hello("www.example.com");
+        for right in [&[][..], &[0x16], &hello] {
+            let mut path = connected("dpi tls-only");
+            assert!(right.is_empty() || passes(&mut path, 101, right));
+            let seq = 101 + u32::try_from(right.len()).unwrap();
             let (onward, back) = send(&mut path, seq, b"\x0ano TLS");
             let back = back.unwrap();
             assert_eq!(onward, segment(CLIENT, SERVER, seq, 501, RST | ACK, b""));
             assert_eq!(back, segment(SERVER, CLIENT, 501, seq + 7, RST | ACK, b""));
             assert!(has_right_checksums(&onward) && has_right_checksums(&back));
-            path.inbound.send(NOW, segment(SERVER, CLIENT, 501, 101, ACK, b"late"));
-            assert_eq!(path.inbound.poll(NOW), None);
+            assert!(!answer_passes(&mut path, 501, b"late"));
             path.inbound.send(NOW, back.clone());
             assert_eq!(path.inbound.poll(NOW), Some(back));
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_in_tls_is_cut_off() {
+        let hello = client_hello("www.example.com");
+        let mut path = connected("dpi tls-only");
+        assert!(passes(&mut path, 101, &hello));
+        assert!(!answer_passes(&mut path, 501, b"\x0b\0\0\0\0"));
+
+        let mut path = connected("dpi tls-only server-side");
+        assert!(passes(&mut path, 101, b"GET"), "nobody reads the client");
+        assert!(!answer_passes(&mut path, 501, b"HTTP/1.1 400"));
+    }
+
+    #[test]
+    fn what_is_swallowed_is_gone_with_all_that_follows() {
+        let mut path = connected("dpi tls-only swallow");
+        for seq in [101, 104] {
+            path.outbound.send(NOW, segment(CLIENT, SERVER, seq, 501, ACK, b"GET"));
+            assert!(path.outbound.poll(NOW).is_none() && path.outbound.take_reply().is_none());
+        }
+        assert!(!answer_passes(&mut path, 501, b""));
+    }
+
+    #[test]
+    fn only_listed_names_pass() {
+        let path = "dpi tls-only names www.example.com example.net";
+        for (name, expected) in [("example.net", true), ("www.example.org", false)] {
+            assert_eq!(passes(&mut connected(path), 101, &client_hello(name)), expected, "{name}");
         }
     }
 
@@ -224,15 +307,13 @@ mod tests {
         let (_, back) = path.outbound.take_reply().unwrap();
         assert_eq!(onward, segment(CLIENT, SERVER, 100, 0, RST, b""));
         assert_eq!(back, segment(SERVER, CLIENT, 0, 104, RST | ACK, b""));
-        path.outbound.send(NOW, segment(CLIENT, SERVER, 900, 0, SYN, &TLS_BEGINS));
+        path.outbound.send(NOW, segment(CLIENT, SERVER, 900, 0, SYN, &client_hello("a.test")));
         assert!(path.outbound.poll(NOW).is_some() && path.outbound.take_reply().is_none());
     }
 
     #[test]
-    fn bytes_out_of_order_and_other_ports_and_unseen_beginnings_pass() {
-        let mut path = connected();
-        assert_eq!(send(&mut path, 103, b"GET").1, None);
-        assert_eq!(send(&mut path, 101, &TLS_BEGINS).1, None);
+    fn other_ports_and_connections_that_it_has_not_seen_begin_pass() {
+        let mut path = connected("dpi tls-only");
         for port in ["10.77.2.1:80", "10.77.2.1:443"] {
             path.outbound.send(NOW, segment("10.77.1.1:5001", port, 1, 1, ACK, b"GET"));
             assert!(path.outbound.poll(NOW).is_some() && path.outbound.take_reply().is_none());
