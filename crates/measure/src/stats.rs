@@ -26,6 +26,7 @@ pub(crate) const FEW: usize = 6;
 
 /// Samples below which the 90th percentile, or the 99th, would be the maximum by another name.
 pub(crate) const P90_LEAST: usize = 10;
+pub(crate) const P95_LEAST: usize = 20;
 pub(crate) const P99_LEAST: usize = 100;
 
 /// The distribution of one measure, in the unit of the samples. None where it lies among those that
@@ -39,6 +40,9 @@ pub(crate) struct Summary {
     pub(crate) p50: Option<f64>,
     /// 90th percentile; none either of fewer than [`P90_LEAST`] samples.
     pub(crate) p90: Option<f64>,
+    /// 95th percentile; none either of fewer than [`P95_LEAST`] samples.
+    #[serde(default)]
+    pub(crate) p95: Option<f64>,
     /// 99th percentile; none either of fewer than [`P99_LEAST`] samples.
     pub(crate) p99: Option<f64>,
     /// Maximum.
@@ -66,6 +70,7 @@ impl Summary {
             n,
             p50: sorted.percentile(0.5, 1),
             p90: sorted.percentile(0.9, P90_LEAST),
+            p95: sorted.percentile(0.95, P95_LEAST),
             p99: sorted.percentile(0.99, P99_LEAST),
             max: sorted.percentile(1.0, 1),
             ci95: interval(|| medians.draw(&mut random)).map(finite),

@@ -161,6 +161,9 @@ fn found(
             let linkable = group.told.privacy.as_ref()?.linkable?;
             Some(linkable.level().into())
         }
+        "mean_max_ms" => summary_of(bar, group)?.mean,
+        "p95_max_ms" => summary_of(bar, group)?.p95,
+        "p99_max_ms" => summary_of(bar, group)?.p99,
         "rtts_max" | "rtts_min" => Some(median_of(bar, group)? / (group.rtt.as_secs_f64() * 1e3)),
         "saved_rtts_min" | "saved_rtts_max" => Some(
             (median_of(bar, other?)? - median_of(bar, group)?) / (group.rtt.as_secs_f64() * 1e3),
@@ -175,8 +178,12 @@ fn found(
     }
 }
 
+fn summary_of(bar: &Bar, group: &Group) -> Option<Summary> {
+    Summary::from_samples(&group.ranked(bar.of))
+}
+
 fn median_of(bar: &Bar, group: &Group) -> Option<f64> {
-    Summary::from_samples(&group.ranked(bar.of))?.p50
+    summary_of(bar, group)?.p50
 }
 
 /// The limit for a short run, in which one request of a few may miss the first packet, too.

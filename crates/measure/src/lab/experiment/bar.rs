@@ -42,6 +42,13 @@ pub(crate) struct Bar {
     /// Smallest median in round trips.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rtts_min: Option<f64>,
+    /// Largest mean, and largest percentiles, in ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mean_max_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p95_max_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p99_max_ms: Option<f64>,
     /// Smallest share of trials that completed with the right bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) complete_min: Option<f64>,
@@ -150,6 +157,9 @@ impl Bar {
             ("saved_rtts_max", self.saved_rtts_max),
             ("rtts_max", self.rtts_max),
             ("rtts_min", self.rtts_min),
+            ("mean_max_ms", self.mean_max_ms),
+            ("p95_max_ms", self.p95_max_ms),
+            ("p99_max_ms", self.p99_max_ms),
             ("complete_min", self.complete_min),
             ("complete_less_max", self.complete_less_max),
             ("zero_rtt_min", self.zero_rtt_min),
@@ -173,9 +183,10 @@ impl Bar {
         let conditions: Vec<_> = self.conditions().collect();
         let [(condition, limit)] = conditions[..] else {
             let hint = "ratio_max, difference_max_ms, ratio_interval_below, saved_rtts_min, \
-                saved_rtts_max, rtts_max, rtts_min, complete_min, complete_less_max, zero_rtt_min, \
-                zero_rtt_max, resumed_min, plain_max, full_max, fewer_full_min, paired_ratio_max, \
-                linkable_min or linkable_max";
+                saved_rtts_max, rtts_max, rtts_min, mean_max_ms, p95_max_ms, p99_max_ms, \
+                complete_min, complete_less_max, zero_rtt_min, zero_rtt_max, resumed_min, \
+                plain_max, full_max, fewer_full_min, paired_ratio_max, linkable_min or \
+                linkable_max";
             return wrong("bar", format!("{} conditions, not one", conditions.len()), hint);
         };
         if !limit.is_finite() {
