@@ -1,33 +1,22 @@
--- Wireshark dissector for TurboTLS datagrams and joins, as docs/wire.md section 3 has them.
+-- Wireshark dissector for TurboTLS datagrams, as docs/wire.md section 3 has them.
 --
 --   wireshark -X lua_script:docs/headstart.lua capture.pcapng
 --
--- Datagrams are recognised on any UDP port. A join is recognised on TCP port 443, on others by
--- "Decode As"; what follows it goes to Wireshark's own dissector for TLS. Filters: headstart,
--- headstart.session, headstart.seq ...
--- Written for Lua 5.2 and later: no bit operators.
+-- Datagrams are recognised on any UDP port. On TCP there is nothing but TLS: Wireshark's own
+-- dissector shows a join as a ClientHello. Filters: headstart, headstart.session, headstart.seq ...
 
 local headstart = Proto("headstart", "TurboTLS")
 
-local REQUEST, RESPONSE, JOIN, ANSWER = 8, 9, 10, 11
-local VERSION = 1
+local REQUEST, RESPONSE = 8, 9
+local VERSION = 2
 local REQUEST_HEADER, REQUEST_MIN, RESPONSE_HEADER, DATAGRAM_MAX = 20, 411, 25, 1232
-local JOIN_LENGTH, ANSWER_LENGTH = 28, 5
 local CLIENT_STREAM_MAX, SERVER_STREAM_MAX = 16384, 20480
-local TLS_PORT = 443
 
-local types = {
-    [REQUEST] = "request",
-    [RESPONSE] = "response",
-    [JOIN] = "join",
-    [ANSWER] = "join answer",
-}
-local statuses = { [0] = "joined", [1] = "fresh", [2] = "refused" }
+local types = { [REQUEST] = "request", [RESPONSE] = "response" }
 
 local f = {
     type = ProtoField.uint8("headstart.type", "Type", base.HEX, types),
-    version = ProtoField.uint8("headstart.version", "Version", base.DEC, nil, 0xf0),
-    flags = ProtoField.uint8("headstart.flags", "Flags", base.HEX, nil, 0x0f),
+    version = ProtoField.uint8("headstart.version", "Version", base.DEC),
     session = ProtoField.bytes("headstart.session", "Session id"),
     seq = ProtoField.uint8("headstart.seq", "Sequence number", base.DEC),
     offset = ProtoField.uint24("headstart.offset", "Offset", base.DEC),
@@ -36,10 +25,6 @@ local f = {
     ack = ProtoField.uint24("headstart.ack", "Client bytes acknowledged", base.DEC),
     payload = ProtoField.bytes("headstart.payload", "Payload"),
     padding = ProtoField.bytes("headstart.padding", "Padding"),
-    key = ProtoField.bytes("headstart.key", "Join key"),
-    client = ProtoField.uint24("headstart.client_offset", "Client stream goes on from", base.DEC),
-    server = ProtoField.uint24("headstart.server_offset", "Server stream goes on from", base.DEC),
-    status = ProtoField.uint8("headstart.status", "Status", base.DEC, statuses),
 }
 
 local fields = {}
@@ -48,25 +33,12 @@ for _, field in pairs(f) do
 end
 headstart.fields = fields
 
-local stream_number = Field.new("tcp.stream")
-
--- TCP streams in which a join was seen: only there an answer is one.
-local joined = {}
-function headstart.init()
-    joined = {}
-end
-
 local function uint(tvb, at, length)
     return tvb(at, length):uint()
 end
 
 local function is_version(tvb)
-    return tvb(1, 1):bitfield(0, 4) == VERSION
-end
-
-local function add_version(tree, tvb)
-    tree:add(f.version, tvb(1, 1))
-    tree:add(f.flags, tvb(1, 1))
+    return uint(tvb, 1, 1) == VERSION
 end
 
 local function add_bytes(tree, field, tvb, from, to)
@@ -82,7 +54,8 @@ local function is_request(tvb)
         return false
     end
     local payload = uint(tvb, 18, 2)
-    return uint(tvb, 14, 1) < 16
+    return payload > 0
+        and uint(tvb, 14, 1) < 16
         and REQUEST_HEADER + payload <= length
         and uint(tvb, 15, 3) + payload <= CLIENT_STREAM_MAX
 end
@@ -94,6 +67,7 @@ local function is_response(tvb)
         return false
     end
     return uint(tvb, 14, 1) < 16
+        and uint(tvb, 15, 4) ~= 0
         and uint(tvb, 22, 3) + length - RESPONSE_HEADER <= SERVER_STREAM_MAX
 end
 
@@ -105,8 +79,8 @@ local function request(tvb, pinfo, tree)
     tree:add(f.length, tvb(18, 2))
     add_bytes(tree, f.payload, tvb, REQUEST_HEADER, REQUEST_HEADER + payload)
     add_bytes(tree, f.padding, tvb, REQUEST_HEADER + payload, tvb:len())
-    local what = payload == 0 and "empty" or string.format("bytes %d+%d", uint(tvb, 15, 3), payload)
-    pinfo.cols.info = string.format("Request %d, %s", uint(tvb, 14, 1), what)
+    pinfo.cols.info =
+        string.format("Request %d, bytes %d+%d", uint(tvb, 14, 1), uint(tvb, 15, 3), payload)
 end
 
 local function response(tvb, pinfo, tree)
@@ -130,89 +104,15 @@ local function datagram(tvb, pinfo, root)
     pinfo.cols.protocol = "TurboTLS"
     local tree = root:add(headstart, tvb())
     tree:add(f.type, tvb(0, 1))
-    add_version(tree, tvb)
+    tree:add(f.version, tvb(1, 1))
     dissect(tvb, pinfo, tree)
     return true
 end
 
-local function join(tvb, root)
-    local tree = root:add(headstart, tvb(0, JOIN_LENGTH), "TurboTLS, join")
-    tree:add(f.type, tvb(0, 1))
-    add_version(tree, tvb)
-    tree:add(f.key, tvb(2, 16))
-    tree:add(f.tag, tvb(18, 4))
-    tree:add(f.client, tvb(22, 3))
-    tree:add(f.server, tvb(25, 3))
-    local client, server = uint(tvb, 22, 3), uint(tvb, 25, 3)
-    return string.format("Join from client byte %d, server byte %d", client, server)
-end
-
-local function answer(tvb, root)
-    local status = statuses[uint(tvb, 1, 1)]
-    local tree = root:add(headstart, tvb(0, ANSWER_LENGTH), "TurboTLS, join answer")
-    tree:add(f.type, tvb(0, 1))
-    tree:add(f.status, tvb(1, 1))
-    tree:add(f.server, tvb(2, 3))
-    return string.format("Join answer: %s, from server byte %d", status, uint(tvb, 2, 3))
-end
-
--- The length of the frame that a piece of a TCP stream begins with, 0 for none, and what dissects
--- it.
-local function frame(tvb, stream)
-    local first = uint(tvb, 0, 1)
-    if first == JOIN and (tvb:len() == 1 or is_version(tvb)) then
-        return JOIN_LENGTH, join
-    elseif first == ANSWER and joined[stream] and (tvb:len() == 1 or statuses[uint(tvb, 1, 1)]) then
-        return ANSWER_LENGTH, answer
-    end
-    return 0, nil
-end
-
--- Passes what is behind a frame to the dissector for TLS, which counts from where its own bytes
--- start.
-local function pass_on(tvb, pinfo, root, from)
-    Dissector.get("tls"):call(tvb(from):tvb(), pinfo, root)
-    if from > 0 and pinfo.desegment_len ~= 0 then
-        pinfo.desegment_offset = pinfo.desegment_offset + from
-    end
-end
-
-local function segment(tvb, pinfo, root)
-    local stream = stream_number()
-    stream = stream and stream.value
-    local length, dissect = frame(tvb, stream)
-    if length == 0 then
-        pass_on(tvb, pinfo, root, 0)
-        return tvb:len()
-    end
-    if tvb:len() < length then
-        pinfo.desegment_offset = 0
-        pinfo.desegment_len = length - tvb:len()
-        return tvb:len()
-    end
-    if dissect == join and stream then
-        joined[stream] = true
-    end
-    pinfo.cols.protocol = "TurboTLS"
-    local info = dissect(tvb, root)
-    if tvb:len() > length then
-        pass_on(tvb, pinfo, root, length)
-    end
-    pinfo.cols.info:prepend(info .. "; ")
-    return tvb:len()
-end
-
--- Datagrams and TCP segments come here by port, datagrams on any port by the heuristic below.
+-- Datagrams on a port chosen by "Decode As" come here, those on any port by the heuristic below.
 function headstart.dissector(tvb, pinfo, root)
-    if tvb:len() == 0 then
-        return 0
-    end
-    if pinfo.port_type == 2 then
-        return segment(tvb, pinfo, root)
-    end
-    return datagram(tvb, pinfo, root) and tvb:len() or 0
+    return tvb:len() > 0 and datagram(tvb, pinfo, root) and tvb:len() or 0
 end
 
 headstart:register_heuristic("udp", datagram)
-DissectorTable.get("tcp.port"):add(TLS_PORT, headstart)
 DissectorTable.get("udp.port"):add_for_decode_as(headstart)

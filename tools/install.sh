@@ -28,6 +28,8 @@ cmake cmake
 php php-cli
 wget wget
 tcpdump tcpdump
+tshark tshark
+ndpiReader libndpi-bin
 clang-14 clang-14
 llvm-strip-14 llvm-14
 setpriv util-linux

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use headstart_proto::hello::{self, Progress};
-use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Join};
+use headstart_proto::join::{Join, REFUSAL, acceptance};
 use headstart_proto::{
     Attachment, Handover, Instant, JoinOutcome, OriginEnd, Server, ServerConfig, ServerEvent,
     SessionId,
@@ -26,10 +26,11 @@ pub struct Origin {
 
 /// The client's TCP stream as the edge reads it.
 enum Tcp {
-    /// The bytes before it is known what they are; `framed` once a join was answered by `Fresh`.
+    /// The bytes before it is known what they are; `joined` once a join was answered that began a
+    /// new stream.
     Start {
         bytes: Vec<u8>,
-        framed: bool,
+        joined: bool,
     },
     /// To this origin, without the next `skip` bytes.
     Relay {
@@ -56,7 +57,7 @@ impl Edge {
             origins: Vec::new(),
             to_tcp: Vec::new(),
             tcp_end: OriginEnd::Open,
-            tcp: Tcp::Start { bytes: Vec::new(), framed: false },
+            tcp: Tcp::Start { bytes: Vec::new(), joined: false },
         }
     }
 
@@ -70,7 +71,7 @@ impl Edge {
     }
 
     pub fn has_tcp_begun(&self) -> bool {
-        !matches!(&self.tcp, Tcp::Start { bytes, framed: false } if bytes.is_empty())
+        !matches!(&self.tcp, Tcp::Start { bytes, joined: false } if bytes.is_empty())
     }
 
     /// Takes the server's events; to be called after everything that was given to `server`.
@@ -152,50 +153,42 @@ impl Edge {
     }
 
     fn begin(&mut self, now: Instant, peer: SocketAddr) {
-        let Tcp::Start { bytes, framed } = &self.tcp else {
+        let Tcp::Start { bytes, joined } = &self.tcp else {
             return;
         };
         let bytes = bytes.clone();
-        match bytes.first() {
-            Some(&JOIN_TYPE) if !framed => self.join(now, peer, &bytes),
-            Some(_) => self.plain(now, peer, &bytes),
-            None => {}
+        let hello = match hello::read(&bytes) {
+            Ok(Progress::Incomplete) => return,
+            Ok(Progress::Complete(hello)) => hello,
+            Err(_) => return self.relay_new(&bytes),
+        };
+        match Join::read(&hello).filter(|_| !joined) {
+            Some(join) => self.join(now, peer, &join, &bytes[hello.end..]),
+            None => self.plain(now, peer, &bytes, hello.end),
         }
     }
 
-    fn join(&mut self, now: Instant, peer: SocketAddr, bytes: &[u8]) {
-        let Some((frame, rest)) = bytes.split_first_chunk::<JOIN_LEN>() else {
-            return;
-        };
-        let Ok(join) = Join::parse(frame) else {
-            self.close();
-            return;
-        };
-        match self.server.handle_join(now, peer, &join) {
-            JoinOutcome::Joined(answer, handover) => {
-                self.to_tcp.extend_from_slice(&answer.emit());
+    fn join(&mut self, now: Instant, peer: SocketAddr, join: &Join, rest: &[u8]) {
+        match self.server.handle_join(now, peer, join) {
+            JoinOutcome::Joined(handover) => {
+                self.to_tcp.extend(acceptance(&join.key, handover.server_offset));
                 self.take_over(now, peer, handover, rest);
             }
-            JoinOutcome::Fresh(answer) => {
-                self.to_tcp.extend_from_slice(&answer.emit());
-                self.tcp = Tcp::Start { bytes: rest.to_vec(), framed: true };
+            JoinOutcome::Fresh => {
+                self.to_tcp.extend(acceptance(&join.key, 0));
+                self.tcp = Tcp::Start { bytes: rest.to_vec(), joined: true };
                 self.drain_events();
                 self.begin(now, peer);
             }
-            JoinOutcome::Refused(answer) => {
-                self.to_tcp.extend_from_slice(&answer.emit());
+            JoinOutcome::Refused => {
+                self.to_tcp.extend_from_slice(&REFUSAL);
                 self.close();
             }
             JoinOutcome::Elsewhere(edge) => panic!("edge {edge} of no fleet"),
         }
     }
 
-    fn plain(&mut self, now: Instant, peer: SocketAddr, bytes: &[u8]) {
-        let end = match hello::read(bytes) {
-            Ok(Progress::Incomplete) => return,
-            Ok(Progress::Complete(hello)) => hello.end,
-            Err(_) => return self.relay_new(bytes),
-        };
+    fn plain(&mut self, now: Instant, peer: SocketAddr, bytes: &[u8], end: usize) {
         match self.server.handle_plain(now, peer, &bytes[..end]) {
             Attachment::Attached(handover) => self.take_over(now, peer, handover, bytes),
             Attachment::New => self.relay_new(bytes),

@@ -47,6 +47,7 @@ fn record(options: &DnsRecordOptions) -> HttpsRecord {
         advert: Advert {
             version: VERSION,
             slots: options.slots,
+            udp: options.udp,
             fop: options.fast_open,
             early_data: options.early_data,
         },

@@ -3,19 +3,17 @@
 //! No datagram goes to a host that does not advertise: with the private SvcParamKey [`KEY`], the
 //! owner of the name states that UDP packets on the record's port are welcome.
 
+use std::num::{NonZeroU8, NonZeroU16};
 use std::{fmt, str::FromStr};
+
+pub use headstart_proto::limits::SLOTS_MAX;
 
 /// SvcParamKey of the advertisement, from the private-use range 65280-65534 (RFC 9460 section
 /// 14.3).
 pub const KEY: u16 = 65480;
 
 /// Version of the transport that this build speaks.
-pub const VERSION: u8 = 1;
-
-/// Most slots that an advertisement may ask for: TCP's initial window (RFC 6928).
-///
-/// A larger number is read as this one: a client owes the edge no more datagrams.
-pub const SLOTS_MAX: u8 = 10;
+pub const VERSION: u8 = 2;
 
 /// Slots of an advertisement that names no number: 4.8 kB, a flight with a usual ECDSA chain.
 pub const SLOTS_DEFAULT: u8 = 4;
@@ -25,15 +23,18 @@ pub const VALUE_MAX: usize = 255;
 
 /// Offer of an edge to clients that look up its name.
 ///
-/// The text form is a comma-separated list of `key=value`, such as `v=1,slots=6,fop=1,ed=1`. `v` is
+/// The text form is a comma-separated list of `key=value`, such as `v=2,slots=6,fop=1,ed=1`. `v` is
 /// mandatory, unknown keys are ignored so that later versions can add some, and no key may occur
 /// twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Advert {
     /// Version of the transport, [`VERSION`].
     pub version: u8,
-    /// Server datagrams that a first flight needs, in 1..=[`SLOTS_MAX`].
+    /// Server datagrams that a first flight needs, in 1..=[`SLOTS_MAX`]; a larger number is read
+    /// as this one.
     pub slots: u8,
+    /// Port of the datagrams, where it is not TCP's.
+    pub udp: Option<NonZeroU16>,
     /// True if the edge hands out Fast Open cookies.
     pub fop: bool,
     /// True if early data may go over UDP.
@@ -42,7 +43,7 @@ pub struct Advert {
 
 impl Default for Advert {
     fn default() -> Self {
-        Self { version: VERSION, slots: SLOTS_DEFAULT, fop: false, early_data: false }
+        Self { version: VERSION, slots: SLOTS_DEFAULT, udp: None, fop: false, early_data: false }
     }
 }
 
@@ -58,12 +59,13 @@ impl Advert {
         let pairs = Pairs::parse(value)?;
         match pairs.get("v") {
             None => return Err(AdvertError::NoVersion),
-            Some("1") => {}
+            Some("2") => {}
             Some(_) => return Err(AdvertError::Unsupported),
         }
         Ok(Self {
             version: VERSION,
             slots: pairs.get("slots").map_or(Ok(SLOTS_DEFAULT), slots)?,
+            udp: pairs.get("udp").map(port).transpose()?,
             fop: pairs.get("fop").map_or(Ok(false), switch)?,
             early_data: pairs.get("ed").map_or(Ok(false), switch)?,
         })
@@ -81,6 +83,9 @@ impl FromStr for Advert {
 impl fmt::Display for Advert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "v={},slots={}", self.version, self.slots)?;
+        if let Some(port) = self.udp {
+            write!(f, ",udp={port}")?;
+        }
         if self.fop {
             f.write_str(",fop=1")?;
         }
@@ -160,12 +165,18 @@ fn is_plain(text: &str) -> bool {
 }
 
 fn slots(value: &str) -> Result<u8, AdvertError> {
-    let digits = !value.is_empty() && value.len() <= 3 && value.bytes().all(|b| b.is_ascii_digit());
-    let number: u16 = value.parse().map_err(|_| AdvertError::Value)?;
-    match u8::try_from(number.min(SLOTS_MAX.into())) {
-        Ok(slots @ 1..) if digits => Ok(slots),
-        _ => Err(AdvertError::Value),
-    }
+    let slots: NonZeroU8 = number(value)?;
+    Ok(slots.get().min(SLOTS_MAX))
+}
+
+fn port(value: &str) -> Result<NonZeroU16, AdvertError> {
+    number(value)
+}
+
+/// Reads a decimal number without a sign or leading zeros.
+fn number<N: FromStr>(value: &str) -> Result<N, AdvertError> {
+    let number = value.parse().ok().filter(|_| value.starts_with(|c| matches!(c, '1'..='9')));
+    number.ok_or(AdvertError::Value)
 }
 
 fn switch(value: &str) -> Result<bool, AdvertError> {
@@ -268,6 +279,11 @@ fn absolute(name: &str) -> Option<String> {
 }
 
 #[cfg(test)]
+#[allow(dead_code)] // others use all of it
+#[path = "../../proto/tests/wire_vectors/blocks.rs"]
+mod blocks;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use hickory_proto::{
@@ -285,52 +301,80 @@ mod tests {
 
     #[test]
     fn full_and_shortest() {
-        let all = Advert { version: 1, slots: 6, fop: true, early_data: true };
-        assert_eq!(read("v=1,slots=6,fop=1,ed=1"), Ok(all));
-        assert_eq!(read("ed=1,fop=1,slots=6,v=1"), Ok(all));
-        assert_eq!(read("v=1"), Ok(Advert::default()));
-        assert_eq!(read("v=1,fop=0,ed=0"), Ok(Advert::default()));
+        let all =
+            Advert { slots: 6, udp: NonZeroU16::new(444), fop: true, early_data: true, version: 2 };
+        assert_eq!(read("v=2,slots=6,udp=444,fop=1,ed=1"), Ok(all));
+        assert_eq!(read("ed=1,fop=1,udp=444,slots=6,v=2"), Ok(all));
+        assert_eq!(read("v=2"), Ok(Advert::default()));
+        assert_eq!(read("v=2,fop=0,ed=0"), Ok(Advert::default()));
     }
 
     #[test]
     fn unknown_keys_are_ignored() {
-        assert_eq!(read("v=1,new-key9=a/b:c,slots=2").unwrap().slots, 2);
+        assert_eq!(read("v=2,new-key9=a/b:c,slots=2").unwrap().slots, 2);
     }
 
     #[test]
     fn slots_at_each_limit() {
-        assert_eq!(read("v=1,slots=0"), Err(AdvertError::Value));
-        assert_eq!(read("v=1,slots=1").unwrap().slots, 1);
-        assert_eq!(read("v=1,slots=10").unwrap().slots, SLOTS_MAX);
-        assert_eq!(read("v=1,slots=11").unwrap().slots, SLOTS_MAX);
-        assert_eq!(read("v=1,slots=999").unwrap().slots, SLOTS_MAX);
-        assert_eq!(read("v=1,slots=1000"), Err(AdvertError::Value));
-        assert_eq!(read("v=1,slots=+3"), Err(AdvertError::Value));
+        assert_eq!(read("v=2,slots=0"), Err(AdvertError::Value));
+        assert_eq!(read("v=2,slots=1").unwrap().slots, 1);
+        assert_eq!(read("v=2,slots=14").unwrap().slots, SLOTS_MAX);
+        assert_eq!(read("v=2,slots=15").unwrap().slots, SLOTS_MAX);
+        assert_eq!(read("v=2,slots=255").unwrap().slots, SLOTS_MAX);
+        assert_eq!(read("v=2,slots=256"), Err(AdvertError::Value));
+        assert_eq!(read("v=2,slots=+3"), Err(AdvertError::Value));
+        assert_eq!(read("v=2,slots=06"), Err(AdvertError::Value));
     }
 
     #[test]
-    fn version_is_mandatory_and_one() {
+    fn the_port_of_datagrams_at_each_limit() {
+        assert_eq!(read("v=2").unwrap().udp, None);
+        assert_eq!(read("v=2,udp=1").unwrap().udp.map(NonZeroU16::get), Some(1));
+        assert_eq!(read("v=2,udp=65535").unwrap().udp, NonZeroU16::new(65535));
+        for port in ["0", "65536", "0443", "+443", "https"] {
+            assert_eq!(read(&format!("v=2,udp={port}")), Err(AdvertError::Value), "{port}");
+        }
+    }
+
+    #[test]
+    fn version_is_mandatory_and_two() {
         assert_eq!(read("slots=3"), Err(AdvertError::NoVersion));
-        assert_eq!(read("v=2,slots=many"), Err(AdvertError::Unsupported));
-        assert_eq!(read("v=01"), Err(AdvertError::Unsupported));
+        assert_eq!(read("v=1,slots=many"), Err(AdvertError::Unsupported));
+        assert_eq!(read("v=02"), Err(AdvertError::Unsupported));
     }
 
     #[test]
     fn malformed() {
         for text in
-            ["", "v", "v=", "=1", "v=1,", ",v=1", "v=1,,ed=1", "v=1, ed=1", "V=1", "v=\"1\""]
+            ["", "v", "v=", "=1", "v=2,", ",v=2", "v=2,,ed=1", "v=2, ed=1", "V=1", "v=\"1\""]
         {
             assert_eq!(read(text), Err(AdvertError::Syntax), "{text}");
         }
-        assert_eq!(read("v=1,v=1"), Err(AdvertError::Duplicate));
-        assert_eq!(read("v=1,x=1,x=2"), Err(AdvertError::Duplicate));
-        assert_eq!(read("v=1,fop=yes"), Err(AdvertError::Value));
-        assert_eq!(Advert::from_value(b"v=1,x=\xff"), Err(AdvertError::Syntax));
+        assert_eq!(read("v=2,v=2"), Err(AdvertError::Duplicate));
+        assert_eq!(read("v=2,x=1,x=2"), Err(AdvertError::Duplicate));
+        assert_eq!(read("v=2,fop=yes"), Err(AdvertError::Value));
+        assert_eq!(Advert::from_value(b"v=2,x=\xff"), Err(AdvertError::Syntax));
+    }
+
+    #[test]
+    fn values_say_what_the_vectors_say() {
+        for block in blocks::read("adverts.txt") {
+            let hex = block.get("hex").map(|_| block.bytes("hex"));
+            let value = hex.unwrap_or_else(|| block.text("value").as_bytes().to_vec());
+            let expected = block.get("advert").is_none().then(|| Advert {
+                version: VERSION,
+                slots: block.number("slots"),
+                udp: block.get("udp").map(|_| block.number("udp")),
+                fop: block.number::<u8>("fop") == 1,
+                early_data: block.number::<u8>("ed") == 1,
+            });
+            assert_eq!(Advert::from_value(&value).ok(), expected, "{block:?}");
+        }
     }
 
     #[test]
     fn length_at_the_limit_and_one_over() {
-        let longest = format!("v=1,x={}", "y".repeat(VALUE_MAX - 6));
+        let longest = format!("v=2,x={}", "y".repeat(VALUE_MAX - 6));
         assert_eq!(longest.len(), VALUE_MAX);
         assert!(read(&longest).is_ok());
         assert_eq!(read(&format!("{longest}y")), Err(AdvertError::TooLong));
@@ -353,12 +397,12 @@ mod tests {
         assert_eq!(
             record().zone_line().unwrap(),
             "www.example.com. 300 IN HTTPS 1 . alpn=\"h2,http/1.1\" port=443 \
-             key65480=\"v=1,slots=6\""
+             key65480=\"v=2,slots=6\""
         );
         let short = HttpsRecord { alpn: vec![], target: "Edge.example.net.".into(), ..record() };
         assert_eq!(
             short.zone_line().unwrap(),
-            "www.example.com. 300 IN HTTPS 1 edge.example.net. port=443 key65480=\"v=1,slots=6\""
+            "www.example.com. 300 IN HTTPS 1 edge.example.net. port=443 key65480=\"v=2,slots=6\""
         );
     }
 
@@ -391,12 +435,12 @@ mod tests {
     }
 
     fn advert() -> impl Strategy<Value = Advert> {
-        (1..=SLOTS_MAX, any::<bool>(), any::<bool>()).prop_map(|(slots, fop, early_data)| Advert {
-            version: VERSION,
-            slots,
-            fop,
-            early_data,
-        })
+        (1..=SLOTS_MAX, any::<u16>(), any::<bool>(), any::<bool>()).prop_map(
+            |(slots, port, fop, early_data)| {
+                let udp = NonZeroU16::new(port);
+                Advert { version: VERSION, slots, udp, fop, early_data }
+            },
+        )
     }
 
     proptest! {
@@ -415,7 +459,7 @@ mod tests {
         }
 
         #[test]
-        fn pair_like_text_is_survived(text in "(v=[0-2],)?((slots|fop|ed|zz)=[0-9]{0,4},?){0,4}") {
+        fn pair_like_text_is_survived(text in "(v=[0-2],)?((slots|udp|fop|zz)=[0-9]{0,4},?){0,4}") {
             if let Ok(advert) = read(&text) {
                 prop_assert!((1..=SLOTS_MAX).contains(&advert.slots));
             }

@@ -123,7 +123,7 @@ pub struct ConnectorConfig {
     pub filter: AddressFilter,
     /// Openings that may be used.
     pub opening: OpeningPolicy,
-    /// True if server bytes are withheld until the edge has accepted the join.
+    /// True if server bytes are taken over TCP alone, never over UDP.
     pub hold: bool,
     /// Most slots in one flight, not counting the one for the acknowledgement.
     pub slots_max: u8,

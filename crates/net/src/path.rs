@@ -28,6 +28,8 @@ use std::{
 };
 use syn::SynTables;
 
+use headstart_proto::limits::REQUEST_MIN;
+
 use crate::advert::SLOTS_MAX;
 
 /// Paths remembered; about 200 bytes each, 200 kB.
@@ -47,9 +49,8 @@ const NAME_MAX: usize = 253;
 /// The application saw a reset, the one harm TurboTLS can do: at most once a day.
 const RESET_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// Most bytes of slots in flight on one path: seven connections with eleven slots of 411 bytes
-/// each.
-const SLOT_BUDGET: usize = 32_768;
+/// Most bytes of slots in flight on one path: eight connections with fifteen slots each.
+const SLOT_BUDGET: usize = 8 * 15 * REQUEST_MIN;
 
 /// A path through one network to one edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -30,7 +30,7 @@ pub const LISTEN_BUFFER: usize = 2 << 20;
 /// Bytes of one receive buffer: the most that GRO joins, and the longest datagram.
 const MESSAGE: usize = 1 << 16;
 
-/// Buffers of [`with_thread_buffers`]: a server flight is at most 11 datagrams, joined or not.
+/// Buffers of [`with_thread_buffers`]: a server flight is at most 16 datagrams, joined or not.
 const THREAD_MESSAGES: usize = 4;
 
 /// A UDP socket, listening or connected to one peer.

@@ -12,13 +12,16 @@ use downstream::Downstream;
 use flight::Flight;
 
 use crate::event::{ClientEvent, PlainReason, ResetReason};
+use crate::hello;
 use crate::id::{JoinKey, RouteTag, SessionId};
+use crate::join::{ACCEPTANCE_LEN, Answer, Join};
 use crate::limits::{
-    CLIENT_BYTES, EARLY_DATA_LIFE, JOIN_ANSWER_LIFE, JOIN_MARGIN, SESSION_LIFE, SLOTS_DEFAULT_MAX,
+    CLIENT_BYTES, EARLY_DATA_LIFE, JOIN_ANSWER_LIFE, JOIN_MARGIN, SESSION_LIFE, SLOTS_MAX,
     STREAM_BUFFER,
 };
+use crate::record;
 use crate::time::Instant;
-use crate::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Response, Status};
+use crate::wire::Response;
 
 /// Options for opening a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +30,14 @@ pub struct ClientConfig {
     pub slots: u8,
     /// Allows bytes after the ClientHello to go over UDP; only if the edge permits it.
     pub early_data: bool,
-    /// Withholds server bytes until the join is accepted: saves nothing, risks nothing.
+    /// Delivers nothing that came over UDP: TCP takes over as soon as the edge has answered. Saves
+    /// nothing, risks nothing.
     pub hold: bool,
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
-        Self { slots: SLOTS_DEFAULT_MAX + 1, early_data: false, hold: false }
+        Self { slots: SLOTS_MAX + 1, early_data: false, hold: false }
     }
 }
 
@@ -64,6 +68,10 @@ pub struct Client {
     ack: u32,
     /// Tag of the first response. Without one, the client joins only if it has sent early data.
     tag: Option<RouteTag>,
+    /// Time for the first server bytes of an edge that has answered.
+    patience: Duration,
+    /// True once server bytes have come over UDP, delivered or not.
+    has_server_bytes: bool,
     unreachable: bool,
     /// Time of the first application byte; no session is older.
     begun: Option<Instant>,
@@ -103,6 +111,8 @@ impl Client {
             downstream: Downstream::new(),
             ack: 0,
             tag: None,
+            patience: Duration::ZERO,
+            has_server_bytes: false,
             unreachable: false,
             begun: None,
             last_datagram: Instant::ZERO,
@@ -227,13 +237,23 @@ impl Client {
         self.decide(now);
     }
 
+    /// Sets how long after TCP connected the first server bytes may come once the edge has
+    /// answered, if that is longer than the grace. To call before
+    /// [`handle_tcp_connected`](Self::handle_tcp_connected).
+    ///
+    /// The path bears datagrams then: it is the origin that takes its time, and over TCP its bytes
+    /// would come later still.
+    pub const fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     /// Takes bytes from TCP.
     pub fn handle_tcp_data(&mut self, bytes: &[u8]) {
         if matches!(self.state, State::Waiting { .. }) {
             self.on_server_first();
         }
         let bytes = match self.state {
-            State::Joining { .. } => self.take_frame(bytes),
+            State::Joining { .. } => self.take_answer(bytes),
             _ => bytes,
         };
         if matches!(self.state, State::Open { .. }) {
@@ -334,10 +354,12 @@ impl Client {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             // Datagrams that trickle in cannot stretch the wait beyond a second grace.
-            State::Waiting { connected, grace } => Some(
-                (connected.max(self.last_datagram) + grace)
-                    .min(connected + grace.saturating_mul(2)),
-            ),
+            State::Waiting { connected, grace } => {
+                let end = (connected.max(self.last_datagram) + grace)
+                    .min(connected + grace.saturating_mul(2));
+                let awaits_first = self.tag.is_some() && !self.has_server_bytes;
+                Some(if awaits_first { end.max(connected + self.patience) } else { end })
+            }
             State::Joining { deadline, .. } => Some(deadline),
             _ => None,
         }
@@ -374,6 +396,7 @@ impl Client {
         }
         self.flight.take_answer(response.seq);
         self.last_datagram = now;
+        self.has_server_bytes |= !response.payload.is_empty();
         self.ack = self.ack.max(response.ack);
         self.tag = Some(response.tag);
         self.events.push_back(ClientEvent::DatagramReceived {
@@ -407,12 +430,24 @@ impl Client {
         let expired = self.poll_timeout().is_some_and(|deadline| deadline <= now);
         if self.tag.is_some() {
             if expired || self.config.hold || self.has_unsent_bytes() || self.flight.is_answered() {
-                self.join(now);
+                self.take_over(now);
             }
         } else if self.unreachable {
             self.give_up(now, PlainReason::Unreachable);
         } else if expired {
             self.give_up(now, PlainReason::Silence);
+        }
+    }
+
+    /// Continues on TCP once nothing more is expected over UDP. A client that has delivered nothing
+    /// needs no join: its stream finds the session by the ClientHello.
+    fn take_over(&mut self, now: Instant) {
+        if self.downstream.released() > 0 || self.flight.holds_early_data() {
+            self.join(now);
+        } else if self.config.hold {
+            self.go_plain(PlainReason::Held);
+        } else {
+            self.go_plain(PlainReason::NoServerBytes);
         }
     }
 
@@ -460,18 +495,20 @@ impl Client {
         let server_offset = self.downstream.released();
         // If no server byte was delivered, send the whole stream: an edge that does not know the
         // session can still serve it.
-        let client_offset = if server_offset == 0 { 0 } else { self.ack };
-        let join = Join {
-            key: self.key.clone(),
-            tag: self.tag.unwrap_or_default(),
-            client_offset,
-            server_offset,
-        };
-        self.to_tcp.extend_from_slice(&join.emit());
-        let from = usize::try_from(client_offset).unwrap_or(usize::MAX);
+        let acknowledged = if server_offset == 0 { 0 } else { self.ack };
+        let from = record::start(&self.upstream, usize::try_from(acknowledged).unwrap_or(0));
+        let client_offset = u32::try_from(from).unwrap_or(0);
+        let tag = self.tag.unwrap_or_default();
+        let join = Join { key: self.key.clone(), tag, client_offset, server_offset };
+        // Whatever went over UDP began with a whole ClientHello.
+        let hello = hello::read(&self.upstream).ok().and_then(hello::Progress::complete);
+        self.to_tcp.extend_from_slice(&join.emit(&hello.unwrap_or_default()));
         self.to_tcp.extend_from_slice(self.upstream.get(from..).unwrap_or_default());
         self.upstream = Vec::new();
-        self.downstream.tcp_starts_at(server_offset);
+        if server_offset == 0 {
+            // An edge that does not know the session begins another, whose bytes are others.
+            self.downstream.discard_unreleased();
+        }
         let deadline = now + JOIN_ANSWER_LIFE;
         self.state = State::Joining { answer: Vec::new(), server_offset, deadline };
         self.events.push_back(ClientEvent::JoinSent { client_offset, server_offset });
@@ -488,39 +525,30 @@ impl Client {
     }
 
     /// Completes the answer to the join and returns the bytes after it.
-    fn take_frame<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let State::Joining { answer, .. } = &mut self.state else {
+    fn take_answer<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let State::Joining { answer, server_offset, .. } = &mut self.state else {
             return bytes;
         };
-        let missing = JOIN_ANSWER_LEN.saturating_sub(answer.len());
+        let missing = ACCEPTANCE_LEN.saturating_sub(answer.len());
         let (head, rest) = bytes.split_at_checked(missing).unwrap_or((bytes, &[]));
         answer.extend_from_slice(head);
-        if let Ok(frame) = <[u8; JOIN_ANSWER_LEN]>::try_from(answer.as_slice()) {
-            self.take_answer(&frame);
+        let (read, asked) = (Answer::read(&self.key, answer), *server_offset);
+        match read {
+            Answer::Incomplete => {}
+            Answer::Accepted(offset) => self.accepted(asked, offset),
+            Answer::Refused => self.refused(),
         }
         rest
     }
 
-    fn take_answer(&mut self, frame: &[u8; JOIN_ANSWER_LEN]) {
-        let State::Joining { server_offset, .. } = self.state else {
-            return;
-        };
-        let Ok(answer) = JoinAnswer::parse(frame) else {
+    fn accepted(&mut self, asked: u32, server_offset: u32) {
+        self.events.push_back(ClientEvent::JoinAccepted { server_offset });
+        if !(server_offset..=server_offset + record::LONGEST).contains(&asked) {
             return self.reset(ResetReason::Protocol);
-        };
-        self.events.push_back(ClientEvent::JoinAnswered(answer.status));
-        match answer.status {
-            Status::Joined if answer.server_offset == server_offset => {
-                self.downstream.release();
-                self.state = State::Open { silent: false };
-            }
-            Status::Fresh if answer.server_offset == 0 && self.downstream.released() == 0 => {
-                self.downstream.discard_unreleased();
-                self.state = State::Open { silent: false };
-            }
-            Status::Joined => self.reset(ResetReason::Protocol),
-            Status::Fresh | Status::Refused => self.refused(),
         }
+        self.downstream.tcp_starts_at(server_offset);
+        self.downstream.release();
+        self.state = State::Open { silent: false };
     }
 
     fn refused(&mut self) {

@@ -11,10 +11,10 @@ pub enum WireError {
     Length(usize),
     /// A sequence number not below [`SEQUENCES`](crate::limits::SEQUENCES).
     Sequence(u8),
+    /// A response without a route tag.
+    Tag,
     /// The payload ends beyond the bytes that may travel over UDP.
     Offset(u32),
-    /// Undefined status.
-    Status(u8),
 }
 
 impl fmt::Display for WireError {
@@ -24,8 +24,8 @@ impl fmt::Display for WireError {
             Self::Version(version) => write!(f, "unsupported version {version}"),
             Self::Length(bytes) => write!(f, "a frame of {bytes} bytes is too short or too long"),
             Self::Sequence(seq) => write!(f, "sequence number {seq} is out of range"),
+            Self::Tag => f.write_str("the route tag is zero"),
             Self::Offset(offset) => write!(f, "payload ends at {offset}, beyond the limit"),
-            Self::Status(status) => write!(f, "undefined join status {status}"),
         }
     }
 }

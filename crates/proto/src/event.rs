@@ -5,7 +5,6 @@ use core::net::SocketAddr;
 
 use crate::hello::ClientHello;
 use crate::id::SessionId;
-use crate::wire::Status;
 
 /// Something that happened to a connection at the client, for its timeline, metrics and path
 /// memory.
@@ -53,8 +52,11 @@ pub enum ClientEvent {
         /// Offset from which the server is asked to continue.
         server_offset: u32,
     },
-    /// The edge answered the join.
-    JoinAnswered(Status),
+    /// The edge accepted the join.
+    JoinAccepted {
+        /// Offset from which the server continues.
+        server_offset: u32,
+    },
     /// The first server bytes reached the application.
     FirstServerBytes {
         /// True if they came over UDP.
@@ -78,6 +80,12 @@ pub enum PlainReason {
     Hello,
     /// TCP connected before the ClientHello was ready: nothing is left to save.
     TcpFirst,
+    /// The edge answered, and no server bytes came within the grace: they come over TCP.
+    NoServerBytes,
+    /// The edge answered; its server bytes are taken over TCP alone ([hold]).
+    ///
+    /// [hold]: crate::ClientConfig::hold
+    Held,
     /// No datagram came within the grace.
     Silence,
     /// The network refused UDP (ICMP).
@@ -99,6 +107,8 @@ impl PlainReason {
             Self::NotTls => "not_tls",
             Self::Hello => "client_hello",
             Self::TcpFirst => "tcp_first",
+            Self::NoServerBytes => "no_server_bytes",
+            Self::Held => "held",
             Self::Silence => "silence",
             Self::Unreachable => "unreachable",
             Self::OtherAddress => "other_address",
@@ -115,6 +125,8 @@ impl fmt::Display for PlainReason {
             Self::NotTls => "the application does not speak TLS",
             Self::Hello => "the ClientHello cannot be read or is too large",
             Self::TcpFirst => "TCP connected before the ClientHello was there",
+            Self::NoServerBytes => "the edge answered without server bytes within the grace",
+            Self::Held => "server bytes are taken over TCP alone",
             Self::Silence => "no datagram came back within the grace",
             Self::Unreachable => "the network refused UDP",
             Self::OtherAddress => "TCP reached another address than UDP",

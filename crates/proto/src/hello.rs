@@ -12,11 +12,11 @@ use crate::cookie::{COOKIE_LEN, Cookie};
 use crate::error::HelloError;
 use crate::limits::{CLIENT_BYTES, TICKET_MIN};
 
-const RECORD_HEADER: usize = 5;
+pub(crate) const RECORD_HEADER: usize = 5;
 const RECORD_HANDSHAKE: u8 = 22;
 /// RFC 8446 section 5.1: a plaintext record carries at most 2^14 bytes.
 const RECORD_MAX: usize = 1 << 14;
-const HANDSHAKE_HEADER: usize = 4;
+pub(crate) const HANDSHAKE_HEADER: usize = 4;
 const CLIENT_HELLO: u8 = 1;
 /// RFC 8446 section 4.1.2: legacy_session_id<0..32>.
 const SESSION_ID_MAX: usize = 32;
@@ -27,14 +27,18 @@ const HOST_NAME_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
 /// Extension numbers (IANA TLS ExtensionType Values).
-mod extension {
-    pub(super) const SERVER_NAME: u16 = 0;
-    pub(super) const ALPN: u16 = 16;
-    pub(super) const PRE_SHARED_KEY: u16 = 41;
-    pub(super) const EARLY_DATA: u16 = 42;
-    pub(super) const SUPPORTED_VERSIONS: u16 = 43;
+pub(crate) mod extension {
+    pub(crate) const SERVER_NAME: u16 = 0;
+    pub(crate) const SUPPORTED_GROUPS: u16 = 10;
+    pub(crate) const SIGNATURE_ALGORITHMS: u16 = 13;
+    pub(crate) const ALPN: u16 = 16;
+    pub(crate) const PRE_SHARED_KEY: u16 = 41;
+    pub(crate) const EARLY_DATA: u16 = 42;
+    pub(crate) const SUPPORTED_VERSIONS: u16 = 43;
+    pub(crate) const PSK_KEY_EXCHANGE_MODES: u16 = 45;
+    pub(crate) const KEY_SHARE: u16 = 51;
     /// RFC 9849.
-    pub(super) const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
+    pub(crate) const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 }
 
 /// Contents so far of a stream that should begin with a ClientHello.
@@ -62,6 +66,8 @@ impl Progress {
 pub struct ClientHello {
     /// Length in the stream in bytes, record headers included.
     pub end: usize,
+    /// The client's random.
+    pub random: [u8; 32],
     /// Host name of server_name (RFC 6066 section 3), lower case, without a trailing dot; the outer
     /// one under ECH. `None` for an address literal, which is not a host name.
     pub server_name: Option<String>,
@@ -156,13 +162,14 @@ fn client_hello(message: &[u8], end: usize) -> Result<ClientHello, HelloError> {
         return Err(HelloError::TooLarge);
     }
     let mut fields = Fields(message);
-    fields.take(HANDSHAKE_HEADER + 2 + 32)?; // legacy_version, random
+    fields.take(HANDSHAKE_HEADER + 2)?; // legacy_version
+    let random = fields.array()?;
     let session_id = fields.vector8()?;
     let cipher_suites = fields.vector16()?;
     let compression_methods = fields.vector8()?;
     ensure(session_id.len() <= SESSION_ID_MAX && !compression_methods.is_empty())?;
     ensure(!cipher_suites.is_empty() && cipher_suites.len().is_multiple_of(2))?;
-    let mut hello = ClientHello { end, ..ClientHello::default() };
+    let mut hello = ClientHello { end, random, ..ClientHello::default() };
     if fields.0.is_empty() {
         return Ok(hello); // TLS 1.2 without extensions
     }
@@ -318,6 +325,12 @@ impl<'a> Fields<'a> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or(HelloError::Malformed)?;
         self.0 = rest;
         Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], HelloError> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(HelloError::Malformed)?;
+        self.0 = rest;
+        Ok(*taken)
     }
 
     fn u8(&mut self) -> Result<u8, HelloError> {

@@ -10,7 +10,7 @@ pub(crate) const JOIN_KEY_LEN: usize = 16;
 /// Length of a route tag, in bytes.
 pub(crate) const ROUTE_TAG_LEN: usize = 4;
 
-/// The secret of one session: 16 random bytes that appear only in the join frame.
+/// The secret of one session: 16 random bytes that appear only in the join.
 ///
 /// Whoever shows it on TCP owns the session, so an observer of the datagrams cannot join first.
 #[derive(Clone, PartialEq, Eq)]

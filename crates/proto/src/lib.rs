@@ -8,7 +8,8 @@
 //!   there is to do (`poll_*`) until nothing is left.
 //! * [`Server`] holds all unjoined sessions of one edge.
 //! * [`cookie`] mints and checks Fast Open cookies, which `docs/fop.md` specifies.
-//! * [`hello`] reads the public part of a ClientHello; [`wire`] holds the frames.
+//! * [`hello`] reads the public part of a ClientHello; [`wire`] holds the frames of UDP, [`join`]
+//!   what TCP begins with.
 //! * [`fastopen`] decides whether a SYN waits for data, and what it carries.
 //!
 //! ```
@@ -30,9 +31,11 @@ mod event;
 pub mod fastopen;
 pub mod hello;
 mod id;
+pub mod join;
 pub mod limits;
 mod opening;
 mod reassembly;
+mod record;
 mod route;
 mod server;
 mod time;

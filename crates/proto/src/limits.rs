@@ -25,11 +25,11 @@ pub const REQUEST_MIN: usize = DATAGRAM_MAX.div_ceil(AMPLIFICATION);
 /// Client datagrams per session: sequence numbers are below this, each answered at most once.
 pub const SEQUENCES: u8 = 16;
 
-/// Maximum number of slots a client sends by default, not counting the one for the acknowledgement.
+/// Maximum number of slots for a server flight: what a flight of one datagram leaves of
+/// [`SEQUENCES`], and one for the acknowledgement.
 ///
-/// Ten segments are TCP's initial window (RFC 6928): more would be unfair to the path. Only a
-/// configured value uses the rest of [`SEQUENCES`].
-pub const SLOTS_DEFAULT_MAX: u8 = 10;
+/// A flight of 17 kB, of a long certificate chain, takes fourteen.
+pub const SLOTS_MAX: u8 = SEQUENCES - 2;
 
 /// Client bytes stored for one session before it is joined.
 ///
@@ -79,8 +79,8 @@ pub const JOIN_MARGIN: Duration = Duration::from_secs(2);
 
 /// Time a client waits for the answer to its join before the join counts as refused.
 ///
-/// Equals the longest time an edge may know the session. After that, a middlebox that drops non-TLS
-/// traffic is more likely than the loss of every copy of a segment.
+/// Equals the longest time an edge may know the session. After that, a middlebox that
+/// swallows joins is more likely than the loss of every copy of a segment.
 pub const JOIN_ANSWER_LIFE: Duration = SESSION_LIFE_SPARE;
 
 /// Time a SYN waits for data to carry; only if the server takes cookies.

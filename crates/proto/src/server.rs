@@ -22,12 +22,13 @@ use crate::error::Discard;
 use crate::event::ServerEvent;
 use crate::hello::{self, ClientHello};
 use crate::id::{HelloHash, RouteTag, SessionId};
+use crate::join::Join;
 use crate::limits::{
     GATHERING_LIFE, SESSION_LIFE, SESSION_LIFE_SPARE, SESSIONS, SESSIONS_GATHERING, UNPROVEN_SHARE,
 };
 use crate::route::{EdgeNumber, Routes};
 use crate::time::Instant;
-use crate::wire::{Join, JoinAnswer, Request, Status};
+use crate::wire::Request;
 
 /// Policy of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl Default for ServerConfig {
             unproven_work: Duration::MAX,
             early_data: false,
             same_address: false,
-            tag: RouteTag::default(),
+            tag: RouteTag([0, 0, 0, 1]),
         }
     }
 }
@@ -91,6 +92,8 @@ pub struct Handover {
     pub client_bytes: Vec<u8>,
     /// Number of bytes at the start of the client's TCP stream that are already known: drop them.
     pub skip: usize,
+    /// Offset in the server stream from which TCP continues: the start of a record.
+    pub server_offset: u32,
     /// Server bytes to send first over TCP.
     pub server_bytes: Vec<u8>,
     /// State of the origin's stream after `server_bytes`.
@@ -111,21 +114,22 @@ pub enum OriginEnd {
 /// The result of a [`Join`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinOutcome {
-    /// Write the answer, then continue as the handover says.
-    Joined(JoinAnswer, Handover),
-    /// Write the answer; what follows on TCP is a client stream from its start.
-    Fresh(JoinAnswer),
-    /// Write the answer and close.
-    Refused(JoinAnswer),
-    /// Another edge of the fleet answered the client: forward the stream there, frame included. If
+    /// Accept it from the handover's offset on, then continue as the handover says.
+    Joined(Handover),
+    /// The session is not known here. Accept it from offset 0 on; what follows on TCP is a client
+    /// stream from its start.
+    Fresh,
+    /// Refuse it and close.
+    Refused,
+    /// Another edge of the fleet answered the client: forward the stream there, join included. If
     /// that is impossible, call [`Server::handle_join_here`] instead.
     Elsewhere(EdgeNumber),
 }
 
-/// A TCP stream that began with a ClientHello instead of a join.
+/// A TCP stream that began with a ClientHello which is no join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attachment {
-    /// Its ClientHello is already running: write no frame; the handover's bytes go first.
+    /// Its ClientHello is already running: write no answer; the handover's bytes go first.
     Attached(Handover),
     /// An ordinary connection.
     New,
@@ -230,7 +234,7 @@ impl Server {
             if self.work.is_used_up(now, self.config.unproven_work) {
                 return Err(Discard::WorkLimit);
             }
-            if request.offset == 0 && !request.payload.is_empty() {
+            if request.offset == 0 {
                 hello = hello::read(request.payload).map_err(Discard::Hello)?.complete();
             }
             self.admit(now, from, to, request.id)?;
@@ -284,6 +288,12 @@ impl Server {
         }
     }
 
+    /// Returns true if a session runs here, so that a join may continue it.
+    #[must_use]
+    pub fn runs(&self, id: &SessionId) -> bool {
+        self.sessions.get(id).is_some_and(Session::is_running)
+    }
+
     /// Takes a join that arrived on TCP from `peer`.
     ///
     /// A session is joined once; a wrong key names another session, so keys cannot be probed. With
@@ -308,41 +318,35 @@ impl Server {
     pub fn handle_join_here(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
         let id = join.key.session_id();
         let from_start = join.client_offset == 0 && join.server_offset == 0;
-        let again = self.ended.get(now, &id).is_some();
-        let Some(session) = self.sessions.get(&id).filter(|session| session.is_running()) else {
-            self.end(now, id);
-            if !from_start || again {
-                return refused();
+        let unknown = if from_start { JoinOutcome::Fresh } else { JoinOutcome::Refused };
+        let running = self.sessions.get(&id).filter(|session| session.is_running());
+        // Under another tag, another start of this edge, or another edge, answered the client,
+        // which may hold its bytes; a late copy of the flight started the session here.
+        let here = running.filter(|it| [it.tag, RouteTag::default()].contains(&join.tag));
+        let Some(session) = here else {
+            let gathers = running.is_none() && self.sessions.contains_key(&id);
+            if gathers {
+                self.end(now, id);
             }
-            // Its datagrams are late now, and must not start a second stream.
-            self.ended.insert(now, id, ());
-            return fresh();
+            if self.ended.get(now, &id).is_some() {
+                return JoinOutcome::Refused;
+            }
+            if gathers || from_start {
+                // Its datagrams come late now, and must not start a second stream; nor may another
+                // join.
+                self.ended.insert(now, id, ());
+            }
+            return unknown;
         };
-        let elsewhere = self.config.same_address && !session.is_from(peer.ip());
-        // Another start of this edge, or another edge, answered the client, which may hold its
-        // bytes.
-        let earlier = join.tag != session.tag && join.tag != RouteTag::default();
-        if again {
-            return refused();
-        }
-        if earlier && from_start && session.is_from(peer.ip()) {
-            // A late copy of the flight started it: the stream that follows takes it over, and no
-            // other join can.
-            self.ended.insert(now, id, ());
-            return fresh();
-        }
-        if elsewhere || earlier {
+        if self.config.same_address && !session.is_from(peer.ip()) {
             self.end(now, id);
-            return if from_start { fresh() } else { refused() };
+            return unknown;
         }
         if !session.allows(join.client_offset, join.server_offset) {
-            return refused();
+            return JoinOutcome::Refused;
         }
-        let answer = JoinAnswer { status: Status::Joined, server_offset: join.server_offset };
-        match self.hand_over(now, id, join.client_offset, join.server_offset) {
-            Some(handover) => JoinOutcome::Joined(answer, handover),
-            None => refused(),
-        }
+        let handover = self.hand_over(now, id, join.client_offset, join.server_offset);
+        handover.map_or(JoinOutcome::Refused, JoinOutcome::Joined)
     }
 
     /// Takes a TCP stream from `peer` that begins with the whole ClientHello `hello`, without a
@@ -592,12 +596,4 @@ impl Server {
         let first = [&self.gathering, &self.running, &self.spared].map(BTreeSet::first);
         first.into_iter().flatten().min().copied()
     }
-}
-
-const fn fresh() -> JoinOutcome {
-    JoinOutcome::Fresh(JoinAnswer { status: Status::Fresh, server_offset: 0 })
-}
-
-const fn refused() -> JoinOutcome {
-    JoinOutcome::Refused(JoinAnswer { status: Status::Refused, server_offset: 0 })
 }

@@ -1,49 +1,38 @@
 //! The frames, byte for byte (docs/wire.md section 3). All numbers are big-endian.
 //!
-//! * [`Request`], client to server, UDP: `08` · version/flags 1 · session id 12 · seq 1 · offset 3
-//!   · length 2 · payload · zero padding
-//! * [`Response`], server to client, UDP: `09` · version/flags 1 · session id 12 · seq answered 1 ·
+//! * [`Request`], client to server, UDP: `08` · version (1) · session id 12 · seq 1 · offset 3 ·
+//!   length 2 · payload · zero padding
+//! * [`Response`], server to client, UDP: `09` · version (1) · session id 12 · seq answered 1 ·
 //!   route tag 4 · ack 3 · offset 3 · payload
-//! * [`Join`], client to server, TCP: `0a` · version/flags 1 · join key 16 · route tag 4 · client
-//!   offset 3 · server offset 3
-//! * [`JoinAnswer`], server to client, TCP: `0b` · status 1 · server offset 3
-//! * [`Forward`], edge to edge, inside TLS: `0c` · version/flags 1 · client address 16 · client
-//!   port 2 · [`Join`] 28
+//! * [`Forward`], edge to edge, inside TLS: `0a` · version (1) · client address 16 · client port 2
 //!
-//! The version is the high half of its byte; the flags, the low half, are sent as zero and ignored.
+//! TCP carries TLS records only: [`join`](crate::join).
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::error::WireError;
-use crate::id::{JoinKey, RouteTag, SessionId};
+use crate::id::{RouteTag, SessionId};
 use crate::limits::{CLIENT_BYTES, DATAGRAM_MAX, REQUEST_MIN, SEQUENCES, SERVER_BYTES};
 
 /// The supported version.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes before the payload of a [`Request`].
 pub const REQUEST_HEADER: usize = 20;
 /// Bytes before the payload of a [`Response`].
 pub const RESPONSE_HEADER: usize = 25;
-/// Length of a [`Join`].
-pub const JOIN_LEN: usize = 28;
-/// Length of a [`JoinAnswer`].
-pub const JOIN_ANSWER_LEN: usize = 5;
 /// Length of a [`Forward`].
-pub const FORWARD_LEN: usize = 20 + JOIN_LEN;
+pub const FORWARD_LEN: usize = 20;
 /// Maximum number of client bytes in one datagram.
 pub const REQUEST_PAYLOAD_MAX: usize = DATAGRAM_MAX - REQUEST_HEADER;
 /// Maximum number of server bytes in one datagram.
 pub const RESPONSE_PAYLOAD_MAX: usize = DATAGRAM_MAX - RESPONSE_HEADER;
 
-/// First byte of a [`Join`]: not a TLS record type, so TCP/443 serves both.
-pub const JOIN_TYPE: u8 = 0x0a;
 const REQUEST_TYPE: u8 = 0x08;
 const RESPONSE_TYPE: u8 = 0x09;
-const JOIN_ANSWER_TYPE: u8 = 0x0b;
-const FORWARD_TYPE: u8 = 0x0c;
+const FORWARD_TYPE: u8 = 0x0a;
 
-/// A piece of the client stream, or none; asks for at most one [`Response`].
+/// A piece of the client stream; asks for at most one [`Response`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The session.
@@ -52,7 +41,7 @@ pub struct Request<'a> {
     pub seq: u8,
     /// Offset of the payload in the client stream.
     pub offset: u32,
-    /// Client bytes; empty in an empty slot.
+    /// Client bytes, at least one.
     pub payload: &'a [u8],
 }
 
@@ -71,6 +60,9 @@ impl<'a> Request<'a> {
         let offset = fields.u24()?;
         let length = u16::from_be_bytes(fields.array()?);
         let payload = fields.take(usize::from(length))?;
+        if payload.is_empty() {
+            return Err(WireError::Length(datagram.len()));
+        }
         within(offset, payload, CLIENT_BYTES)?;
         Ok(Self { id, seq, offset, payload })
     }
@@ -83,7 +75,7 @@ impl<'a> Request<'a> {
         let payload = self.payload.get(..REQUEST_PAYLOAD_MAX).unwrap_or(self.payload);
         let length = u16::try_from(payload.len()).unwrap_or(u16::MAX);
         let mut bytes = Vec::with_capacity(REQUEST_MIN.max(REQUEST_HEADER + payload.len()));
-        bytes.extend_from_slice(&[REQUEST_TYPE, VERSION << 4]);
+        bytes.extend_from_slice(&[REQUEST_TYPE, VERSION]);
         bytes.extend_from_slice(&self.id.0);
         bytes.push(self.seq);
         put_u24(&mut bytes, self.offset);
@@ -96,6 +88,12 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Returns true if a datagram says that it is a [`Request`] of this version.
+#[must_use]
+pub fn is_request(datagram: &[u8]) -> bool {
+    datagram.starts_with(&[REQUEST_TYPE, VERSION])
+}
+
 /// A piece of the server stream, or a pure acknowledgement; answers one [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response<'a> {
@@ -103,7 +101,7 @@ pub struct Response<'a> {
     pub id: SessionId,
     /// The request that this answers.
     pub seq: u8,
-    /// Route tag, which the client repeats in the join.
+    /// Route tag, which the client repeats in the join; never zero.
     pub tag: RouteTag,
     /// Client bytes that the server has, counted from the start of the stream.
     pub ack: u32,
@@ -120,12 +118,15 @@ impl<'a> Response<'a> {
     /// [`WireError`], on which the datagram is dropped.
     pub fn parse(datagram: &'a [u8]) -> Result<Self, WireError> {
         let mut fields = Fields::new(datagram, RESPONSE_TYPE)?;
-        if datagram.len() > DATAGRAM_MAX {
+        if !(RESPONSE_HEADER..=DATAGRAM_MAX).contains(&datagram.len()) {
             return Err(WireError::Length(datagram.len()));
         }
         let id = SessionId(fields.array()?);
         let seq = fields.seq()?;
         let tag = RouteTag(fields.array()?);
+        if tag == RouteTag::default() {
+            return Err(WireError::Tag);
+        }
         let ack = fields.u24()?;
         let offset = fields.u24()?;
         let payload = fields.rest;
@@ -137,7 +138,7 @@ impl<'a> Response<'a> {
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(RESPONSE_HEADER + self.payload.len());
-        bytes.extend_from_slice(&[RESPONSE_TYPE, VERSION << 4]);
+        bytes.extend_from_slice(&[RESPONSE_TYPE, VERSION]);
         bytes.extend_from_slice(&self.id.0);
         bytes.push(self.seq);
         bytes.extend_from_slice(&self.tag.0);
@@ -148,52 +149,12 @@ impl<'a> Response<'a> {
     }
 }
 
-/// First bytes on TCP of a client whose session continues there; the client stream follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Join {
-    /// Proves ownership of the session.
-    pub key: JoinKey,
-    /// Tag of the last [`Response`].
-    pub tag: RouteTag,
-    /// Offset from which the client stream continues.
-    pub client_offset: u32,
-    /// Offset from which the server stream should continue.
-    pub server_offset: u32,
-}
-
-impl Join {
-    /// Reads a frame of exactly [`JOIN_LEN`] bytes.
-    ///
-    /// # Errors
-    /// [`WireError`], on which the connection is closed.
-    pub fn parse(frame: &[u8; JOIN_LEN]) -> Result<Self, WireError> {
-        let mut fields = Fields::new(frame, JOIN_TYPE)?;
-        let key = JoinKey::new(fields.array()?);
-        let tag = RouteTag(fields.array()?);
-        Ok(Self { key, tag, client_offset: fields.u24()?, server_offset: fields.u24()? })
-    }
-
-    /// Returns the frame.
-    #[must_use]
-    pub fn emit(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(JOIN_LEN);
-        bytes.extend_from_slice(&[JOIN_TYPE, VERSION << 4]);
-        bytes.extend_from_slice(self.key.as_bytes());
-        bytes.extend_from_slice(&self.tag.0);
-        put_u24(&mut bytes, self.client_offset);
-        put_u24(&mut bytes, self.server_offset);
-        bytes
-    }
-}
-
-/// First bytes of a stream between two edges: a join that arrived at one edge, for the other
-/// (docs/wire.md section 10).
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// First bytes of a stream between two edges: a client's TCP stream follows from its start, for
+/// the edge that its join names (docs/wire.md section 10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// The client's address on TCP, from which the join came.
+    /// The client's address on TCP.
     pub client: SocketAddr,
-    /// The client's own frame.
-    pub join: Join,
 }
 
 impl Forward {
@@ -205,8 +166,7 @@ impl Forward {
         let mut fields = Fields::new(frame, FORWARD_TYPE)?;
         let address = IpAddr::V6(Ipv6Addr::from(fields.array::<16>()?)).to_canonical();
         let port = u16::from_be_bytes(fields.array()?);
-        let join = Join::parse(&fields.array()?)?;
-        Ok(Self { client: SocketAddr::new(address, port), join })
+        Ok(Self { client: SocketAddr::new(address, port) })
     }
 
     /// Returns the frame.
@@ -217,63 +177,10 @@ impl Forward {
             IpAddr::V6(address) => address,
         };
         let mut bytes = Vec::with_capacity(FORWARD_LEN);
-        bytes.extend_from_slice(&[FORWARD_TYPE, VERSION << 4]);
+        bytes.extend_from_slice(&[FORWARD_TYPE, VERSION]);
         bytes.extend_from_slice(&address.octets());
         bytes.extend_from_slice(&self.client.port().to_be_bytes());
-        bytes.extend_from_slice(&self.join.emit());
         bytes
-    }
-}
-
-/// The server's decision on a join.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// The session continues.
-    Joined,
-    /// The session is unknown; the stream, which starts at 0, is a new one.
-    Fresh,
-    /// Neither is possible; the connection is closed.
-    Refused,
-}
-
-/// First bytes on TCP of a server that received a [`Join`]; the server stream follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JoinAnswer {
-    /// Decision on the session.
-    pub status: Status,
-    /// Offset from which the server stream continues.
-    pub server_offset: u32,
-}
-
-impl JoinAnswer {
-    /// Reads a frame of exactly [`JOIN_ANSWER_LEN`] bytes.
-    ///
-    /// # Errors
-    /// [`WireError`], on which the connection is reset.
-    pub fn parse(frame: &[u8; JOIN_ANSWER_LEN]) -> Result<Self, WireError> {
-        let [first, status, offset @ ..] = *frame;
-        if first != JOIN_ANSWER_TYPE {
-            return Err(WireError::NotOurs);
-        }
-        let status = match status {
-            0 => Status::Joined,
-            1 => Status::Fresh,
-            2 => Status::Refused,
-            other => return Err(WireError::Status(other)),
-        };
-        Ok(Self { status, server_offset: u24(offset) })
-    }
-
-    /// Returns the frame.
-    #[must_use]
-    pub fn emit(&self) -> [u8; JOIN_ANSWER_LEN] {
-        let status = match self.status {
-            Status::Joined => 0,
-            Status::Fresh => 1,
-            Status::Refused => 2,
-        };
-        let [_, high, middle, low] = self.server_offset.to_be_bytes();
-        [JOIN_ANSWER_TYPE, status, high, middle, low]
     }
 }
 
@@ -291,10 +198,9 @@ impl<'a> Fields<'a> {
         if first != expected {
             return Err(WireError::NotOurs);
         }
-        let [version_flags] = fields.array()?;
-        match version_flags >> 4 {
-            VERSION => Ok(fields),
-            other => Err(WireError::Version(other)),
+        match fields.array()? {
+            [VERSION] => Ok(fields),
+            [other] => Err(WireError::Version(other)),
         }
     }
 

@@ -4,16 +4,22 @@
 
 #[path = "wire_vectors/blocks.rs"]
 mod blocks;
+#[path = "wire_vectors/client.rs"]
+mod client;
 #[allow(unreachable_pub, dead_code)] // the fuzz targets use all of it
 #[path = "../../../fuzz/src/edge.rs"]
 mod edge;
+#[path = "wire_vectors/server.rs"]
+mod server;
+#[path = "wire_vectors/streams.rs"]
+mod streams;
 #[path = "wire_vectors/transcript.rs"]
 mod transcript;
 
 use std::collections::BTreeSet;
 
 use blocks::{Block, files, read};
-use headstart_proto::wire::{Forward, Join, JoinAnswer, Request, Response, Status};
+use headstart_proto::wire::{FORWARD_LEN, Forward, Request, Response};
 use headstart_proto::{
     EdgeNumber, JoinKey, RouteKey, RouteRing, RouteTag, Routes, SessionId, WireError,
 };
@@ -23,8 +29,6 @@ use headstart_proto::{
 enum Frame<'a> {
     Request(Request<'a>),
     Response(Response<'a>),
-    Join(Join),
-    Answer(JoinAnswer),
     Forward(Forward),
 }
 
@@ -33,9 +37,10 @@ impl<'a> Frame<'a> {
         match kind {
             "request" => Request::parse(bytes).map(Self::Request),
             "response" => Response::parse(bytes).map(Self::Response),
-            "join" => Join::parse(bytes.try_into().expect("28 bytes")).map(Self::Join),
-            "answer" => JoinAnswer::parse(bytes.try_into().expect("5 bytes")).map(Self::Answer),
-            "forward" => Forward::parse(bytes.try_into().expect("48 bytes")).map(Self::Forward),
+            "forward" => {
+                let bytes: &[u8; FORWARD_LEN] = bytes.try_into().expect("20 bytes");
+                Forward::parse(bytes).map(Self::Forward)
+            }
             other => panic!("unknown frame {other}"),
         }
     }
@@ -44,8 +49,6 @@ impl<'a> Frame<'a> {
         match self {
             Self::Request(request) => request.emit(),
             Self::Response(response) => response.emit(),
-            Self::Join(join) => join.emit(),
-            Self::Answer(answer) => answer.emit().to_vec(),
             Self::Forward(forward) => forward.emit(),
         }
     }
@@ -53,60 +56,53 @@ impl<'a> Frame<'a> {
     /// Builds the frame that the fields of a block describe.
     fn from_block(block: &Block, payload: &'a [u8]) -> Self {
         match block.text("frame") {
-            "request" => Self::Request(Request {
-                id: SessionId(block.array("id")),
-                seq: block.number("seq"),
-                offset: block.number("offset"),
-                payload,
-            }),
-            "response" => Self::Response(Response {
-                id: SessionId(block.array("id")),
-                seq: block.number("seq"),
-                tag: RouteTag(block.array("tag")),
-                ack: block.number("ack"),
-                offset: block.number("offset"),
-                payload,
-            }),
-            "join" => Self::Join(join(block)),
-            "forward" => {
-                Self::Forward(Forward { client: block.number("client"), join: join(block) })
+            "request" => {
+                block.expect_names(&["frame", "id", "seq", "offset", "payload", "bytes"]);
+                Self::Request(Request {
+                    id: SessionId(block.array("id")),
+                    seq: block.number("seq"),
+                    offset: block.number("offset"),
+                    payload,
+                })
             }
-            "answer" => Self::Answer(JoinAnswer {
-                status: status(block.text("status")),
-                server_offset: block.number("server_offset"),
-            }),
+            "response" => {
+                let names = ["frame", "id", "seq", "tag", "ack", "offset", "payload", "bytes"];
+                block.expect_names(&names);
+                Self::Response(Response {
+                    id: SessionId(block.array("id")),
+                    seq: block.number("seq"),
+                    tag: RouteTag(block.array("tag")),
+                    ack: block.number("ack"),
+                    offset: block.number("offset"),
+                    payload,
+                })
+            }
+            "forward" => {
+                block.expect_names(&["frame", "client", "bytes"]);
+                Self::Forward(Forward { client: block.number("client") })
+            }
             other => panic!("unknown frame {other}"),
         }
-    }
-}
-
-fn join(block: &Block) -> Join {
-    Join {
-        key: JoinKey::new(block.array("key")),
-        tag: RouteTag(block.array("tag")),
-        client_offset: block.number("client_offset"),
-        server_offset: block.number("server_offset"),
-    }
-}
-
-fn status(name: &str) -> Status {
-    match name {
-        "joined" => Status::Joined,
-        "fresh" => Status::Fresh,
-        "refused" => Status::Refused,
-        other => panic!("unknown status {other}"),
     }
 }
 
 #[test]
 fn every_file_is_checked_by_a_test() {
     let frames = ["errors.txt", "frames.txt", "ids.txt", "lenient.txt", "route_tags.txt"];
+    let streams = ["answers.txt", "hellos.txt", "joins.txt", "joins_read.txt"];
+    let scripts = ["client_ignores.txt", "drops.txt", "join_table.txt"];
     let cookies = ["cookie_checks.txt", "cookies.txt", "fop_extension.txt", "siphash.txt"];
-    // crates/tls/tests/keys/vectors.rs checks keys, cookie_vectors.rs cookies, and
-    // crates/pageload/tests/main/databases databases.
+    // crates/net/src/advert.rs checks advertisements, crates/tls/tests/keys/vectors.rs keys,
+    // cookie_vectors.rs cookies, and crates/pageload/tests/main/databases databases.
     // crates/headstart/src/agent/managed/proof.rs, crates/client and bindings/python check proofs.
-    let others = ["extension_database.txt", "keys.txt", "page_databases.txt", "port_proofs.txt"];
-    let checked = frames.into_iter().chain(cookies).chain(others);
+    let others = [
+        "adverts.txt",
+        "extension_database.txt",
+        "keys.txt",
+        "page_databases.txt",
+        "port_proofs.txt",
+    ];
+    let checked = frames.into_iter().chain(streams).chain(scripts).chain(cookies).chain(others);
     let mut checked: BTreeSet<String> = checked.map(str::to_owned).collect();
     checked.extend(transcript::files());
     assert_eq!(files(), checked);
@@ -116,7 +112,7 @@ fn every_file_is_checked_by_a_test() {
 fn frames_are_read_and_written() {
     let blocks = read("frames.txt");
     let kinds: BTreeSet<&str> = blocks.iter().map(|block| block.text("frame")).collect();
-    assert_eq!(kinds.len(), 5);
+    assert_eq!(kinds.len(), 3);
     for block in &blocks {
         let (bytes, payload) = (block.bytes("bytes"), block.payload());
         let frame = Frame::from_block(block, &payload);
@@ -141,13 +137,14 @@ fn ignored_fields_change_nothing() {
 fn errors_match_the_named_ones() {
     let mut seen = BTreeSet::new();
     for block in &read("errors.txt") {
+        block.expect_names(&["frame", "error", "bytes"]);
         let bytes = block.bytes("bytes");
         let error = Frame::parse(block.text("frame"), &bytes).expect_err("no frame");
         let named = format!("{error:?}");
         assert_eq!(named, block.text("error"), "{block:?}");
         seen.insert(named.split('(').next().unwrap_or_default().to_owned());
     }
-    let all = ["Length", "NotOurs", "Offset", "Sequence", "Status", "Version"];
+    let all = ["Length", "NotOurs", "Offset", "Sequence", "Tag", "Version"];
     assert_eq!(seen, all.map(str::to_owned).into());
 }
 

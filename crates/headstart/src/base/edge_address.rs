@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use headstart_net::advert::Advert;
+use headstart_net::advert::{Advert, VERSION};
 use headstart_net::{Edge, EdgeLookup};
 
 use crate::base::failure::Failure;
@@ -12,15 +12,15 @@ use crate::base::names::{NameMap, NamePattern};
 use crate::base::value::HostPort;
 
 /// Keys of what an edge offers, as in the DNS record's value.
-const KEYS: [&str; 3] = ["slots", "fop", "ed"];
+const KEYS: [&str; 4] = ["slots", "udp", "fop", "ed"];
 
 /// The edge that stands before a name, and what it offers:
-/// `NAME=HOST:PORT[,slots=N][,fop=1][,ed=1]`.
+/// `NAME=HOST:PORT[,slots=N][,udp=PORT][,fop=1][,ed=1]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EdgeAddress {
     /// The names whose connections go to this edge.
     pub name: NamePattern,
-    /// Where the edge listens, on TCP and UDP.
+    /// Where the edge listens: on TCP, and on UDP unless it offers another port.
     pub address: HostPort,
     /// Offers of the edge.
     pub advert: Advert,
@@ -46,21 +46,24 @@ fn advert(text: &str) -> Result<Advert, String> {
         let key = item.split_once('=').map_or(item, |(key, _)| key);
         if !KEYS.contains(&key) {
             return Err(format!(
-                "an edge has no option '{key}'; there are slots=1..10, fop=1 and ed=1 (and each \
-                    edge has a port)"
+                "an edge has no option '{key}'; there are slots=1..14, udp=PORT, fop=1 and ed=1 \
+                    (and each edge has a port)"
             ));
         }
     }
-    let parsed = format!("v=1,{text}").parse::<Advert>();
+    let parsed = format!("v={VERSION},{text}").parse::<Advert>();
     parsed.map_err(|error| format!("'{text}': {error}; write for example slots=6,fop=1,ed=1"))
 }
 
 impl fmt::Display for EdgeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (usual, Advert { slots, fop, early_data, .. }) = (Advert::default(), self.advert);
+        let (usual, Advert { slots, udp, fop, early_data, .. }) = (Advert::default(), self.advert);
         write!(f, "{}={}", self.name, self.address)?;
         if slots != usual.slots {
             write!(f, ",slots={slots}")?;
+        }
+        if let Some(port) = udp {
+            write!(f, ",udp={port}")?;
         }
         if fop {
             f.write_str(",fop=1")?;
@@ -121,6 +124,8 @@ pub(crate) fn edge_lookup(edges: NameMap<EdgeAddress>) -> EdgeLookup {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use headstart_net::advert::SLOTS_DEFAULT;
 
     use super::*;
@@ -134,8 +139,14 @@ mod tests {
         let plain = edge("WWW.Example.com=192.0.2.1:443").unwrap();
         assert!(plain.name.matches("www.example.com"));
         assert_eq!(plain.advert, Advert::default());
-        let all = edge("*.example.com=[::1]:8443,ed=1,slots=6,fop=1").unwrap();
-        let offer = Advert { slots: 6, fop: true, early_data: true, ..Advert::default() };
+        let all = edge("*.example.com=[::1]:8443,ed=1,slots=6,udp=444,fop=1").unwrap();
+        let offer = Advert {
+            slots: 6,
+            udp: NonZeroU16::new(444),
+            fop: true,
+            early_data: true,
+            ..Advert::default()
+        };
         assert_eq!((all.address.to_string(), all.advert), ("[::1]:8443".into(), offer));
         assert_eq!(edge("a=b:1,fop=0").unwrap().advert, Advert::default());
     }
@@ -162,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_parses_again() {
-        for text in ["a.example=b:1", "*.a=[::1]:443,slots=9,fop=1,ed=1", "a=b:1,ed=1"] {
+        for text in ["a.example=b:1", "*.a=[::1]:443,slots=9,udp=444,fop=1,ed=1", "a=b:1,ed=1"] {
             assert_eq!(edge(text).unwrap().to_string(), text);
         }
         let usual = format!("a=b:1,slots={SLOTS_DEFAULT}");

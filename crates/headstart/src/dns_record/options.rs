@@ -1,5 +1,7 @@
 //! Options of `headstart dns-record`.
 
+use std::num::NonZeroU16;
+
 use clap::Args;
 
 use crate::base::value::HostPort;
@@ -38,13 +40,19 @@ pub struct DnsRecordOptions {
     #[arg(long, value_name = "ID,...", value_delimiter = ',', default_value = "h2")]
     pub alpn: Vec<String>,
 
-    /// Datagrams a client should offer for the server's first flight (1 to 10)
+    /// Datagrams a client should offer for the server's first flight (1 to 14)
     ///
-    /// Each brings up to 1.2 kB: 4 do for a usual ECDSA certificate chain, 6 for an RSA chain, 10
+    /// Each brings up to 1.2 kB: 4 do for a usual ECDSA certificate chain, 6 for an RSA chain, 14
     /// for many with post-quantum signatures. What does not fit comes over TCP.
     #[arg(long, value_name = "N", default_value = "6")]
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=10))]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=14))]
     pub slots: u8,
+
+    /// UDP port of the datagrams, if it is not the port of TCP
+    ///
+    /// Where another server has that port on UDP, for instance for HTTP/3.
+    #[arg(long, value_name = "PORT")]
+    pub udp: Option<NonZeroU16>,
 
     /// Say that early data (0-RTT) may go over UDP
     ///

@@ -157,7 +157,7 @@ fn udp(report: &Report) -> Option<Finding> {
         Some(NotUsed::Fallback(PlainReason::Unreachable)) => Finding::problem(
             "udp",
             "nobody listens there (ICMP unreachable)",
-            "is the edge running, and does its UDP port equal its TCP port?",
+            "is the edge running, and is its UDP port that of TCP, or the one that it advertises?",
         ),
         _ => Finding::problem(
             "udp",

@@ -64,7 +64,9 @@ fn transport(event: &ClientEvent) -> String {
                 "TCP  -> join: from client byte {client_offset}, server byte {server_offset} on"
             )
         }
-        ClientEvent::JoinAnswered(status) => format!("TCP <-  join answered: {status:?}"),
+        ClientEvent::JoinAccepted { server_offset } => {
+            format!("TCP <-  join accepted, server bytes from {server_offset} on")
+        }
         ClientEvent::FirstServerBytes { udp: true } => "first server bytes to TLS, from UDP".into(),
         ClientEvent::FirstServerBytes { udp: false } => {
             "first server bytes to TLS, from TCP".into()

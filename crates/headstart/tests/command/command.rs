@@ -58,7 +58,7 @@ fn a_dns_record_is_one_line_and_its_warning_is_apart() {
     assert_eq!(code, Some(0));
     assert_eq!(
         out,
-        "www.example.com. 300 IN HTTPS 1 . alpn=\"h2\" port=443 key65480=\"v=1,slots=6\"\n"
+        "www.example.com. 300 IN HTTPS 1 . alpn=\"h2\" port=443 key65480=\"v=2,slots=6\"\n"
     );
     assert_eq!(
         err,
@@ -80,11 +80,11 @@ fn a_dns_record_is_one_line_and_its_warning_is_apart() {
     ]);
     assert_eq!(
         out,
-        "example.com. 60 IN HTTPS 1 edge.example.net. port=8443 key65480=\"v=1,slots=10,ed=1\"\n"
+        "example.com. 60 IN HTTPS 1 edge.example.net. port=8443 key65480=\"v=2,slots=10,ed=1\"\n"
     );
     assert!(err.contains("warning: early data can be replayed"), "{err}");
     let (_, out, _) = call(&["dns-record", "example.com", "--fast-open"]);
-    assert!(out.contains(" key65480=\"v=1,slots=6,fop=1\""), "{out}");
+    assert!(out.contains(" key65480=\"v=2,slots=6,fop=1\""), "{out}");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_dns_record_as_json() {
     assert_eq!(json["name"], "www.example.com");
     assert_eq!(json["port"], 443);
     assert_eq!(json["alpn"], serde_json::json!(["h2", "h3"]));
-    assert_eq!(json["advert"], "v=1,slots=6");
+    assert_eq!(json["advert"], "v=2,slots=6");
     assert!(json["record"].as_str().is_some_and(|line| line.contains(" IN HTTPS 1 . ")));
     assert_eq!(json["warnings"].as_array().map(Vec::len), Some(1));
 }
@@ -118,8 +118,8 @@ fn wrong_dns_records_are_explained() {
             "error: invalid value 'b.example:0'",
         ),
         (
-            &["dns-record", "a.example", "--slots", "11"],
-            "error: invalid value '11' for '--slots <N>'",
+            &["dns-record", "a.example", "--slots", "15"],
+            "error: invalid value '15' for '--slots <N>'",
         ),
         (
             &["dns-record", "a.example", "--ttl", "5m"],

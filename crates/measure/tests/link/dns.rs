@@ -120,7 +120,7 @@ fn answer(request: &Message, host: Option<&Host>) -> Vec<u8> {
 }
 
 fn advert() -> RData {
-    let value = SvcParamValue::Unknown(Unknown(b"v=1,slots=6".to_vec()));
+    let value = SvcParamValue::Unknown(Unknown(b"v=2,slots=6".to_vec()));
     RData::HTTPS(HTTPS(SVCB::new(1, Name::root(), vec![(SvcParamKey::from(KEY), value)])))
 }
 

@@ -10,6 +10,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod analysers;
 mod arms;
 mod banner;
 mod client;
@@ -59,7 +60,8 @@ const CHECKS: &[(&str, fn())] = &[
     ("no_edge_silent", datagrams::no_edge_silent),
     ("tcp_refused_while_udp_answers", restart::tcp_refused),
     ("edge_restarted_before_tcp", restart::before_tcp),
-    ("join_reset_by_the_network", restart::join_reset),
+    ("a_network_that_lets_only_tls_through", restart::tls_only),
+    ("analysers_see_tls", analysers::see_tls),
     ("origin_down", origins::down),
     ("origin_far_away", origins::far_away),
     ("origin_closes_early", origins::closes_early),

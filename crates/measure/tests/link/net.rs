@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use headstart_emulation::{Delay, Element, Host, Lab, Link, Node};
+use headstart_emulation::{Capture, Delay, Element, Host, Lab, Link, Node};
 use tempfile::TempDir;
 
 pub(crate) use headstart_testkit::until;
@@ -83,6 +83,22 @@ impl Net {
             Link::new([delay].into_iter().chain(more).collect())
         });
         assert!(self.lab.set_links("client", up, down));
+    }
+
+    /// Another path to the server, in the words of labs.
+    pub(crate) fn set_path(&self, text: &str) {
+        assert!(self.lab.set_path("client", text.parse().unwrap()));
+    }
+
+    /// Packets that boxes on the path to the server have answered themselves.
+    pub(crate) fn replied(&self) -> u64 {
+        let counters = self.lab.counters();
+        counters.ports.iter().map(|port| port.outbound.replied + port.inbound.replied).sum()
+    }
+
+    /// Writes what passes the client's interface to a file.
+    pub(crate) fn capture(&self, file: &Path) -> Capture {
+        self.lab.capture("client", file, 100_000_000).unwrap()
     }
 
     /// Adds nft rules to a node: a table named check with the chains output (NAT), source (NAT) and

@@ -6,7 +6,7 @@ use std::time::Instant;
 use headstart_emulation::{Delay, Element, Protocol};
 
 use crate::arms::{Arms, TURBO, agent};
-use crate::curl::{Via, get, harmed, small, small_by_udp};
+use crate::curl::{Via, get, small, small_by_udp};
 use crate::daemon::Daemon;
 use crate::net::{Net, ms, until};
 use crate::nginx::Nginx;
@@ -70,15 +70,20 @@ pub(crate) fn before_tcp() {
     assert_eq!(answered(&next.unwrap()), 0, "the new edge was asked over UDP");
 }
 
-/// A network that inspects TCP and resets what is no TLS: it may do harm once, not each time.
-pub(crate) fn join_reset() {
+/// A network that lets only TLS through, and only for one name: no connection needs another try.
+pub(crate) fn tls_only() {
     let net = Net::new(RTT);
     let _nginx = Nginx::behind(&net);
     let _edge = Daemon::edge(&net, 0, &ORIGIN);
-    let agent = agent(&net, TURBO, "auto", &[]);
-    // The first byte of a join.
-    net.rules("server", "ip", &["input tcp dport 443 @ih,0,8 0x0a reject with tcp reset"]);
-    harmed(&net, Via::Socks(TURBO), HOST);
-    small(&net, Via::Socks(TURBO), HOST);
-    agent.reaches("connections spared", 1, |agent| agent.fell_back("path_memory"));
+    for more in ["", " server-side", " swallow"] {
+        net.set_path(&format!("delay 30ms, dpi tls-only names {HOST}{more}"));
+        let agent = agent(&net, TURBO, "auto", &[]);
+        small_by_udp(&net, &agent, Via::Socks(TURBO), HOST);
+        for _ in 0..5 {
+            small(&net, Via::Socks(TURBO), HOST);
+        }
+        assert_eq!(agent.fell_back("committed_refusal"), 0, "{more}");
+    }
+    let resets = net.replied();
+    assert_eq!(resets, 0, "the network reset connections");
 }

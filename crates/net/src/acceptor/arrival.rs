@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use headstart_proto::Carrier;
 use headstart_proto::hello::{self, ClientHello, Progress};
-use headstart_proto::wire::{Forward, JOIN_LEN, JOIN_TYPE, Join, JoinAnswer, Status};
+use headstart_proto::join::{Join, REFUSAL, acceptance};
+use headstart_proto::wire::Forward;
 use headstart_proto::{Attachment, EdgeNumber, Handover, JoinOutcome, OriginEnd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -21,9 +22,6 @@ use super::transport::ClientTransport;
 
 /// Bytes of the first read of a connection: enough for the ClientHello of today's browsers.
 const FIRST_READ: usize = 2048;
-
-/// Answer to a join without a session here.
-const REFUSED: JoinAnswer = JoinAnswer { status: Status::Refused, server_offset: 0 };
 
 /// A connection not read yet, or a session whose ClientHello came over UDP.
 #[derive(Debug)]
@@ -76,7 +74,7 @@ impl Arrival {
     ///
     /// # Errors
     /// `TimedOut` if the client sends nothing or its session has already ended, `InvalidData` if
-    /// its join is malformed or refused, and any error of TCP.
+    /// its join is refused, `UnexpectedEof` if nothing follows it, and any error of TCP.
     pub async fn establish(self) -> io::Result<Option<ServerStream>> {
         match self.kind {
             Kind::Session(session, permit, hello) => {
@@ -142,8 +140,10 @@ impl JoinHandler for Shared {
         link: ClientTransport,
         client: SocketAddr,
         join: Join,
+        read: Vec<u8>,
     ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
-        Box::pin(Unclassified::new(self, client, link, Carrier::Tcp).join_forwarded(join))
+        let first = Unclassified { read, ..Unclassified::new(self, client, link, Carrier::Tcp) };
+        Box::pin(first.join_forwarded(join))
     }
 }
 
@@ -161,109 +161,104 @@ impl Unclassified {
     async fn join_forwarded(self, join: Join) -> io::Result<()> {
         let (outcome, sender) = self.shared.handle_join_here(self.peer, &join);
         match outcome {
-            JoinOutcome::Joined(answer, handover) => {
+            JoinOutcome::Joined(handover) => {
                 count_join("joined");
-                self.hand_over(answer.emit().to_vec(), handover, sender).await
+                let answer = acceptance(&join.key, handover.server_offset);
+                self.hand_over(answer, handover, sender).await
             }
             // The edge to which the client came decides whether it may be a new stream.
-            JoinOutcome::Fresh(_) | JoinOutcome::Elsewhere(_) => self.refuse(REFUSED).await,
-            JoinOutcome::Refused(answer) => self.refuse(answer).await,
+            JoinOutcome::Fresh | JoinOutcome::Refused | JoinOutcome::Elsewhere(_) => {
+                self.refuse().await
+            }
         }
     }
 
-    async fn refuse(mut self, answer: JoinAnswer) -> io::Result<()> {
+    async fn refuse(mut self) -> io::Result<()> {
         count_join("refused");
-        self.transport.write_all(&answer.emit()).await?;
+        self.transport.write_all(&REFUSAL).await?;
         self.transport.flush().await?;
         Err(io::Error::new(io::ErrorKind::InvalidData, "the join was refused"))
     }
 
     async fn establish(mut self) -> io::Result<Established> {
         self.read.reserve(FIRST_READ);
-        if self.read_more().await? && self.read.first() == Some(&JOIN_TYPE) {
-            return self.join().await;
+        let hello = self.read_hello().await?;
+        match hello.as_ref().and_then(Join::read) {
+            Some(join) => self.join(join, hello.map_or(0, |hello| hello.end)).await,
+            None => self.start_stream(Vec::new(), hello).await,
         }
-        self.start_stream(Vec::new()).await
     }
 
-    async fn join(mut self) -> io::Result<Established> {
-        let frame = loop {
-            if let Some((frame, _)) = self.read.split_first_chunk::<JOIN_LEN>() {
-                break *frame;
-            }
-            if !self.read_more().await? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        };
-        self.read.drain(..JOIN_LEN);
-        let join = Join::parse(&frame)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    /// Handles a join, which takes up `length` bytes.
+    async fn join(mut self, join: Join, length: usize) -> io::Result<Established> {
         let (outcome, sender) = self.shared.handle_join(self.peer, &join);
-        match outcome {
-            JoinOutcome::Elsewhere(owner) => self.forward(owner, join).await,
-            outcome => self.handle_outcome(outcome, sender).await,
-        }
-    }
-
-    /// Forwards the join to the session's owner; if that fails, this edge decides alone.
-    async fn forward(self, owner: EdgeNumber, join: Join) -> io::Result<Established> {
-        let forward = Forward { client: self.peer, join };
-        let forwarded = match &self.shared.fleet {
-            Some(fleet) => fleet.forward(owner, &forward, &self.read).await,
-            None => Err(NotForwarded::Unknown),
+        let (outcome, sender) = match outcome {
+            JoinOutcome::Elsewhere(owner) => match self.forward(owner, &join).await {
+                Ok(forwarded) => {
+                    let ClientTransport::Tcp(client) = self.transport else {
+                        return Err(io::ErrorKind::Unsupported.into());
+                    };
+                    return Ok(Established::Forwarded(Box::new(forwarded), client));
+                }
+                Err(reason) => {
+                    metrics::counter!("headstart_forwards_failed_total", "reason" => reason.name())
+                        .increment(1);
+                    self.shared.handle_join_here(self.peer, &join)
+                }
+            },
+            outcome => (outcome, sender),
         };
-        match (forwarded, self.transport) {
-            (Ok(forwarded), ClientTransport::Tcp(client)) => {
-                Ok(Established::Forwarded(Box::new(forwarded), client))
-            }
-            (forwarded, transport) => {
-                let reason = forwarded.err().map_or("unknown", NotForwarded::name);
-                metrics::counter!("headstart_forwards_failed_total", "reason" => reason)
-                    .increment(1);
-                let (outcome, sender) = self.shared.handle_join_here(self.peer, &forward.join);
-                Self { transport, ..self }.handle_outcome(outcome, sender).await
-            }
-        }
-    }
-
-    async fn handle_outcome(
-        mut self,
-        outcome: JoinOutcome,
-        sender: Option<SessionSender>,
-    ) -> io::Result<Established> {
+        self.read.drain(..length);
         match outcome {
-            JoinOutcome::Joined(answer, handover) => {
+            JoinOutcome::Joined(handover) => {
                 count_join("joined");
-                self.hand_over(answer.emit().to_vec(), handover, sender).await?;
+                let answer = acceptance(&join.key, handover.server_offset);
+                self.hand_over(answer, handover, sender).await?;
                 Ok(Established::Joined)
             }
-            JoinOutcome::Fresh(answer) => {
+            JoinOutcome::Fresh => {
                 count_join("fresh");
                 // Now: the client waits for it, even if the origin fails.
-                let mut to_write = answer.emit().to_vec();
+                let mut to_write = acceptance(&join.key, 0);
                 self.transport.write_at_once(&mut to_write).await?;
-                self.start_stream(to_write).await
+                let hello = self.read_hello().await?;
+                self.start_stream(to_write, hello).await
             }
-            JoinOutcome::Refused(answer) => self.refuse(answer).await.map(|()| Established::Joined),
-            // The join is forwarded only once.
-            JoinOutcome::Elsewhere(_) => self.refuse(REFUSED).await.map(|()| Established::Joined),
+            // A join is forwarded only once.
+            JoinOutcome::Refused | JoinOutcome::Elsewhere(_) => {
+                self.refuse().await.map(|()| Established::Joined)
+            }
+        }
+    }
+
+    /// Asks the session's owner for it, with all that the client has sent.
+    async fn forward(&self, owner: EdgeNumber, join: &Join) -> Result<Forwarded, NotForwarded> {
+        let fleet = self.shared.fleet.as_ref().ok_or(NotForwarded::Unknown)?;
+        fleet.forward(owner, Forward { client: self.peer }, &join.key, &self.read).await
+    }
+
+    /// Reads the ClientHello; returns `None` if the stream begins with something else, of which the
+    /// origin decides.
+    async fn read_hello(&mut self) -> io::Result<Option<ClientHello>> {
+        loop {
+            match hello::read(&self.read) {
+                Ok(Progress::Complete(hello)) => return Ok(Some(hello)),
+                Err(_) => return Ok(None),
+                Ok(Progress::Incomplete) => {
+                    if !self.read_more().await? {
+                        return Ok(None);
+                    }
+                }
+            }
         }
     }
 
     /// Starts a stream here; `to_write` goes out before it.
-    async fn start_stream(mut self, to_write: Vec<u8>) -> io::Result<Established> {
-        let hello = loop {
-            match hello::read(&self.read) {
-                Ok(Progress::Complete(hello)) => break Some(hello),
-                // Not TLS, or truncated: the origin decides.
-                Err(_) => break None,
-                Ok(Progress::Incomplete) => {
-                    if !self.read_more().await? {
-                        break None;
-                    }
-                }
-            }
-        };
+    async fn start_stream(
+        self,
+        to_write: Vec<u8>,
+        hello: Option<ClientHello>,
+    ) -> io::Result<Established> {
         if self.read.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -10,8 +10,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use headstart_proto::wire::{FORWARD_LEN, Forward, JOIN_ANSWER_LEN, Join, JoinAnswer, Status};
-use headstart_proto::{EdgeNumber, Routes};
+use headstart_proto::hello::{self, Progress};
+use headstart_proto::join::{Answer, Join, REFUSAL};
+use headstart_proto::wire::{FORWARD_LEN, Forward};
+use headstart_proto::{EdgeNumber, JoinKey, Routes};
 use headstart_tls::keyring::KeyRing;
 use headstart_tls::{LinkContext, SharedRing};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -45,12 +47,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) trait JoinHandler: Send + Sync {
     /// Returns true if the session of a join runs here.
     fn has_session(&self, join: &Join) -> bool;
-    /// Handles a join of `client` that another edge has read, and hands `link` to its session.
+    /// Handles a join of `client` that another edge forwards, and hands `link` to its session;
+    /// `read` has come behind the join.
     fn handle_forwarded(
         self: Arc<Self>,
         link: ClientTransport,
         client: SocketAddr,
         join: Join,
+        read: Vec<u8>,
     ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 }
 
@@ -131,15 +135,15 @@ impl Fleet {
         let mut link = TlsStream::new(conn, tcp);
         let mut frame = [0; FORWARD_LEN];
         link.read_exact(&mut frame).await?;
-        let Forward { client, join } = Forward::parse(&frame).map_err(invalid_data)?;
+        let Forward { client } = Forward::parse(&frame).map_err(invalid_data)?;
+        let (join, read) = read_join(&mut link).await?;
         let owner = self.acceptors().into_iter().find(|acceptor| acceptor.has_session(&join));
         let Some(acceptor) = owner else {
-            let refused = JoinAnswer { status: Status::Refused, server_offset: 0 };
-            link.write_all(&refused.emit()).await?;
+            link.write_all(&REFUSAL).await?;
             return link.shutdown().await;
         };
         let transport = ClientTransport::Link(Box::new(link), client);
-        acceptor.handle_forwarded(transport, client, join).await
+        acceptor.handle_forwarded(transport, client, join, read).await
     }
 
     /// Returns the acceptors that have sessions.
@@ -166,7 +170,8 @@ impl Fleet {
         Some((Arc::downgrade(&ring), routes))
     }
 
-    /// Asks the edge `owner` for the session of a join, behind which the client has sent `head`.
+    /// Asks the edge `owner` for the session of the join that `head` begins with: all that the
+    /// client has sent. `key` is the join's.
     ///
     /// # Errors
     /// The reason why this edge has to decide alone: the owner is not known, does not answer, or
@@ -174,7 +179,8 @@ impl Fleet {
     pub(super) async fn forward(
         &self,
         owner: EdgeNumber,
-        forward: &Forward,
+        forward: Forward,
+        key: &JoinKey,
         head: &[u8],
     ) -> Result<Forwarded, NotForwarded> {
         let address = self.address(owner).ok_or(NotForwarded::Unknown)?;
@@ -182,12 +188,12 @@ impl Fleet {
             return Err(NotForwarded::Paused);
         }
         let _permit = self.forwarding.try_acquire().map_err(|_| NotForwarded::TooMany)?;
-        let answered = timeout(ANSWER_TIMEOUT, self.request(address, forward, head)).await;
+        let answered = timeout(ANSWER_TIMEOUT, self.request(address, forward, key, head)).await;
         match answered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-            Ok((link, answer)) if answer.status == Status::Joined => {
+            Ok((link, Some(answer))) => {
                 Ok(Forwarded { link, answer, limits: self.limits, counts: self.counts })
             }
-            Ok(_) => Err(NotForwarded::Refused),
+            Ok((_, None)) => Err(NotForwarded::Refused),
             Err(error) => {
                 tracing::warn!(edge = %owner, %address, %error, "cannot forward a join");
                 self.pause(owner);
@@ -201,21 +207,29 @@ impl Fleet {
         edges.get(&edge).copied()
     }
 
+    /// Returns the answer with what follows it, if it accepts the join.
     async fn request(
         &self,
         address: SocketAddr,
-        forward: &Forward,
+        forward: Forward,
+        key: &JoinKey,
         head: &[u8],
-    ) -> io::Result<(TlsStream<TcpStream>, JoinAnswer)> {
+    ) -> io::Result<(TlsStream<TcpStream>, Option<Vec<u8>>)> {
         let tcp = TcpStream::connect(address).await?;
         tcp.set_nodelay(true)?;
         let conn = self.link.connect().map_err(io::Error::other)?;
         let mut link = TlsStream::new(conn, tcp);
         link.write_all(&[&forward.emit()[..], head].concat()).await?;
         link.flush().await?;
-        let mut answer = [0; JOIN_ANSWER_LEN];
-        link.read_exact(&mut answer).await?;
-        Ok((link, JoinAnswer::parse(&answer).map_err(invalid_data)?))
+        let mut answer = Vec::new();
+        loop {
+            match Answer::read(key, &answer) {
+                Answer::Accepted(_) => return Ok((link, Some(answer))),
+                Answer::Refused => return Ok((link, None)),
+                Answer::Incomplete if link.read_buf(&mut answer).await? > 0 => {}
+                Answer::Incomplete => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
     }
 
     fn is_paused(&self, edge: EdgeNumber) -> bool {
@@ -226,6 +240,21 @@ impl Fleet {
     fn pause(&self, edge: EdgeNumber) {
         let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
         paused.insert(edge, Instant::now() + PAUSE);
+    }
+}
+
+/// Reads a join; returns it with what came behind it.
+async fn read_join(link: &mut TlsStream<TcpStream>) -> io::Result<(Join, Vec<u8>)> {
+    let mut read = Vec::new();
+    loop {
+        match hello::read(&read).map_err(invalid_data)? {
+            Progress::Complete(hello) => {
+                let join = Join::read(&hello).ok_or(io::ErrorKind::InvalidData)?;
+                return Ok((join, read.split_off(hello.end)));
+            }
+            Progress::Incomplete if link.read_buf(&mut read).await? > 0 => {}
+            Progress::Incomplete => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 }
 
@@ -270,7 +299,8 @@ impl NotForwarded {
 /// A stream that another edge serves.
 pub(super) struct Forwarded {
     link: TlsStream<TcpStream>,
-    answer: JoinAnswer,
+    /// The answer to the join, and what has come behind it.
+    answer: Vec<u8>,
     limits: RelayLimits,
     counts: &'static RelayCounts,
 }
@@ -278,7 +308,7 @@ pub(super) struct Forwarded {
 impl Forwarded {
     /// Passes bytes between the client and the other edge until both are done.
     pub(super) async fn run(self, mut client: TcpStream) {
-        if client.write_all(&self.answer.emit()).await.is_err() {
+        if client.write_all(&self.answer).await.is_err() {
             // Dropping the link without a close tells the owner that the client has gone.
             return;
         }

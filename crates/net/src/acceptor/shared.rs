@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use headstart_proto::wire::Join;
+use headstart_proto::join::Join;
 use headstart_proto::{
     Attachment, Discard, JoinOutcome, Server, ServerConfig, ServerEvent, SessionId, Transmit,
 };
@@ -184,7 +184,7 @@ impl Shared {
 
     /// Returns true if the session of a join runs here.
     pub(super) fn has(&self, join: &Join) -> bool {
-        self.lock().senders.contains_key(&join.key.session_id())
+        self.lock().server.runs(&join.key.session_id())
     }
 
     /// Returns the outcome, and the sender to the session's task if it still runs.
@@ -217,8 +217,8 @@ impl Shared {
     ) -> (JoinOutcome, Option<SessionSender>) {
         // `settle` notifies a session that the join ended; one refused for bad offsets stays.
         let sender = match &outcome {
-            JoinOutcome::Joined(_, handover) => state.senders.remove(&handover.id),
-            JoinOutcome::Fresh(_) | JoinOutcome::Refused(_) | JoinOutcome::Elsewhere(_) => None,
+            JoinOutcome::Joined(handover) => state.senders.remove(&handover.id),
+            JoinOutcome::Fresh | JoinOutcome::Refused | JoinOutcome::Elsewhere(_) => None,
         };
         self.process_output(state);
         (outcome, sender)

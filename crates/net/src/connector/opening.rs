@@ -3,6 +3,7 @@ mod syn;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use headstart_proto::Carrier;
 use headstart_proto::limits::{REQUEST_MIN, SEQUENCES};
-use headstart_proto::wire::{RESPONSE_PAYLOAD_MAX, Status};
+use headstart_proto::wire::RESPONSE_PAYLOAD_MAX;
 use headstart_proto::{Client, ClientConfig, ClientEvent, JoinKey, PlainReason, ResetReason};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -76,6 +77,8 @@ pub(super) struct Opening {
 /// The datagram side of an opening.
 struct Udp {
     socket: UdpPort,
+    /// Where the datagrams go.
+    to: SocketAddr,
     key: PathKey,
     grace: GraceEstimator,
     _slots: Option<SlotReservation>,
@@ -330,6 +333,9 @@ impl Opening {
             .udp
             .as_ref()
             .map_or(Duration::ZERO, |udp| udp.grace.grace(rtt) + self.flight_delay);
+        if self.shared.config.grace.is_none() {
+            self.client.set_patience(rtt);
+        }
         let fixed = self.shared.config.grace.map(|grace| (grace + self.flight_delay).min(LAG_MAX));
         let grace = fixed.unwrap_or(wanted.min(GraceEstimator::largest(rtt)));
         self.cut_short = wanted > grace && self.flight_delay > grace / 2;
@@ -357,7 +363,9 @@ impl Opening {
     }
 
     fn open_udp(&mut self, edge: SocketAddr, advert: Advert) -> Result<(), NotUsed> {
-        let socket = UdpPort::connect(edge, None).map_err(|_| NotUsed::Socket)?;
+        let mut to = edge;
+        to.set_port(advert.udp.map_or(edge.port(), NonZeroU16::get));
+        let socket = UdpPort::connect(to, None).map_err(|_| NotUsed::Socket)?;
         let local = socket.local_addr().ip();
         let key = PathKey { local, edge };
         let config = &self.shared.config;
@@ -377,7 +385,7 @@ impl Opening {
             early_data: advert.early_data,
             hold: config.hold,
         };
-        self.udp = Some(Udp { socket, key, grace, _slots: Some(slots) });
+        self.udp = Some(Udp { socket, to, key, grace, _slots: Some(slots) });
         self.client.offer_udp(client);
         Ok(())
     }
@@ -393,7 +401,7 @@ impl Opening {
         let Some(udp) = &self.udp else { return false };
         let (mut unreachable, mut received) = (false, false);
         while let Some(datagram) = self.client.poll_datagram() {
-            let datagram = Datagram { to: udp.key.edge, from: None, bytes: &datagram };
+            let datagram = Datagram { to: udp.to, from: None, bytes: &datagram };
             // A datagram that cannot be sent now is lost, as on the network.
             unreachable |=
                 udp.socket.try_send(&datagram).is_err_and(|error| is_unreachable(&error));
@@ -521,12 +529,8 @@ impl Opening {
                 self.record(Outcome::Late { rtt: self.rtt(), lag: self.lag() });
             }
             ClientEvent::JoinSent { .. } => self.report.opened_by = Carrier::TurboTls,
-            ClientEvent::JoinAnswered(Status::Joined | Status::Fresh) => {
-                if let Some(lag) = self.first_lag {
-                    self.record(Outcome::Opened { rtt: self.rtt(), lag });
-                }
-            }
-            ClientEvent::FirstServerBytes { udp: true } if !self.shared.config.hold => {
+            ClientEvent::JoinAccepted { .. } => self.record_opened(),
+            ClientEvent::FirstServerBytes { udp: true } => {
                 metrics::counter!("headstart_round_trips_saved_total").increment(1);
             }
             ClientEvent::GivenUp(reason) => self.record_failure(reason),
@@ -566,8 +570,16 @@ impl Opening {
         }
     }
 
+    fn record_opened(&self) {
+        if let Some(lag) = self.first_lag {
+            self.record(Outcome::Opened { rtt: self.rtt(), lag });
+        }
+    }
+
     fn record_failure(&self, reason: PlainReason) {
         match reason {
+            // The path bears datagrams.
+            PlainReason::NoServerBytes | PlainReason::Held => self.record_opened(),
             PlainReason::Silence if !self.cut_short => self.record(Outcome::Silent),
             PlainReason::Unreachable => self.record(Outcome::Unreachable),
             _ => {}

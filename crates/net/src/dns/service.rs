@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn lowest_priority_wins_even_without_advertisement() {
-        let far = record(2, ".", vec![SvcParamValue::Port(2), advertise("v=1")]);
+        let far = record(2, ".", vec![SvcParamValue::Port(2), advertise("v=2")]);
         let near = record(1, ".", vec![SvcParamValue::Port(1)]);
         assert_eq!(chosen_port(&[far, near]), Some(1));
     }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn alias_rules_out_services() {
-        let service = record(1, ".", vec![advertise("v=1")]);
+        let service = record(1, ".", vec![advertise("v=2")]);
         let alias = record(0, "edge.example.", vec![]);
         assert_eq!(chosen(&[service, alias]), Choice::Alias(name("edge.example.")));
     }
@@ -233,7 +233,7 @@ mod tests {
         for keys in [&[5][..], &[7], &[advert::KEY], &[4]] {
             let mut params = vec![mandatory(keys)];
             if keys != [4] {
-                params.push(advertise("v=1"));
+                params.push(advertise("v=2"));
             }
             let strict = record(1, ".", params);
             assert_eq!(Service::read(&strict), None, "{keys:?}");
@@ -244,13 +244,13 @@ mod tests {
     #[test]
     fn known_mandatory_keys_are_accepted() {
         let port = SvcParamValue::Port(8443);
-        let set = record(1, ".", vec![mandatory(&[1, 3]), alpn(&["h2"]), port, advertise("v=1")]);
+        let set = record(1, ".", vec![mandatory(&[1, 3]), alpn(&["h2"]), port, advertise("v=2")]);
         assert_eq!(Service::read(&set).unwrap().advert, Some(Advert::default()));
     }
 
     #[test]
     fn one_malformed_record_spoils_the_set() {
-        let good = record(1, ".", vec![advertise("v=1")]);
+        let good = record(1, ".", vec![advertise("v=2")]);
         let port = SvcParamValue::Port(1);
         for bad in [
             record(9, ".", vec![mandatory(&[3, 3]), port.clone()]),
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_malformed_advertisement_is_ignored() {
-        for text in ["v=2", "", "v=1,v=1"] {
+        for text in ["v=1", "", "v=2,v=2"] {
             assert_eq!(Service::read(&record(1, ".", vec![advertise(text)])).unwrap().advert, None);
         }
     }

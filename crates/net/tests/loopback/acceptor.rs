@@ -5,19 +5,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headstart_net::{Acceptor, AcceptorConfig, Arrival, ServerStream};
+use headstart_net::{Acceptor, AcceptorConfig, Arrival, Carrier, ServerConfig, ServerStream};
+use headstart_proto::join::{Answer, Join};
 use headstart_proto::limits::SESSION_LIFE_SPARE;
-use headstart_proto::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status};
+use headstart_proto::wire::{Request, Response};
 use headstart_proto::{JoinKey, RouteTag};
+use headstart_testkit::hello::{CraftedHello, record};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::hello::{HELLO, hello};
-
-/// Longer than any machine takes, so that a hang becomes a failure.
-const TIMEOUT: Duration = Duration::from_secs(120);
+use crate::hello::{BEHIND_HELLO, HELLO, hello};
+use crate::join::{join, parsed};
+use crate::time::TIMEOUT;
 
 /// One session, seen from the client.
 struct Client {
@@ -57,22 +58,22 @@ impl Client {
         response.seq
     }
 
-    /// Joins like a client that read nothing over UDP.
-    async fn join(&self) -> (TcpStream, Status) {
-        self.join_at(u32::try_from(HELLO).unwrap(), 0).await
+    /// Joins where the ClientHello ends, and asks for the server stream from its start.
+    async fn join(&self) -> (TcpStream, Answer) {
+        self.join_at(BEHIND_HELLO, 0).await
     }
 
     /// Joins, and is accepted.
     async fn joined(&self) -> TcpStream {
-        let (tcp, status) = self.join().await;
-        assert_eq!(status, Status::Joined);
+        let (tcp, answer) = self.join().await;
+        assert_eq!(answer, Answer::Accepted(0));
         tcp
     }
 
-    async fn join_at(&self, client_offset: u32, server_offset: u32) -> (TcpStream, Status) {
+    async fn join_at(&self, client_offset: u32, server_offset: u32) -> (TcpStream, Answer) {
         let mut tcp = TcpStream::connect(self.edge).await.unwrap();
-        let status = self.join_over(&mut tcp, client_offset, server_offset).await;
-        (tcp, status)
+        let answer = self.join_over(&mut tcp, client_offset, server_offset).await;
+        (tcp, answer)
     }
 
     async fn join_over(
@@ -80,12 +81,16 @@ impl Client {
         tcp: &mut TcpStream,
         client_offset: u32,
         server_offset: u32,
-    ) -> Status {
-        let join = Join { key: self.key.clone(), tag: self.tag, client_offset, server_offset };
-        tcp.write_all(&join.emit()).await.unwrap();
-        let mut answer = [0; JOIN_ANSWER_LEN];
-        timeout(TIMEOUT, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
-        JoinAnswer::parse(&answer).unwrap().status
+    ) -> Answer {
+        let (key, tag) = (self.key.clone(), self.tag);
+        join(tcp, &Join { key, tag, client_offset, server_offset }, &self.hello, &[]).await
+    }
+
+    /// Begins a TCP connection with the ClientHello, as a client does that goes plain.
+    async fn plain(&self) -> TcpStream {
+        let mut tcp = TcpStream::connect(self.edge).await.unwrap();
+        tcp.write_all(&self.hello).await.unwrap();
+        tcp
     }
 }
 
@@ -184,13 +189,17 @@ async fn a_join_wakes_the_writer_although_another_task_read_last() {
 
 #[tokio::test]
 async fn every_use_of_an_ended_session_fails() {
-    let (acceptor, mut client, mut stream) = opened(AcceptorConfig::default()).await;
+    let server = ServerConfig { same_address: true, ..ServerConfig::default() };
+    let config = AcceptorConfig { server, ..AcceptorConfig::default() };
+    let (acceptor, client, mut stream) = opened(config).await;
     let mut bytes = [0; HELLO];
     stream.read_exact(&mut bytes).await.unwrap();
     establish_all(acceptor);
-    // A join that names another start of the edge ends the session.
-    client.tag = RouteTag([255; 4]);
-    assert_eq!(client.join().await.1, Status::Refused);
+    // A join from another address than the datagrams' ends the session.
+    let other = TcpSocket::new_v4().unwrap();
+    other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut tcp = other.connect(client.edge).await.unwrap();
+    assert_eq!(client.join_over(&mut tcp, BEHIND_HELLO, 0).await, Answer::Refused);
     for _ in 0..3 {
         let read = timeout(TIMEOUT, stream.read(&mut bytes)).await.unwrap();
         assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -224,11 +233,149 @@ async fn a_plain_connection_proves_its_address() {
 async fn a_join_with_impossible_offsets_leaves_the_session() {
     let (acceptor, client, mut stream) = opened(AcceptorConfig::default()).await;
     establish_all(acceptor);
-    let beyond = u32::try_from(HELLO).unwrap() + 1;
-    assert_eq!(client.join_at(beyond, 0).await.1, Status::Refused);
-    assert_eq!(client.join_at(0, 1).await.1, Status::Refused);
+    assert_eq!(client.join_at(BEHIND_HELLO + 1, 0).await.1, Answer::Refused);
+    assert_eq!(client.join_at(0, 1).await.1, Answer::Refused);
     let mut tcp = client.joined().await;
     carries(&mut tcp, &mut stream).await;
+}
+
+/// Its client has bytes of another handshake.
+#[tokio::test]
+async fn a_join_that_names_another_start_of_the_edge_leaves_the_session() {
+    let (acceptor, mut client, mut stream) = opened(AcceptorConfig::default()).await;
+    establish_all(acceptor);
+    let tag = std::mem::replace(&mut client.tag, RouteTag([255; 4]));
+    assert_eq!(client.join().await.1, Answer::Refused);
+    client.tag = tag;
+    let mut tcp = client.joined().await;
+    carries(&mut tcp, &mut stream).await;
+}
+
+/// A late copy of the flight may start a session after a restart: its ClientHello runs only once.
+#[tokio::test]
+async fn a_stream_from_its_start_gets_the_session_of_its_client_hello_whatever_its_join_names() {
+    let (acceptor, mut client, mut stream) = opened(AcceptorConfig::default()).await;
+    establish_all(acceptor);
+    client.tag = RouteTag([255; 4]);
+    let (mut tcp, answer) = client.join_at(0, 0).await;
+    assert_eq!(answer, Answer::Accepted(0));
+    tcp.write_all(&client.hello).await.unwrap();
+    carries(&mut tcp, &mut stream).await;
+}
+
+#[tokio::test]
+async fn a_plain_stream_gets_the_session_of_its_client_hello() {
+    let (acceptor, client, mut stream) = opened(AcceptorConfig::default()).await;
+    stream.write_all(b"flight").await.unwrap();
+    establish_all(acceptor);
+    let mut tcp = client.plain().await;
+    carries(&mut tcp, &mut stream).await;
+    assert_eq!(stream.proven_addr().get(), Some(tcp.local_addr().unwrap()));
+    let mut flight = [0; 6];
+    timeout(TIMEOUT, tcp.read_exact(&mut flight)).await.unwrap().unwrap();
+    assert_eq!(flight, *b"flight", "something came before the server stream");
+}
+
+#[tokio::test]
+async fn the_server_stream_goes_on_from_the_start_of_the_record_that_holds_the_offset() {
+    let (acceptor, mut client, mut stream) = opened(AcceptorConfig::default()).await;
+    establish_all(acceptor);
+    let (first, second) = (record(22, &[1; 90]), record(23, &[2; 900]));
+    client.send(1).await;
+    stream.write_all(&[first.clone(), second.clone()].concat()).await.unwrap();
+    assert_eq!(client.answered().await, 1);
+    let (mut tcp, answer) = client.join_at(BEHIND_HELLO, 500).await;
+    let start = u32::try_from(first.len()).unwrap();
+    assert_eq!(answer, Answer::Accepted(start));
+    let mut bytes = vec![0; second.len()];
+    timeout(TIMEOUT, tcp.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes, second);
+    carries(&mut tcp, &mut stream).await;
+}
+
+/// A client that sent early data joins even if it has delivered nothing.
+#[tokio::test]
+async fn a_join_from_the_start_of_an_unknown_session_begins_a_stream_once() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let client = Client::new(acceptor.local_addr()).await;
+    let serves = async {
+        let mut stream = next(&mut acceptor).await;
+        let mut bytes = [0; HELLO];
+        timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+        stream.write_all(b"flight").await.unwrap();
+        bytes
+    };
+    let joins = async {
+        // The answer waits neither for the ClientHello behind the join nor for the origin.
+        let (mut tcp, answer) = client.join_at(0, 0).await;
+        assert_eq!(answer, Answer::Accepted(0));
+        tcp.write_all(&client.hello).await.unwrap();
+        let mut flight = [0; 6];
+        timeout(TIMEOUT, tcp.read_exact(&mut flight)).await.unwrap().unwrap();
+        assert_eq!(flight, *b"flight");
+    };
+    let (hello, ()) = tokio::join!(serves, joins);
+    assert_eq!(hello[..], client.hello);
+    establish_all(acceptor);
+    assert_eq!(client.join_at(0, 0).await.1, Answer::Refused);
+}
+
+#[tokio::test]
+async fn a_restarted_edge_serves_clients_that_delivered_nothing_and_refuses_the_others() {
+    let (before, mut client, _stream) = opened(AcceptorConfig::default()).await;
+    drop(before);
+    let mut after = bind(AcceptorConfig::default());
+    client.edge = after.local_addr();
+    let _plain = client.plain().await;
+    let mut stream = next(&mut after).await;
+    let mut bytes = [0; HELLO];
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes[..], client.hello);
+    establish_all(after);
+    assert_eq!(client.join_at(BEHIND_HELLO, 500).await.1, Answer::Refused);
+}
+
+/// Sends this as the start of a TCP connection; checks that the origin gets it as it is, and that
+/// the client gets nothing but the origin's answer.
+async fn passes_unchanged(acceptor: &mut Acceptor, bytes: &[u8]) {
+    let mut tcp = TcpStream::connect(acceptor.local_addr()).await.unwrap();
+    tcp.write_all(bytes).await.unwrap();
+    let mut stream = next(acceptor).await;
+    assert_eq!(stream.opened_by(), Carrier::Tcp);
+    assert_eq!(stream.client_hello(), Some(&parsed(bytes)));
+    let mut got = vec![0; bytes.len()];
+    timeout(TIMEOUT, stream.read_exact(&mut got)).await.unwrap().unwrap();
+    assert_eq!(got, bytes);
+    stream.write_all(b"answer").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut got = Vec::new();
+    timeout(TIMEOUT, tcp.read_to_end(&mut got)).await.unwrap().unwrap();
+    assert_eq!(got, b"answer");
+}
+
+/// Returns the start of a stream that resumes with this ticket, and with early data.
+fn resumption(ticket: &[u8]) -> Vec<u8> {
+    let hello = CraftedHello { random: rand::random(), ..CraftedHello::default() };
+    let hello = hello.name("www.example").with(EARLY_DATA, []).ticket(ticket);
+    [hello.stream(), record(23, b"early data")].concat()
+}
+
+/// Number of the extension early_data.
+const EARLY_DATA: u16 = 42;
+
+fn random_join() -> Join {
+    let (key, tag) = (JoinKey::new(rand::random()), RouteTag::default());
+    Join { key, tag, client_offset: 0, server_offset: 0 }
+}
+
+/// Even one with the very ticket of a join: the ClientHello's random makes the join.
+#[tokio::test]
+async fn a_resumption_with_early_data_reaches_the_origin_unchanged() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    passes_unchanged(&mut acceptor, &resumption(&rand::random::<[u8; 32]>())).await;
+    passes_unchanged(&mut acceptor, &resumption(&[7; 208])).await;
+    let join = parsed(&random_join().emit(&parsed(&hello(rand::random()))));
+    passes_unchanged(&mut acceptor, &resumption(&join.psk_identities[0])).await;
 }
 
 #[tokio::test]
@@ -308,8 +455,7 @@ async fn a_join_may_come_as_late_as_its_session_lives() {
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(95)).await;
     tokio::time::resume();
-    let offset = u32::try_from(HELLO).unwrap();
-    assert_eq!(client.join_over(&mut tcp, offset, 0).await, Status::Joined);
+    assert_eq!(client.join_over(&mut tcp, BEHIND_HELLO, 0).await, Answer::Accepted(0));
 }
 
 #[tokio::test]

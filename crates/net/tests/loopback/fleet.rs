@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use headstart_net::{
     Acceptor, AcceptorConfig, Fleet, RelayCounts, RelayLimits, ServerStream, TlsStream,
 };
-use headstart_proto::wire::{
-    FORWARD_LEN, JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status,
-};
+use headstart_proto::join::{Answer, Join, REFUSAL};
+use headstart_proto::wire::{FORWARD_LEN, Forward, Request, Response};
 use headstart_proto::{EdgeNumber, JoinKey, RouteTag, UnixSeconds};
+use headstart_testkit::hello::record;
 use headstart_tls::keyring::{FleetKey, KeyRing, PERIOD};
 use headstart_tls::{LinkContext, SharedRing};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,10 +18,9 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::hello::{HELLO, hello};
-
-/// Longer than any machine takes, so that a hang becomes a failure.
-const TIMEOUT: Duration = Duration::from_secs(120);
+use crate::hello::{BEHIND_HELLO, HELLO, hello};
+use crate::join::{join, parsed};
+use crate::time::{TIMEOUT, stop_clock};
 
 static COUNTS: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
 
@@ -136,28 +134,29 @@ impl Client {
         Self { key, hello, tag }
     }
 
-    /// Joins at `edge`; `bytes` follow the frame at once.
-    async fn join(&self, edge: SocketAddr, offset: u32, bytes: &[u8]) -> (TcpStream, Status) {
-        let join =
-            Join { key: self.key.clone(), tag: self.tag, client_offset: offset, server_offset: 0 };
+    fn join_from(&self, client_offset: u32) -> Join {
+        Join { key: self.key.clone(), tag: self.tag, client_offset, server_offset: 0 }
+    }
+
+    /// Joins at `edge`; `bytes` follow the join at once.
+    async fn join(&self, edge: SocketAddr, offset: u32, bytes: &[u8]) -> (TcpStream, Answer) {
         let mut tcp = TcpStream::connect(edge).await.unwrap();
-        tcp.write_all(&[&join.emit()[..], bytes].concat()).await.unwrap();
-        let mut answer = [0; JOIN_ANSWER_LEN];
-        timeout(TIMEOUT, tcp.read_exact(&mut answer)).await.unwrap().unwrap();
-        (tcp, JoinAnswer::parse(&answer).unwrap().status)
+        let answer = join(&mut tcp, &self.join_from(offset), &self.hello, bytes).await;
+        (tcp, answer)
     }
 }
 
 #[tokio::test]
 async fn a_join_at_another_edge_reaches_the_session() {
+    let _stopped = stop_clock();
     let mut site = Site::new(3).await;
     let (mut owner, other) = (site.start(1), site.start(3));
     let client = Client::with_session_at(&owner).await;
     let mut stream = owner.next().await;
     let proven = stream.proven_addr();
     let other = other.establish_all();
-    let (mut tcp, status) = client.join(other, u32::try_from(HELLO).unwrap(), b"and more").await;
-    assert_eq!(status, Status::Joined);
+    let (mut tcp, answer) = client.join(other, BEHIND_HELLO, b"and more").await;
+    assert_eq!(answer, Answer::Accepted(0));
     let mut bytes = [0; HELLO + 8];
     timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(bytes[..HELLO], client.hello);
@@ -182,13 +181,44 @@ async fn a_join_at_another_edge_reaches_the_session() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_breaks_at_the_owner() {
+async fn the_owners_flight_follows_its_answer() {
+    let _stopped = stop_clock();
     let mut site = Site::new(2).await;
     let (mut owner, other) = (site.start(1), site.start(2));
     let client = Client::with_session_at(&owner).await;
     let mut stream = owner.next().await;
-    let (tcp, status) = client.join(other.establish_all(), 0, &client.hello).await;
-    assert_eq!(status, Status::Joined);
+    let flight = [record(22, &[1; 90]), record(23, &[2; 3000])].concat();
+    stream.write_all(&flight).await.unwrap();
+    let (mut tcp, answer) = client.join(other.establish_all(), BEHIND_HELLO, b"").await;
+    assert_eq!(answer, Answer::Accepted(0));
+    let mut bytes = vec![0; flight.len()];
+    timeout(TIMEOUT, tcp.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes, flight);
+}
+
+#[tokio::test]
+async fn a_client_that_delivered_nothing_is_served_by_any_edge_without_a_join() {
+    let mut site = Site::new(2).await;
+    let (mut owner, mut other) = (site.start(1), site.start(2));
+    let client = Client::with_session_at(&owner).await;
+    let _stream = owner.next().await;
+    let mut tcp = TcpStream::connect(other.address()).await.unwrap();
+    tcp.write_all(&client.hello).await.unwrap();
+    let mut stream = other.next().await;
+    let mut bytes = [0; HELLO];
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes.as_slice(), client.hello);
+}
+
+#[tokio::test]
+async fn a_broken_connection_breaks_at_the_owner() {
+    let _stopped = stop_clock();
+    let mut site = Site::new(2).await;
+    let (mut owner, other) = (site.start(1), site.start(2));
+    let client = Client::with_session_at(&owner).await;
+    let mut stream = owner.next().await;
+    let (tcp, answer) = client.join(other.establish_all(), 0, &client.hello).await;
+    assert_eq!(answer, Answer::Accepted(0));
     let mut bytes = [0; HELLO];
     timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     tcp.set_zero_linger().unwrap();
@@ -199,6 +229,7 @@ async fn a_broken_connection_breaks_at_the_owner() {
 
 #[tokio::test]
 async fn edges_one_rotation_apart_find_each_other() {
+    let _stopped = stop_clock();
     let mut site = Site::new(2).await;
     let (key, ring) = (site.key.clone(), site.ring.clone());
     let ahead = ring.rotated(UnixSeconds(1_790_000_001)).unwrap();
@@ -206,7 +237,8 @@ async fn edges_one_rotation_apart_find_each_other() {
     let other = site.start_with(2, &key, &ring).establish_all();
     let client = Client::with_session_at(&owner).await;
     let _stream = owner.next().await;
-    assert_eq!(client.join(other, 0, &client.hello).await.1, Status::Joined);
+    // The other edge does not know the session, and would accept a join from the start.
+    assert_eq!(client.join(other, BEHIND_HELLO, b"").await.1, Answer::Accepted(0));
 }
 
 /// Holds for an edge that no longer gets TurboTLS clients, too.
@@ -222,19 +254,19 @@ async fn replaced_keys_are_not_kept() {
     assert_ne!(Client::with_session_at(&owner).await.tag, RouteTag::default());
 }
 
-/// Checks that the stream restarts at the edge where it came if the client has delivered nothing,
-/// and otherwise ends.
+/// Checks that a join from the start begins a stream at the edge where it came, and that one of a
+/// client that has delivered something is refused.
 async fn decides_alone(mut owner: Edge, mut other: Edge) {
+    let _stopped = stop_clock();
     let clients = [Client::with_session_at(&owner).await, Client::with_session_at(&owner).await];
     let _streams = [owner.next().await, owner.next().await];
     owner.cut_off().await;
     let address = other.address();
     let joins = async {
-        let [uncommitted, committed] = &clients;
-        let (tcp, status) = uncommitted.join(address, 0, &uncommitted.hello).await;
-        assert_eq!(status, Status::Fresh);
-        let offset = u32::try_from(HELLO).unwrap();
-        assert_eq!(committed.join(address, offset, b"").await.1, Status::Refused);
+        let [from_start, committed] = &clients;
+        let (tcp, answer) = from_start.join(address, 0, &from_start.hello).await;
+        assert_eq!(answer, Answer::Accepted(0));
+        assert_eq!(committed.join(address, BEHIND_HELLO, b"").await.1, Answer::Refused);
         tcp
     };
     let served = async {
@@ -283,15 +315,11 @@ async fn joins_are_not_forwarded_to_an_edge_with_another_key() {
     let mut owner = site.start_with(1, &stranger, &ring);
     let other = site.start(2).establish_all();
     let client = Client::with_session_at(&owner).await;
-    let mut stream = owner.next().await;
-    let offset = u32::try_from(HELLO).unwrap();
-    assert_eq!(client.join(other, offset, b"").await.1, Status::Refused);
+    let _stream = owner.next().await;
+    assert_eq!(client.join(other, BEHIND_HELLO, b"").await.1, Answer::Refused);
     // The join had no effect there either: the session still waits.
-    let waits = timeout(Duration::from_millis(200), async {
-        let mut bytes = [0; HELLO + 1];
-        stream.read_exact(&mut bytes).await
-    });
-    assert!(waits.await.is_err());
+    let owner = owner.establish_all();
+    assert_eq!(client.join(owner, BEHIND_HELLO, b"").await.1, Answer::Accepted(0));
 }
 
 /// A peer that is not an edge connects to the port for edges.
@@ -300,7 +328,8 @@ async fn the_port_for_edges_reveals_nothing_to_strangers() {
     let mut site = Site::new(1).await;
     let _owner = site.start(1);
     let address = site.edges[&edge(1)];
-    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x0c; 48], &[22, 3, 1, 0, 1, 0]] {
+    let forwarded = forwarded(&random_join());
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &forwarded, &[22, 3, 1, 0, 1, 0]] {
         let mut tcp = TcpStream::connect(address).await.unwrap();
         tcp.write_all(bytes).await.unwrap();
         let mut got = Vec::new();
@@ -313,19 +342,63 @@ async fn the_port_for_edges_reveals_nothing_to_strangers() {
     let _ = timeout(TIMEOUT, silent.read_to_end(&mut got)).await.expect("link still open");
 }
 
-/// A peer that has the key, but sends what no edge would, or half of it.
+fn random_join() -> Vec<u8> {
+    let (key, tag) = (JoinKey::new(rand::random()), RouteTag::default());
+    let join = Join { key, tag, client_offset: 0, server_offset: 0 };
+    join.emit(&parsed(&hello(rand::random())))
+}
+
+/// Returns what an edge writes for a client that has sent these bytes.
+fn forwarded(bytes: &[u8]) -> Vec<u8> {
+    let client = "192.0.2.1:50000".parse().unwrap();
+    [Forward { client }.emit(), bytes.to_vec()].concat()
+}
+
+/// Sends this to the only edge of a site as one that has its key; returns all that comes back.
+async fn sent_to_edge(site: &Site, bytes: &[u8]) -> Vec<u8> {
+    let context = LinkContext::new(&site.key).unwrap();
+    let tcp = TcpStream::connect(site.edges[&edge(1)]).await.unwrap();
+    let mut link = TlsStream::new(context.connect().unwrap(), tcp);
+    link.write_all(bytes).await.unwrap();
+    link.flush().await.unwrap();
+    let mut got = Vec::new();
+    let _ = timeout(TIMEOUT, link.read_to_end(&mut got)).await.expect("link still open");
+    got
+}
+
+/// A peer that has the key, but sends what no edge would.
 #[tokio::test]
-async fn malformed_forwarded_joins_are_closed() {
+async fn malformed_forwarded_joins_are_closed_at_once() {
+    let _stopped = stop_clock();
     let mut site = Site::new(1).await;
     let _owner = site.start(1);
-    let context = LinkContext::new(&site.key).unwrap();
-    for bytes in [&[0xff; FORWARD_LEN][..], &[0x0c; FORWARD_LEN], &[0x0c]] {
-        let tcp = TcpStream::connect(site.edges[&edge(1)]).await.unwrap();
-        let mut link = TlsStream::new(context.connect().unwrap(), tcp);
-        link.write_all(bytes).await.unwrap();
-        link.flush().await.unwrap();
-        let mut got = Vec::new();
-        let _ = timeout(TIMEOUT, link.read_to_end(&mut got)).await.expect("link still open");
+    let join = random_join();
+    let mut version_1 = forwarded(&join);
+    version_1[1] = 1;
+    let client_hello = forwarded(&hello(rand::random()));
+    let no_tls = forwarded(b"GET / HTTP/1.1\r\n\r\n");
+    for bytes in [&[0xff; FORWARD_LEN], &join[..], &version_1, &client_hello, &no_tls] {
+        let got = sent_to_edge(&site, bytes).await;
         assert!(got.is_empty(), "{got:?}");
     }
+}
+
+#[tokio::test]
+async fn an_edge_does_not_wait_long_for_the_rest_of_a_forwarded_join() {
+    let mut site = Site::new(1).await;
+    let _owner = site.start(1);
+    let whole = forwarded(&random_join());
+    let parts = [1, FORWARD_LEN, whole.len() - 1].map(|length| &whole[..length]);
+    let [first, second, third] = parts.map(|part| sent_to_edge(&site, part));
+    let (first, second, third) = tokio::join!(first, second, third);
+    assert!([first, second, third].concat().is_empty(), "an answer to a part");
+}
+
+/// The edge to which the client came decides whether it begins a new stream.
+#[tokio::test]
+async fn an_edge_refuses_a_forwarded_join_of_a_session_that_it_does_not_have() {
+    let _stopped = stop_clock();
+    let mut site = Site::new(1).await;
+    let _owner = site.start(1);
+    assert_eq!(sent_to_edge(&site, &forwarded(&random_join())).await, REFUSAL);
 }

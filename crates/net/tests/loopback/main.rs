@@ -5,3 +5,5 @@ mod acceptor;
 mod connector;
 mod fleet;
 mod hello;
+mod join;
+mod time;

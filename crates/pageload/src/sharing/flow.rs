@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use headstart_proto::HelloError;
 use headstart_proto::hello::{self, Progress};
+use headstart_proto::join::Join;
 use headstart_proto::limits::CLIENT_BYTES;
-use headstart_proto::wire::JOIN_TYPE;
 
 use super::client_hello::Offer;
 use super::packet::Segment;
@@ -123,11 +123,9 @@ impl Flow {
             let room = CLIENT_BYTES.saturating_sub(first.len());
             first.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
         });
-        if self.first.first() == Some(&JOIN_TYPE) {
-            return Some(Ending::Join);
-        }
         match hello::read(&self.first) {
             Ok(Progress::Incomplete) => None,
+            Ok(Progress::Complete(hello)) if Join::read(&hello).is_some() => Some(Ending::Join),
             Ok(Progress::Complete(hello)) => {
                 self.offer = Some((at, Offer::from_hello(hello, &self.first)));
                 self.first = Vec::new();

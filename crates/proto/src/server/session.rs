@@ -11,6 +11,7 @@ use crate::hello::{self, ClientHello};
 use crate::id::{HelloHash, RouteTag, SessionId};
 use crate::limits::{AMPLIFICATION, CLIENT_BYTES, DATAGRAM_MAX, SERVER_BYTES};
 use crate::reassembly::Reassembly;
+use crate::record;
 use crate::time::Instant;
 use crate::wire::{RESPONSE_HEADER, Request, Response};
 
@@ -210,9 +211,10 @@ impl Session {
         let client_bytes = self.take_client_bytes();
         let known = self.client.prefix().len();
         let skip = known.checked_sub(usize::try_from(client_offset).ok()?)?;
-        let from = usize::try_from(server_offset).ok()?;
+        let from = record::start(&self.server, usize::try_from(server_offset).ok()?);
         let server_bytes = self.server.get(from..)?.to_vec();
-        Some(Handover { id, client_bytes, skip, server_bytes, end: self.end })
+        let server_offset = offset(from);
+        Some(Handover { id, client_bytes, skip, server_offset, server_bytes, end: self.end })
     }
 }
 

@@ -45,7 +45,9 @@ fn hello(number: u64, size: usize) -> Vec<u8> {
     hello.stream()
 }
 
+/// Builds a request; without a payload it repeats the first byte of every ClientHello.
 fn request(number: u64, seq: u8, offset: usize, payload: &[u8]) -> Vec<u8> {
+    let payload = if payload.is_empty() { &[22] } else { payload };
     Request { id: key(number).session_id(), seq, offset: u32::try_from(offset).unwrap(), payload }
         .emit()
 }
@@ -348,7 +350,7 @@ fn a_session_is_spared_until_another_needs_its_slot() {
     server.part(10_100, 100, peer(1), 50..100).unwrap();
     assert!(server.happened().contains(&ServerEvent::Expired { id: id(0) }), "the oldest");
     assert_eq!(server.spared.len(), SESSIONS_PER_ADDRESS - 1);
-    assert_eq!(server.handle_join(at(10_101), peer(1), &join(0, 0, 1)), refused());
+    assert_eq!(server.handle_join(at(10_101), peer(1), &join(0, 0, 1)), JoinOutcome::Refused);
     let kept = server.handle_join(at(10_101), peer(1), &join(1, 0, 0));
     assert!(matches!(kept, JoinOutcome::Joined(..)), "{kept:?}");
 }
@@ -452,8 +454,7 @@ fn server_bytes_beyond_the_limit_wait_for_the_join() {
     assert_eq!(server.handle_origin_data(id(1), &vec![1; SERVER_BYTES - 1]), SERVER_BYTES - 1);
     assert_eq!(server.handle_origin_data(id(1), &[2, 3]), 1);
     assert_eq!(server.handle_origin_data(id(1), &[3]), 0);
-    let JoinOutcome::Joined(_, handover) = server.handle_join(at(1), peer(1), &join(1, 0, 0))
-    else {
+    let JoinOutcome::Joined(handover) = server.handle_join(at(1), peer(1), &join(1, 0, 0)) else {
         panic!("the session runs");
     };
     assert_eq!(handover.server_bytes.len(), SERVER_BYTES);
@@ -497,16 +498,14 @@ fn a_session_is_joined_once() {
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
     server.transmitted();
-    let JoinOutcome::Joined(answer, handover) =
-        server.handle_join(at(1), peer(2), &join(1, 100, 0))
-    else {
+    let JoinOutcome::Joined(handover) = server.handle_join(at(1), peer(2), &join(1, 100, 0)) else {
         panic!("any address may join");
     };
-    assert_eq!((answer.status, answer.server_offset), (Status::Joined, 0));
+    assert_eq!(handover.server_offset, 0);
     assert_eq!((handover.skip, handover.client_bytes.len(), handover.end), (0, 0, OriginEnd::Open));
     for offsets in [(100, 0), (0, 0)] {
         let again = join(1, offsets.0, offsets.1);
-        assert_eq!(server.handle_join(at(2), peer(2), &again), refused());
+        assert_eq!(server.handle_join(at(2), peer(2), &again), JoinOutcome::Refused);
     }
     let slot = request(1, 1, 0, &[]);
     assert_eq!(server.handle_datagram(at(2), peer(1), None, &slot), Err(Discard::Ended));
@@ -521,9 +520,9 @@ fn impossible_offsets_are_refused_and_harm_nothing() {
     server.datagram(peer(1), &request(1, 1, 0, &[])).unwrap();
     for (client, origin) in [(101, 0), (0, 501), (0xff_ffff, 0xff_ffff), (100, 501), (101, 500)] {
         let outcome = server.handle_join(at(1), peer(1), &join(1, client, origin));
-        assert_eq!(outcome, refused(), "{client}/{origin}");
+        assert_eq!(outcome, JoinOutcome::Refused, "{client}/{origin}");
     }
-    let JoinOutcome::Joined(_, handover) = server.handle_join(at(1), peer(1), &join(1, 40, 499))
+    let JoinOutcome::Joined(handover) = server.handle_join(at(1), peer(1), &join(1, 40, 499))
     else {
         panic!("possible offsets are accepted");
     };
@@ -550,16 +549,16 @@ fn bytes_that_were_never_sent_cannot_be_acknowledged() {
     assert_eq!(server.transmitted().len(), 1, "the acknowledgement");
     server.handle_origin_data(id(1), &[9; 500]);
     let outcome = server.handle_join(at(1), peer(1), &join(1, 100, 1));
-    assert_eq!(outcome, refused(), "no slot carried a byte");
+    assert_eq!(outcome, JoinOutcome::Refused, "no slot carried a byte");
 }
 
 #[test]
 fn a_join_of_an_unknown_session_is_fresh_only_from_the_start() {
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
-    assert_eq!(server.handle_join(at(1), peer(1), &join(2, 0, 0)), fresh());
-    assert_eq!(server.handle_join(at(1), peer(1), &join(3, 1, 0)), refused());
-    assert_eq!(server.handle_join(at(1), peer(1), &join(4, 0, 1)), refused());
+    assert_eq!(server.handle_join(at(1), peer(1), &join(2, 0, 0)), JoinOutcome::Fresh);
+    assert_eq!(server.handle_join(at(1), peer(1), &join(3, 1, 0)), JoinOutcome::Refused);
+    assert_eq!(server.handle_join(at(1), peer(1), &join(4, 0, 1)), JoinOutcome::Refused);
     assert_eq!(server.unproven(), 1, "a wrong key touches no session");
 }
 
@@ -584,8 +583,8 @@ fn answers_of_another_start_do_not_continue() {
         );
         let name = match outcome {
             JoinOutcome::Joined(..) => "joined",
-            JoinOutcome::Fresh(_) => "fresh",
-            JoinOutcome::Refused(_) => "refused",
+            JoinOutcome::Fresh => "fresh",
+            JoinOutcome::Refused => "refused",
             JoinOutcome::Elsewhere(_) => "elsewhere",
         };
         assert_eq!(name, expected, "{tag_joined:?} at {offset}");
@@ -636,10 +635,14 @@ fn a_join_that_cannot_be_forwarded_is_decided_here() {
     let mut owner = member(1);
     owner.begin(1, peer(1)).unwrap();
     let tag = tag_sent(&mut owner);
-    for (offset, expected) in [(0, fresh()), (1, refused())] {
+    for (offset, expected) in [(0, JoinOutcome::Fresh), (1, JoinOutcome::Refused)] {
         let (mut other, join) = (member(2), Join { tag, ..join(1, offset, offset) });
         assert_eq!(other.handle_join_here(at(1), peer(1), &join), expected);
-        assert_eq!(other.handle_join_here(at(1), peer(1), &join), refused(), "a key works once");
+        assert_eq!(
+            other.handle_join_here(at(1), peer(1), &join),
+            JoinOutcome::Refused,
+            "a key works once"
+        );
     }
 }
 
@@ -652,7 +655,7 @@ fn a_session_of_another_edge_does_not_join_a_copy_of_its_flight() {
     assert!(matches!(other.handle_join(at(1), peer(1), &join), JoinOutcome::Elsewhere(_)));
     // The owner cannot be reached: the stream takes over the session that runs here, from its
     // start.
-    assert_eq!(other.handle_join_here(at(1), peer(1), &join), fresh());
+    assert_eq!(other.handle_join_here(at(1), peer(1), &join), JoinOutcome::Fresh);
     let stream = other.handle_plain(at(1), peer(1), &hello(1, 100));
     assert!(matches!(stream, Attachment::Attached(handover) if handover.id == id(1)));
 }
@@ -667,7 +670,7 @@ fn a_restarted_edge_does_not_accept_its_earlier_tags() {
     restarted.set_routes(routes(1));
     restarted.begin(1, peer(1)).unwrap();
     let joined = Join { tag, ..join(1, 1, 0) };
-    assert_eq!(restarted.handle_join(at(1), peer(1), &joined), refused());
+    assert_eq!(restarted.handle_join(at(1), peer(1), &joined), JoinOutcome::Refused);
 }
 
 #[test]
@@ -689,7 +692,7 @@ fn an_edge_alone_forwards_nothing() {
     let mut owner = member(1);
     owner.begin(1, peer(1)).unwrap();
     let join = Join { tag: tag_sent(&mut owner), ..join(1, 0, 0) };
-    assert_eq!(server().handle_join(at(1), peer(1), &join), fresh());
+    assert_eq!(server().handle_join(at(1), peer(1), &join), JoinOutcome::Fresh);
 }
 
 #[test]
@@ -697,31 +700,45 @@ fn a_flight_started_again_after_a_restart_does_not_run_a_third_time() {
     let mut server = Server::new(ServerConfig { tag: RouteTag([1; 4]), ..ServerConfig::default() });
     server.begin(1, peer(1)).unwrap();
     let earlier = Join { tag: RouteTag([2; 4]), ..join(1, 0, 0) };
-    assert_eq!(server.handle_join(at(1), peer(1), &earlier), fresh());
+    assert_eq!(server.handle_join(at(1), peer(1), &earlier), JoinOutcome::Fresh);
     let stream = server.handle_plain(at(1), peer(1), &hello(1, 100));
     assert!(matches!(stream, Attachment::Attached(handover) if handover.id == id(1)));
     assert!(server.is_empty());
 }
 
 #[test]
-fn no_other_join_takes_a_session_that_waits_for_its_stream() {
+fn a_join_of_another_start_leaves_the_session_as_it_is() {
     let mut server = Server::new(ServerConfig { tag: RouteTag([1; 4]), ..ServerConfig::default() });
-    let earlier = Join { tag: RouteTag([2; 4]), ..join(1, 0, 0) };
     server.begin(1, peer(1)).unwrap();
-    assert_eq!(server.handle_join(at(1), peer(1), &earlier), fresh());
-    assert_eq!(server.handle_join(at(1), peer(3), &join(1, 0, 0)), refused(), "a copied key");
-    assert_eq!(server.unproven(), 1);
-    // A stream from another address could not take it over.
-    let elsewhere = Join { key: key(2), ..earlier };
-    server.begin(2, peer(2)).unwrap();
-    assert_eq!(server.handle_join(at(1), peer(3), &elsewhere), fresh());
-    assert_eq!(server.unproven(), 1);
+    for (client, expected) in [(0, JoinOutcome::Fresh), (100, JoinOutcome::Refused)] {
+        let earlier = Join { tag: RouteTag([2; 4]), ..join(1, client, 0) };
+        assert_eq!(server.handle_join(at(1), peer(3), &earlier), expected);
+        assert_eq!(server.unproven(), 1);
+    }
+    let joined = server.handle_join(at(1), peer(1), &join(1, 0, 0));
+    assert!(matches!(joined, JoinOutcome::Joined(..)), "{joined:?}");
+}
+
+#[test]
+fn the_server_stream_continues_where_a_record_begins() {
+    let records = [&[22, 3, 3, 0, 95][..], &[7; 95], &[23, 3, 3, 1, 0], &[8; 256]].concat();
+    for (asked, from) in [(0, 0), (99, 0), (100, 100), (300, 100)] {
+        let mut server = server();
+        server.begin(1, peer(1)).unwrap();
+        server.transmitted();
+        server.datagram(peer(1), &request(1, 1, 0, &[])).unwrap();
+        server.handle_origin_data(id(1), &records);
+        let outcome = server.handle_join(at(1), peer(1), &join(1, 100, asked));
+        let JoinOutcome::Joined(handover) = outcome else { panic!("{asked}: {outcome:?}") };
+        assert_eq!(handover.server_offset, from, "asked for {asked}");
+        assert_eq!(handover.server_bytes, records[from as usize..]);
+    }
 }
 
 #[test]
 fn late_datagrams_of_a_fresh_stream_start_nothing() {
     let mut server = server();
-    assert_eq!(server.handle_join(at(0), peer(1), &join(1, 0, 0)), fresh());
+    assert_eq!(server.handle_join(at(0), peer(1), &join(1, 0, 0)), JoinOutcome::Fresh);
     assert_eq!(server.begin(1, peer(1)), Err(Discard::Ended));
     assert!(server.is_empty() && server.happened().is_empty());
 }
@@ -730,14 +747,14 @@ fn late_datagrams_of_a_fresh_stream_start_nothing() {
 fn a_join_overtakes_unfinished_fragments() {
     let mut server = server();
     server.datagram(peer(1), &request(1, 0, 0, &hello(1, 100)[..50])).unwrap();
-    assert_eq!(server.handle_join(at(1), peer(1), &join(1, 0, 0)), fresh());
+    assert_eq!(server.handle_join(at(1), peer(1), &join(1, 0, 0)), JoinOutcome::Fresh);
     assert!(server.is_empty() && server.happened().is_empty());
 }
 
 #[test]
 fn a_join_needs_the_same_address_if_the_origin_is_told_it() {
     let config = ServerConfig { same_address: true, early_data: true, ..ServerConfig::default() };
-    for (offset, expected) in [(0, fresh()), (100, refused())] {
+    for (offset, expected) in [(0, JoinOutcome::Fresh), (100, JoinOutcome::Refused)] {
         let mut server = Server::new(config);
         server.begin(1, peer(1)).unwrap();
         server.happened();
@@ -752,7 +769,7 @@ fn a_join_needs_the_same_address_if_the_origin_is_told_it() {
     };
     assert_eq!(bytes.len(), 100);
     let other_port = SocketAddr::new(peer(1).ip(), 1);
-    let JoinOutcome::Joined(_, handover) = server.handle_join(at(1), other_port, &join(1, 0, 0))
+    let JoinOutcome::Joined(handover) = server.handle_join(at(1), other_port, &join(1, 0, 0))
     else {
         panic!("the port may differ");
     };
@@ -862,7 +879,7 @@ fn a_plain_stream_is_attached_to_its_running_hello() {
     };
     assert_eq!((handover.skip, handover.server_bytes), (100, vec![4; 300]));
     assert!(server.is_empty());
-    assert_eq!(server.handle_join(at(2), peer(1), &join(1, 0, 0)), refused());
+    assert_eq!(server.handle_join(at(2), peer(1), &join(1, 0, 0)), JoinOutcome::Refused);
 }
 
 #[test]
@@ -906,7 +923,7 @@ fn an_origin_lost_before_its_first_byte_leaves_the_session_to_tcp() {
     server.begin(1, peer(1)).unwrap();
     server.handle_origin_lost(at(1), id(1));
     assert!(server.is_empty());
-    assert_eq!(server.handle_join(at(2), peer(1), &join(1, 0, 0)), fresh());
+    assert_eq!(server.handle_join(at(2), peer(1), &join(1, 0, 0)), JoinOutcome::Fresh);
 }
 
 #[test]
@@ -919,7 +936,7 @@ fn the_handover_reports_how_the_origin_ended() {
             OriginEnd::Reset => server.handle_origin_lost(at(1), id(1)),
             _ => server.handle_origin_finished(id(1)),
         }
-        let JoinOutcome::Joined(_, handover) = server.handle_join(at(2), peer(1), &join(1, 0, 0))
+        let JoinOutcome::Joined(handover) = server.handle_join(at(2), peer(1), &join(1, 0, 0))
         else {
             panic!("the session runs");
         };

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use headstart_proto::hello;
+use headstart_proto::join::{Join, REFUSAL, acceptance};
 use headstart_proto::limits::{CLIENT_BYTES, SESSION_LIFE};
-use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, JoinAnswer, Request, Response, Status};
+use headstart_proto::wire::{Request, Response};
 use headstart_proto::{
     Client, ClientConfig, ClientEvent, Instant, JoinKey, PlainReason, ResetReason, RouteTag,
 };
@@ -11,13 +13,14 @@ use headstart_proto::{
 use crate::sim::{GRACE, RTT, client_hello};
 
 const FLIGHT: &[u8] = b"a server flight of forty bytes, or so..";
+const FLIGHT_LEN: u32 = 39;
 
 fn at(millis: u64) -> Instant {
     Instant::from_epoch(Duration::from_millis(millis))
 }
 
 fn offered(early_data: bool) -> Client {
-    let config = ClientConfig { early_data, ..ClientConfig::default() };
+    let config = ClientConfig { slots: 11, early_data, hold: false };
     let mut client = Client::new(JoinKey::new([7; 16]), config);
     client.offer_udp(config);
     client.handle_app_data(at(0), &client_hello(300));
@@ -27,7 +30,7 @@ fn offered(early_data: bool) -> Client {
 fn response(client: &mut Client, seq: u8, ack: u32, payload: &[u8]) -> Vec<u8> {
     let id = JoinKey::new([7; 16]).session_id();
     while client.poll_datagram().is_some() {}
-    let (tag, offset) = (RouteTag::default(), 0);
+    let (tag, offset) = (RouteTag([1; 4]), 0);
     Response { id, seq, tag, ack, offset, payload }.emit()
 }
 
@@ -46,13 +49,18 @@ fn committed() -> Client {
 fn joining() -> Client {
     let mut client = committed();
     client.handle_app_data(at(100), b"Finished");
-    assert_eq!(client.poll_tcp().map(|bytes| bytes.len()), Some(JOIN_LEN + 8));
+    assert_eq!(after_join(&client.poll_tcp().unwrap_or_default()), Some(&b"Finished"[..]));
     client
 }
 
-fn answer(status: Status, server_offset: u32) -> Vec<u8> {
-    let answer = JoinAnswer { status, server_offset };
-    answer.emit().to_vec()
+/// Returns what follows the join; `None` if the bytes do not begin with one.
+fn after_join(bytes: &[u8]) -> Option<&[u8]> {
+    let hello = hello::read(bytes).ok()?.complete()?;
+    Join::read(&hello).map(|_| &bytes[hello.end..])
+}
+
+fn answer(server_offset: u32) -> Vec<u8> {
+    acceptance(&JoinKey::new([7; 16]), server_offset)
 }
 
 fn last_event(client: &mut Client) -> Option<ClientEvent> {
@@ -60,11 +68,11 @@ fn last_event(client: &mut Client) -> Option<ClientEvent> {
 }
 
 #[test]
-fn an_invalid_answer_resets_and_stays_hidden() {
+fn a_refusal_resets_and_hides_what_follows_it() {
     let mut client = joining();
-    client.handle_tcp_data(&[21, 3, 1, 0, 2, 2, 10]);
+    client.handle_tcp_data(&[&REFUSAL, &b"garbage"[..]].concat());
     assert!(client.is_reset());
-    assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::Protocol)));
+    assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::CommittedRefusal)));
     client.handle_tcp_data(b"more");
     client.handle_tcp_finished();
     assert_eq!(client.poll_app(), None);
@@ -73,26 +81,31 @@ fn an_invalid_answer_resets_and_stays_hidden() {
 }
 
 #[test]
-fn a_refusal_hides_what_follows_it() {
+fn the_answer_of_a_server_that_is_no_edge_is_a_refusal() {
     let mut client = joining();
-    client.handle_tcp_data(&[answer(Status::Refused, 0), b"garbage".to_vec()].concat());
+    client.handle_tcp_data(&acceptance(&JoinKey::new([8; 16]), 0));
     assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::CommittedRefusal)));
-    assert_eq!(client.poll_app(), None);
 }
 
+/// The answer may begin earlier, with the record that holds what was asked for, and not later.
 #[test]
-fn a_join_accepted_at_another_offset_resets() {
+fn a_join_accepted_at_another_offset_than_a_records_resets() {
     let mut client = joining();
-    client.handle_tcp_data(&answer(Status::Joined, 0));
+    client.handle_tcp_data(&answer(FLIGHT_LEN + 1));
     assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::Protocol)));
+    for start in 0..=FLIGHT_LEN {
+        let mut client = joining();
+        let stream = [&FLIGHT[start as usize..], b"response"].concat();
+        client.handle_tcp_data(&[answer(start), stream].concat());
+        assert_eq!(client.poll_app().as_deref(), Some(&b"response"[..]), "from {start} on");
+    }
 }
 
 #[test]
 fn the_answer_may_come_byte_by_byte_between_datagrams() {
     let mut client = joining();
-    let length = u32::try_from(FLIGHT.len()).unwrap();
     let again = response(&mut client, 2, 300, FLIGHT);
-    for byte in answer(Status::Joined, length) {
+    for byte in answer(FLIGHT_LEN) {
         assert!(!client.is_transparent());
         client.handle_tcp_data(&[byte]);
         client.handle_datagram(at(101), &again);
@@ -107,22 +120,46 @@ fn the_answer_may_come_byte_by_byte_between_datagrams() {
 
 #[test]
 fn bytes_on_both_udp_and_tcp_reach_the_application_once() {
+    let mut client = joining();
+    let (head, tail) = FLIGHT.split_at(10);
+    client.handle_tcp_data(&[answer(0), head.to_vec()].concat());
+    assert!(!client.is_transparent(), "TCP repeats what was delivered");
+    client.handle_tcp_data(&[tail, b"response"].concat());
+    assert_eq!(client.poll_app().as_deref(), Some(&b"response"[..]));
+    assert!(client.is_transparent());
+}
+
+#[test]
+fn an_edge_that_has_answered_is_given_longer_for_server_bytes() {
+    let patience = GRACE * 2;
+    let mut client = offered(false);
+    client.set_patience(patience);
+    client.handle_tcp_connected(at(100), true, GRACE);
+    assert_eq!(client.poll_timeout(), Some(at(100) + GRACE), "nothing has come");
+    let ack = response(&mut client, 0, 300, b"");
+    client.handle_datagram(at(101), &ack);
+    assert_eq!(client.poll_timeout(), Some(at(100) + patience));
+    let first = response(&mut client, 1, 300, &FLIGHT[..10]);
+    client.handle_datagram(at(110), &first);
+    assert_eq!(client.poll_app().as_deref(), Some(&FLIGHT[..10]));
+    assert_eq!(client.poll_timeout(), Some(at(110) + GRACE), "there are some");
+}
+
+#[test]
+fn a_client_that_has_delivered_nothing_needs_no_join() {
     let mut client = offered(false);
     let ack = response(&mut client, 0, 300, b"");
     client.handle_datagram(at(100), &ack);
     client.handle_tcp_connected(at(100), true, GRACE);
     client.handle_timeout(at(125));
-    assert!(client.poll_tcp().is_some_and(|bytes| bytes[0] == JOIN_TYPE));
+    let plain = ClientEvent::Plain(PlainReason::NoServerBytes);
+    assert_eq!(last_event(&mut client), Some(plain));
+    assert_eq!(client.poll_tcp(), Some(client_hello(300)));
     let late = response(&mut client, 1, 300, FLIGHT);
     client.handle_datagram(at(130), &late);
+    assert_eq!(client.poll_app(), None);
+    client.handle_tcp_data(FLIGHT);
     assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
-    client.handle_tcp_data(&answer(Status::Joined, 0));
-    assert!(!client.is_transparent(), "TCP repeats what was released");
-    client.handle_tcp_data(&FLIGHT[..10]);
-    assert!(!client.is_transparent());
-    client.handle_tcp_data(&[&FLIGHT[10..], b"response"].concat());
-    assert_eq!(client.poll_app().as_deref(), Some(&b"response"[..]));
-    assert!(client.is_transparent());
 }
 
 #[test]
@@ -159,6 +196,21 @@ fn a_server_that_closes_on_a_committed_client_causes_a_reset() {
     assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::CommittedRefusal)));
 }
 
+/// An edge that has forgotten the session begins another one, whose bytes are others.
+#[test]
+fn bytes_of_a_forgotten_session_are_not_mixed_with_those_of_another() {
+    let mut client = offered(true);
+    client.handle_app_data(at(1), b"early");
+    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_timeout(at(125));
+    assert!(client.poll_tcp().is_some_and(|bytes| after_join(&bytes).is_some()));
+    let late = response(&mut client, 1, 300, FLIGHT);
+    client.handle_datagram(at(130), &late);
+    assert_eq!(client.poll_app(), None);
+    client.handle_tcp_data(&[answer(0), b"another flight".to_vec()].concat());
+    assert_eq!(client.poll_app().as_deref(), Some(&b"another flight"[..]));
+}
+
 #[test]
 fn early_data_in_flight_never_falls_back_to_plain() {
     for closes in [false, true] {
@@ -171,7 +223,7 @@ fn early_data_in_flight_never_falls_back_to_plain() {
         } else {
             client.handle_unreachable(at(101));
             let bytes = client.poll_tcp().unwrap();
-            assert_eq!((bytes[0], bytes.len()), (JOIN_TYPE, JOIN_LEN + 305));
+            assert_eq!(after_join(&bytes).map(<[u8]>::len), Some(305));
         }
     }
 }
@@ -187,7 +239,7 @@ fn forged_datagrams_are_ignored() {
     let far = Response {
         id: JoinKey::new([7; 16]).session_id(),
         seq: 0,
-        tag: RouteTag::default(),
+        tag: RouteTag([1; 4]),
         ack: 0,
         offset: 20 * 1024 - 1,
         payload: b"..",
@@ -276,7 +328,8 @@ fn an_endless_flight_stops_at_the_last_sequence_number() {
     // Everything that did not fit goes over TCP.
     client.handle_tcp_connected(at(100), true, GRACE);
     client.handle_timeout(Instant::ZERO + RTT + GRACE);
-    assert_eq!(client.poll_tcp().unwrap().len(), JOIN_LEN + 300 + 100 * 100);
+    let sent = client.poll_tcp().unwrap();
+    assert_eq!(after_join(&sent).map(<[u8]>::len), Some(300 + 100 * 100));
 }
 
 #[test]
@@ -285,7 +338,7 @@ fn answers_of_two_starts_of_an_edge_are_not_mixed() {
     let first = response(&mut client, 1, 300, FLIGHT);
     let mut other = first.clone();
     other[2 + 12] = 2; // answers the next request
-    other[2 + 12 + 1] = 1; // under another tag
+    other[2 + 12 + 1] = 2; // under another tag
     client.handle_datagram(at(90), &first);
     client.handle_datagram(at(90), &other);
     assert_eq!(last_event(&mut client), Some(ClientEvent::DatagramIgnored));
@@ -315,5 +368,6 @@ fn trickling_datagrams_cannot_stretch_the_wait_beyond_two_graces() {
         assert!(client.poll_timeout().is_some_and(|deadline| deadline <= end), "{seq}");
     }
     client.handle_timeout(end);
-    assert!(matches!(last_event(&mut client), Some(ClientEvent::JoinSent { .. })));
+    let plain = ClientEvent::Plain(PlainReason::NoServerBytes);
+    assert_eq!(last_event(&mut client), Some(plain));
 }

@@ -251,7 +251,7 @@ fn any_run_is_as_good_as_plain() {
         count(
             &joined,
             outcome
-                .when(|event: &ClientEvent| matches!(event, ClientEvent::JoinAnswered(_)))
+                .when(|event: &ClientEvent| matches!(event, ClientEvent::JoinAccepted { .. }))
                 .is_some(),
         );
         count(

@@ -25,16 +25,11 @@ fn large_hello() -> Script {
 
 /// Returns [`Scenario::new`] with few slots, which keeps the files short.
 fn turbo(script: Script) -> Scenario {
-    Scenario {
-        offer: Some(client(false, false)),
-        splice: false,
-        log: true,
-        ..Scenario::new(script)
-    }
+    Scenario { offer: Some(client(false)), splice: false, log: true, ..Scenario::new(script) }
 }
 
-fn client(early_data: bool, hold: bool) -> ClientConfig {
-    ClientConfig { slots: 5, early_data, hold }
+fn client(early_data: bool) -> ClientConfig {
+    ClientConfig { slots: 5, early_data, hold: false }
 }
 
 fn edge(early_data: bool, same_address: bool) -> Host {
@@ -131,11 +126,8 @@ fn early_data() -> Script {
 
 #[test]
 fn early_data_over_udp_takes_no_round_trip() {
-    let scenario = Scenario {
-        offer: Some(client(true, false)),
-        host: edge(true, false),
-        ..turbo(early_data())
-    };
+    let scenario =
+        Scenario { offer: Some(client(true)), host: edge(true, false), ..turbo(early_data()) };
     expect("early-data", scenario, 0, 100);
 }
 
@@ -146,18 +138,15 @@ fn early_data_waits_for_tcp_if_the_edge_does_not_accept_it_over_udp() {
 
 #[test]
 fn early_data_that_needs_a_proven_address_waits_for_the_join() {
-    let scenario = Scenario {
-        offer: Some(client(true, false)),
-        host: edge(true, true),
-        ..turbo(early_data())
-    };
+    let scenario =
+        Scenario { offer: Some(client(true)), host: edge(true, true), ..turbo(early_data()) };
     expect("early-data-proven-address", scenario, 0, 200);
 }
 
 #[test]
 fn blocked_early_data_joins_from_the_start() {
     let scenario = Scenario {
-        offer: Some(client(true, false)),
+        offer: Some(client(true)),
         host: edge(true, false),
         up: way().with(Loss::all_udp()),
         ..turbo(early_data())
@@ -230,7 +219,8 @@ fn a_slow_origin_costs_one_round_trip_and_its_own_time() {
 
 #[test]
 fn hold_saves_nothing() {
-    let scenario = Scenario { offer: Some(client(false, true)), ..turbo(tls13(0)) };
+    let held = ClientConfig { hold: true, ..client(false) };
+    let scenario = Scenario { offer: Some(held), ..turbo(tls13(0)) };
     expect("hold", scenario, 200, 300);
 }
 
@@ -308,7 +298,7 @@ fn tcp_that_connects_too_late_for_a_join_is_plain() {
 #[test]
 fn early_data_with_a_lost_fragment_continues_over_tcp() {
     let scenario = Scenario {
-        offer: Some(client(true, false)),
+        offer: Some(client(true)),
         host: edge(true, false),
         up: lossy(&[2]),
         ..turbo(Script::early_data(500, 1400, 2000, Duration::ZERO))
@@ -320,7 +310,7 @@ fn early_data_with_a_lost_fragment_continues_over_tcp() {
 #[test]
 fn early_data_too_old() {
     let scenario = Scenario {
-        offer: Some(client(true, false)),
+        offer: Some(client(true)),
         host: edge(true, false),
         connect: Some(Duration::from_secs(75)),
         ..turbo(early_data())

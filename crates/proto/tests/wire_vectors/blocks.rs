@@ -13,8 +13,26 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors");
 pub(crate) struct Block(BTreeMap<String, String>);
 
 impl Block {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
     pub(crate) fn text(&self, name: &str) -> &str {
-        self.0.get(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
+        self.get(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
+    }
+
+    /// Returns what the block has to say apart from its note, so that no line goes unread.
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
+        self.0.keys().map(String::as_str).filter(|name| *name != "note").collect()
+    }
+
+    /// Reads `yes` or `no`; `no` if there is no such line.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        match self.get(name) {
+            Some("yes") => true,
+            Some("no") | None => false,
+            Some(_) => panic!("neither yes nor no: {name} in {self:?}"),
+        }
     }
 
     pub(crate) fn number<N: FromStr<Err: Debug>>(&self, name: &str) -> N {
@@ -33,6 +51,16 @@ impl Block {
     pub(crate) fn payload(&self) -> Vec<u8> {
         if self.0.contains_key("payload") { self.bytes("payload") } else { Vec::new() }
     }
+
+    /// Fails if a line other than these is there; those with `?` may be missing.
+    pub(crate) fn expect_names(&self, expected: &[&str]) {
+        let known = expected.iter().map(|name| name.trim_end_matches('?'));
+        let (known, names) = (known.collect::<BTreeSet<_>>(), self.names());
+        assert!(names.is_subset(&known), "unknown lines in {self:?}");
+        for name in expected.iter().filter(|name| !name.ends_with('?')) {
+            assert!(names.contains(name), "no {name} in {self:?}");
+        }
+    }
 }
 
 /// Reads `aa`, or `aa*9` for nine of them.
@@ -45,6 +73,18 @@ fn token(token: &str) -> Vec<u8> {
 pub(crate) fn files() -> BTreeSet<String> {
     let entries = fs::read_dir(Path::new(FOLDER)).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Reads a file of scripts, each of which begins with its configuration.
+pub(crate) fn scripts(file: &str) -> Vec<Vec<Block>> {
+    let mut scripts = Vec::new();
+    for block in read(file) {
+        if block.text("step") == "config" {
+            scripts.push(Vec::new());
+        }
+        scripts.last_mut().expect("a configuration first").push(block);
+    }
+    scripts
 }
 
 /// Reads the blocks of a file, which must hold at least one.

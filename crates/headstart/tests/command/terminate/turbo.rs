@@ -68,15 +68,13 @@ fn visit(edge: &Edge, context: &ClientContext) -> Session {
     conn.poll_session().expect("a ticket").session
 }
 
-/// Sends a client stream in datagrams, and slots behind it.
+/// Sends a client stream in datagrams, and slots behind it, which repeat its first byte.
 fn send(udp: &UdpSocket, stream: &[u8]) {
     let id = JoinKey::new(rand::random()).session_id();
-    let mut offset = 0;
-    let empty = std::iter::repeat(&[][..]);
-    for (seq, payload) in (0..SEQUENCES).zip(stream.chunks(PAYLOAD).chain(empty)) {
-        let at = if payload.is_empty() { 0 } else { offset };
-        udp.send(&Request { id, seq, offset: at, payload }.emit()).unwrap();
-        offset += u32::try_from(payload.len()).unwrap();
+    let flight = (0..).step_by(PAYLOAD).zip(stream.chunks(PAYLOAD));
+    let slots = std::iter::repeat((0, &stream[..1]));
+    for (seq, (offset, payload)) in (0..SEQUENCES).zip(flight.chain(slots)) {
+        udp.send(&Request { id, seq, offset, payload }.emit()).unwrap();
     }
 }
 

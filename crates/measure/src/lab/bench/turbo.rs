@@ -3,7 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use headstart_proto::wire::{JOIN_ANSWER_LEN, Join, JoinAnswer, Request, Response, Status};
+use headstart_proto::hello::ClientHello;
+use headstart_proto::join::{ACCEPTANCE_LEN, Answer, Join};
+use headstart_proto::wire::{Request, Response};
 use headstart_proto::{JoinKey, RouteTag};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -28,9 +30,8 @@ async fn open(from: SocketAddr, edge: SocketAddr) -> io::Result<Vec<Vec<u8>>> {
     let (mut hello, key) = (Hello::new()?, rand::random());
     let hello = hello.renew(Wanted::Flight);
     let id = JoinKey::new(key).session_id();
-    let slots = (1..=SLOTS).map(|seq| Request { id, seq, offset: 0, payload: &[] });
-    let first = Request { id, seq: 0, offset: 0, payload: hello };
-    let flight: Vec<_> = [first].into_iter().chain(slots).map(|one| one.emit()).collect();
+    let requests = (0..=SLOTS).map(|seq| Request { id, seq, offset: 0, payload: hello });
+    let flight: Vec<_> = requests.map(|request| request.emit()).collect();
     let udp = UdpSocket::bind(from).await?;
     for datagram in &flight {
         udp.send_to(datagram, edge).await?;
@@ -44,13 +45,14 @@ async fn open(from: SocketAddr, edge: SocketAddr) -> io::Result<Vec<Vec<u8>>> {
     }
     let client_offset = u32::try_from(hello.len()).map_err(io::Error::other)?;
     let server_offset = u32::try_from(FLIGHT).map_err(io::Error::other)?;
-    let (key, tag) = (JoinKey::new(key), RouteTag::default());
+    let join =
+        Join { key: JoinKey::new(key), tag: RouteTag::default(), client_offset, server_offset };
     let mut tcp = TcpStream::connect(edge).await?;
-    tcp.write_all(&Join { key, tag, client_offset, server_offset }.emit()).await?;
-    let mut answer = [0; JOIN_ANSWER_LEN];
+    tcp.write_all(&join.emit(&ClientHello::default())).await?;
+    let mut answer = [0; ACCEPTANCE_LEN];
     tcp.read_exact(&mut answer).await?;
-    match JoinAnswer::parse(&answer) {
-        Ok(JoinAnswer { status: Status::Joined, .. }) => Ok(flight),
+    match Answer::read(&join.key, &answer) {
+        Answer::Accepted(_) => Ok(flight),
         _ => Err(io::ErrorKind::ConnectionRefused.into()),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use headstart_emulation::{CapturedPacket, TcpSegment, UdpDatagram};
 use headstart_proto::SessionId;
 use headstart_proto::hello::{self, Progress};
+use headstart_proto::join::Join;
 use headstart_proto::limits::CLIENT_BYTES;
 use headstart_proto::wire::{Request, Response};
 
@@ -237,13 +238,14 @@ impl Following {
 
     fn end(self) -> Connection {
         let Self { at, server, mut shown, handed_out, client, answer, apart, .. } = self;
-        let hello = hello::read(&client.beginning());
-        let whole_hello = matches!(hello, Ok(Progress::Complete(_)));
-        if let Ok(Progress::Complete(hello)) = hello {
-            let tickets = hello.psk_identities.into_iter();
-            shown.extend(tickets.map(|bytes| Identifier { kind: Kind::Ticket, bytes }));
-        }
-        let resumed = server_hello::resumes(&answer.beginning());
+        let hello = hello::read(&client.beginning()).ok().and_then(Progress::complete);
+        // A join looks like a resumption, and is the TCP part of a flight, which is here as well.
+        let is_join = hello.as_ref().is_some_and(|hello| Join::read(hello).is_some());
+        let hello = hello.filter(|_| !is_join);
+        let whole_hello = hello.is_some();
+        let tickets = hello.into_iter().flat_map(|hello| hello.psk_identities);
+        shown.extend(tickets.map(|bytes| Identifier { kind: Kind::Ticket, bytes }));
+        let resumed = server_hello::resumes(&answer.beginning()).filter(|_| !is_join);
         let streams = [client, answer].into_iter().flat_map(|stream| stream.runs());
         let bytes = streams.map(|(_, run)| run).chain(apart).collect();
         Connection { at, server, shown, handed_out, whole_hello, resumed, bytes }

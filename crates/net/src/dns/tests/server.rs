@@ -211,7 +211,7 @@ fn soa() -> Record {
 pub(super) type Param = (u16, SvcParamValue);
 
 pub(super) fn advertised() -> Param {
-    (crate::advert::KEY, SvcParamValue::Unknown(Unknown(b"v=1,slots=6".to_vec())))
+    (crate::advert::KEY, SvcParamValue::Unknown(Unknown(b"v=2,slots=6".to_vec())))
 }
 
 pub(super) fn port(port: u16) -> Param {

@@ -3,6 +3,10 @@
 use std::net::SocketAddr;
 
 use headstart_pageload::sharing::{AsTable, Audit, Grouping, RecordingKind, Report};
+use headstart_proto::hello::ClientHello;
+use headstart_proto::join::Join;
+use headstart_proto::wire::Request;
+use headstart_proto::{JoinKey, RouteTag};
 use proptest::prelude::*;
 
 use crate::support::file::{LINKS, Link, Order, pcap, pcap_big_endian, pcapng};
@@ -348,9 +352,10 @@ fn initial(first: u8, version: u32) -> Vec<u8> {
 fn quic_and_turbotls_are_seen_and_not_counted() {
     let client: SocketAddr = "192.0.2.7:50000".parse().unwrap();
     let server: SocketAddr = "198.51.100.1:443".parse().unwrap();
-    let mut request = vec![0x08, 0x10];
-    request.resize(411, 0);
-    let join = [&[0x0a][..], &[0; 27], &[22, 3, 1]].concat();
+    let (key, tag) = (JoinKey::new([7; 16]), RouteTag::default());
+    let request = Request { id: key.session_id(), seq: 0, offset: 0, payload: &[22] }.emit();
+    let join = Join { key, tag, client_offset: 0, server_offset: 0 };
+    let join = [join.emit(&ClientHello::default()), hello("a.example").stream()].concat();
     let [second, handshake, short, turbo, joining] =
         [50_001, 50_002, 50_003, 50_004, 50_005].map(|port| SocketAddr::new(client.ip(), port));
     let mut packets = vec![

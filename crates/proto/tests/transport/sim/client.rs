@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use headstart_emulation::{Link, Packet};
+use headstart_proto::hello::{self, Progress};
+use headstart_proto::join::Join;
 use headstart_proto::limits::{DATAGRAM_MAX, REQUEST_MIN};
-use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Request};
+use headstart_proto::wire::Request;
 use headstart_proto::{Client, ClientConfig, ClientEvent, Instant, JoinKey};
 
 use super::Log;
@@ -233,8 +235,10 @@ impl ClientSide {
 
     /// Returns the client stream carried by TCP, from `tcp_offset` on.
     fn stream_on_tcp(&self) -> &[u8] {
-        match self.tcp_bytes.first() {
-            Some(&JOIN_TYPE) => &self.tcp_bytes[JOIN_LEN..],
+        match hello::read(&self.tcp_bytes) {
+            Ok(Progress::Complete(hello)) if Join::read(&hello).is_some() => {
+                &self.tcp_bytes[hello.end..]
+            }
             _ => &self.tcp_bytes,
         }
     }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use headstart_emulation::{Link, Packet};
 use headstart_proto::hello::{self, Progress};
+use headstart_proto::join::{Join, REFUSAL, acceptance};
 use headstart_proto::limits::{AMPLIFICATION, DATAGRAM_MAX};
-use headstart_proto::wire::{JOIN_LEN, JOIN_TYPE, Join, Request, Response};
+use headstart_proto::wire::{Request, Response};
 use headstart_proto::{
-    Attachment, Handover, Instant, JoinOutcome, OriginEnd, Server, ServerConfig, ServerEvent,
-    SessionId,
+    Attachment, Handover, Instant, JoinKey, JoinOutcome, OriginEnd, Server, ServerConfig,
+    ServerEvent, SessionId,
 };
 
 use super::client::{End, at};
@@ -26,9 +27,6 @@ pub(crate) enum Host {
     /// A TLS server without support for this protocol.
     TlsServer,
 }
-
-/// The alert with which a TLS server answers a join: fatal, unexpected_message.
-const ALERT: [u8; 7] = [21, 3, 1, 0, 2, 2, 10];
 
 #[derive(Debug)]
 pub(super) struct EdgeSide {
@@ -312,38 +310,44 @@ impl EdgeSide {
         let Connection::First(bytes) = &mut self.connection else {
             return;
         };
-        if bytes.first() != Some(&JOIN_TYPE) {
-            self.connection = Connection::Hello(std::mem::take(bytes));
+        let hello = match hello::read(bytes) {
+            Ok(Progress::Incomplete) => return,
+            Ok(Progress::Complete(hello)) => Some(hello),
+            Err(_) => None,
+        };
+        let mut bytes = std::mem::take(bytes);
+        let Some((join, end)) = hello.and_then(|hello| Some((Join::read(&hello)?, hello.end)))
+        else {
+            self.connection = Connection::Hello(bytes);
             return self.look_for_hello(now, peer, tcp, log);
-        }
+        };
         let Some(machine) = &mut self.machine else {
-            tcp.send(now, &Segment::Bytes(ALERT.to_vec()));
+            // An ordinary server does not know the ticket, and answers as to any other client.
+            let other = acceptance(&JoinKey::new([0; 16]), 0);
+            tcp.send(now, &Segment::Bytes(other));
             tcp.send(now, &Segment::Finished);
             self.connection = Connection::Closed;
             return;
         };
-        let Some((frame, rest)) = bytes.split_first_chunk::<JOIN_LEN>() else {
-            return;
-        };
-        let join = Join::parse(frame).expect("the client's join is well-formed");
-        let rest = rest.to_vec();
+        let rest = bytes.split_off(end);
         let outcome = machine.handle_join(at(now), peer, &join);
         match outcome {
-            JoinOutcome::Joined(answer, handover) => {
+            JoinOutcome::Joined(handover) => {
                 log.note(now, "edge", format_args!("accepts the join"));
-                tcp.send(now, &Segment::Bytes(answer.emit().to_vec()));
+                let answer = acceptance(&join.key, handover.server_offset);
+                tcp.send(now, &Segment::Bytes(answer));
                 self.carry_out(now, handover, tcp);
                 self.handle_bytes(now, peer, rest, tcp, log);
             }
-            JoinOutcome::Fresh(answer) => {
+            JoinOutcome::Fresh => {
                 log.note(now, "edge", format_args!("does not know the session: a new stream"));
-                tcp.send(now, &Segment::Bytes(answer.emit().to_vec()));
+                tcp.send(now, &Segment::Bytes(acceptance(&join.key, 0)));
                 self.connection = Connection::Hello(rest);
                 self.look_for_hello(now, peer, tcp, log);
             }
-            JoinOutcome::Refused(answer) => {
+            JoinOutcome::Refused => {
                 log.note(now, "edge", format_args!("refuses the join"));
-                tcp.send(now, &Segment::Bytes(answer.emit().to_vec()));
+                tcp.send(now, &Segment::Bytes(REFUSAL.to_vec()));
                 tcp.send(now, &Segment::Finished);
                 self.connection = Connection::Closed;
             }

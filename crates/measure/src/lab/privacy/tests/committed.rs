@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use headstart_emulation::read_packets;
+use headstart_emulation::{UdpDatagram, read_packets};
+use headstart_proto::wire::VERSION;
 
 use super::*;
 use crate::lab::raw;
@@ -37,6 +38,19 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
+/// A capture as it would be in this version of the wire: of datagrams of version 1, which differ in
+/// the second byte alone.
+fn in_this_version(mut packets: Vec<CapturedPacket>) -> Vec<CapturedPacket> {
+    for packet in &mut packets {
+        let payload = UdpDatagram::read(&packet.bytes).map_or(0, |it| it.payload.len());
+        let at = packet.bytes.len() - payload;
+        if let Some([8 | 9, version @ 0x10]) = packet.bytes.get_mut(at..at + 2) {
+            *version = VERSION;
+        }
+    }
+    packets
+}
+
 /// The same capture as if the servers gave one and the same private cookie to everybody.
 fn with_one_cookie(packets: &[CapturedPacket], servers: &[IpAddr]) -> Vec<CapturedPacket> {
     let mut packets = packets.to_vec();
@@ -63,7 +77,7 @@ fn private_cookie(packet: &CapturedPacket, servers: &[IpAddr]) -> Option<Range<u
 fn committed_captures_are_decided_again_and_would_show_a_static_cookie() {
     let mut changed = 0;
     for (decided, capture) in committed() {
-        let packets = read_packets(raw::open(&capture).unwrap()).unwrap();
+        let packets = in_this_version(read_packets(raw::open(&capture).unwrap()).unwrap());
         let seen = connections(&packets);
         for Decided { cell, servers, cases, finding } in decided {
             let place = format!("{cell}: {}", capture.display());

@@ -1,0 +1,130 @@
+//! Plays the scripts for a client alone: what comes to it, and exactly what it does.
+
+use std::time::Duration;
+
+use headstart_proto::{Client, ClientConfig, ClientEvent, Instant, JoinKey, ResetReason};
+
+use crate::blocks::{Block, scripts};
+
+const GRACE: Duration = Duration::from_millis(25);
+
+#[test]
+fn clients_ignore_and_reset_what_the_scripts_say() {
+    for script in scripts("client_ignores.txt") {
+        let (config, steps) = script.split_first().expect("a configuration");
+        let name = config.text("note");
+        assert!(!steps.is_empty(), "{name} has no step");
+        let mut player = Player::new(config);
+        for (number, step) in steps.iter().enumerate() {
+            player.step(step, &format!("{name}, step {}: {step:?}", number + 1));
+        }
+        player.nothing(&format!("{name}, at its end"));
+    }
+}
+
+struct Player {
+    now: Instant,
+    client: Client,
+    plain: bool,
+    /// The reset that the client reported.
+    reset: Option<ResetReason>,
+    /// The reset that a step has named.
+    expected_reset: bool,
+}
+
+impl Player {
+    fn new(block: &Block) -> Self {
+        block.expect_names(&["step", "key", "slots", "early_data"]);
+        let config = ClientConfig {
+            slots: block.number("slots"),
+            early_data: block.flag("early_data"),
+            hold: false,
+        };
+        let mut client = Client::new(JoinKey::new(block.array("key")), config);
+        client.offer_udp(config);
+        let now = Instant::ZERO;
+        Self { now, client, plain: false, reset: None, expected_reset: false }
+    }
+
+    fn step(&mut self, block: &Block, at: &str) {
+        let step = block.text("step");
+        block.expect_names(match step {
+            "client sends" => &["step", "times"],
+            "app writes" | "app gets" | "client gets" | "tcp gets" | "client tcp" => {
+                &["step", "bytes"]
+            }
+            "wait" => &["step", "ms"],
+            "client resets" => &["step", "reason"],
+            _ => &["step"],
+        });
+        match step {
+            "client sends" => {
+                for number in 0..block.number::<u8>("times") {
+                    let datagram = self.client.poll_datagram();
+                    assert_eq!(datagram.map(|bytes| bytes[14]), Some(number), "{at}");
+                }
+            }
+            "tcp connects" => self.client.handle_tcp_connected(self.now, true, GRACE),
+            "tcp ends" => self.client.handle_tcp_finished(),
+            "tcp breaks" => self.client.handle_tcp_failed(),
+            "grace ends" => {
+                self.now = self.client.poll_timeout().expect("a grace");
+                self.client.handle_timeout(self.now);
+            }
+            "wait" => self.wait(Duration::from_millis(block.number("ms"))),
+            "client is plain" => assert!(self.plain, "{at}"),
+            "client resets" => {
+                assert_eq!(self.reset.map(reason), Some(block.text("reason")), "{at}");
+                self.expected_reset = true;
+            }
+            "nothing" => self.nothing(at),
+            _ => self.carry(step, &block.bytes("bytes"), at),
+        }
+        self.drain_events();
+    }
+
+    fn carry(&mut self, step: &str, bytes: &[u8], at: &str) {
+        match step {
+            "app writes" => self.client.handle_app_data(self.now, bytes),
+            "client gets" => self.client.handle_datagram(self.now, bytes),
+            "tcp gets" => self.client.handle_tcp_data(bytes),
+            "app gets" => assert_eq!(self.client.poll_app().as_deref(), Some(bytes), "{at}"),
+            "client tcp" => assert_eq!(self.client.poll_tcp().as_deref(), Some(bytes), "{at}"),
+            _ => panic!("unknown step {at}"),
+        }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        if self.client.poll_timeout().is_some_and(|timeout| timeout <= end) {
+            self.client.handle_timeout(end);
+        }
+        self.now = end;
+    }
+
+    fn drain_events(&mut self) {
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                ClientEvent::Plain(_) => self.plain = true,
+                ClientEvent::Reset(reason) => self.reset = Some(reason),
+                _ => {}
+            }
+        }
+    }
+
+    fn nothing(&mut self, at: &str) {
+        assert_eq!(self.client.poll_datagram(), None, "{at}");
+        assert_eq!(self.client.poll_tcp(), None, "{at}");
+        assert_eq!(self.client.poll_app(), None, "{at}");
+        assert_eq!(self.client.is_reset(), self.expected_reset, "{at}");
+    }
+}
+
+fn reason(reason: ResetReason) -> &'static str {
+    match reason {
+        ResetReason::CommittedRefusal | ResetReason::Refused => "refused",
+        ResetReason::Protocol => "protocol error",
+        ResetReason::JoinLost => "lost",
+        ResetReason::EarlyDataTooOld => "too late",
+    }
+}
