@@ -29,6 +29,9 @@ const FALLBACKS: &str = "headstart_fallbacks_total";
 const LIMITS: &str = "headstart_limits_hit_total";
 const RELAYED: &str = "headstart_relayed_bytes_total";
 const SAVED: &str = "headstart_round_trips_saved_total";
+const QUIC_DATAGRAMS: &str = "headstart_quic_datagrams_total";
+const QUIC_FLOWS: &str = "headstart_quic_flows";
+const QUIC_EVENTS: &str = "headstart_quic_flows_total";
 const UNPROVEN: &str = "headstart_sessions_unproven";
 const JOINS: &str = "headstart_joins_total";
 const FAST_OPEN: &str = "headstart_fastopen_syns_total";
@@ -404,6 +407,13 @@ fn describe(role: Role) {
             result"
     );
     describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
+    describe_counter!(
+        QUIC_DATAGRAMS,
+        Unit::Count,
+        "QUIC datagrams, by direction and what became of them"
+    );
+    describe_gauge!(QUIC_FLOWS, Unit::Count, "QUIC clients that have a flow now");
+    describe_counter!(QUIC_EVENTS, Unit::Count, "What happened to flows of QUIC clients, by event");
     describe_gauge!(
         UNPROVEN,
         Unit::Count,

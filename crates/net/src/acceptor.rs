@@ -3,6 +3,7 @@
 mod arrival;
 mod event;
 mod fleet;
+mod quic;
 mod session;
 mod shared;
 mod stream;
@@ -11,6 +12,7 @@ mod worker;
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +28,7 @@ use crate::fastopen::HiddenListener;
 
 pub use arrival::Arrival;
 pub use fleet::Fleet;
+pub use quic::QuicServer;
 pub use stream::ServerStream;
 
 use event::NewSession;
@@ -53,6 +56,10 @@ pub struct AcceptorConfig {
     pub server: ServerConfig,
     /// Threads that read datagrams, each with a socket of its own (SO_REUSEPORT); 0 turns UDP off.
     pub udp_workers: usize,
+    /// Port of the datagrams, where it is not TCP's.
+    pub udp_port: Option<NonZeroU16>,
+    /// A server for QUIC datagrams, which are dropped without one.
+    pub quic: Option<QuicServer>,
     /// Time that a client may take for its ClientHello or join once TCP is connected.
     pub hello_timeout: Duration,
     /// One permit for each stream served; several acceptors may share them. Without a free one no
@@ -73,6 +80,8 @@ impl Default for AcceptorConfig {
         Self {
             server: ServerConfig::default(),
             udp_workers: 1,
+            udp_port: None,
+            quic: None,
             // So that a join may arrive as late as its session lives. HAProxy's usual 10 s cut off
             // one client in 150 where 20 % of packets are lost each way.
             hello_timeout: SESSION_LIFE_SPARE,
@@ -84,7 +93,8 @@ impl Default for AcceptorConfig {
     }
 }
 
-/// Accepts connections on one address, on TCP and on the UDP port of the same number.
+/// Accepts connections on one address, on TCP and, unless told otherwise, on the UDP port of the
+/// same number.
 ///
 /// Dropping it ends the sessions that have not joined.
 #[derive(Debug)]
@@ -107,16 +117,17 @@ impl Acceptor {
     /// # Errors
     /// The system's error for binding either socket.
     pub fn bind(address: SocketAddr, config: AcceptorConfig) -> io::Result<Self> {
-        let (listener, workers) = listen_on_both(address, config.udp_workers)?;
+        let (listener, workers) = listen_on_both(address, config.udp_workers, config.udp_port)?;
         let local = listener.local_addr()?;
         let ports = workers.iter().map(|worker| Arc::clone(&worker.port)).collect();
         let config = AcceptorConfig { server: with_tag(config.server), ..config };
         let (sessions_in, sessions) = mpsc::channel(headstart_proto::limits::SESSIONS);
         let establishing = Arc::new(Semaphore::new(config.establishing));
         let hidden = config.hidden.clone();
+        let quic = config.quic;
         let shared = Arc::new(Shared::new(config, ports, sessions_in));
         shared.enter_fleet();
-        let receivers = Some(worker::spawn(&shared, workers)?);
+        let receivers = Some(worker::spawn(&shared, workers, quic)?);
         Ok(Self { listener, hidden, local, shared, establishing, sessions, receivers })
     }
 
@@ -212,12 +223,14 @@ fn with_tag(config: ServerConfig) -> ServerConfig {
 fn listen_on_both(
     address: SocketAddr,
     udp_workers: usize,
+    udp_port: Option<NonZeroU16>,
 ) -> io::Result<(TcpListener, Vec<Worker>)> {
     let mut tries = if address.port() == 0 { PORTS_TRIED } else { 1 };
     loop {
         let listener = listen(address)?;
         let local = listener.local_addr()?;
-        let workers = (0..udp_workers).map(|_| Worker::listen(local, udp_workers > 1));
+        let udp = SocketAddr::new(local.ip(), udp_port.map_or(local.port(), NonZeroU16::get));
+        let workers = (0..udp_workers).map(|_| Worker::listen(udp, udp_workers > 1));
         let workers = workers.collect::<io::Result<Vec<_>>>();
         tries -= 1;
         match workers {

@@ -36,7 +36,7 @@ pub use headstart_proto::{
 };
 pub use headstart_sessions::{Context, Network};
 
-pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Fleet, ServerStream};
+pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Fleet, QuicServer, ServerStream};
 pub use bridge::{Handoff, bridge};
 pub use clock::BootClock;
 pub use connector::{

@@ -1,7 +1,7 @@
 //! Options of `headstart edge`.
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
-use crate::base::value::{Origin, OriginServer};
+use crate::base::value::{HostPort, Origin, OriginServer};
 use crate::fleet::place::{FilterPlace, KeySource};
 use crate::metrics::options::MetricsOptions;
 
@@ -233,6 +233,21 @@ pub struct EdgeOptions {
     )]
     pub early_data: bool,
 
+    /// Server for QUIC (HTTP/3) on the UDP port that the edge listens on (that of --udp-port)
+    ///
+    /// Its datagrams are passed on unchanged, each client's from a port of its own; the server sees
+    /// the edge's address. It has to advertise the edge's port, as in nginx: add_header Alt-Svc
+    /// 'h3=":443"'. TurboTLS and QUIC differ in the first byte of each datagram.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub quic: Option<HostPort>,
+
+    /// UDP port of TurboTLS, if it is not the port of TCP
+    ///
+    /// Where another server has that port on UDP. Clients have to know: see headstart dns-record
+    /// --udp.
+    #[arg(long, value_name = "PORT")]
+    pub udp_port: Option<NonZeroU16>,
+
     /// TOML file with options, in its table named edge
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -247,6 +262,11 @@ pub struct EdgeOptions {
     // CPUs, and no clear difference at the 99th percentile of a fixed load (bench/README.md).
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Limits")]
     pub udp_workers: NonZeroUsize,
+
+    /// QUIC clients at one time, for each address, each with an open file; a sixteenth of them may
+    /// have one address
+    #[arg(long, value_name = "N", default_value = "4096", help_heading = "Limits")]
+    pub quic_flows: NonZeroUsize,
 
     /// Connections at one time; more wait in the kernel's queue
     #[arg(long, value_name = "N", default_value = "16384", help_heading = "Limits")]

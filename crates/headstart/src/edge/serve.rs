@@ -2,14 +2,15 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_net::{
-    Acceptor, AcceptorConfig, Arrival, Carrier, Handoff, RelayLimits, ServerConfig, ServerStream,
+    Acceptor, AcceptorConfig, Arrival, Carrier, Handoff, QuicServer, RelayLimits, ServerConfig,
+    ServerStream,
 };
 use headstart_proto::limits::{HANDSHAKE_COST, UNPROVEN_WORK_SHARE};
 use tokio::io::AsyncWriteExt;
@@ -57,12 +58,14 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
     let daemon = daemon.with_metrics(options.metrics.clone())?;
     let mut listeners = JoinSet::new();
+    check_udp_port(&options)?;
+    let quic = quic_server(&options).await?;
     for address in &options.listen {
         let running = daemon.running();
         let hidden = tls.as_ref().and_then(|tls| tls.hidden_listener(*address));
         let config = acceptor_config(&options, server, running.places.free());
         let fleet = fleet_links.as_ref().map(|fleet_links| fleet_links.fleet());
-        let config = AcceptorConfig { hidden, fleet, ..config };
+        let config = AcceptorConfig { hidden, fleet, quic, ..config };
         let acceptor =
             Acceptor::bind(*address, config).map_err(|error| Failure::bind(*address, &error))?;
         tls.as_ref().map_or(Ok(()), |tls| tls.serve_fast_open(&acceptor))?;
@@ -222,6 +225,37 @@ fn room_limits(options: &EdgeOptions) -> RoomLimits {
     }
 }
 
+/// Refuses a UDP port that two of the addresses would share: each has sessions of its own, and the
+/// kernel would give clients of one to the other.
+fn check_udp_port(options: &EdgeOptions) -> Result<(), Failure> {
+    let is_one = |one: IpAddr, other: IpAddr| {
+        one.is_ipv4() == other.is_ipv4()
+            && (one == other || one.is_unspecified() || other.is_unspecified())
+    };
+    let mut rest = options.listen.as_slice();
+    while let Some((one, others)) = rest.split_first() {
+        let other = others.iter().find(|other| is_one(one.ip(), other.ip()));
+        if let (Some(port), Some(other)) = (options.udp_port, other) {
+            let what = format!("--udp-port {port}: {one} and {other} would share it");
+            return Err(Failure::usage(what).hint("run an edge for each of them"));
+        }
+        rest = others;
+    }
+    Ok(())
+}
+
+/// Looks up the server for QUIC.
+async fn quic_server(options: &EdgeOptions) -> Result<Option<QuicServer>, Failure> {
+    let Some(HostPort { host, port }) = &options.quic else { return Ok(None) };
+    let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+    let failure = |error| {
+        Failure::usage(format!("--quic: {host}: {error}")).hint("name a server as HOST:PORT")
+    };
+    let address = found.map_err(|error| failure(error.to_string()))?.next();
+    let address = address.ok_or_else(|| failure("no address".to_owned()))?;
+    Ok(Some(QuicServer { address, flows: options.quic_flows.get() }))
+}
+
 fn acceptor_config(
     options: &EdgeOptions,
     server: ServerConfig,
@@ -230,6 +264,8 @@ fn acceptor_config(
     AcceptorConfig {
         server,
         udp_workers: options.udp_workers.get(),
+        udp_port: options.udp_port,
+        quic: None,
         permits: places,
         // Whoever wants to keep others out by saying nothing needs as many connections as one who
         // says something.

@@ -35,6 +35,7 @@ mod origins;
 #[path = "../support/programs.rs"]
 mod programs;
 mod proxy_protocol;
+mod quic;
 mod reset;
 mod restart;
 mod rtt;
@@ -62,6 +63,8 @@ const CHECKS: &[(&str, fn())] = &[
     ("edge_restarted_before_tcp", restart::before_tcp),
     ("a_network_that_lets_only_tls_through", restart::tls_only),
     ("analysers_see_tls", analysers::see_tls),
+    ("quic_beside_turbotls", quic::beside),
+    ("quic_limits", quic::limits),
     ("origin_down", origins::down),
     ("origin_far_away", origins::far_away),
     ("origin_closes_early", origins::closes_early),

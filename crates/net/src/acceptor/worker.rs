@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+use super::quic::{QuicRelay, QuicServer};
 use super::shared::Shared;
 use crate::udp::{RecvBuffers, UdpPort};
 
@@ -71,14 +72,19 @@ impl Drop for Receivers {
 /// Threads, as in the TurboTLS paper: a datagram that wakes a thread of the shared runtime makes it
 /// wake another in its stead, which under a flood costs TCP clients more than the datagram
 /// (`bench/README.md`).
-pub(super) fn spawn(shared: &Arc<Shared>, workers: Vec<Worker>) -> io::Result<Receivers> {
+pub(super) fn spawn(
+    shared: &Arc<Shared>,
+    workers: Vec<Worker>,
+    quic: Option<QuicServer>,
+) -> io::Result<Receivers> {
     if !workers.is_empty() {
         tokio::spawn(check_deadlines(Arc::downgrade(shared)));
     }
     let (running, ended) = watch::channel(());
     let mut receivers = Receivers { running: Some(running), threads: Vec::new() };
+    let quic = quic.map(|quic| quic.shared_by(workers.len()));
     for Worker { runtime, port } in workers {
-        let receive = receive(Arc::clone(shared), port);
+        let receive = receive(Arc::clone(shared), port, quic);
         let mut ended = ended.clone();
         let thread = thread::Builder::new().name("headstart-udp".into());
         receivers.threads.push(thread.spawn(move || {
@@ -94,11 +100,18 @@ pub(super) fn spawn(shared: &Arc<Shared>, workers: Vec<Worker>) -> io::Result<Re
     Ok(receivers)
 }
 
-async fn receive(shared: Arc<Shared>, port: Arc<UdpPort>) {
+async fn receive(shared: Arc<Shared>, port: Arc<UdpPort>, quic: Option<QuicServer>) {
     let mut buffers = RecvBuffers::new(BATCH);
+    let relay = quic.map(|server| QuicRelay::new(server, Arc::clone(&port)));
     loop {
         match port.recv(&mut buffers).await {
-            Ok(_) => shared.handle_datagrams(buffers.datagrams()),
+            Ok(_) => match &relay {
+                Some(relay) => {
+                    let others = buffers.datagrams().filter(|datagram| !relay.takes(datagram));
+                    shared.handle_datagrams(others.collect::<Vec<_>>().into_iter());
+                }
+                None => shared.handle_datagrams(buffers.datagrams()),
+            },
             Err(error) => {
                 // Not ICMP from one peer, but out of memory or a lost interface.
                 tracing::warn!(%error, "cannot receive datagrams");
