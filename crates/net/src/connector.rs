@@ -102,7 +102,7 @@ impl std::error::Error for UnknownPolicy {}
 pub struct Edge {
     /// Name or address of the edge.
     pub host: String,
-    /// Its TCP and UDP port.
+    /// Its TCP port, and its UDP port unless it offers another.
     pub port: u16,
     /// Its offer.
     pub advert: Advert,

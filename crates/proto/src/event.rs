@@ -80,7 +80,7 @@ pub enum PlainReason {
     Hello,
     /// TCP connected before the ClientHello was ready: nothing is left to save.
     TcpFirst,
-    /// The edge answered, and no server bytes came within the grace: they come over TCP.
+    /// The edge answered, and no server bytes came in time: they come over TCP.
     NoServerBytes,
     /// The edge answered; its server bytes are taken over TCP alone ([hold]).
     ///
@@ -125,7 +125,7 @@ impl fmt::Display for PlainReason {
             Self::NotTls => "the application does not speak TLS",
             Self::Hello => "the ClientHello cannot be read or is too large",
             Self::TcpFirst => "TCP connected before the ClientHello was there",
-            Self::NoServerBytes => "the edge answered without server bytes within the grace",
+            Self::NoServerBytes => "the edge answered, and no server bytes came in time",
             Self::Held => "server bytes are taken over TCP alone",
             Self::Silence => "no datagram came back within the grace",
             Self::Unreachable => "the network refused UDP",

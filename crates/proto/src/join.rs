@@ -35,7 +35,7 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 const LEGACY_VERSION: [u8; 2] = [3, 3];
 const X25519: [u8; 2] = [0, 29];
-/// What comes before the random of an answer that accepts: headers and legacy_version.
+/// Bytes before the random of an answer that accepts: headers and legacy_version.
 const ACCEPTANCE_HEADER: [u8; 11] = [22, 3, 3, 0, 128, SERVER_HELLO, 0, 0, 124, 3, 3];
 
 /// First bytes on TCP of a client whose session continues there; the client stream follows.
@@ -137,7 +137,7 @@ pub fn acceptance(key: &JoinKey, server_offset: u32) -> Vec<u8> {
     record(LEGACY_VERSION, SERVER_HELLO, &body)
 }
 
-/// What the first bytes from a server say to a join.
+/// Meaning of the first bytes from a server after a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// More bytes are needed.
@@ -163,7 +163,7 @@ impl Answer {
     }
 }
 
-/// What bytes that are derived from a join key are for.
+/// Use of bytes that are derived from a join key.
 #[derive(Clone, Copy)]
 enum Use {
     Fields,

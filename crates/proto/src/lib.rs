@@ -47,5 +47,7 @@ pub use event::{ClientEvent, PlainReason, ResetReason, ServerEvent};
 pub use id::{JoinKey, RouteTag, SessionId};
 pub use opening::{Carrier, Opening, Session, UnknownOpening};
 pub use route::{EdgeNumber, RouteKey, RouteRing, Routes};
-pub use server::{Attachment, Handover, JoinOutcome, OriginEnd, Server, ServerConfig, Transmit};
+pub use server::{
+    Attachment, Handover, JoinOutcome, OriginEnd, Server, ServerConfig, Transmit, host,
+};
 pub use time::{Instant, UnixSeconds};

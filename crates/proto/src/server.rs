@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
+pub use admission::host;
 use admission::{Admission, Stage};
 use recent::Recent;
 use session::{Phase, Session};

@@ -40,7 +40,7 @@ enum State {
     Ended,
 }
 
-/// What one end has sent so far.
+/// Stream of one end so far.
 #[derive(Debug)]
 struct Direction {
     /// The sequence number of the next byte to read, once it is known.

@@ -98,7 +98,8 @@ pub struct AgentOptions {
     ///
     /// It goes before what DNS says. The edge speaks TurboTLS on TCP and UDP of that port. What
     /// else it offers stands behind, as in DNS: slots=6, the answers that its first flight takes;
-    /// fop=1, it hands out Fast Open cookies; ed=1, early data may go over UDP.
+    /// udp=8853, its UDP port is another; fop=1, it hands out Fast Open cookies; ed=1, early data
+    /// may go over UDP.
     #[arg(long, value_name = "NAME=HOST:PORT[,fop=1...]")]
     pub edge: Vec<EdgeAddresses>,
 

@@ -48,6 +48,7 @@ const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 /// # Errors
 /// Options that contradict each other, an address that cannot be listened on.
 pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
+    check_udp_port(&options)?;
     let streams = streams(&options);
     let settings = Settings::new(&options, streams, None)?;
     let (server, tls) = (settings.server, settings.termination.tls.clone());
@@ -58,7 +59,6 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
     let daemon = daemon.with_metrics(options.metrics.clone())?;
     let mut listeners = JoinSet::new();
-    check_udp_port(&options)?;
     let quic = quic_server(&options).await?;
     for address in &options.listen {
         let running = daemon.running();

@@ -18,7 +18,7 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use headstart_proto::limits::AMPLIFICATION;
-use headstart_proto::wire;
+use headstart_proto::{host, wire};
 use metrics::Counter;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
@@ -109,7 +109,7 @@ pub(super) struct QuicRelay {
     shared: Arc<Answering>,
 }
 
-/// What the flows share that pass answers.
+/// State that all flows share.
 struct Answering {
     to_client: Outcomes,
     has_warned: AtomicBool,
@@ -154,7 +154,7 @@ struct State {
     proof: Proof,
 }
 
-/// What is known of a client's address.
+/// Proof of a client's address.
 #[derive(Debug)]
 enum Proof {
     /// It may be forged; so many bytes may be sent there, and the client shows this id if it has
@@ -262,7 +262,7 @@ impl Flows {
         if now - *since >= Duration::from_secs(1) {
             (*since, *begun) = (now, 0);
         }
-        let of_host = self.by_host.get(&host(key)).copied().unwrap_or_default();
+        let of_host = self.by_host.get(&host(key.0.ip())).copied().unwrap_or_default();
         if *begun >= BEGUN_A_SECOND || of_host >= (most / ADDRESS_SHARE).max(1) {
             return false;
         }
@@ -282,7 +282,7 @@ impl Flows {
         self.unproven.push_back((key, flow.number));
         self.next += 1;
         self.by_key.insert(key, flow);
-        *self.by_host.entry(host(key)).or_default() += 1;
+        *self.by_host.entry(host(key.0.ip())).or_default() += 1;
         if self.unproven.len() > 2 * self.by_key.len() {
             let (by_key, unproven) = (&self.by_key, &mut self.unproven);
             unproven
@@ -297,10 +297,10 @@ impl Flows {
         }
         let Some(flow) = self.by_key.remove(&key) else { return };
         flow.task.abort();
-        if let Some(count) = self.by_host.get_mut(&host(key)) {
+        if let Some(count) = self.by_host.get_mut(&host(key.0.ip())) {
             *count -= 1;
             if *count == 0 {
-                self.by_host.remove(&host(key));
+                self.by_host.remove(&host(key.0.ip()));
             }
         }
         metrics::gauge!("headstart_quic_flows").decrement(1);
@@ -410,14 +410,6 @@ async fn answer(
     }
     count_flow("ended");
     lock(&flows).remove(key, number);
-}
-
-/// Returns what stands for a household: an IPv4 address, or an IPv6 /64.
-fn host((client, _): Key) -> IpAddr {
-    match client.ip().to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-        address => address,
-    }
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -376,6 +377,23 @@ async fn a_resumption_with_early_data_reaches_the_origin_unchanged() {
     passes_unchanged(&mut acceptor, &resumption(&[7; 208])).await;
     let join = parsed(&random_join().emit(&parsed(&hello(rand::random()))));
     passes_unchanged(&mut acceptor, &resumption(&join.psk_identities[0])).await;
+}
+
+#[tokio::test]
+async fn datagrams_may_have_a_port_of_their_own() {
+    let free = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let at = free.local_addr().unwrap();
+    drop(free);
+    let udp_port = NonZeroU16::new(at.port());
+    let acceptor = bind(AcceptorConfig { udp_port, ..AcceptorConfig::default() });
+    assert_ne!(acceptor.local_addr().port(), at.port());
+    let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (id, payload) = (JoinKey::new(rand::random()).session_id(), hello(rand::random()));
+    let request = Request { id, seq: 0, offset: 0, payload: &payload };
+    client.send_to(&request.emit(), at).await.unwrap();
+    let mut answer = [0; 2048];
+    let (length, from) = timeout(TIMEOUT, client.recv_from(&mut answer)).await.unwrap().unwrap();
+    assert_eq!((from, Response::parse(&answer[..length]).unwrap().id), (at, id));
 }
 
 #[tokio::test]

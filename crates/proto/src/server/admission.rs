@@ -111,8 +111,9 @@ impl Admission {
     }
 }
 
-/// Returns the IPv4 address, or the /64 of an IPv6 address.
-fn host(address: IpAddr) -> IpAddr {
+/// Returns what stands for a host or household: the IPv4 address, or the /64 of an IPv6 address.
+#[must_use]
+pub fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => first_bits(v6, 64),
         v4 => v4,

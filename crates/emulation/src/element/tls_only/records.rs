@@ -21,7 +21,7 @@ pub(super) enum Side {
     Server,
 }
 
-/// What one end of a connection has sent so far.
+/// Records that one end of a connection has sent so far.
 #[derive(Debug)]
 pub(super) struct Records {
     side: Side,
