@@ -67,6 +67,7 @@ mod schedule;
 mod split;
 mod switch;
 mod sys;
+mod tls;
 mod tor;
 mod transport_view;
 mod wiring;

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::flow_table::FlowTable;
@@ -6,16 +5,10 @@ use super::two_way::{Middlebox, TwoWay};
 use super::{Kind, Outputs, Parse};
 use crate::Packet;
 use crate::ip::{ACK, Flow, Headers, RST, SYN, Segment, TcpFields, tcp};
-
-mod records;
-
-use records::{Records, Side};
+use crate::tls::{Side, Stream};
 
 /// The port that is inspected when the text names none.
 const HTTPS: u16 = 443;
-
-/// Segments that a connection may bring ahead of missing ones; what comes then is passed unread.
-const AHEAD_MAX: usize = 64;
 
 /// Ends TCP connections to one port that are not TLS, as deep packet inspection does: it reads both
 /// directions record by record, from a ClientHello and a ServerHello on.
@@ -36,18 +29,8 @@ struct TlsOnly {
 /// State of a connection, by the flow of the client's packets.
 #[derive(Debug)]
 enum State {
-    Open { client: Direction, server: Direction },
+    Open { client: Stream, server: Stream },
     Ended,
-}
-
-/// Stream of one end so far.
-#[derive(Debug)]
-struct Direction {
-    /// The sequence number of the next byte to read, once it is known.
-    due: Option<u32>,
-    /// Bytes behind a gap, by their sequence numbers.
-    ahead: BTreeMap<u32, Vec<u8>>,
-    records: Records,
 }
 
 impl TlsOnly {
@@ -85,10 +68,10 @@ impl TlsOnly {
             return out.pass(packet);
         }
         let State::Open { client, server } = state else { return };
-        let direction = if side == Side::Client { client } else { server };
+        let stream = if side == Side::Client { client } else { server };
         let payload = packet.bytes.get(segment.payload.clone()).unwrap_or_default();
         let is_read = side == Side::Server || !self.server_side;
-        if !is_read || direction.take(segment, payload, &self.names) {
+        if !is_read || stream.take(segment, payload) && passes(&self.names, side, stream) {
             return out.pass(packet);
         }
         *state = State::Ended;
@@ -100,39 +83,16 @@ impl TlsOnly {
 
 impl State {
     fn new() -> Self {
-        State::Open { client: Direction::new(Side::Client), server: Direction::new(Side::Server) }
+        State::Open { client: Stream::new(Side::Client), server: Stream::new(Side::Server) }
     }
 }
 
-impl Direction {
-    fn new(side: Side) -> Self {
-        Self { due: None, ahead: BTreeMap::new(), records: Records::new(side) }
-    }
-
-    /// Takes a segment; false if what it completes is not TLS.
-    fn take(&mut self, segment: &Segment, payload: &[u8], names: &[String]) -> bool {
-        let is_syn = segment.flags & SYN != 0;
-        let from = segment.seq.wrapping_add(u32::from(is_syn));
-        let mut due = *self.due.get_or_insert(from);
-        // Sequence numbers are compared modulo 2^32 (RFC 9293 section 3.4).
-        let is_due = |due: u32, from: u32| due.wrapping_sub(from) < 1 << 31;
-        if !payload.is_empty() && (is_due(due, from) || self.ahead.len() < AHEAD_MAX) {
-            let known = self.ahead.entry(from).or_default();
-            if known.len() < payload.len() {
-                *known = payload.to_vec();
-            }
-        }
-        let mut is_tls = true;
-        while let Some((&from, _)) = self.ahead.iter().find(|(from, _)| is_due(due, **from)) {
-            let bytes = self.ahead.remove(&from).unwrap_or_default();
-            let known = usize::try_from(due.wrapping_sub(from)).unwrap_or(usize::MAX);
-            let new = bytes.get(known..).unwrap_or_default();
-            due = due.wrapping_add(u32::try_from(new.len()).unwrap_or_default());
-            is_tls &= self.records.take(new, names);
-        }
-        self.due = Some(due);
-        is_tls
-    }
+/// Returns true unless a ClientHello shows none of the names, if there are any.
+fn passes(names: &[String], side: Side, stream: &Stream) -> bool {
+    let Some(hello) = stream.hello().filter(|_| side == Side::Client && !names.is_empty()) else {
+        return true;
+    };
+    hello.name.as_ref().is_some_and(|name| names.contains(name))
 }
 
 /// Ends the connection at both sides, in the name of the other one.
@@ -191,10 +151,10 @@ pub(super) const KIND: Kind = Kind {
 
 #[cfg(test)]
 mod tests {
-    use super::records::made::{client_hello, record, server_hello};
     use super::*;
     use crate::Path;
     use crate::ip::has_right_checksums;
+    use crate::tls::made::{client_hello, record, server_hello};
 
     const NOW: Duration = Duration::from_millis(1);
     const CLIENT: &str = "10.77.1.1:5000";

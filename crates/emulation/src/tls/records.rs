@@ -16,9 +16,16 @@ const BODY_MAX: u16 = (1 << 14) + 2048;
 const MESSAGE_HEADER: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Client,
     Server,
+}
+
+/// A Hello, as far as boxes read it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// Server name of a ClientHello, if it shows one.
+    pub(crate) name: Option<String>,
 }
 
 /// Records that one end of a connection has sent so far.
@@ -32,17 +39,22 @@ pub(super) struct Records {
     kind: TlsRecordType,
     /// Its first handshake message so far; `None` once it is read.
     first: Option<Vec<u8>>,
+    hello: Option<Hello>,
 }
 
 impl Records {
     pub(super) fn new(side: Side) -> Self {
         let (header, kind) = (Vec::new(), TlsRecordType::Handshake);
-        Self { side, header, rest: 0, kind, first: Some(Vec::new()) }
+        Self { side, header, rest: 0, kind, first: Some(Vec::new()), hello: None }
     }
 
-    /// Takes the next bytes; false if they are not TLS, or if a ClientHello shows none of `names`
-    /// where there are any.
-    pub(super) fn take(&mut self, mut bytes: &[u8], names: &[String]) -> bool {
+    /// The Hello that they begin with, once it is read.
+    pub(super) fn hello(&self) -> Option<&Hello> {
+        self.hello.as_ref()
+    }
+
+    /// Takes the next bytes; false if they are not TLS.
+    pub(super) fn take(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let (wanted, in_header) = match self.rest {
                 0 => (HEADER - self.header.len(), true),
@@ -50,7 +62,7 @@ impl Records {
             };
             let (piece, behind) = bytes.split_at(wanted.min(bytes.len()));
             bytes = behind;
-            let is_tls = if in_header { self.in_header(piece) } else { self.in_body(piece, names) };
+            let is_tls = if in_header { self.in_header(piece) } else { self.in_body(piece) };
             if !is_tls {
                 return false;
             }
@@ -86,7 +98,7 @@ impl Records {
         }
     }
 
-    fn in_body(&mut self, piece: &[u8], names: &[String]) -> bool {
+    fn in_body(&mut self, piece: &[u8]) -> bool {
         self.rest -= piece.len();
         let Some(first) = &mut self.first else { return true };
         first.extend_from_slice(piece);
@@ -97,43 +109,39 @@ impl Records {
             + usize::from(high) * 65_536
             + usize::from(u16::from_be_bytes([middle, low]));
         let Some(message) = first.get(..length) else { return true };
-        let is_tls = self.side.is_hello(message, names);
+        self.hello = self.side.read_hello(message);
         self.first = None;
-        is_tls
+        self.hello.is_some()
     }
 }
 
 impl Side {
-    /// Returns true if this is the Hello with which this side begins.
-    fn is_hello(self, message: &[u8], names: &[String]) -> bool {
-        let Ok((_, TlsMessage::Handshake(hello))) = parse_tls_message_handshake(message) else {
-            return false;
+    /// Reads the Hello with which this side begins; `None` if it is something else.
+    fn read_hello(self, message: &[u8]) -> Option<Hello> {
+        let (_, TlsMessage::Handshake(hello)) = parse_tls_message_handshake(message).ok()? else {
+            return None;
         };
-        match (self, hello) {
+        let (rest, read) = match (self, hello) {
             (Side::Client, TlsMessageHandshake::ClientHello(hello)) => {
-                let extensions = hello.ext.unwrap_or_default();
-                let Ok((rest, read)) = parse_tls_client_hello_extensions(extensions) else {
-                    return false;
-                };
-                rest.is_empty() && (names.is_empty() || read.iter().any(|one| shows(one, names)))
+                parse_tls_client_hello_extensions(hello.ext.unwrap_or_default()).ok()?
             }
             (Side::Server, TlsMessageHandshake::ServerHello(hello)) => {
-                let extensions = hello.ext.unwrap_or_default();
-                parse_tls_server_hello_extensions(extensions).is_ok_and(|(rest, _)| rest.is_empty())
+                parse_tls_server_hello_extensions(hello.ext.unwrap_or_default()).ok()?
             }
-            _ => false,
-        }
+            _ => return None,
+        };
+        rest.is_empty().then(|| Hello { name: read.iter().find_map(name_shown) })
     }
 }
 
-fn shows(extension: &TlsExtension<'_>, names: &[String]) -> bool {
-    let TlsExtension::SNI(shown) = extension else { return false };
-    shown.iter().any(|(_, shown)| names.iter().any(|name| name.as_bytes() == *shown))
+fn name_shown(extension: &TlsExtension<'_>) -> Option<String> {
+    let TlsExtension::SNI(shown) = extension else { return None };
+    shown.first().map(|(_, name)| String::from_utf8_lossy(name).to_ascii_lowercase())
 }
 
 /// Records for tests.
 #[cfg(test)]
-pub(super) mod made {
+pub(crate) mod made {
     pub(crate) fn record(kind: u8, body: &[u8]) -> Vec<u8> {
         let length = u16::try_from(body.len()).unwrap().to_be_bytes();
         [&[kind, 3, 3], &length[..], body].concat()
@@ -167,7 +175,7 @@ mod tests {
     use super::*;
 
     fn takes(side: Side, bytes: &[u8]) -> bool {
-        Records::new(side).take(bytes, &[])
+        Records::new(side).take(bytes)
     }
 
     #[test]
@@ -178,6 +186,19 @@ mod tests {
         let refusal = record(21, &[2, 40]);
         assert!(takes(Side::Server, &refusal) && !takes(Side::Client, &refusal));
         assert!(!takes(Side::Client, &record(22, &[1, 0, 0, 2, 3, 3])), "no ClientHello");
+    }
+
+    #[test]
+    fn the_name_is_read_in_lower_case() {
+        for (side, hello, name) in [
+            (Side::Client, client_hello("WWW.example.com"), Some("www.example.com")),
+            (Side::Server, server_hello(), None),
+        ] {
+            let mut records = Records::new(side);
+            assert!(records.take(&hello[..hello.len() - 1]) && records.hello().is_none());
+            assert!(records.take(&hello[hello.len() - 1..]));
+            assert_eq!(records.hello(), Some(&Hello { name: name.map(str::to_owned) }));
+        }
     }
 
     #[test]
