@@ -10,6 +10,7 @@ use crate::{Packet, Protocol};
 mod any_bytes;
 mod bursts;
 mod delay;
+mod drop_syn;
 mod duplicate;
 mod fast_open;
 mod flow_table;
@@ -23,11 +24,13 @@ mod rate;
 mod reorder;
 mod tls_only;
 mod two_way;
+mod udp_dies;
 
 pub use delay::Delay;
 pub use duplicate::Duplicate;
 pub(crate) use fast_open::fast_open_options;
 pub use fast_open::{DropSynData, StripFastOpen};
+pub(crate) use flow_table::FlowTable;
 pub use jitter::Jitter;
 pub use loss::Loss;
 pub use mtu::Mtu;
@@ -134,6 +137,8 @@ pub(crate) enum Parse {
 pub(crate) const KINDS: &[Kind] = &[
     delay::KIND,
     loss::DROP_KIND,
+    drop_syn::SYN_KIND,
+    drop_syn::SYN_ACK_KIND,
     fast_open::DROP_KIND,
     duplicate::KIND,
     loss::KIND,
@@ -143,6 +148,7 @@ pub(crate) const KINDS: &[Kind] = &[
     mtu::KIND,
     fast_open::STRIP_KIND,
     one_reply::KIND,
+    udp_dies::KIND,
     tls_only::KIND,
     nat::KIND,
 ];

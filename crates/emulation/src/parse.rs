@@ -118,8 +118,8 @@ mod tests {
             refused("delay 5ms jitter"),
             "expected a time such as 50ms, 200us or 1.5s, found the end"
         );
-        let names = "delay, drop, drop-syn-data, duplicate, loss, bursts, reorder, rate, mtu, \
-                     strip-fast-open, one-reply, dpi, nat";
+        let names = "delay, drop, drop-syn, drop-syn-ack, drop-syn-data, duplicate, loss, bursts, \
+                     reorder, rate, mtu, strip-fast-open, one-reply, udp-dies, dpi, nat";
         assert_eq!(
             refused("delay 5ms jiter"),
             format!("expected an element ({names}), found `jiter`")

@@ -198,7 +198,8 @@ impl<'t> Words<'t> {
         Ok(())
     }
 
-    fn packet_numbers(&mut self) -> Result<Vec<u64>, ParseError> {
+    /// Takes at least one number of a packet.
+    pub(crate) fn packet_numbers(&mut self) -> Result<Vec<u64>, ParseError> {
         let mut numbers = Vec::new();
         while let Some(number) = self.take(packet_number) {
             numbers.push(number);

@@ -9,7 +9,7 @@ pub(super) const MAX_FLOWS: usize = 32_768;
 
 /// Memory of a box about each flow, for a bounded number of flows.
 #[derive(Debug)]
-pub(super) struct FlowTable<V> {
+pub(crate) struct FlowTable<V> {
     flows: HashMap<Flow, V>,
     /// The same flows, oldest first.
     order: VecDeque<Flow>,
@@ -22,12 +22,12 @@ impl<V> Default for FlowTable<V> {
 }
 
 impl<V> FlowTable<V> {
-    pub(super) fn get_mut(&mut self, flow: &Flow) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, flow: &Flow) -> Option<&mut V> {
         self.flows.get_mut(flow)
     }
 
     /// Remembers a flow, or something else of it; returns what had to be forgotten.
-    pub(super) fn insert(&mut self, flow: Flow, value: V) -> Option<V> {
+    pub(crate) fn insert(&mut self, flow: Flow, value: V) -> Option<V> {
         if self.flows.insert(flow, value).is_some() {
             return None;
         }
@@ -36,7 +36,7 @@ impl<V> FlowTable<V> {
         self.flows.remove(&oldest)
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.flows.clear();
         self.order.clear();
     }
