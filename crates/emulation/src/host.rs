@@ -10,6 +10,7 @@ pub struct Host {
     pub(crate) name: String,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) shared: Vec<(IpAddr, Balance)>,
+    pub(crate) server_names: Vec<String>,
     pub(crate) public: Vec<IpAddr>,
     pub(crate) links: Port,
 }
@@ -24,6 +25,7 @@ impl Host {
             name: name.into(),
             addresses: Vec::new(),
             shared: Vec::new(),
+            server_names: Vec::new(),
             public: Vec::new(),
             links: Port::default(),
         }
@@ -43,6 +45,14 @@ impl Host {
     #[must_use]
     pub fn shared_address(mut self, address: impl Into<IpAddr>, balance: Balance) -> Host {
         self.shared.push((address.into(), balance));
+        self
+    }
+
+    /// Adds a server name whose connections a balancer brings to this node, if it goes by server
+    /// names ([`Balance::NameElseFlow`]); names in lower case.
+    #[must_use]
+    pub fn server_name(mut self, name: impl Into<String>) -> Host {
+        self.server_names.push(name.into());
         self
     }
 

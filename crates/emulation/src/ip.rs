@@ -26,6 +26,10 @@ const FLOW_BYTES: usize = 8;
 /// The flag of IPv4 in byte 6 of its header.
 const DONT_FRAGMENT: u8 = 0x40;
 
+/// Where a TCP header has its sequence number, and the one that it acknowledges.
+pub(crate) const SEQ: usize = 4;
+pub(crate) const ACKNOWLEDGED: usize = 8;
+
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
@@ -171,8 +175,8 @@ impl Headers {
         let header = bytes.get(at..self.end)?;
         let data = 4 * usize::from(header.get(12)? >> 4);
         (20..=header.len()).contains(&data).then_some(Segment {
-            seq: u32_at(header, 4)?,
-            ack: u32_at(header, 8)?,
+            seq: u32_at(header, SEQ)?,
+            ack: u32_at(header, ACKNOWLEDGED)?,
             flags: *header.get(13)?,
             options: at + 20..at + data,
             payload: at + data..self.end,
@@ -240,6 +244,14 @@ impl Headers {
     pub(crate) fn patch(&self, bytes: &mut [u8], at: usize, new: &[u8]) {
         let old = replace(bytes, at, new);
         self.update_transport(bytes, &old, new);
+    }
+
+    /// Adds to a number of a TCP segment, at this place of its header.
+    pub(crate) fn shift(&self, bytes: &mut [u8], place: usize, by: u32) {
+        let at = self.upper.at + place;
+        if let Some(number) = u32_at(bytes, at) {
+            self.patch(bytes, at, &number.wrapping_add(by).to_be_bytes());
+        }
     }
 
     /// Computes the checksum of an ICMP message anew.

@@ -83,7 +83,7 @@ impl Lab {
             wires.push(wiring::wire(number, &addresses, &namespace, &network)?);
             let port = switch.add_port(host.addresses.into_iter().chain(host.public), host.links);
             for (address, balance) in host.shared {
-                switch.share(address, balance, port);
+                switch.share(address, balance, port, &host.server_names);
             }
             nodes.push(Node { name: host.name, addresses, namespace, spawner: spawner.clone() });
         }

@@ -64,6 +64,7 @@ mod privilege;
 mod probe;
 mod record;
 mod schedule;
+mod splice;
 mod split;
 mod switch;
 mod sys;

@@ -2,7 +2,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::balance::Balance;
+use crate::balance::{Balance, pick};
+use crate::ip::stable_hash;
+use crate::splice::{Onward, Splices};
 use crate::{Link, Packet, Protocol};
 
 /// Ports joined in a star: what enters one goes to the port that owns its destination address.
@@ -20,10 +22,32 @@ pub(crate) struct Switch {
 }
 
 /// Where packets to one address go.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Route {
     Port(usize),
-    Balanced(Balance, Vec<usize>),
+    Balanced(Balanced),
+}
+
+/// The servers that share an address.
+#[derive(Debug)]
+struct Balanced {
+    balance: Balance,
+    ports: Vec<usize>,
+    /// Those of the ports to which a server name belongs.
+    names: HashMap<String, usize>,
+    splices: Splices,
+}
+
+impl Balanced {
+    fn spliced(&mut self, packet: Packet, is_of_client: bool) -> Vec<Onward> {
+        let Self { ports, names, splices, .. } = self;
+        if !is_of_client {
+            return splices.handle_server(packet);
+        }
+        splices.handle_client(packet, |name| {
+            names.get(name).copied().or_else(|| pick(stable_hash(name.bytes()), ports))
+        })
+    }
 }
 
 /// A route for some packets only, before all others.
@@ -80,14 +104,24 @@ impl Switch {
         self.routes.insert(address, Route::Port(port));
     }
 
-    /// Adds a port to those that share an address; the address is balanced in this way from now on.
-    pub(crate) fn share(&mut self, address: IpAddr, balance: Balance, port: usize) {
-        let mut sharing = match self.routes.remove(&address) {
-            Some(Route::Balanced(_, sharing)) => sharing,
-            _ => Vec::new(),
+    /// Adds a port to those that share an address; the address is balanced in this way from now on,
+    /// and where that goes by server names, these are for the port.
+    pub(crate) fn share(
+        &mut self,
+        address: IpAddr,
+        balance: Balance,
+        port: usize,
+        names: &[String],
+    ) {
+        let (ports, splices) = (Vec::new(), Splices::default());
+        let new = Balanced { balance, ports, names: HashMap::new(), splices };
+        let mut balanced = match self.routes.remove(&address) {
+            Some(Route::Balanced(balanced)) => Balanced { balance, ..balanced },
+            _ => new,
         };
-        sharing.push(port);
-        self.routes.insert(address, Route::Balanced(balance, sharing));
+        balanced.ports.push(port);
+        balanced.names.extend(names.iter().map(|name| (name.clone(), port)));
+        self.routes.insert(address, Route::Balanced(balanced));
     }
 
     /// Sends some packets to another port than the owner of their destination address.
@@ -170,14 +204,32 @@ impl Switch {
             while let Some(packet) =
                 self.ports.get_mut(port).and_then(|port| port.outbound.poll(due))
             {
-                // Asked again, as an element may have changed the address.
-                let to = self.route(port, &packet).map(|to| self.gate(to));
-                match to.and_then(|to| self.ports.get_mut(to)) {
-                    Some(to) => to.inbound.send(due, packet),
-                    None => self.unroutable += 1,
+                for Onward { to, packet } in self.splice(port, packet) {
+                    // Asked again, as an element may have changed the address.
+                    let to = to.or_else(|| self.route(port, &packet)).map(|to| self.gate(to));
+                    match to.and_then(|to| self.ports.get_mut(to)) {
+                        Some(to) => to.inbound.send(due, packet),
+                        None => self.unroutable += 1,
+                    }
                 }
             }
         }
+    }
+
+    /// Takes a packet to a balancer that goes by server names, if it meets one on its way.
+    fn splice(&mut self, from: usize, packet: Packet) -> Vec<Onward> {
+        let ends = [packet.destination(), packet.source()];
+        if packet.protocol == Protocol::Tcp && self.diverted(from, &packet).is_none() {
+            for (address, is_of_client) in ends.into_iter().flatten().zip([true, false]) {
+                match self.routes.get_mut(&address) {
+                    Some(Route::Balanced(there)) if there.balance.reads_names() => {
+                        return there.spliced(packet, is_of_client);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        vec![Onward { to: None, packet }]
     }
 
     /// Moves what elements sent back into the links of the other direction.
@@ -221,19 +273,18 @@ impl Switch {
     }
 
     fn route(&self, from: usize, packet: &Packet) -> Option<usize> {
-        let destination = packet.destination()?;
-        let key = (from, packet.protocol, destination);
-        let diverted = self
-            .diversions
-            .iter()
-            .find(|other| key == (other.from, other.protocol, other.destination));
-        if let Some(diversion) = diverted {
-            return Some(diversion.to);
-        }
-        match self.routes.get(&destination)? {
+        self.diverted(from, packet).or_else(|| match self.routes.get(&packet.destination()?)? {
             Route::Port(port) => Some(*port),
-            Route::Balanced(balance, ports) => balance.choose(packet, ports),
-        }
+            Route::Balanced(Balanced { balance, ports, .. }) => balance.choose(packet, ports),
+        })
+    }
+
+    fn diverted(&self, from: usize, packet: &Packet) -> Option<usize> {
+        let key = (from, packet.protocol, packet.destination()?);
+        let mut diversions = self.diversions.iter();
+        let diverted =
+            diversions.find(|other| key == (other.from, other.protocol, other.destination));
+        diverted.map(|diversion| diversion.to)
     }
 }
 
@@ -327,7 +378,7 @@ mod tests {
         switch.add_port([], Port::default());
         for _ in 0..3 {
             let server = switch.add_port([], Port::default());
-            switch.share(address(100), balance, server);
+            switch.share(address(100), balance, server, &[]);
         }
         let each = flows.map(|(client, port, is_udp)| {
             let from = (address(client), port).into();

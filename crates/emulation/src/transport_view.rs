@@ -90,7 +90,7 @@ mod tests {
     use crate::ip::{TcpFields, tcp, udp};
 
     fn bytes(flags: u8, options: &[u8], payload: &[u8]) -> Vec<u8> {
-        let fields = TcpFields { seq: 7, ack: 0, flags, options, payload };
+        let fields = TcpFields { seq: 7, flags, options, payload, ..TcpFields::default() };
         let ends = ["10.77.1.1:5000".parse().unwrap(), "10.77.2.1:443".parse().unwrap()];
         tcp(ends[0], ends[1], fields).unwrap().bytes
     }

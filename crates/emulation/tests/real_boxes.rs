@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use headstart_emulation::{Balance, Host, Lab, LinkCounts, Node};
+use headstart_testkit::hello::CraftedHello;
 use headstart_testkit::{has_net, until};
 use socket2::{Domain, Socket, Type};
 
@@ -244,6 +245,42 @@ fn a_balancer_splits_flows_or_keeps_sources_together() {
     for family in [0, 1] {
         assert_eq!(reached(Balance::Flow, family), BTreeSet::from([1, 2]));
         assert_eq!(reached(Balance::Source, family).len(), 1);
+    }
+}
+
+/// Large transfers pass each way, after a ClientHello in two segments.
+#[test]
+fn a_balancer_by_name_brings_each_name_to_its_server() {
+    if !has_net() {
+        return;
+    }
+    for family in [0, 1] {
+        let address: IpAddr = ["192.0.2.1", "2001:db8::1"][family].parse().unwrap();
+        let servers = ["a", "b"].map(|name| {
+            let host = Host::new(name).shared_address(address, Balance::NameElseFlow);
+            host.server_name(format!("{name}.test"))
+        });
+        let client = Host::new("client").delay(Duration::from_millis(5));
+        let lab = Lab::build([client].into_iter().chain(servers).collect()).unwrap();
+        let client = lab.node("client").unwrap();
+        for name in ["b", "a"] {
+            let listener = listen(lab.node(name).unwrap(), (address, 443));
+            let mut stream = connect(client, (address, 443).into());
+            stream.set_nodelay(true).unwrap();
+            let hello = CraftedHello::default().name(&format!("{name}.test")).stream();
+            let (head, tail) = hello.split_at(40);
+            stream.write_all(head).unwrap();
+            thread::sleep(Duration::from_millis(20));
+            let served = thread::spawn(move || {
+                let (stream, from) = listener.accept().unwrap();
+                std::io::copy(&mut stream.try_clone().unwrap(), &mut &stream).unwrap();
+                from
+            });
+            let local = stream.local_addr().unwrap();
+            let sent = [tail, &numbers(2_000_000)].concat();
+            assert!(echoed(stream, &sent) == [head, &sent].concat(), "{name} in family {family}");
+            assert_eq!(served.join().unwrap(), local, "the client's own address");
+        }
     }
 }
 

@@ -83,8 +83,9 @@ fn whole_packet() -> impl Strategy<Value = Packet> {
     (ends, any::<bool>(), any::<u8>(), 0..4u32, options, payload).prop_map(
         |((from, to), is_udp, flags, seq, options, payload)| {
             let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
-            let fields = TcpFields { seq, ack: seq, flags, options: &options, payload: &payload };
-            if is_udp { udp(from, to, &payload) } else { tcp(from, to, fields) }.unwrap()
+            let (options, payload) = (options.as_slice(), payload.as_slice());
+            let fields = TcpFields { seq, ack: seq, flags, window: 0, options, payload };
+            if is_udp { udp(from, to, payload) } else { tcp(from, to, fields) }.unwrap()
         },
     )
 }

@@ -102,7 +102,7 @@ mod tests {
     use crate::ip::{ACK, TcpFields, has_right_checksums, tcp};
 
     fn segment(flags: u8, options: &[u8], payload: &[u8]) -> Packet {
-        let fields = TcpFields { seq: 1, ack: 2, flags, options, payload };
+        let fields = TcpFields { seq: 1, ack: 2, flags, options, payload, ..TcpFields::default() };
         tcp("10.77.1.1:5000".parse().unwrap(), "10.77.2.1:443".parse().unwrap(), fields).unwrap()
     }
 

@@ -29,7 +29,8 @@ struct TlsOnly {
 /// State of a connection, by the flow of the client's packets.
 #[derive(Debug)]
 enum State {
-    Open { client: Stream, server: Stream },
+    /// The client's stream and the server's.
+    Open(Box<[Stream; 2]>),
     Ended,
 }
 
@@ -67,7 +68,8 @@ impl TlsOnly {
         if segment.flags & RST != 0 {
             return out.pass(packet);
         }
-        let State::Open { client, server } = state else { return };
+        let State::Open(streams) = state else { return };
+        let [client, server] = streams.as_mut();
         let stream = if side == Side::Client { client } else { server };
         let payload = packet.bytes.get(segment.payload.clone()).unwrap_or_default();
         let is_read = side == Side::Server || !self.server_side;
@@ -83,7 +85,7 @@ impl TlsOnly {
 
 impl State {
     fn new() -> Self {
-        State::Open { client: Stream::new(Side::Client), server: Stream::new(Side::Server) }
+        State::Open(Box::new([Side::Client, Side::Server].map(Stream::new)))
     }
 }
 
@@ -161,7 +163,7 @@ mod tests {
     const SERVER: &str = "10.77.2.1:443";
 
     fn segment(from: &str, to: &str, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Packet {
-        let fields = TcpFields { seq, ack, flags, options: &[], payload };
+        let fields = TcpFields { seq, ack, flags, payload, ..TcpFields::default() };
         tcp(from.parse().unwrap(), to.parse().unwrap(), fields).unwrap()
     }
 

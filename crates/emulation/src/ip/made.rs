@@ -33,14 +33,15 @@ pub(crate) struct TcpFields<'f> {
     pub(crate) ack: u32,
     /// Bits: [`SYN`], [`RST`] and [`ACK`].
     pub(crate) flags: u8,
+    pub(crate) window: u16,
     /// Padded with zeros (end of options) to a multiple of four.
     pub(crate) options: &'f [u8],
     pub(crate) payload: &'f [u8],
 }
 
-/// A TCP segment with no window; `None` if the ends are of two families or it would be too long.
+/// A TCP segment; `None` if the ends are of two families or it would be too long.
 pub(crate) fn tcp(from: SocketAddr, to: SocketAddr, fields: TcpFields<'_>) -> Option<Packet> {
-    let mut header = TcpHeader::new(from.port(), to.port(), fields.seq, 0);
+    let mut header = TcpHeader::new(from.port(), to.port(), fields.seq, fields.window);
     header.acknowledgment_number = fields.ack;
     header.syn = fields.flags & SYN != 0;
     header.rst = fields.flags & RST != 0;
@@ -153,6 +154,7 @@ mod tests {
                 seq: 7,
                 ack: 9,
                 flags: SYN | ACK,
+                window: 300,
                 options: &[34, 2, 1],
                 payload: b"odd",
             };

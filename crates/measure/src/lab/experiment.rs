@@ -219,6 +219,8 @@ pub(crate) enum LinkEffect {
 pub(crate) enum Balance {
     FiveTuple,
     Source,
+    NameElseFiveTuple,
+    NameElseSource,
 }
 
 impl From<Balance> for headstart_emulation::Balance {
@@ -226,6 +228,8 @@ impl From<Balance> for headstart_emulation::Balance {
         match balance {
             Balance::FiveTuple => Self::Flow,
             Balance::Source => Self::Source,
+            Balance::NameElseFiveTuple => Self::NameElseFlow,
+            Balance::NameElseSource => Self::NameElseSource,
         }
     }
 }
@@ -334,7 +338,7 @@ impl Variant {
             return wrong("variant.balance", "there is one server", "give servers = 2 or more");
         }
         if self.servers.unwrap_or(1) > 1 && self.balance.is_none() {
-            let hint = "give balance = \"five-tuple\" or \"source\"";
+            let hint = "give balance = \"five-tuple\", \"source\" or another of lab/README.md";
             return wrong("variant.servers", "nothing chooses one of them", hint);
         }
         let arms = self.arms.as_ref().unwrap_or(&experiment.arms);
