@@ -24,10 +24,15 @@ pub(crate) struct Daemon<'n> {
 impl<'n> Daemon<'n> {
     /// Starts an edge on the server, at port 443 of all its addresses, and waits until it is ready.
     pub(crate) fn edge(net: &'n Net, number: u16, arguments: &[&str]) -> Self {
-        let listen = net.server().addresses().iter();
+        Self::edge_on(net, net.server(), number, arguments)
+    }
+
+    /// Starts an edge on a node in the same way.
+    pub(crate) fn edge_on(net: &'n Net, node: &'n Node, number: u16, arguments: &[&str]) -> Self {
+        let listen = node.addresses().iter();
         let listen = listen.flat_map(|ip| ["--listen".to_owned(), crate::net::at(*ip, 443)]);
         let arguments = listen.chain(arguments.iter().map(|&text| text.to_owned()));
-        Self::start(net, net.server(), "edge", 9200 + number, arguments.collect())
+        Self::start(net, node, "edge", 9200 + number, arguments.collect())
     }
 
     /// Starts an agent on the client, at `port` of its loopback addresses.

@@ -5,7 +5,7 @@ use headstart_net::SILENCES_TO_BLOCK;
 
 use crate::curl::{Via, small, small_by_udp};
 use crate::daemon::Daemon;
-use crate::net::{Net, ms};
+use crate::net::{Net, ms, until};
 use crate::nginx::Nginx;
 
 /// Round trip of which a client's own time is a small part, on slow machines too.
@@ -48,7 +48,7 @@ pub(crate) fn late() {
     small(&net, VIA, HOST);
     agent.reaches("silences", 1, |agent| agent.fell_back("silence"));
     let runs = &["direction=\"to_server\"", "outcome=\"hello_runs\""];
-    crate::net::until("the late flight to be dropped", || {
+    until("the late flight to be dropped", || {
         edge.count("headstart_udp_datagrams_total", runs) > 0
     });
     assert_eq!(agent.saved(), 0);
@@ -67,6 +67,35 @@ pub(crate) fn lag_is_learnt() {
     for _ in 0..3 {
         small_by_udp(&net, &agent, VIA, HOST);
     }
+}
+
+/// Attempts at a connection by UDP within the second in which it passes.
+const TRIES: usize = 5;
+
+/// UDP passes for a second, and then no more: nothing fails, and the path is soon spared.
+pub(crate) fn die() {
+    let net = Net::new(RTT);
+    let _nginx = Nginx::behind(&net);
+    let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
+    let opened = (0..TRIES).find_map(|_| {
+        net.set_path("delay 50ms, udp-dies after 1s");
+        let agent = agent(&net);
+        small(&net, VIA, HOST);
+        (agent.saved() > 0).then_some(agent)
+    });
+    let agent = opened.expect("no connection by UDP");
+    until("the path to be spared", || {
+        small(&net, VIA, HOST);
+        agent.fell_back("path_memory") > 0
+    });
+    let silences = agent.fell_back("silence");
+    assert!(silences >= SILENCES_TO_BLOCK.into(), "{silences}");
+    let dropped = net.dropped();
+    for _ in 0..3 {
+        small(&net, VIA, HOST);
+    }
+    assert_eq!(net.dropped(), dropped, "datagrams on a path that is spared");
+    assert_eq!(agent.fell_back("committed_refusal"), 0);
 }
 
 pub(crate) fn no_edge_icmp() {

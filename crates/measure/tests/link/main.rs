@@ -12,6 +12,7 @@
 
 mod analysers;
 mod arms;
+mod balancers;
 mod banner;
 mod client;
 mod context;
@@ -52,16 +53,20 @@ use libtest_mimic::{Arguments, Trial};
 const CHECKS: &[(&str, fn())] = &[
     ("one_round_trip_saved", rtt::one_round_trip_saved),
     ("udp_blocked_costs_a_grace", rtt::udp_blocked_costs_a_grace),
+    ("udp_dying_costs_a_grace", rtt::udp_dying_costs_a_grace),
     ("tls_1_2_saves_one_too", rtt::tls_1_2_saves_one_too),
     ("hybrid_key_exchange", hybrid::hybrid_key_exchange),
     ("udp_blocked_one_way", datagrams::blocked_one_way),
     ("udp_late", datagrams::late),
     ("udp_lag_is_learnt", datagrams::lag_is_learnt),
+    ("udp_dies", datagrams::die),
     ("no_edge_icmp", datagrams::no_edge_icmp),
     ("no_edge_silent", datagrams::no_edge_silent),
     ("tcp_refused_while_udp_answers", restart::tcp_refused),
     ("edge_restarted_before_tcp", restart::before_tcp),
     ("a_network_that_lets_only_tls_through", restart::tls_only),
+    ("equal_cost_paths_to_two_edges", balancers::equal_cost_paths),
+    ("a_balancer_by_name_before_two_edges", balancers::by_name),
     ("analysers_see_tls", analysers::see_tls),
     ("quic_beside_turbotls", quic::beside),
     ("quic_limits", quic::limits),
@@ -80,6 +85,7 @@ const CHECKS: &[(&str, fn())] = &[
     ("context_of_a_redirected_client", context::of_a_redirected_client),
     ("second_syn_opens", second_syn::opens),
     ("second_syn_off", second_syn::off),
+    ("second_syn_by_list", second_syn::by_list),
     ("second_syn_in_vain_once", second_syn::in_vain_once),
     ("second_syn_swallowed", second_syn::swallowed),
     ("loss_5", loss::five_percent),

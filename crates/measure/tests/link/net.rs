@@ -96,6 +96,12 @@ impl Net {
         counters.ports.iter().map(|port| port.outbound.replied + port.inbound.replied).sum()
     }
 
+    /// Packets that the client's link has dropped.
+    pub(crate) fn dropped(&self) -> u64 {
+        let client = self.lab.counters().ports[0];
+        client.outbound.dropped + client.inbound.dropped
+    }
+
     /// Writes what passes the client's interface to a file.
     pub(crate) fn capture(&self, file: &Path) -> Capture {
         self.lab.capture("client", file, 100_000_000).unwrap()

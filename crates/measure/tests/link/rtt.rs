@@ -7,10 +7,10 @@ use std::time::Duration;
 use headstart_emulation::Loss;
 
 use crate::arms::{self, Arms, PLAIN, TURBO};
-use crate::curl::Via;
+use crate::curl::{Via, small, small_by_udp};
 use crate::daemon::Daemon;
 use crate::figures::{SAVED_MIN, fastest, judged, median, round_trips};
-use crate::net::{Net, ms};
+use crate::net::{Net, ms, until};
 use crate::nginx::Nginx;
 
 /// Less than this, and plain TLS is not what it claims to be.
@@ -83,6 +83,22 @@ impl Cell {
         }
         Ok(())
     }
+
+    /// Checks that TurboTLS is at most a grace behind plain TLS where no datagram passes.
+    fn costs_a_grace(self, arms: &Arms<'_>, count: usize) {
+        judged(
+            || self.measure(arms, count),
+            |[plain, turbo]: &[Vec<Duration>; 2]| {
+                let bar = median(plain) + GRACE + self.rtt.mul_f64(NOISE);
+                let found = median(turbo);
+                if found > bar {
+                    Err(format!("without UDP: {found:?}, more than {bar:?}"))
+                } else {
+                    Ok(())
+                }
+            },
+        );
+    }
 }
 
 pub(crate) fn one_round_trip_saved() {
@@ -121,23 +137,27 @@ pub(crate) fn udp_blocked_costs_a_grace() {
     let arms = Arms::start(&net, &[]);
     for (rtt, six, count) in [(ms(50), false, 7), (ms(50), true, 7), (ms(150), false, 5)] {
         net.set_link(rtt, Some(Box::new(Loss::all_udp())), Some(Box::new(Loss::all_udp())));
-        let cell = Cell { rtt, six, way: Way::Socks };
-        judged(
-            || cell.measure(&arms, count),
-            |[plain, turbo]: &[Vec<Duration>; 2]| {
-                let bar = median(plain) + GRACE + rtt.mul_f64(NOISE);
-                let found = median(turbo);
-                if found > bar {
-                    Err(format!("UDP blocked: {found:?}, more than {bar:?}"))
-                } else {
-                    Ok(())
-                }
-            },
-        );
+        Cell { rtt, six, way: Way::Socks }.costs_a_grace(&arms, count);
     }
     // A client that takes its time for the ClientHello is told another reason.
     assert!(arms.turbo.fell_back("silence") >= 11, "silences: {}", arms.turbo.fell_back("silence"));
     assert_eq!(arms.turbo.opened("turbo"), 0);
+}
+
+/// UDP passes for a second, and then no more.
+pub(crate) fn udp_dying_costs_a_grace() {
+    let cell = Cell { rtt: ms(50), six: false, way: Way::Socks };
+    let net = Net::new(cell.rtt);
+    let _nginx = Nginx::behind(&net);
+    let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
+    let arms = Arms::start(&net, &[]);
+    net.set_path("delay 25ms, udp-dies after 1s");
+    small_by_udp(&net, &arms.turbo, cell.via(TURBO), cell.host());
+    until("UDP to die", || {
+        small(&net, cell.via(TURBO), cell.host());
+        arms.turbo.fell_back("silence") > 0
+    });
+    cell.costs_a_grace(&arms, 7);
 }
 
 pub(crate) fn tls_1_2_saves_one_too() {

@@ -11,7 +11,8 @@ use headstart_emulation::{Element, Outputs, Packet, Protocol};
 use crate::arms::agent;
 use crate::curl::{Via, get, small};
 use crate::daemon::Daemon;
-use crate::net::{Net, ms};
+use crate::figures::judged;
+use crate::net::{Net, ms, until};
 use crate::nginx::Nginx;
 
 const RTT: Duration = ms(20);
@@ -113,6 +114,47 @@ pub(crate) fn off() {
     let agent = agent(&net, PORT, "plain", &["--second-syn", "off", "--connect-timeout", "2s"]);
     assert_ne!(get(&net, VIA, HOST, "/small").exit, 0);
     assert_eq!((seconds(&agent, "used"), seconds(&agent, "in_vain")), (0, 0));
+}
+
+/// SYNs or SYN-ACKs lost by their numbers, and whether the second SYN then opens the connection; if
+/// both are lost, a repetition by one of the kernels does.
+const LISTS: [(&str, bool); 4] = [
+    ("up(drop-syn 1)", true),
+    ("down(drop-syn-ack 1)", true),
+    ("up(drop-syn 1), down(drop-syn-ack 1)", false),
+    ("up(drop-syn 1,2)", false),
+];
+
+/// A connection with a second SYN is there before one without, and each has the right bytes.
+pub(crate) fn by_list() {
+    for (list, opens) in LISTS {
+        for opening in ["plain", "turbo"] {
+            judged(
+                || [&[][..], &["--second-syn", "off"]].map(|more| opened(opening, list, more)),
+                |[(with, seconds), (without, none)]| {
+                    println!("  {opening:<5}  {list:<36}  {with:?}, without {without:?}");
+                    assert_eq!((seconds[0] + seconds[1], *none), (1, [0, 0]), "{list}");
+                    let is_right = with < without && (seconds[0] == 1 || !opens);
+                    is_right.then_some(()).ok_or_else(|| {
+                        format!("{list}: {with:?}, {seconds:?}, without {without:?}")
+                    })
+                },
+            );
+        }
+    }
+}
+
+/// The time that one connection took to open, and second SYNs used and in vain.
+fn opened(opening: &str, list: &str, more: &[&str]) -> (Duration, [u64; 2]) {
+    // As above.
+    let net = Net::new(RTT);
+    let _nginx = Nginx::behind(&net);
+    let _edge = Daemon::edge(&net, 0, &ORIGIN);
+    net.set_path(&format!("delay 10ms, {list}"));
+    let agent = agent(&net, PORT, opening, more);
+    let took = small(&net, VIA, HOST).opening;
+    until("the connection's end", || agent.opened("plain") + agent.opened("turbo") > 0);
+    (took, ["used", "in_vain"].map(|outcome| seconds(&agent, outcome)))
 }
 
 /// Farther away than is waited for where nothing is known: the first connection's second SYN is in
