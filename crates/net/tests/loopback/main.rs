@@ -6,4 +6,5 @@ mod connector;
 mod fleet;
 mod hello;
 mod join;
+mod ordinary;
 mod time;
