@@ -10,7 +10,7 @@ use std::time::Duration;
 use headstart_proto::limits::{AMPLIFICATION, CLIENT_BYTES, DATAGRAM_MAX, SESSION_LIFE};
 use headstart_proto::{
     Client, ClientConfig, ClientEvent, Instant, JoinKey, OriginEnd, ResetReason, RouteTag,
-    ServerConfig,
+    ServerConfig, Wait,
 };
 
 use super::edge::Edge;
@@ -198,7 +198,8 @@ impl Link {
         self.same_address = operand & 1 == 0;
         let grace = Duration::from_millis(operand as u64 / 8);
         let same = operand & 2 == 0;
-        self.client.handle_tcp_connected(self.now, same, grace);
+        let wait = Some(Wait::within(grace)).filter(|_| !grace.is_zero());
+        self.client.handle_tcp_connected(self.now, same, wait);
     }
 
     fn tcp_up_arrives(&mut self, most: usize) {

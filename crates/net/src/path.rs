@@ -8,12 +8,10 @@
 
 mod bounded;
 mod connects;
-mod grace;
 mod standing;
 mod syn;
 
 pub(crate) use connects::{Second, SecondAdvice};
-pub(crate) use grace::{GraceEstimator, LAG_MAX};
 pub use standing::{PathReason, SILENCES_TO_BLOCK};
 pub(crate) use syn::SynAdvice;
 
@@ -28,6 +26,7 @@ use std::{
 };
 use syn::SynTables;
 
+use headstart_proto::GraceEstimator;
 use headstart_proto::limits::REQUEST_MIN;
 
 use crate::advert::SLOTS_MAX;
@@ -91,10 +90,12 @@ pub(crate) enum Outcome {
 /// Advice on opening over TurboTLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advice {
-    /// Use it, and wait this long for the first datagram.
+    /// Use it.
     Turbo {
-        /// Computes the grace once TCP is connected.
+        /// Computes the wait for the first datagram once TCP is connected.
         grace: GraceEstimator,
+        /// True if the last opening had an answer in time: the path bears datagrams.
+        proven: bool,
         /// True if this is the one attempt after a back-off: report its outcome soon.
         probe: bool,
     },
@@ -154,10 +155,14 @@ impl PathMemory {
             return Advice::Plain { reason: PathReason::Reset, until };
         }
         let Some(path) = tables.paths.get(&key) else {
-            return Advice::Turbo { grace: GraceEstimator::default(), probe: false };
+            let grace = GraceEstimator::default();
+            return Advice::Turbo { grace, proven: false, probe: false };
         };
         match path.standing.ask(now) {
-            Ok(probe) => Advice::Turbo { grace: path.grace, probe },
+            Ok(probe) => {
+                let proven = path.standing == Standing::Good;
+                Advice::Turbo { grace: path.grace, proven, probe }
+            }
             Err((reason, until)) => Advice::Plain { reason, until },
         }
     }

@@ -12,6 +12,7 @@ use downstream::Downstream;
 use flight::Flight;
 
 use crate::event::{ClientEvent, PlainReason, ResetReason};
+use crate::grace::Wait;
 use crate::hello;
 use crate::id::{JoinKey, RouteTag, SessionId};
 use crate::join::{ACCEPTANCE_LEN, Answer, Join};
@@ -68,8 +69,6 @@ pub struct Client {
     ack: u32,
     /// Tag of the first response. Without one, the client joins only if it has sent early data.
     tag: Option<RouteTag>,
-    /// Time for the first server bytes of an edge that has answered.
-    patience: Duration,
     /// True once server bytes have come over UDP, delivered or not.
     has_server_bytes: bool,
     unreachable: bool,
@@ -85,10 +84,11 @@ enum State {
     /// TCP is connecting. Datagrams travel as soon as there is a ClientHello.
     Connecting,
     /// TCP is connected and the edge may still answer over UDP.
-    Waiting { connected: Instant, grace: Duration },
+    Waiting { connected: Instant, wait: Wait },
     /// The client sent the join; `answer` holds the bytes of its answer so far.
     Joining { answer: Vec<u8>, server_offset: u32, deadline: Instant },
-    /// TCP carries the raw streams. `silent`: after a silent grace, so a datagram would be late.
+    /// TCP carries the raw streams. `silent`: an unanswered flight was given up, so a datagram is
+    /// late.
     Open { silent: bool },
     /// The connection ended by reset.
     Reset,
@@ -111,7 +111,6 @@ impl Client {
             downstream: Downstream::new(),
             ack: 0,
             tag: None,
-            patience: Duration::ZERO,
             has_server_bytes: false,
             unreachable: false,
             begun: None,
@@ -211,7 +210,7 @@ impl Client {
     ///
     /// Anybody can forge that; it costs the saving and nothing else.
     pub fn handle_unreachable(&mut self, now: Instant) {
-        if self.flight.is_sent() && self.tag.is_none() && !self.unreachable {
+        if self.is_unanswered() {
             self.unreachable = true;
             self.events.push_back(ClientEvent::Unreachable);
             self.decide(now);
@@ -219,32 +218,25 @@ impl Client {
     }
 
     /// Reports that TCP is connected. `same_address`: to the address the datagrams went to. Without
-    /// a datagram within `grace`, the client treats UDP as blocked.
-    pub fn handle_tcp_connected(&mut self, now: Instant, same_address: bool, grace: Duration) {
+    /// a datagram within `wait`, the client treats UDP as blocked; `None` means that an answer that
+    /// is not there yet is not worth a wait.
+    pub fn handle_tcp_connected(&mut self, now: Instant, same_address: bool, wait: Option<Wait>) {
         if !matches!(self.state, State::Connecting) {
             return;
         }
         self.events.push_back(ClientEvent::TcpConnected);
-        self.state = State::Waiting { connected: now, grace };
+        self.state = State::Waiting { connected: now, wait: wait.unwrap_or_default() };
         if self.flight.is_sent() && !same_address {
             self.give_up(now, PlainReason::OtherAddress);
         } else if self.is_stale(now) {
             self.give_up(now, PlainReason::TcpLate);
+        } else if wait.is_none() && self.is_unanswered() {
+            self.give_up(now, PlainReason::NotAwaited);
         } else if !self.config.hold {
             self.downstream.release();
             self.note_first_bytes();
         }
         self.decide(now);
-    }
-
-    /// Sets how long after TCP connected the first server bytes may come once the edge has
-    /// answered, if that is longer than the grace. To call before
-    /// [`handle_tcp_connected`](Self::handle_tcp_connected).
-    ///
-    /// The path bears datagrams then: it is the origin that takes its time, and over TCP its bytes
-    /// would come later still.
-    pub const fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
     }
 
     /// Takes bytes from TCP.
@@ -354,11 +346,12 @@ impl Client {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             // Datagrams that trickle in cannot stretch the wait beyond a second grace.
-            State::Waiting { connected, grace } => {
-                let end = (connected.max(self.last_datagram) + grace)
-                    .min(connected + grace.saturating_mul(2));
+            State::Waiting { connected, wait } => {
+                let due = connected + wait.due;
+                let end = (due.max(self.last_datagram) + wait.grace)
+                    .min(due + wait.grace.saturating_mul(2));
                 let awaits_first = self.tag.is_some() && !self.has_server_bytes;
-                Some(if awaits_first { end.max(connected + self.patience) } else { end })
+                Some(if awaits_first { end.max(connected + wait.first_bytes) } else { end })
             }
             State::Joining { deadline, .. } => Some(deadline),
             _ => None,
@@ -374,10 +367,15 @@ impl Client {
     }
 
     /// Returns true if a datagram would still tell something about the path: the client fell back
-    /// after silence.
+    /// without an answer.
     #[must_use]
     pub fn awaits_late_datagram(&self) -> bool {
         matches!(self.state, State::Open { silent: true })
+    }
+
+    /// Returns true if a flight left and neither the edge nor the network has answered.
+    const fn is_unanswered(&self) -> bool {
+        self.flight.is_sent() && self.tag.is_none() && !self.unreachable
     }
 
     fn is_ours(&self, response: &Response<'_>) -> bool {
@@ -484,7 +482,8 @@ impl Client {
     }
 
     fn go_plain(&mut self, reason: PlainReason) {
-        self.state = State::Open { silent: reason == PlainReason::Silence };
+        let silent = matches!(reason, PlainReason::Silence | PlainReason::NotAwaited);
+        self.state = State::Open { silent };
         self.events.push_back(ClientEvent::Plain(reason));
         self.downstream.discard_unreleased();
         self.upstream.drain(..self.in_syn);

@@ -88,6 +88,8 @@ pub enum PlainReason {
     Held,
     /// No datagram came within the grace.
     Silence,
+    /// TCP connected before the answer was due, and the wait for it promised too little.
+    NotAwaited,
     /// The network refused UDP (ICMP).
     Unreachable,
     /// TCP reached another address than the datagrams.
@@ -110,6 +112,7 @@ impl PlainReason {
             Self::NoServerBytes => "no_server_bytes",
             Self::Held => "held",
             Self::Silence => "silence",
+            Self::NotAwaited => "not_awaited",
             Self::Unreachable => "unreachable",
             Self::OtherAddress => "other_address",
             Self::ServerFirst => "server_first",
@@ -128,6 +131,7 @@ impl fmt::Display for PlainReason {
             Self::NoServerBytes => "the edge answered, and no server bytes came in time",
             Self::Held => "server bytes are taken over TCP alone",
             Self::Silence => "no datagram came back within the grace",
+            Self::NotAwaited => "the ClientHello left too late for its answer to be waited for",
             Self::Unreachable => "the network refused UDP",
             Self::OtherAddress => "TCP reached another address than UDP",
             Self::ServerFirst => "the server spoke first on TCP, or closed it",

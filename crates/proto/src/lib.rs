@@ -10,6 +10,7 @@
 //! * [`cookie`] mints and checks Fast Open cookies, which `docs/fop.md` specifies.
 //! * [`hello`] reads the public part of a ClientHello; [`wire`] holds the frames of UDP, [`join`]
 //!   what TCP begins with.
+//! * [`GraceEstimator`] learns how long to wait for datagrams once TCP is connected.
 //! * [`fastopen`] decides whether a SYN waits for data, and what it carries.
 //!
 //! ```
@@ -29,6 +30,7 @@ pub mod cookie;
 mod error;
 mod event;
 pub mod fastopen;
+mod grace;
 pub mod hello;
 mod id;
 pub mod join;
@@ -44,6 +46,7 @@ pub mod wire;
 pub use client::{Client, ClientConfig};
 pub use error::{Discard, HelloError, Misfit, WireError};
 pub use event::{ClientEvent, PlainReason, ResetReason, ServerEvent};
+pub use grace::{GraceEstimator, LAG_MAX, Wait};
 pub use id::{JoinKey, RouteTag, SessionId};
 pub use opening::{Carrier, Opening, Session, UnknownOpening};
 pub use route::{EdgeNumber, RouteKey, RouteRing, Routes};

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
-
 use headstart_proto::{Client, ClientConfig, ClientEvent, Instant, JoinKey, PlainReason};
 
 const NOW: Instant = Instant::ZERO;
@@ -16,7 +14,7 @@ fn client() -> Client {
 }
 
 fn connected(client: &mut Client) -> Vec<u8> {
-    client.handle_tcp_connected(NOW, true, Duration::ZERO);
+    client.handle_tcp_connected(NOW, true, None);
     let plain = std::iter::from_fn(|| client.poll_event())
         .any(|event| event == ClientEvent::Plain(PlainReason::NotOffered));
     assert!(plain && client.is_decided());
@@ -64,7 +62,7 @@ fn datagrams_and_data_in_the_syn_exclude_each_other() {
     let mut client = client();
     client.offer_udp(ClientConfig::default());
     client.handle_syn_data(5);
-    client.handle_tcp_connected(NOW, true, Duration::ZERO);
+    client.handle_tcp_connected(NOW, true, None);
     assert_eq!(client.poll_tcp().unwrap(), HELLO);
 }
 

@@ -70,7 +70,16 @@ pub(crate) fn fetch(
     host: &str,
     path: &str,
 ) -> io::Result<(Duration, Vec<u8>)> {
-    let tunnel = socks(port, host, 443)?;
+    fetch_by(tls, socks(port, host, 443)?, host, path)
+}
+
+/// The same by a tunnel that stands already.
+pub(crate) fn fetch_by(
+    tls: &SslConnector,
+    tunnel: Tunnel,
+    host: &str,
+    path: &str,
+) -> io::Result<(Duration, Vec<u8>)> {
     let stream =
         tls.connect(host, tunnel.tcp).map_err(|error| io::Error::other(error.to_string()))?;
     let opening = tunnel.accepted.elapsed();

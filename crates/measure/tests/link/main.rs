@@ -25,6 +25,7 @@ mod fast_open;
 mod fast_open_faults;
 mod figures;
 mod hybrid;
+mod late_hello;
 #[path = "../../../headstart/tests/support/library.rs"]
 mod library;
 mod loss;
@@ -56,6 +57,7 @@ const CHECKS: &[(&str, fn())] = &[
     ("udp_dying_costs_a_grace", rtt::udp_dying_costs_a_grace),
     ("tls_1_2_saves_one_too", rtt::tls_1_2_saves_one_too),
     ("hybrid_key_exchange", hybrid::hybrid_key_exchange),
+    ("late_hello_never_slower", late_hello::never_slower),
     ("udp_blocked_one_way", datagrams::blocked_one_way),
     ("udp_late", datagrams::late),
     ("udp_lag_is_learnt", datagrams::lag_is_learnt),

@@ -16,7 +16,7 @@ use crate::nginx::Nginx;
 /// Less than this, and plain TLS is not what it claims to be.
 const PLAIN_MIN: f64 = 1.9;
 
-/// Largest grace on a path that is new (`GRACE_MAX_FIRST` of headstart-net).
+/// Largest grace on a path that is new (`GRACE_MAX_FIRST` of headstart-proto).
 const GRACE: Duration = ms(25);
 
 /// Noise of a median on a busy machine, in round trips.

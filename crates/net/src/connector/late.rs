@@ -3,11 +3,12 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use headstart_proto::LAG_MAX;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::Inner;
-use crate::path::{LAG_MAX, Outcome, PathKey};
+use crate::path::{Outcome, PathKey};
 use crate::udp::{RecvBuffers, UdpPort};
 
 /// Sockets that wait for late datagrams at the same time; beyond them, late datagrams go unnoticed.

@@ -12,7 +12,10 @@ use std::time::Duration;
 use headstart_proto::Carrier;
 use headstart_proto::limits::{REQUEST_MIN, SEQUENCES};
 use headstart_proto::wire::RESPONSE_PAYLOAD_MAX;
-use headstart_proto::{Client, ClientConfig, ClientEvent, JoinKey, PlainReason, ResetReason};
+use headstart_proto::{
+    Client, ClientConfig, ClientEvent, GraceEstimator, JoinKey, LAG_MAX, PlainReason, ResetReason,
+    Wait,
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -24,9 +27,7 @@ use crate::clock::Clock;
 use crate::dns::{Event, Lookup};
 use crate::name::normalized;
 use crate::opener::Opener;
-use crate::path::{
-    Advice, GraceEstimator, LAG_MAX, Outcome, PathKey, Second, SecondAdvice, SlotReservation,
-};
+use crate::path::{Advice, Outcome, PathKey, Second, SecondAdvice, SlotReservation};
 use crate::race::{ATTEMPT_DELAY, Race, RaceWinner};
 use crate::report::{NotUsed, OpeningEvent, Report};
 use crate::target::Target;
@@ -67,9 +68,6 @@ pub(super) struct Opening {
     /// When the ClientHello left over UDP, and how long after the SYN.
     flight_sent: Option<Instant>,
     flight_delay: Duration,
-    /// True if the flight left so late after the SYN that no answer could arrive in time: silence
-    /// then says nothing about the path.
-    cut_short: bool,
     first_lag: Option<Duration>,
     report: Report,
 }
@@ -81,6 +79,8 @@ struct Udp {
     to: SocketAddr,
     key: PathKey,
     grace: GraceEstimator,
+    /// True if the path is known to bear datagrams.
+    proven: bool,
     _slots: Option<SlotReservation>,
 }
 
@@ -116,7 +116,6 @@ impl Opening {
             flight_bytes: Some(0),
             flight_sent: None,
             flight_delay: Duration::ZERO,
-            cut_short: false,
             first_lag: None,
             report: Report::new(),
         }
@@ -295,8 +294,7 @@ impl Opening {
         if let Some(sent) = self.flight_sent {
             self.flight_delay = sent.saturating_duration_since(won.started);
         }
-        // The answer lags the SYN-ACK by as much as the flight lagged the SYN.
-        let grace = self.grace(rtt);
+        let wait = self.wait(rtt);
         let same_address = self.udp.as_ref().is_none_or(|udp| udp.key.edge == won.addr);
         self.report.rtt = Some(rtt);
         self.report.address = Some(won.addr);
@@ -306,7 +304,7 @@ impl Opening {
         self.lookup = None;
         // A datagram already in the socket came in time, whichever socket is polled first.
         self.receive_now();
-        self.client.handle_tcp_connected(self.clock.now(), same_address, grace);
+        self.client.handle_tcp_connected(self.clock.now(), same_address, wait);
     }
 
     /// Learns how long connections take there, and whether the second SYN helped.
@@ -328,18 +326,14 @@ impl Opening {
         metrics::counter!("headstart_second_syns_total", "outcome" => outcome).increment(1);
     }
 
-    fn grace(&mut self, rtt: Duration) -> Duration {
-        let wanted = self
-            .udp
-            .as_ref()
-            .map_or(Duration::ZERO, |udp| udp.grace.grace(rtt) + self.flight_delay);
-        if self.shared.config.grace.is_none() {
-            self.client.set_patience(rtt);
+    /// Returns how long to wait for the answer to the flight.
+    fn wait(&self, rtt: Duration) -> Option<Wait> {
+        let due = self.flight_delay;
+        match (self.shared.config.grace, &self.udp) {
+            (Some(grace), _) => Some(Wait { due, ..Wait::within(grace.min(LAG_MAX)) }),
+            (None, Some(udp)) => udp.grace.wait(rtt, due, udp.proven),
+            (None, None) => None,
         }
-        let fixed = self.shared.config.grace.map(|grace| (grace + self.flight_delay).min(LAG_MAX));
-        let grace = fixed.unwrap_or(wanted.min(GraceEstimator::largest(rtt)));
-        self.cut_short = wanted > grace && self.flight_delay > grace / 2;
-        grace
     }
 
     /// Opens the datagram side as soon as there is an offer for the address that TCP tries first.
@@ -369,11 +363,9 @@ impl Opening {
         let local = socket.local_addr().ip();
         let key = PathKey { local, edge };
         let config = &self.shared.config;
-        let grace = match self.shared.paths.advise(key, now()) {
-            Advice::Turbo { grace, .. } => grace,
-            Advice::Plain { .. } if config.opening == OpeningPolicy::Turbo => {
-                GraceEstimator::default()
-            }
+        let (grace, proven) = match self.shared.paths.advise(key, now()) {
+            Advice::Turbo { grace, proven, .. } => (grace, proven),
+            Advice::Plain { .. } if config.opening == OpeningPolicy::Turbo => Default::default(),
             Advice::Plain { reason, .. } => return Err(NotUsed::Path(reason)),
         };
         let wanted = advert.slots.max(self.shared.paths.slots_for(&self.name).unwrap_or(0));
@@ -385,7 +377,7 @@ impl Opening {
             early_data: advert.early_data,
             hold: config.hold,
         };
-        self.udp = Some(Udp { socket, to, key, grace, _slots: Some(slots) });
+        self.udp = Some(Udp { socket, to, key, grace, proven, _slots: Some(slots) });
         self.client.offer_udp(client);
         Ok(())
     }
@@ -580,7 +572,7 @@ impl Opening {
         match reason {
             // The path bears datagrams.
             PlainReason::NoServerBytes | PlainReason::Held => self.record_opened(),
-            PlainReason::Silence if !self.cut_short => self.record(Outcome::Silent),
+            PlainReason::Silence => self.record(Outcome::Silent),
             PlainReason::Unreachable => self.record(Outcome::Unreachable),
             _ => {}
         }

@@ -65,7 +65,10 @@ const BLOCKING: usize = SILENCES_TO_BLOCK as usize;
 #[test]
 fn a_new_path_is_used() {
     let advice = Bench::new().advice();
-    assert_eq!(advice, Advice::Turbo { grace: GraceEstimator::default(), probe: false });
+    assert_eq!(
+        advice,
+        Advice::Turbo { grace: GraceEstimator::default(), proven: false, probe: false }
+    );
 }
 
 #[test]
@@ -125,13 +128,32 @@ fn a_good_probe_clears_a_bad_one_doubles_up_to_an_hour() {
 }
 
 #[test]
+fn a_path_is_proven_while_its_last_opening_had_an_answer() {
+    let bench = Bench::new();
+    for (outcomes, expected) in [
+        (&[][..], false),
+        (&[opened(1)], true),
+        (&[Outcome::Silent], false),
+        (&[late(50)], true),
+        (&[Outcome::Silent, late(51)], false),
+        (&[opened(1)], true),
+    ] {
+        bench.record(outcomes);
+        let advice = bench.advice();
+        let proven = matches!(advice, Advice::Turbo { proven: true, .. });
+        assert_eq!(proven, expected, "{outcomes:?}");
+    }
+}
+
+#[test]
 fn a_late_datagram_corrects_the_grace_instead_of_blocking() {
     let bench = Bench::new();
     for _ in 0..10 {
         bench.record(&[Outcome::Silent, late(50)]);
     }
-    let Advice::Turbo { grace, probe: false } = bench.advice() else { panic!() };
-    assert!(grace.grace(RTT) >= Duration::from_millis(49));
+    let Advice::Turbo { grace, proven: true, probe: false } = bench.advice() else { panic!() };
+    let wait = grace.wait(RTT, Duration::ZERO, false).unwrap();
+    assert!(wait.grace >= Duration::from_millis(49));
 }
 
 #[test]

@@ -7,10 +7,12 @@ use headstart_proto::join::{Join, REFUSAL, acceptance};
 use headstart_proto::limits::{CLIENT_BYTES, SESSION_LIFE};
 use headstart_proto::wire::{Request, Response};
 use headstart_proto::{
-    Client, ClientConfig, ClientEvent, Instant, JoinKey, PlainReason, ResetReason, RouteTag,
+    Client, ClientConfig, ClientEvent, Instant, JoinKey, PlainReason, ResetReason, RouteTag, Wait,
 };
 
 use crate::sim::{GRACE, RTT, client_hello};
+
+const WAIT: Option<Wait> = Some(Wait::within(GRACE));
 
 const FLIGHT: &[u8] = b"a server flight of forty bytes, or so..";
 const FLIGHT_LEN: u32 = 39;
@@ -40,7 +42,7 @@ fn committed() -> Client {
     let datagram = response(&mut client, 1, 300, FLIGHT);
     client.handle_datagram(at(90), &datagram);
     assert_eq!(client.poll_app(), None, "withheld until TCP is connected");
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
     client
 }
@@ -131,14 +133,14 @@ fn bytes_on_both_udp_and_tcp_reach_the_application_once() {
 
 #[test]
 fn an_edge_that_has_answered_is_given_longer_for_server_bytes() {
-    let patience = GRACE * 2;
+    let first_bytes = GRACE * 2;
     let mut client = offered(false);
-    client.set_patience(patience);
-    client.handle_tcp_connected(at(100), true, GRACE);
+    let wait = Wait { first_bytes, ..Wait::within(GRACE) };
+    client.handle_tcp_connected(at(100), true, Some(wait));
     assert_eq!(client.poll_timeout(), Some(at(100) + GRACE), "nothing has come");
     let ack = response(&mut client, 0, 300, b"");
     client.handle_datagram(at(101), &ack);
-    assert_eq!(client.poll_timeout(), Some(at(100) + patience));
+    assert_eq!(client.poll_timeout(), Some(at(100) + first_bytes));
     let first = response(&mut client, 1, 300, &FLIGHT[..10]);
     client.handle_datagram(at(110), &first);
     assert_eq!(client.poll_app().as_deref(), Some(&FLIGHT[..10]));
@@ -150,7 +152,7 @@ fn a_client_that_has_delivered_nothing_needs_no_join() {
     let mut client = offered(false);
     let ack = response(&mut client, 0, 300, b"");
     client.handle_datagram(at(100), &ack);
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     client.handle_timeout(at(125));
     let plain = ClientEvent::Plain(PlainReason::NoServerBytes);
     assert_eq!(last_event(&mut client), Some(plain));
@@ -165,7 +167,7 @@ fn a_client_that_has_delivered_nothing_needs_no_join() {
 #[test]
 fn a_server_that_speaks_first_is_plain() {
     let mut client = offered(false);
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     client.handle_tcp_data(b"220 ready");
     assert_eq!(last_event(&mut client), Some(ClientEvent::FirstServerBytes { udp: false }));
     assert_eq!(client.poll_app().as_deref(), Some(&b"220 ready"[..]));
@@ -178,7 +180,7 @@ fn a_server_that_speaks_first_is_plain() {
 #[test]
 fn the_application_sees_a_server_close_at_once() {
     let mut client = offered(false);
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     client.handle_tcp_finished();
     assert!(client.is_app_finished());
     let late = response(&mut client, 1, 300, FLIGHT);
@@ -201,7 +203,7 @@ fn a_server_that_closes_on_a_committed_client_causes_a_reset() {
 fn bytes_of_a_forgotten_session_are_not_mixed_with_those_of_another() {
     let mut client = offered(true);
     client.handle_app_data(at(1), b"early");
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     client.handle_timeout(at(125));
     assert!(client.poll_tcp().is_some_and(|bytes| after_join(&bytes).is_some()));
     let late = response(&mut client, 1, 300, FLIGHT);
@@ -216,7 +218,7 @@ fn early_data_in_flight_never_falls_back_to_plain() {
     for closes in [false, true] {
         let mut client = offered(true);
         client.handle_app_data(at(1), b"early");
-        client.handle_tcp_connected(at(100), true, GRACE);
+        client.handle_tcp_connected(at(100), true, WAIT);
         if closes {
             client.handle_tcp_finished();
             assert!(client.is_reset());
@@ -251,7 +253,7 @@ fn forged_datagrams_are_ignored() {
     }
     client.handle_datagram(at(50), &good);
     client.handle_datagram(at(50), &good);
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
 }
 
@@ -259,7 +261,7 @@ fn forged_datagrams_are_ignored() {
 fn forged_unreachability_costs_the_saving_unless_an_answer_comes() {
     let mut client = offered(false);
     client.handle_unreachable(at(10));
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     let plain = ClientEvent::Plain(PlainReason::Unreachable);
     assert_eq!(last_event(&mut client), Some(plain));
 
@@ -267,7 +269,7 @@ fn forged_unreachability_costs_the_saving_unless_an_answer_comes() {
     client.handle_unreachable(at(10));
     let datagram = response(&mut client, 0, 300, FLIGHT);
     client.handle_datagram(at(90), &datagram);
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
 }
 
@@ -279,7 +281,7 @@ fn nothing_relies_on_a_session_that_may_have_ended() {
         let mut client = offered(false);
         let datagram = response(&mut client, 1, 300, FLIGHT);
         client.handle_datagram(at(90), &datagram);
-        client.handle_tcp_connected(at(connected), true, GRACE);
+        client.handle_tcp_connected(at(connected), true, WAIT);
         assert_eq!(client.poll_app().is_some(), relied_on);
         let plain = Some(ClientEvent::Plain(PlainReason::TcpLate));
         assert_eq!(last_event(&mut client) == plain, !relied_on);
@@ -291,7 +293,7 @@ fn bytes_of_an_application_that_stops_early_are_sent() {
     let mut client = offered(false);
     client.handle_app_finished(at(1));
     assert!(!client.wants_tcp_finish(), "TCP is not connected");
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     assert!(!client.wants_tcp_finish(), "it is undecided how TCP starts");
     client.handle_timeout(at(125));
     assert!(!client.wants_tcp_finish(), "bytes wait for TCP");
@@ -307,7 +309,7 @@ fn room_for_the_application_is_limited_in_every_state() {
     assert_eq!(client.app_room(), CLIENT_BYTES - 300);
     client.handle_app_data(at(0), &vec![0; CLIENT_BYTES - 300]);
     assert_eq!(client.app_room(), 0);
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     assert_eq!(client.app_room(), 0);
     client.handle_timeout(at(125));
     let queued = client.poll_tcp().unwrap();
@@ -326,7 +328,7 @@ fn an_endless_flight_stops_at_the_last_sequence_number() {
     let seqs = datagrams.iter().map(|bytes| Request::parse(bytes).unwrap().seq);
     assert!(seqs.eq(0..16));
     // Everything that did not fit goes over TCP.
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     client.handle_timeout(Instant::ZERO + RTT + GRACE);
     let sent = client.poll_tcp().unwrap();
     assert_eq!(after_join(&sent).map(<[u8]>::len), Some(300 + 100 * 100));
@@ -357,9 +359,48 @@ fn a_forged_answer_does_not_use_up_its_sequence_number() {
 }
 
 #[test]
+fn an_answer_that_is_not_worth_a_wait_is_a_late_datagram() {
+    let mut client = offered(false);
+    client.handle_tcp_connected(at(100), true, None);
+    let plain = ClientEvent::Plain(PlainReason::NotAwaited);
+    assert_eq!(last_event(&mut client), Some(plain));
+    assert_eq!(client.poll_tcp(), Some(client_hello(300)));
+    assert!(client.awaits_late_datagram());
+    let late = response(&mut client, 0, 300, FLIGHT);
+    client.handle_datagram(at(190), &late);
+    assert_eq!(last_event(&mut client), Some(ClientEvent::LateDatagram));
+    assert_eq!(client.poll_app(), None);
+}
+
+#[test]
+fn an_answer_that_is_there_already_needs_no_wait() {
+    let mut client = offered(false);
+    let first = response(&mut client, 0, 300, FLIGHT);
+    client.handle_datagram(at(100), &first);
+    client.handle_tcp_connected(at(100), true, None);
+    assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
+    client.handle_timeout(at(100));
+    assert!(matches!(last_event(&mut client), Some(ClientEvent::JoinSent { .. })));
+}
+
+#[test]
+fn the_grace_begins_when_the_answer_is_due() {
+    let mut client = offered(false);
+    let wait = Wait { due: Duration::from_millis(40), ..Wait::within(GRACE) };
+    client.handle_tcp_connected(at(100), true, Some(wait));
+    assert_eq!(client.poll_timeout(), Some(at(140) + GRACE));
+    let first = response(&mut client, 1, 300, &FLIGHT[..10]);
+    client.handle_datagram(at(142), &first);
+    assert_eq!(client.poll_timeout(), Some(at(142) + GRACE));
+    let second = response(&mut client, 2, 300, &FLIGHT[..10]);
+    client.handle_datagram(at(180), &second);
+    assert_eq!(client.poll_timeout(), Some(at(140) + GRACE * 2));
+}
+
+#[test]
 fn trickling_datagrams_cannot_stretch_the_wait_beyond_two_graces() {
     let mut client = offered(false);
-    client.handle_tcp_connected(at(100), true, GRACE);
+    client.handle_tcp_connected(at(100), true, WAIT);
     let end = at(100) + GRACE * 2;
     for seq in 0..4 {
         let moment = at(100) + GRACE * u32::from(seq) / 2;

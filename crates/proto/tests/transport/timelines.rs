@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use headstart_emulation::{Delay, Link, Loss};
 use headstart_proto::wire::{REQUEST_PAYLOAD_MAX, RESPONSE_PAYLOAD_MAX};
-use headstart_proto::{ClientConfig, ServerConfig};
+use headstart_proto::{ClientConfig, GraceEstimator, ServerConfig};
 
 use crate::sim::{End, HALF, Host, Outcome, RTT, Scenario, Script, run};
 
@@ -202,6 +202,21 @@ fn udp_blocked_on_the_way_back_attaches_the_plain_stream() {
     let scenario = Scenario { down: way().with(Loss::all_udp()), ..turbo(tls13(0)) };
     let outcome = expect("plain-attached", scenario, 225, 325);
     assert_eq!((outcome.hellos, outcome.origins.len()), (1, 1));
+}
+
+fn late_hello(proven: bool) -> Scenario {
+    let script = Script { starts_at: Duration::from_millis(80), ..tls13(0) };
+    Scenario { path: Some((GraceEstimator::default(), proven)), ..turbo(script) }
+}
+
+#[test]
+fn a_late_hello_saves_what_is_left_of_the_round_trip() {
+    expect("late-hello", late_hello(true), 180, 280);
+}
+
+#[test]
+fn a_late_hello_on_a_new_path_costs_nothing() {
+    expect("late-hello-on-a-new-path", late_hello(false), 200, 300);
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use headstart_proto::{Client, ClientConfig, ClientEvent, Instant, JoinKey, ResetReason};
+use headstart_proto::{Client, ClientConfig, ClientEvent, Instant, JoinKey, ResetReason, Wait};
 
 use crate::blocks::{Block, scripts};
 
-const GRACE: Duration = Duration::from_millis(25);
+const WAIT: Option<Wait> = Some(Wait::within(Duration::from_millis(25)));
 
 #[test]
 fn clients_ignore_and_reset_what_the_scripts_say() {
@@ -64,7 +64,7 @@ impl Player {
                     assert_eq!(datagram.map(|bytes| bytes[14]), Some(number), "{at}");
                 }
             }
-            "tcp connects" => self.client.handle_tcp_connected(self.now, true, GRACE),
+            "tcp connects" => self.client.handle_tcp_connected(self.now, true, WAIT),
             "tcp ends" => self.client.handle_tcp_finished(),
             "tcp breaks" => self.client.handle_tcp_failed(),
             "grace ends" => {

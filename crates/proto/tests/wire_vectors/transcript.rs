@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use headstart_proto::{Client, ClientConfig, Instant, JoinKey, OriginEnd, RouteTag, ServerConfig};
+use headstart_proto::{
+    Client, ClientConfig, Instant, JoinKey, OriginEnd, RouteTag, ServerConfig, Wait,
+};
 
 use crate::blocks::{self, Block};
 use crate::edge::Edge;
 
-const GRACE: Duration = Duration::from_millis(25);
+const WAIT: Option<Wait> = Some(Wait::within(Duration::from_millis(25)));
 
 pub(crate) fn files() -> BTreeSet<String> {
     let mut files = blocks::files();
@@ -71,7 +73,7 @@ impl Ends {
     fn step(&mut self, block: &Block, at: &str) {
         block.expect_names(&["step", "bytes?"]);
         match block.text("step") {
-            "tcp connects" => self.client.handle_tcp_connected(self.now, true, GRACE),
+            "tcp connects" => self.client.handle_tcp_connected(self.now, true, WAIT),
             "grace ends" => self.grace_ends(),
             "edge restarts" => {
                 self.edge.restart(self.config);

@@ -29,8 +29,8 @@ impl App {
     }
 
     /// Writes the next bytes into a transport with `room`.
-    pub(super) fn write(&mut self, room: usize) -> Option<Vec<u8>> {
-        if self.end == Some(End::Reset) {
+    pub(super) fn write(&mut self, now: Duration, room: usize) -> Option<Vec<u8>> {
+        if self.end == Some(End::Reset) || now < self.script.starts_at {
             return None;
         }
         while let Some(write) = self.script.writes.get(self.next_write)

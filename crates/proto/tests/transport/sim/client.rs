@@ -8,7 +8,7 @@ use headstart_proto::hello::{self, Progress};
 use headstart_proto::join::Join;
 use headstart_proto::limits::{DATAGRAM_MAX, REQUEST_MIN};
 use headstart_proto::wire::Request;
-use headstart_proto::{Client, ClientConfig, ClientEvent, Instant, JoinKey};
+use headstart_proto::{Client, ClientConfig, ClientEvent, Instant, JoinKey, Wait};
 
 use super::Log;
 use super::app::App;
@@ -64,9 +64,14 @@ impl ClientSide {
         self.machine.offer_udp(config);
     }
 
-    pub(super) fn handle_connected(&mut self, now: Duration, same_address: bool, grace: Duration) {
+    pub(super) fn handle_connected(
+        &mut self,
+        now: Duration,
+        same_address: bool,
+        wait: Option<Wait>,
+    ) {
         self.connected = true;
-        self.machine.handle_tcp_connected(at(now), same_address, grace);
+        self.machine.handle_tcp_connected(at(now), same_address, wait);
     }
 
     /// Ends the application's connection, as a driver does: without TCP there is none.
@@ -132,7 +137,7 @@ impl ClientSide {
 
     fn take_app(&mut self, now: Duration, tcp: &mut Direction, log: &mut Log) -> bool {
         let room = if self.spliced { usize::MAX } else { self.machine.app_room() };
-        let bytes = self.app.write(room);
+        let bytes = self.app.write(now, room);
         if let Some(bytes) = &bytes {
             log.note(now, "app", format_args!("writes {}", bytes.len()));
             if self.spliced {

@@ -23,6 +23,8 @@ pub(crate) struct Script {
     pub(crate) app_closes_after: Option<usize>,
     /// Number of bytes after which the origin ends its stream, and how.
     pub(crate) origin_ends: Option<(usize, End)>,
+    /// Time at which the application writes its first byte.
+    pub(crate) starts_at: Duration,
     /// Maximum number of bytes each side writes at once.
     pub(crate) app_chunk: usize,
     pub(crate) origin_chunk: usize,

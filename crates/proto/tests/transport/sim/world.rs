@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use headstart_emulation::{Delay, Link};
-use headstart_proto::{ClientConfig, ClientEvent, ServerConfig};
+use headstart_proto::{ClientConfig, ClientEvent, GraceEstimator, ServerConfig, Wait};
 
 use super::client::{ClientSide, End};
 use super::edge::{EdgeSide, Host};
@@ -36,6 +36,8 @@ pub(crate) struct Scenario {
     /// True if a datagram is read before a SYN-ACK of the same moment.
     pub(crate) datagrams_first: bool,
     pub(crate) grace: Duration,
+    /// Samples of the path and whether it is proven, which then decide in place of `grace`.
+    pub(crate) path: Option<(GraceEstimator, bool)>,
     pub(crate) restart_at: Option<Duration>,
     pub(crate) unreachable_at: Option<Duration>,
     /// True if the client's driver bypasses the machine once that is transparent.
@@ -60,10 +62,18 @@ impl Scenario {
             connect: Some(RTT),
             datagrams_first: false,
             grace: GRACE,
+            path: None,
             restart_at: None,
             unreachable_at: None,
             splice: true,
             log: false,
+        }
+    }
+
+    fn wait(&self) -> Option<Wait> {
+        match self.path {
+            Some((path, proven)) => path.wait(self.connect?, self.script.starts_at, proven),
+            None => Some(Wait::within(self.grace)),
         }
     }
 
@@ -187,6 +197,7 @@ impl World {
             self.scenario.offer.map(|_| self.scenario.offer_at),
             self.scenario.restart_at,
             self.scenario.unreachable_at,
+            Some(self.scenario.script.starts_at).filter(|at| *at > self.now),
             self.client.next_due(),
             self.host.next_due(),
             self.other.as_ref().and_then(EdgeSide::next_due),
@@ -243,7 +254,8 @@ impl World {
         }
         self.connecting = false;
         if self.scenario.connect.is_some() {
-            self.client.handle_connected(self.now, self.scenario.same_address, self.scenario.grace);
+            let wait = self.scenario.wait();
+            self.client.handle_connected(self.now, self.scenario.same_address, wait);
         } else {
             self.log.note(self.now, "client", format_args!("TCP is refused"));
             self.client.handle_refused();
