@@ -44,7 +44,7 @@ pub use connector::{
 };
 pub use netlink::{tcp_listener, tcp_owner};
 pub use path::{PathReason, SILENCES_TO_BLOCK};
-pub use proven_addr::ProvenAddr;
+pub use proven_addr::{ProvenAddr, ProvenBy};
 pub use race::{Attempt, AttemptOutcome, RaceError, RaceFailure};
 pub use redirect::original_destination;
 pub use relay::{LimitClock, RelayCounts, RelayEnd, RelayLimits, RelayReason, Side, TimeLimit};

@@ -289,7 +289,7 @@ async fn serve(
         Err(refusal) => {
             tracing::debug!(%refusal, "request refused");
             metrics::limit_hit(refusal.label());
-            counted.finish(Carrier::Tcp, Outcome::Refused);
+            counted.finish(Carrier::Tcp.name(), Outcome::Refused);
             return;
         }
     };
@@ -300,12 +300,12 @@ async fn serve(
     let Some(_permit) = shares.take(owner) else {
         metrics::limit_hit("max_connections");
         let _ = inbound.answer.failure(Reason::Overloaded).await;
-        counted.finish(Carrier::Tcp, Outcome::Refused);
+        counted.finish(Carrier::Tcp.name(), Outcome::Refused);
         return;
     };
     drop(waiting);
     let (opening, outcome) = pass(inbound, &context, settings).await;
-    counted.finish(opening, outcome);
+    counted.finish(opening.name(), outcome);
 }
 
 /// An application's connection, ready for bytes, with those that are read already.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_net::{
-    Acceptor, AcceptorConfig, Arrival, Carrier, Handoff, QuicServer, RelayLimits, ServerConfig,
-    ServerStream,
+    Acceptor, AcceptorConfig, Arrival, Carrier, Handoff, ProvenBy, QuicServer, RelayLimits,
+    ServerConfig, ServerStream,
 };
 use headstart_proto::limits::{HANDSHAKE_COST, UNPROVEN_WORK_SHARE};
 use tokio::io::AsyncWriteExt;
@@ -321,17 +321,27 @@ async fn serve(
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
             let _permit = stream.take_permit();
-            let opening = stream.opened_by();
+            let (opened_by, proven) = (stream.opened_by(), stream.proven_addr());
             let outcome = find(stream, local, settings, stop).await;
-            tracing::debug!(%peer, ?opening, ?outcome, "connection ended");
+            let opening = opening(opened_by, proven.by());
+            tracing::debug!(%peer, opening, ?outcome, "connection ended");
             counted.finish(opening, outcome);
         }
         // It continued in the session that it joined, which counts it.
         Ok(None) => {}
         Err(error) => {
             tracing::debug!(%peer, %error, "connection refused");
-            counted.finish(Carrier::Tcp, Outcome::Refused);
+            counted.finish(Carrier::Tcp.name(), Outcome::Refused);
         }
+    }
+}
+
+/// Names an opening by what it has saved the client: a session saves nothing unless TCP joins it.
+const fn opening(opened_by: Carrier, proven_by: Option<ProvenBy>) -> &'static str {
+    match (opened_by, proven_by) {
+        (Carrier::TurboTls, None) => "unjoined",
+        (Carrier::TurboTls, Some(ProvenBy::Start)) => "attached",
+        (carrier, _) => carrier.name(),
     }
 }
 
@@ -401,6 +411,15 @@ mod tests {
 
     fn options(arguments: &[&str]) -> EdgeOptions {
         Command::parse_from([&["edge"], arguments].concat()).edge
+    }
+
+    #[test]
+    fn openings_are_named_by_what_they_save() {
+        let [join, start] = [ProvenBy::Join, ProvenBy::Start].map(Some);
+        let turbo = [None, join, start].map(|by| opening(Carrier::TurboTls, by));
+        assert_eq!(turbo, ["unjoined", "turbo", "attached"]);
+        assert_eq!(opening(Carrier::Tcp, start), "plain");
+        assert_eq!(opening(Carrier::Fop, start), "fop");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::session::Session;
 use super::shared::Shared;
 use super::stream::ServerStream;
 use super::transport::ClientTransport;
+use crate::proven_addr::ProvenBy;
 
 /// Bytes of the first read of a connection: enough for the ClientHello of today's browsers.
 const FIRST_READ: usize = 2048;
@@ -164,7 +165,7 @@ impl Unclassified {
             JoinOutcome::Joined(handover) => {
                 count_join("joined");
                 let answer = acceptance(&join.key, handover.server_offset);
-                self.hand_over(answer, handover, sender).await
+                self.hand_over(answer, handover, sender, ProvenBy::Join).await
             }
             // The edge to which the client came decides whether it may be a new stream.
             JoinOutcome::Fresh | JoinOutcome::Refused | JoinOutcome::Elsewhere(_) => {
@@ -213,7 +214,7 @@ impl Unclassified {
             JoinOutcome::Joined(handover) => {
                 count_join("joined");
                 let answer = acceptance(&join.key, handover.server_offset);
-                self.hand_over(answer, handover, sender).await?;
+                self.hand_over(answer, handover, sender, ProvenBy::Join).await?;
                 Ok(Established::Joined)
             }
             JoinOutcome::Fresh => {
@@ -266,12 +267,12 @@ impl Unclassified {
             let (attachment, sender) = self.shared.handle_plain(self.peer, hello);
             if let Attachment::Attached(handover) = attachment {
                 count_join("attached");
-                self.hand_over(to_write, handover, sender).await?;
+                self.hand_over(to_write, handover, sender, ProvenBy::Start).await?;
                 return Ok(Established::Joined);
             }
         }
-        let tcp =
-            Tcp { transport: self.transport, to_write, to_read: self.read, skip: 0, finish: false };
+        let (transport, to_read, by) = (self.transport, self.read, ProvenBy::Start);
+        let tcp = Tcp { transport, to_write, to_read, skip: 0, finish: false, by };
         let stream = ServerStream::tcp(tcp, self.peer, self.opened_by, hello);
         Ok(Established::Stream(Box::new(stream)))
     }
@@ -283,6 +284,7 @@ impl Unclassified {
         mut to_write: Vec<u8>,
         handover: Handover,
         sender: Option<SessionSender>,
+        by: ProvenBy,
     ) -> io::Result<()> {
         to_write.extend_from_slice(&handover.server_bytes);
         self.transport.write_at_once(&mut to_write).await?;
@@ -291,7 +293,7 @@ impl Unclassified {
         to_read.extend(self.read.drain(..).skip(known));
         let finish = handover.end == OriginEnd::Finished;
         let skip = handover.skip - known;
-        let tcp = Tcp { transport: self.transport, to_write, to_read, skip, finish };
+        let tcp = Tcp { transport: self.transport, to_write, to_read, skip, finish, by };
         let orphan = match sender {
             Some(sender) => match sender.send(SessionEvent::Joined(Box::new(tcp))) {
                 Ok(()) => return Ok(()),

@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::transport::ClientTransport;
+use crate::proven_addr::ProvenBy;
 
 /// Sender to the task that serves a session.
 pub(super) type SessionSender = mpsc::UnboundedSender<SessionEvent>;
@@ -37,6 +38,8 @@ pub(super) struct Tcp {
     pub(super) skip: usize,
     /// True if the server finished its stream before TCP was there: shut down behind `to_write`.
     pub(super) finish: bool,
+    /// What it began with.
+    pub(super) by: ProvenBy,
 }
 
 /// A session whose ClientHello came over UDP, before a task serves it.

@@ -61,7 +61,7 @@ impl ServerStream {
         hello: Option<ClientHello>,
     ) -> Self {
         let proven = ProvenAddr::default();
-        proven.set(peer);
+        proven.set(peer, tcp.by);
         Self {
             peer,
             opened_by,
@@ -162,7 +162,7 @@ impl ServerStream {
             let tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
             // A closed connection has no address any more.
             if let Some(address) = tcp.transport.client() {
-                self.proven.set(address);
+                self.proven.set(address, tcp.by);
             }
             self.medium = Medium::Tcp(tcp);
         }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::time::timeout;
 
 use super::*;
-use crate::proven_addr::ProvenAddr;
+use crate::proven_addr::{ProvenAddr, ProvenBy};
 
 /// Longer than any machine takes, so that a hang becomes a failure.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -170,7 +170,7 @@ async fn cookies_are_for_the_address_that_tcp_has_proven() {
     let mut server = TlsStream::from_engine(Engine::new(conn, far, Some(proven.clone())));
     let mut client = TlsStream::new(site.client.connect(NAME, None, true).unwrap(), near);
     let elsewhere: IpAddr = [192, 0, 2, 7].into();
-    proven.set((elsewhere, 1).into());
+    proven.set((elsewhere, 1).into(), ProvenBy::Join);
     let serve = tokio::spawn(async move {
         server.write_all(b"x").await.unwrap();
         server

@@ -6,7 +6,9 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headstart_net::{Acceptor, AcceptorConfig, Arrival, Carrier, ServerConfig, ServerStream};
+use headstart_net::{
+    Acceptor, AcceptorConfig, Arrival, Carrier, ProvenBy, ServerConfig, ServerStream,
+};
 use headstart_proto::join::{Answer, Join};
 use headstart_proto::limits::SESSION_LIFE_SPARE;
 use headstart_proto::wire::{Request, Response};
@@ -219,6 +221,7 @@ async fn a_join_proves_the_address_of_its_tcp_connection() {
     carries(&mut tcp, &mut stream).await;
     assert_eq!(proven.get(), Some(tcp.local_addr().unwrap()));
     assert_ne!(proven.get(), Some(stream.peer_addr()), "the datagrams have the same port");
+    assert_eq!(proven.by(), Some(ProvenBy::Join));
 }
 
 #[tokio::test]
@@ -271,7 +274,9 @@ async fn a_plain_stream_gets_the_session_of_its_client_hello() {
     establish_all(acceptor);
     let mut tcp = client.plain().await;
     carries(&mut tcp, &mut stream).await;
-    assert_eq!(stream.proven_addr().get(), Some(tcp.local_addr().unwrap()));
+    let proven = stream.proven_addr();
+    assert_eq!(proven.get(), Some(tcp.local_addr().unwrap()));
+    assert_eq!(proven.by(), Some(ProvenBy::Start), "it saved nothing");
     let mut flight = [0; 6];
     timeout(TIMEOUT, tcp.read_exact(&mut flight)).await.unwrap().unwrap();
     assert_eq!(flight, *b"flight", "something came before the server stream");

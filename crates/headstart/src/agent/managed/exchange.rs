@@ -76,9 +76,9 @@ pub(super) async fn serve(
     match left.take() {
         Some(Next::Pass(opened, upgrade)) => {
             let opening = opening_of(&opened);
-            counted.finish(opening, pass(*opened, upgrade, &settings).await);
+            counted.finish(opening.name(), pass(*opened, upgrade, &settings).await);
         }
-        Some(Next::Refused) => counted.finish(Carrier::Tcp, Outcome::Refused),
+        Some(Next::Refused) => counted.finish(Carrier::Tcp.name(), Outcome::Refused),
         // Not about a connection.
         None => {}
     }
