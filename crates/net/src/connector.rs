@@ -10,7 +10,7 @@ mod stream;
 mod tests;
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,6 +179,42 @@ struct Inner {
     standings: Arc<Standings>,
 }
 
+impl Inner {
+    /// Returns the offer for `literal`, whose server the ClientHello calls `name`.
+    fn offer_for(&self, name: &str, literal: SocketAddr) -> Offer {
+        match (self.config.edges)(&normalized(name)) {
+            Some(edge) => self.configured(&edge, literal),
+            None => self.advertised(name, literal),
+        }
+    }
+
+    /// Returns the offer of a configured edge if `literal` is one of its addresses.
+    fn configured(&self, edge: &Edge, literal: SocketAddr) -> Offer {
+        let elsewhere = Offer::Never(NotUsed::OtherAddress);
+        // Only addresses are looked up.
+        let Ok(lookup) = self.config.resolver.resolve(&edge.host, 0) else { return elsewhere };
+        if edge.port != literal.port() {
+            return elsewhere;
+        }
+        let offer = Offer::Known(self.advert_of(edge));
+        Offer::requested(
+            async move { if lookup.finds(literal.ip()).await { offer } else { elsewhere } },
+        )
+    }
+
+    /// Starts a search in DNS for what `name` advertises for `literal`.
+    fn advertised(&self, name: &str, literal: SocketAddr) -> Offer {
+        let (resolver, name) = (self.config.resolver.clone(), name.to_owned());
+        Offer::requested(async move { resolver.advert_for(&name, literal).await.into() })
+    }
+
+    /// Returns what a configured edge offers, or is assumed to offer.
+    fn advert_of(&self, edge: &Edge) -> Advert {
+        let fop = edge.advert.fop || self.config.opening == OpeningPolicy::Fop;
+        Advert { fop, ..edge.advert }
+    }
+}
+
 impl Connector {
     /// Creates a connector that knows nothing about any path.
     #[must_use]
@@ -220,7 +256,7 @@ impl Connector {
             return false;
         }
         let offered = match self.edge_for(target) {
-            Some(edge) => self.advert_of(&edge).fop,
+            Some(edge) => self.inner.advert_of(&edge).fop,
             None => {
                 target.port == HTTPS_PORT
                     && self.inner.paths.expects_syn_offer(&normalized(target.name()))
@@ -312,7 +348,7 @@ impl Connector {
         };
         let offer = match edge {
             _ if config.opening == OpeningPolicy::Plain => Offer::Never(NotUsed::Policy),
-            Some(edge) => Offer::Known(self.advert_of(&edge)),
+            Some(edge) => Offer::Known(self.inner.advert_of(&edge)),
             None => self.discovery(target),
         };
         let opening = Opening::new(Arc::clone(&self.inner), target, port, lookup, offer);
@@ -348,24 +384,15 @@ impl Connector {
         (self.inner.config.edges)(&normalized(name))
     }
 
-    /// Returns what a configured edge offers, or is assumed to offer.
-    fn advert_of(&self, edge: &Edge) -> Advert {
-        let fop = edge.advert.fop || self.inner.config.opening == OpeningPolicy::Fop;
-        Advert { fop, ..edge.advert }
-    }
-
     /// Starts discovery by DNS where no edge is configured.
     fn discovery(&self, target: &Target) -> Offer {
         let literal = target.host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let literal = literal.map(|address| SocketAddr::new(address, target.port));
         match (literal, &target.server_name) {
             _ if target.port != HTTPS_PORT => Offer::Never(NotUsed::Port),
             (Err(_), _) => Offer::Awaited,
-            (Ok(_), None) => Offer::Never(NotUsed::Literal),
-            (Ok(address), Some(name)) => {
-                let resolver = self.inner.config.resolver.clone();
-                let (name, literal) = (name.clone(), (address, target.port).into());
-                Offer::requested(async move { resolver.advert_for(&name, literal).await })
-            }
+            (Ok(literal), None) => Offer::Unnamed(literal),
+            (Ok(literal), Some(name)) => self.inner.advertised(name, literal),
         }
     }
 }

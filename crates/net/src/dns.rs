@@ -271,6 +271,17 @@ impl Lookup {
         }
     }
 
+    /// Returns true as soon as `wanted` is among the addresses; false if it is not.
+    pub(crate) async fn finds(mut self, wanted: IpAddr) -> bool {
+        while let Some(event) = self.next().await {
+            let Event::Addresses(found) = event else { continue };
+            if found.contains(&wanted.to_canonical()) {
+                return true;
+            }
+        }
+        false
+    }
+
     async fn advert_covering(mut self, literal: IpAddr) -> Option<EdgeAdvert> {
         while let Some(event) = self.next().await {
             match event {

@@ -11,16 +11,19 @@ use headstart_testkit::Running;
 use hickory_proto::rr::RecordType;
 
 use crate::arms::{self, Arms};
+use crate::client;
 use crate::curl::{self, Via, small, small_by_udp};
 use crate::daemon::Daemon;
 use crate::dns::{self, Https, NameServer};
 use crate::figures::{judged, median};
 use crate::net::{Net, PATIENCE, ms, until};
-use crate::nginx::Nginx;
+use crate::nginx::{self, Nginx};
 
 const RTT: Duration = ms(50);
 const AGENT: u16 = 1080;
 const VIA: Via = Via::Socks(AGENT);
+
+const CONNECTIONS: &str = "headstart_connections_total";
 
 /// Noise of a median on a busy machine, in round trips.
 const NOISE: f64 = 0.06;
@@ -43,6 +46,39 @@ pub(crate) fn advertised() {
         small_by_udp(&net, &agent, VIA, "www.adv.test");
     }
     assert_eq!(names.asked("www.adv.test", RecordType::HTTPS), 1, "answers are kept");
+}
+
+/// A client that resolves names itself asks for an address; the ClientHello has the name.
+pub(crate) fn advertised_for_an_address() {
+    let net = Net::new(RTT);
+    let _nginx = Nginx::behind(&net);
+    let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
+    let ip = net.server().ipv4().unwrap();
+    let names = NameServer::start(net.client(), &[("www.adv.test", ip, Https::Advert)]);
+    let configured = format!("--edge=*.four.test={}", net.edge4());
+    let resolver = names.address.to_string();
+    let agent = Daemon::agent(&net, AGENT, &["--resolver", &resolver, ALLOW, &configured]);
+    let tls = client::tls(&net, "X25519");
+    for host in ["www.adv.test", "www.four.test"] {
+        judged(
+            || {
+                let before = [agent.count(CONNECTIONS, &[]), agent.opened("turbo")];
+                for _ in 0..3 {
+                    let fetched = client::on(net.client(), || {
+                        let tunnel = client::socks(AGENT, &ip.to_string(), 443)?;
+                        client::fetch_by(&tls, tunnel, host, "/small")
+                    });
+                    assert!(fetched.unwrap().1 == nginx::content(nginx::SMALL), "other bytes");
+                }
+                until("the connections to end", || agent.count(CONNECTIONS, &[]) == before[0] + 3);
+                agent.opened("turbo") - before[1]
+            },
+            |turbo| match turbo {
+                3 => Ok(()),
+                _ => Err(format!("{turbo} of 3 connections to {host} by its address")),
+            },
+        );
+    }
 }
 
 pub(crate) fn time_to_live() {

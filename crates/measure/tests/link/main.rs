@@ -93,6 +93,7 @@ const CHECKS: &[(&str, fn())] = &[
     ("loss_5", loss::five_percent),
     ("loss_20", loss::twenty_percent),
     ("dns_advertised", discovery::advertised),
+    ("dns_advertised_for_an_address", discovery::advertised_for_an_address),
     ("dns_time_to_live", discovery::time_to_live),
     ("dns_late_or_missing", discovery::late_or_missing),
     ("dns_no_datagram_unasked", discovery::no_datagram_unasked),

@@ -17,23 +17,23 @@ pub(super) enum Offer {
     Known(Advert),
     /// Not known until the host's lookup reports.
     Awaited,
+    /// Not known before the ClientHello names the server at this address.
+    Unnamed(SocketAddr),
     /// Not known until a separate lookup reports.
-    Requested(Pin<Box<dyn Future<Output = Option<EdgeAdvert>> + Send>>),
+    Requested(Pin<Box<dyn Future<Output = Self> + Send>>),
     /// Advertised, for some addresses.
     Advertised(EdgeAdvert),
 }
 
 impl Offer {
-    pub(super) fn requested(
-        lookup: impl Future<Output = Option<EdgeAdvert>> + Send + 'static,
-    ) -> Self {
+    pub(super) fn requested(lookup: impl Future<Output = Self> + Send + 'static) -> Self {
         Self::Requested(Box::pin(lookup))
     }
 
     /// Takes the result of the host's lookup, if that was awaited.
     pub(super) fn learn(&mut self, edge: Option<EdgeAdvert>) {
         if matches!(self, Self::Awaited | Self::Advertised(_)) {
-            self.set(edge);
+            *self = edge.into();
         }
     }
 
@@ -42,12 +42,8 @@ impl Offer {
         if let Self::Requested(lookup) = self
             && let Poll::Ready(answer) = lookup.as_mut().poll(cx)
         {
-            self.set(answer);
+            *self = answer;
         }
-    }
-
-    fn set(&mut self, edge: Option<EdgeAdvert>) {
-        *self = edge.map_or(Self::Never(NotUsed::NotAdvertised), Self::Advertised);
     }
 
     /// Returns the offer at `address`, as far as known.
@@ -55,7 +51,7 @@ impl Offer {
         match self {
             Self::Known(advert) => Some(*advert),
             Self::Advertised(edge) => edge.addresses.contains(&address).then_some(edge.advert),
-            Self::Never(_) | Self::Awaited | Self::Requested(_) => None,
+            Self::Never(_) | Self::Awaited | Self::Unnamed(_) | Self::Requested(_) => None,
         }
     }
 
@@ -63,6 +59,7 @@ impl Offer {
     pub(super) fn not_used_reason(&self, address: Option<SocketAddr>) -> NotUsed {
         match self {
             Self::Never(reason) => *reason,
+            Self::Unnamed(_) => NotUsed::Literal,
             Self::Awaited | Self::Requested(_) => NotUsed::AdvertLate,
             // TCP connected immediately, as on one machine.
             _ if address.is_some_and(|address| self.at(address).is_some()) => {
@@ -70,6 +67,12 @@ impl Offer {
             }
             Self::Known(_) | Self::Advertised(_) => NotUsed::OtherAddress,
         }
+    }
+}
+
+impl From<Option<EdgeAdvert>> for Offer {
+    fn from(edge: Option<EdgeAdvert>) -> Self {
+        edge.map_or(Self::Never(NotUsed::NotAdvertised), Self::Advertised)
     }
 }
 
@@ -82,7 +85,7 @@ mod tests {
         let mut offer = Offer::requested(std::future::pending());
         offer.learn(None);
         assert_eq!(offer.not_used_reason(None), NotUsed::AdvertLate);
-        let mut offer = Offer::requested(std::future::ready(None));
+        let mut offer = Offer::requested(std::future::ready(None.into()));
         offer.poll(&mut Context::from_waker(std::task::Waker::noop()));
         assert_eq!(offer.not_used_reason(None), NotUsed::NotAdvertised);
     }

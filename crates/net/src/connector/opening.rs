@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use headstart_proto::Carrier;
+use headstart_proto::hello::{self, Progress};
 use headstart_proto::limits::{REQUEST_MIN, SEQUENCES};
 use headstart_proto::wire::RESPONSE_PAYLOAD_MAX;
 use headstart_proto::{
@@ -153,6 +154,7 @@ impl Opener for Opening {
                 self.shared.paths.record_flight(&self.name, flight.div_ceil(RESPONSE_PAYLOAD_MAX));
             }
             self.client.handle_app_data(self.clock.now(), bytes.get(..taken).unwrap_or_default());
+            self.learn_name();
         }
         taken
     }
@@ -229,6 +231,19 @@ impl Opening {
             let datagrams = flight.div_ceil(RESPONSE_PAYLOAD_MAX) + 1;
             self.shared.paths.record_long_flight(&self.name, datagrams);
         }
+    }
+
+    /// Looks for an offer under the name in the ClientHello, where the target is an address.
+    fn learn_name(&mut self) {
+        let Offer::Unnamed(literal) = self.offer else { return };
+        let name = match hello::read(self.client.stream()) {
+            Ok(Progress::Incomplete) => return,
+            Ok(Progress::Complete(hello)) => hello.server_name,
+            Err(_) => None,
+        };
+        let Some(name) = name else { return self.offer = Offer::Never(NotUsed::Literal) };
+        self.offer = self.shared.offer_for(&name, literal);
+        self.name = normalized(&name);
     }
 
     fn note(&mut self, event: OpeningEvent) {

@@ -615,3 +615,33 @@ async fn a_second_syn_connects_where_the_first_was_lost() {
     // The kernel's own, which no timeline has.
     assert_eq!(syns(false).await.len(), 1);
 }
+
+/// Connects to an address whose server the ClientHello names, where `edge` is configured for the
+/// name "test.example".
+async fn exchange_unnamed(edge: SocketAddr, server: SocketAddr, hello: &[u8]) -> Report {
+    let connector = usual(edge, &Fake::new(Mode::Absent));
+    let target = Target::new(server.ip().to_string(), HTTPS_PORT);
+    let (inner, offer) = (Arc::clone(&connector.inner), Offer::Unnamed(server));
+    let lookup = Lookup::known(vec![server.ip()]);
+    let opening = Opening::new(inner, &target, server.port(), lookup, offer);
+    talk(ClientStream::new(Box::new(opening)), hello).await
+}
+
+#[tokio::test]
+async fn an_address_has_the_offer_of_the_name_in_the_client_hello() {
+    let (server, other) = (echo().await, echo().await);
+    let named = padded().name("test.example").stream();
+    let report = exchange_unnamed(server, server, &named).await;
+    let offered =
+        |report: &Report| report.timeline.iter().any(|entry| entry.event == OpeningEvent::Offered);
+    assert!(offered(&report), "{report:?}");
+    for (edge, hello, reason) in [
+        (other, named, NotUsed::OtherAddress),
+        (server, padded().stream(), NotUsed::Literal),
+        (server, b"no TLS at all".to_vec(), NotUsed::Literal),
+    ] {
+        let report = exchange_unnamed(edge, server, &hello).await;
+        assert_eq!(report.not_used, Some(reason));
+        assert!(!offered(&report), "{report:?}");
+    }
+}

@@ -229,7 +229,7 @@ impl Opening {
                     self.syn.core.expect(self.clock.now());
                 }
             }
-            Offer::Never(_) | Offer::Known(_) | Offer::Advertised(_) => {
+            Offer::Never(_) | Offer::Unnamed(_) | Offer::Known(_) | Offer::Advertised(_) => {
                 self.refuse_syn(FastOpenNotUsed::NotOffered);
             }
         }
