@@ -10,6 +10,7 @@ mod bounded;
 mod connects;
 mod standing;
 mod syn;
+mod window;
 
 pub(crate) use connects::{Second, SecondAdvice};
 pub use standing::{PathReason, SILENCES_TO_BLOCK};
@@ -19,19 +20,18 @@ use bounded::Bounded;
 use connects::Connects;
 use standing::Standing;
 use std::{
-    collections::HashMap,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 use syn::SynTables;
+use window::{Grant, Window};
 
 use headstart_proto::GraceEstimator;
-use headstart_proto::limits::REQUEST_MIN;
 
 use crate::advert::SLOTS_MAX;
 
-/// Paths remembered; about 200 bytes each, 200 kB.
+/// Paths remembered; about 300 bytes each, 300 kB.
 const PATHS: usize = 1024;
 
 /// Names whose flights are remembered; at most 300 bytes each, 300 kB.
@@ -47,9 +47,6 @@ const NAME_MAX: usize = 253;
 ///
 /// The application saw a reset, the one harm TurboTLS can do: at most once a day.
 const RESET_LIFE: Duration = Duration::from_secs(24 * 3600);
-
-/// Most bytes of slots in flight on one path: eight connections with fifteen slots each.
-const SLOT_BUDGET: usize = 8 * 15 * REQUEST_MIN;
 
 /// A path through one network to one edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,8 +116,6 @@ struct Tables {
     paths: Bounded<PathKey, Path>,
     resets: Bounded<SocketAddr, Instant>,
     flights: Bounded<Box<str>, u8>,
-    /// Bounded by the existing reservations; an entry goes with the last of them.
-    in_flight: HashMap<PathKey, usize>,
     syn: SynTables,
     connects: Connects,
 }
@@ -129,6 +124,7 @@ struct Tables {
 struct Path {
     grace: GraceEstimator,
     standing: Standing,
+    window: Window,
 }
 
 impl Default for Tables {
@@ -137,7 +133,6 @@ impl Default for Tables {
             paths: Bounded::new(PATHS),
             resets: Bounded::new(REFUSALS),
             flights: Bounded::new(NAMES),
-            in_flight: HashMap::new(),
             syn: SynTables::default(),
             connects: Connects::default(),
         }
@@ -179,6 +174,7 @@ impl PathMemory {
             Outcome::Opened { lag, .. } => {
                 path.grace.sample(lag);
                 path.standing.good();
+                path.window.join(now);
             }
             Outcome::Late { rtt, lag } => path.late(rtt, lag, now),
             Outcome::Silent => path.standing.silent(now),
@@ -223,7 +219,7 @@ impl PathMemory {
         }
     }
 
-    /// Reserves as many of `slots` slots of `slot_bytes` as fit the path's [`SLOT_BUDGET`].
+    /// Reserves as many of `slots` slots of `slot_bytes` as fit the path's [`Window`].
     ///
     /// Returns `None` if not even one fits. They are in flight until the reservation is dropped.
     pub(crate) fn reserve_slots(
@@ -231,27 +227,20 @@ impl PathMemory {
         key: PathKey,
         slots: usize,
         slot_bytes: usize,
+        now: Instant,
     ) -> Option<SlotReservation> {
-        let mut tables = self.lock();
-        let used = tables.in_flight.get(&key).copied().unwrap_or(0);
-        let fit = SLOT_BUDGET.saturating_sub(used) / slot_bytes.max(1);
-        let slots = slots.min(fit);
-        let bytes = slots * slot_bytes;
-        if slots == 0 {
-            return None;
-        }
-        *tables.in_flight.entry(key).or_default() += bytes;
-        Some(SlotReservation { memory: self.clone(), key, slots, bytes })
+        let grant = self.lock().paths.get_or_default(key).window.grant(slots, slot_bytes, now)?;
+        Some(SlotReservation { memory: self.clone(), key, grant })
     }
 
-    fn release(&self, key: PathKey, bytes: usize) {
-        let mut tables = self.lock();
-        if let Some(used) = tables.in_flight.get_mut(&key) {
-            *used = used.saturating_sub(bytes);
-            if *used == 0 {
-                tables.in_flight.remove(&key);
-            }
-        }
+    /// Returns true if many openings are in flight on `key`.
+    pub(crate) fn is_crowded(&self, key: PathKey) -> bool {
+        self.with_window(key, |window| window.is_crowded()).unwrap_or(false)
+    }
+
+    /// Uses the window of `key`, unless the path is forgotten.
+    fn with_window<T>(&self, key: PathKey, work: impl FnOnce(&mut Window) -> T) -> Option<T> {
+        self.lock().paths.get(&key).map(|path| work(&mut path.window))
     }
 
     /// Locks the tables, poisoned or not: they hold no invariant across a panic.
@@ -283,20 +272,41 @@ fn flight_key(name: &str) -> Option<Box<str>> {
 pub(crate) struct SlotReservation {
     memory: Arc<PathMemory>,
     key: PathKey,
-    slots: usize,
-    bytes: usize,
+    grant: Grant,
 }
 
 impl SlotReservation {
     /// Returns the number of slots granted, at least one.
     pub(crate) fn slots(&self) -> usize {
-        self.slots
+        self.grant.slots
+    }
+
+    /// Returns true if the opening is one of many.
+    pub(crate) const fn is_crowded(&self) -> bool {
+        self.grant.crowded
+    }
+
+    /// Takes note that the flight and the slots leave.
+    pub(crate) const fn leave(&mut self, now: Instant) {
+        self.grant.leave(now);
+    }
+
+    /// Takes note of the first answer.
+    pub(crate) fn answer(&self) {
+        self.memory.with_window(self.key, |window| window.answer(&self.grant));
+    }
+
+    /// Takes note that no answer came. Returns true if there may have been too many openings at
+    /// once, so that it says nothing about the path.
+    pub(crate) fn shrink(&self, now: Instant) -> bool {
+        let shrunk = self.memory.with_window(self.key, |window| window.shrink(&self.grant, now));
+        shrunk.unwrap_or(false)
     }
 }
 
 impl Drop for SlotReservation {
     fn drop(&mut self) {
-        self.memory.release(self.key, self.bytes);
+        self.memory.with_window(self.key, |window| window.release(&self.grant));
     }
 }
 

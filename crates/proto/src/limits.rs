@@ -4,7 +4,7 @@
 //!
 //! Worst-case memory of one [`Server`](crate::Server) (tested in `server::tests`):
 //! [`SESSIONS`] x ([`CLIENT_BYTES`] + [`SERVER_BYTES`]) = 1,024 x 36 KiB = 37.7 MB, plus
-//! [`RECENT_ENTRIES`] x about 100 B x 2 tables = 13 MB when 6,500 connections a second arrive.
+//! [`RECENT_ENTRIES`] x about 100 B x 3 tables = 20 MB when 6,500 connections a second arrive.
 //!
 //! Until the origin has taken them, the driver holds the client bytes a second time: [`SESSIONS`] x
 //! [`CLIENT_BYTES`] = 16.8 MB, plus its copy buffers. An edge has one server per listening address.
@@ -55,6 +55,13 @@ pub const SESSIONS_PER_ADDRESS: usize = 16;
 
 /// Unjoined sessions per IPv4 /24 or IPv6 /48: a spoofer or botnet inside one network.
 pub const SESSIONS_PER_NETWORK: usize = 64;
+
+/// Most unjoined sessions of an address, and of its network, that joins what it begins: one more
+/// than [`SESSIONS_PER_ADDRESS`] for each session joined, until it joins none for [`HELLO_MEMORY`].
+///
+/// An agent opens a hundred connections at once. Spoofers cannot join; one who can has an eighth of
+/// all sessions, as long as it goes on joining.
+pub const SESSIONS_PER_JOINER: usize = 128;
 
 /// Time an edge keeps the fragments of an incomplete ClientHello (the paper's 2 s).
 pub const GATHERING_LIFE: Duration = Duration::from_secs(2);
@@ -109,7 +116,8 @@ pub const HELLO_MEMORY: Duration = Duration::from_secs(10);
 pub const EARLY_DATA_LIFE: Duration =
     SESSION_LIFE.saturating_add(HELLO_MEMORY).saturating_sub(JOIN_MARGIN);
 
-/// Entries in each table of [`HELLO_MEMORY`]; beyond that the oldest is forgotten early.
+/// Entries in each table of [`HELLO_MEMORY`], and of addresses that joined lately; beyond that the
+/// oldest is forgotten early.
 ///
 /// Holds 6,500 connections a second for 10 s. A forgotten ClientHello may run twice; one of the two
 /// handshakes then cannot complete.

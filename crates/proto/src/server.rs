@@ -346,7 +346,7 @@ impl Server {
         if !session.allows(join.client_offset, join.server_offset) {
             return JoinOutcome::Refused;
         }
-        let handover = self.hand_over(now, id, join.client_offset, join.server_offset);
+        let handover = self.hand_over(now, peer, id, join.client_offset, join.server_offset);
         handover.map_or(JoinOutcome::Refused, JoinOutcome::Joined)
     }
 
@@ -362,7 +362,7 @@ impl Server {
             self.running_hellos.get(&hash).copied().filter(|id| {
                 self.sessions.get(id).is_some_and(|session| session.is_from(peer.ip()))
             });
-        if let Some(handover) = running.and_then(|id| self.hand_over(now, id, 0, 0)) {
+        if let Some(handover) = running.and_then(|id| self.hand_over(now, peer, id, 0, 0)) {
             return Attachment::Attached(handover);
         }
         if self.hellos.get(now, &hash).is_none() {
@@ -396,6 +396,7 @@ impl Server {
         }
         self.ended.expire(now);
         self.hellos.expire(now);
+        self.admission.expire(now);
     }
 
     /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout).
@@ -433,7 +434,7 @@ impl Server {
             self.give_way(now);
             return Err(Discard::Paused);
         }
-        self.admission.check(from.ip())?;
+        self.admission.check(now, from.ip())?;
         let total = self.places();
         while self.gathering.len() >= SESSIONS_GATHERING.min(total) {
             self.displace_gathering(now).ok_or(Discard::SessionLimit)?;
@@ -538,21 +539,26 @@ impl Server {
         self.owed.push_back(id);
         let hello = Box::new(hello);
         self.events.push_back(ServerEvent::Started { id, peer, hello, bytes });
-        while let Some(spared) = self.admission.crowded_out(peer.ip()) {
+        while let Some(spared) = self.admission.crowded_out(now, peer.ip()) {
             self.end(now, spared);
         }
         Ok(())
     }
 
+    /// Hands a session over to TCP from `peer`.
     fn hand_over(
         &mut self,
         now: Instant,
+        peer: SocketAddr,
         id: SessionId,
         client_offset: u32,
         server_offset: u32,
     ) -> Option<Handover> {
         let session = self.remove(now, id)?;
         self.work.joined(session.cost);
+        if session.is_from(peer.ip()) {
+            self.admission.joined(now, peer.ip());
+        }
         session.hand_over(id, client_offset, server_offset)
     }
 

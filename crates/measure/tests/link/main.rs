@@ -34,6 +34,7 @@ mod net;
 mod nginx;
 mod origin;
 mod origins;
+mod parallel;
 #[path = "../support/programs.rs"]
 mod programs;
 mod proxy_protocol;
@@ -92,6 +93,7 @@ const CHECKS: &[(&str, fn())] = &[
     ("second_syn_swallowed", second_syn::swallowed),
     ("loss_5", loss::five_percent),
     ("loss_20", loss::twenty_percent),
+    ("many_at_once", parallel::most_open_by_turbotls),
     ("dns_advertised", discovery::advertised),
     ("dns_advertised_for_an_address", discovery::advertised_for_an_address),
     ("dns_time_to_live", discovery::time_to_live),

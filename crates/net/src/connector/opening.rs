@@ -82,7 +82,7 @@ struct Udp {
     grace: GraceEstimator,
     /// True if the path is known to bear datagrams.
     proven: bool,
-    _slots: Option<SlotReservation>,
+    slots: SlotReservation,
 }
 
 impl Opening {
@@ -346,7 +346,12 @@ impl Opening {
         let due = self.flight_delay;
         match (self.shared.config.grace, &self.udp) {
             (Some(grace), _) => Some(Wait { due, ..Wait::within(grace.min(LAG_MAX)) }),
-            (None, Some(udp)) => udp.grace.wait(rtt, due, udp.proven),
+            (None, Some(udp)) => {
+                let wait = udp.grace.wait(rtt, due, udp.proven)?;
+                // The answers of many queue behind each other, as they would over TCP.
+                let queue = if udp.proven && udp.slots.is_crowded() { rtt } else { Duration::ZERO };
+                Some(Wait { grace: wait.grace.max(queue.saturating_sub(due)), ..wait })
+            }
             (None, None) => None,
         }
     }
@@ -383,16 +388,20 @@ impl Opening {
             Advice::Plain { .. } if config.opening == OpeningPolicy::Turbo => Default::default(),
             Advice::Plain { reason, .. } => return Err(NotUsed::Path(reason)),
         };
-        let wanted = advert.slots.max(self.shared.paths.slots_for(&self.name).unwrap_or(0));
+        // Among many, none are sent to spare.
+        let wanted = match self.shared.paths.slots_for(&self.name) {
+            Some(needed) if self.shared.paths.is_crowded(key) => needed,
+            needed => advert.slots.max(needed.unwrap_or(0)),
+        };
         let slots = usize::from(wanted.min(config.slots_max)) + 1;
-        let slots =
-            self.shared.paths.reserve_slots(key, slots, REQUEST_MIN).ok_or(NotUsed::PathBusy)?;
+        let slots = self.shared.paths.reserve_slots(key, slots, REQUEST_MIN, now());
+        let slots = slots.ok_or(NotUsed::PathBusy)?;
         let client = ClientConfig {
             slots: u8::try_from(slots.slots()).unwrap_or(SEQUENCES),
             early_data: advert.early_data,
             hold: config.hold,
         };
-        self.udp = Some(Udp { socket, to, key, grace, proven, _slots: Some(slots) });
+        self.udp = Some(Udp { socket, to, key, grace, proven, slots });
         self.client.offer_udp(client);
         Ok(())
     }
@@ -518,7 +527,12 @@ impl Opening {
     fn learn(&mut self, event: ClientEvent) -> io::Result<()> {
         match event {
             ClientEvent::FlightSent { .. } | ClientEvent::SlotSent { .. } => {
-                self.flight_sent.get_or_insert_with(Instant::now);
+                if self.flight_sent.is_none() {
+                    self.flight_sent = Some(Instant::now());
+                    if let Some(udp) = &mut self.udp {
+                        udp.slots.leave(now());
+                    }
+                }
                 count(TO_SERVER, "sent");
             }
             ClientEvent::DatagramReceived { .. } => {
@@ -527,8 +541,10 @@ impl Opening {
                 if let (Some(race), Some(sent)) = (&mut self.race, self.flight_sent) {
                     race.learn_rtt(sent.elapsed());
                 }
-                let lag = self.lag();
-                self.first_lag.get_or_insert(lag);
+                if self.first_lag.is_none() {
+                    self.first_lag = Some(self.lag());
+                    self.udp.as_ref().inspect(|udp| udp.slots.answer());
+                }
             }
             ClientEvent::DatagramIgnored => count(TO_CLIENT, "ignored"),
             ClientEvent::LateDatagram => {
@@ -587,7 +603,12 @@ impl Opening {
         match reason {
             // The path bears datagrams.
             PlainReason::NoServerBytes | PlainReason::Held => self.record_opened(),
-            PlainReason::Silence => self.record(Outcome::Silent),
+            PlainReason::Silence => {
+                let among_many = self.udp.as_ref().is_some_and(|udp| udp.slots.shrink(now()));
+                if !among_many {
+                    self.record(Outcome::Silent);
+                }
+            }
             PlainReason::Unreachable => self.record(Outcome::Unreachable),
             _ => {}
         }

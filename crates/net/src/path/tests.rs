@@ -1,6 +1,7 @@
 //! Tests of the memory as a whole, in virtual time.
 
 use super::standing::{BACKOFF_FIRST, BACKOFF_MAX, PROBE_LIFE};
+use super::window::BYTES_FIRST;
 use super::*;
 use proptest::prelude::*;
 
@@ -40,7 +41,7 @@ impl Bench {
     }
 
     fn reserve(&self, slots: usize, bytes: usize) -> Option<SlotReservation> {
-        self.memory.reserve_slots(key(1), slots, bytes)
+        self.memory.reserve_slots(key(1), slots, bytes, self.now)
     }
 
     fn pass(&mut self, time: Duration) {
@@ -263,31 +264,38 @@ fn names_at_the_limit_and_one_over() {
 }
 
 #[test]
-fn slots_at_the_budget_and_one_over() {
+fn reservations_on_other_paths_do_not_count() {
     let bench = Bench::new();
-    let whole = bench.reserve(2, SLOT_BUDGET / 2).unwrap();
-    assert_eq!(whole.slots(), 2);
-    assert!(bench.reserve(1, 1).is_none());
-    drop(whole);
-    assert_eq!(bench.reserve(3, SLOT_BUDGET / 2).unwrap().slots(), 2);
-    assert!(bench.reserve(1, SLOT_BUDGET + 1).is_none());
-    assert!(bench.reserve(0, SLOT).is_none());
+    let held: Vec<_> = std::iter::from_fn(|| bench.reserve(11, SLOT)).collect();
+    let granted: usize = held.iter().map(SlotReservation::slots).sum();
+    assert_eq!(granted, BYTES_FIRST / SLOT);
+    let other = bench.memory.reserve_slots(key(2), 11, SLOT, bench.now);
+    assert_eq!(other.unwrap().slots(), 11);
+    drop(held);
+    assert_eq!(bench.reserve(11, SLOT).unwrap().slots(), 11);
 }
 
 #[test]
-fn reservations_on_other_paths_do_not_count() {
+fn a_path_that_is_forgotten_forgets_what_is_in_flight() {
     let bench = Bench::new();
-    let mut held = Vec::new();
-    let granted: usize = std::iter::from_fn(|| {
-        held.push(bench.memory.reserve_slots(key(1), 11, SLOT)?);
-        held.last().map(SlotReservation::slots)
-    })
-    .sum();
-    assert_eq!(granted, SLOT_BUDGET / SLOT);
-    assert_eq!(bench.memory.reserve_slots(key(2), 11, SLOT).unwrap().slots(), 11);
-    held.clear();
-    assert_eq!(bench.memory.reserve_slots(key(1), 11, SLOT).unwrap().slots(), 11);
-    assert!(bench.memory.lock().in_flight.is_empty());
+    let held = bench.reserve(1, BYTES_FIRST).unwrap();
+    bench.memory.forget_network(key(1).local);
+    let whole = bench.reserve(1, BYTES_FIRST).unwrap();
+    held.answer();
+    drop((held, whole));
+    assert!(bench.reserve(1, BYTES_FIRST).is_some());
+}
+
+#[test]
+fn a_silence_among_many_openings_says_nothing_of_the_path() {
+    let mut bench = Bench::new();
+    bench.record(&[opened(1); 40]);
+    let held: Vec<_> = (0..20).map(|_| bench.reserve(1, SLOT).unwrap()).collect();
+    assert!(bench.memory.is_crowded(key(1)) && !bench.memory.is_crowded(key(2)));
+    assert!(held.last().is_some_and(|last| last.shrink(bench.now)));
+    drop(held);
+    bench.pass(MILLISECOND);
+    assert!(!bench.reserve(1, SLOT).unwrap().shrink(bench.now), "one alone");
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -334,11 +342,9 @@ proptest! {
             if release && !held.is_empty() {
                 held.remove(slots % held.len());
             }
-            held.extend(bench.memory.reserve_slots(key(1), slots, bytes));
-            let total: usize = held.iter().map(|reservation| reservation.bytes).sum();
-            prop_assert!(total <= SLOT_BUDGET);
-            let in_flight = bench.memory.lock().in_flight.get(&key(1)).copied();
-            prop_assert_eq!(in_flight.unwrap_or(0), total);
+            held.extend(bench.reserve(slots, bytes));
+            let total: usize = held.iter().map(|reservation| reservation.grant.bytes).sum();
+            prop_assert!(total <= BYTES_FIRST);
         }
     }
 }

@@ -4,17 +4,21 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::recent::Recent;
 use crate::error::Discard;
 use crate::id::SessionId;
-use crate::limits::{SESSIONS_PER_ADDRESS, SESSIONS_PER_NETWORK};
+use crate::limits::{SESSIONS_PER_ADDRESS, SESSIONS_PER_JOINER, SESSIONS_PER_NETWORK};
+use crate::time::Instant;
 
 /// Sessions by network, the oldest first. A network has an entry only while it has a session.
 ///
-/// Visiting one network visits at most 2 x [`SESSIONS_PER_NETWORK`] slots: that many that are not
+/// Visiting one network visits at most 2 x [`SESSIONS_PER_JOINER`] slots: that many that are not
 /// spared, and that many that run or are spared.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     networks: BTreeMap<IpAddr, Vec<Place>>,
+    /// Sessions that each host has joined of its own, until it joins none for a while.
+    joined: Recent<IpAddr, usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,26 +39,46 @@ pub(super) enum Stage {
 impl Admission {
     /// Checks that there is room for one more. Spared sessions do not count: they give way once it
     /// runs.
-    pub(super) fn check(&self, address: IpAddr) -> Result<(), Discard> {
+    pub(super) fn check(&self, now: Instant, address: IpAddr) -> Result<(), Discard> {
         let (host, count) = self.count(address, |stage| stage != Stage::Spared);
-        if host >= SESSIONS_PER_ADDRESS {
+        let share = self.share(now, address);
+        if host >= share {
             return Err(Discard::AddressLimit);
         }
-        if count >= SESSIONS_PER_NETWORK {
+        if count >= SESSIONS_PER_NETWORK.max(share) {
             return Err(Discard::NetworkLimit);
         }
         Ok(())
     }
 
     /// Returns the oldest spared session that has to give way now that one of `address` runs.
-    pub(super) fn crowded_out(&self, address: IpAddr) -> Option<SessionId> {
+    pub(super) fn crowded_out(&self, now: Instant, address: IpAddr) -> Option<SessionId> {
         let (host, count) = self.count(address, |stage| stage != Stage::Gathering);
-        let of_host = (host > SESSIONS_PER_ADDRESS).then(|| self::host(address));
-        if of_host.is_none() && count <= SESSIONS_PER_NETWORK {
+        let share = self.share(now, address);
+        let of_host = (host > share).then(|| self::host(address));
+        if of_host.is_none() && count <= SESSIONS_PER_NETWORK.max(share) {
             return None;
         }
         let spared = self.of_network(address).filter(|place| place.stage == Stage::Spared);
         spared.filter(|place| of_host.is_none_or(|host| place.host == host)).map(|p| p.id).next()
+    }
+
+    /// Records that TCP from `address` has taken over a session of that address.
+    pub(super) fn joined(&mut self, now: Instant, address: IpAddr) {
+        let host = host(address);
+        let joined = self.joined.get(now, &host).copied().unwrap_or(0);
+        self.joined.insert(now, host, (joined + 1).min(SESSIONS_PER_JOINER));
+    }
+
+    /// Forgets hosts that have joined nothing for a while.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.joined.expire(now);
+    }
+
+    /// Returns how many sessions the host of `address` may have.
+    fn share(&self, now: Instant, address: IpAddr) -> usize {
+        let joined = self.joined.get(now, &host(address)).copied().unwrap_or(0);
+        (SESSIONS_PER_ADDRESS + joined).min(SESSIONS_PER_JOINER)
     }
 
     pub(super) fn enter(&mut self, address: IpAddr, id: SessionId) {
@@ -137,6 +161,7 @@ fn first_bits(address: Ipv6Addr, length: u32) -> IpAddr {
 mod tests {
     use super::*;
     use crate::id::JoinKey;
+    use crate::limits::HELLO_MEMORY;
 
     fn id(number: u8) -> SessionId {
         JoinKey::new([number; 16]).session_id()
@@ -145,7 +170,7 @@ mod tests {
     fn fill(admission: &mut Admission, addresses: impl Iterator<Item = IpAddr>) -> u8 {
         let mut admitted = 0_u8;
         for address in addresses {
-            if admission.check(address).is_ok() {
+            if admission.check(Instant::ZERO, address).is_ok() {
                 admission.enter(address, id(admitted));
                 admitted += 1;
             }
@@ -158,11 +183,34 @@ mod tests {
         let mut admission = Admission::default();
         let address = IpAddr::from([192, 0, 2, 1]);
         assert_eq!(fill(&mut admission, core::iter::repeat_n(address, 20)), 16);
-        assert_eq!(admission.check(address), Err(Discard::AddressLimit));
+        assert_eq!(admission.check(Instant::ZERO, address), Err(Discard::AddressLimit));
         let mapped = IpAddr::V6(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
-        assert_eq!(admission.check(mapped), Err(Discard::AddressLimit));
+        assert_eq!(admission.check(Instant::ZERO, mapped), Err(Discard::AddressLimit));
         (0..16).for_each(|number| admission.leave(address, id(number)));
         assert!(admission.is_empty());
+    }
+
+    #[test]
+    fn an_address_that_joins_gets_more_until_it_joins_no_more() {
+        let (address, neighbour) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let admitted = |joins: usize, address, now| {
+            let mut admission = Admission::default();
+            (0..joins).for_each(|_| admission.joined(Instant::ZERO, [192, 0, 2, 1].into()));
+            (0..200)
+                .take_while(|number| {
+                    let admitted = admission.check(now, address).is_ok();
+                    admission.enter(address, id(*number));
+                    admitted
+                })
+                .count()
+        };
+        let begun = Instant::ZERO;
+        assert_eq!(
+            [0, 1, 112, 500].map(|joins| admitted(joins, address, begun)),
+            [16, 17, 128, 128]
+        );
+        assert_eq!(admitted(500, neighbour, begun), 16, "another address");
+        assert_eq!(admitted(500, address, begun + HELLO_MEMORY), 16, "too long ago");
     }
 
     #[test]
@@ -170,8 +218,9 @@ mod tests {
         let mut admission = Admission::default();
         let hosts = (0..=255).map(|host| IpAddr::from([192, 0, 2, host]));
         assert_eq!(fill(&mut admission, hosts), 64);
-        assert_eq!(admission.check(IpAddr::from([192, 0, 2, 200])), Err(Discard::NetworkLimit));
-        assert_eq!(admission.check(IpAddr::from([192, 0, 3, 200])), Ok(()));
+        let check = |address: [u8; 4]| admission.check(Instant::ZERO, address.into());
+        assert_eq!(check([192, 0, 2, 200]), Err(Discard::NetworkLimit));
+        assert_eq!(check([192, 0, 3, 200]), Ok(()));
     }
 
     #[test]
