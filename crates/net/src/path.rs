@@ -18,7 +18,7 @@ pub(crate) use syn::SynAdvice;
 
 use bounded::Bounded;
 use connects::Connects;
-use standing::Standing;
+use standing::{GAINLESS_TO_BLOCK, Standing};
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -69,8 +69,11 @@ pub(crate) enum Outcome {
     },
     /// No datagram came within the grace: the connection fell back to TCP.
     Silent,
-    /// After [`Silent`](Self::Silent) for the same connection, a datagram still came.
+    /// After [`Silent`](Self::Silent) for the same connection, or without a wait, a datagram still
+    /// came.
     Late {
+        /// True after [`Silent`](Self::Silent).
+        awaited: bool,
         /// Time that TCP took to connect.
         rtt: Duration,
         /// Time of the first datagram after TCP connected.
@@ -171,12 +174,11 @@ impl PathMemory {
         }
         let path = tables.paths.get_or_default(key);
         match outcome {
-            Outcome::Opened { lag, .. } => {
-                path.grace.sample(lag);
-                path.standing.good();
+            Outcome::Opened { rtt, lag } => {
                 path.window.join(now);
+                path.opened(rtt, lag, now);
             }
-            Outcome::Late { rtt, lag } => path.late(rtt, lag, now),
+            Outcome::Late { awaited, rtt, lag } => path.late(awaited, rtt, lag, now),
             Outcome::Silent => path.standing.silent(now),
             Outcome::Unreachable => path.standing.refused(PathReason::Unreachable, now),
             Outcome::Refused => path.standing.refused(PathReason::Refused, now),
@@ -250,14 +252,27 @@ impl PathMemory {
 }
 
 impl Path {
+    /// Takes note of an answer in time; one that took a round trip more than TCP's gained nothing,
+    /// as in a rack.
+    fn opened(&mut self, rtt: Duration, lag: Duration, now: Instant) {
+        self.grace.sample(lag);
+        if lag <= rtt {
+            self.standing.good();
+        } else {
+            self.standing.failed(PathReason::Gainless, GAINLESS_TO_BLOCK, now);
+        }
+    }
+
     /// Corrects the grace by a lag that some grace could have covered; a longer one stays a
     /// failure.
-    fn late(&mut self, rtt: Duration, lag: Duration, now: Instant) {
+    fn late(&mut self, awaited: bool, rtt: Duration, lag: Duration, now: Instant) {
         self.grace.sample(lag);
         if lag <= GraceEstimator::largest(rtt) {
             self.standing.good();
-        } else {
+        } else if awaited {
             self.standing.late(now);
+        } else {
+            self.standing.failed(PathReason::Late, SILENCES_TO_BLOCK, now);
         }
     }
 }

@@ -20,6 +20,7 @@ pub(super) fn await_late(
     shared: Arc<Inner>,
     socket: UdpPort,
     key: PathKey,
+    awaited: bool,
     rtt: Duration,
     expected: Instant,
 ) {
@@ -29,7 +30,7 @@ pub(super) fn await_late(
         let mut buffers = RecvBuffers::new(1);
         let until = expected + LAG_MAX;
         if let Ok(Ok(_)) = tokio::time::timeout_at(until, socket.recv(&mut buffers)).await {
-            let outcome = Outcome::Late { rtt, lag: expected.elapsed() };
+            let outcome = Outcome::Late { awaited, rtt, lag: expected.elapsed() };
             shared.paths.record(key, outcome, Instant::now().into_std());
         }
     });

@@ -199,12 +199,12 @@ impl Opener for Opening {
         if let (true, Some(udp), Some(connected)) =
             (self.client.awaits_late_datagram(), self.udp.take(), self.connected)
         {
-            let rtt = self.report.rtt.unwrap_or_default();
             super::late::await_late(
                 Arc::clone(&self.shared),
                 udp.socket,
                 udp.key,
-                rtt,
+                self.has_awaited(),
+                self.rtt(),
                 connected + self.flight_delay,
             );
         }
@@ -549,7 +549,8 @@ impl Opening {
             ClientEvent::DatagramIgnored => count(TO_CLIENT, "ignored"),
             ClientEvent::LateDatagram => {
                 count(TO_CLIENT, "late");
-                self.record(Outcome::Late { rtt: self.rtt(), lag: self.lag() });
+                let (awaited, rtt, lag) = (self.has_awaited(), self.rtt(), self.lag());
+                self.record(Outcome::Late { awaited, rtt, lag });
             }
             ClientEvent::JoinSent { .. } => self.report.opened_by = Carrier::TurboTls,
             ClientEvent::JoinAccepted { .. } => self.record_opened(),
@@ -612,6 +613,11 @@ impl Opening {
             PlainReason::Unreachable => self.record(Outcome::Unreachable),
             _ => {}
         }
+    }
+
+    /// Returns true unless the client went plain without a wait for the answer.
+    fn has_awaited(&self) -> bool {
+        self.report.not_used != Some(NotUsed::Fallback(PlainReason::NotAwaited))
     }
 
     fn rtt(&self) -> Duration {

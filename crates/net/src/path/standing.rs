@@ -11,6 +11,12 @@ use std::time::{Duration, Instant};
 /// grace of at most 25 ms before the first back-off.
 pub const SILENCES_TO_BLOCK: u8 = 4;
 
+/// Consecutive openings that gained nothing and block a path.
+///
+/// Each costs datagrams and a socket, and hardly any time. A busy machine delays one answer or
+/// another; so many in a row are the path's doing.
+pub(super) const GAINLESS_TO_BLOCK: u8 = 16;
+
 /// First back-off: short enough for a network that was just joined (a captive portal), long enough
 /// that the grace is paid at most once a minute.
 pub(super) const BACKOFF_FIRST: Duration = Duration::from_secs(60);
@@ -30,6 +36,8 @@ pub enum PathReason {
     Silent,
     /// Datagrams come later than any grace.
     Late,
+    /// Datagrams are answered no sooner than TLS over TCP.
+    Gainless,
     /// ICMP: the edge's UDP port cannot be reached.
     Unreachable,
     /// The edge refuses joins, though it advertises.
@@ -49,6 +57,7 @@ impl fmt::Display for PathReason {
         f.write_str(match self {
             Self::Silent => "datagrams do not come back",
             Self::Late => "datagrams come too late to help",
+            Self::Gainless => "TCP is no slower than datagrams",
             Self::Unreachable => "the edge's UDP port cannot be reached",
             Self::Refused => "the edge refused the join",
             Self::Reset => "the edge lost a connection half-way",

@@ -1,6 +1,6 @@
 //! Tests of the memory as a whole, in virtual time.
 
-use super::standing::{BACKOFF_FIRST, BACKOFF_MAX, PROBE_LIFE};
+use super::standing::{BACKOFF_FIRST, BACKOFF_MAX, GAINLESS_TO_BLOCK, PROBE_LIFE};
 use super::window::BYTES_FIRST;
 use super::*;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn opened(lag: u64) -> Outcome {
 }
 
 fn late(lag: u64) -> Outcome {
-    Outcome::Late { rtt: RTT, lag: Duration::from_millis(lag) }
+    Outcome::Late { awaited: true, rtt: RTT, lag: Duration::from_millis(lag) }
 }
 
 /// A memory and a clock.
@@ -147,6 +147,27 @@ fn a_path_is_proven_while_its_last_opening_had_an_answer() {
 }
 
 #[test]
+fn a_path_on_which_nothing_is_gained_is_left_and_probed() {
+    let mut bench = Bench::new();
+    let gainless = Outcome::Opened { rtt: MILLISECOND, lag: 2 * MILLISECOND };
+    let most = [gainless; GAINLESS_TO_BLOCK as usize - 1];
+    bench.record(&most);
+    bench.record(&[Outcome::Opened { rtt: MILLISECOND, lag: MILLISECOND }]);
+    bench.record(&most);
+    bench.assert_turbo(false);
+    bench.record(&[gainless]);
+    bench.assert_plain(PathReason::Gainless, BACKOFF_FIRST);
+    bench.pass(BACKOFF_FIRST);
+    bench.assert_turbo(true);
+    bench.record(&[gainless]);
+    bench.assert_plain(PathReason::Gainless, 2 * BACKOFF_FIRST);
+    bench.pass(2 * BACKOFF_FIRST);
+    bench.assert_turbo(true);
+    bench.record(&[opened(0)]);
+    bench.assert_turbo(false);
+}
+
+#[test]
 fn a_late_datagram_corrects_the_grace_instead_of_blocking() {
     let bench = Bench::new();
     for _ in 0..10 {
@@ -163,6 +184,16 @@ fn a_datagram_later_than_any_grace_is_one_failure() {
     (1..BLOCKING).for_each(|_| bench.record(&[Outcome::Silent, late(51)]));
     bench.assert_turbo(false);
     bench.record(&[Outcome::Silent, late(51)]);
+    bench.assert_plain(PathReason::Late, BACKOFF_FIRST);
+}
+
+#[test]
+fn a_datagram_that_nobody_awaited_is_a_failure_of_its_own() {
+    let bench = Bench::new();
+    let lag = Duration::from_millis(51);
+    bench.record(&[Outcome::Late { awaited: false, rtt: RTT, lag }; BLOCKING - 1]);
+    bench.assert_turbo(false);
+    bench.record(&[Outcome::Late { awaited: false, rtt: RTT, lag }]);
     bench.assert_plain(PathReason::Late, BACKOFF_FIRST);
 }
 
