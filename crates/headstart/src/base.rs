@@ -15,4 +15,5 @@ pub mod runtime;
 pub mod settings;
 pub mod shell;
 pub mod trust;
+pub(crate) mod unix_socket;
 pub mod value;

@@ -12,14 +12,15 @@ use headstart_net::{Handoff, RelayCounts, RelayLimits, RelayReason};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::base::failure::Failure;
 use crate::base::settings::{Invocation, Stop};
-use crate::listen;
+use crate::listen::Sockets;
 use crate::metrics::options::MetricsOptions;
 use crate::metrics::{self, Direction, Metrics, Outcome, Role};
+use crate::takeover::{Offer, Successor};
 
 /// Interval at which relayed bytes reach the metrics.
 const RELAYED_EVERY: Duration = Duration::from_secs(1);
@@ -46,17 +47,30 @@ pub(crate) static FORWARDED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::
 /// A daemon that runs with settings `S`, which a reload replaces as a whole.
 pub(crate) struct Daemon<S> {
     role: Role,
-    metrics: Option<Metrics>,
+    metrics: Option<(Metrics, JoinHandle<()>)>,
     signals: Signals,
     settings: watch::Sender<Arc<S>>,
-    stop: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
     places: Places,
+    /// Closed once every listener has dropped its sender.
+    listening: (mpsc::Sender<()>, mpsc::Receiver<()>),
+}
+
+/// A daemon's phase of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Running,
+    /// Told to end.
+    Stopping,
+    /// Another process listens on the same sockets.
+    HandedOver,
 }
 
 /// A listener's share of the daemon.
 pub(crate) struct Running<S> {
     settings: watch::Receiver<Arc<S>>,
-    stop: watch::Receiver<bool>,
+    phase: watch::Receiver<Phase>,
+    listening: Option<mpsc::Sender<()>>,
     pub(crate) places: Places,
 }
 
@@ -79,47 +93,113 @@ impl<S: Send + Sync + 'static> Daemon<S> {
             metrics: None,
             signals: Signals::listen()?,
             settings: watch::Sender::new(Arc::new(settings)),
-            stop: watch::Sender::new(false),
+            phase: watch::Sender::new(Phase::Running),
             places: Places::new(connections.get()),
+            listening: mpsc::channel(1),
         })
     }
 
     /// Starts the metrics endpoint if one is wanted. Call it before a connection can come: a gauge
     /// that is kept from before then counts nothing ever after.
-    pub(crate) fn with_metrics(self, options: MetricsOptions) -> Result<Self, Failure> {
-        Ok(Self { metrics: start_metrics(self.role, options)?, ..self })
+    pub(crate) fn with_metrics(
+        self,
+        options: MetricsOptions,
+        sockets: &mut Sockets,
+    ) -> Result<Self, Failure> {
+        Ok(Self { metrics: start_metrics(self.role, options, sockets)?, ..self })
     }
 
     pub(crate) fn running(&self) -> Running<S> {
-        let (settings, stop) = (self.settings.subscribe(), self.stop.subscribe());
-        Running { settings, stop, places: self.places.clone() }
+        let (settings, phase) = (self.settings.subscribe(), self.phase.subscribe());
+        let listening = Some(self.listening.0.clone());
+        Running { settings, phase, listening, places: self.places.clone() }
     }
 
-    /// Runs `listeners` until the operator stops them, then waits for connections to end.
+    /// Runs `listeners` until the operator stops them, or another process takes over by `offer`,
+    /// then waits for connections to end: those of a stop for as long as `patience`, others without
+    /// limit, since nobody waits for their place. Another stop ends them at once.
     pub(crate) async fn run(
         mut self,
-        mut listeners: JoinSet<()>,
+        listeners: JoinSet<()>,
+        mut offer: Offer,
         patience: Duration,
         reload: impl Fn(&S) -> Result<S, Failure>,
     ) -> Result<ExitCode, Failure> {
         self.set_ready(true);
         tracing::info!("ready");
-        while self.signals.next().await == Signal::Reload {
-            self.reload(&reload);
-        }
-        tracing::info!("stopping");
+        let successor = self.wait(&mut offer, &reload).await;
         self.set_ready(false);
-        self.stop.send_replace(true);
-        while listeners.join_next().await.is_some() {}
-        let left = self.places.empty(patience).await;
+        let patience = match successor {
+            Some(successor) => {
+                tracing::info!("another process takes over; serving what has begun");
+                self.phase.send_replace(Phase::HandedOver);
+                self.stop_listening().await;
+                offer.leave(successor).await;
+                Duration::MAX
+            }
+            None => {
+                tracing::info!("stopping");
+                drop(offer);
+                self.phase.send_replace(Phase::Stopping);
+                patience
+            }
+        };
+        let left = self.end(listeners, patience).await;
         if left > 0 {
             tracing::warn!(connections = left, "stopped before they ended");
         }
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Waits until the operator stops this process, or another one is ready to take over.
+    async fn wait(
+        &mut self,
+        offer: &mut Offer,
+        reload: impl Fn(&S) -> Result<S, Failure>,
+    ) -> Option<Successor> {
+        let mut asked = std::pin::pin!(offer.asked());
+        loop {
+            tokio::select! {
+                signal = self.signals.next() => match signal {
+                    Signal::Reload => self.reload(&reload),
+                    Signal::Stop => return None,
+                },
+                successor = &mut asked => return Some(successor),
+            }
+        }
+    }
+
+    /// Waits until nobody here listens any more.
+    async fn stop_listening(&mut self) {
+        if let Some((_, serving)) = self.metrics.take() {
+            serving.abort();
+        }
+        let (own, mut closed) = std::mem::replace(&mut self.listening, mpsc::channel(1));
+        drop(own);
+        while closed.recv().await.is_some() {}
+    }
+
+    /// Waits for listeners and connections to end; returns how many have not.
+    async fn end(&mut self, mut listeners: JoinSet<()>, patience: Duration) -> u32 {
+        let places = self.places.clone();
+        let ended = async {
+            while listeners.join_next().await.is_some() {}
+            places.empty(patience).await
+        };
+        let mut ended = std::pin::pin!(ended);
+        loop {
+            tokio::select! {
+                left = &mut ended => return left,
+                signal = self.signals.next() => match signal {
+                    Signal::Reload => {}
+                    Signal::Stop => return self.places.taken(),
+                },
+            }
+        }
+    }
+
     fn set_ready(&self, ready: bool) {
-        self.metrics.as_ref().inspect(|metrics| metrics.set_ready(ready));
+        self.metrics.as_ref().inspect(|(metrics, _)| metrics.set_ready(ready));
     }
 
     /// A file with a mistake changes nothing: the daemon goes on as it was.
@@ -142,18 +222,27 @@ impl<S> Running<S> {
 
     /// Ends when the daemon is told to stop.
     pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + use<S> {
-        let mut stop = self.stop.clone();
+        let mut phase = self.phase.clone();
         async move {
             // Stop, whether the sender says so or has gone.
-            let _ = stop.wait_for(|stop| *stop).await;
+            let _ = phase.wait_for(|phase| *phase != Phase::Running).await;
         }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// Says that the listener is closed, although its work goes on.
+    pub(crate) fn stopped_listening(&mut self) {
+        self.listening = None;
     }
 
     /// Runs `work` unless there is something else to do before.
     pub(crate) async fn next<T>(&mut self, work: impl Future<Output = T>) -> Next<S, T> {
         tokio::select! {
             biased;
-            _ = self.stop.wait_for(|stop| *stop) => Next::Stop,
+            _ = self.phase.wait_for(|phase| *phase != Phase::Running) => Next::Stop,
             Ok(()) = self.settings.changed() => Next::Reloaded(Arc::clone(&self.settings.borrow())),
             done = work => Next::Done(done),
         }
@@ -163,7 +252,7 @@ impl<S> Running<S> {
     pub(crate) async fn until_stop<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             done = work => Some(done),
-            _ = self.stop.wait_for(|stop| *stop) => None,
+            _ = self.phase.wait_for(|phase| *phase != Phase::Running) => None,
         }
     }
 }
@@ -249,6 +338,11 @@ impl Places {
             let _ = self.free.acquire_many(self.all).await;
         };
         let _ = tokio::time::timeout(limit, ended).await;
+        self.taken()
+    }
+
+    /// Returns how many connections run.
+    fn taken(&self) -> u32 {
         taken(&self.tasks, TASKS).max(taken(&self.free, self.all))
     }
 }
@@ -262,19 +356,23 @@ fn taken(semaphore: &Semaphore, all: u32) -> u32 {
 }
 
 /// Starts the metrics endpoint if one is wanted.
-fn start_metrics(role: Role, options: MetricsOptions) -> Result<Option<Metrics>, Failure> {
+fn start_metrics(
+    role: Role,
+    options: MetricsOptions,
+    sockets: &mut Sockets,
+) -> Result<Option<(Metrics, JoinHandle<()>)>, Failure> {
     let Some(address) = options.metrics else { return Ok(None) };
-    let listener = listen::tcp(address)?;
+    let listener = sockets.tcp(address)?;
     // The port, if any will do.
     let address = listener.local_addr().unwrap_or(address);
     let metrics = Metrics::install(role)?;
-    metrics.serve(listener, options.metrics_host);
+    let serving = metrics.serve(listener, options.metrics_host);
     tokio::spawn(count_relayed(role));
     tracing::info!(%address, "metrics");
     if !address.ip().to_canonical().is_loopback() {
         tracing::warn!(%address, "other machines can ask for metrics; let a firewall choose");
     }
-    Ok(Some(metrics))
+    Ok(Some((metrics, serving)))
 }
 
 async fn count_relayed(role: Role) {

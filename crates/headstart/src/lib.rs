@@ -19,9 +19,10 @@ pub mod fleet;
 pub mod get;
 mod http;
 pub mod keys;
-pub mod listen;
+mod listen;
 pub mod metrics;
 pub mod run;
 pub mod sessions;
+pub mod takeover;
 
 pub use command::main;

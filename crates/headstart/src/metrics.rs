@@ -63,7 +63,8 @@ pub enum Role {
 }
 
 impl Role {
-    fn label(self) -> &'static str {
+    /// Returns its name in metrics.
+    pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Edge => "edge",
             Self::Agent => "agent",

@@ -3,9 +3,11 @@
 mod arrival;
 mod event;
 mod fleet;
+mod generations;
 mod quic;
 mod session;
 mod shared;
+mod sockets;
 mod stream;
 mod transport;
 mod worker;
@@ -13,14 +15,12 @@ mod worker;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_proto::Carrier;
 use headstart_proto::limits::SESSION_LIFE_SPARE;
 use headstart_proto::{RouteTag, ServerConfig};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -28,26 +28,24 @@ use crate::fastopen::HiddenListener;
 
 pub use arrival::Arrival;
 pub use fleet::Fleet;
+pub use generations::{Direction, Generations, StrayJoin};
 pub use quic::QuicServer;
+pub use sockets::{Inherited, ListenAddress, ListenSockets};
 pub use stream::ServerStream;
 
+use arrival::Unclassified;
 use event::NewSession;
+use generations::{STRAYS_MAX, Stray};
 use shared::Shared;
-use worker::{Receivers, Worker};
-
-/// Connections the kernel completes before they are accepted: the value nginx and HAProxy use under
-/// load; the kernel caps it at net.core.somaxconn.
-const BACKLOG: i32 = 4096;
+use transport::ClientTransport;
+use worker::Receivers;
 
 /// TCP connections at one time that have not yet sent enough to classify them, or wait for a
 /// permit.
 ///
-/// As many as [`BACKLOG`] holds behind them. They count apart from the permits of served streams:
+/// As many as the kernel's queue holds behind them. They count apart from the permits of served streams:
 /// otherwise sessions that hold all permits would wait for joins that wait for a permit.
 const ESTABLISHING_MAX: usize = 4096;
-
-/// Number of other ports tried when any port will do and UDP lacks the one that TCP got.
-const PORTS_TRIED: usize = 16;
 
 /// Configuration of an [`Acceptor`].
 #[derive(Clone, Debug)]
@@ -73,6 +71,8 @@ pub struct AcceptorConfig {
     /// The fleet that this edge belongs to: its tags name the edge, and the acceptor forwards joins
     /// with another edge's tag.
     pub fleet: Option<Arc<Fleet>>,
+    /// The processes of this edge before and after this one.
+    pub generations: Option<Arc<Generations>>,
 }
 
 impl Default for AcceptorConfig {
@@ -89,6 +89,7 @@ impl Default for AcceptorConfig {
             establishing: ESTABLISHING_MAX,
             hidden: None,
             fleet: None,
+            generations: None,
         }
     }
 }
@@ -99,12 +100,15 @@ impl Default for AcceptorConfig {
 /// Dropping it ends the sessions that have not joined.
 #[derive(Debug)]
 pub struct Acceptor {
-    listener: TcpListener,
+    /// None once another process listens.
+    listener: Option<TcpListener>,
     hidden: Option<Arc<HiddenListener>>,
     local: SocketAddr,
     shared: Arc<Shared>,
     establishing: Arc<Semaphore>,
     sessions: mpsc::Receiver<NewSession>,
+    /// Joins that another process of this edge has passed on.
+    strays: mpsc::Receiver<Stray>,
     /// The threads that read datagrams.
     receivers: Option<Receivers>,
 }
@@ -117,7 +121,19 @@ impl Acceptor {
     /// # Errors
     /// The system's error for binding either socket.
     pub fn bind(address: SocketAddr, config: AcceptorConfig) -> io::Result<Self> {
-        let (listener, workers) = listen_on_both(address, config.udp_workers, config.udp_port)?;
+        let AcceptorConfig { udp_port, udp_workers, .. } = config;
+        let address = ListenAddress { tcp: address, udp_port, udp_workers };
+        Self::new(ListenSockets::open(address, Inherited::default())?, config)
+    }
+
+    /// Accepts on `sockets`, which decide of workers and ports.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The system's error for starting a thread.
+    pub fn new(sockets: ListenSockets, config: AcceptorConfig) -> io::Result<Self> {
+        let ListenSockets { listener, workers } = sockets;
         let local = listener.local_addr()?;
         let ports = workers.iter().map(|worker| Arc::clone(&worker.port)).collect();
         let config = AcceptorConfig { server: with_tag(config.server), ..config };
@@ -127,8 +143,13 @@ impl Acceptor {
         let quic = config.quic;
         let shared = Arc::new(Shared::new(config, ports, sessions_in));
         shared.enter_fleet();
+        let strays = match &shared.generations {
+            Some(generations) => generations.enter(Arc::downgrade(&shared)),
+            None => mpsc::channel(STRAYS_MAX).1,
+        };
         let receivers = Some(worker::spawn(&shared, workers, quic)?);
-        Ok(Self { listener, hidden, local, shared, establishing, sessions, receivers })
+        let listener = Some(listener);
+        Ok(Self { listener, hidden, local, shared, establishing, sessions, strays, receivers })
     }
 
     /// Returns the address on which connections are accepted.
@@ -147,6 +168,14 @@ impl Acceptor {
         self.receivers = None;
     }
 
+    /// Stops listening, because another process does on the same sockets: what is left are sessions
+    /// that have begun, and joins that this process passes on.
+    pub fn stop_listening(&mut self) {
+        self.stop_udp();
+        self.listener = None;
+        self.hidden = None;
+    }
+
     /// Returns the number of sessions answered over UDP, or about to be, that have not joined.
     #[must_use]
     pub fn unproven(&self) -> usize {
@@ -159,15 +188,22 @@ impl Acceptor {
     /// # Errors
     /// Errors of `accept(2)`; `EMFILE` and the like pass, so retry after a pause.
     pub async fn accept(&mut self) -> io::Result<Arrival> {
-        let (listener, establishing) = (&self.listener, &self.establishing);
-        let hidden = self.hidden.as_deref();
+        let (listener, establishing) = (self.listener.as_ref(), &self.establishing);
+        let (hidden, strays, shared) = (self.hidden.as_deref(), &mut self.strays, &self.shared);
         let tcp = async {
             let permit =
                 Arc::clone(establishing).acquire_owned().await.map_err(io::Error::other)?;
-            let (tcp, peer, opened_by) = next(listener, hidden).await?;
-            // If the client has closed already, the first read reports it.
-            let _ = tcp.set_nodelay(true);
-            Ok(Arrival::tcp(Arc::clone(&self.shared), permit, tcp, peer, opened_by))
+            let first = tokio::select! {
+                Some(stray) = strays.recv() => Unclassified::stray(Arc::clone(shared), stray)?,
+                accepted = next(listener, hidden) => {
+                    let (tcp, peer, opened_by) = accepted?;
+                    // If the client has closed already, the first read reports it.
+                    let _ = tcp.set_nodelay(true);
+                    let transport = ClientTransport::Tcp(tcp);
+                    Unclassified::new(Arc::clone(shared), peer, transport, opened_by)
+                }
+            };
+            Ok(Arrival::tcp(permit, first))
         };
         tokio::select! {
             Some(new) = self.sessions.recv() => {
@@ -175,13 +211,6 @@ impl Acceptor {
             }
             accepted = tcp => accepted,
         }
-    }
-}
-
-/// The TCP listener.
-impl AsFd for Acceptor {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
     }
 }
 
@@ -193,7 +222,7 @@ impl Drop for Acceptor {
 
 /// Returns the next connection of either listener, and how it was opened.
 async fn next(
-    public: &TcpListener,
+    public: Option<&TcpListener>,
     hidden: Option<&HiddenListener>,
 ) -> io::Result<(TcpStream, SocketAddr, Carrier)> {
     let steered = async {
@@ -207,8 +236,14 @@ async fn next(
             None => std::future::pending().await,
         }
     };
+    let public = async {
+        match public {
+            Some(public) => public.accept().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        accepted = public.accept() => accepted.map(|(tcp, peer)| (tcp, peer, Carrier::Tcp)),
+        accepted = public => accepted.map(|(tcp, peer)| (tcp, peer, Carrier::Tcp)),
         accepted = steered => accepted,
     }
 }
@@ -217,37 +252,4 @@ async fn next(
 fn with_tag(config: ServerConfig) -> ServerConfig {
     let tag = RouteTag(rand::random_range(1..=u32::MAX).to_be_bytes());
     ServerConfig { tag, ..config }
-}
-
-/// Turns port 0 into one that is free for TCP and UDP, if there is one.
-fn listen_on_both(
-    address: SocketAddr,
-    udp_workers: usize,
-    udp_port: Option<NonZeroU16>,
-) -> io::Result<(TcpListener, Vec<Worker>)> {
-    let mut tries = if address.port() == 0 { PORTS_TRIED } else { 1 };
-    loop {
-        let listener = listen(address)?;
-        let local = listener.local_addr()?;
-        let udp = SocketAddr::new(local.ip(), udp_port.map_or(local.port(), NonZeroU16::get));
-        let workers = (0..udp_workers).map(|_| Worker::listen(udp, udp_workers > 1));
-        let workers = workers.collect::<io::Result<Vec<_>>>();
-        tries -= 1;
-        match workers {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {}
-            workers => return Ok((listener, workers?)),
-        }
-    }
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    socket.bind(&SockAddr::from(address))?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
 }

@@ -36,7 +36,10 @@ pub use headstart_proto::{
 };
 pub use headstart_sessions::{Context, Network};
 
-pub use acceptor::{Acceptor, AcceptorConfig, Arrival, Fleet, QuicServer, ServerStream};
+pub use acceptor::{
+    Acceptor, AcceptorConfig, Arrival, Direction, Fleet, Generations, Inherited, ListenAddress,
+    ListenSockets, QuicServer, ServerStream, StrayJoin,
+};
 pub use bridge::{Handoff, bridge};
 pub use clock::BootClock;
 pub use connector::{

@@ -7,7 +7,8 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -76,6 +77,12 @@ pub enum RecvError {
     Socket(io::Error),
 }
 
+impl AsFd for UdpPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 impl UdpPort {
     /// Opens a port connected to `peer`: only the peer's datagrams arrive, and ICMP errors are
     /// reported.
@@ -117,6 +124,15 @@ impl UdpPort {
         }
         socket.bind(&addr.into())?;
         Self::new(socket)
+    }
+
+    /// Takes a socket that is bound already.
+    ///
+    /// # Errors
+    /// Errors of fcntl(2) and setsockopt(2).
+    pub fn adopt(socket: net::UdpSocket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Self::new(socket.into())
     }
 
     fn new(socket: Socket) -> io::Result<Self> {

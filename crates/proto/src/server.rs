@@ -295,6 +295,15 @@ impl Server {
         self.sessions.get(id).is_some_and(Session::is_running)
     }
 
+    /// Returns true if another process of this edge may have the session of a join: somebody has
+    /// answered its client, no other edge is named, and no session with its tag runs here.
+    #[must_use]
+    pub fn is_stray(&self, join: &Join) -> bool {
+        let session = self.sessions.get(&join.key.session_id());
+        let is_here = session.is_some_and(|it| it.is_running() && it.tag == join.tag);
+        join.tag != RouteTag::default() && !is_here && self.owner(join).is_none()
+    }
+
     /// Takes a join that arrived on TCP from `peer`.
     ///
     /// A session is joined once; a wrong key names another session, so keys cannot be probed. With

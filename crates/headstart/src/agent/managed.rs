@@ -1,7 +1,7 @@
 //! Managed TLS: the agent speaks TLS for programs of this machine, and keeps their sessions.
 //!
 //! docs/managed.md is the specification of what programs see. [`listener`] takes connections, on a
-//! [`socket`] or a port with a [`token`] and a [`proof`]; [`exchange`] serves each: it reads a
+//! socket or a port with a [`token`] and a [`proof`]; [`exchange`] serves each: it reads a
 //! [`request`], [`open`]s a connection for it or has [`control`] answer, and passes bytes through a
 //! [`tunnel`]. Sessions reach a connection, and come back from it, by [`visit`] and
 //! [`session_capture`] alone; the agent keeps them in its [`state`].
@@ -21,7 +21,6 @@ mod program_stream;
 mod proof;
 mod request;
 mod session_capture;
-mod socket;
 mod state;
 mod ticket;
 mod token;

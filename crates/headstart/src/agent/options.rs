@@ -19,6 +19,7 @@ use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
 use crate::base::value::{SecondSyn, opening_policy};
 use crate::metrics::options::MetricsOptions;
+use crate::takeover::options::TakeoverOptions;
 use headstart_net::OpeningPolicy;
 
 const EXAMPLES: &str = r#"Examples:
@@ -182,6 +183,10 @@ pub struct AgentOptions {
     #[arg(long, value_name = "TIME", default_value = "5s",
           value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub shutdown_timeout: Duration,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub takeover: TakeoverOptions,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text

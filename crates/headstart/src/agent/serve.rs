@@ -33,8 +33,8 @@ use crate::base::failure::Failure;
 use crate::base::settings::Invocation;
 use crate::base::value::SecondSyn;
 use crate::daemon::{self, Daemon, Running};
-use crate::listen;
 use crate::metrics::{self, Connection, Outcome, Role};
+use crate::takeover::Takeover;
 
 /// Time that a redirected client on a TLS port may take for its ClientHello before the connection
 /// goes on without its name: it is on this machine, and believes itself connected.
@@ -64,25 +64,27 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     let settings = Settings::new(options.clone(), None)?;
     let connector = settings.connector.clone();
     let known = Arc::clone(&settings.known);
+    let (takeover, mut sockets) = Takeover::begin(Role::Agent, &options.takeover).await?;
     let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
-    let daemon = daemon.with_metrics(options.metrics.clone())?;
+    let daemon = daemon.with_metrics(options.metrics.clone(), &mut sockets)?;
     let following = tokio::spawn(follow_networks(connector));
-    let mut listeners = JoinSet::new();
+    let mut listening = managed::start(&options, &mut sockets, || daemon.running())?;
     let permits = Permits::new(options.max_connections);
     for (wanted, context) in options.listen()? {
-        let listener = listen::tcp(wanted)?;
+        let listener = sockets.tcp(wanted)?;
         let address = listener.local_addr().unwrap_or(wanted);
         match context {
             Some(context) => tracing::info!(context, %address, "listening for a context"),
             None => tracing::info!(%address, "listening"),
         }
         let context = context.map(Arc::from);
-        listeners.spawn(accept(listener, context, permits.clone(), daemon.running()));
+        listening.push(Box::pin(accept(listener, context, permits.clone(), daemon.running())));
     }
-    let _managed = managed::start(&options, || daemon.running(), &mut listeners)?;
+    let offer = takeover.ready(sockets, None).await?;
+    let listeners: JoinSet<()> = listening.into_iter().collect();
     let tidying = tokio::spawn(tidy(known));
     let code = daemon
-        .run(listeners, options.shutdown_timeout, |before: &Settings| {
+        .run(listeners, offer, options.shutdown_timeout, |before: &Settings| {
             daemon::load(invocation).and_then(|options| Settings::new(options, Some(before)))
         })
         .await;

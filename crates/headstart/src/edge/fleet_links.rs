@@ -12,7 +12,7 @@ use super::keys::SiteKeys;
 use crate::base::failure::Failure;
 use crate::daemon::FORWARDED;
 use crate::edge::options::EdgeOptions;
-use crate::listen;
+use crate::listen::Sockets;
 
 /// This edge among its fleet_links; the same as long as it lives, but for who the others are.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl FleetLinks {
     ///
     /// # Errors
     /// The address is not one of this machine, or another program uses it.
-    pub(super) fn listen(&self) -> Result<TcpListener, Failure> {
-        let listener = listen::tcp(self.address)?;
+    pub(super) fn listen(&self, sockets: &mut Sockets) -> Result<TcpListener, Failure> {
+        let listener = sockets.tcp(self.address)?;
         tracing::info!(edge = %self.own, address = %self.address, "joins from other edges");
         Ok(listener)
     }

@@ -16,6 +16,7 @@ use crate::base::settings::SOURCES;
 use crate::base::value::{HostPort, Origin, OriginServer};
 use crate::fleet::place::{FilterPlace, KeySource};
 use crate::metrics::options::MetricsOptions;
+use crate::takeover::options::TakeoverOptions;
 
 /// Heading of the options for several edges of one site.
 const FLEET: &str = "Several edges of one site (docs/fleet.md)";
@@ -357,6 +358,10 @@ pub struct EdgeOptions {
         help_heading = "Limits"
     )]
     pub shutdown_timeout: Duration,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub takeover: TakeoverOptions,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text

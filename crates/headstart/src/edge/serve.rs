@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headstart_net::{
-    Acceptor, AcceptorConfig, Arrival, Carrier, Handoff, ProvenBy, QuicServer, RelayLimits,
-    ServerConfig, ServerStream,
+    Acceptor, AcceptorConfig, Arrival, Carrier, Generations, Handoff, ListenAddress, ListenSockets,
+    ProvenBy, QuicServer, RelayLimits, ServerConfig, ServerStream,
 };
-use headstart_proto::limits::{HANDSHAKE_COST, UNPROVEN_WORK_SHARE};
+use headstart_proto::limits::{HANDSHAKE_COST, SESSION_LIFE_SPARE, UNPROVEN_WORK_SHARE};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -29,10 +29,12 @@ use super::terminate::{
 use crate::base::failure::Failure;
 use crate::base::settings::Invocation;
 use crate::base::value::HostPort;
-use crate::daemon::{self, Daemon, Next, Running};
+use crate::daemon::{self, Daemon, Next, Phase, Running};
 use crate::edge::options::EdgeOptions;
 use crate::fleet;
+use crate::listen::Sockets;
 use crate::metrics::{self, Connection, Outcome, Role};
+use crate::takeover::Takeover;
 
 /// Time that a stop still takes the TCP part of sessions whose UDP part was answered: a client
 /// farther away than this has to open its connection again.
@@ -53,22 +55,27 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     let settings = Settings::new(&options, streams, None)?;
     let (server, tls) = (settings.server, settings.termination.tls.clone());
     let (keys, fleet_links) = (Arc::clone(&settings.keys), settings.fleet_links.clone());
-    let links = fleet_links.as_ref().map(|fleet_links| fleet_links.listen()).transpose()?;
     keys.settled().await;
     tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options))?;
+    let (takeover, mut sockets) = Takeover::begin(Role::Edge, &options.takeover).await?;
+    let links = fleet_links.as_ref().map(|links| links.listen(&mut sockets)).transpose()?;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
-    let daemon = daemon.with_metrics(options.metrics.clone())?;
-    let mut listeners = JoinSet::new();
+    let daemon = daemon.with_metrics(options.metrics.clone(), &mut sockets)?;
     let quic = quic_server(&options).await?;
-    for address in &options.listen {
+    let ports = listen(&options, &mut sockets)?;
+    let generations = Arc::new(Generations::default());
+    let offer = takeover.ready(sockets, Some(Arc::clone(&generations))).await?;
+    let mut listeners = JoinSet::new();
+    for (address, port) in options.listen.iter().zip(ports) {
         let running = daemon.running();
         let hidden = tls.as_ref().and_then(|tls| tls.hidden_listener(*address));
         let config = acceptor_config(&options, server, running.places.free());
         let fleet = fleet_links.as_ref().map(|fleet_links| fleet_links.fleet());
-        let config = AcceptorConfig { hidden, fleet, quic, ..config };
+        let generations = Some(Arc::clone(&generations));
+        let config = AcceptorConfig { hidden, fleet, quic, generations, ..config };
+        tls.as_ref().map_or(Ok(()), |tls| tls.serve_fast_open(&port))?;
         let acceptor =
-            Acceptor::bind(*address, config).map_err(|error| Failure::bind(*address, &error))?;
-        tls.as_ref().map_or(Ok(()), |tls| tls.serve_fast_open(&acceptor))?;
+            Acceptor::new(port, config).map_err(|error| Failure::bind(*address, &error))?;
         tracing::info!(address = %acceptor.local_addr(), "listening");
         listeners.spawn(accept(acceptor, running));
     }
@@ -76,17 +83,24 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
         listeners.spawn(forwarded(fleet_links.fleet().serve(links), daemon.running()));
     }
     daemon
-        .run(listeners, options.shutdown_timeout, |before: &Settings| {
+        .run(listeners, offer, options.shutdown_timeout, |before: &Settings| {
             daemon::load(invocation)
                 .and_then(|options| Settings::new(&options, streams, Some(before)))
         })
         .await
 }
 
+/// Opens the sockets of all addresses.
+fn listen(options: &EdgeOptions, sockets: &mut Sockets) -> Result<Vec<ListenSockets>, Failure> {
+    let (udp_port, udp_workers) = (options.udp_port, options.udp_workers.get());
+    let address = |tcp: &SocketAddr| ListenAddress { tcp: *tcp, udp_port, udp_workers };
+    options.listen.iter().map(|tcp| sockets.transport(address(tcp))).collect()
+}
+
 /// Takes joins that other edges forward, as long as sessions are promised theirs.
 async fn forwarded(serve: impl Future<Output = ()>, mut running: Running<Settings>) {
     let mut serve = std::pin::pin!(serve);
-    if running.until_stop(&mut serve).await.is_none() {
+    if running.until_stop(&mut serve).await.is_none() && running.phase() == Phase::Stopping {
         let _ = tokio::time::timeout(JOIN_TIME, serve).await;
     }
 }
@@ -273,6 +287,7 @@ fn acceptor_config(
         hello_timeout: options.hello_timeout,
         hidden: None,
         fleet: None,
+        generations: None,
     }
 }
 
@@ -285,13 +300,20 @@ async fn accept(mut acceptor: Acceptor, mut running: Running<Settings>) {
             Next::Stop => break,
         }
     }
-    drain(acceptor, &running).await;
+    let join_time = if running.phase() == Phase::HandedOver {
+        acceptor.stop_listening();
+        running.stopped_listening();
+        SESSION_LIFE_SPARE
+    } else {
+        acceptor.stop_udp();
+        JOIN_TIME
+    };
+    drain(acceptor, &running, join_time).await;
 }
 
 /// Sessions that were answered over UDP are promised their TCP part.
-async fn drain(mut acceptor: Acceptor, running: &Running<Settings>) {
-    acceptor.stop_udp();
-    let end = tokio::time::Instant::now() + JOIN_TIME;
+async fn drain(mut acceptor: Acceptor, running: &Running<Settings>, join_time: Duration) {
+    let end = tokio::time::Instant::now() + join_time;
     while acceptor.unproven() > 0 {
         match tokio::time::timeout_at(end, acceptor.accept()).await {
             Ok(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), running),

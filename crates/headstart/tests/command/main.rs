@@ -28,5 +28,6 @@ mod origin;
 mod relayed;
 #[path = "../support/socks.rs"]
 mod socks;
+mod takeover;
 mod terminate;
 mod upstream;

@@ -1,9 +1,8 @@
 //! The HTTP server beside a daemon.
 
-use headstart::listen;
 use headstart::metrics::{Metrics, Role, limit_hit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 async fn ask(address: std::net::SocketAddr, line: &str) -> String {
     ask_host(address, line, "x").await
@@ -22,7 +21,7 @@ async fn ask_host(address: std::net::SocketAddr, line: &str, host: &str) -> Stri
 async fn it_answers_prometheus_and_health_checks() {
     // The only recorder of this process: it counts for all tests.
     let metrics = Metrics::install(Role::Agent).unwrap();
-    let listener = listen::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = metrics.serve(listener, vec!["known.example".parse().unwrap()]);
     limit_hit("of_this_test");

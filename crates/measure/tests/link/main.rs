@@ -44,6 +44,7 @@ mod restart;
 mod rtt;
 mod second_syn;
 mod signals;
+mod takeover;
 
 use std::process::ExitCode;
 
@@ -67,6 +68,8 @@ const CHECKS: &[(&str, fn())] = &[
     ("no_edge_silent", datagrams::no_edge_silent),
     ("tcp_refused_while_udp_answers", restart::tcp_refused),
     ("edge_restarted_before_tcp", restart::before_tcp),
+    ("taken_over_before_tcp", takeover::before_tcp),
+    ("taken_over_under_load", takeover::under_load),
     ("a_network_that_lets_only_tls_through", restart::tls_only),
     ("equal_cost_paths_to_two_edges", balancers::equal_cost_paths),
     ("a_balancer_by_name_before_two_edges", balancers::by_name),

@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::event::{NewSession, SessionEvent, SessionSender, Tcp};
 use super::fleet::{Forwarded, JoinHandler, NotForwarded};
+use super::generations::{Direction, Stray, StrayJoin};
 use super::session::Session;
 use super::shared::Shared;
 use super::stream::ServerStream;
@@ -34,19 +35,13 @@ pub struct Arrival {
 #[derive(Debug)]
 enum Kind {
     /// Holds one permit of `establishing`.
-    Tcp(Arc<Shared>, OwnedSemaphorePermit, TcpStream, Carrier),
+    Tcp(OwnedSemaphorePermit, Box<Unclassified>),
     Session(Session, Option<OwnedSemaphorePermit>, Box<ClientHello>),
 }
 
 impl Arrival {
-    pub(super) const fn tcp(
-        shared: Arc<Shared>,
-        establishing: OwnedSemaphorePermit,
-        tcp: TcpStream,
-        peer: SocketAddr,
-        opened_by: Carrier,
-    ) -> Self {
-        Self { peer, kind: Kind::Tcp(shared, establishing, tcp, opened_by) }
+    pub(super) fn tcp(establishing: OwnedSemaphorePermit, first: Unclassified) -> Self {
+        Self { peer: first.peer, kind: Kind::Tcp(establishing, Box::new(first)) }
     }
 
     pub(super) fn session(shared: Arc<Shared>, new: NewSession) -> Self {
@@ -69,9 +64,10 @@ impl Arrival {
 
     /// Reads as far as needed to classify the connection, and waits for a permit to serve it.
     ///
-    /// Returns `None` if it was the TCP part of a session here, whose stream has it now, or the TCP
-    /// part of a session at another edge of the [`Fleet`](super::Fleet), to which it was forwarded
-    /// until it ended.
+    /// Returns `None` if it was the TCP part of a session here, whose stream has it now, or that of
+    /// a session of another process of this edge ([`Generations`](super::Generations)), or that of
+    /// a session at another edge of the [`Fleet`](super::Fleet), to which it was forwarded until it
+    /// ended.
     ///
     /// # Errors
     /// `TimedOut` if the client sends nothing or its session has already ended, `InvalidData` if
@@ -86,9 +82,8 @@ impl Arrival {
                 let stream = ServerStream::session(session, self.peer, *hello).if_alive()?;
                 Ok(Some(stream.with_permit(permit)))
             }
-            Kind::Tcp(shared, establishing, tcp, opened_by) => {
-                let transport = ClientTransport::Tcp(tcp);
-                let first = Unclassified::new(Arc::clone(&shared), self.peer, transport, opened_by);
+            Kind::Tcp(establishing, first) => {
+                let shared = Arc::clone(&first.shared);
                 let established = tokio::time::timeout(shared.hello_timeout, first.establish());
                 let established = established.await??;
                 if matches!(established, Established::Joined) {
@@ -116,19 +111,22 @@ impl Arrival {
 enum Established {
     /// A stream of its own.
     Stream(Box<ServerStream>),
-    /// The TCP part of a session here, whose stream has it.
+    /// The TCP part of a session here, whose stream has it, or of one of another process.
     Joined,
     /// The TCP part of a session at another edge.
     Forwarded(Box<Forwarded>, TcpStream),
 }
 
 /// A TCP connection whose first bytes are being read.
-struct Unclassified {
+#[derive(Debug)]
+pub(super) struct Unclassified {
     shared: Arc<Shared>,
     peer: SocketAddr,
     transport: ClientTransport,
     opened_by: Carrier,
     read: Vec<u8>,
+    /// Direction in which another process of this edge has passed it on.
+    passed: Option<Direction>,
 }
 
 impl JoinHandler for Shared {
@@ -149,13 +147,24 @@ impl JoinHandler for Shared {
 }
 
 impl Unclassified {
-    const fn new(
+    pub(super) const fn new(
         shared: Arc<Shared>,
         peer: SocketAddr,
         transport: ClientTransport,
         opened_by: Carrier,
     ) -> Self {
-        Self { shared, peer, transport, opened_by, read: Vec::new() }
+        Self { shared, peer, transport, opened_by, read: Vec::new(), passed: None }
+    }
+
+    /// A join that another process has passed on.
+    ///
+    /// # Errors
+    /// The connection has closed.
+    pub(super) fn stray(shared: Arc<Shared>, (stray, direction): Stray) -> io::Result<Self> {
+        let peer = stray.peer()?;
+        let transport = ClientTransport::Tcp(TcpStream::from_std(stray.tcp)?);
+        let first = Self::new(shared, peer, transport, Carrier::Tcp);
+        Ok(Self { read: stray.read, passed: Some(direction), ..first })
     }
 
     /// Handles a join that another edge has read and forwards with the bytes behind it.
@@ -182,6 +191,10 @@ impl Unclassified {
     }
 
     async fn establish(mut self) -> io::Result<Established> {
+        if let (Some(_), ClientTransport::Tcp(tcp)) = (self.passed, &self.transport) {
+            // The runtime has to find that out of a socket that it has not accepted.
+            tcp.writable().await?;
+        }
         self.read.reserve(FIRST_READ);
         let hello = self.read_hello().await?;
         match hello.as_ref().and_then(Join::read) {
@@ -192,6 +205,12 @@ impl Unclassified {
 
     /// Handles a join, which takes up `length` bytes.
     async fn join(mut self, join: Join, length: usize) -> io::Result<Established> {
+        if self.shared.is_stray(&join) {
+            match self.pass_on()? {
+                Some(this) => self = this,
+                None => return Ok(Established::Joined),
+            }
+        }
         let (outcome, sender) = self.shared.handle_join(self.peer, &join);
         let (outcome, sender) = match outcome {
             JoinOutcome::Elsewhere(owner) => match self.forward(owner, &join).await {
@@ -228,6 +247,29 @@ impl Unclassified {
             // A join is forwarded only once.
             JoinOutcome::Refused | JoinOutcome::Elsewhere(_) => {
                 self.refuse().await.map(|()| Established::Joined)
+            }
+        }
+    }
+
+    /// Passes a join to the process of this edge that may have its session; returns it if there is
+    /// none.
+    fn pass_on(self) -> io::Result<Option<Self>> {
+        let Some(generations) = self.shared.generations.clone() else { return Ok(Some(self)) };
+        if !self.transport.is_tcp() || !generations.has_way(self.passed) {
+            return Ok(Some(self));
+        }
+        let Some(tcp) = self.transport.into_tcp() else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let stray = StrayJoin { tcp: tcp.into_std()?, read: self.read };
+        match generations.pass(stray, self.passed) {
+            Ok(()) => {
+                count_join("passed");
+                Ok(None)
+            }
+            Err(stray) => {
+                let transport = ClientTransport::Tcp(TcpStream::from_std(stray.tcp)?);
+                Ok(Some(Self { transport, read: stray.read, ..self }))
             }
         }
     }

@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use super::AcceptorConfig;
 use super::event::{NewSession, SessionEvent, SessionSender};
 use super::fleet::Fleet;
+use super::generations::Generations;
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
@@ -33,6 +34,7 @@ pub(super) struct Shared {
     /// Bounds the connections that wait for a permit to as many as may be establishing.
     waiting: Semaphore,
     pub(super) fleet: Option<Arc<Fleet>>,
+    pub(super) generations: Option<Arc<Generations>>,
     state: Mutex<State>,
 }
 
@@ -71,6 +73,7 @@ impl Shared {
             permits: config.permits,
             waiting: Semaphore::new(config.establishing),
             fleet: config.fleet,
+            generations: config.generations,
             state: Mutex::new(state),
         }
     }
@@ -185,6 +188,13 @@ impl Shared {
     /// Returns true if the session of a join runs here.
     pub(super) fn has(&self, join: &Join) -> bool {
         self.lock().server.runs(&join.key.session_id())
+    }
+
+    /// Returns true if another process of this edge may have the session of a join.
+    pub(super) fn is_stray(&self, join: &Join) -> bool {
+        let mut state = self.lock();
+        state.renew_keys(self.fleet.as_deref());
+        state.server.is_stray(join)
     }
 
     /// Returns the outcome, and the sender to the session's task if it still runs.

@@ -1,5 +1,5 @@
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -18,12 +18,14 @@ const TICK: Duration = Duration::from_millis(250);
 const BATCH: usize = 8;
 
 /// A socket, and the runtime that waits for it.
+#[derive(Debug)]
 pub(super) struct Worker {
     runtime: DetachableRuntime,
     pub(super) port: Arc<UdpPort>,
 }
 
 /// A runtime that may be dropped within another one, for example when a socket cannot be opened.
+#[derive(Debug)]
 struct DetachableRuntime(Option<Runtime>);
 
 impl Drop for DetachableRuntime {
@@ -37,10 +39,19 @@ impl Drop for DetachableRuntime {
 impl Worker {
     /// Opens a socket at `address`, `shared` with other workers or alone.
     pub(super) fn listen(address: SocketAddr, shared: bool) -> io::Result<Self> {
+        Self::new(|| UdpPort::listen(address, shared))
+    }
+
+    /// Takes a bound socket.
+    pub(super) fn adopt(socket: UdpSocket) -> io::Result<Self> {
+        Self::new(|| UdpPort::adopt(socket))
+    }
+
+    fn new(open: impl FnOnce() -> io::Result<UdpPort>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let opened = {
             let _entered = runtime.enter();
-            UdpPort::listen(address, shared)
+            open()
         };
         let runtime = DetachableRuntime(Some(runtime));
         Ok(Self { runtime, port: Arc::new(opened?) })

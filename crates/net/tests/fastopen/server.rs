@@ -7,7 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_net::fastopen::{HiddenListener, PENDING, ServerMaps};
-use headstart_net::{Acceptor, AcceptorConfig, Carrier, ServerStream, TlsStream};
+use headstart_net::{
+    Acceptor, AcceptorConfig, Carrier, Inherited, ListenAddress, ListenSockets, ServerStream,
+    TlsStream,
+};
 use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::CookieRing;
 use headstart_tls::ServerContext;
@@ -148,12 +151,19 @@ async fn run(
     for (public, hidden) in options.public.into_iter().zip(hidden) {
         let hidden = hidden.filter(|_| options.hidden == Hidden::Serves);
         let config = AcceptorConfig { udp_workers: 0, hidden, ..AcceptorConfig::default() };
-        let acceptor = Acceptor::bind(public, config).unwrap();
-        maps.iter().for_each(|maps| maps.set_public(&acceptor).unwrap());
+        let sockets = listen(public);
+        maps.iter().for_each(|maps| maps.set_public(&sockets).unwrap());
+        let acceptor = Acceptor::new(sockets, config).unwrap();
         tokio::spawn(accept(acceptor, options.tls.clone(), Arc::clone(&record)));
     }
     ready.send((addresses, maps)).unwrap();
     let _ = stopped.await;
+}
+
+/// Opens the sockets of an acceptor without UDP.
+pub(crate) fn listen(tcp: SocketAddr) -> ListenSockets {
+    let address = ListenAddress { tcp, udp_port: None, udp_workers: 0 };
+    ListenSockets::open(address, Inherited::default()).unwrap()
 }
 
 fn maps(

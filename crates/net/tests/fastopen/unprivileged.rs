@@ -17,7 +17,7 @@ use headstart_net::{Acceptor, AcceptorConfig};
 use headstart_proto::cookie::Cookie;
 use headstart_testkit::Running;
 
-use crate::server::serve;
+use crate::server::{listen, serve};
 use crate::support::bpf;
 use crate::world::{LIFE, LINE, PORT, World, block_on, open, usual_ring};
 
@@ -110,8 +110,9 @@ async fn edge() {
     maps.refresh().unwrap();
     let config =
         AcceptorConfig { udp_workers: 0, hidden: Some(hidden), ..AcceptorConfig::default() };
-    let mut acceptor = Acceptor::bind(public, config).unwrap();
-    maps.set_public(&acceptor).unwrap();
+    let sockets = listen(public);
+    maps.set_public(&sockets).unwrap();
+    let mut acceptor = Acceptor::new(sockets, config).unwrap();
     println!("ready");
     let stream = acceptor.accept().await.unwrap().establish().await.unwrap().unwrap();
     println!("{}", stream.opened_by().name());

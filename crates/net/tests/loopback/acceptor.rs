@@ -24,8 +24,8 @@ use crate::join::{join, parsed};
 use crate::time::TIMEOUT;
 
 /// One session, seen from the client.
-struct Client {
-    edge: SocketAddr,
+pub(crate) struct Client {
+    pub(crate) edge: SocketAddr,
     udp: UdpSocket,
     key: JoinKey,
     hello: Vec<u8>,
@@ -33,7 +33,7 @@ struct Client {
 }
 
 impl Client {
-    async fn new(edge: SocketAddr) -> Self {
+    pub(crate) async fn new(edge: SocketAddr) -> Self {
         let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         udp.connect(edge).await.unwrap();
         let key = JoinKey::new(rand::random());
@@ -47,7 +47,7 @@ impl Client {
     }
 
     /// Sends the ClientHello and receives the acknowledgement.
-    async fn flight(&mut self) {
+    pub(crate) async fn flight(&mut self) {
         self.send(0).await;
         self.answered().await;
     }
@@ -62,12 +62,12 @@ impl Client {
     }
 
     /// Joins where the ClientHello ends, and asks for the server stream from its start.
-    async fn join(&self) -> (TcpStream, Answer) {
+    pub(crate) async fn join(&self) -> (TcpStream, Answer) {
         self.join_at(BEHIND_HELLO, 0).await
     }
 
     /// Joins, and is accepted.
-    async fn joined(&self) -> TcpStream {
+    pub(crate) async fn joined(&self) -> TcpStream {
         let (tcp, answer) = self.join().await;
         assert_eq!(answer, Answer::Accepted(0));
         tcp
@@ -107,7 +107,7 @@ async fn accept(acceptor: &mut Acceptor) -> Arrival {
 }
 
 /// Returns the next stream of an acceptor.
-async fn next(acceptor: &mut Acceptor) -> ServerStream {
+pub(crate) async fn next(acceptor: &mut Acceptor) -> ServerStream {
     accept(acceptor).await.establish().await.unwrap().unwrap()
 }
 
@@ -121,13 +121,13 @@ async fn arrived(config: AcceptorConfig) -> (Acceptor, Client, Arrival) {
 }
 
 /// Returns an acceptor with a client, and their session's stream.
-async fn opened(config: AcceptorConfig) -> (Acceptor, Client, ServerStream) {
+pub(crate) async fn opened(config: AcceptorConfig) -> (Acceptor, Client, ServerStream) {
     let (acceptor, client, arrival) = arrived(config).await;
     (acceptor, client, arrival.establish().await.unwrap().unwrap())
 }
 
 /// Checks that a session's stream goes on over the TCP connection that joined it.
-async fn carries(tcp: &mut TcpStream, stream: &mut ServerStream) {
+pub(crate) async fn carries(tcp: &mut TcpStream, stream: &mut ServerStream) {
     tcp.write_all(b"ready").await.unwrap();
     let mut bytes = [0; HELLO + 5];
     timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
@@ -135,7 +135,7 @@ async fn carries(tcp: &mut TcpStream, stream: &mut ServerStream) {
 }
 
 /// Accepts until the end of the test, and establishes every arrival.
-fn establish_all(mut acceptor: Acceptor) {
+pub(crate) fn establish_all(mut acceptor: Acceptor) {
     tokio::spawn(async move {
         while let Ok(arrival) = acceptor.accept().await {
             tokio::spawn(arrival.establish());

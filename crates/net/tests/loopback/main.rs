@@ -4,6 +4,7 @@
 mod acceptor;
 mod connector;
 mod fleet;
+mod generations;
 mod hello;
 mod join;
 mod ordinary;

@@ -2,24 +2,25 @@
 
 use std::future::Future;
 use std::io;
-use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
+use socket2::Type;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::task::JoinSet;
 
 use super::caller::Caller;
 use super::exchange;
+use super::options::ManagedOptions;
 use super::program_stream::ProgramStream;
 use super::proof::Gate;
-use super::socket::{Socket, SocketFile};
 use super::token::Token;
 use crate::agent::options::AgentOptions;
 use crate::agent::serve::{Settings, files_allow};
 use crate::agent::shares::{Owner, Shares};
 use crate::base::failure::Failure;
+use crate::base::unix_socket::SocketKind;
 use crate::daemon::{self, Running};
-use crate::listen;
+use crate::listen::Sockets;
 use crate::metrics;
 
 /// Answer to a user who has too many connections, sent without any more effort.
@@ -32,50 +33,40 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     this user has too many connections\n\
     hint: close some, or start the agent with a larger --max-connections\n";
 
-/// Sockets that the agent listens on for as long as it runs; their files go with it.
-#[must_use]
-pub(in crate::agent) struct Listeners {
-    _file: Option<SocketFile>,
-}
+/// Takes the connections of a listener.
+pub(in crate::agent) type Listening = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Listens where `options` say, and has `listeners` take connections.
+/// Advice where another agent has the socket.
+const IN_USE: &str = "an agent runs already; stop it first, or give --socket another path";
+
+/// Listens where `options` say; returns what takes connections, to be spawned.
 ///
 /// # Errors
 /// An address that cannot be listened on, a token that cannot be used.
 pub(in crate::agent) fn start(
     options: &AgentOptions,
+    sockets: &mut Sockets,
     running: impl Fn() -> Running<Settings>,
-    listeners: &mut JoinSet<()>,
-) -> Result<Listeners, Failure> {
+) -> Result<Vec<Listening>, Failure> {
     // Apart from those of the proxy ports: neither can take the other's.
     let shares = Shares::new(options.max_connections.get().min(files_allow()));
     let port = options.managed.port()?;
     let token = port.map(|(_, file)| Token::open(file)).transpose()?.map(Arc::new);
+    let mut listening = Vec::<Listening>::new();
     if let Some((address, _)) = port {
-        let listener = listen::tcp(address)?;
+        let listener = sockets.tcp(address)?;
         let address = listener.local_addr().unwrap_or(address);
         tracing::info!(%address, "listening for managed TLS");
-        listeners.spawn(accept(listener, token, Arc::clone(&shares), running()));
+        listening.push(Box::pin(accept(listener, token, Arc::clone(&shares), running())));
     }
-    let file = match &options.managed.socket {
-        None => None,
-        Some(path) => Some(open(path, options, shares, running(), listeners)?),
-    };
-    Ok(Listeners { _file: file })
-}
-
-fn open(
-    path: &Path,
-    options: &AgentOptions,
-    shares: Arc<Shares>,
-    running: Running<Settings>,
-    listeners: &mut JoinSet<()>,
-) -> Result<SocketFile, Failure> {
-    let managed = &options.managed;
-    let Socket { listener, file } = Socket::bind(path, managed.socket_mode, managed.socket_group)?;
-    tracing::info!(socket = %path.display(), "listening for managed TLS");
-    listeners.spawn(accept(listener, None, shares, running));
-    Ok(file)
+    if let Some(path) = &options.managed.socket {
+        let ManagedOptions { socket_mode: mode, socket_group: group, .. } = options.managed;
+        let kind = SocketKind { kind: Type::STREAM, mode, group, in_use: IN_USE };
+        let listener = sockets.unix(path, kind)?;
+        tracing::info!(socket = %path.display(), "listening for managed TLS");
+        listening.push(Box::pin(accept(listener, None, shares, running())));
+    }
+    Ok(listening)
 }
 
 /// A socket that programs connect to.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use headstart_net::Acceptor;
+use headstart_net::ListenSockets;
 use headstart_net::fastopen::{HiddenListener, REFRESH, ServerMaps, Unavailable};
 use headstart_tls::keyring::KeyRing;
 use headstart_tls::{CookiePolicy, SharedRing};
@@ -42,11 +42,8 @@ impl FastOpen {
         let listeners = listeners(&options.listen, maps.port())?;
         let keys = ring.current();
         let (complaint, refreshed) = (Complaint::default(), Instant::now());
-        let mut fast_open =
-            Self { maps, listeners, keys, complaint, refreshed, attached: true, serving: false };
-        fast_open.announce().map_err(|error| untold(&error))?;
-        tracing::info!(port = fast_open.maps.port(), "Fast Open");
-        Ok(Some(fast_open))
+        let attached = true;
+        Ok(Some(Self { maps, listeners, keys, complaint, refreshed, attached, serving: false }))
     }
 
     /// The listener for an acceptor at `address`, if the program looks at its port.
@@ -57,16 +54,22 @@ impl FastOpen {
         found.filter(|_| address.port() == self.maps.port()).cloned()
     }
 
-    /// Has SYNs with valid cookies that would come to this acceptor given to its hidden listener.
+    /// Has SYNs with valid cookies that would come to these sockets given to the hidden listener.
+    /// From then on an edge from which this one takes over gets none.
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub(super) fn serve(&mut self, acceptor: &Acceptor) -> Result<(), Failure> {
-        if acceptor.local_addr().port() != self.maps.port() {
+    pub(super) fn serve(&mut self, sockets: &ListenSockets) -> Result<(), Failure> {
+        let local = sockets.local_addr().map_err(|error| untold(&error))?;
+        if local.port() != self.maps.port() {
             return Ok(());
         }
-        self.serving = true;
-        self.maps.set_public(acceptor).map_err(|error| untold(&error))
+        if !self.serving {
+            self.announce().map_err(|error| untold(&error))?;
+            self.serving = true;
+            tracing::info!(port = self.maps.port(), "Fast Open");
+        }
+        self.maps.set_public(sockets).map_err(|error| untold(&error))
     }
 
     /// Returns true if all acceptors have stopped: nobody would take what the listeners get now.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use headstart_net::Acceptor;
+use headstart_net::ListenSockets;
 use headstart_net::fastopen::HiddenListener;
 use headstart_net::hello::ClientHello;
 use headstart_tls::{
@@ -285,12 +285,12 @@ impl TlsServer {
         self.lock().fast_open.as_ref().and_then(|fast_open| fast_open.listener(address))
     }
 
-    /// Lets connections of an acceptor that has its hidden listener open by Fast Open.
+    /// Lets connections of an acceptor on `sockets` that has its hidden listener open by Fast Open.
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub(in crate::edge) fn serve_fast_open(&self, acceptor: &Acceptor) -> Result<(), Failure> {
-        self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(acceptor))
+    pub(in crate::edge) fn serve_fast_open(&self, sockets: &ListenSockets) -> Result<(), Failure> {
+        self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(sockets))
     }
 
     /// Reads what has changed of the files, and tells the kernel of new keys.
@@ -300,11 +300,11 @@ impl TlsServer {
             self.renew(&mut state);
         }
         self.heed_period(&mut state);
+        // While a stopped edge drains, its successor may have started: it must not be overruled.
+        state.fast_open.take_if(|fast_open| fast_open.is_over());
         if let Some(fast_open) = &mut state.fast_open {
             fast_open.look(&self.ring);
         }
-        // While a stopped edge drains, its successor may have started.
-        state.fast_open.take_if(|fast_open| fast_open.is_over());
         metrics::certificate_expiry(state.certificates.expiry);
     }
 

@@ -1,4 +1,4 @@
-//! The Unix socket as a file: nobody else's is taken over, and it goes with the agent.
+//! Unix sockets as files: nobody else's is taken over, and they go with the process.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -19,33 +19,53 @@ const BACKLOG: i32 = 4096;
 /// Name of the socket while it is made.
 const FRESH: &str = "socket";
 
-/// A listening socket that is removed when it is dropped.
-#[derive(Debug)]
-pub(super) struct Socket {
-    pub(super) listener: UnixListener,
-    pub(super) file: SocketFile,
+/// Whom a socket is for, and of which kind it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketKind {
+    /// Streams or sequenced packets.
+    pub(crate) kind: Type,
+    /// Permission bits of the file.
+    pub(crate) mode: u32,
+    /// Group of the file.
+    pub(crate) group: Option<u32>,
+    /// Advice where another process listens.
+    pub(crate) in_use: &'static str,
 }
 
-/// The file of a socket, and the lock that keeps other agents from it.
+/// The file of a socket, and the lock that keeps other processes from it; both go with this.
 #[derive(Debug)]
-pub(super) struct SocketFile {
+pub(crate) struct SocketFile {
     path: PathBuf,
     /// Device and inode: if somebody has put another file in its place, that stays.
     id: (u64, u64),
     _lock: File,
 }
 
-impl Socket {
-    /// Listens at `path`, for whoever `mode` and `group` allow to write.
+impl SocketFile {
+    /// Listens at `path`, for whoever mode and group allow to write.
     ///
     /// # Errors
     /// Somebody answers there already, or the file system does not allow it.
-    pub(super) fn bind(path: &Path, mode: u32, group: Option<u32>) -> Result<Self, Failure> {
-        let lock = lock(path)?;
-        make_way(path)?;
-        let (listener, id) = listen(path, mode, group).map_err(|error| unusable(path, &error))?;
-        let file = SocketFile { path: path.to_owned(), id, _lock: lock };
-        Ok(Self { listener, file })
+    pub(crate) fn listen(path: &Path, kind: SocketKind) -> Result<(UnixListener, Self), Failure> {
+        let lock = lock(path, kind.in_use)?;
+        make_way(path, kind.in_use)?;
+        let (listener, id) = listen(path, kind).map_err(|error| unusable(path, &error))?;
+        Ok((listener, Self { path: path.to_owned(), id, _lock: lock }))
+    }
+
+    /// Takes the file of a listener that another process has given up.
+    ///
+    /// # Errors
+    /// There is none, or another process has it.
+    pub(crate) fn adopt(path: &Path, kind: SocketKind) -> Result<Self, Failure> {
+        let lock = lock(path, kind.in_use)?;
+        let found = fs::symlink_metadata(path).map_err(|error| unusable(path, &error))?;
+        Ok(Self { path: path.to_owned(), id: (found.dev(), found.ino()), _lock: lock })
+    }
+
+    /// Leaves the file to the process that listens on its socket from now on.
+    pub(crate) fn leave(mut self) {
+        self.id = (0, 0);
     }
 }
 
@@ -58,8 +78,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Two agents that start at one time must not both find that nobody is there.
-fn lock(path: &Path) -> Result<File, Failure> {
+/// Two processes that start at one time must not both find that nobody is there.
+fn lock(path: &Path, advice: &str) -> Result<File, Failure> {
     let path_of_lock = beside(path, ".lock");
     let mut open = OpenOptions::new();
     open.write(true).create(true).truncate(false).mode(0o600);
@@ -72,21 +92,21 @@ fn lock(path: &Path) -> Result<File, Failure> {
     files::check_owner(&found).map_err(|fault| fault.failure(&path_of_lock))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(in_use(path)),
+        Err(TryLockError::WouldBlock) => Err(in_use(path, advice)),
         Err(TryLockError::Error(error)) => Err(unusable(path, &error)),
     }
 }
 
 /// Removes the socket of a dead process. What is no socket is somebody's file.
-fn make_way(path: &Path) -> Result<(), Failure> {
+fn make_way(path: &Path, advice: &str) -> Result<(), Failure> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(unusable(path, &error)),
         Ok(file) if !file.file_type().is_socket() => {
             Err(Failure::usage(format!("{} is there, and is no socket", path.display()))
-                .hint("give --socket another path, or remove the file"))
+                .hint("give it another path, or remove the file"))
         }
-        Ok(_) if is_alive(path) => Err(in_use(path)),
+        Ok(_) if is_alive(path) => Err(in_use(path, advice)),
         Ok(_) => Ok(()),
     }
 }
@@ -110,7 +130,8 @@ fn connect(path: &Path) -> io::Result<()> {
 /// Makes the socket in a directory that nobody else can enter, so that nobody can connect before
 /// mode and group are right, or have them given to another file; then the path leads to one socket
 /// or the other at all times.
-fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<(UnixListener, (u64, u64))> {
+fn listen(path: &Path, kind: SocketKind) -> io::Result<(UnixListener, (u64, u64))> {
+    let SocketKind { kind, mode, group, .. } = kind;
     // Clients need a path that is short enough.
     SockAddr::unix(path)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -119,7 +140,7 @@ fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<(UnixListene
         .permissions(Permissions::from_mode(0o700))
         .tempdir_in(parent.unwrap_or(Path::new(".")))?;
     let directory = files::open_own_directory(private.path()).map_err(io::Error::other)?;
-    let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+    let socket = RawSocket::new(Domain::UNIX, kind, None)?;
     socket.set_nonblocking(true)?;
     // By the directory that is open, whatever its path leads to by now.
     let inside = format!("/proc/self/fd/{}/{FRESH}", directory.as_raw_fd());
@@ -139,9 +160,8 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-fn in_use(path: &Path) -> Failure {
-    Failure::usage(format!("another program listens on {}", path.display()))
-        .hint("an agent runs already; stop it first, or give --socket another path")
+fn in_use(path: &Path, advice: &str) -> Failure {
+    Failure::usage(format!("another program listens on {}", path.display())).hint(advice)
 }
 
 fn unusable(path: &Path, error: &io::Error) -> Failure {
@@ -166,7 +186,14 @@ mod tests {
 
     use super::*;
 
-    fn words(found: Result<Socket, Failure>) -> String {
+    const KIND: SocketKind =
+        SocketKind { kind: Type::STREAM, mode: 0o600, group: None, in_use: "stop it" };
+
+    fn bind(path: &Path) -> Result<(UnixListener, SocketFile), Failure> {
+        SocketFile::listen(path, KIND)
+    }
+
+    fn words(found: Result<(UnixListener, SocketFile), Failure>) -> String {
         found.map(|_| ()).unwrap_err().to_string()
     }
 
@@ -174,21 +201,21 @@ mod tests {
     async fn a_live_socket_is_left_alone_and_a_dead_one_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let first = Socket::bind(&path, 0o600, None).unwrap();
-        assert!(words(Socket::bind(&path, 0o600, None)).contains("another program listens on "));
+        let first = bind(&path).unwrap();
+        assert!(words(bind(&path)).contains("another program listens on "));
         UnixStream::connect(&path).unwrap();
         drop(first);
-        assert!(!path.exists(), "it goes with its agent");
+        assert!(!path.exists(), "it goes with its process");
 
         // Dead: bound once, and without a listener.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let second = Socket::bind(&path, 0o600, None).unwrap();
+        let second = bind(&path).unwrap();
         UnixStream::connect(&path).unwrap();
         drop(second);
 
         // Alive, of a program without locks.
         let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(words(Socket::bind(&path, 0o600, None)).contains("another program listens on "));
+        assert!(words(bind(&path)).contains("another program listens on "));
         drop(other);
     }
 
@@ -197,12 +224,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         fs::write(&path, "mine").unwrap();
-        assert!(words(Socket::bind(&path, 0o600, None)).contains("is no socket"));
+        assert!(words(bind(&path)).contains("is no socket"));
         assert_eq!(fs::read(&path).unwrap(), b"mine");
         let missing = dir.path().join("no").join("s");
-        assert!(words(Socket::bind(&missing, 0o600, None)).contains("hint: make its directory"));
+        assert!(words(bind(&missing)).contains("hint: make its directory"));
         let long = dir.path().join("x".repeat(120));
-        assert!(words(Socket::bind(&long, 0o600, None)).contains("at most 107 bytes"));
+        assert!(words(bind(&long)).contains("at most 107 bytes"));
     }
 
     #[tokio::test]
@@ -211,12 +238,12 @@ mod tests {
         let path = dir.path().join("s");
         let lock = dir.path().join("s.lock");
         mkfifoat(CWD, &lock, Mode::from_raw_mode(0o600)).unwrap();
-        assert!(words(Socket::bind(&path, 0o600, None)).contains("cannot listen on "));
+        assert!(words(bind(&path)).contains("cannot listen on "));
         fs::remove_file(&lock).unwrap();
         if rustix::process::geteuid().is_root() {
             fs::write(&lock, "").unwrap();
             std::os::unix::fs::chown(&lock, Some(54_321), None).unwrap();
-            let refused = words(Socket::bind(&path, 0o600, None));
+            let refused = words(bind(&path));
             assert!(refused.contains("it belongs to another user (uid 54321)"), "{refused}");
         }
     }
@@ -226,7 +253,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         for mode in [0o600, 0o660] {
-            let _socket = Socket::bind(&path, mode, None).unwrap();
+            let _socket = SocketFile::listen(&path, SocketKind { mode, ..KIND }).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, mode);
         }
     }
@@ -247,7 +274,7 @@ mod tests {
         let path = dir.path().join("s");
         for _ in 0..200 {
             // The attacker may have put something in its way; that is no way to change modes.
-            drop(Socket::bind(&path, 0o666, None));
+            drop(SocketFile::listen(&path, SocketKind { mode: 0o666, ..KIND }));
         }
         done.store(true, Ordering::Relaxed);
         attacker.join().unwrap();
@@ -272,7 +299,7 @@ mod tests {
     async fn another_socket_in_its_place_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let first = Socket::bind(&path, 0o600, None).unwrap();
+        let first = bind(&path).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
         drop(first);

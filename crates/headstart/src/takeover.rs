@@ -1,0 +1,287 @@
+//! One process takes over from another: its listening sockets, and joins for its sessions.
+//!
+//! The successor asks at the predecessor's socket and gets copies of the listening sockets; once it
+//! could serve it says so, the predecessor stops listening, and from then on only the successor
+//! accepts. The connection between them stays: a TCP connection that begins with a join for a
+//! session of the other process is passed through it, with what was read.
+
+mod channel;
+pub mod options;
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use headstart_net::{Direction, Generations, StrayJoin};
+use socket2::Type;
+use tokio::net::UnixListener;
+use tokio::time::timeout;
+
+use self::channel::{Channel, Kind, MESSAGE_MAX, Message, SOCKETS_MAX};
+use self::options::TakeoverOptions;
+use crate::base::failure::Failure;
+use crate::base::unix_socket::{SocketFile, SocketKind};
+use crate::daemon;
+use crate::listen::{Labelled, Sockets};
+use crate::metrics::Role;
+
+/// Time that the other process may take for an answer that it has at hand.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// Time that a successor may take from its sockets to being ready: it reads certificates and asks
+/// Redis for keys.
+const READY_TIME: Duration = Duration::from_secs(60);
+
+/// The socket at which successors ask.
+const SOCKET: SocketKind = SocketKind {
+    kind: Type::SEQPACKET,
+    mode: 0o600,
+    group: None,
+    in_use: "another process is taking over; or give --takeover another path",
+};
+
+/// This process between its predecessor and its successor.
+pub(crate) struct Takeover {
+    role: Role,
+    path: Option<PathBuf>,
+    predecessor: Option<Channel>,
+}
+
+/// The place where a successor can ask for the sockets.
+pub(crate) struct Offer {
+    role: Role,
+    sockets: Sockets,
+    place: Option<(UnixListener, SocketFile)>,
+    generations: Option<Arc<Generations>>,
+}
+
+/// A process that waits for this one to stop listening.
+pub(crate) struct Successor(Channel);
+
+impl Takeover {
+    /// Asks the process that listens at the path of `options` for its sockets, if there is one;
+    /// returns them with those of systemd.
+    ///
+    /// # Errors
+    /// It refuses, or is another user's.
+    pub(crate) async fn begin(
+        role: Role,
+        options: &TakeoverOptions,
+    ) -> Result<(Self, Sockets), Failure> {
+        let path = options.takeover.clone();
+        let mut sockets = Sockets::from_systemd(path.is_some())?;
+        let predecessor = match &path {
+            Some(path) => ask(path, role, &mut sockets).await?,
+            None => None,
+        };
+        Ok((Self { role, path, predecessor }, sockets))
+    }
+
+    /// Has the predecessor stop listening, now that this process could serve, and offers `sockets`
+    /// to the next one. Joins go between the processes by `generations`.
+    ///
+    /// # Errors
+    /// A socket of systemd is not used, or another process has the path.
+    pub(crate) async fn ready(
+        self,
+        mut sockets: Sockets,
+        generations: Option<Arc<Generations>>,
+    ) -> Result<Offer, Failure> {
+        sockets.check_used()?;
+        let is_first = self.predecessor.is_none();
+        if let Some(predecessor) = self.predecessor {
+            if has_stopped(&predecessor).await {
+                tracing::info!("took over; the process before serves what it has begun");
+            } else {
+                tracing::warn!("the process before has ended by itself");
+            }
+            if let Some(generations) = &generations {
+                tokio::spawn(link(predecessor, Arc::clone(generations), Direction::Back));
+            }
+        }
+        sockets.settle();
+        let place = match self.path.map(|path| SocketFile::listen(&path, SOCKET)).transpose() {
+            Err(failure) if is_first => return Err(failure),
+            // Nobody else listens any more.
+            Err(failure) => {
+                tracing::error!("nobody can take over: {}", failure.message());
+                None
+            }
+            Ok(place) => place,
+        };
+        Ok(Offer { role: self.role, sockets, place, generations })
+    }
+}
+
+/// Asks for sockets; `None` if nobody listens at `path`.
+async fn ask(path: &Path, role: Role, sockets: &mut Sockets) -> Result<Option<Channel>, Failure> {
+    let failure = |error: io::Error| {
+        Failure::usage(format!("cannot take over at {}: {error}", path.display()))
+            .hint("the process there must be a headstart of this user; or give another path")
+    };
+    let channel = match Channel::connect(path) {
+        Ok(channel) => channel,
+        Err(error)
+            if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused]
+                .contains(&error.kind()) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(failure(error)),
+    };
+    let exchange = async {
+        channel.send(Kind::Ask, &greeting(role), &[]).await?;
+        channel.recv().await
+    };
+    let answer = timeout(ANSWER_TIME, exchange).await.unwrap_or_else(|late| Err(late.into()));
+    match answer.map_err(failure)? {
+        Some(Message { kind: Kind::Sockets, bytes, sockets: found }) => {
+            let labels = String::from_utf8_lossy(&bytes);
+            let all = labels.lines().map(str::to_owned).zip(found);
+            for (label, socket) in all {
+                sockets.inherit(Labelled { label, socket }).map_err(failure)?;
+            }
+            Ok(Some(channel))
+        }
+        Some(Message { kind: Kind::Refusal, bytes, .. }) => {
+            Err(failure(io::Error::other(String::from_utf8_lossy(&bytes).into_owned())))
+        }
+        // It ended while it was asked.
+        None => Ok(None),
+        Some(_) => Err(failure(io::ErrorKind::InvalidData.into())),
+    }
+}
+
+/// Says that this process could serve; returns false if the predecessor has ended.
+async fn has_stopped(predecessor: &Channel) -> bool {
+    let stopped = async {
+        predecessor.send(Kind::Ready, &[], &[]).await?;
+        predecessor.recv().await
+    };
+    matches!(timeout(ANSWER_TIME, stopped).await, Ok(Ok(Some(Message { kind: Kind::Stopped, .. }))))
+}
+
+/// First message of a successor: another version of this exchange has another number.
+fn greeting(role: Role) -> Vec<u8> {
+    format!("headstart takeover 1 {}", role.label()).into_bytes()
+}
+
+impl Offer {
+    /// Waits for a successor that is ready to serve.
+    pub(crate) async fn asked(&mut self) -> Successor {
+        loop {
+            let Some((listener, _)) = &self.place else { return std::future::pending().await };
+            match listener.accept().await {
+                Ok((stream, _)) => match self.hand_over(listener, stream).await {
+                    Ok(successor) => return successor,
+                    Err(error) => tracing::warn!(%error, "nobody took over"),
+                },
+                Err(error) => daemon::after_failed_accept(&error).await,
+            }
+        }
+    }
+
+    /// Gives copies of the sockets to a process, and waits until it is ready; refuses others
+    /// meanwhile.
+    async fn hand_over(
+        &self,
+        listener: &UnixListener,
+        stream: tokio::net::UnixStream,
+    ) -> io::Result<Successor> {
+        let channel = Channel::accepted(stream)?;
+        let copies = self.sockets.copies();
+        let asked = timeout(ANSWER_TIME, channel.recv()).await??;
+        let asked = asked.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if asked.kind != Kind::Ask || asked.bytes != greeting(self.role) {
+            let role = self.role.label();
+            return refuse(&channel, &format!("an {role} of this version listens there")).await;
+        }
+        if copies.len() > SOCKETS_MAX {
+            let count = copies.len();
+            return refuse(&channel, &format!("{count} sockets, and 253 can be passed")).await;
+        }
+        let labels: Vec<_> = copies.iter().map(|copy| copy.label.as_str()).collect();
+        let sockets: Vec<_> = copies.iter().map(|copy| copy.socket.as_fd()).collect();
+        channel.send(Kind::Sockets, labels.join("\n").as_bytes(), &sockets).await?;
+        match timeout(READY_TIME, alone(listener, channel.recv())).await?? {
+            Some(Message { kind: Kind::Ready, .. }) => Ok(Successor(channel)),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Leaves the sockets to `successor`, now that nobody listens here any more.
+    pub(crate) async fn leave(mut self, Successor(channel): Successor) {
+        self.sockets.leave();
+        drop(self.place.take());
+        if let Err(error) = channel.send(Kind::Stopped, &[], &[]).await {
+            tracing::error!(%error, "the process that takes over has ended");
+        }
+        if let Some(generations) = self.generations {
+            tokio::spawn(link(channel, generations, Direction::Onward));
+        }
+    }
+}
+
+/// Waits for `work`, and refuses whoever asks meanwhile.
+async fn alone<T>(listener: &UnixListener, work: impl Future<Output = T>) -> T {
+    let refusing = async {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(other) = Channel::accepted(stream) else { continue };
+            tokio::spawn(async move {
+                // Closing before the question is read would take the answer away.
+                let _ = timeout(ANSWER_TIME, other.recv()).await;
+                refuse::<()>(&other, "another process takes over").await
+            });
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        done = work => done,
+        never = refusing => never,
+    }
+}
+
+async fn refuse<T>(channel: &Channel, why: &str) -> io::Result<T> {
+    channel.send(Kind::Refusal, why.as_bytes(), &[]).await?;
+    Err(io::Error::other(why.to_owned()))
+}
+
+/// Passes joins between this process and the one in `direction` until that one has ended.
+async fn link(channel: Channel, generations: Arc<Generations>, direction: Direction) {
+    let mut joins = generations.link(direction);
+    let towards_here = match direction {
+        Direction::Back => Direction::Onward,
+        Direction::Onward => Direction::Back,
+    };
+    loop {
+        let result = tokio::select! {
+            message = channel.recv() => match message {
+                Ok(Some(message)) => take(&generations, message, towards_here),
+                Ok(None) | Err(_) => return,
+            },
+            Some(stray) = joins.recv() => pass(&channel, &stray).await,
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "a join for another process failed");
+        }
+    }
+}
+
+fn take(generations: &Generations, message: Message, direction: Direction) -> io::Result<()> {
+    let Message { kind: Kind::Join, bytes, sockets } = message else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let tcp = sockets.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
+    generations.take(StrayJoin { tcp: TcpStream::from(tcp), read: bytes }, direction)
+}
+
+async fn pass(channel: &Channel, stray: &StrayJoin) -> io::Result<()> {
+    if stray.read.len() > MESSAGE_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let tcp = [stray.tcp.as_fd()];
+    timeout(ANSWER_TIME, channel.send(Kind::Join, &stray.read, &tcp)).await?
+}

@@ -1,0 +1,299 @@
+//! One daemon takes over from another, or gets its sockets from systemd.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use rustix::process::Signal;
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::daemon::{Daemon, PATIENCE, until};
+use crate::origin::{Origin, pattern};
+
+/// A user who is nobody here.
+const OTHER: u32 = 54_321;
+
+/// What an edge passes on that an origin sends.
+const SIZE: usize = 3_000_000;
+
+fn command(role: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
+    command.args([role, "--log", "debug", "--metrics", "127.0.0.1:0"]).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// A daemon's words that does not start.
+fn fails(command: &mut Command) -> String {
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// An address at which nobody listened a moment ago, on TCP and UDP.
+fn free_address() -> SocketAddr {
+    loop {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        if UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+/// A site whose edges take over from each other.
+struct Site {
+    directory: tempfile::TempDir,
+    listen: String,
+    origin: String,
+    _origin: Origin,
+}
+
+impl Site {
+    fn new() -> Self {
+        let origin = Origin::start();
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            listen: free_address().to_string(),
+            origin: origin.http().trim_start_matches("http://").to_owned(),
+            _origin: origin,
+        }
+    }
+
+    fn path(&self) -> String {
+        self.directory.path().join("takeover").display().to_string()
+    }
+
+    fn command(&self) -> Command {
+        let path = self.path();
+        command("edge", &["--listen", &self.listen, "--origin", &self.origin, "--takeover", &path])
+    }
+
+    fn edge(&self) -> Daemon {
+        Daemon::start(&mut self.command())
+    }
+
+    /// Asks the origin, as the edge passes on what is no TLS.
+    fn ask(&self) -> TcpStream {
+        let mut tcp = TcpStream::connect(&self.listen).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!("GET /bytes/{SIZE} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        tcp.write_all(request.as_bytes()).unwrap();
+        tcp
+    }
+}
+
+/// Reads an answer to its end, which must be whole.
+fn whole(mut tcp: TcpStream) {
+    let mut answer = Vec::new();
+    tcp.read_to_end(&mut answer).unwrap();
+    let head = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    assert!(answer[head + 4..] == pattern(SIZE), "{} bytes", answer.len());
+}
+
+#[test]
+fn edges_take_over_from_each_other_and_no_connection_fails() {
+    let site = Site::new();
+    let mut edges = vec![site.edge()];
+    let downloads: Vec<_> = (0..3)
+        .map(|round| {
+            let download = site.ask();
+            thread::scope(|scope| {
+                let serving = scope.spawn(|| (0..20).for_each(|_| whole(site.ask())));
+                edges.push(site.edge());
+                until("the one before to stop", || {
+                    edges[round].log().contains("another process takes over")
+                });
+                serving.join().unwrap();
+            });
+            download
+        })
+        .collect();
+    let last = edges.pop().unwrap();
+    // What had begun goes on, and only then they end, by themselves.
+    downloads.into_iter().for_each(whole);
+    for mut edge in edges {
+        assert!(edge.ended().success());
+    }
+    whole(site.ask());
+    drop(last);
+}
+
+#[test]
+fn one_process_at_a_time_takes_over_and_one_that_fails_changes_nothing() {
+    let site = Site::new();
+    let edge = site.edge();
+    let asking = ask(&site.path());
+    let refused = fails(&mut site.command());
+    assert!(refused.contains("another process takes over"), "{refused}");
+    let agent = fails(&mut command(
+        "agent",
+        &["--listen", "127.0.0.1:0", "--takeover", &format!("{}/none", site.path())],
+    ));
+    assert!(agent.contains("hint: "), "{agent}");
+    drop(asking);
+    until("the edge to notice", || edge.log().contains("nobody took over"));
+    whole(site.ask());
+
+    let agent =
+        fails(&mut command("agent", &["--listen", "127.0.0.1:0", "--takeover", &site.path()]));
+    assert!(agent.contains("an edge of this version listens there"), "{agent}");
+    // One that cannot listen elsewhere.
+    let used = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _user = TcpListener::bind(used).unwrap();
+    let failing = fails(site.command().args(["--listen", &used.to_string()]));
+    assert!(failing.contains("cannot listen on"), "{failing}");
+    until("the edge to notice", || edge.logged("nobody took over") >= 3);
+    whole(site.ask());
+
+    let next = site.edge();
+    until("the one before to stop", || edge.log().contains("another process takes over"));
+    whole(site.ask());
+    drop(next);
+}
+
+/// Asks for sockets as a successor does, and then says nothing.
+fn ask(path: &str) -> Socket {
+    let asking = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+    asking.connect(&SockAddr::unix(path).unwrap()).unwrap();
+    asking.send(b"\x01headstart takeover 1 edge").unwrap();
+    let mut answer = [0; 1];
+    assert_eq!((&asking).read(&mut answer).unwrap(), 1);
+    assert_eq!(answer, [2], "these are the sockets");
+    asking
+}
+
+#[test]
+fn a_killed_edge_is_followed_by_one_that_opens_its_sockets() {
+    let site = Site::new();
+    let mut edge = site.edge();
+    edge.kill();
+    assert!(fs::metadata(site.path()).unwrap().file_type().is_socket(), "nobody cleaned up");
+    let next = site.edge();
+    whole(site.ask());
+    next.signal(Signal::TERM);
+    until("the file to go", || !Path::new(&site.path()).exists());
+}
+
+#[test]
+fn another_users_socket_is_not_believed_nor_another_user_served() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let site = Site::new();
+    // Another user listens where root looks.
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = directory.path().join("takeover");
+    let listen = "import socket, sys, time\n\
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n\
+        s.bind(sys.argv[1]); s.listen(); time.sleep(600)";
+    let mut python = Command::new("python3");
+    python.args(["-c", listen]).arg(&path).uid(OTHER).gid(OTHER);
+    let mut other = python.spawn().unwrap();
+    until("the other user to listen", || {
+        Socket::new(Domain::UNIX, Type::SEQPACKET, None)
+            .unwrap()
+            .connect(&SockAddr::unix(&path).unwrap())
+            .is_ok()
+    });
+    let mut edge = command("edge", &["--listen", &site.listen, "--origin", &site.origin]);
+    let refused = fails(edge.arg("--takeover").arg(&path));
+    assert!(refused.contains(&format!("another user (uid {OTHER})")), "{refused}");
+    other.kill().unwrap();
+    other.wait().unwrap();
+
+    // The socket of an edge, even if a mistake lets others connect.
+    let _edge = site.edge();
+    fs::set_permissions(site.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o666)).unwrap();
+    let asks = "import socket, sys\n\
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n\
+        s.connect(sys.argv[1])\n\
+        s.send(b'\\x01headstart takeover 1 edge'); sys.exit(len(s.recv(1)))";
+    let mut python = Command::new("python3");
+    let asked = python.args(["-c", asks, &site.path()]).uid(OTHER).gid(OTHER).output().unwrap();
+    let said = String::from_utf8_lossy(&asked.stderr);
+    assert!(asked.status.code() == Some(0) || said.contains("Error"), "{said}");
+    whole(site.ask());
+}
+
+#[test]
+fn agents_hand_over_proxy_ports_and_the_managed_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let [socket, path] =
+        ["socket", "takeover"].map(|name| directory.path().join(name).display().to_string());
+    let listen = free_address().to_string();
+    let arguments =
+        ["--listen", &listen, "--takeover", &path, "--socket", &socket, "--socket-mode", "600"];
+    let start = || Daemon::start(&mut command("agent", &arguments));
+    let mut first = start();
+    let second = start();
+    assert!(first.ended().success());
+    for _ in 0..2 {
+        UnixStream::connect(&socket).unwrap();
+        let mut proxy = TcpStream::connect(&listen).unwrap();
+        proxy.write_all(&[5, 1, 0]).unwrap();
+        let mut answer = [0; 2];
+        proxy.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [5, 0]);
+    }
+    second.signal(Signal::TERM);
+    until("its files to go", || [&socket, &path].iter().all(|file| !Path::new(file).exists()));
+}
+
+#[test]
+fn a_second_stop_ends_connections_at_once() {
+    let site = Site::new();
+    let mut edge = site.edge();
+    let _held = site.ask();
+    until("the download to begin", || edge.count("headstart_connections_active", &[]) == 1);
+    edge.signal(Signal::TERM);
+    until("it stops", || edge.log().contains(" stopping"));
+    edge.signal(Signal::TERM);
+    assert!(edge.ended().success());
+    assert!(edge.log().contains("stopped before they ended"), "{}", edge.log());
+}
+
+/// Runs an edge with these sockets as systemd passes them.
+fn activated(tcp: TcpListener, udp: UdpSocket, arguments: &[&str]) -> Command {
+    let edge = command("edge", arguments);
+    let mut shell = Command::new("sh");
+    let script = "LISTEN_PID=$$ LISTEN_FDS=2; export LISTEN_PID LISTEN_FDS\n\
+        exec \"$@\" 3<&0 4<&1 0</dev/null 1>/dev/null";
+    shell.args(["-c", script, "sh"]).arg(edge.get_program()).args(edge.get_args());
+    shell.stdin(OwnedFd::from(tcp)).stdout(OwnedFd::from(udp));
+    shell
+}
+
+#[test]
+fn sockets_of_systemd_are_used_and_have_to_be_named() {
+    let mut site = Site::new();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = tcp.local_addr().unwrap();
+    let udp = UdpSocket::bind(address).unwrap();
+    let copies = || (tcp.try_clone().unwrap(), udp.try_clone().unwrap());
+    let (one, other) = copies();
+    let unnamed = ["--listen", site.listen.as_str(), "--origin", &site.origin];
+    let refused = fails(&mut activated(one, other, &unnamed));
+    assert!(refused.contains("systemd passes a socket that no option names"), "{refused}");
+
+    site.listen = address.to_string();
+    let arguments = ["--listen", site.listen.as_str(), "--origin", &site.origin];
+    for _ in 0..2 {
+        let (one, other) = copies();
+        // It waits in the queue meanwhile: a restart refuses nobody.
+        let early = site.ask();
+        let mut edge = Daemon::start(&mut activated(one, other, &arguments));
+        whole(early);
+        whole(site.ask());
+        edge.signal(Signal::TERM);
+        assert!(edge.ended().success());
+    }
+}

@@ -1,0 +1,153 @@
+//! The processes of one edge, when one takes over from another: joins reach the process that has
+//! their session.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+
+use headstart_proto::hello::{self, Progress};
+use headstart_proto::join::{Join, REFUSAL};
+use tokio::sync::mpsc;
+
+use super::shared::Shared;
+
+/// Joins that may wait at one time for an acceptor, or for another process.
+pub(super) const STRAYS_MAX: usize = 1024;
+
+/// A TCP connection that begins with a join for a session of another process of this edge.
+#[derive(Debug)]
+pub struct StrayJoin {
+    /// The connection, not blocking.
+    pub tcp: TcpStream,
+    /// All that was read from it.
+    pub read: Vec<u8>,
+}
+
+/// Direction in which a join is passed on; it never turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To the process from which this one took over.
+    Back,
+    /// To the process that took over from this one.
+    Onward,
+}
+
+/// The way of a join to an acceptor of this process, and the direction from there.
+pub(super) type Stray = (StrayJoin, Direction);
+
+/// This process among those of its edge.
+#[derive(Debug, Default)]
+pub struct Generations(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    back: Option<mpsc::Sender<StrayJoin>>,
+    onward: Option<mpsc::Sender<StrayJoin>>,
+    acceptors: Vec<(Weak<Shared>, mpsc::Sender<Stray>)>,
+}
+
+impl Generations {
+    /// Returns the joins that are to be passed in a direction from now on, to be sent to the
+    /// process there. Once the receiver is dropped they are decided here.
+    #[must_use]
+    pub fn link(&self, direction: Direction) -> mpsc::Receiver<StrayJoin> {
+        let (sender, receiver) = mpsc::channel(STRAYS_MAX);
+        let mut state = self.lock();
+        match direction {
+            Direction::Back => state.back = Some(sender),
+            Direction::Onward => state.onward = Some(sender),
+        }
+        receiver
+    }
+
+    /// Takes a join that came in a direction from another process: gives it to its session, passes
+    /// it on, or refuses it.
+    ///
+    /// # Errors
+    /// It is no join, or its connection has closed.
+    pub fn take(&self, stray: StrayJoin, direction: Direction) -> io::Result<()> {
+        let join = read_join(&stray.read).ok_or(io::ErrorKind::InvalidData)?;
+        let Some(stray) = self.give(stray, &join, direction) else { return Ok(()) };
+        let Err(stray) = self.pass(stray, Some(direction)) else { return Ok(()) };
+        // What does not fit was not wanted: there is nobody to serve the connection.
+        let _ = (&stray.tcp).write(&REFUSAL)?;
+        Ok(())
+    }
+
+    /// Gives a join to the acceptor that has its session; returns it if there is none.
+    fn give(&self, stray: StrayJoin, join: &Join, direction: Direction) -> Option<StrayJoin> {
+        let owner = {
+            let mut state = self.lock();
+            state.acceptors.retain(|(acceptor, _)| acceptor.strong_count() > 0);
+            let is_owner = |acceptor: &Weak<Shared>| {
+                acceptor.upgrade().is_some_and(|shared| !shared.is_stray(join))
+            };
+            let owner = state.acceptors.iter().find(|(acceptor, _)| is_owner(acceptor));
+            owner.map(|(_, strays)| strays.clone())
+        };
+        let Some(strays) = owner else { return Some(stray) };
+        match strays.try_send((stray, direction)) {
+            Ok(()) => None,
+            Err(error) => Some(error.into_inner().0),
+        }
+    }
+
+    /// Passes a join in the direction in which it came, or else to whoever there is; returns it if
+    /// nobody takes it.
+    pub(super) fn pass(
+        &self,
+        stray: StrayJoin,
+        direction: Option<Direction>,
+    ) -> Result<(), StrayJoin> {
+        let state = self.lock();
+        let Some(way) = state.way(direction) else { return Err(stray) };
+        way.try_send(stray).map_err(mpsc::error::TrySendError::into_inner)
+    }
+
+    /// Returns true if there is a process to pass a join to.
+    pub(super) fn has_way(&self, direction: Option<Direction>) -> bool {
+        self.lock().way(direction).is_some()
+    }
+
+    /// Has joins for sessions of `acceptor` given to the returned receiver.
+    pub(super) fn enter(&self, acceptor: Weak<Shared>) -> mpsc::Receiver<Stray> {
+        let (sender, receiver) = mpsc::channel(STRAYS_MAX);
+        self.lock().acceptors.push((acceptor, sender));
+        receiver
+    }
+
+    /// Nothing is half done when one of its steps panics.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns the way in a direction, or to whoever there is.
+    fn way(&self, direction: Option<Direction>) -> Option<&mpsc::Sender<StrayJoin>> {
+        let back = self.back.as_ref().filter(|way| !way.is_closed());
+        let onward = self.onward.as_ref().filter(|way| !way.is_closed());
+        match direction {
+            Some(Direction::Back) => back,
+            Some(Direction::Onward) => onward,
+            None => onward.or(back),
+        }
+    }
+}
+
+impl StrayJoin {
+    /// Returns the client's address.
+    ///
+    /// # Errors
+    /// The connection has closed.
+    pub(super) fn peer(&self) -> io::Result<SocketAddr> {
+        self.tcp.peer_addr()
+    }
+}
+
+fn read_join(read: &[u8]) -> Option<Join> {
+    match hello::read(read) {
+        Ok(Progress::Complete(hello)) => Join::read(&hello),
+        _ => None,
+    }
+}

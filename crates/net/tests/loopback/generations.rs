@@ -1,0 +1,125 @@
+//! Processes of one edge that take over from each other: datagrams reach one, and TCP another.
+
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+
+use headstart_net::{
+    Acceptor, AcceptorConfig, Direction, Generations, Inherited, ListenAddress, ListenSockets,
+};
+use headstart_proto::join::Answer;
+use tokio::task::JoinHandle;
+
+use crate::acceptor::{Client, carries, establish_all, next, opened};
+
+/// A process: what passes joins, and a configuration with it.
+fn process() -> (Arc<Generations>, AcceptorConfig) {
+    let generations = Arc::new(Generations::default());
+    let config =
+        AcceptorConfig { generations: Some(Arc::clone(&generations)), ..AcceptorConfig::default() };
+    (generations, config)
+}
+
+/// Passes joins in a direction until it is aborted.
+fn pass(from: &Generations, to: &Arc<Generations>, direction: Direction) -> JoinHandle<()> {
+    let (mut joins, to) = (from.link(direction), Arc::clone(to));
+    tokio::spawn(async move {
+        while let Some(stray) = joins.recv().await {
+            to.take(stray, direction).unwrap();
+        }
+    })
+}
+
+/// Links a process with the one that takes over from it.
+fn link(before: &Arc<Generations>, after: &Arc<Generations>) -> [JoinHandle<()>; 2] {
+    [pass(before, after, Direction::Onward), pass(after, before, Direction::Back)]
+}
+
+fn bind(config: AcceptorConfig) -> Acceptor {
+    Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
+}
+
+/// Binds an acceptor that establishes every arrival; returns its address.
+fn serving(config: AcceptorConfig) -> SocketAddr {
+    let acceptor = bind(config);
+    let address = acceptor.local_addr();
+    establish_all(acceptor);
+    address
+}
+
+#[tokio::test]
+async fn a_join_reaches_the_session_of_the_process_before() {
+    let ((before, first), (after, second)) = (process(), process());
+    let (mut acceptor, mut client, mut stream) = opened(first).await;
+    let _links = link(&before, &after);
+    acceptor.stop_listening();
+    establish_all(acceptor);
+    client.edge = serving(second);
+    let mut tcp = client.joined().await;
+    carries(&mut tcp, &mut stream).await;
+    assert_eq!(stream.proven_addr().get(), Some(tcp.local_addr().unwrap()));
+    // It is joined once, whoever is asked.
+    assert_eq!(client.join().await.1, Answer::Refused);
+}
+
+/// TCP was accepted before the process stopped listening, and the datagrams came after that.
+#[tokio::test]
+async fn a_join_reaches_the_session_of_the_process_after() {
+    let ((before, first), (after, second)) = (process(), process());
+    let _links = link(&before, &after);
+    let (acceptor, mut client, mut stream) = opened(second).await;
+    establish_all(acceptor);
+    client.edge = serving(first);
+    let mut tcp = client.joined().await;
+    carries(&mut tcp, &mut stream).await;
+}
+
+#[tokio::test]
+async fn a_join_passes_through_processes_between() {
+    let processes = [(); 3].map(|()| process());
+    let [(first, one), (second, two), (third, three)] = processes;
+    let _links = [link(&first, &second), link(&second, &third)];
+    let (mut acceptor, mut client, mut stream) = opened(one).await;
+    acceptor.stop_listening();
+    establish_all(acceptor);
+    serving(two);
+    client.edge = serving(three);
+    let mut tcp = client.joined().await;
+    carries(&mut tcp, &mut stream).await;
+}
+
+#[tokio::test]
+async fn a_join_that_no_process_knows_is_refused() {
+    let ((before, first), (after, second)) = (process(), process());
+    let links = link(&before, &after);
+    let (acceptor, mut client, stream) = opened(AcceptorConfig::default()).await;
+    drop((acceptor, stream));
+    let _first = serving(first);
+    client.edge = serving(second);
+    assert_eq!(client.join().await.1, Answer::Refused, "the process before has to say so");
+    for link in links {
+        link.abort();
+        let _ = link.await;
+    }
+    assert_eq!(client.join().await.1, Answer::Refused, "nobody is before");
+}
+
+#[tokio::test]
+async fn inherited_sockets_serve_as_those_that_were_opened() {
+    let address = "127.0.0.1:0".parse().unwrap();
+    let address = ListenAddress { tcp: address, udp_port: None, udp_workers: 1 };
+    let sockets = ListenSockets::open(address, Inherited::default()).unwrap();
+    let mut copies = sockets.copies().unwrap().into_iter();
+    let mut before = Acceptor::new(sockets, AcceptorConfig::default()).unwrap();
+    let tcp = copies.next().map(TcpListener::from);
+    let udp = copies.map(UdpSocket::from).collect();
+    let sockets = ListenSockets::open(address, Inherited { tcp, udp }).unwrap();
+    before.stop_listening();
+    let mut after = Acceptor::new(sockets, AcceptorConfig::default()).unwrap();
+    assert_eq!(after.local_addr(), before.local_addr());
+    let mut client = Client::new(after.local_addr()).await;
+    client.flight().await;
+    let mut stream = next(&mut after).await;
+    establish_all(after);
+    let mut tcp = client.joined().await;
+    carries(&mut tcp, &mut stream).await;
+}
