@@ -43,8 +43,8 @@ use worker::Receivers;
 /// TCP connections at one time that have not yet sent enough to classify them, or wait for a
 /// permit.
 ///
-/// As many as the kernel's queue holds behind them. They count apart from the permits of served streams:
-/// otherwise sessions that hold all permits would wait for joins that wait for a permit.
+/// As many as the kernel's queue holds behind them. They count apart from the permits of served
+/// streams: otherwise sessions that hold all permits would wait for joins that wait for a permit.
 const ESTABLISHING_MAX: usize = 4096;
 
 /// Configuration of an [`Acceptor`].

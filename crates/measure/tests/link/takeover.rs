@@ -86,8 +86,4 @@ pub(crate) fn under_load() {
         println!("  {reason} {}", agent.fell_back(reason));
     }
     assert_eq!(agent.fell_back("committed_refusal"), 0);
-    edges.pop();
-    for mut edge in edges {
-        assert!(edge.ended().success());
-    }
 }
