@@ -97,6 +97,8 @@ impl Arrival {
                     Established::Stream(stream) => Ok(Some(stream.with_permit(permit))),
                     Established::Forwarded(forwarded, client) => {
                         count_join("forwarded");
+                        // It has the UDP port, which must be free before the last client leaves.
+                        drop(shared);
                         forwarded.run(client).await;
                         Ok(None)
                     }
@@ -159,9 +161,9 @@ impl Unclassified {
     /// A join that another process has passed on.
     ///
     /// # Errors
-    /// The connection has closed.
+    /// `ConnectionAborted` if the client is gone: no reason to wait before others are accepted.
     pub(super) fn stray(shared: Arc<Shared>, (stray, direction): Stray) -> io::Result<Self> {
-        let peer = stray.peer()?;
+        let peer = stray.peer().map_err(|_| io::ErrorKind::ConnectionAborted)?;
         let transport = ClientTransport::Tcp(TcpStream::from_std(stray.tcp)?);
         let first = Self::new(shared, peer, transport, Carrier::Tcp);
         Ok(Self { read: stray.read, passed: Some(direction), ..first })
