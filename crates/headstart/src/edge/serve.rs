@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headstart_net::{
     Acceptor, AcceptorConfig, Arrival, Carrier, Generations, Handoff, ListenAddress, ListenSockets,
@@ -39,6 +39,10 @@ use crate::takeover::Takeover;
 /// Time that a stop still takes the TCP part of sessions whose UDP part was answered: a client
 /// farther away than this has to open its connection again.
 const JOIN_TIME: Duration = Duration::from_secs(1);
+
+/// Interval at which a process that drains looks for sessions: they are joined, and expire, in
+/// tasks of their own.
+const DRAINED_EVERY: Duration = Duration::from_millis(100);
 
 /// Half-closed connections may be quiet this long: longer than the 120 s that TCP may pause before
 /// it sends a lost segment again (RFC 6298 allows no less than 60 s as the maximum, Linux takes 120
@@ -313,12 +317,12 @@ async fn accept(mut acceptor: Acceptor, mut running: Running<Settings>) {
 
 /// Sessions that were answered over UDP are promised their TCP part.
 async fn drain(mut acceptor: Acceptor, running: &Running<Settings>, join_time: Duration) {
-    let end = tokio::time::Instant::now() + join_time;
-    while acceptor.unproven() > 0 {
-        match tokio::time::timeout_at(end, acceptor.accept()).await {
+    let begun = Instant::now();
+    while acceptor.unproven() > 0 && begun.elapsed() < join_time {
+        match tokio::time::timeout(DRAINED_EVERY, acceptor.accept()).await {
             Ok(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), running),
             Ok(Err(error)) => daemon::after_failed_accept(&error).await,
-            Err(_) => return,
+            Err(_) => {}
         }
     }
 }
