@@ -53,14 +53,15 @@ impl SocketFile {
         Ok((listener, Self { path: path.to_owned(), id, _lock: lock }))
     }
 
-    /// Takes the file of a listener that another process has given up.
+    /// Takes the file of a listener that another process has given up; gives it this mode and
+    /// group.
     ///
     /// # Errors
-    /// There is none, or another process has it.
+    /// There is none, it is no socket, or another process has it.
     pub(crate) fn adopt(path: &Path, kind: SocketKind) -> Result<Self, Failure> {
         let lock = lock(path, kind.in_use)?;
-        let found = fs::symlink_metadata(path).map_err(|error| unusable(path, &error))?;
-        Ok(Self { path: path.to_owned(), id: (found.dev(), found.ino()), _lock: lock })
+        let id = permit(path, kind).map_err(|error| unusable(path, &error))?;
+        Ok(Self { path: path.to_owned(), id, _lock: lock })
     }
 
     /// Leaves the file to the process that listens on its socket from now on.
@@ -152,6 +153,24 @@ fn listen(path: &Path, kind: SocketKind) -> io::Result<(UnixListener, (u64, u64)
     socket.listen(BACKLOG)?;
     renameat(&directory, FRESH, CWD, path)?;
     Ok((UnixListener::from_std(socket.into())?, (found.st_dev, found.st_ino)))
+}
+
+/// Gives mode and group to the socket at `path`, and to nothing that takes its place meanwhile;
+/// returns its device and inode.
+fn permit(path: &Path, kind: SocketKind) -> io::Result<(u64, u64)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    if !found.file_type().is_socket() {
+        return Err(io::Error::other("it is no socket"));
+    }
+    let inside = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let set = |mode| fs::set_permissions(&inside, Permissions::from_mode(mode));
+    // The old group must not have the new one's rights for a moment, nor the other way round.
+    set(found.mode() & kind.mode)?;
+    chownat(&file, "", None, kind.group.map(Gid::from_raw), AtFlags::EMPTY_PATH)?;
+    set(kind.mode)?;
+    Ok((found.dev(), found.ino()))
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
@@ -256,6 +275,21 @@ mod tests {
             let _socket = SocketFile::listen(&path, SocketKind { mode, ..KIND }).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, mode);
         }
+    }
+
+    #[tokio::test]
+    async fn a_socket_of_another_process_gets_the_mode_of_this_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let (_listener, file) =
+            SocketFile::listen(&path, SocketKind { mode: 0o666, ..KIND }).unwrap();
+        file.leave();
+        SocketFile::adopt(&path, KIND).unwrap().leave();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "mine").unwrap();
+        assert!(SocketFile::adopt(&path, KIND).is_err(), "it would be removed at the end");
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
     }
 
     /// chmod(2) after bind(2) would change whatever the path leads to by then.
