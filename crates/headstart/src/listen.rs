@@ -90,7 +90,7 @@ impl Sockets {
         })
     }
 
-    /// Adds a socket of the process from which this one takes over.
+    /// Adds a socket of the process from which this one takes over, unless systemd passes it too.
     ///
     /// # Errors
     /// It is not for listening.
@@ -110,7 +110,11 @@ impl Sockets {
             }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
-        self.inherited.push(FromBefore { socket, by_systemd: false });
+        let name = socket.to_string();
+        let is_known = |known: &FromBefore| known.by_systemd && known.socket.to_string() == name;
+        if !self.inherited.iter().any(is_known) {
+            self.inherited.push(FromBefore { socket, by_systemd: false });
+        }
         Ok(())
     }
 
@@ -151,25 +155,28 @@ impl Sockets {
         Ok(opened)
     }
 
-    /// Returns a listener on the Unix socket at `path`, whose file goes with this.
+    /// Returns a listener on the Unix socket at `path`, whose file goes with this unless it is
+    /// systemd's.
     ///
     /// # Errors
     /// As [`SocketFile::listen`].
     pub(crate) fn unix(&mut self, path: &Path, kind: SocketKind) -> Result<UnixListener, Failure> {
-        let (listener, held) = match self.take_unix(path) {
-            Some(inherited) => {
+        let (listener, held, by_systemd) = match self.take_unix(path) {
+            Some((inherited, by_systemd)) => {
                 let adopted = inherited.set_nonblocking(true);
                 let adopted = adopted.and_then(|()| UnixListener::from_std(inherited));
                 let unusable = |error| Failure::usage(format!("{}: {error}", path.display()));
-                (adopted.map_err(unusable)?, None)
+                (adopted.map_err(unusable)?, None, by_systemd)
             }
             None => {
                 let (listener, file) = SocketFile::listen(path, kind)?;
-                (listener, Some(file))
+                (listener, Some(file), false)
             }
         };
         self.copy(&format!("{UNIX}{}", path.display()), &listener)?;
-        self.files.push(File { path: path.to_owned(), kind, held });
+        if !by_systemd {
+            self.files.push(File { path: path.to_owned(), kind, held });
+        }
         Ok(listener)
     }
 
@@ -214,28 +221,33 @@ impl Sockets {
             Bound::Tcp(tcp) => tcp.local_addr().is_ok_and(|local| local == address),
             _ => false,
         });
-        if let Some(Bound::Tcp(tcp)) = found { Some(tcp) } else { None }
+        if let Some(FromBefore { socket: Bound::Tcp(tcp), .. }) = found { Some(tcp) } else { None }
     }
 
     fn take_udp(&mut self, address: SocketAddr) -> Vec<net::UdpSocket> {
         let mut found = Vec::new();
-        while let Some(Bound::Udp(udp)) = self.take(|socket| match socket {
-            Bound::Udp(udp) => udp.local_addr().is_ok_and(|local| local == address),
-            _ => false,
-        }) {
+        while let Some(FromBefore { socket: Bound::Udp(udp), .. }) =
+            self.take(|socket| match socket {
+                Bound::Udp(udp) => udp.local_addr().is_ok_and(|local| local == address),
+                _ => false,
+            })
+        {
             found.push(udp);
         }
         found
     }
 
-    fn take_unix(&mut self, path: &Path) -> Option<unix::net::UnixListener> {
-        let found = self.take(|socket| matches!(socket, Bound::Unix(at, _) if at == path));
-        if let Some(Bound::Unix(_, unix)) = found { Some(unix) } else { None }
+    /// Returns the listener at `path`, and true if it is systemd's.
+    fn take_unix(&mut self, path: &Path) -> Option<(unix::net::UnixListener, bool)> {
+        match self.take(|socket| matches!(socket, Bound::Unix(at, _) if at == path))? {
+            FromBefore { socket: Bound::Unix(_, unix), by_systemd } => Some((unix, by_systemd)),
+            FromBefore { .. } => None,
+        }
     }
 
-    fn take(&mut self, wanted: impl Fn(&Bound) -> bool) -> Option<Bound> {
+    fn take(&mut self, wanted: impl Fn(&Bound) -> bool) -> Option<FromBefore> {
         let index = self.inherited.iter().position(|before| wanted(&before.socket))?;
-        Some(self.inherited.swap_remove(index).socket)
+        Some(self.inherited.swap_remove(index))
     }
 
     fn copy(&mut self, label: &str, socket: &impl AsFd) -> Result<(), Failure> {
@@ -339,6 +351,24 @@ mod tests {
         assert_eq!(sockets.tcp(address).unwrap().local_addr().unwrap(), address);
         assert_eq!(sockets.copies().len(), 2);
         assert!(sockets.tcp(address).is_err(), "it is taken once");
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_systemd_passes_as_well_counts_once() {
+        let tcp = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let udp = net::UdpSocket::bind(tcp.local_addr().unwrap()).unwrap();
+        let by_systemd = |socket| FromBefore { socket, by_systemd: true };
+        let mut sockets = Sockets::default();
+        sockets.inherited.push(by_systemd(Bound::Tcp(tcp.try_clone().unwrap())));
+        sockets.inherited.push(by_systemd(Bound::Udp(udp.try_clone().unwrap())));
+        let address = tcp.local_addr().unwrap();
+        for socket in [OwnedFd::from(tcp), OwnedFd::from(udp)] {
+            sockets.inherit(Labelled { label: "port".into(), socket }).unwrap();
+        }
+        let address = ListenAddress { tcp: address, udp_port: None, udp_workers: 1 };
+        let opened = sockets.transport(address).unwrap();
+        assert_eq!(opened.copies().unwrap().len(), 2, "one for TCP, and one worker");
+        sockets.check_used().unwrap();
     }
 
     #[test]

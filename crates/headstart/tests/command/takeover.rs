@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -261,14 +261,19 @@ fn a_second_stop_ends_connections_at_once() {
     assert!(edge.log().contains("stopped before they ended"), "{}", edge.log());
 }
 
-/// Runs an edge with these sockets as systemd passes them.
-fn activated(tcp: TcpListener, udp: UdpSocket, arguments: &[&str]) -> Command {
-    let edge = command("edge", arguments);
+/// Runs a daemon with these sockets as systemd passes them.
+fn activated(
+    role: &str,
+    one: impl Into<OwnedFd>,
+    other: impl Into<OwnedFd>,
+    arguments: &[&str],
+) -> Command {
+    let daemon = command(role, arguments);
     let mut shell = Command::new("sh");
     let script = "LISTEN_PID=$$ LISTEN_FDS=2; export LISTEN_PID LISTEN_FDS\n\
         exec \"$@\" 3<&0 4<&1 0</dev/null 1>/dev/null";
-    shell.args(["-c", script, "sh"]).arg(edge.get_program()).args(edge.get_args());
-    shell.stdin(OwnedFd::from(tcp)).stdout(OwnedFd::from(udp));
+    shell.args(["-c", script, "sh"]).arg(daemon.get_program()).args(daemon.get_args());
+    shell.stdin(one.into()).stdout(other.into());
     shell
 }
 
@@ -281,7 +286,7 @@ fn sockets_of_systemd_are_used_and_have_to_be_named() {
     let copies = || (tcp.try_clone().unwrap(), udp.try_clone().unwrap());
     let (one, other) = copies();
     let unnamed = ["--listen", site.listen.as_str(), "--origin", &site.origin];
-    let refused = fails(&mut activated(one, other, &unnamed));
+    let refused = fails(&mut activated("edge", one, other, &unnamed));
     assert!(refused.contains("systemd passes a socket that no option names"), "{refused}");
 
     site.listen = address.to_string();
@@ -290,10 +295,27 @@ fn sockets_of_systemd_are_used_and_have_to_be_named() {
         let (one, other) = copies();
         // It waits in the queue meanwhile: a restart refuses nobody.
         let early = site.ask();
-        let mut edge = Daemon::start(&mut activated(one, other, &arguments));
+        let mut edge = Daemon::start(&mut activated("edge", one, other, &arguments));
         whole(early);
         whole(site.ask());
         edge.signal(Signal::TERM);
         assert!(edge.ended().success());
     }
+}
+
+/// systemd listens on, and would not make the file again.
+#[test]
+fn the_file_of_a_socket_of_systemd_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let unix = UnixListener::bind(&path).unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let [listen, socket] = [tcp.local_addr().unwrap().to_string(), path.display().to_string()];
+    let copy = unix.try_clone().unwrap();
+    let arguments = ["--listen", listen.as_str(), "--socket", &socket];
+    let mut agent = Daemon::start(&mut activated("agent", tcp, copy, &arguments));
+    UnixStream::connect(&path).unwrap();
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().success());
+    assert!(path.exists());
 }
