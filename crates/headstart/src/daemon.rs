@@ -10,12 +10,13 @@ use std::time::Duration;
 use clap::FromArgMatches;
 use headstart_net::{Handoff, RelayCounts, RelayLimits, RelayReason};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::base::failure::Failure;
+use crate::base::names::NamePattern;
 use crate::base::settings::{Invocation, Stop};
 use crate::listen::Sockets;
 use crate::metrics::options::MetricsOptions;
@@ -47,13 +48,20 @@ pub(crate) static FORWARDED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::
 /// A daemon that runs with settings `S`, which a reload replaces as a whole.
 pub(crate) struct Daemon<S> {
     role: Role,
-    metrics: Option<(Metrics, JoinHandle<()>)>,
+    metrics: Option<(Metrics, Endpoint)>,
     signals: Signals,
     settings: watch::Sender<Arc<S>>,
     phase: watch::Sender<Phase>,
     places: Places,
     /// Closed once every listener has dropped its sender.
     listening: (mpsc::Sender<()>, mpsc::Receiver<()>),
+}
+
+/// Where metrics are read.
+enum Endpoint {
+    /// Whoever asks waits, or is answered by the process from which this one takes over.
+    Opened(TcpListener, Vec<NamePattern>),
+    Serving(JoinHandle<()>),
 }
 
 /// A daemon's phase of life.
@@ -99,14 +107,14 @@ impl<S: Send + Sync + 'static> Daemon<S> {
         })
     }
 
-    /// Starts the metrics endpoint if one is wanted. Call it before a connection can come: a gauge
-    /// that is kept from before then counts nothing ever after.
+    /// Counts for the metrics endpoint if one is wanted, and opens it. Call it before a connection
+    /// can come: a gauge that is kept from before then counts nothing ever after.
     pub(crate) fn with_metrics(
         self,
         options: MetricsOptions,
         sockets: &mut Sockets,
     ) -> Result<Self, Failure> {
-        Ok(Self { metrics: start_metrics(self.role, options, sockets)?, ..self })
+        Ok(Self { metrics: open_metrics(self.role, options, sockets)?, ..self })
     }
 
     pub(crate) fn running(&self) -> Running<S> {
@@ -125,6 +133,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
         patience: Duration,
         reload: impl Fn(&S) -> Result<S, Failure>,
     ) -> Result<ExitCode, Failure> {
+        self.serve_metrics();
         self.set_ready(true);
         tracing::info!("ready");
         let successor = self.wait(&mut offer, &reload).await;
@@ -171,8 +180,10 @@ impl<S: Send + Sync + 'static> Daemon<S> {
 
     /// Waits until nobody here listens any more.
     async fn stop_listening(&mut self) {
-        if let Some((_, serving)) = self.metrics.take() {
+        if let Some((_, Endpoint::Serving(serving))) = self.metrics.take() {
             serving.abort();
+            // Until it has closed its listener.
+            let _ = serving.await;
         }
         let (own, mut closed) = std::mem::replace(&mut self.listening, mpsc::channel(1));
         drop(own);
@@ -196,6 +207,18 @@ impl<S: Send + Sync + 'static> Daemon<S> {
                 },
             }
         }
+    }
+
+    fn serve_metrics(&mut self) {
+        self.metrics = self.metrics.take().map(|(metrics, endpoint)| {
+            let endpoint = match endpoint {
+                Endpoint::Opened(listener, names) => {
+                    Endpoint::Serving(metrics.serve(listener, names))
+                }
+                Endpoint::Serving(serving) => Endpoint::Serving(serving),
+            };
+            (metrics, endpoint)
+        });
     }
 
     fn set_ready(&self, ready: bool) {
@@ -355,24 +378,23 @@ fn taken(semaphore: &Semaphore, all: u32) -> u32 {
     all - u32::try_from(semaphore.available_permits()).unwrap_or(all)
 }
 
-/// Starts the metrics endpoint if one is wanted.
-fn start_metrics(
+/// Opens the metrics endpoint if one is wanted.
+fn open_metrics(
     role: Role,
     options: MetricsOptions,
     sockets: &mut Sockets,
-) -> Result<Option<(Metrics, JoinHandle<()>)>, Failure> {
+) -> Result<Option<(Metrics, Endpoint)>, Failure> {
     let Some(address) = options.metrics else { return Ok(None) };
     let listener = sockets.tcp(address)?;
     // The port, if any will do.
     let address = listener.local_addr().unwrap_or(address);
     let metrics = Metrics::install(role)?;
-    let serving = metrics.serve(listener, options.metrics_host);
     tokio::spawn(count_relayed(role));
     tracing::info!(%address, "metrics");
     if !address.ip().to_canonical().is_loopback() {
         tracing::warn!(%address, "other machines can ask for metrics; let a firewall choose");
     }
-    Ok(Some((metrics, serving)))
+    Ok(Some((metrics, Endpoint::Opened(listener, options.metrics_host))))
 }
 
 async fn count_relayed(role: Role) {

@@ -16,6 +16,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 
 use super::Metrics;
 use crate::base::names::NamePattern;
@@ -39,10 +40,13 @@ not known here by that name: ask by the address, or start the daemon with --metr
 /// Serves until dropped.
 pub(super) async fn serve(listener: TcpListener, metrics: &Metrics, names: Arc<[NamePattern]>) {
     let places = Arc::new(Semaphore::new(CLIENTS));
+    // They end with this: what they keep open would go on to ask a process that has handed over.
+    let mut clients = JoinSet::new();
     while let Ok(place) = places.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(serve_client(stream, metrics.clone(), Arc::clone(&names), place));
+                while clients.try_join_next().is_some() {}
+                clients.spawn(serve_client(stream, metrics.clone(), Arc::clone(&names), place));
             }
             Err(error) => {
                 tracing::warn!(%error, "metrics: cannot accept");

@@ -1,7 +1,7 @@
 //! One daemon takes over from another, or gets its sockets from systemd.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::Signal;
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -167,6 +168,39 @@ fn ask(path: &str) -> Socket {
     assert_eq!((&asking).read(&mut answer).unwrap(), 1);
     assert_eq!(answer, [2], "these are the sockets");
     asking
+}
+
+/// A health check must not be told that nobody is ready.
+#[test]
+fn metrics_are_answered_by_the_process_before_until_it_has_stopped() {
+    let site = Site::new();
+    let before = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+    before.bind(&SockAddr::unix(site.path()).unwrap()).unwrap();
+    before.listen(1).unwrap();
+    let metrics = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = metrics.local_addr().unwrap();
+    let _check = TcpStream::connect(address).unwrap();
+    let mut next = Command::new(env!("CARGO_BIN_EXE_headstart"))
+        .args(["edge", "--listen", &site.listen, "--origin", &site.origin])
+        .args(["--metrics", &address.to_string(), "--takeover", &site.path()])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (asking, _) = before.accept().unwrap();
+    let mut message = [0; 64];
+    assert_eq!((&asking).read(&mut message).unwrap(), 1 + "headstart takeover 1 edge".len());
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let sockets = [metrics.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&sockets)));
+    sendmsg(&asking, &[IoSlice::new(b"\x02tcp")], &mut control, SendFlags::empty()).unwrap();
+    assert_eq!((&asking).read(&mut message).unwrap(), 1);
+    assert_eq!(message[0], 4, "it is ready");
+    metrics.set_nonblocking(true).unwrap();
+    let untouched = metrics.accept().is_ok();
+    next.kill().unwrap();
+    next.wait().unwrap();
+    assert!(untouched, "it was accepted by a process that does not serve yet");
 }
 
 #[test]
