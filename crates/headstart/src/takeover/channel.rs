@@ -178,6 +178,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_message_is_an_error() {
         let [one, other] = pair();
+        one.0.writable().await.unwrap();
         one.0.try_write(&[9]).unwrap();
         assert_eq!(other.recv().await.unwrap_err().kind(), io::ErrorKind::InvalidData);
         one.0.try_write(&[1; MESSAGE_MAX + 2]).unwrap();
