@@ -128,7 +128,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
     /// limit, since nobody waits for their place. Another stop ends them at once.
     pub(crate) async fn run(
         mut self,
-        listeners: JoinSet<()>,
+        mut listeners: JoinSet<()>,
         mut offer: Offer,
         patience: Duration,
         reload: impl Fn(&S) -> Result<S, Failure>,
@@ -143,12 +143,12 @@ impl<S: Send + Sync + 'static> Daemon<S> {
                 tracing::info!("another process takes over; serving what has begun");
                 self.phase.send_replace(Phase::HandedOver);
                 self.stop_listening().await;
-                offer.leave(successor).await;
+                listeners.spawn(offer.leave(successor));
                 Duration::MAX
             }
             None => {
                 tracing::info!("stopping");
-                drop(offer);
+                offer.close();
                 self.phase.send_replace(Phase::Stopping);
                 patience
             }

@@ -13,12 +13,15 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use headstart_net::{Direction, Generations, StrayJoin};
+use headstart_proto::limits::SESSION_LIFE_SPARE;
 use socket2::Type;
 use tokio::net::UnixListener;
-use tokio::time::timeout;
+use tokio::task::JoinHandle;
+use tokio::time::{Timeout, sleep, timeout};
 
 use self::channel::{Channel, Kind, MESSAGE_MAX, Message, SOCKETS_MAX};
 use self::options::TakeoverOptions;
@@ -34,6 +37,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Time that a successor may take from its sockets to being ready: it reads certificates and asks
 /// Redis for keys.
 const READY_TIME: Duration = Duration::from_secs(60);
+
+/// Time after which the locks of a process that is ending are free.
+const END_TIME: Duration = Duration::from_millis(100);
 
 /// The socket at which successors ask.
 const SOCKET: SocketKind = SocketKind {
@@ -56,6 +62,10 @@ pub(crate) struct Offer {
     sockets: Sockets,
     place: Option<(UnixListener, SocketFile)>,
     generations: Option<Arc<Generations>>,
+    /// The link to the process before, for as long as that one may have sessions to be joined.
+    before: Option<Timeout<JoinHandle<()>>>,
+    /// True while a process has copies of the sockets, and is not ready.
+    given: AtomicBool,
 }
 
 /// A process that waits for this one to stop listening.
@@ -84,7 +94,8 @@ impl Takeover {
     /// to the next one. Joins go between the processes by `generations`.
     ///
     /// # Errors
-    /// A socket of systemd is not used, or another process has the path.
+    /// A socket of systemd is not used, the predecessor has given up, or another process has the
+    /// path.
     pub(crate) async fn ready(
         self,
         mut sockets: Sockets,
@@ -92,15 +103,18 @@ impl Takeover {
     ) -> Result<Offer, Failure> {
         sockets.check_used()?;
         let is_first = self.predecessor.is_none();
+        let mut before = None;
         if let Some(predecessor) = self.predecessor {
-            if has_stopped(&predecessor).await {
+            if has_stopped(&predecessor).await? {
                 tracing::info!("took over; the process before serves what it has begun");
             } else {
                 tracing::warn!("the process before has ended by itself");
+                sleep(END_TIME).await;
             }
-            if let Some(generations) = &generations {
-                tokio::spawn(link(predecessor, Arc::clone(generations), Direction::Back));
-            }
+            before = generations.as_ref().map(|generations| {
+                let link = link(predecessor, Arc::clone(generations), Direction::Back);
+                timeout(SESSION_LIFE_SPARE, tokio::spawn(link))
+            });
         }
         sockets.settle();
         let place = match self.path.map(|path| SocketFile::listen(&path, SOCKET)).transpose() {
@@ -112,7 +126,8 @@ impl Takeover {
             }
             Ok(place) => place,
         };
-        Ok(Offer { role: self.role, sockets, place, generations })
+        let given = AtomicBool::new(false);
+        Ok(Offer { role: self.role, sockets, place, generations, before, given })
     }
 }
 
@@ -156,12 +171,24 @@ async fn ask(path: &Path, role: Role, sockets: &mut Sockets) -> Result<Option<Ch
 }
 
 /// Says that this process could serve; returns false if the predecessor has ended.
-async fn has_stopped(predecessor: &Channel) -> bool {
-    let stopped = async {
-        predecessor.send(Kind::Ready, &[], &[]).await?;
+///
+/// # Errors
+/// The predecessor did not wait any longer, and goes on.
+async fn has_stopped(predecessor: &Channel) -> Result<bool, Failure> {
+    let answer = async {
+        // Whoever has given up has said so, and does not read this.
+        let _ = predecessor.send(Kind::Ready, &[], &[]).await;
         predecessor.recv().await
     };
-    matches!(timeout(ANSWER_TIME, stopped).await, Ok(Ok(Some(Message { kind: Kind::Stopped, .. }))))
+    match timeout(ANSWER_TIME, answer).await {
+        Ok(Ok(Some(Message { kind: Kind::Stopped, .. }))) => Ok(true),
+        Ok(Ok(Some(Message { kind: Kind::Refusal, bytes, .. }))) => {
+            let why = String::from_utf8_lossy(&bytes);
+            Err(Failure::usage(format!("cannot take over any more: {why}"))
+                .hint("the process before goes on; start this one again"))
+        }
+        _ => Ok(false),
+    }
 }
 
 /// First message of a successor: another version of this exchange has another number.
@@ -177,7 +204,10 @@ impl Offer {
             match listener.accept().await {
                 Ok((stream, _)) => match self.hand_over(listener, stream).await {
                     Ok(successor) => return successor,
-                    Err(error) => tracing::warn!(%error, "nobody took over"),
+                    Err(error) => {
+                        self.given.store(false, Ordering::Relaxed);
+                        tracing::warn!(%error, "nobody took over");
+                    }
                 },
                 Err(error) => daemon::after_failed_accept(&error).await,
             }
@@ -205,14 +235,26 @@ impl Offer {
         }
         let labels: Vec<_> = copies.iter().map(|copy| copy.label.as_str()).collect();
         let sockets: Vec<_> = copies.iter().map(|copy| copy.socket.as_fd()).collect();
+        self.given.store(true, Ordering::Relaxed);
         channel.send(Kind::Sockets, labels.join("\n").as_bytes(), &sockets).await?;
-        match timeout(READY_TIME, alone(listener, channel.recv())).await?? {
-            Some(Message { kind: Kind::Ready, .. }) => Ok(Successor(channel)),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        match timeout(READY_TIME, alone(listener, channel.recv())).await {
+            Ok(Ok(Some(Message { kind: Kind::Ready, .. }))) => Ok(Successor(channel)),
+            Ok(answer) => Err(answer.err().unwrap_or(io::ErrorKind::UnexpectedEof.into())),
+            // Without a word it would believe that this process has ended.
+            Err(_) => refuse(&channel, "it was not ready within a minute").await,
         }
     }
 
-    /// Leaves the sockets to `successor`, now that nobody listens here any more.
+    /// Closes the sockets. Their files stay if a process has got them: it serves although this one
+    /// ends before it is ready.
+    pub(crate) fn close(mut self) {
+        if self.given.into_inner() {
+            self.sockets.leave();
+        }
+    }
+
+    /// Leaves the sockets to `successor`, now that nobody listens here any more; ends once joins
+    /// need not pass through here to the process before.
     pub(crate) async fn leave(mut self, Successor(channel): Successor) {
         self.sockets.leave();
         drop(self.place.take());
@@ -221,6 +263,9 @@ impl Offer {
         }
         if let Some(generations) = self.generations {
             tokio::spawn(link(channel, generations, Direction::Onward));
+        }
+        if let Some(before) = self.before {
+            let _ = before.await;
         }
     }
 }
@@ -250,22 +295,31 @@ async fn refuse<T>(channel: &Channel, why: &str) -> io::Result<T> {
 }
 
 /// Passes joins between this process and the one in `direction` until that one has ended.
-async fn link(channel: Channel, generations: Arc<Generations>, direction: Direction) {
+fn link(
+    channel: Channel,
+    generations: Arc<Generations>,
+    direction: Direction,
+) -> impl Future<Output = ()> + Send {
+    // At once: the first join may come before this runs.
     let mut joins = generations.link(direction);
     let towards_here = match direction {
         Direction::Back => Direction::Onward,
         Direction::Onward => Direction::Back,
     };
-    loop {
-        let result = tokio::select! {
-            message = channel.recv() => match message {
-                Ok(Some(message)) => take(&generations, message, towards_here),
-                Ok(None) | Err(_) => return,
-            },
-            Some(stray) = joins.recv() => pass(&channel, &stray).await,
-        };
-        if let Err(error) = result {
-            tracing::debug!(%error, "a join for another process failed");
+    async move {
+        loop {
+            let result = tokio::select! {
+                message = channel.recv() => match message {
+                    Ok(Some(message)) => take(&generations, message, towards_here),
+                    // For example a connection for which there was no free descriptor.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(error),
+                    Ok(None) | Err(_) => return,
+                },
+                Some(stray) = joins.recv() => pass(&channel, &stray).await,
+            };
+            if let Err(error) = result {
+                tracing::debug!(%error, "a join for another process failed");
+            }
         }
     }
 }
@@ -284,4 +338,35 @@ async fn pass(channel: &Channel, stray: &StrayJoin) -> io::Result<()> {
     }
     let tcp = [stray.tcp.as_fd()];
     timeout(ANSWER_TIME, channel.send(Kind::Join, &stray.read, &tcp)).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_that_was_given_up_does_not_serve_beside_the_one_before() {
+        let [successor, predecessor] = Channel::pair();
+        let _ = refuse::<()>(&predecessor, "it was not ready").await;
+        drop(predecessor);
+        let text = has_stopped(&successor).await.unwrap_err().to_string();
+        assert!(text.contains("cannot take over any more: it was not ready"), "{text}");
+
+        let [successor, predecessor] = Channel::pair();
+        drop(predecessor);
+        assert!(!has_stopped(&successor).await.unwrap(), "it has ended");
+    }
+
+    #[tokio::test]
+    async fn a_bad_message_does_not_end_the_link() {
+        let [one, other] = Channel::pair();
+        let generations = Arc::new(Generations::default());
+        let link = tokio::spawn(link(one, generations, Direction::Back));
+        // More than the kernel holds, so that somebody has to read them.
+        for _ in 0..20 {
+            other.send(Kind::Join, &[0; MESSAGE_MAX + 1], &[]).await.unwrap();
+        }
+        drop(other);
+        link.await.unwrap();
+    }
 }

@@ -149,17 +149,19 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> [Channel; 2] {
-        let (one, other) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
-        [one, other].map(|socket| {
-            socket.set_nonblocking(true).unwrap();
-            Channel::accepted(UnixStream::from_std(socket.into()).unwrap()).unwrap()
-        })
+    impl Channel {
+        pub(in crate::takeover) fn pair() -> [Self; 2] {
+            let (one, other) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+            [one, other].map(|socket| {
+                socket.set_nonblocking(true).unwrap();
+                Self::accepted(UnixStream::from_std(socket.into()).unwrap()).unwrap()
+            })
+        }
     }
 
     #[tokio::test]
     async fn messages_keep_their_bounds_and_their_descriptors() {
-        let [one, other] = pair();
+        let [one, other] = Channel::pair();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         one.send(Kind::Ready, &[], &[]).await.unwrap();
         let all = [socket.as_fd(); SOCKETS_MAX];
@@ -177,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_message_is_an_error() {
-        let [one, other] = pair();
+        let [one, other] = Channel::pair();
         one.0.writable().await.unwrap();
         one.0.try_write(&[9]).unwrap();
         assert_eq!(other.recv().await.unwrap_err().kind(), io::ErrorKind::InvalidData);

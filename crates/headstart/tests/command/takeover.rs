@@ -130,7 +130,7 @@ fn edges_take_over_from_each_other_and_no_connection_fails() {
 fn one_process_at_a_time_takes_over_and_one_that_fails_changes_nothing() {
     let site = Site::new();
     let edge = site.edge();
-    let asking = ask(&site.path());
+    let asking = ask(&site.path(), "edge");
     let refused = fails(&mut site.command());
     assert!(refused.contains("another process takes over"), "{refused}");
     let agent = fails(&mut command(
@@ -160,14 +160,32 @@ fn one_process_at_a_time_takes_over_and_one_that_fails_changes_nothing() {
 }
 
 /// Asks for sockets as a successor does, and then says nothing.
-fn ask(path: &str) -> Socket {
+fn ask(path: &str, role: &str) -> Socket {
     let asking = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
     asking.connect(&SockAddr::unix(path).unwrap()).unwrap();
-    asking.send(b"\x01headstart takeover 1 edge").unwrap();
+    asking.send(format!("\x01headstart takeover 1 {role}").as_bytes()).unwrap();
     let mut answer = [0; 1];
     assert_eq!((&asking).read(&mut answer).unwrap(), 1);
     assert_eq!(answer, [2], "these are the sockets");
     asking
+}
+
+/// Joins for the first process have to pass through it.
+#[test]
+fn a_process_between_stays_as_long_as_the_one_before() {
+    let site = Site::new();
+    let mut first = site.edge();
+    let held = site.ask();
+    until("the download to begin", || first.count("headstart_connections_active", &[]) == 1);
+    let mut second = site.edge();
+    let third = site.edge();
+    until("the second to stop", || second.log().contains("another process takes over"));
+    whole(site.ask());
+    let command = fs::read(format!("/proc/{}/cmdline", second.id())).unwrap();
+    assert!(!command.is_empty(), "it has ended");
+    whole(held);
+    assert!(first.ended().success() && second.ended().success());
+    drop(third);
 }
 
 /// A health check must not be told that nobody is ready.
@@ -280,6 +298,21 @@ fn agents_hand_over_proxy_ports_and_the_managed_socket() {
     }
     second.signal(Signal::TERM);
     until("its files to go", || [&socket, &path].iter().all(|file| !Path::new(file).exists()));
+}
+
+/// The process that has got the sockets serves when it is ready.
+#[test]
+fn a_stop_while_another_process_takes_over_leaves_it_the_managed_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let [socket, path] =
+        ["socket", "takeover"].map(|name| directory.path().join(name).display().to_string());
+    let arguments = ["--listen", "127.0.0.1:0", "--takeover", &path, "--socket", &socket];
+    let mut agent = Daemon::start(&mut command("agent", &arguments));
+    let asking = ask(&path, "agent");
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().success());
+    assert!(Path::new(&socket).exists());
+    drop(asking);
 }
 
 #[test]
