@@ -1,12 +1,15 @@
 //! Processes of one edge that take over from each other: datagrams reach one, and TCP another.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 
 use headstart_net::{
     Acceptor, AcceptorConfig, Direction, Generations, Inherited, ListenAddress, ListenSockets,
+    StrayJoin,
 };
 use headstart_proto::join::Answer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use crate::acceptor::{Client, carries, establish_all, next, opened};
@@ -101,6 +104,34 @@ async fn a_join_that_no_process_knows_is_refused() {
         let _ = link.await;
     }
     assert_eq!(client.join().await.1, Answer::Refused, "nobody is before");
+}
+
+/// As a shortage of files it would make the acceptor pause.
+#[tokio::test]
+async fn a_join_whose_client_is_gone_is_no_reason_to_wait() {
+    let (generations, config) = process();
+    let (mut acceptor, mut client, _stream) = opened(config).await;
+    let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    client.edge = other.local_addr().unwrap();
+    let mut read = vec![0; 4096];
+    let taking = async {
+        let (mut tcp, _) = other.accept().await.unwrap();
+        let length = tcp.read(&mut read).await.unwrap();
+        (tcp, length)
+    };
+    let (mut tcp, length) = tokio::select! {
+        taken = taking => taken,
+        (_, answer) = client.join() => panic!("{answer:?}"),
+    };
+    read.truncate(length);
+    tcp.shutdown().await.unwrap();
+    while tcp.peer_addr().is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let stray = StrayJoin { tcp: tcp.into_std().unwrap(), read };
+    generations.take(stray, Direction::Back).unwrap();
+    let error = acceptor.accept().await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
 }
 
 #[tokio::test]
