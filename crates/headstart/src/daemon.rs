@@ -26,19 +26,6 @@ use crate::takeover::{Offer, Successor};
 /// Interval at which relayed bytes reach the metrics.
 const RELAYED_EVERY: Duration = Duration::from_secs(1);
 
-/// Pause after a failed accept, such as for want of file descriptors: it passes.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Waits a little where accepting cannot work for a while. A client that is gone already is no
-/// reason.
-pub(crate) async fn after_failed_accept(error: &io::Error) {
-    if error.kind() == io::ErrorKind::ConnectionAborted {
-        return;
-    }
-    tracing::warn!(%error, "cannot accept");
-    tokio::time::sleep(ACCEPT_PAUSE).await;
-}
-
 /// Bytes relayed by this process.
 static RELAYED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
 

@@ -8,6 +8,7 @@ use std::num::NonZeroU16;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use headstart_net::{Inherited, ListenAddress, ListenSockets};
 use listenfd::ListenFd;
@@ -22,6 +23,9 @@ use crate::base::unix_socket::{SocketFile, SocketKind};
 /// Connections the kernel may hold before they are accepted; capped by net.core.somaxconn,
 /// 4096 by default since Linux 5.4.
 const BACKLOG: i32 = 4096;
+
+/// Pause after a failed accept, such as for want of file descriptors: it passes.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Label of a Unix socket among those that are handed over; its path follows.
 const UNIX: &str = "unix ";
@@ -271,6 +275,16 @@ impl std::fmt::Display for Bound {
             Self::Unix(path, _) => path.display().fmt(f),
         }
     }
+}
+
+/// Waits a little where accepting cannot work for a while. A client that is gone already is no
+/// reason.
+pub(crate) async fn after_failed_accept(error: &io::Error) {
+    if error.kind() == io::ErrorKind::ConnectionAborted {
+        return;
+    }
+    tracing::warn!(%error, "cannot accept");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 fn take(passed: &mut ListenFd, index: usize) -> io::Result<Bound> {

@@ -27,8 +27,7 @@ use self::channel::{Channel, Kind, MESSAGE_MAX, Message, SOCKETS_MAX};
 use self::options::TakeoverOptions;
 use crate::base::failure::Failure;
 use crate::base::unix_socket::{SocketFile, SocketKind};
-use crate::daemon;
-use crate::listen::{Labelled, Sockets};
+use crate::listen::{self, Labelled, Sockets};
 use crate::metrics::Role;
 
 /// Time that the other process may take for an answer that it has at hand.
@@ -209,7 +208,7 @@ impl Offer {
                         tracing::warn!(%error, "nobody took over");
                     }
                 },
-                Err(error) => daemon::after_failed_accept(&error).await,
+                Err(error) => listen::after_failed_accept(&error).await,
             }
         }
     }

@@ -35,7 +35,7 @@ pub use stream::ServerStream;
 
 use arrival::Unclassified;
 use event::NewSession;
-use generations::{STRAYS_MAX, Stray};
+use generations::Stray;
 use shared::Shared;
 use transport::ClientTransport;
 use worker::Receivers;
@@ -143,10 +143,7 @@ impl Acceptor {
         let quic = config.quic;
         let shared = Arc::new(Shared::new(config, ports, sessions_in));
         shared.enter_fleet();
-        let strays = match &shared.generations {
-            Some(generations) => generations.enter(Arc::downgrade(&shared)),
-            None => mpsc::channel(STRAYS_MAX).1,
-        };
+        let strays = shared.enter_generations();
         let receivers = Some(worker::spawn(&shared, workers, quic)?);
         let listener = Some(listener);
         Ok(Self { listener, hidden, local, shared, establishing, sessions, strays, receivers })

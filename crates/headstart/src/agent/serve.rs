@@ -33,6 +33,7 @@ use crate::base::failure::Failure;
 use crate::base::settings::Invocation;
 use crate::base::value::SecondSyn;
 use crate::daemon::{self, Daemon, Running};
+use crate::listen;
 use crate::metrics::{self, Connection, Outcome, Role};
 use crate::takeover::Takeover;
 
@@ -252,7 +253,7 @@ async fn accept(
         let client = match running.until_stop(listener.accept()).await {
             Some(Ok((client, _))) => client,
             Some(Err(error)) => {
-                daemon::after_failed_accept(&error).await;
+                listen::after_failed_accept(&error).await;
                 continue;
             }
             None => break,

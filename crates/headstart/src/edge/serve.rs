@@ -32,7 +32,7 @@ use crate::base::value::HostPort;
 use crate::daemon::{self, Daemon, Next, Phase, Running};
 use crate::edge::options::EdgeOptions;
 use crate::fleet;
-use crate::listen::Sockets;
+use crate::listen::{self, Sockets};
 use crate::metrics::{self, Connection, Outcome, Role};
 use crate::takeover::Takeover;
 
@@ -299,7 +299,7 @@ async fn accept(mut acceptor: Acceptor, mut running: Running<Settings>) {
     loop {
         match running.next(acceptor.accept()).await {
             Next::Done(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), &running),
-            Next::Done(Err(error)) => daemon::after_failed_accept(&error).await,
+            Next::Done(Err(error)) => listen::after_failed_accept(&error).await,
             Next::Reloaded(settings) => acceptor.configure(settings.server),
             Next::Stop => break,
         }
@@ -321,7 +321,7 @@ async fn drain(mut acceptor: Acceptor, running: &Running<Settings>, join_time: D
     while acceptor.unproven() > 0 && begun.elapsed() < join_time {
         match tokio::time::timeout(DRAINED_EVERY, acceptor.accept()).await {
             Ok(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), running),
-            Ok(Err(error)) => daemon::after_failed_accept(&error).await,
+            Ok(Err(error)) => listen::after_failed_accept(&error).await,
             Err(_) => {}
         }
     }

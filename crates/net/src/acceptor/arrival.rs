@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::event::{NewSession, SessionEvent, SessionSender, Tcp};
 use super::fleet::{Forwarded, JoinHandler, NotForwarded};
-use super::generations::{Direction, Stray, StrayJoin};
+use super::generations::{Direction, SessionHolder, Stray, StrayJoin};
 use super::session::Session;
 use super::shared::Shared;
 use super::stream::ServerStream;

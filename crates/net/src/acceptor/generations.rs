@@ -9,10 +9,8 @@ use headstart_proto::hello::{self, Progress};
 use headstart_proto::join::{Join, REFUSAL};
 use tokio::sync::mpsc;
 
-use super::shared::Shared;
-
 /// Joins that may wait at one time for an acceptor, or for another process.
-pub(super) const STRAYS_MAX: usize = 1024;
+const STRAYS_MAX: usize = 1024;
 
 /// A TCP connection that begins with a join for a session of another process of this edge.
 #[derive(Debug)]
@@ -32,6 +30,12 @@ pub enum Direction {
     Onward,
 }
 
+/// An acceptor, as far as joins of other processes are concerned.
+pub(super) trait SessionHolder: Send + Sync + std::fmt::Debug {
+    /// Returns true if another process may have the session of a join.
+    fn is_stray(&self, join: &Join) -> bool;
+}
+
 /// The way of a join to an acceptor of this process, and the direction from there.
 pub(super) type Stray = (StrayJoin, Direction);
 
@@ -43,7 +47,7 @@ pub struct Generations(Mutex<State>);
 struct State {
     back: Option<mpsc::Sender<StrayJoin>>,
     onward: Option<mpsc::Sender<StrayJoin>>,
-    acceptors: Vec<(Weak<Shared>, mpsc::Sender<Stray>)>,
+    acceptors: Vec<(Weak<dyn SessionHolder>, mpsc::Sender<Stray>)>,
 }
 
 impl Generations {
@@ -79,8 +83,8 @@ impl Generations {
         let owner = {
             let mut state = self.lock();
             state.acceptors.retain(|(acceptor, _)| acceptor.strong_count() > 0);
-            let is_owner = |acceptor: &Weak<Shared>| {
-                acceptor.upgrade().is_some_and(|shared| !shared.is_stray(join))
+            let is_owner = |acceptor: &Weak<dyn SessionHolder>| {
+                acceptor.upgrade().is_some_and(|acceptor| !acceptor.is_stray(join))
             };
             let owner = state.acceptors.iter().find(|(acceptor, _)| is_owner(acceptor));
             owner.map(|(_, strays)| strays.clone())
@@ -110,7 +114,7 @@ impl Generations {
     }
 
     /// Has joins for sessions of `acceptor` given to the returned receiver.
-    pub(super) fn enter(&self, acceptor: Weak<Shared>) -> mpsc::Receiver<Stray> {
+    pub(super) fn enter(&self, acceptor: Weak<dyn SessionHolder>) -> mpsc::Receiver<Stray> {
         let (sender, receiver) = mpsc::channel(STRAYS_MAX);
         self.lock().acceptors.push((acceptor, sender));
         receiver

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use super::AcceptorConfig;
 use super::event::{NewSession, SessionEvent, SessionSender};
 use super::fleet::Fleet;
-use super::generations::Generations;
+use super::generations::{Generations, SessionHolder, Stray};
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
@@ -84,6 +84,13 @@ impl Shared {
             let acceptor: Weak<Self> = Arc::downgrade(self);
             fleet.enter(acceptor);
         }
+    }
+
+    /// Returns the joins that other processes of this edge pass on for sessions here.
+    pub(super) fn enter_generations(self: &Arc<Self>) -> mpsc::Receiver<Stray> {
+        let Some(generations) = &self.generations else { return mpsc::channel(1).1 };
+        let acceptor: Weak<Self> = Arc::downgrade(self);
+        generations.enter(acceptor)
     }
 
     pub(super) fn configure(&self, server: ServerConfig) {
@@ -188,13 +195,6 @@ impl Shared {
     /// Returns true if the session of a join runs here.
     pub(super) fn has(&self, join: &Join) -> bool {
         self.lock().server.runs(&join.key.session_id())
-    }
-
-    /// Returns true if another process of this edge may have the session of a join.
-    pub(super) fn is_stray(&self, join: &Join) -> bool {
-        let mut state = self.lock();
-        state.renew_keys(self.fleet.as_deref());
-        state.server.is_stray(join)
     }
 
     /// Returns the outcome, and the sender to the session's task if it still runs.
@@ -318,6 +318,14 @@ impl Shared {
     /// not panic half-way through a change.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SessionHolder for Shared {
+    fn is_stray(&self, join: &Join) -> bool {
+        let mut state = self.lock();
+        state.renew_keys(self.fleet.as_deref());
+        state.server.is_stray(join)
     }
 }
 

@@ -19,8 +19,8 @@ use crate::agent::serve::{Settings, files_allow};
 use crate::agent::shares::{Owner, Shares};
 use crate::base::failure::Failure;
 use crate::base::unix_socket::SocketKind;
-use crate::daemon::{self, Running};
-use crate::listen::Sockets;
+use crate::daemon::Running;
+use crate::listen::{self, Sockets};
 use crate::metrics;
 
 /// Answer to a user who has too many connections, sent without any more effort.
@@ -96,7 +96,7 @@ async fn accept<L: Listener>(
         let local = match running.until_stop(listener.accept()).await {
             Some(Ok(local)) => local,
             Some(Err(error)) => {
-                daemon::after_failed_accept(&error).await;
+                listen::after_failed_accept(&error).await;
                 continue;
             }
             None => break,
