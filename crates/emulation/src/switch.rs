@@ -33,7 +33,7 @@ enum Route {
 struct Balanced {
     balance: Balance,
     ports: Vec<usize>,
-    /// Those of the ports to which a server name belongs.
+    /// Ports to which server names belong.
     names: HashMap<String, usize>,
     splices: Splices,
 }

@@ -100,7 +100,7 @@ impl Default for AcceptorConfig {
 /// Dropping it ends the sessions that have not joined.
 #[derive(Debug)]
 pub struct Acceptor {
-    /// None once another process listens.
+    /// Absent once another process listens.
     listener: Option<TcpListener>,
     hidden: Option<Arc<HiddenListener>>,
     local: SocketAddr,

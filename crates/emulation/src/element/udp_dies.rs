@@ -19,9 +19,9 @@ struct UdpDies {
 /// When the time began.
 #[derive(Debug)]
 enum Begun {
-    /// With the first packet that the box saw of any protocol, for all flows.
+    /// Begins with the first packet that the box saw of any protocol, for all flows.
     Once(Option<Duration>),
-    /// With the first datagram of each flow, by that of the node's packets.
+    /// Begins with the first datagram of each flow, by that of the node's packets.
     WithEach(FlowTable<Duration>),
 }
 

@@ -21,7 +21,7 @@ use crate::origin::{Origin, pattern};
 /// A user who is nobody here.
 const OTHER: u32 = 54_321;
 
-/// What an edge passes on that an origin sends.
+/// Bytes of an answer that an edge passes on.
 const SIZE: usize = 3_000_000;
 
 fn command(role: &str, arguments: &[&str]) -> Command {

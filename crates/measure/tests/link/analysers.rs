@@ -1,4 +1,4 @@
-//! What programs that read captures say of our connections: on TCP they see TLS and nothing else.
+//! Programs that read captures see TLS and nothing else on our TCP connections.
 
 use std::process::Command;
 

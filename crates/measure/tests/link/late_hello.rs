@@ -23,7 +23,7 @@ const ROUNDS: usize = 7;
 /// Most that TurboTLS may take of what plain TLS takes.
 const BAR: f64 = 1.02;
 
-/// What the machine adds to the median of one arm and not to that of another.
+/// Time that the machine adds to the median of one arm and not to that of another.
 const NOISE: Duration = Duration::from_micros(1500);
 
 /// Ports of the agents: one that opens plainly, one that knows the path, and new ones.

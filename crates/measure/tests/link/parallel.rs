@@ -14,7 +14,7 @@ use crate::nginx::{self, Nginx};
 
 const BITS_PER_SECOND: u64 = 20_000_000;
 
-/// What the link carries in 100 ms, as usual routers have.
+/// Bytes that the link carries in 100 ms, as usual routers have.
 const QUEUE: u64 = BITS_PER_SECOND / 8 / 10;
 
 /// Connections that begin at once, and how many of a hundred open by TurboTLS at least: with many,

@@ -35,7 +35,7 @@ pub(super) struct Window {
     shrunk_at: Option<Instant>,
 }
 
-/// What a path bears beyond the first bounds; forgotten when no join was accepted for
+/// Room that a path has beyond the first bounds; forgotten when no join was accepted for
 /// [`HELLO_MEMORY`], as the edge forgets them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Learnt {
