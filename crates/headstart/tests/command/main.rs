@@ -16,6 +16,8 @@ mod daemon;
 mod edge;
 #[path = "../support/files.rs"]
 mod files;
+#[path = "../support/front.rs"]
+mod front;
 mod fuzz_replay;
 mod get;
 mod inbound;

@@ -1,73 +1,15 @@
 //! A balancer that brings a client's datagrams to one edge and its TCP to another.
 
-use std::collections::HashMap;
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::SocketAddr;
 use std::process::Command;
-use std::sync::Arc;
-use std::thread;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client::NAME;
 use crate::edge::Edge;
+use crate::front::Front;
 use crate::ports::free;
 use crate::site::{Site, keys};
-
-/// Tries of a client: on loopback the grace for datagrams is 2 ms, which a busy machine may miss.
-const TRIES: usize = 40;
-
-/// The one address that clients know.
-fn balancer(udp: SocketAddr, tcp: SocketAddr) -> SocketAddr {
-    let (listener, datagrams) = loop {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        if let Ok(datagrams) = UdpSocket::bind(listener.local_addr().unwrap()) {
-            break (listener, datagrams);
-        }
-    };
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || pass(&client, &TcpStream::connect(tcp)?));
-        }
-    });
-    thread::spawn(move || balance(&Arc::new(datagrams), udp));
-    address
-}
-
-/// Each client has a socket of its own towards the edge.
-fn balance(clients: &Arc<UdpSocket>, edge: SocketAddr) {
-    let mut known: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
-    let mut room = [0; 2048];
-    while let Ok((length, from)) = clients.recv_from(&mut room) {
-        let towards = known.entry(from).or_insert_with(|| {
-            let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-            socket.connect(edge).unwrap();
-            let (back, clients) = (Arc::clone(&socket), Arc::clone(clients));
-            thread::spawn(move || {
-                let mut room = [0; 2048];
-                while let Ok(length) = back.recv(&mut room) {
-                    let _ = clients.send_to(&room[..length], from);
-                }
-            });
-            socket
-        });
-        let _ = towards.send(&room[..length]);
-    }
-}
-
-fn pass(client: &TcpStream, server: &TcpStream) -> io::Result<()> {
-    thread::scope(|scope| {
-        let (mut from, mut to) = (client, server);
-        scope.spawn(move || {
-            let _ = io::copy(&mut from, &mut to);
-            let _ = to.shutdown(std::net::Shutdown::Write);
-        });
-        let (mut from, mut to) = (server, client);
-        let _ = io::copy(&mut from, &mut to);
-        to.shutdown(std::net::Shutdown::Write)
-    })
-}
 
 /// `headstart get` of a site that TurboTLS may open.
 fn get(site: &Site, at: SocketAddr) -> Value {
@@ -102,22 +44,16 @@ fn tcp_that_comes_to_another_edge_finds_its_session() {
     let numbers = fleet(&site);
     let ring = site.files.path("keys");
     let [owner, other] = numbers.map(|number| site.edge(&ring, &[&number]));
-    let address = balancer(owner.address, other.address);
-    for _ in 0..TRIES {
-        let said = get(&site, address);
-        assert_eq!(said["status"], 200, "{said}");
-        if joins(&other, "forwarded") > 0 {
-            break;
-        }
-    }
-    let forwarded = joins(&other, "forwarded");
-    assert!(forwarded > 0, "never in {TRIES} tries");
-    assert_eq!(joins(&owner, "joined"), forwarded);
-    assert_eq!(joins(&other, "joined"), 0);
+    let front = Front::new(owner.address, other.address);
+    front.hold();
+    let said = get(&site, front.address);
+    assert_eq!([&said["status"], &said["opening"]], [&json!(200), &json!("turbo")], "{said}");
+    assert_eq!(joins(&other, "forwarded"), 1);
+    assert_eq!([joins(&owner, "joined"), joins(&other, "joined")], [1, 0]);
 
     // With the owner gone, clients still get through: their stream restarts where it arrived.
     drop(owner);
-    let said = get(&site, address);
+    let said = get(&site, front.address);
     assert_eq!(said["status"], 200, "{said}");
 }
 

@@ -15,6 +15,8 @@ mod export;
 mod files;
 mod filter;
 mod forward;
+#[path = "../support/front.rs"]
+mod front;
 mod keys;
 mod load;
 #[allow(dead_code)]

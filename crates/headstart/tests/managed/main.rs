@@ -21,6 +21,8 @@ mod faults;
 #[path = "../support/files.rs"]
 #[allow(dead_code)] // as above
 mod files;
+#[path = "../support/front.rs"]
+mod front;
 mod hostile;
 #[path = "../support/origin.rs"]
 #[allow(dead_code)] // as above

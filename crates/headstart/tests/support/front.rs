@@ -1,0 +1,109 @@
+//! A balancer before edges on loopback: datagrams go to one edge, and TCP to the same or another.
+//!
+//! TCP can be made to connect only once an edge has answered over UDP. On loopback it otherwise
+//! does so within microseconds, often before a ClientHello is ready, and clients then wait 2 ms for
+//! the answer, which a busy machine may miss.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use rustix::net::listen;
+
+/// What clients reach at one address.
+pub(crate) struct Front {
+    pub(crate) address: SocketAddr,
+    gate: Arc<Gate>,
+}
+
+/// Whether TCP connections wait, and what fills the listener's queue meanwhile.
+#[derive(Default)]
+struct Gate {
+    filling: Mutex<Vec<TcpStream>>,
+    open: Condvar,
+}
+
+impl Front {
+    pub(crate) fn new(udp: SocketAddr, tcp: SocketAddr) -> Self {
+        let (listener, datagrams) = loop {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            if let Ok(datagrams) = UdpSocket::bind(listener.local_addr().unwrap()) {
+                break (listener, datagrams);
+            }
+        };
+        // One connection in the queue, and the kernel drops the SYNs of others.
+        listen(&listener, 0).unwrap();
+        let front = Self { address: listener.local_addr().unwrap(), gate: Arc::default() };
+        let gate = Arc::clone(&front.gate);
+        thread::spawn(move || accept(&listener, tcp, &gate));
+        let gate = Arc::clone(&front.gate);
+        thread::spawn(move || balance(&Arc::new(datagrams), udp, &gate));
+        front
+    }
+
+    /// Lets nobody connect until a client that is not known yet has been answered over UDP.
+    ///
+    /// Its SYN is dropped, and repeated after a second.
+    pub(crate) fn hold(&self) {
+        let mut filling = self.gate.filling.lock().unwrap();
+        // The first may still be accepted, the second stays in the queue.
+        filling.extend([(); 2].map(|()| TcpStream::connect(self.address).unwrap()));
+    }
+}
+
+impl Gate {
+    fn release(&self) {
+        self.filling.lock().unwrap().clear();
+        self.open.notify_all();
+    }
+}
+
+fn accept(listener: &TcpListener, to: SocketAddr, gate: &Gate) {
+    for client in listener.incoming().map_while(Result::ok) {
+        let held = gate.filling.lock().unwrap();
+        drop(gate.open.wait_while(held, |filling| !filling.is_empty()).unwrap());
+        thread::spawn(move || pass(&client, &TcpStream::connect(to)?));
+    }
+}
+
+/// Each client has a socket of its own towards the edge.
+fn balance(clients: &Arc<UdpSocket>, edge: SocketAddr, gate: &Arc<Gate>) {
+    let mut known: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+    let mut room = [0; 2048];
+    while let Ok((length, from)) = clients.recv_from(&mut room) {
+        let towards = known.entry(from).or_insert_with(|| {
+            let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+            socket.connect(edge).unwrap();
+            let (back, clients, gate) =
+                (Arc::clone(&socket), Arc::clone(clients), Arc::clone(gate));
+            thread::spawn(move || {
+                let mut room = [0; 2048];
+                let mut answers = 0;
+                while let Ok(length) = back.recv(&mut room) {
+                    let _ = clients.send_to(&room[..length], from);
+                    if answers == 0 {
+                        gate.release();
+                    }
+                    answers += 1;
+                }
+            });
+            socket
+        });
+        let _ = towards.send(&room[..length]);
+    }
+}
+
+fn pass(client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+    thread::scope(|scope| {
+        let (mut from, mut to) = (client, server);
+        scope.spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
+        let (mut from, mut to) = (server, client);
+        let _ = io::copy(&mut from, &mut to);
+        to.shutdown(Shutdown::Write)
+    })
+}
