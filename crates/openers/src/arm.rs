@@ -46,12 +46,13 @@ const fn unmodified(sharing: Sharing) -> Arm {
 }
 
 /// The names that experiments and results use.
-const NAMES: [(&str, Arm); 23] = [
+const NAMES: [(&str, Arm); 24] = [
     ("http", Arm::HTTP),
     ("http-tfo", Arm::HTTP_FAST_OPEN),
     ("tls13", Arm::TLS13),
     ("tls13-resumed", Arm::TLS13_RESUMED),
     ("tls13-0rtt", Arm::TLS13_EARLY_DATA),
+    ("tls13-agent", Arm::TLS13_AGENT),
     ("tfo", Arm::FAST_OPEN),
     ("tfo-resumed", Arm::FAST_OPEN_RESUMED),
     ("tfo-0rtt", Arm::FAST_OPEN_EARLY_DATA),
@@ -83,6 +84,9 @@ impl Arm {
     pub const TLS13_RESUMED: Self = direct(Carrier::Tcp, Session::Resumed);
     /// The same, and the request is early data.
     pub const TLS13_EARLY_DATA: Self = direct(Carrier::Tcp, Session::EarlyData);
+    /// A plain client of an agent, and a plain server behind an edge, which do nothing more than
+    /// pass bytes: what the two programs cost.
+    pub const TLS13_AGENT: Self = arm(Carrier::Tcp, Session::Fresh, Via::Agent, false);
     /// TLS 1.3 whose ClientHello is in the SYN (RFC 7413). A baseline: its cookies can be linked.
     pub const FAST_OPEN: Self = direct(Carrier::FastOpen, Session::Fresh);
     /// The same with a session of an earlier connection.

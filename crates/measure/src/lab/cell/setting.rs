@@ -107,15 +107,15 @@ impl Setting {
 
     /// Returns true if there is an edge before the origin.
     pub(super) fn has_edge(&self) -> bool {
-        let has_edge = matches!(self.spec.arm, Arm::TURBO_AGENT | Arm::TURBO_ECH | Arm::FOP_AGENT);
-        has_edge || self.spec.arm.is_of_programs()
+        let arm = self.spec.arm;
+        arm.has_agent() || arm == Arm::TURBO_ECH || arm.is_of_programs()
     }
 
     /// The arm that a program itself has: beside an agent clients speak plain TLS, and servers too
     /// where they speak it at all.
     pub(super) fn spoken(&self, role: &str) -> Arm {
         match (self.spec.arm, role) {
-            (Arm::TURBO_AGENT, _) => Arm::TLS13,
+            (Arm::TURBO_AGENT | Arm::TLS13_AGENT, _) => Arm::TLS13,
             (Arm::FOP_AGENT, "client") => Arm::TLS13_RESUMED,
             // The arm whose server speaks HTTP in clear.
             (arm, "server") if arm.is_of_programs() => Arm::FOP_AGENT,

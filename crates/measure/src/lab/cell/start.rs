@@ -268,8 +268,11 @@ impl Setting {
         let mut command = node.command(&self.place.program);
         command.args(["agent", "--log", "error"]);
         command.args(["--edge", &format!("{NAME}={}", self.target())]);
-        let usual =
-            if self.spec.arm == Arm::FOP_AGENT { OpeningPolicy::Fop } else { OpeningPolicy::Auto };
+        let usual = match self.spec.arm {
+            Arm::FOP_AGENT => OpeningPolicy::Fop,
+            Arm::TLS13_AGENT => OpeningPolicy::Plain,
+            _ => OpeningPolicy::Auto,
+        };
         let policy = self.stage.variant.policy.unwrap_or(usual);
         command.args(["--opening", policy.name()]);
         self.schedule(&mut command);
