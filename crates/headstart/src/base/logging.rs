@@ -4,8 +4,10 @@ mod options;
 
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::Directive;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{fmt, registry};
 
 use crate::base::failure::Failure;
 pub use options::{LogFormat, LogOptions};
@@ -15,49 +17,52 @@ pub const DAEMON: &str = "info";
 /// Filter of other commands that were given none.
 pub const COMMAND: &str = "warn";
 
+/// The SOCKS library.
+const SOCKS: &str = "fast_socks5";
+
 /// Starts logging for the rest of the process; `default` is the filter if none was given.
 ///
 /// # Errors
 /// A filter that does not parse, or a second call.
 pub fn start(options: &LogOptions, default: &str) -> Result<(), Failure> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(options.log.as_deref().unwrap_or(default))?)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal());
-    let started = match options.log_format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let filter = filter(options.log.as_deref().unwrap_or(default))?;
+    let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let lines = match options.log_format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
+    let started = registry().with(lines.with_filter(filter)).try_init();
     started.map_err(|error| Failure::usage(format!("cannot start logging: {error}")))
 }
 
-/// The filter, with the SOCKS library silenced: at debug level it logs its clients' passwords.
-fn filter(directives: &str) -> Result<EnvFilter, Failure> {
-    let filter = EnvFilter::try_new(directives).map_err(|error| {
+/// Reads the filter, and silences the SOCKS library: at debug level it logs its clients' passwords.
+fn filter(directives: &str) -> Result<Targets, Failure> {
+    let filter: Targets = directives.parse().map_err(|error| {
         Failure::usage(format!("invalid log filter '{directives}': {error}")).hint(
             "a filter is a level (error, warn, info, debug, trace) or MODULE=LEVEL, several \
                 separated by commas",
         )
     })?;
-    Ok(filter.add_directive(silence("fast_socks5=off")?))
-}
-
-fn silence(directive: &str) -> Result<Directive, Failure> {
-    directive
-        .parse()
-        .map_err(|error| Failure::usage(format!("invalid log filter '{directive}': {error}")))
+    let others = filter.iter().filter(|(module, _)| !module.starts_with(SOCKS));
+    let others: Targets = others.map(|(module, level)| (module.to_owned(), level)).collect();
+    let default = filter.default_level().unwrap_or(LevelFilter::OFF);
+    Ok(others.with_default(default).with_target(SOCKS, LevelFilter::OFF))
 }
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     #[test]
     fn passwords_are_not_logged_at_any_level() {
-        for level in ["trace", "debug", "fast_socks5=trace", "fast_socks5=trace,info"] {
-            let text = filter(level).unwrap().to_string();
-            assert!(text.contains("fast_socks5=off"), "{text}");
-            assert!(!text.contains("fast_socks5=trace"), "{text}");
+        for level in ["trace", "debug", "fast_socks5=trace", "fast_socks5::server=trace,info"] {
+            let filter = filter(level).unwrap();
+            for module in ["fast_socks5", "fast_socks5::server"] {
+                assert!(!filter.would_enable(module, &Level::ERROR), "{level}");
+            }
+            assert_eq!(filter.would_enable("headstart", &Level::INFO), !level.ends_with("=trace"));
         }
     }
 
