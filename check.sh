@@ -95,8 +95,8 @@ examples() { crates/net/examples/run.sh; }
 # All programs and libraries, with the features of the step `test`: nothing is built twice.
 programs() { cargo build --locked --workspace --lib --bins --tests; }
 
-# One experiment of each kind.
-smoke() { programs && tools/run_experiments.py turbotls-table; }
+# One experiment of each kind, and the product at scale, in short.
+smoke() { programs && tools/run_experiments.py turbotls-table scale; }
 
 lab() { programs && tools/run_experiments.py --all; }
 

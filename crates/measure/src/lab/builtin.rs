@@ -9,12 +9,13 @@ use super::tor;
 use headstart::base::failure::Failure;
 
 /// Each by its text, from lab/experiments.
-const TEXTS: [&str; 14] = [
+const TEXTS: [&str; 15] = [
     include_str!("../../../../lab/experiments/turbotls-table.toml"),
     include_str!("../../../../lab/experiments/loss.toml"),
     include_str!("../../../../lab/experiments/middleboxes.toml"),
     include_str!("../../../../lab/experiments/balancer.toml"),
     include_str!("../../../../lab/experiments/load.toml"),
+    include_str!("../../../../lab/experiments/scale.toml"),
     include_str!("../../../../lab/experiments/size.toml"),
     include_str!("../../../../lab/experiments/links.toml"),
     include_str!("../../../../lab/experiments/ech.toml"),

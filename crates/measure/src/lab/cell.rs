@@ -5,6 +5,7 @@ mod case;
 mod counted;
 mod ech;
 mod fast_open;
+mod fleet;
 mod origin;
 mod page;
 mod setting;
@@ -12,6 +13,7 @@ mod start;
 mod tools;
 mod workload;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -48,6 +50,9 @@ pub(crate) struct Cell {
     /// Its clients, where they are programs of others.
     workload: Option<workload::Workload>,
     servers: Vec<Program>,
+    /// Edges that others took over from; nobody waits for their end, so that their processor time
+    /// can be read.
+    predecessors: Vec<Program>,
     /// Programs attached to the interfaces of its servers.
     fast_open: Vec<ServerSide>,
     /// Its cases so far, where they are what it does.
@@ -63,6 +68,8 @@ pub(crate) struct Cell {
     /// Effects of links on its packets while it had its turns.
     pub(crate) links: LinkEffects,
     pub(crate) load: LoadTotals,
+    /// Connections of loads by their opening, as agents have counted them.
+    pub(crate) openings: BTreeMap<String, u64>,
     /// Loads of a page that nobody has taken yet.
     pub(crate) page_loads: Vec<PageLoad>,
     /// Bytes of the server's flight, as the server says.
@@ -278,11 +285,16 @@ impl Cell {
     ) -> Result<(), Broken> {
         let cpu_before = (self.server_cpu(), self.agent_cpu());
         let begun = Instant::now();
+        let mut counts = Vec::new();
         for client in &mut self.clients {
+            counts.push(client.agent.as_mut().map(Agent::counts).transpose()?.unwrap_or_default());
             client.program.tell(order)?;
         }
+        if context.stage.variant.takeover {
+            self.take_over(context, slice)?;
+        }
         let load = Load { begun, patience: slice + context.stage.timeout + PATIENCE };
-        for number in 0..self.clients.len() {
+        for (number, before) in counts.iter().enumerate() {
             let from = rows.len();
             let done = self.take_load(context, round, number, load, rows)?;
             self.load.connections += done.connections;
@@ -294,7 +306,7 @@ impl Cell {
             if let Some(agent) =
                 self.clients.get_mut(number).and_then(|client| client.agent.as_mut())
             {
-                agent.check()?;
+                agent.add_openings(before, done.connections, &mut self.openings)?;
             }
         }
         self.load.time += slice;
@@ -392,7 +404,7 @@ impl Cell {
     }
 
     fn server_cpu(&self) -> Duration {
-        self.servers.iter().filter_map(Program::cpu).sum()
+        self.servers.iter().chain(&self.predecessors).filter_map(Program::cpu).sum()
     }
 
     fn agent_cpu(&self) -> Duration {

@@ -176,6 +176,12 @@ pub(crate) struct Variant {
     pub(crate) servers: Option<u8>,
     /// Rule by which the servers share the connections to one address.
     pub(crate) balance: Option<Balance>,
+    /// True if the edges are a fleet, which shares keys and forwards joins.
+    #[serde(default)]
+    pub(crate) fleet: bool,
+    /// True if a successor takes over from each edge in the middle of each stretch of load.
+    #[serde(default)]
+    pub(crate) takeover: bool,
     /// Life of the server's cookies.
     #[serde(default, deserialize_with = "text::some_time")]
     pub(crate) cookie_life: Option<Duration>,
@@ -343,6 +349,15 @@ impl Variant {
         }
         let arms = self.arms.as_ref().unwrap_or(&experiment.arms);
         self.work.check(self, arms, experiment)?;
+        if (self.fleet || self.takeover) && arms.iter().any(|arm| *arm != Arm::TURBO_AGENT) {
+            let hint = "list turbo-agent alone in the variant's `arms`";
+            return wrong("variant.fleet, takeover", "an arm has no such edge", hint);
+        }
+        let is_load = matches!(self.work, Work::Rate(_) | Work::InFlight(_));
+        if self.takeover && !is_load {
+            let hint = "give work.rate or work.in_flight";
+            return wrong("variant.takeover", "there is no load", hint);
+        }
         if self.slots.is_some() || self.grace.is_some() {
             // An agent takes these from the advertisement and from what it learns.
             if let Some(arm) = arms.iter().find(|arm| arm.has_agent()) {

@@ -260,6 +260,7 @@ fn tell(
     let link = &stage.link.name;
     let told = CellFacts {
         load: cell.load,
+        openings: cell.openings.clone(),
         links: cell.links,
         flight_bytes: cell.flight_bytes,
         broken: cell.broken.clone().or(contradiction),

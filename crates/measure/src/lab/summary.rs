@@ -36,6 +36,8 @@ pub(crate) struct Group {
     pub(crate) zero_rtt: u64,
     pub(crate) resumed: u64,
     openings: BTreeMap<String, u64>,
+    /// Failed trials by their error.
+    errors: BTreeMap<String, u64>,
     request: Vec<f64>,
     response: Vec<f64>,
     last: Vec<f64>,
@@ -53,6 +55,9 @@ pub(crate) struct Group {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CellFacts {
     pub(crate) load: LoadTotals,
+    /// Connections of loads by their opening, as agents have counted them: their samples do not
+    /// tell.
+    pub(crate) openings: BTreeMap<String, u64>,
     pub(crate) links: LinkEffects,
     pub(crate) flight_bytes: Option<u64>,
     pub(crate) broken: Option<String>,
@@ -110,6 +115,9 @@ pub(crate) struct CellSummary {
     pub(crate) rtts: Option<f64>,
     pub(crate) rtt_ms: f64,
     pub(crate) openings: BTreeMap<String, u64>,
+    /// Failed trials by their error.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) errors: BTreeMap<String, u64>,
     /// Trials that completed and whose request left with the first packet: early data that waited
     /// for no handshake, neither of TLS nor of TCP.
     #[serde(default)]
@@ -231,6 +239,7 @@ impl Group {
             zero_rtt: 0,
             resumed: 0,
             openings: BTreeMap::new(),
+            errors: BTreeMap::new(),
             request: Vec::new(),
             response: Vec::new(),
             last: Vec::new(),
@@ -251,6 +260,7 @@ impl Group {
         if !row.ok {
             self.failed += 1;
             *self.failed_at.entry(row.trial).or_default() += 1;
+            *self.errors.entry(row.error.clone()).or_default() += 1;
             return;
         }
         *self.openings.entry(row.opening.clone()).or_default() += 1;
@@ -264,7 +274,11 @@ impl Group {
 
     /// Trials that were opened like plain TLS over TCP.
     pub(crate) fn plain(&self) -> u64 {
-        self.openings.get(Carrier::Tcp.name()).copied().unwrap_or_default()
+        self.openings().get(Carrier::Tcp.name()).copied().unwrap_or_default()
+    }
+
+    fn openings(&self) -> &BTreeMap<String, u64> {
+        if self.told.openings.is_empty() { &self.openings } else { &self.told.openings }
     }
 
     /// The median of the ratios of whole connections to those of `other` in the same round: where
@@ -315,7 +329,8 @@ impl Group {
             first_response_byte,
             last_response_byte,
             rtt_ms,
-            openings: self.openings.clone(),
+            openings: self.openings().clone(),
+            errors: self.errors.clone(),
             zero_rtt: self.zero_rtt,
             privacy: self.told.privacy.clone(),
             handshakes: self.told.handshakes.clone(),
@@ -371,7 +386,10 @@ fn line(cell: &CellSummary) -> String {
         None => text.push_str("  no times"),
     }
     if let Some(rtts) = cell.rtts {
-        let _ = write!(text, "  {rtts:.2} RTT");
+        let p99 = cell.first_request_byte.filter(|times| times.n >= P99_LEAST);
+        let p99 = p99.and_then(|times| times.p99).map(|ms| ms / cell.rtt_ms);
+        let p99 = p99.map_or(String::new(), |rtts| format!(" (p99 {rtts:.2})"));
+        let _ = write!(text, "  {rtts:.2} RTT{p99}");
     }
     if let Some(rate) = cell.exchanges_per_s {
         let _ = write!(text, "  {rate:.0}/s");
@@ -403,6 +421,9 @@ fn line(cell: &CellSummary) -> String {
         if let Some(ratio) = cell.to_today {
             let _ = write!(text, "  takes {ratio:.3} of today");
         }
+    }
+    for (error, count) in &cell.errors {
+        let _ = write!(text, "  {count} failed: {error}");
     }
     for (place, count) in &cell.failed_at {
         let _ = write!(text, "  {count} failed at connection {place}");

@@ -51,6 +51,8 @@ pub(crate) struct Topology {
 pub(crate) struct Site<'t> {
     pub(crate) node: &'t Node,
     pub(crate) own: Ipv4Addr,
+    /// Number of the server, from 0.
+    pub(crate) number: u8,
 }
 
 /// The virtual hosts of a plan in the form of hosts(5), for programs that ask for addresses by
@@ -233,7 +235,7 @@ impl Topology {
         let apart = self.apart.get(cell).is_some_and(|apart| *apart);
         (0..self.servers).filter_map(move |number| {
             let node = self.lab.node(&server_name(number, apart.then_some(cell)))?;
-            Some(Site { node, own: server_address(number, 0, cell) })
+            Some(Site { node, own: server_address(number, 0, cell), number })
         })
     }
 
@@ -320,7 +322,7 @@ fn client_address(client: u8, number: u8) -> Ipv4Addr {
 }
 
 /// Cells are counted from 0, at most [`CELLS_MAX`](super::experiment::CELLS_MAX).
-fn server_address(server: u8, number: usize, cell: usize) -> Ipv4Addr {
+pub(crate) fn server_address(server: u8, number: usize, cell: usize) -> Ipv4Addr {
     let more = u8::try_from(number / THIRD_PLACES).unwrap_or(u8::MAX);
     address(SERVER_NET.saturating_add(server).saturating_add(more), number % THIRD_PLACES, cell)
 }

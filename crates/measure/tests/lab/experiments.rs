@@ -53,6 +53,7 @@ fn the_list_has_every_experiment_and_its_time() {
         "middleboxes",
         "balancer",
         "load",
+        "scale",
         "size",
         "links",
         "ech",

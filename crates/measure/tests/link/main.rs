@@ -12,7 +12,6 @@
 
 mod analysers;
 mod arms;
-mod balancers;
 mod banner;
 mod client;
 mod context;
@@ -69,10 +68,6 @@ const CHECKS: &[(&str, fn())] = &[
     ("tcp_refused_while_udp_answers", restart::tcp_refused),
     ("edge_restarted_before_tcp", restart::before_tcp),
     ("taken_over_before_tcp", takeover::before_tcp),
-    ("taken_over_under_load", takeover::under_load),
-    ("a_network_that_lets_only_tls_through", restart::tls_only),
-    ("equal_cost_paths_to_two_edges", balancers::equal_cost_paths),
-    ("a_balancer_by_name_before_two_edges", balancers::by_name),
     ("analysers_see_tls", analysers::see_tls),
     ("quic_beside_turbotls", quic::beside),
     ("quic_limits", quic::limits),

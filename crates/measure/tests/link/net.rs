@@ -90,12 +90,6 @@ impl Net {
         assert!(self.lab.set_path("client", text.parse().unwrap()));
     }
 
-    /// Packets that boxes on the path to the server have answered themselves.
-    pub(crate) fn replied(&self) -> u64 {
-        let counters = self.lab.counters();
-        counters.ports.iter().map(|port| port.outbound.replied + port.inbound.replied).sum()
-    }
-
     /// Packets that the client's link has dropped.
     pub(crate) fn dropped(&self) -> u64 {
         let client = self.lab.counters().ports[0];

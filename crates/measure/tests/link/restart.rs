@@ -69,21 +69,3 @@ pub(crate) fn before_tcp() {
     agent.reaches("connections spared", 1, |agent| agent.fell_back("path_memory"));
     assert_eq!(answered(&next.unwrap()), 0, "the new edge was asked over UDP");
 }
-
-/// A network that lets only TLS through, and only for one name: no connection needs another try.
-pub(crate) fn tls_only() {
-    let net = Net::new(RTT);
-    let _nginx = Nginx::behind(&net);
-    let _edge = Daemon::edge(&net, 0, &ORIGIN);
-    for more in ["", " server-side", " swallow"] {
-        net.set_path(&format!("delay 30ms, dpi tls-only names {HOST}{more}"));
-        let agent = agent(&net, TURBO, "auto", &[]);
-        small_by_udp(&net, &agent, Via::Socks(TURBO), HOST);
-        for _ in 0..5 {
-            small(&net, Via::Socks(TURBO), HOST);
-        }
-        assert_eq!(agent.fell_back("committed_refusal"), 0, "{more}");
-    }
-    let resets = net.replied();
-    assert_eq!(resets, 0, "the network reset connections");
-}

@@ -19,6 +19,9 @@ const FIRST_PORT: u16 = 20_000;
 /// Time that an agent may take to count a connection after the client was done with it.
 const COUNTED: Duration = Duration::from_secs(10);
 
+/// Interval at which it is asked meanwhile.
+const ASK: Duration = Duration::from_millis(2);
+
 const CONNECTIONS: &str = "headstart_connections_total";
 const FALLBACKS: &str = "headstart_fallbacks_total";
 
@@ -68,6 +71,29 @@ impl Agent {
         self.program.run_time()
     }
 
+    /// Adds the openings of the connections made since its counters were `before`, once it has
+    /// counted so many.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub(crate) fn add_openings(
+        &mut self,
+        before: &Counts,
+        connections: u64,
+        openings: &mut BTreeMap<String, u64>,
+    ) -> Result<(), Broken> {
+        let until = Instant::now() + COUNTED;
+        let mut more = openings_since(before, &self.counts()?);
+        while more.values().sum::<u64>() < connections && Instant::now() < until {
+            std::thread::sleep(ASK);
+            more = openings_since(before, &self.counts()?);
+        }
+        for (opening, count) in more {
+            *openings.entry(opening).or_default() += count;
+        }
+        Ok(())
+    }
+
     /// Checks that it runs.
     pub(crate) fn check(&mut self) -> Result<(), Broken> {
         self.program.check()
@@ -103,7 +129,7 @@ impl Agent {
                 trial.reason = grown(before, &now, FALLBACKS, "reason").unwrap_or_default();
                 return Ok(());
             }
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(ASK);
         }
         trial.reason = "the agent counted no connection".into();
         Ok(())
@@ -143,8 +169,25 @@ fn grown(before: &Counts, now: &Counts, metric: &str, label: &str) -> Option<Str
     let more = |name: &String, value: u64| value > before.get(name).copied().unwrap_or(0);
     let (name, _) =
         now.iter().find(|(name, value)| name.starts_with(metric) && more(name, **value))?;
+    value(name, label)
+}
+
+/// The value of a counter's label.
+fn value(name: &str, label: &str) -> Option<String> {
     let (_, rest) = name.split_once(&format!("{label}=\""))?;
     Some(rest.split('"').next().unwrap_or_default().to_owned())
+}
+
+/// Connections by their opening.
+fn openings_since(before: &Counts, now: &Counts) -> BTreeMap<String, u64> {
+    let mut openings = BTreeMap::new();
+    for (name, count) in now.iter().filter(|(name, _)| name.starts_with(CONNECTIONS)) {
+        let more = count - before.get(name).copied().unwrap_or_default().min(*count);
+        if let Some(opening) = value(name, "opening").filter(|_| more > 0) {
+            *openings.entry(opening).or_default() += more;
+        }
+    }
+    openings
 }
 
 #[cfg(test)]
@@ -162,5 +205,6 @@ mod tests {
         assert_eq!(grown(&before, &now, CONNECTIONS, "opening").as_deref(), Some("turbo"));
         assert_eq!(grown(&before, &now, FALLBACKS, "reason").as_deref(), Some("silence"));
         assert_eq!(grown(&now, &now, CONNECTIONS, "opening"), None);
+        assert_eq!(openings_since(&before, &now), BTreeMap::from([("turbo".to_owned(), 1)]));
     }
 }

@@ -1,5 +1,6 @@
 //! Starting the programs of a cell.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -53,6 +54,7 @@ pub(crate) fn begin(
                 clients: Vec::new(),
                 workload: None,
                 servers: Vec::new(),
+                predecessors: Vec::new(),
                 fast_open: Vec::new(),
                 cases: Vec::new(),
                 trials: 0,
@@ -61,6 +63,7 @@ pub(crate) fn begin(
                 turn: 0,
                 links: LinkEffects::default(),
                 load: LoadTotals::default(),
+                openings: BTreeMap::new(),
                 page_loads: Vec::new(),
                 flight_bytes: None,
                 ech_config_list: None,
@@ -120,7 +123,7 @@ impl Cell {
         if self.setting.has_edge() {
             for (number, site) in topology.servers(self.setting.number).enumerate() {
                 let maps = self.fast_open.get(number).map(|side| side.dir.as_path());
-                self.servers.push(self.setting.edge(site, maps, interrupt)?);
+                self.servers.push(self.setting.edge(site, 0, maps, interrupt)?);
             }
         }
         Ok(())
@@ -212,9 +215,11 @@ impl Setting {
         side.map_or(Ok(()), |side| side.take(program))
     }
 
-    fn edge(
+    /// An edge; `turn` tells edges that take over from each other apart.
+    pub(super) fn edge(
         &self,
         site: Site<'_>,
+        turn: u32,
         maps: Option<&Path>,
         interrupt: &Interrupt,
     ) -> Result<Program, Broken> {
@@ -234,9 +239,12 @@ impl Setting {
         command.arg("--origin").arg(name.map_or(origin.clone(), |name| format!("{name}={origin}")));
         option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
         option(&mut command, "--workers", self.stage.variant.threads);
+        self.know_others(&mut command, site)?;
+        let metrics = self.successor_metrics(turn);
+        option(&mut command, "--metrics", metrics);
         self.schedule(&mut command);
         let mut edge = Program::start(node, self.title("edge"), command)?;
-        await_port(node, listen, &mut edge, interrupt)?;
+        await_port(node, metrics.unwrap_or(listen), &mut edge, interrupt)?;
         Ok(edge)
     }
 

@@ -64,6 +64,11 @@ fn mistakes_are_named_with_file_key_and_hint() {
         (with("[[variant]]\nwork.rate = nan"), "variant.work.rate: NaN is out of range"),
         (with("[[variant]]\nslots = 3\narms = [\"turbo-agent\"]"), "turbo-agent has no such"),
         (with("[[variant]]\ngrace = 3\narms = [\"turbo-agent\"]"), "turbo-agent has no such"),
+        (with("[[variant]]\nfleet = true"), "variant.fleet, takeover: an arm has no such edge"),
+        (
+            with("[[variant]]\ntakeover = true\narms = [\"turbo-agent\"]"),
+            "variant.takeover: there is no load",
+        ),
         (replaced("\"10ms\"", "\"10ms\"\nacts = \"sleeps\""), "unknown variant `sleeps`"),
         (
             replaced("quick_trials = 1", "quick_trials = 1\nfull_trials = 1"),

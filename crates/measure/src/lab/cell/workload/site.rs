@@ -87,20 +87,6 @@ impl Setting {
         Ok(edge)
     }
 
-    /// One ring of keys for all edges of the cell.
-    fn shared_keys(&self, node: &Node) -> Result<PathBuf, Broken> {
-        let file = self.work().join(format!("keys-{}-{}", self.stage.number + 1, self.number + 1));
-        if !file.exists() {
-            let made = node.command(self.program()).args(["keys", "new"]).arg(&file).output();
-            let made = made.map_err(|error| error.to_string()).and_then(|output| {
-                let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                output.status.success().then_some(()).ok_or(said)
-            });
-            made.map_err(|why| Broken::Program(format!("headstart keys new: {}", why.trim())))?;
-        }
-        Ok(file)
-    }
-
     /// The agent's socket: in a folder with a short name, as a path of a socket has 107 bytes at
     /// most (unix(7)).
     pub(super) fn socket(&self) -> PathBuf {
