@@ -2,23 +2,7 @@
 
 use core::time::Duration;
 
-/// Shortest grace: below it a busy receiver's scheduling would pass for a blocked network.
-const GRACE_MIN: Duration = Duration::from_millis(2);
-
-/// The longest grace is half a round trip, but at least this: on short paths it costs little.
-const GRACE_MAX_FLOOR: Duration = Duration::from_millis(10);
-
-/// Longest grace on a new path, which may not carry datagrams at all.
-const GRACE_MAX_FIRST: Duration = Duration::from_millis(25);
-
-/// Largest lag that counts as a sample; a later datagram predicts nothing about the next.
-pub const LAG_MAX: Duration = Duration::from_secs(2);
-
-/// An answer has to save one round trip in this many to be waited for.
-///
-/// Waiting for an answer that is lost costs up to a round trip. At an eighth, one loss in nine
-/// connections is paid for by the others.
-const WORTHWHILE: u32 = 8;
+use crate::limits::{GRACE_MAX_FIRST, GRACE_MAX_FLOOR, GRACE_MIN, LAG_MAX, WORTHWHILE};
 
 /// Limits of the wait for datagrams, counted from when TCP connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -46,7 +46,7 @@ pub mod wire;
 pub use client::{Client, ClientConfig};
 pub use error::{Discard, HelloError, Misfit, WireError};
 pub use event::{ClientEvent, PlainReason, ResetReason, ServerEvent};
-pub use grace::{GraceEstimator, LAG_MAX, Wait};
+pub use grace::{GraceEstimator, Wait};
 pub use id::{JoinKey, RouteTag, SessionId};
 pub use opening::{Carrier, Opening, Session, UnknownOpening};
 pub use route::{EdgeNumber, RouteKey, RouteRing, Routes};

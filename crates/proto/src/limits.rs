@@ -90,6 +90,24 @@ pub const JOIN_MARGIN: Duration = Duration::from_secs(2);
 /// swallows joins is more likely than the loss of every copy of a segment.
 pub const JOIN_ANSWER_LIFE: Duration = SESSION_LIFE_SPARE;
 
+/// Shortest grace: below it a busy receiver's scheduling would pass for a blocked network.
+pub const GRACE_MIN: Duration = Duration::from_millis(2);
+
+/// The longest grace is half a round trip, but at least this: on short paths it costs little.
+pub const GRACE_MAX_FLOOR: Duration = Duration::from_millis(10);
+
+/// Longest grace on a new path, which may not carry datagrams at all.
+pub const GRACE_MAX_FIRST: Duration = Duration::from_millis(25);
+
+/// Largest lag that counts as a sample; a later datagram predicts nothing about the next.
+pub const LAG_MAX: Duration = Duration::from_secs(2);
+
+/// An answer has to save one round trip in this many to be waited for.
+///
+/// Waiting for an answer that is lost costs up to a round trip. At an eighth, one loss in nine
+/// connections is paid for by the others.
+pub const WORTHWHILE: u32 = 8;
+
 /// Time a SYN waits for data to carry; only if the server takes cookies.
 ///
 /// A local application has its ClientHello ready about a millisecond after it may write. A slow

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use headstart_emulation::Loss;
+use headstart_proto::limits::GRACE_MAX_FIRST;
 
 use crate::arms::{self, Arms, PLAIN, TURBO};
 use crate::curl::{Via, small, small_by_udp};
@@ -15,9 +16,6 @@ use crate::nginx::Nginx;
 
 /// Less than this, and plain TLS is not what it claims to be.
 const PLAIN_MIN: f64 = 1.9;
-
-/// Largest grace on a path that is new (`GRACE_MAX_FIRST` of headstart-proto).
-const GRACE: Duration = ms(25);
 
 /// Noise of a median on a busy machine, in round trips.
 const NOISE: f64 = 0.06;
@@ -89,7 +87,7 @@ impl Cell {
         judged(
             || self.measure(arms, count),
             |[plain, turbo]: &[Vec<Duration>; 2]| {
-                let bar = median(plain) + GRACE + self.rtt.mul_f64(NOISE);
+                let bar = median(plain) + GRACE_MAX_FIRST + self.rtt.mul_f64(NOISE);
                 let found = median(turbo);
                 if found > bar {
                     Err(format!("without UDP: {found:?}, more than {bar:?}"))

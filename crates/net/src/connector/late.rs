@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use headstart_proto::LAG_MAX;
+use headstart_proto::limits::LAG_MAX;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 

@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use headstart_proto::Carrier;
 use headstart_proto::hello::{self, Progress};
-use headstart_proto::limits::{REQUEST_MIN, SEQUENCES};
+use headstart_proto::limits::{LAG_MAX, REQUEST_MIN, SEQUENCES};
 use headstart_proto::wire::RESPONSE_PAYLOAD_MAX;
 use headstart_proto::{
-    Client, ClientConfig, ClientEvent, GraceEstimator, JoinKey, LAG_MAX, PlainReason, ResetReason,
-    Wait,
+    Client, ClientConfig, ClientEvent, GraceEstimator, JoinKey, PlainReason, ResetReason, Wait,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
