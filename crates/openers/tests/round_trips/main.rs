@@ -1,6 +1,8 @@
 //! Costs of each arm in round trips, on a link of 100 ms. Needs HEADSTART_TEST_NET=1 and root.
 #![allow(clippy::unwrap_used)]
 
+mod bytes;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
