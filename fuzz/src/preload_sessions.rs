@@ -37,7 +37,7 @@ fn openssl() -> &'static Api {
     if let Some(api) = api() {
         return api;
     }
-    // SAFETY: the name ends with zero, and the library stays loaded.
+    // SAFETY: the name is NUL-terminated, and the library stays loaded.
     let handle = unsafe { libc::dlopen(c"libssl.so.3".as_ptr(), libc::RTLD_NOW) };
     assert!(!handle.is_null(), "no OpenSSL 3 on this system");
     api().expect("OpenSSL 3")

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_the_threshold_is_no_fault() {
+    fn delays_within_the_threshold_are_no_fault() {
         let mut record = Record::new(us(300));
         record.sent(us(1000), us(1300));
         assert!(record.between(us(0), us(9999)).is_none());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_is_not_called_undisturbed() {
+    fn an_interval_with_discarded_faults_is_marked() {
         let mut record = Record::new(us(0));
         for number in 0..=MAX_FAULTS as u64 {
             record.refused(us(number));

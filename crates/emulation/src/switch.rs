@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_diverted_to_a_neighbour_passes_no_link_of_the_node() {
+    fn packets_diverted_to_a_neighbour_skip_the_nodes_links() {
         let mut switch = with_neighbour();
         let (protocol, destination) = (Protocol::Udp, address(1));
         switch.divert(Diversion { from: 1, protocol, destination, to: 3 });
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_port_is_dropped_before_elements_count_it() {
+    fn unroutable_packets_are_dropped_before_elements_count_them() {
         let mut switch = star();
         switch.ports_mut()[0].outbound = Link::default().with(Loss::exact([2]));
         switch.handle(Duration::ZERO, 0, udp_to(3));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segment_is_none() {
+    fn other_packets_have_no_segment() {
         assert_eq!(TcpSegment::read(&[]), None);
         assert_eq!(TcpSegment::read(&[0x45; 30]), None);
         let packet = udp("10.77.1.1:1".parse().unwrap(), "10.77.2.1:2".parse().unwrap(), &[7; 40]);

@@ -147,7 +147,7 @@ fn a_capture_ends_well_with_the_lab() {
 }
 
 #[test]
-fn what_the_forwarder_does_wrong_is_on_its_record() {
+fn the_record_shows_the_forwarders_faults() {
     if !has_net() {
         return;
     }

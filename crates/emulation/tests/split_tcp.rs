@@ -139,7 +139,7 @@ fn first_byte(lab: &Lab, family: usize, listener: &TcpListener) -> (Duration, Du
 
 /// The connection between the halves stands before it is needed; the long way lies between them.
 #[test]
-fn what_the_client_sends_first_takes_half_a_round_trip() {
+fn the_clients_first_bytes_take_half_a_round_trip() {
     if !has_net() {
         return;
     }

@@ -311,7 +311,7 @@ proptest! {
     }
 
     #[test]
-    fn what_comes_out_does_not_depend_on_when_it_is_asked_for(
+    fn output_does_not_depend_on_when_it_is_polled(
         elements in some_elements(),
         packets in some_packets(),
     ) {

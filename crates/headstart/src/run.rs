@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_preloaded_already_stays() {
+    fn existing_preloads_are_kept() {
         for (before, list) in [(None, "/a.so"), (Some(""), "/a.so"), (Some("/b.so"), "/a.so:/b.so")]
         {
             assert_eq!(preloaded(Path::new("/a.so"), before.map(OsString::from)).unwrap(), list);

@@ -104,7 +104,7 @@ mod tests {
     const AGENT: AgentSocket = AgentSocket { socket: None, json: false };
 
     #[test]
-    fn what_is_forgotten_is_named_in_the_request() {
+    fn the_request_names_the_sessions_to_forget() {
         let none = SessionsForgetOptions {
             server: None,
             context: None,

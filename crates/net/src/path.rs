@@ -94,7 +94,7 @@ pub(crate) enum Advice {
     Turbo {
         /// Computes the wait for the first datagram once TCP is connected.
         grace: GraceEstimator,
-        /// True if the last opening had an answer in time: the path bears datagrams.
+        /// True if the last opening had an answer in time: the path carries datagrams.
         proven: bool,
         /// True if this is the one attempt after a back-off: report its outcome soon.
         probe: bool,

@@ -75,7 +75,7 @@ unsafe fn bpf_fd<T>(command: c_long, attributes: &mut T) -> io::Result<OwnedFd> 
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn number(fd: BorrowedFd<'_>) -> u32 {
+fn fd_number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
@@ -88,8 +88,8 @@ fn path_text(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-fn length(of: usize) -> io::Result<u32> {
-    u32::try_from(of).map_err(|_| io::ErrorKind::InvalidInput.into())
+fn length(bytes: usize) -> io::Result<u32> {
+    u32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
 #[repr(C)]
@@ -119,7 +119,7 @@ pub(crate) fn open_pin(path: &Path, access: Access) -> io::Result<OwnedFd> {
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = path_text(path)?;
     let mut attributes =
-        ObjectAttributes { path: address(path.as_ptr()), fd: number(object), flags: 0 };
+        ObjectAttributes { path: address(path.as_ptr()), fd: fd_number(object), flags: 0 };
     // SAFETY: the path lives until the call returns.
     unsafe { bpf(command::PIN, &mut attributes) }.map(drop)
 }
@@ -135,7 +135,7 @@ struct InfoAttributes {
 fn info<const WORDS: usize>(object: BorrowedFd<'_>) -> io::Result<[u32; WORDS]> {
     let mut words = [0; WORDS];
     let mut attributes = InfoAttributes {
-        fd: number(object),
+        fd: fd_number(object),
         length: length(size_of_val(&words))?,
         info: address(words.as_mut_ptr().cast_const()),
     };
@@ -243,9 +243,9 @@ impl Map {
         }
     }
 
-    /// Returns some thousands of entries of a hash map from a position on.
+    /// Returns up to [`BATCH`] entries of a hash map, starting at a position.
     ///
-    /// Entries added or removed meanwhile may be seen or not.
+    /// Entries that are added or removed between batches may or may not be included.
     pub(crate) fn batch(&self, from: Option<u32>) -> io::Result<Batch> {
         // In other kinds of map, a position is as long as a key.
         if self.kind != HASH {
@@ -260,11 +260,12 @@ impl Map {
             keys: address(keys.as_mut_ptr().cast_const()),
             values: address(values.as_mut_ptr().cast_const()),
             count: BATCH,
-            map: number(self.fd.as_fd()),
+            map: fd_number(self.fd.as_fd()),
             element_flags: 0,
             flags: 0,
         };
-        // SAFETY: keys and values have room for `count` of each; a place in a hash map is one word.
+        // SAFETY: keys and values have room for `count` of each; a position in a hash map is one
+        // word.
         let read = unsafe { bpf(command::MAP_LOOKUP_BATCH, &mut attributes) };
         let is_last = match read {
             Ok(_) => false,
@@ -283,7 +284,7 @@ impl Map {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         Ok(ElementAttributes {
-            map: number(self.fd.as_fd()),
+            map: fd_number(self.fd.as_fd()),
             padding: 0,
             key: address(key.as_ptr()),
             value: address(value),
@@ -292,8 +293,8 @@ impl Map {
     }
 }
 
-/// Returns how many processors this kernel may ever have: an entry of a per-processor map has as
-/// many values.
+/// Returns the number of processors that may come online, which is the number of values in an entry
+/// of a per-processor map.
 fn processors() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     // Ranges such as 0-3,8; the highest number is the last.
@@ -359,7 +360,7 @@ impl Program {
     pub fn test_run(&self, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
         let mut packet = vec![0; frame.len() + HEADROOM];
         let mut attributes = TestAttributes {
-            program: number(self.fd.as_fd()),
+            program: fd_number(self.fd.as_fd()),
             length_in: length(frame.len())?,
             length_out: length(packet.len())?,
             data_in: address(frame.as_ptr()),
@@ -402,13 +403,14 @@ struct LinkAttributes {
     revision: u64,
 }
 
-/// Attaches a program to a cgroup, beside other programs. It ends with the last handle or pin.
+/// Attaches a program to a cgroup, beside other programs. The link ends when its last handle and
+/// pin are gone.
 pub(crate) fn link_to_cgroup(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,
     hook: Hook,
 ) -> io::Result<OwnedFd> {
-    link(program, number(cgroup), hook)
+    link(program, fd_number(cgroup), hook)
 }
 
 /// Attaches a program to the ingress of an interface behind existing ones. Needs Linux 6.6; else
@@ -419,7 +421,7 @@ pub(crate) fn link_to_interface(program: BorrowedFd<'_>, index: u32) -> io::Resu
 
 fn link(program: BorrowedFd<'_>, target: u32, hook: Hook) -> io::Result<OwnedFd> {
     let mut attributes = LinkAttributes {
-        program: number(program),
+        program: fd_number(program),
         target,
         hook: hook as u32,
         flags: 0,
@@ -441,7 +443,7 @@ struct DetachAttributes {
 /// Needs Linux 5.9, and 6.6 for interfaces; `EINVAL` if the pin is not a link.
 pub(crate) fn detach_link(path: &Path) -> io::Result<()> {
     let link = open_pin(path, Access::ReadWrite)?;
-    let mut attributes = DetachAttributes { link: number(link.as_fd()) };
+    let mut attributes = DetachAttributes { link: fd_number(link.as_fd()) };
     // SAFETY: the structure has no pointers; the kernel reads zeros beyond its end.
     unsafe { bpf(command::LINK_DETACH, &mut attributes) }.map(drop)
 }
@@ -510,9 +512,9 @@ pub(crate) fn option(
 ) -> io::Result<usize> {
     let mut length =
         libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let place = value.as_mut_ptr().cast();
-    // SAFETY: `place` has room for as many bytes as `length` says.
-    checked(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut length) })?;
+    let buffer = value.as_mut_ptr().cast();
+    // SAFETY: `buffer` has room for as many bytes as `length` says.
+    checked(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, buffer, &raw mut length) })?;
     Ok(length as usize)
 }
 

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arms_have_is_in_their_names() {
+    fn names_of_arms_list_their_features() {
         for arm in Arm::all() {
             let name = arm.name();
             let opens_fast = ["tfo", "fop", "http-tfo"].iter().any(|begin| name.starts_with(begin));

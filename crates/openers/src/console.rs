@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_is_said_to_be_none() {
+    fn unknown_commands_are_reported() {
         let wrong = [
             "",
             "open",

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_what_is_expected_in_pieces_of_any_size() {
+    fn content_is_the_same_in_pieces_of_any_size() {
         for bytes in [0, 1, 100, 5000] {
             for most in [1, 7, 100, 100_000] {
                 assert_eq!(exchange(bytes, most, |_| {}), (Ok(true), bytes), "{bytes} by {most}");

@@ -14,7 +14,7 @@ use crate::trial::Trial;
 use crate::visit::Visit;
 
 /// Connections open at a time at most: each takes two descriptors and some 100 kB. Those that
-/// should begin above it count as failed: the server is long beyond what it bears.
+/// should begin above it count as failed: the server is far over its capacity.
 pub(crate) const OUTSTANDING_MAX: usize = 4096;
 
 /// When connections begin.

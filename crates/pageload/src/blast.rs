@@ -51,7 +51,7 @@ impl From<(f64, f64)> for Reference {
 /// Reads one line.
 ///
 /// # Errors
-/// No such object, or its resources are no page.
+/// The line is not such an object, or its resources do not form a page.
 pub fn read(line: &str) -> Result<Record, BlastError> {
     let load: Load = serde_json::from_str(line).map_err(BlastError::Json)?;
     match load.set.as_str() {
@@ -60,7 +60,7 @@ pub fn read(line: &str) -> Result<Record, BlastError> {
             let reference = load.ref_sim.unwrap_or_default();
             Ok(Record::Logged(Logged { page, site: load.site, reference }))
         }
-        // Half of a connection, cut off.
+        // A load with fewer resources is no tree.
         "B" if load.res.len() >= 2 => Ok(Record::Inferred(load.page()?)),
         _ => Ok(Record::Other),
     }
@@ -126,18 +126,18 @@ impl Load {
     fn page(&self) -> Result<Page, BlastError> {
         let servers = self.servers.iter().map(LoggedServer::server).collect();
         let columns = Columns(&self.cols);
-        // Those never dispatched are left out, so the others are renumbered.
-        let mut places: Vec<Option<usize>> = Vec::new();
+        // Resources that were never dispatched are left out, so the others are renumbered.
+        let mut indices: Vec<Option<usize>> = Vec::new();
         let mut resources = Vec::new();
         for row in &self.res {
-            let place = columns.resource(row, &places)?.map(|resource| {
+            let index = columns.resource(row, &indices)?.map(|resource| {
                 resources.push(resource);
                 resources.len() - 1
             });
-            places.push(place);
+            indices.push(index);
         }
         let mut ignored = Ignored::default();
-        places.iter().filter(|place| place.is_none()).for_each(|_| ignored.add(Reason::NeverSent));
+        indices.iter().filter(|index| index.is_none()).for_each(|_| ignored.add(Reason::NeverSent));
         let page = Page::new(self.page.clone(), servers, resources).map_err(BlastError::Page)?;
         Ok(page.with_ignored(ignored))
     }
@@ -166,23 +166,23 @@ impl Columns<'_> {
     fn resource(
         &self,
         row: &[serde_json::Value],
-        places: &[Option<usize>],
+        indices: &[Option<usize>],
     ) -> Result<Option<Resource>, BlastError> {
         let Some(server) = self.number(row, "server")? else { return Ok(None) };
         let parent = self.value(row, "parent").and_then(serde_json::Value::as_i64);
         let parent = parent.ok_or(BlastError::Column("parent"))?;
         let bytes = self.number(row, "parent_off")?.unwrap_or(0);
-        let on = usize::try_from(parent).ok().and_then(|parent| *places.get(parent)?);
+        let parent = usize::try_from(parent).ok().and_then(|parent| *indices.get(parent)?);
         Ok(Some(Resource {
-            dependencies: on
-                .map(|on| Dependency { part: Part::Bytes(bytes), ..Dependency::whole(on) })
+            dependencies: parent
+                .map(|parent| Dependency { part: Part::Bytes(bytes), ..Dependency::whole(parent) })
                 .into_iter()
                 .collect(),
             server: usize::try_from(server).map_err(|_| BlastError::Column("server"))?,
             request_bytes: self.number(row, "req_bytes")?.filter(|&it| it != UNKNOWN).unwrap_or(0),
             response_bytes: self.number(row, "size")?.ok_or(BlastError::Column("size"))?,
             in_prefetch_database: self.number(row, "pf")? == Some(1),
-            // The recording does not tell what it is used as, and by whom.
+            // The recording names no other use of the resource.
             in_links: self.number(row, "pf")? == Some(1),
             url: self.value(row, "url").and_then(|url| url.as_str()).unwrap_or("").into(),
             ..Resource::default()

@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_refused() {
+    fn malformed_pages_are_refused() {
         assert_eq!(page(vec![]), Err(PageError::Empty));
         assert_eq!(page(vec![resource(&[0])]), Err(PageError::Order { resource: 0 }));
         assert_eq!(
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_is_counted_by_reason() {
+    fn ignored_resources_are_counted_by_reason() {
         let mut ignored = Ignored::default();
         for reason in [Reason::Pushed, Reason::Cached, Reason::Pushed] {
             ignored.add(reason);
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_redirects_asked_for_goes_with_them() {
+    fn resources_requested_only_by_redirects_go_with_them() {
         // A redirect, the document, a check of the redirecting server, one of that check's, one of
         // both, and one of nobody.
         let resources = [&[][..], &[0], &[0], &[2], &[1, 2], &[]].map(resource).to_vec();

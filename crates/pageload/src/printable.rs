@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_commands_is_a_space() {
+    fn control_characters_become_spaces() {
         assert_eq!(printable("a\x1b[31mb\u{9b}2J\n\0\x7f"), "a [31mb 2J   ");
         assert_eq!(printable("a\u{202e}gpj.exe\u{2066}\u{200f}"), "a gpj.exe  ");
         assert_eq!(printable("\u{2028}\u{ffff}\u{fffe}"), "   ");

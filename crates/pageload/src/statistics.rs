@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_vary_hangs_on_nothing() {
+    fn constants_correlate_with_nothing() {
         assert_eq!(Correlation::from_pairs(&[(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]), None);
         assert_eq!(Correlation::from_pairs(&[(1.0, 1.0), (2.0, 2.0)]), None);
     }

@@ -1,10 +1,11 @@
 use std::fmt::Write;
 
-/// Query of a connection to the agent: everything that two connections must have in common.
+/// Query of a connection to the agent: everything that two connections must have in common to share
+/// a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) server: String,
-    /// In wire format.
+    /// Protocols of ALPN in wire format.
     pub(crate) alpn: Vec<u8>,
     pub(crate) settings: String,
     pub(crate) context: Option<String>,
@@ -40,6 +41,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// Milliseconds since the session's last full handshake.
     pub(crate) age: u64,
+    /// Stamp of the agent's store, to be returned with the tickets of this connection.
     pub(crate) opened: String,
     pub(crate) body: Vec<u8>,
 }

@@ -13,8 +13,8 @@ pub struct Wait {
     pub grace: Duration,
     /// Time for the first server bytes once the edge has answered.
     ///
-    /// The path bears datagrams then: it is the origin that takes its time, and over TCP its bytes
-    /// would come later still.
+    /// The path carries datagrams then: it is the origin that takes its time, and over TCP its
+    /// bytes would come later still.
     pub first_bytes: Duration,
 }
 

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_begins_where_it_is_asked_for() {
+    fn bytes_without_records_begin_at_the_requested_offset() {
         assert_eq!(start(b"HTTP/1.1 400 Bad Request", 9), 9);
         assert_eq!(start(b"\x16\x03\x03\0\x01aHTTP/1.1", 8), 8);
         assert_eq!(start(b"\x16\x03\x03\xff\xff", 5), 5);

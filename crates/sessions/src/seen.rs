@@ -12,8 +12,9 @@ use crate::limits::SPENT_COOKIES;
 /// Remembers each cookie for at least the maximum lifetime of a cookie. The set is bounded; once it
 /// is full, no cookie can be spent, since forgetting a live one could send it twice.
 ///
-/// A user can spend only while holding fewer entries than are free: the first user gets at most
-/// half of the set, the next at most half of the rest. So no single user can use up the set.
+/// A user can spend a cookie only while they hold fewer entries than are free: the first user gets
+/// at most half of the set, the next at most half of the rest. So no single user can use up the
+/// set.
 #[derive(Debug)]
 pub(crate) struct SeenCookies {
     current: HashSet<Cookie>,
@@ -39,7 +40,7 @@ impl fmt::Display for Unspendable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Spent => "the cookie was spent before",
-            Self::Full => "too many cookies were spent in the last hours",
+            Self::Full => "too many cookies were spent in the past few hours",
         })
     }
 }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_set_spends_nothing() {
+    fn a_full_set_refuses_new_cookies() {
         let (mut seen, start) = (SeenCookies::new(4), Instant::now());
         for number in 1..=2 {
             assert!(!seen.is_full(ME, start));
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stops_or_goes_back_forgets_nothing() {
+    fn no_cookie_is_forgotten_when_the_clock_goes_back() {
         let (mut seen, start) = (SeenCookies::default(), Instant::now());
         seen.spend(cookie(1), ME, start + SECOND).unwrap();
         assert_eq!(seen.spend(cookie(1), ME, start), Err(Unspendable::Spent));

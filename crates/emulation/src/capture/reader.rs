@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_captures_are_read_back() {
         let lengths = [0, 1, 2, 3, 4, 1500];
         let expected = lengths.map(|length| {
             let Seen { at, direction, bytes } = seen(length);

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_swallowed_is_gone_with_all_that_follows() {
+    fn a_swallowed_segment_takes_all_later_ones_with_it() {
         let mut path = connected("dpi tls-only swallow");
         for seq in [101, 104] {
             path.outbound.send(NOW, segment(CLIENT, SERVER, seq, 501, ACK, b"GET"));

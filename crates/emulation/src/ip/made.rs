@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_reads_back() {
+    fn built_packets_are_parsed_back() {
         for version in [4, 6] {
             let (from, to) = ends(version);
             let fields = TcpFields {

@@ -13,9 +13,9 @@ const MS: Duration = Duration::from_millis(1);
 const CLIENT: usize = 0;
 /// Names whose server is on the list, with its port.
 const LISTED: [(&str, usize); 2] = [("a.test", 1), ("b.test", 2)];
-/// First sequence numbers of client and server: either soon wraps around.
-const OURS: u32 = u32::MAX - 3;
-const THEIRS: u32 = 5;
+/// Initial sequence numbers; the client's soon wraps around.
+const CLIENT_ISN: u32 = u32::MAX - 3;
+const SERVER_ISN: u32 = 5;
 
 fn client() -> SocketAddr {
     ([10, 77, 1, 1], 5000).into()
@@ -46,7 +46,8 @@ impl Net {
         Net { switch, now: Duration::ZERO }
     }
 
-    /// Sends a packet by a port; returns all that arrives then, with its port and time on the way.
+    /// Sends a packet into a port; returns the packets that arrive, with their ports and transit
+    /// times.
     fn send(&mut self, port: usize, packet: Packet) -> Vec<(usize, Duration, Packet)> {
         self.now += 100 * MS;
         let sent = self.now;
@@ -64,20 +65,25 @@ impl Net {
 
     /// Connects, and returns the sequence number of the answer to the SYN.
     fn connect(&mut self) -> u32 {
-        let answered = self.client_sends(there(OURS, 0, SYN, b""));
+        let answered = self.client_sends(from_client(CLIENT_ISN, 0, SYN, b""));
         let [(CLIENT, took, answer)] = answered.as_slice() else { panic!("{answered:?}") };
         let (flow, segment) = parts(answer).unwrap();
         assert_eq!((*took, flow.source, segment.flags), (20 * MS, shared(), SYN | ACK));
-        assert_eq!((segment.ack, &answer.bytes[segment.options]), (OURS.wrapping_add(1), OPTIONS));
+        assert_eq!(
+            (segment.ack, &answer.bytes[segment.options]),
+            (CLIENT_ISN.wrapping_add(1), OPTIONS)
+        );
         segment.seq
     }
 
-    /// The port of the server to which the connection with this ClientHello is opened.
+    /// Sends a ClientHello for `name`; returns the port of the server that the balancer connects
+    /// to.
     fn opened_to(&mut self, name: &str) -> usize {
         let seq = self.connect();
-        let opened = self.client_sends(there(OURS + 1, seq + 1, ACK, &client_hello(name)));
+        let opened =
+            self.client_sends(from_client(CLIENT_ISN + 1, seq + 1, ACK, &client_hello(name)));
         let [(server, _, syn)] = opened.as_slice() else { panic!("{opened:?}") };
-        assert_eq!(*syn, there(OURS, 0, SYN, b""));
+        assert_eq!(*syn, from_client(CLIENT_ISN, 0, SYN, b""));
         *server
     }
 }
@@ -89,43 +95,43 @@ fn segment(from: SocketAddr, to: SocketAddr, fields: TcpFields<'_>) -> Packet {
     tcp(from, to, TcpFields { options, window: WINDOW, ..fields }).unwrap()
 }
 
-/// A segment of the client.
-fn there(seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Packet {
+/// Returns a segment of the client.
+fn from_client(seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Packet {
     segment(client(), shared(), TcpFields { seq, ack, flags, payload, ..TcpFields::default() })
 }
 
-/// A segment of a server.
-fn back(seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Packet {
+/// Returns a segment of a server.
+fn from_server(seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Packet {
     segment(shared(), client(), TcpFields { seq, ack, flags, payload, ..TcpFields::default() })
 }
 
 #[test]
-fn a_connection_is_the_same_at_both_ends_but_for_the_servers_numbers() {
+fn only_the_servers_sequence_numbers_differ_between_the_two_ends() {
     let mut net = Net::new();
     let seq = net.connect();
     let hello = client_hello("b.test");
     let (head, tail) = hello.split_at(30);
-    let next = (OURS + 1).wrapping_add(30);
-    assert!(net.client_sends(there(OURS + 1, seq + 1, ACK, head)).is_empty());
-    let asked = net.client_sends(there(next, seq + 1, ACK, tail));
-    assert_eq!(asked, [(2, 11 * MS, there(OURS, 0, SYN, b""))]);
-    // More that comes before the server answers.
-    let after = (OURS + 1).wrapping_add(u32::try_from(hello.len()).unwrap());
-    assert!(net.client_sends(there(after, seq + 1, ACK, &record(23, b"early"))).is_empty());
-    let kept = net.send(2, back(THEIRS, OURS.wrapping_add(1), SYN | ACK, b""));
-    let shifted = |seq, payload: &[u8]| (2, 2 * MS, there(seq, THEIRS + 1, ACK, payload));
-    let expected = [(OURS + 1, head), (next, tail), (after, &record(23, b"early"))]
+    let next = (CLIENT_ISN + 1).wrapping_add(30);
+    assert!(net.client_sends(from_client(CLIENT_ISN + 1, seq + 1, ACK, head)).is_empty());
+    let syns = net.client_sends(from_client(next, seq + 1, ACK, tail));
+    assert_eq!(syns, [(2, 11 * MS, from_client(CLIENT_ISN, 0, SYN, b""))]);
+    // More data, sent before the server answers.
+    let after = (CLIENT_ISN + 1).wrapping_add(u32::try_from(hello.len()).unwrap());
+    assert!(net.client_sends(from_client(after, seq + 1, ACK, &record(23, b"early"))).is_empty());
+    let kept = net.send(2, from_server(SERVER_ISN, CLIENT_ISN.wrapping_add(1), SYN | ACK, b""));
+    let shifted = |seq, payload: &[u8]| (2, 2 * MS, from_client(seq, SERVER_ISN + 1, ACK, payload));
+    let expected = [(CLIENT_ISN + 1, head), (next, tail), (after, &record(23, b"early"))]
         .map(|(seq, bytes)| shifted(seq, bytes));
     assert_eq!(kept, expected);
 
-    let answered = net.send(2, back(THEIRS + 1, after, ACK, b"answer"));
-    assert_eq!(answered, [(CLIENT, 11 * MS, back(seq + 1, after, ACK, b"answer"))]);
-    let acknowledged = net.client_sends(there(after, seq + 7, ACK, b""));
-    assert_eq!(acknowledged, [(2, 11 * MS, there(after, THEIRS + 7, ACK, b""))]);
+    let answered = net.send(2, from_server(SERVER_ISN + 1, after, ACK, b"answer"));
+    assert_eq!(answered, [(CLIENT, 11 * MS, from_server(seq + 1, after, ACK, b"answer"))]);
+    let acknowledged = net.client_sends(from_client(after, seq + 7, ACK, b""));
+    assert_eq!(acknowledged, [(2, 11 * MS, from_client(after, SERVER_ISN + 7, ACK, b""))]);
 }
 
 #[test]
-fn the_list_decides_and_else_a_hash_of_the_name() {
+fn unlisted_names_are_spread_by_hash() {
     for (name, server) in LISTED {
         assert_eq!(Net::new().opened_to(name), server, "{name}");
     }
@@ -136,47 +142,46 @@ fn the_list_decides_and_else_a_hash_of_the_name() {
     assert_eq!(first, names.iter().map(|name| spread(name)).collect::<Vec<_>>());
 }
 
-/// A SYN of the balancer's that is lost, or the answer to it, is made up for by the client's
-/// repetition, and a SYN of the client's is answered each time.
+/// The client's retransmissions make the balancer repeat its own SYN, so that a lost one, or a lost
+/// answer, costs nothing more. Each SYN of the client's is answered.
 #[test]
-fn what_is_lost_comes_again() {
+fn retransmissions_of_the_client_repeat_the_balancers_syn() {
     let mut net = Net::new();
     let seq = net.connect();
     assert_eq!(net.connect(), seq);
-    let hello = there(OURS + 1, seq + 1, ACK, &client_hello("a.test"));
+    let hello = from_client(CLIENT_ISN + 1, seq + 1, ACK, &client_hello("a.test"));
     for _ in 0..2 {
-        let asked = net.client_sends(hello.clone());
-        assert_eq!(asked, [(1, 11 * MS, there(OURS, 0, SYN, b""))]);
+        let syns = net.client_sends(hello.clone());
+        assert_eq!(syns, [(1, 11 * MS, from_client(CLIENT_ISN, 0, SYN, b""))]);
     }
     // Another connection of the same ports begins anew.
-    let answered = net.client_sends(there(77, 0, SYN, b""));
+    let answered = net.client_sends(from_client(77, 0, SYN, b""));
     assert_eq!(parts(&answered[0].2).unwrap().1.ack, 78);
 }
 
 #[test]
-fn what_is_no_tls_or_refused_is_reset() {
+fn clients_without_tls_or_a_server_are_reset() {
     let mut net = Net::new();
     let seq = net.connect();
     let fields = TcpFields { seq: seq + 1, flags: RST, ..TcpFields::default() };
     let reset = tcp(shared(), client(), fields).unwrap();
-    let answered = net.client_sends(there(OURS + 1, seq + 1, ACK, b"GET / HTTP/1.1"));
+    let answered = net.client_sends(from_client(CLIENT_ISN + 1, seq + 1, ACK, b"GET / HTTP/1.1"));
     assert_eq!(answered, [(CLIENT, 20 * MS, reset.clone())]);
 
     let mut net = Net::new();
     assert_eq!(net.opened_to("a.test"), 1);
-    let refused = net.send(1, back(0, OURS.wrapping_add(1), RST | ACK, b""));
+    let refused = net.send(1, from_server(0, CLIENT_ISN.wrapping_add(1), RST | ACK, b""));
     assert_eq!(refused, [(CLIENT, 11 * MS, reset)]);
 }
 
-/// UDP goes by the other rule, and connections that the balancer does not know pass from the
-/// servers, but not to them.
+/// UDP is balanced by source; of unknown TCP connections only the servers' segments pass.
 #[test]
-fn all_else_is_left_alone() {
+fn udp_and_unknown_connections_are_not_spliced() {
     let mut net = Net::new();
     let datagram = crate::ip::udp(client(), shared(), b"?").unwrap();
     let servers: Vec<_> = (0..3).map(|_| net.client_sends(datagram.clone())[0].0).collect();
     assert!(servers[0] != CLIENT && servers.iter().all(|server| *server == servers[0]));
-    let unknown = back(7, 8, ACK, b"");
+    let unknown = from_server(7, 8, ACK, b"");
     assert_eq!(net.send(1, unknown.clone()), [(CLIENT, 11 * MS, unknown)]);
-    assert!(net.client_sends(there(7, 8, ACK, b"")).is_empty());
+    assert!(net.client_sends(from_client(7, 8, ACK, b"")).is_empty());
 }

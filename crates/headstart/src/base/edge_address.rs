@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_edge_is_refused_with_the_reason() {
+    fn malformed_edges_are_refused_with_the_reason() {
         for (wrong, why) in [
             ("192.0.2.1:443", "write NAME=HOST:PORT"),
             ("=192.0.2.1:443", "is not a server name"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_parses_again() {
+    fn printed_edges_parse_again() {
         for text in ["a.example=b:1", "*.a=[::1]:443,slots=9,udp=444,fop=1,ed=1", "a=b:1,ed=1"] {
             assert_eq!(edge(text).unwrap().to_string(), text);
         }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_write_or_everybody_read_is_refused() {
+    fn files_writable_by_others_or_readable_by_all_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let is_shared = !has_private_group(dir.path());

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_prints_stays_as_it_is() {
+    fn printable_text_is_unchanged() {
         for text in ["", "www.example.com", "a 'b' \"c\" \\d", "größe 東京 café\u{301} ✓\n\tx"]
         {
             assert!(matches!(printable(text), Cow::Borrowed(same) if same == text), "{text}");
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_a_terminal_is_escaped() {
+    fn terminal_controls_are_escaped() {
         assert_eq!(printable("\x1b]0;owned\x07"), "\\u001b]0;owned\\u0007");
         assert_eq!(printable("a\rb\u{9b}31m"), "a\\u000db\\u009b31m");
         assert_eq!(printable("\u{202e}cod.exe\u{200b}"), "\\u202ecod.exe\\u200b");

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_parses_again() {
+    fn printed_values_parse_again() {
         for text in [
             "[::1]:443",
             "*.example.com=origin:1",

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_forget_or_is_no_master_is_refused() {
+    fn servers_that_evict_or_are_no_master_are_refused() {
         for (part, instead, expected) in [
             ("role:master", "role:slave", "this is a replica"),
             ("noeviction", "allkeys-lru", "is allkeys-lru and has to be noeviction"),
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_info_is_malformed() {
+    fn other_replies_to_info_are_malformed() {
         for gone in ["run_id", "master_replid", "role"] {
             let read = Server::read(&INFO.replace(gone, "x"));
             assert!(matches!(read, Err(RedisFailure::Malformed(_))), "{gone}");

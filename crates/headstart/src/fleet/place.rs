@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_the_usual() {
+    fn omitted_parts_have_defaults() {
         let plain = address("redis://localhost");
         assert_eq!(plain.to_string(), "redis://localhost:6379/0?name=headstart");
         assert_eq!((plain.user, plain.password, plain.tls), (None, None, false));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
+    fn errors_do_not_contain_the_password() {
         for (text, why) in [
             ("redis://", "write redis://"),
             ("redis://h:0", "write redis://"),

@@ -1,4 +1,4 @@
-//! Answers of the agent, for people.
+//! The agent's JSON responses as tables.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ const SESSIONS: [&str; 8] =
     ["SERVER", "CONTEXT", "UID", "ALPN", "TICKETS", "NEWEST", "EXPIRES", "EARLY DATA"];
 const POLICIES: [&str; 5] = ["CONTEXT", "UID", "SHARING", "LIFETIME", "EARLY DATA"];
 
-/// One row for each server.
-pub(super) fn sessions(said: &Value) -> String {
-    table(&SESSIONS, rows(said, "sessions").map(session))
+/// Formats one row per server.
+pub(super) fn sessions(response: &Value) -> String {
+    table(&SESSIONS, rows(response, "sessions").map(session))
 }
 
-/// One row for each policy, or the only one.
-pub(super) fn policies(said: &Value) -> String {
-    if said.get("policies").is_some() {
-        table(&POLICIES, rows(said, "policies").map(policy))
+/// Formats one row per policy, from a list or a single one.
+pub(super) fn policies(response: &Value) -> String {
+    if response.get("policies").is_some() {
+        table(&POLICIES, rows(response, "policies").map(policy))
     } else {
-        table(&POLICIES, [policy(said)].into_iter())
+        table(&POLICIES, [policy(response)].into_iter())
     }
 }
 
-fn rows<'a>(said: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
-    said[name].as_array().into_iter().flatten()
+fn rows<'a>(response: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    response[name].as_array().into_iter().flatten()
 }
 
 fn session(row: &Value) -> [String; 8] {
@@ -63,7 +63,7 @@ fn time(value: &Value) -> String {
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }
 
-/// Columns as wide as they have to be, with two spaces between.
+/// Aligns the columns, with two spaces between them.
 fn table<const N: usize>(head: &[&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let all: Vec<_> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
     let mut widths = [0; N];
@@ -88,13 +88,13 @@ mod tests {
 
     #[test]
     fn sessions_are_rows() {
-        let said = json!({ "sessions": [{
+        let response = json!({ "sessions": [{
             "server": "www.example.com", "context": null, "uid": 1000, "alpn": ["h2", "http/1.1"],
             "tickets": 2, "bytes": 2000, "newest_ms": 61_500, "expires_ms": 7_200_000,
             "early_data": 0,
         }] });
         assert_eq!(
-            sessions(&said),
+            sessions(&response),
             "SERVER           CONTEXT  UID   ALPN         TICKETS  NEWEST  EXPIRES  EARLY DATA\n\
              www.example.com  -        1000  h2,http/1.1  2        1m 1s   2h       0\n"
         );
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn words_of_other_users_are_words_in_a_terminal() {
-        let said = json!({ "sessions": [{
+    fn control_characters_of_other_users_are_escaped() {
+        let response = json!({ "sessions": [{
             "server": "a.example\u{1b}]0;owned\u{7}\nb.example  -  0", "context": "\u{202e}x",
             "uid": 1000, "alpn": ["\u{1b}[7m"], "tickets": 1, "newest_ms": 0, "expires_ms": 0,
             "early_data": 0,
         }] });
-        let text = sessions(&said);
+        let text = sessions(&response);
         assert_eq!(text.lines().count(), 2, "{text:?}");
         assert!(text.contains("a.example\\u001b]0;owned\\u0007\\u000ab.example"), "{text:?}");
         assert!(text.contains("\\u202ex") && text.contains("\\u001b[7m"), "{text:?}");

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_message_is_an_error() {
+    async fn malformed_messages_are_errors() {
         let [one, other] = Channel::pair();
         one.0.writable().await.unwrap();
         one.0.try_write(&[9]).unwrap();

@@ -1,4 +1,4 @@
-//! The program as it is called: exit code, standard output, standard error.
+//! The program as a process: exit code, standard output, standard error.
 
 use std::process::Command;
 

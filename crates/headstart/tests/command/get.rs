@@ -1,4 +1,4 @@
-//! `headstart get` and `headstart doctor` as they are called, against an origin and an edge on
+//! `headstart get` and `headstart doctor` as processes, against an origin and an edge on
 //! loopback.
 
 use std::convert::Infallible;

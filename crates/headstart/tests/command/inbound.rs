@@ -369,7 +369,7 @@ async fn connect_has_no_body() {
 }
 
 #[tokio::test]
-async fn what_only_begins_like_http_is_refused() {
+async fn malformed_http_requests_are_refused() {
     for request in [
         &b"hello\r\n\r\n"[..],
         b"CONNECT example.com:443\r\n\r\n",

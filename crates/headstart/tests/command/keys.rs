@@ -1,4 +1,4 @@
-//! `headstart keys` as it is called: exit codes, hints, permissions, and that no secret is printed.
+//! `headstart keys` as a process: exit codes, hints, permissions, and that it prints no secret.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -214,7 +214,7 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_shown_tells_rings_apart_and_no_secret() {
+fn the_display_tells_rings_apart_and_hides_secrets() {
     let place = Place::with_keys();
     place.call(&["rotate"]);
     let (code, out, err) = place.call(&["show"]);
@@ -233,7 +233,7 @@ fn what_is_shown_tells_rings_apart_and_no_secret() {
 }
 
 #[test]
-fn what_is_shown_as_json() {
+fn show_prints_json() {
     let place = Place::with_keys();
     let (code, out, _) = place.call(&["show", "--json"]);
     assert_eq!(code, Some(0));
@@ -336,7 +336,7 @@ fn links_and_directories_are_refused() {
 }
 
 #[test]
-fn what_is_no_ring_is_explained_without_showing_it() {
+fn malformed_rings_are_explained_without_showing_them() {
     let place = Place::with_keys();
     let text = place.text();
     let lines: Vec<&str> = text.lines().collect();

@@ -1,4 +1,4 @@
-//! The program as it is called, and what its daemons do on loopback. Nothing here measures time.
+//! The program as a process, and its daemons on loopback. Nothing here measures time.
 //!
 //! All in one program, since each one that is linked with OpenSSL is large. So no test changes what
 //! is the process's: its environment, directory, limits, signals.

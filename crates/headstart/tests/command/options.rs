@@ -352,7 +352,7 @@ fn wrong_flags_are_explained() {
 }
 
 #[test]
-fn what_no_single_option_shows() {
+fn missing_and_conflicting_options_are_refused() {
     let edge: EdgeOptions = load(&["edge"]);
     let text = edge.origins().unwrap_err().to_string();
     assert!(text.contains("\nhint: say where the TLS server is"), "{text}");

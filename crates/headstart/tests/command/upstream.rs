@@ -79,7 +79,7 @@ fn both_doors_lead_through_the_proxy() {
 
 /// Where the client waits for the server's first word, it hears what the proxy says.
 #[test]
-fn what_the_proxy_says_is_passed_on() {
+fn replies_of_the_proxy_are_passed_on() {
     for (code, words) in [
         (5, "connection refused (code 5)"),
         (2, "not allowed by its rules"),

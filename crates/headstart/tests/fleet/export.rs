@@ -188,7 +188,7 @@ fn early_data_is_for_tickets_of_our_own() {
 }
 
 #[test]
-fn what_is_exported_is_private_and_names_no_more_than_it_has() {
+fn the_export_is_private_and_names_only_existing_files() {
     let (site, ring) = with_ring();
     let conf = site.files.path("nginx/tickets/tickets.conf");
     let text = fs::read_to_string(&conf).unwrap();

@@ -50,7 +50,7 @@ fn policies_are_shown_set_and_taken_away() {
 }
 
 #[test]
-fn what_the_agent_refuses_is_a_negative_answer() {
+fn refusals_of_the_agent_exit_with_a_negative_answer() {
     let agent = Agent::start(&[]);
     let control = sessions(&agent, &["policy", "--context", "a\u{1}b"]);
     assert_eq!(control.0, Some(1), "{}", control.2);

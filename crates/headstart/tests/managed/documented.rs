@@ -7,10 +7,10 @@ use crate::edge::Edge;
 use crate::origin::Origin;
 use crate::server::{NAME, files};
 
-/// Read when the test runs: a document that is compiled in would have it built anew.
+/// Read at run time, so that editing the document rebuilds no test.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/managed.md");
 
-/// The code in this language of the section for other languages.
+/// Returns the example in `language` from the section "Other languages".
 fn example(language: &str) -> &'static str {
     let page: &str = std::fs::read_to_string(PAGE).unwrap().leak();
     let section = page.split("\n## ").find(|section| section.starts_with("Other languages\n"));
@@ -19,7 +19,7 @@ fn example(language: &str) -> &'static str {
     code.unwrap_or_else(|| panic!("no example in {language}"))
 }
 
-/// Returns the output of the program on an agent that knows the site of [`NAME`].
+/// Runs a program against an agent that knows the site [`NAME`]; returns its standard output.
 fn run(program: &str, arguments: &[&str], agent: &Agent) -> String {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("HEADSTART_SOCKET", agent.socket());
@@ -31,7 +31,7 @@ fn run(program: &str, arguments: &[&str], agent: &Agent) -> String {
 }
 
 #[test]
-fn examples_do_what_they_say() {
+fn documented_examples_fetch_a_page_through_the_agent() {
     let (files, origin) = (files(), Origin::start());
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
     let dir = tempfile::tempdir().unwrap();

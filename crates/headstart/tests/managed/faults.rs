@@ -177,7 +177,7 @@ fn a_reload_keeps_sessions_and_connections() {
 /// Many servers forget their close_notify. What they have said is all there, and nobody takes it
 /// for an end in order.
 #[test]
-fn what_a_server_said_before_it_broke_off_is_delivered() {
+fn bytes_before_an_abrupt_end_are_delivered() {
     const BYTES: usize = 4 << 20;
     let files = files();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

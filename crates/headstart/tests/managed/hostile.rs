@@ -24,7 +24,7 @@ fn requests_that_are_too_large_are_refused() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn malformed_requests_are_refused() {
     let agent = Agent::start(&[]);
     assert_eq!(ask(&agent, "\x16\x03\x01\x02\x00 garbage\r\n\r\n").status, 400);
     for target in ["example.com", "example.com:0", ":443", "user@example.com:443"] {

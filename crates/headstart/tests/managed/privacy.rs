@@ -86,7 +86,7 @@ fn forgotten(agent: &Agent, query: &str) -> serde_json::Value {
 }
 
 #[test]
-fn what_is_forgotten_is_gone() {
+fn forgotten_sessions_are_gone() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     server.visit(&agent, &[WORK]);

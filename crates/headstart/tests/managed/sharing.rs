@@ -70,7 +70,7 @@ fn who_differs_in_settings_shares_nothing() {
 }
 
 #[test]
-fn what_is_kept_is_listed_without_secrets() {
+fn sessions_are_listed_without_secrets() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     server.visit(&agent, &[("Headstart-Context", "work")]);

@@ -65,7 +65,7 @@ fn programs_with_the_same_roots_by_another_name_share() {
 
 /// A callback that calls everything good is believed by its program alone.
 #[test]
-fn what_only_a_callback_calls_good_is_not_left() {
+fn sessions_accepted_only_by_a_callback_are_not_shared() {
     let (files, server, agent) = world();
     let lax = [
         Program::ruby_with(&server, "context.verify_callback = proc { true }"),

@@ -1,4 +1,4 @@
-//! The program as it is called.
+//! Runs the program as a process.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! `headstart lab calibrate` as it is called.
+//! `headstart lab calibrate` as a process.
 
 use std::process::Output;
 

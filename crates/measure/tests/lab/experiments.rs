@@ -1,4 +1,4 @@
-//! `headstart lab list` and `run` as they are called.
+//! `headstart lab list` and `run` as processes.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! `headstart lab`, its reports and calibration, `headstart pageload replay` and `headstart demo`
-//! as they are called, and the results that are committed. Runs make network namespaces, so need
+//! as processes, and the results that are committed. Runs make network namespaces, so need
 //! root or a user namespace: switched on by HEADSTART_TEST_NET=1. With Fast Open they need root, or
 //! fail: the kernel takes programs from nobody else.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
@@ -25,7 +25,7 @@ use std::process::{Command, Output};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The machine, as far as the tests of this program share it: held by those that need all of it,
-/// shared by those that bear each other. Checks of links may run beside all of them.
+/// shared by those that do not disturb each other. Checks of links may run beside all of them.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 /// While this is kept, none of the others works.

@@ -1,4 +1,4 @@
-//! `headstart pageload replay` as it is called.
+//! `headstart pageload replay` as a process.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! `headstart lab report` as it is called, on folders drawn from a seeded law.
+//! `headstart lab report` as a process, on folders drawn from a seeded law.
 
 mod fixture;
 

@@ -1,4 +1,4 @@
-//! `headstart pageload db` as it is called: keys, databases of recordings, looks at them, exports,
+//! `headstart pageload db` as a process: keys, databases of recordings, looks at them, exports,
 //! and fetching.
 
 use std::fs;

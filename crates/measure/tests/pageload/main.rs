@@ -1,4 +1,4 @@
-//! `headstart pageload` as it is called.
+//! `headstart pageload` as a process.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 #[path = "../../../headstart/tests/support/call.rs"]

@@ -1,4 +1,4 @@
-//! `headstart pageload plan`, `simulate` and `validate` as they are called: exit codes, hints,
+//! `headstart pageload plan`, `simulate` and `validate` as processes: exit codes, hints,
 //! text, JSON, CSV, reports.
 
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! `headstart pageload sharing` as it is called: exit codes, hints, text, JSON, and the example of
+//! `headstart pageload sharing` as a process: exit codes, hints, text, JSON, and the example of
 //! its page.
 
 use std::collections::HashMap;

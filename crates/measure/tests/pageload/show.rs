@@ -1,4 +1,4 @@
-//! `headstart pageload show` as it is called: exit codes, hints, text, JSON, pictures.
+//! `headstart pageload show` as a process: exit codes, hints, text, JSON, pictures.
 
 use std::fs;
 use std::io::Write;

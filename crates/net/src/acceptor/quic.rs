@@ -398,7 +398,7 @@ async fn answer(
                     tracing::warn!(%error, "the QUIC server cannot be reached");
                 }
             }
-            // A probe was longer than the path bears.
+            // A probe was longer than the path's MTU.
             Ok(Err(RecvError::Socket(error))) if error.raw_os_error() == Some(libc::EMSGSIZE) => {}
             Ok(Err(RecvError::Socket(error))) => {
                 tracing::debug!(%error, "no more datagrams from the QUIC server");

@@ -1,7 +1,7 @@
 //! Openings, and bytes of their slots, that may be in flight on one path at once.
 //!
-//! Both begin with what any edge and path bears. More openings follow as the edge accepts joins, by
-//! the rule of edges (docs/wire.md section 6.1), and more bytes as answers come in time. So the
+//! Both begin with what any edge and path can take. More openings follow as the edge accepts joins,
+//! by the rule of edges (docs/wire.md section 6.1), and more bytes as answers come in time. So the
 //! flights of many connections leave at the pace of the answers, as TCP's segments do.
 
 use std::time::Instant;
@@ -10,7 +10,7 @@ use headstart_proto::limits::{
     HELLO_MEMORY, REQUEST_MIN, SESSIONS_PER_ADDRESS, SESSIONS_PER_JOINER,
 };
 
-/// Bytes of slots that any path bears: eight connections with fifteen slots each.
+/// Bytes of slots that any path can take: eight connections with fifteen slots each.
 pub(super) const BYTES_FIRST: usize = 8 * 15 * REQUEST_MIN;
 
 /// Most bytes of slots on any path: eighty connections with fifteen slots each.
@@ -23,7 +23,7 @@ pub(super) const CROWD: usize = SESSIONS_PER_ADDRESS / 2;
 /// one in five has none, the bounds shrink.
 const TAKEN_BACK: usize = 4;
 
-/// Use of one path, and what it has borne.
+/// Use of one path, and the largest use that worked so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
     openings: usize,

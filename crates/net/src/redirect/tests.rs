@@ -14,15 +14,15 @@ async fn accepted(
     connect_to: impl Fn(u16) -> SocketAddr,
 ) -> (TcpStream, SocketAddr) {
     let listener = TcpListener::bind(listen).await.unwrap();
-    let goal = connect_to(listener.local_addr().unwrap().port());
-    let client = tokio::task::spawn_blocking(move || StdStream::connect(goal).unwrap());
+    let destination = connect_to(listener.local_addr().unwrap().port());
+    let client = tokio::task::spawn_blocking(move || StdStream::connect(destination).unwrap());
     let (stream, _) = listener.accept().await.unwrap();
     client.await.unwrap();
-    (stream, goal)
+    (stream, destination)
 }
 
 #[tokio::test]
-async fn a_direct_connection_was_not_redirected() {
+async fn a_direct_connection_has_no_original_destination() {
     for ip in ["127.0.0.1", "::1"] {
         let ip = ip.parse().unwrap();
         let (stream, _) = accepted(SocketAddr::new(ip, 0), |port| SocketAddr::new(ip, port)).await;
@@ -68,14 +68,14 @@ fn inside_namespace() {
     run("nft", &["add rule inet lab out tcp dport 443 redirect to :7443"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        for (listen, goal) in [
+        for (listen, destination) in [
             ("0.0.0.0:7443", "192.0.2.7:443"),
             ("[::]:7443", "[2001:db8::7]:443"),
             ("[::]:7443", "192.0.2.8:443"),
         ] {
-            let goal = goal.parse().unwrap();
-            let (stream, _) = accepted(listen.parse().unwrap(), |_| goal).await;
-            assert_eq!(original_destination(&stream).unwrap(), Some(goal));
+            let destination = destination.parse().unwrap();
+            let (stream, _) = accepted(listen.parse().unwrap(), |_| destination).await;
+            assert_eq!(original_destination(&stream).unwrap(), Some(destination));
         }
     });
 }

@@ -154,7 +154,7 @@ async fn steps_and_hello_leave_before_any_reply() {
 /// Bytes that must not arrive twice wait for the reply of an unknown proxy, but not of a trusted
 /// one.
 #[tokio::test]
-async fn what_may_not_be_repeated_waits_until_the_proxy_is_known() {
+async fn unrepeatable_data_waits_until_the_proxy_is_known() {
     let (at, _proxy) = proxy(|number, mut client| async move {
         expect(&mut client, &[&GREETING[..], &request()].concat()).await;
         let flight = match number {

@@ -16,7 +16,7 @@ use crate::options::ServerOptions;
 use crate::serving::{Broken, end, half_rtt, listen};
 use headstart_proto::Carrier;
 
-/// Serves one of these arms at all of its addresses.
+/// Serves an arm over plain TCP or Fast Open at every address of `options`.
 pub(crate) fn serve(
     options: &ServerOptions,
     identity: &Identity,
@@ -40,7 +40,7 @@ pub(crate) fn serve(
     Ok((local, tokio::spawn(tasks.run())))
 }
 
-/// Tasks that end with this value.
+/// Tasks that are aborted when this is dropped.
 struct Tasks(Vec<JoinHandle<()>>);
 
 impl Tasks {
@@ -57,9 +57,9 @@ impl Drop for Tasks {
     }
 }
 
-/// The listener to which the kernel's program gives SYNs with valid cookies, and what it is told
-/// by. Without the program's maps there is none: clients are given cookies, and their connections
-/// are ordinary ones.
+/// Opens the listener to which the BPF program steers SYNs with valid cookies, and the program's
+/// maps. Returns `None` if `options` names no maps: clients then get cookies, but every connection
+/// starts with an ordinary handshake.
 fn hidden(
     options: &ServerOptions,
     served: &Served,
@@ -73,7 +73,7 @@ fn hidden(
     maps.set_keys(&cookies, served.cookie_life)
         .and_then(|()| maps.set_hidden(&hidden))
         .and_then(|()| listeners.iter().try_for_each(|listener| maps.set_public(listener)))
-        .map_err(|error| PeerError::new(format!("cannot tell the kernel's program: {error}")))?;
+        .map_err(|error| PeerError::new(format!("cannot configure the BPF program: {error}")))?;
     Ok(Some((hidden, maps)))
 }
 
@@ -81,14 +81,13 @@ fn unavailable(error: Unavailable) -> PeerError {
     PeerError::new(format!("no Fast Open: {error}")).with_hint(error.hint())
 }
 
-/// Tells the program the time and lets it forget cookies that have expired, as long as the server
-/// runs.
+/// Updates the BPF program's clock and removes expired cookies from its maps until it is aborted.
 async fn refresh(mut maps: ServerMaps) {
     loop {
         tokio::time::sleep(REFRESH).await;
         let refreshed = spawn_blocking(move || {
             if let Err(error) = maps.refresh() {
-                tracing::debug!(%error, "cookies of the kernel's program");
+                tracing::debug!(%error, "cannot refresh the BPF program's maps");
             }
             maps
         });
@@ -108,8 +107,8 @@ async fn accept(listener: TcpListener, tls: Arc<ServerContext>) {
     }
 }
 
-/// A connection that was not steered here comes from a program of this machine, and no cookie was
-/// looked at.
+/// Accepts the connections that the BPF program steered here. Others come from local programs, and
+/// nothing checked a cookie for them.
 async fn accept_hidden(hidden: HiddenListener, tls: Arc<ServerContext>) {
     loop {
         match hidden.accept().await {
@@ -123,14 +122,14 @@ async fn accept_hidden(hidden: HiddenListener, tls: Arc<ServerContext>) {
 fn begin(tcp: TcpStream, peer: SocketAddr, tls: &Arc<ServerContext>) {
     let tls = Arc::clone(tls);
     tokio::spawn(end(async move {
-        // A client that is already gone shows at the first read.
+        // If the client is already gone, the first read fails.
         let _ = tcp.set_nodelay(true);
         let conn = tls.accept(peer.ip(), engine::now())?;
         exchange(Wire::new(conn, tcp)).await
     }));
 }
 
-/// The requests of one connection and their answers.
+/// Answers the requests of one connection.
 async fn exchange(mut wire: Wire) -> Result<(), Broken> {
     let mut requests = Requests::default();
     let mut begun = None;
@@ -167,15 +166,15 @@ async fn exchange(mut wire: Wire) -> Result<(), Broken> {
         if answer.is_last {
             break;
         }
-        // A client that waits for this response requests nothing else before.
+        // The client may wait for this response before it sends another request.
         wire.flush().await?;
         next = begin_answer(&mut wire, &mut requests).await?;
     }
     Ok(wire.close().await?)
 }
 
-/// The answer to the next request, whose first record is written; none where the client asks for no
-/// more. Early data may have brought a part of it.
+/// Reads the next request, of which early data may have brought a part, and writes the first record
+/// of its answer. Returns the answer, or `None` at the end of the client's stream.
 async fn begin_answer(wire: &mut Wire, requests: &mut Requests) -> Result<Option<Answer>, Broken> {
     loop {
         if let Some(asked) = requests.poll() {

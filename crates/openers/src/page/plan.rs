@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_loaded_is_said() {
+    fn unloadable_resources_are_reported() {
         page(3).check().unwrap();
         assert!(wrong(|page| page.resources.clear()).contains("no resource"));
         assert!(wrong(|page| page.connections = 0).contains("0 connections"));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_folder_has_is_used_or_refused_and_never_replaced() {
+    fn existing_keys_are_used_or_refused_and_never_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::obtain(folder.path()).unwrap();
         let files = [CERTIFICATE, KEY].map(|name| folder.path().join(name));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_style_sheets_name_is_used_in_their_document() {
+    fn resources_of_style_sheets_are_used_in_their_document() {
         let site = Site::built_in("news").unwrap();
         let front = String::from_utf8(body(&site, 0, "en").0).unwrap();
         assert!(

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_large_comes_whole_and_heads_come_alone() {
+    async fn large_bodies_are_complete_and_head_has_none() {
         let script = "https://assets.bazaar.test/shop.js";
         let (early, _, body) = ask(true, request(script, "document")).await;
         assert_eq!((early.len(), body.len()), (0, 198_000));

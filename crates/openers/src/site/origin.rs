@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_page_is_said_with_its_document() {
+    fn documents_carry_the_known_links_of_their_page() {
         let site = Site::built_in("shop").unwrap();
         let authority = Authority::new().unwrap();
         let url = "https://www.bazaar.test/de/welcome".to_owned();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_used_again_has_a_tag() {
+    fn cacheable_responses_have_an_etag() {
         let (_, origin) = shop();
         let script = answer(&origin, "assets.bazaar.test", "/shop.js");
         assert!(script.headers.contains_key(header::ETAG));

@@ -138,7 +138,7 @@ async fn a_server_at_several_addresses_is_one() {
 }
 
 #[tokio::test]
-async fn what_an_arm_cannot_do_is_said() {
+async fn unsupported_options_of_an_arm_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let (_server, options) = pair(Arm::TLS13, Suite::P256, directory.path());
     let client = Client::new(options).unwrap();

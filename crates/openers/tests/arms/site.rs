@@ -100,7 +100,7 @@ async fn protocols_are_agreed_on() {
 }
 
 #[tokio::test]
-async fn what_has_not_changed_is_not_sent_again() {
+async fn unchanged_resources_are_not_sent_again() {
     let serving = serving().await;
     let (head, body) = serving.get("app.board.test", "/", "").await;
     assert!(head.contains("cache-control: no-cache") && body.len() == 7_200, "{head}");

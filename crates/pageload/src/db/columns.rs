@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shares_too_much_is_refused() {
+    fn a_text_that_shares_more_than_there_is_is_refused() {
         let mut writer = Writer::new(TEXT_COLUMNS);
         writer.number(0, 1u8);
         writer.number(1, 0u8);

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn contradictory_databases_are_refused() {
         let twice = database(vec![page("https://a.test/"), page("https://a.test/")]);
         assert_eq!(twice, Err(DatabaseError::Twice("page")));
         let there = redirect("https://a.test/1", "https://a.test/2");

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_use_to_others_is_refused() {
+    fn targets_of_no_use_to_others_are_refused() {
         assert_eq!(read("no url"), Err(TargetError::Malformed));
         assert_eq!(read("data:text/plain,x"), Err(TargetError::Scheme));
         assert_eq!(read("https://user@a.example/"), Err(TargetError::Credentials));
@@ -301,7 +301,7 @@ mod tests {
     /// Accepted URLs are read as they are written: a file may say what browsers make of it, so that
     /// one URL has one name.
     #[test]
-    fn what_is_taken_is_read_as_it_is_written() {
+    fn written_targets_are_read_back() {
         let of =
             |host: &str, path: &str| Target::new(Origin::new(true, host.into(), 443)?, path.into());
         for path in [

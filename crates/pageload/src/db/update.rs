@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_mended_and_keeps_nothing_newer_out() {
+    fn damaged_state_is_repaired_and_blocks_no_update() {
         let key = SecretKey::from_bytes(&[9; 32]);
         let keys = [key.public()];
         let now = UnixSeconds(100 * DAY);

@@ -175,7 +175,7 @@ fn with_cached(hinted: bool, at: f64) -> (usize, String, u64) {
 }
 
 #[test]
-fn what_early_hints_brought_is_of_the_load() {
+fn resources_of_early_hints_belong_to_the_load() {
     assert_eq!(with_cached(true, 10.3), (1, "https://a.test/h.js".to_owned(), 650));
     // In the cache from before, named or not.
     let without = (0, "https://a.test/s.js".to_owned(), 1000);
@@ -221,7 +221,7 @@ fn the_largest_paint_is_told_since_the_first_request() {
 }
 
 #[test]
-fn what_makes_no_sense_is_passed_over() {
+fn malformed_events_are_skipped() {
     let mut load = Load::default();
     for event in [
         json!(null),
@@ -262,7 +262,7 @@ fn requests_are_bounded_and_counted() {
 }
 
 #[test]
-fn what_is_kept_of_large_events_is_bounded() {
+fn memory_for_large_events_is_bounded() {
     let mut load = Load::of_frame("main".into());
     let large = "x".repeat(1 << 20);
     let most = KEPT >> 20;

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_a_string_still() {
+    fn truncated_strings_remain_valid() {
         for end in ["äöü", "\\u00e4b", "\\\\\\\\", "\\\"\\\"", "\u{1f600}\u{1f600}"] {
             for before in HAR_STRING - 8..=HAR_STRING {
                 let text = format!("\"{}{end}\"", "x".repeat(before));

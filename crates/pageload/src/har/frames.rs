@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_frame_of_another_site_asks_for_is_marked() {
+    fn requests_of_third_party_frames_are_marked() {
         assert_eq!(page([0, 1, 2, 2, 3]), [false, false, true, true, false]);
         // One connection for both.
         assert_eq!(page([0, 1, 1, 2, 3]), [false; 5]);

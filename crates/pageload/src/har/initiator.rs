@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_nothing() {
+    fn empty_initiators_are_none() {
         for value in [json!(null), json!(7), json!(-7), json!(1.5), json!([1, [2]]), json!(true)] {
             assert_eq!(read(&value), Initiator::default());
         }

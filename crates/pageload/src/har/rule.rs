@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn what_alone_came_before_is_the_parent() {
+    fn the_only_earlier_resource_is_the_parent() {
         let guesses = guesses(&[(0, 100, 300), (200, 400, 500), (550, 600, 700)]);
         let only = Confidence::Only;
         assert_eq!(guesses, [None, Some((0, only)), Some((1, only))]);
     }
 
     #[test]
-    fn what_came_too_long_ago_is_not() {
+    fn a_resource_too_long_ago_is_no_parent() {
         let [.., just] = guesses(&[(0, 100, 300), (350, 351, 352)])[..] else { unreachable!() };
         assert_eq!(just, Some((0, Confidence::Only)));
         let [.., late] = guesses(&[(0, 100, 300), (351, 352, 353)])[..] else { unreachable!() };
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_ask_is_no_parent() {
+    fn resources_that_request_nothing_are_no_parents() {
         let mut moments = moments(&[(0, 10, 400), (15, 190, 200), (225, 300, 310)]);
         moments[1].may_ask = false;
         assert_eq!(parents(&moments, |_| None)[2], Some((0, Confidence::Only)));
     }
 
     #[test]
-    fn what_is_known_counts_as_chosen() {
+    fn known_parents_count_as_chosen() {
         let times = [(0, 10, 20), (15, 190, 200), (15, 180, 210), (216, 300, 310), (217, 300, 310)];
         let guesses = parents(&moments(&times), |at| (at == 3).then_some(1));
         assert_eq!(guesses[3], None);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_met_last_is_the_parent() {
+    fn the_condition_met_last_is_the_parent() {
         let dependencies = [&[][..], &[0], &[0], &[0, 1, 2]];
         let resources = dependencies.map(|on| Resource {
             dependencies: on.iter().map(|&on| Dependency::whole(on)).collect(),

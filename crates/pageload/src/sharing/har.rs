@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_none() {
+    fn malformed_names_are_none() {
         assert_eq!(
             target("https://a_b.xn--bcher-kva.example/"),
             named("a_b.xn--bcher-kva.example", 443)

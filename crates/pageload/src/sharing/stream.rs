@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_twice_counts_once() {
+    fn retransmitted_bytes_count_once() {
         assert_eq!(delivered(10, &[(10, b"ab"), (10, b"xyz")]), b"abz");
         assert_eq!(delivered(10, &[(10, b"ab"), (9, b"-x")]), b"ab");
         assert_eq!(delivered(10, &[(12, b"cd"), (12, b"cdef"), (10, b"ab")]), b"abcdef");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn buffered_bytes_are_bounded() {
         let mut stream = Stream::default();
         stream.begin(0);
         let segment = vec![7; 1000];

@@ -297,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn what_resumes_today_resumes_in_every_column() {
+    fn connections_that_resume_today_resume_in_every_column() {
         // Its session is from before the recording.
         let first = tally(&[("a", 1, 0, Resumed), ("a", 1, 10, Full)], None);
         assert_eq!((first.full, first.client_only.full, first.client_and_server.full), (1, 0, 0));
     }
 
     #[test]
-    fn what_is_not_known_counts_as_full() {
+    fn unknown_handshakes_count_as_full() {
         let tally = tally(&[("a", 1, 0, Unknown), ("a", 1, 10, Unknown)], None);
         assert_eq!((tally.full, tally.unknown, tally.client_only.full), (2, 2, 1));
     }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_before_a_ticket_is_there_would_have_to_wait() {
+    fn connections_begun_before_a_ticket_arrives_would_have_to_wait() {
         let mut found = Findings::default();
         for ms in [0, 100, 199, 200] {
             let at = Duration::from_millis(ms);

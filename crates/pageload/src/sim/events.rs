@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_first_happens_first() {
+    fn simultaneous_events_keep_their_order() {
         let mut events = Events::new();
         events.at(2, 'c');
         events.at(1, 'b');

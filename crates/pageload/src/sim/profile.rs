@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_is_known() {
+    fn settings_with_loss_or_fractions_are_not_certain() {
         let Profile::Tcp(plain) = model(1.0).profile else { panic!() };
         let again = tcp::Settings { revisit: tcp::Revisit::again(), ..plain.clone() };
         let link = tcp::Link { loss: 0.01, ..plain.link };

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_recorded_is_not_counted() {
+    fn unrecorded_connections_are_not_counted() {
         let mut resources = vec![resource(0, 0, 0, 100), resource(0, 30, 90, 80)];
         resources[1].connection = None;
         assert_eq!(waited(Protocol::Http1, resources), [Duration::ZERO; 2]);

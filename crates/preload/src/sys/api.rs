@@ -38,7 +38,7 @@ macro_rules! api {
             unsafe fn load(handle: *mut c_void) -> Option<Self> {
                 Some(Self { $($name: {
                     let name = concat!(stringify!($name), "\0");
-                    // SAFETY: as the caller says; the name ends with zero.
+                    // SAFETY: the caller's duty; the name is NUL-terminated.
                     let found = unsafe { libc::dlsym(handle, name.as_ptr().cast()) };
                     if found.is_null() {
                         return None;
@@ -202,7 +202,7 @@ pub(super) fn raise(api: &Api, library: c_int, reason: c_int) {
 
 /// Opens a library that the process has loaded already; loads nothing.
 fn open(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the name ends with zero.
+    // SAFETY: the name is NUL-terminated.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     (!handle.is_null()).then_some(handle)
 }

@@ -230,7 +230,7 @@ pub(super) fn verifies(
 /// # Safety
 /// Both must be objects of these types, and the check must be initialised.
 unsafe fn is_set(api: &Api, ssl: *mut Object, check: *mut Object, judge: Judge) -> bool {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's duty.
     unsafe {
         let param = (api.X509_STORE_CTX_get0_param)(check);
         (api.X509_VERIFY_PARAM_set_auth_level)(param, (api.SSL_get_security_level)(ssl));

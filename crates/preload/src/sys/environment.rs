@@ -67,8 +67,8 @@ fn read() -> Option<Environment> {
     })
 }
 
-/// Returns the context, if there is one. No sharing at all if the agent would not accept its name:
-/// a similar name is another context.
+/// Returns the context, `Some(None)` if none is set, or `None` if it is not UTF-8: the agent would
+/// reject it, and a lossy conversion could name another context.
 fn context() -> Option<Option<String>> {
     match setting(c"HEADSTART_CONTEXT").filter(|context| !context.is_empty()) {
         None => Some(None),
@@ -76,20 +76,20 @@ fn context() -> Option<Option<String>> {
     }
 }
 
-/// Returns an environment variable, but not for programs with more rights than their user.
+/// Returns an environment variable; `None` in set-user-ID programs and the like.
 fn setting(name: &CStr) -> Option<CString> {
     unsafe extern "C" {
         fn secure_getenv(name: *const c_char) -> *mut c_char;
     }
-    // SAFETY: the name ends with zero, and so does the value, which is copied at once.
+    // SAFETY: the name is NUL-terminated, and so is the value, which is copied at once.
     unsafe { copy(secure_getenv(name.as_ptr())) }
 }
 
 /// Copies a string.
 ///
 /// # Safety
-/// `text` must be null, or a string that ends with zero.
+/// `text` must be null, or a NUL-terminated string.
 pub(super) unsafe fn copy(text: *const c_char) -> Option<CString> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's duty.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_owned())
 }

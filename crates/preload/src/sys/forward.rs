@@ -33,7 +33,7 @@ fn find(name: &CStr, caller: *const c_void) -> Option<*mut c_void> {
 
 /// Returns the function in the libraries that this one was linked to; null if there is none.
 fn linked(name: &CStr) -> *mut c_void {
-    // SAFETY: the name ends with zero.
+    // SAFETY: the name is NUL-terminated.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 

@@ -254,7 +254,7 @@ fn offer(
 /// # Safety
 /// The session must be valid.
 unsafe fn is_good(api: &Api, session: *mut Object, server: &CStr) -> bool {
-    // SAFETY: as the caller says; the session owns what it returns.
+    // SAFETY: the caller's duty; the session owns what it returns.
     unsafe {
         let peer = (api.SSL_SESSION_get0_peer)(session);
         // Servers need not echo the name that they accepted (RFC 6066 section 3).

@@ -320,7 +320,7 @@ pub(super) fn is_spent(api: &Api, session: *const Object) -> bool {
 /// `start` must be null or valid for `length` bytes.
 pub(super) unsafe fn bytes(start: *const c_uchar, length: c_uint) -> Vec<u8> {
     match usize::try_from(length) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's duty.
         Ok(length) if !start.is_null() => {
             unsafe { std::slice::from_raw_parts(start, length) }.to_vec()
         }

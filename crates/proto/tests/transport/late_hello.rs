@@ -46,7 +46,7 @@ fn never_later_than_plain_tls_and_sooner_by_what_is_left() {
     assert_eq!(on_new_path, [100, 110, 120, 200, 200, 220]);
 }
 
-/// The answers of flights that are not waited for show that the path bears datagrams.
+/// The answers of flights that are not waited for show that the path carries datagrams.
 #[test]
 fn a_new_path_is_known_after_one_connection() {
     let (mut grace, _) = Path::default();

@@ -76,7 +76,7 @@ fn both_sides_of_each_limit() {
 }
 
 #[test]
-fn what_excludes_each_other() {
+fn conflicting_settings_are_refused() {
     let roots = Authority::new().pem();
     let both = refused(|config| {
         config.early_data_max = 1;

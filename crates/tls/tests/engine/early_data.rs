@@ -443,7 +443,7 @@ fn read_hello(flight: &[u8]) -> ClientHello {
 }
 
 #[test]
-fn what_was_said_before_holds_for_one_client_hello_and_one_scope() {
+fn a_first_seen_answer_holds_for_one_client_hello_and_one_scope() {
     let site = asked_before();
     for case in ["as it is", "nothing", "another scope", "another ClientHello"] {
         let (mut pair, flight) = asks(&site, site.session());

@@ -119,7 +119,7 @@ fn is_ignored(stream: &[u8], at: usize) -> bool {
 }
 
 #[test]
-fn what_is_no_tls_is_refused() {
+fn other_bytes_than_tls_are_refused() {
     let site = demanding();
     let texts: [&[u8]; 6] = [
         b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n",

@@ -161,7 +161,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_rings_are_read_back() {
     for ring in [new(), new().rotated(NOW).unwrap()] {
         let text = ring.to_text();
         let again = KeyRing::parse(&text).unwrap();

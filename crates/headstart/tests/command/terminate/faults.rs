@@ -25,7 +25,7 @@ fn asked(edge: &Edge, files: &Files, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_no_answer_is_502() {
+fn malformed_responses_become_502() {
     let large: &[u8] = Vec::leak(
         [b"HTTP/1.1 200 OK\r\nx: ", &[b'y'; 300_000][..], b"\r\ncontent-length: 0\r\n\r\n"]
             .concat(),

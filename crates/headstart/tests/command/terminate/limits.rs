@@ -106,7 +106,7 @@ fn a_handshake_has_its_time() {
 }
 
 #[test]
-fn what_is_no_tls_is_refused() {
+fn clients_without_tls_are_refused() {
     let files = Files::new();
     let (_origin, edge) = site(&files, "--hello-timeout=1m");
     let mut changed = client_hello();

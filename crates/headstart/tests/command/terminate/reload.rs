@@ -100,7 +100,7 @@ fn links_are_followed_when_they_are_turned() {
 
 /// The edge serves none of the mistakes, and notices without a signal that each is corrected.
 #[test]
-fn what_is_wrong_with_a_file_is_looked_at_until_it_is_right() {
+fn a_faulty_file_is_checked_until_it_is_right() {
     let (files, origin) = (Files::new(), Origin::start());
     files.issue(NAME);
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);

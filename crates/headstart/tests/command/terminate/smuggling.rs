@@ -36,7 +36,7 @@ fn says(edge: &Edge, bytes: &str) -> String {
 }
 
 #[test]
-fn what_has_no_one_meaning_is_refused() {
+fn ambiguous_requests_are_refused() {
     let files = Files::new();
     let (origin, edge) = site(&files);
     let chunks = "0\r\n\r\n";

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_comes_with_the_document_or_a_round_trip_behind_it() {
+    fn listed_resources_arrive_with_the_document_or_one_round_trip_later() {
         let chain =
             [resource(None, 0, false), resource(Some(0), 0, true), resource(Some(1), 0, true)];
         let page = page(chain.into());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_field_can_say_is_not_asked_for() {
+    fn resources_that_no_field_can_name_are_not_requested_early() {
         let data = Resource { in_links: false, ..resource(Some(0), 0, true) };
         let page = page(vec![resource(None, 0, false), resource(Some(0), 0, false), data]);
         assert_eq!(ends(&page, PREFETCH, Delivery::Start), [3.0, 4.0, 3.0]);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fields_name_in_vain_costs_bandwidth_alone() {
+    fn unneeded_listed_resources_cost_only_bandwidth() {
         let [named, unnamed] = [true, false].map(|in_links| {
             let other = Resource { in_links, ..resource(None, 1, true) };
             let known = Known {

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_or_waits() {
+    fn packets_over_capacity_are_dropped_or_queued() {
         let mut line = Line::new(Some(1_000), 0);
         let passed = (0..10).filter(|_| line.pass(0, SEGMENT).is_some()).count();
         assert_eq!(passed, 2);

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_own_burst_does_not() {
+    fn delay_behind_its_own_burst_does_not_end_slow_start() {
         let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 1_000_000);
         let mut now = 0;
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overtakes_a_lost_segment_waits_for_it() {
+    fn segments_behind_a_lost_one_wait_for_it() {
         let mut sender = Sender::new(IDLE, true);
         sender.respond(7, 3 * SEGMENT);
         for number in 0..3 {

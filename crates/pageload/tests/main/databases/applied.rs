@@ -61,7 +61,7 @@ fn tally(used: u64, wrong: u64, missed: u64) -> Tally {
 }
 
 #[test]
-fn what_is_in_it_and_what_is_in_vain_is_counted() {
+fn entries_and_unneeded_entries_are_counted() {
     let (applied, coverage) = database(entry()).apply(&load());
     let expected = Coverage {
         pages: tally(1, 0, 0),
@@ -156,7 +156,7 @@ fn techniques_save_what_the_database_knows() {
 }
 
 #[test]
-fn what_is_in_vain_is_loaded_and_not_waited_for() {
+fn unneeded_entries_are_loaded_and_not_waited_for() {
     let page = load();
     let (applied, _) = database(entry()).apply(&page);
     let [none, servers, prefetched] = ["none", "server-db", "prefetch-db"]

@@ -101,7 +101,7 @@ fn an_extension_gets_redirects_and_connections() {
 }
 
 #[test]
-fn what_no_rule_can_say_is_counted() {
+fn inexpressible_entries_are_counted() {
     let hops = vec![Hop { to: target("https://a.test/"), permanent: true }];
     let redirect =
         |from: &str| Redirect { from: target(from), hops: hops.clone(), of_document: true };

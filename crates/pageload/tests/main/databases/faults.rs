@@ -67,7 +67,7 @@ fn files_have_their_length() {
 }
 
 #[test]
-fn what_claims_to_be_large_is_refused_by_its_header() {
+fn oversized_claims_are_refused_by_the_header() {
     for (place, limit) in [(20, limits::BODY_BYTES), (24, limits::FILE_BYTES - HEADER_BYTES)] {
         for (length, error) in [(limit, None), (limit + 1, Some(FileError::TooLarge))] {
             let mut file = signed();

@@ -122,7 +122,7 @@ fn connections_are_counted_one_by_one() {
 /// Sixty pages of twenty URLs over forty days, of which each is replaced with a probability of 2 %
 /// a day: of what was there a days ago, 0.98^a is still.
 #[test]
-fn what_changes_with_time_is_known_less_the_older_the_recordings_are() {
+fn older_recordings_predict_changing_pages_less_well() {
     const KEPT: f64 = 0.98;
     let mut random = StdRng::seed_from_u64(7);
     let mut recordings = Recordings::new();

@@ -24,7 +24,7 @@ fn prefetched(built: &Built) -> Vec<String> {
 }
 
 #[test]
-fn what_nine_of_ten_loads_ask_for_is_prefetched() {
+fn resources_of_nine_in_ten_loads_are_prefetched() {
     let [a, b, c] = ["https://a.test/a.css", "https://b.test/b", "https://c.test/c"];
     let recordings = daily(
         &(0..10)
@@ -245,7 +245,7 @@ fn a_redirect_is_learned_if_most_loads_go_that_way() {
 }
 
 #[test]
-fn what_was_asked_for_with_authorization_is_of_one_user() {
+fn requests_with_authorization_belong_to_one_user() {
     let [mine, ours] = ["https://a.test/mine", "https://a.test/ours"];
     let mut entries: Vec<Value> = [(mine, "AUTHORIZATION"), (mine, "accept"), (ours, "accept")]
         .map(|(url, name)| {

@@ -169,7 +169,7 @@ fn a_page_as_chromium_records_it() {
 
 /// A page that redirects, and whose scripts fetch data, set timers, and were redirected themselves.
 #[test]
-fn what_early_hints_brought_tells_no_round_trip() {
+fn resources_of_early_hints_give_no_round_trip_time() {
     let [plain, hinted] =
         ["https://a.test/b.js", "https://a.test/h.js"].map(|url| entry(url, 275, parser(DOCUMENT)));
     let hinted = with(hinted, "/_fromEarlyHints", json!(true));
@@ -460,7 +460,7 @@ fn wrong_clocks_are_told_by_most_requests() {
 }
 
 #[test]
-fn what_asked_for_a_resource_may_be_none_itself() {
+fn an_initiator_may_be_no_resource_itself() {
     let cached = with(
         entry("https://a.test/cached.js", 280, parser(DOCUMENT)),
         "/_fromCache",
@@ -655,7 +655,7 @@ fn error(bytes: &[u8]) -> HarError {
 }
 
 #[test]
-fn what_is_no_har_is_refused_and_the_place_named() {
+fn malformed_har_files_are_refused_with_the_position() {
     assert!(matches!(error(b""), HarError::NoBytes));
     assert!(matches!(error(b"\x1f\x08"), HarError::Json { .. }));
     assert!(matches!(error(b"\x1f\x8b\x08\0\0\0\0\0\0"), HarError::Compressed("zcat")));

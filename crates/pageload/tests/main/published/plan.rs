@@ -62,7 +62,7 @@ fn most_published_loads_gain_much_by_the_published_rules() {
 }
 
 #[test]
-fn what_published_loads_gain_over_tcp() {
+fn published_loads_gain_over_tcp() {
     let Some(pages) = pages() else { return };
     for revisit in [Revisit::default(), Revisit::again()] {
         let link =

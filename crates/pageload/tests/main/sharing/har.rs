@@ -103,7 +103,7 @@ fn a_handshake_that_is_told_twice_counts_once() {
 }
 
 #[test]
-fn what_is_not_tls_over_tcp_does_not_count() {
+fn connections_without_tls_over_tcp_do_not_count() {
     let page = "https://a.example/";
     let entries = [
         opened("http://a.example/", "198.51.100.1", "1", 0),
@@ -179,7 +179,7 @@ fn a_byte_order_mark_does_no_harm() {
 }
 
 #[test]
-fn what_is_no_har_is_refused_with_words() {
+fn malformed_har_files_are_refused_with_a_reason() {
     let cases: [(&[u8], &str); 6] = [
         (b"{}", "missing field `log`"),
         (b"{\"log\": {}}", "missing field `entries`"),
@@ -198,7 +198,7 @@ fn what_is_no_har_is_refused_with_words() {
 }
 
 #[test]
-fn what_is_deeper_than_the_stack_does_no_harm() {
+fn deep_nesting_overflows_no_stack() {
     // What does not count is passed over without recursion.
     let (open, close) = ("[".repeat(1_000_000), "]".repeat(1_000_000));
     let deep = format!("{{\"x\": {open}{close}, \"log\": {{\"entries\": []}}}}");
@@ -233,7 +233,7 @@ fn cut_off_at_any_place_it_is_refused() {
 /// A connection whose first request lacks something counts with the next that tells of its
 /// handshake.
 #[test]
-fn what_did_not_count_is_not_remembered() {
+fn an_incomplete_entry_hides_no_later_one() {
     let entry = opened("https://a.example/", "198.51.100.1", "1", 0);
     let without = with(entry.clone(), "/serverIPAddress", Value::Null);
     let report = audited(&har(&[without, entry]));

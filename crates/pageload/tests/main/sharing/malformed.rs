@@ -69,7 +69,7 @@ fn cut_off_at_any_place_the_rest_counts() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn other_files_are_refused() {
     let cases: [(&[u8], &str, &str); 6] = [
         (b"", "it is empty", "stop tcpdump"),
         (b"GET / HTTP/1.1\r\n\r\n", "neither a packet capture nor a HAR file", "name a pcap"),
@@ -178,7 +178,7 @@ fn errors_of_the_input_come_through() {
 }
 
 #[test]
-fn what_comes_byte_by_byte_is_read_the_same() {
+fn segmentation_does_not_change_the_result() {
     struct Slow<'a>(&'a [u8]);
     impl Read for Slow<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -261,7 +261,7 @@ fn audited(file: &Path) -> Report {
 /// Ten connections to servers of both versions, with and without tickets; some resume, as OpenSSL
 /// itself says.
 #[test]
-fn what_openssl_says_is_what_the_capture_says() {
+fn openssl_and_the_capture_agree() {
     if !has_net() {
         return;
     }
@@ -339,7 +339,7 @@ fn expected(logged: &[Logged], private: u16) -> [u64; 3] {
 /// curl and OpenSSL's client visit nginx at two addresses under two names, with and without
 /// sessions.
 #[test]
-fn what_nginx_says_is_what_the_capture_says() {
+fn nginx_and_the_capture_agree() {
     if !has_net() {
         return;
     }
