@@ -127,7 +127,7 @@ mod tests {
             client_certificate: Some("mine".into()),
             alpn: vec!["h2".into(), "http/1.1".into()],
         };
-        let said = managed(&options, b"GET /").unwrap();
+        let text = managed(&options, b"GET /").unwrap();
         for line in [
             "ALPN: h2, http/1.1",
             "Context: work",
@@ -137,7 +137,7 @@ mod tests {
             "Client-Certificate: mine",
             "Early-Data: R0VUIC8=",
         ] {
-            assert!(said.contains(&format!("\r\nHeadstart-{line}\r\n")), "{said}");
+            assert!(text.contains(&format!("\r\nHeadstart-{line}\r\n")), "{text}");
         }
         let nobody = Options { verify: Verify::Nobody, ..Options::default() };
         assert!(managed(&nobody, b"").unwrap().contains("Headstart-Verify: none\r\n"));
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn addresses_have_brackets_once() {
         for host in ["::1", "[::1]"] {
-            let said = Request::to(host, 8443).unwrap().finish();
-            assert!(said.starts_with("CONNECT [::1]:8443 HTTP/1.1\r\n"), "{said}");
+            let text = Request::to(host, 8443).unwrap().finish();
+            assert!(text.starts_with("CONNECT [::1]:8443 HTTP/1.1\r\n"), "{text}");
         }
     }
 

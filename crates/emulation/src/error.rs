@@ -13,7 +13,7 @@ pub enum LabError {
         /// Part that was being set up.
         what: String,
         /// Output of the command.
-        said: String,
+        output: String,
     },
     /// There is no `tor` command, or no `tor-gencert`.
     TorMissing,
@@ -22,7 +22,7 @@ pub enum LabError {
         /// Progress of the bootstrap.
         what: String,
         /// Last words of Tor.
-        said: String,
+        output: String,
     },
     /// The system refused.
     System {
@@ -61,10 +61,10 @@ impl fmt::Display for LabError {
             LabError::TorMissing => {
                 f.write_str("the commands `tor` and `tor-gencert` were not found")
             }
-            LabError::Tor { what, said } => {
-                write!(f, "the Tor network is not bootstrapped: {what}; Tor said last:\n{said}")
+            LabError::Tor { what, output } => {
+                write!(f, "the Tor network is not bootstrapped: {what}; Tor said last:\n{output}")
             }
-            LabError::Ip { what, said } => write!(f, "{what}: ip said: {said}"),
+            LabError::Ip { what, output } => write!(f, "{what}: ip: {output}"),
             LabError::System { what, source } => write!(f, "{what}: {source}"),
         }
     }

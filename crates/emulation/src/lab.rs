@@ -266,9 +266,9 @@ mod tests {
             (Host::new("b").path("nat 192.0.2.1".parse().unwrap()), false),
             (Host::new("b").path("nat 192.0.2.2".parse().unwrap()), true),
         ] {
-            let said = format!("{other:?}");
+            let case = format!("{other:?}");
             let hosts = checked(vec![shared("a", Balance::Flow), other]);
-            assert_eq!(hosts.is_ok(), is_right, "{said}");
+            assert_eq!(hosts.is_ok(), is_right, "{case}");
         }
     }
 

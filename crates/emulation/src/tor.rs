@@ -414,8 +414,8 @@ fn wait(
                     }
                 },
             };
-        let said = of.map_or_else(String::new, |process| tail(&process.log));
-        return Err(LabError::Tor { what, said });
+        let output = of.map_or_else(String::new, |process| tail(&process.log));
+        return Err(LabError::Tor { what, output });
     }
     Ok(())
 }

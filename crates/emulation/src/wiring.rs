@@ -136,8 +136,8 @@ fn run_ip(
         let (command, path) = namespace.command_with(program, other);
         match feed(command, &script(&path)) {
             Ok(None) => return Ok(()),
-            Ok(Some(said)) => {
-                return Err(LabError::Ip { what: what.to_owned(), said });
+            Ok(Some(output)) => {
+                return Err(LabError::Ip { what: what.to_owned(), output });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(LabError::system(what)(error)),
@@ -146,7 +146,7 @@ fn run_ip(
     Err(LabError::IpMissing)
 }
 
-/// Feeds the script to `ip`; returns what it said if it failed.
+/// Feeds the script to `ip`; returns its output if it failed.
 fn feed(mut command: Command, script: &str) -> io::Result<Option<String>> {
     let command = command
         .args(["-batch", "-"])

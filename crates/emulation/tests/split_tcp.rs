@@ -155,8 +155,8 @@ fn the_clients_first_bytes_take_half_a_round_trip() {
             let soon = connected < round_trip / 4
                 && arrived < round_trip * 3 / 4
                 && answered < round_trip * 5 / 4;
-            let said = format!("{connected:?}, {arrived:?}, {answered:?} of {round_trip:?}");
-            if soon { Ok(()) } else { Err(said) }
+            let text = format!("{connected:?}, {arrived:?}, {answered:?} of {round_trip:?}");
+            if soon { Ok(()) } else { Err(text) }
         });
     }
 }

@@ -35,9 +35,9 @@ fn a_network_that_does_not_bootstrap_says_so() {
     });
     let ended = ended.unwrap_err();
     // What an authority says, since it is them who have none.
-    let LabError::Tor { said, .. } = &ended else { panic!("{ended}") };
+    let LabError::Tor { output, .. } = &ended else { panic!("{ended}") };
     let authority = log(&place, "tor-authority-1");
-    assert!(!said.is_empty() && said.lines().all(|line| authority.contains(line)), "{said}");
+    assert!(!output.is_empty() && output.lines().all(|line| authority.contains(line)), "{output}");
     for (error, why) in [
         (&late, "not bootstrapped: tor-gencert has made no keys"),
         (&ended, "not bootstrapped: given up: no consensus has all relays; Tor said last:"),

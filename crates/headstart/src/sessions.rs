@@ -29,13 +29,13 @@ pub(crate) async fn run(options: &SessionsOptions) -> Result<ExitCode, Failure> 
 }
 
 async fn list(options: &SessionsListOptions) -> Result<(), Failure> {
-    let said = ask(&options.agent, &Call::new(Method::GET, "/sessions")).await?;
-    show(&options.agent, &said, table::sessions)
+    let response = ask(&options.agent, &Call::new(Method::GET, "/sessions")).await?;
+    show(&options.agent, &response, table::sessions)
 }
 
 async fn forget(options: &SessionsForgetOptions) -> Result<(), Failure> {
-    let said = ask(&options.agent, &forget_call(options)).await?;
-    show(&options.agent, &said, |said| format!("forgotten: {}\n", said["forgotten"]))
+    let response = ask(&options.agent, &forget_call(options)).await?;
+    show(&options.agent, &response, |response| format!("forgotten: {}\n", response["forgotten"]))
 }
 
 fn forget_call(options: &SessionsForgetOptions) -> Call {
@@ -51,8 +51,8 @@ fn forget_call(options: &SessionsForgetOptions) -> Call {
 }
 
 async fn policy(options: &SessionsPolicyOptions) -> Result<(), Failure> {
-    let said = ask(&options.agent, &policy_call(options)).await?;
-    show(&options.agent, &said, table::policies)
+    let response = ask(&options.agent, &policy_call(options)).await?;
+    show(&options.agent, &response, table::policies)
 }
 
 fn policy_call(options: &SessionsPolicyOptions) -> Call {
@@ -83,10 +83,10 @@ fn wanted(options: &SessionsPolicyOptions) -> Map<String, Value> {
 
 fn show(
     agent: &AgentSocket,
-    said: &Value,
+    response: &Value,
     as_text: impl FnOnce(&Value) -> String,
 ) -> Result<(), Failure> {
-    let text = if agent.json { format!("{said:#}\n") } else { as_text(said) };
+    let text = if agent.json { format!("{response:#}\n") } else { as_text(response) };
     output::print(text.as_bytes())
 }
 

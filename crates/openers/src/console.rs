@@ -58,9 +58,9 @@ pub fn run_client(
     let runtime = runtime(options.threads)?;
     let mut orders = lines(input)?;
     scope(|scope| {
-        let (answers, said) = sync_channel(ANSWERS_AHEAD);
+        let (answers, to_write) = sync_channel(ANSWERS_AHEAD);
         let writer = Thread::new().name("answers".into());
-        let writer = writer.spawn_scoped(scope, move || write_answers(&said, output));
+        let writer = writer.spawn_scoped(scope, move || write_answers(&to_write, output));
         let writer = writer.map_err(no_thread)?;
         let obeyed = runtime.block_on(async {
             let client = Arc::new(Client::new(options)?);
@@ -130,12 +130,12 @@ fn answer(answers: &SyncSender<Answer>, answer: Answer) -> Result<(), PeerError>
 }
 
 /// Writes what is said until nobody says more, and never lets a line wait for the next.
-fn write_answers(said: &Receiver<Answer>, mut output: impl Write) -> Result<(), PeerError> {
+fn write_answers(to_write: &Receiver<Answer>, mut output: impl Write) -> Result<(), PeerError> {
     loop {
-        let next = match said.try_recv() {
+        let next = match to_write.try_recv() {
             Err(TryRecvError::Empty) => {
                 output.flush().map_err(unread)?;
-                said.recv().ok()
+                to_write.recv().ok()
             }
             next => next.ok(),
         };

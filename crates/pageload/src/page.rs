@@ -582,8 +582,8 @@ mod tests {
         }
         assert_eq!(ignored.total(), 3);
         let page = page(vec![resource(&[])]).unwrap().with_ignored(ignored);
-        let said: Vec<_> = page.ignored().iter().collect();
-        assert_eq!(said, [(Reason::Cached, 1), (Reason::Pushed, 2)]);
+        let ignored: Vec<_> = page.ignored().iter().collect();
+        assert_eq!(ignored, [(Reason::Cached, 1), (Reason::Pushed, 2)]);
     }
 
     #[test]

@@ -66,10 +66,10 @@ fn fingerprint(member: &Member<'_>, limits: Limits<'_>) -> Result<String, LabErr
     command.args(["--list-fingerprint", "--quiet"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().map_err(not_started)?;
-    let said = finish(child, limits, "tor --list-fingerprint says nothing")?;
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let output = finish(child, limits, "tor --list-fingerprint says nothing")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let own = text.lines().find_map(|line| line.strip_prefix(&member.nickname()));
-    let own = own.ok_or_else(|| failed("tor --list-fingerprint shows none", &said))?;
+    let own = own.ok_or_else(|| failed("tor --list-fingerprint shows none", &output))?;
     Ok(own.split_whitespace().collect())
 }
 
@@ -79,7 +79,7 @@ fn finish(mut child: Child, limits: Limits<'_>, what: &str) -> Result<Output, La
         if let Some(what) = limits.over(what) {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(LabError::Tor { what, said: String::new() });
+            return Err(LabError::Tor { what, output: String::new() });
         }
         thread::sleep(LOOK / 10);
     }
@@ -87,7 +87,7 @@ fn finish(mut child: Child, limits: Limits<'_>, what: &str) -> Result<Output, La
 }
 
 fn failed(what: &str, output: &Output) -> LabError {
-    let said = [&output.stdout, &output.stderr]
+    let output = [&output.stdout, &output.stderr]
         .map(|text| String::from_utf8_lossy(text).trim().to_owned());
-    LabError::Tor { what: what.to_owned(), said: said.join("\n") }
+    LabError::Tor { what: what.to_owned(), output: output.join("\n") }
 }

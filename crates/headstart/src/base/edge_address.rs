@@ -166,8 +166,8 @@ mod tests {
             ("a=b:1,fop=1,fop=1", "a key comes twice"),
             ("a=b:1,v=2", "no option 'v'"),
         ] {
-            let said = edge(wrong).unwrap_err();
-            assert!(said.contains(why), "{wrong}: {said}");
+            let message = edge(wrong).unwrap_err();
+            assert!(message.contains(why), "{wrong}: {message}");
         }
     }
 

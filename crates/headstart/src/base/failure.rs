@@ -74,9 +74,12 @@ impl Failure {
     /// Writes the failure to standard error, with colours if that is a terminal.
     pub fn report(&self) {
         let mut stderr = io::stderr().lock();
-        let said = self.printable();
-        let text =
-            if colours_wanted(stderr.is_terminal()) { said.coloured() } else { said.to_string() };
+        let output = self.printable();
+        let text = if colours_wanted(stderr.is_terminal()) {
+            output.coloured()
+        } else {
+            output.to_string()
+        };
         // Nobody is left to tell when standard error itself fails.
         let _ = writeln!(stderr, "{text}");
     }

@@ -271,8 +271,8 @@ mod tests {
             ("http://", "is not a host name"),
             ("http://o:0", "not a port"),
         ] {
-            let said = wrong.parse::<OriginServer>().unwrap_err();
-            assert!(said.contains(why), "{wrong}: {said}");
+            let message = wrong.parse::<OriginServer>().unwrap_err();
+            assert!(message.contains(why), "{wrong}: {message}");
         }
     }
 

@@ -340,11 +340,14 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_used_says_what_to_do() {
-        let said = open(Path::new("/nowhere/keys")).unwrap_err().to_string();
-        assert!(said.contains("\nhint: `headstart keys new /nowhere/keys` makes one"), "{said}");
+        let message = open(Path::new("/nowhere/keys")).unwrap_err().to_string();
+        assert!(
+            message.contains("\nhint: `headstart keys new /nowhere/keys` makes one"),
+            "{message}"
+        );
         let (_dir, path) = file();
         allow(&path, 0o640);
-        let said = open(&path).unwrap_err().to_string();
-        assert!(said.contains("\nhint: chmod 600 "), "{said}");
+        let message = open(&path).unwrap_err().to_string();
+        assert!(message.contains("\nhint: chmod 600 "), "{message}");
     }
 }

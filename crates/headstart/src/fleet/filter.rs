@@ -216,7 +216,7 @@ impl Shared {
 
 /// Keeps a memory for as long as the filter lives.
 async fn keep(shared: Arc<Shared>) {
-    let (mut pause, mut said, mut announced) = (PAUSE_MIN, None, false);
+    let (mut pause, mut logged, mut announced) = (PAUSE_MIN, None, false);
     loop {
         let why = match Memory::open(&shared.address).await {
             Ok(memory) => {
@@ -227,7 +227,7 @@ async fn keep(shared: Arc<Shared>) {
                 let begun = Instant::now();
                 let why = watch(&shared, memory).await;
                 if begun.elapsed() >= STEADY {
-                    (pause, said) = (PAUSE_MIN, None);
+                    (pause, logged) = (PAUSE_MIN, None);
                 }
                 why
             }
@@ -237,9 +237,9 @@ async fn keep(shared: Arc<Shared>) {
             }
         };
         let why = why.to_string();
-        if said.as_ref() != Some(&why) {
+        if logged.as_ref() != Some(&why) {
             tracing::error!(place = %shared.address, "early data is refused: {why}");
-            said = Some(why);
+            logged = Some(why);
         }
         // Not all edges at once.
         tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.5))).await;

@@ -284,8 +284,8 @@ mod tests {
             ("redis://:secret@h?password-file=/x", "a password and a password-file"),
             ("redis://:secret@h?ca=/x", "ca is for rediss"),
         ] {
-            let said = text.parse::<RedisAddress>().unwrap_err();
-            assert!(said.contains(why) && !said.contains("secret"), "{text}: {said}");
+            let message = text.parse::<RedisAddress>().unwrap_err();
+            assert!(message.contains(why) && !message.contains("secret"), "{text}: {message}");
         }
     }
 
@@ -296,10 +296,13 @@ mod tests {
         let command = Command::new("edge").args([keys, filter]);
         for option in ["--keys", "--filter"] {
             let words = ["edge", option, "redis://:secret@h/db"];
-            let said = command.clone().try_get_matches_from(words).unwrap_err().to_string();
+            let message = command.clone().try_get_matches_from(words).unwrap_err().to_string();
             let place = format!("invalid value for '{option} <");
-            assert!(said.contains(&place) && said.contains("no database number"), "{said}");
-            assert!(!said.contains("secret"), "{said}");
+            assert!(
+                message.contains(&place) && message.contains("no database number"),
+                "{message}"
+            );
+            assert!(!message.contains("secret"), "{message}");
         }
     }
 

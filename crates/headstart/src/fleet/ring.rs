@@ -124,14 +124,14 @@ pub(crate) struct RingWatch {
     at_hand: AtHand,
     place: Option<RingPlace>,
     /// Last complaint, to be logged once.
-    said: Option<String>,
+    logged: Option<String>,
     /// True once it was logged that the keys are old.
     overdue: bool,
 }
 
 impl RingWatch {
     pub(crate) fn new(address: RedisAddress, fleet: FleetKey, at_hand: AtHand) -> Self {
-        Self { address, fleet, at_hand, place: None, said: None, overdue: false }
+        Self { address, fleet, at_hand, place: None, logged: None, overdue: false }
     }
 
     /// Looks for newer keys as long as there is a ring. Tells `settled` once it has looked,
@@ -177,7 +177,7 @@ impl RingWatch {
     async fn look(&mut self) -> Option<KeyRing> {
         match self.read().await {
             Ok(ring) => {
-                self.said = None;
+                self.logged = None;
                 ring.inspect(|_| metrics::reloaded(Reloaded::Keys, true))
             }
             Err(why) => {
@@ -219,12 +219,12 @@ impl RingWatch {
 
     /// Once for each reason; it is looked every few seconds.
     fn complain(&mut self, why: String) {
-        if self.said.as_ref() == Some(&why) {
+        if self.logged.as_ref() == Some(&why) {
             return;
         }
         metrics::reloaded(Reloaded::Keys, false);
         tracing::error!(place = %self.address, "keys kept: {why}");
-        self.said = Some(why);
+        self.logged = Some(why);
     }
 }
 

@@ -3,13 +3,13 @@
 use std::fs;
 use std::process::Command;
 
-use crate::call::{Said, said};
+use crate::call::{Outcome, outcome};
 
 /// Calls `headstart` in a folder of its own, whose only companion is `lab`.
 ///
 /// No file that is to be run is open for writing in this process: a child that another test forks
 /// meanwhile would hold it open, and the kernel runs no such file.
-fn call_beside(lab: Option<(&str, &str)>, arguments: &[&str]) -> (String, Said) {
+fn call_beside(lab: Option<(&str, &str)>, arguments: &[&str]) -> (String, Outcome) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     // Two folders deep: programs are looked for in the folder above, too.
     let bin = folder.path().join("usr/bin");
@@ -24,7 +24,7 @@ fn call_beside(lab: Option<(&str, &str)>, arguments: &[&str]) -> (String, Said) 
         assert!(written.success());
     }
     let output = Command::new(&program).args(arguments).env_clear().env("PATH", &bin).output();
-    (file, said(output.unwrap()))
+    (file, outcome(output.unwrap()))
 }
 
 #[test]

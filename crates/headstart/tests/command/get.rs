@@ -137,11 +137,11 @@ async fn turbotls_brings_the_same_bytes_and_says_so() {
     front.hold();
     let file = NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
-    let said = site.get_json(front.address, &["-o", path]).await;
+    let report = site.get_json(front.address, &["-o", path]).await;
     assert_eq!(std::fs::read(path).unwrap(), vec![b'x'; BODY]);
-    assert_eq!(said["opening"], "turbo", "{said}");
-    assert_eq!(said["not_used"], serde_json::json!([]));
-    let events = said["timeline"].to_string();
+    assert_eq!(report["opening"], "turbo", "{report}");
+    assert_eq!(report["not_used"], serde_json::json!([]));
+    let events = report["timeline"].to_string();
     for event in ["SYN to", "client bytes 0..", "to TLS, from UDP", "join accepted"] {
         assert!(events.contains(event), "{events}");
     }
@@ -150,13 +150,13 @@ async fn turbotls_brings_the_same_bytes_and_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_nobody_listens_on_udp_it_is_plain_and_the_reason_is_given() {
     let site = Site::start().await;
-    let said = site.get_json(site.origin, &[]).await;
-    assert_eq!(said["opening"], "plain");
-    assert_eq!(said["not_used"][0]["opening"], "turbo");
-    let reason = said["not_used"][0]["reason"].as_str().unwrap();
-    assert!(["unreachable", "silence", "not_awaited", "tcp_first"].contains(&reason), "{said}");
-    let said = site.get_json(site.edge, &["--opening", "plain"]).await;
-    assert_eq!(said["not_used"][0]["reason"], "policy");
+    let report = site.get_json(site.origin, &[]).await;
+    assert_eq!(report["opening"], "plain");
+    assert_eq!(report["not_used"][0]["opening"], "turbo");
+    let reason = report["not_used"][0]["reason"].as_str().unwrap();
+    assert!(["unreachable", "silence", "not_awaited", "tcp_first"].contains(&reason), "{report}");
+    let report = site.get_json(site.edge, &["--opening", "plain"]).await;
+    assert_eq!(report["not_used"][0]["reason"], "policy");
 }
 
 /// The machine may have programs attached and the edge takes no cookies, or it has none: either way
@@ -164,35 +164,38 @@ async fn where_nobody_listens_on_udp_it_is_plain_and_the_reason_is_given() {
 #[tokio::test(flavor = "multi_thread")]
 async fn fast_open_that_cannot_be_is_an_ordinary_connection_with_a_reason() {
     let site = Site::start().await;
-    let said = site.get_json(site.edge, &["--opening", "fop"]).await;
-    assert_eq!((said["status"].as_u64(), &said["resumed"]), (Some(200), &Value::Bool(true)));
-    assert_eq!(said["tls"]["group"], "X25519", "one that fits a SYN");
-    assert_ne!(said["opening"], "fop");
-    let not_used = said["not_used"].as_array().unwrap();
+    let report = site.get_json(site.edge, &["--opening", "fop"]).await;
+    assert_eq!((report["status"].as_u64(), &report["resumed"]), (Some(200), &Value::Bool(true)));
+    assert_eq!(report["tls"]["group"], "X25519", "one that fits a SYN");
+    assert_ne!(report["opening"], "fop");
+    let not_used = report["not_used"].as_array().unwrap();
     let fop = not_used.iter().find(|entry| entry["opening"] == "fop").unwrap();
     let reason = fop["reason"].as_str().unwrap();
-    assert!(["unavailable", "syn_data_refused"].contains(&reason), "{said}");
+    assert!(["unavailable", "syn_data_refused"].contains(&reason), "{report}");
     assert!(fop["detail"].is_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn json_has_what_scripts_rely_on() {
     let site = Site::start().await;
-    let said = site.get_json(site.edge, &["--opening", "plain"]).await;
+    let report = site.get_json(site.edge, &["--opening", "plain"]).await;
     let [rtt, request, response, round_trips] = [
         "rtt_ms",
         "ms_to_first_request_byte",
         "ms_to_first_response_byte",
         "rtts_to_first_request_byte",
     ]
-    .map(|name| said[name].as_f64().unwrap_or_else(|| panic!("{name}: {said}")));
-    assert!(0.0 < rtt && rtt <= request && request <= response, "{said}");
-    assert!((round_trips - request / rtt).abs() < 0.02 * round_trips + 0.02, "{said}");
-    assert_eq!((&said["resumed"], &said["early_data"]), (&Value::Bool(false), &Value::Bool(false)));
-    assert_eq!((said["status"].as_u64(), said["bytes"].as_u64()), (Some(200), Some(100_000)));
-    assert_eq!(said["tls"]["version"], "TLSv1.3");
-    assert_eq!(said["tls"]["cipher"], "TLS_AES_256_GCM_SHA384");
-    assert_eq!(said["tls"]["group"], "X25519MLKEM768");
+    .map(|name| report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}")));
+    assert!(0.0 < rtt && rtt <= request && request <= response, "{report}");
+    assert!((round_trips - request / rtt).abs() < 0.02 * round_trips + 0.02, "{report}");
+    assert_eq!(
+        (&report["resumed"], &report["early_data"]),
+        (&Value::Bool(false), &Value::Bool(false))
+    );
+    assert_eq!((report["status"].as_u64(), report["bytes"].as_u64()), (Some(200), Some(100_000)));
+    assert_eq!(report["tls"]["version"], "TLSv1.3");
+    assert_eq!(report["tls"]["cipher"], "TLS_AES_256_GCM_SHA384");
+    assert_eq!(report["tls"]["group"], "X25519MLKEM768");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,9 +204,9 @@ async fn the_body_goes_to_standard_output_and_the_timeline_to_standard_error() {
     let output = site.get(site.edge, &["--explain"]).await;
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(output.stdout, vec![b'x'; BODY]);
-    let said = err(&output);
+    let message = err(&output);
     for line in ["SYN to", "TLS established: TLSv1.3", "first request byte", "\nOpened by "] {
-        assert!(said.contains(line), "{said}");
+        assert!(message.contains(line), "{message}");
     }
     let output = site.get(site.edge, &["-I", "-H", "X-Test: 42"]).await;
     let head = String::from_utf8(output.stdout).unwrap();
@@ -216,12 +219,12 @@ async fn failures_say_what_to_do() {
     let edge = format!("localhost={}", site.edge);
     let output = headstart(&["get", "--edge", &edge, "https://localhost/"]).await;
     assert_eq!(output.status.code(), Some(1));
-    let said = err(&output);
+    let message = err(&output);
     assert!(
-        said.starts_with("error: the certificate of localhost is not trusted: self-signed"),
-        "{said}"
+        message.starts_with("error: the certificate of localhost is not trusted: self-signed"),
+        "{message}"
     );
-    assert!(said.contains("\nhint: ") && said.contains("--cacert FILE"), "{said}");
+    assert!(message.contains("\nhint: ") && message.contains("--cacert FILE"), "{message}");
 
     let output =
         headstart(&["get", "--edge", &edge, "--insecure", "--fail", "https://localhost/"]).await;
@@ -302,13 +305,13 @@ async fn doctor_probes_this_machine_and_a_server() {
     let edge = format!("localhost={}", site.edge);
     let arguments = ["doctor", "localhost", "--json", "--edge", &edge];
     let output = headstart(&arguments).await;
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let findings = said["findings"].as_array().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
     for (check, level) in [("tcp", "ok"), ("tls", "problem")] {
         let found = findings.iter().rfind(|finding| finding["check"] == check);
-        assert_eq!(found.unwrap_or_else(|| panic!("no {check}: {said}"))["level"], level);
+        assert_eq!(found.unwrap_or_else(|| panic!("no {check}: {report}"))["level"], level);
     }
-    assert_eq!((output.status.code(), said["ok"].as_bool()), (Some(1), Some(false)));
+    assert_eq!((output.status.code(), report["ok"].as_bool()), (Some(1), Some(false)));
 
     let output =
         headstart(&["doctor", "localhost", "--edge", &edge, "--cacert", site.cacert()]).await;

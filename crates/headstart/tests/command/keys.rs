@@ -10,7 +10,7 @@ use headstart_tls::keyring::KeyRing;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::call::{Said, call};
+use crate::call::{Outcome, call};
 
 struct Place {
     dir: TempDir,
@@ -51,16 +51,16 @@ impl Place {
 
     /// `headstart keys ARGUMENTS FILE`: exit code, standard output, standard error. No line of
     /// secrets that is in the file, before or after, is in what it says.
-    fn call(&self, arguments: &[&str]) -> Said {
+    fn call(&self, arguments: &[&str]) -> Outcome {
         let before = secrets(&fs::read(self.path()).unwrap_or_default());
         let path = self.path();
-        let said = headstart(&[arguments, &[path.to_str().unwrap()]].concat());
+        let text = headstart(&[arguments, &[path.to_str().unwrap()]].concat());
         let after = secrets(&fs::read(&path).unwrap_or_default());
         for secret in before.iter().chain(&after) {
-            let lower = format!("{}{}", said.1, said.2).to_ascii_lowercase();
+            let lower = format!("{}{}", text.1, text.2).to_ascii_lowercase();
             assert!(!lower.contains(&secret[..16]), "{arguments:?} shows a secret");
         }
-        said
+        text
     }
 
     /// Returns the message about a file that it refuses, each time.
@@ -74,11 +74,11 @@ impl Place {
     }
 }
 
-fn headstart(arguments: &[&str]) -> Said {
+fn headstart(arguments: &[&str]) -> Outcome {
     call(&[&["keys"], arguments].concat())
 }
 
-fn silence() -> Said {
+fn silence() -> Outcome {
     (Some(0), String::new(), String::new())
 }
 

@@ -72,8 +72,8 @@ impl File {
     /// Returns the message about a file with this text, without the path that begins it.
     fn said_of(text: &str) -> String {
         let file = Self::new(text);
-        let said = fails(&["edge", "--config", file.name()]);
-        said.replace(&format!("{}: ", file.name()), "")
+        let output = fails(&["edge", "--config", file.name()]);
+        output.replace(&format!("{}: ", file.name()), "")
     }
 }
 
@@ -210,11 +210,11 @@ fn child_with_bad_environment() {
     if !is_child() {
         return;
     }
-    let said = fails(&["edge"]);
-    let (message, hint) = said.split_once("\nhint: ").unwrap();
+    let text = fails(&["edge"]);
+    let (message, hint) = text.split_once("\nhint: ").unwrap();
     assert!(
         message.starts_with("error: invalid value 'soon' for '--idle-timeout <TIME>'"),
-        "{said}"
+        "{text}"
     );
     let variable = "the value comes from the environment variable HEADSTART_EDGE_IDLE_TIMEOUT";
     assert_eq!(hint, variable);
@@ -296,15 +296,15 @@ fn wrong_values_in_a_file_are_explained_as_on_the_command_line() {
         ),
         ("workers = 0", "error: invalid value '0' for '--workers <N>'"),
     ] {
-        let said = File::said_of(&format!("[edge]\n{line}\n"));
-        assert!(said.starts_with(words), "{said}");
+        let text = File::said_of(&format!("[edge]\n{line}\n"));
+        assert!(text.starts_with(words), "{text}");
     }
 }
 
 #[test]
 fn a_value_in_a_file_that_looks_like_a_flag_is_a_value() {
-    let said = File::said_of("[edge]\nlisten = \"--proxy-protocol\"\n");
-    assert!(said.starts_with("error: invalid value '--proxy-protocol' for '--listen"), "{said}");
+    let text = File::said_of("[edge]\nlisten = \"--proxy-protocol\"\n");
+    assert!(text.starts_with("error: invalid value '--proxy-protocol' for '--listen"), "{text}");
 }
 
 #[test]
@@ -327,8 +327,8 @@ fn a_file_that_others_may_change_is_refused_and_so_is_a_password_that_they_may_r
     ] {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        let said = fails(&["agent", "--config", path.to_str().unwrap()]);
-        assert!(said.contains(words) && !said.contains("secret@"), "{mode:o}: {said}");
+        let output = fails(&["agent", "--config", path.to_str().unwrap()]);
+        assert!(output.contains(words) && !output.contains("secret@"), "{mode:o}: {output}");
     }
     for (text, mode) in [("[agent]\n", 0o644), (password, 0o640)] {
         fs::write(&path, text).unwrap();
@@ -346,8 +346,8 @@ fn wrong_flags_are_explained() {
         ("--origin=[::1:443", "an IPv6 address is written in brackets"),
         ("--origin=a_b*=o:1", "is not a server name"),
     ] {
-        let said = fails(&["edge", flag]);
-        assert!(said.contains(words), "{said}");
+        let text = fails(&["edge", flag]);
+        assert!(text.contains(words), "{text}");
     }
 }
 
@@ -372,11 +372,14 @@ fn certificates(flags: &[&str]) -> Result<Vec<CertificateFiles>, String> {
 #[test]
 fn an_edge_that_speaks_tls_needs_a_certificate_and_its_key() {
     assert_eq!(certificates(&["--origin=o:1"]), Ok(vec![]));
-    let said = certificates(&["--origin=o:1,n.example=http://o:1"]).unwrap_err();
-    assert!(said.starts_with("error: no certificate to serve n.example=http://o:1 with"), "{said}");
-    assert!(said.contains("\nhint: give one with --cert FILE --key FILE"), "{said}");
-    let said = certificates(&["--origin=tcp://o:1", "--cert=a,b", "--key=c"]).unwrap_err();
-    assert!(said.starts_with("error: 2 times --cert and 1 times --key"), "{said}");
+    let message = certificates(&["--origin=o:1,n.example=http://o:1"]).unwrap_err();
+    assert!(
+        message.starts_with("error: no certificate to serve n.example=http://o:1 with"),
+        "{message}"
+    );
+    assert!(message.contains("\nhint: give one with --cert FILE --key FILE"), "{message}");
+    let message = certificates(&["--origin=tcp://o:1", "--cert=a,b", "--key=c"]).unwrap_err();
+    assert!(message.starts_with("error: 2 times --cert and 1 times --key"), "{message}");
     let files = certificates(&["--origin=tcp://o:1", "--cert=a", "--cert=b", "--key=c,d"]).unwrap();
     let shown: Vec<_> = files
         .iter()
@@ -386,10 +389,13 @@ fn an_edge_that_speaks_tls_needs_a_certificate_and_its_key() {
     let files = certificates(&["--origin=http://o", "--cert=both.pem"]).unwrap();
     assert_eq!(files[0].chain, files[0].key);
     for flag in ["--cert=a", "--key=a", "--keys=a", "--early-data-requests=safe", "--fast-open"] {
-        let said = certificates(&["--origin=o:1", flag]).unwrap_err();
+        let message = certificates(&["--origin=o:1", flag]).unwrap_err();
         let option = flag.split('=').next().unwrap();
-        assert!(said.starts_with(&format!("error: {option} is given, but all origins")), "{said}");
-        assert!(said.contains("\nhint: so that the edge speaks TLS, write"), "{said}");
+        assert!(
+            message.starts_with(&format!("error: {option} is given, but all origins")),
+            "{message}"
+        );
+        assert!(message.contains("\nhint: so that the edge speaks TLS, write"), "{message}");
     }
 }
 
@@ -415,7 +421,7 @@ fn urls_are_https_or_http() {
         ("https://", "invalid value"),
         ("not a url", "invalid value"),
     ] {
-        let said = words(call(&["get", url]).load::<GetOptions>().unwrap_err());
-        assert!(said.contains(reason), "{said}");
+        let message = words(call(&["get", url]).load::<GetOptions>().unwrap_err());
+        assert!(message.contains(reason), "{message}");
     }
 }

@@ -271,8 +271,8 @@ fn another_users_socket_is_not_believed_nor_another_user_served() {
         s.send(b'\\x01headstart takeover 1 edge'); sys.exit(len(s.recv(1)))";
     let mut python = Command::new("python3");
     let asked = python.args(["-c", asks, &site.path()]).uid(OTHER).gid(OTHER).output().unwrap();
-    let said = String::from_utf8_lossy(&asked.stderr);
-    assert!(asked.status.code() == Some(0) || said.contains("Error"), "{said}");
+    let message = String::from_utf8_lossy(&asked.stderr);
+    assert!(asked.status.code() == Some(0) || message.contains("Error"), "{message}");
     whole(site.ask());
 }
 

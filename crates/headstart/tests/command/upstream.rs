@@ -40,12 +40,12 @@ fn connect(agent: SocketAddr, target: &str) -> (TcpStream, String) {
     (stream, String::from_utf8(head).unwrap())
 }
 
-fn echoed(stream: &mut TcpStream, said: &[u8]) {
-    stream.write_all(said).unwrap();
+fn echoed(stream: &mut TcpStream, text: &[u8]) {
+    stream.write_all(text).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut heard = Vec::new();
     stream.read_to_end(&mut heard).unwrap();
-    assert!(heard == said, "{} of {} bytes", heard.len(), said.len());
+    assert!(heard == text, "{} of {} bytes", heard.len(), text.len());
 }
 
 fn granted(agent: &Daemon, manner: &str) -> u64 {
@@ -141,11 +141,11 @@ fn mistakes_end_the_agent_with_a_hint_and_without_the_password() {
             "--upstream-isolation context makes them",
         ),
     ] {
-        let (code, _, said) =
+        let (code, _, text) =
             call(&["agent", "--upstream", upstream, "--upstream-isolation", isolation]);
-        assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains(words) && said.contains("\nhint: "), "{said}");
-        assert!(!said.contains(SECRET), "{said}");
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(words) && text.contains("\nhint: "), "{text}");
+        assert!(!text.contains(SECRET), "{text}");
     }
 }
 
@@ -159,13 +159,13 @@ fn a_proxy_of_other_making_that_loses_early_bytes() {
     let ports = port.to_string();
     let (daemon, at) = agent(&format!("socks5://{}", microsocks.at), &["--tls-ports", &ports]);
     for round in 0..3_u8 {
-        let said = [CraftedHello::sized(100).stream(), vec![round; 30_000]].concat();
+        let text = [CraftedHello::sized(100).stream(), vec![round; 30_000]].concat();
         // It does not support half-closed connections.
         let mut stream = socks(at, None, "localhost", port).unwrap();
-        stream.write_all(&said).unwrap();
-        let mut heard = vec![0; said.len()];
+        stream.write_all(&text).unwrap();
+        let mut heard = vec![0; text.len()];
         stream.read_exact(&mut heard).unwrap();
-        assert!(heard == said);
+        assert!(heard == text);
     }
     let all = ["optimistic", "fallback", "waiting"].map(|manner| granted(&daemon, manner));
     assert_eq!(all.iter().sum::<u64>(), 3, "{all:?}");

@@ -18,8 +18,8 @@ fn get(site: &Site, at: SocketAddr) -> Value {
     command.args(["--edge", &format!("{NAME}={at}"), "--opening", "turbo"]);
     command.args(["--cacert", &site.files.path(&format!("{NAME}.pem"))]);
     let output = command.env_clear().output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{message}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -46,15 +46,15 @@ fn tcp_that_comes_to_another_edge_finds_its_session() {
     let [owner, other] = numbers.map(|number| site.edge(&ring, &[&number]));
     let front = Front::new(owner.address, other.address);
     front.hold();
-    let said = get(&site, front.address);
-    assert_eq!([&said["status"], &said["opening"]], [&json!(200), &json!("turbo")], "{said}");
+    let report = get(&site, front.address);
+    assert_eq!([&report["status"], &report["opening"]], [&json!(200), &json!("turbo")], "{report}");
     assert_eq!(joins(&other, "forwarded"), 1);
     assert_eq!([joins(&owner, "joined"), joins(&other, "joined")], [1, 0]);
 
     // With the owner gone, clients still get through: their stream restarts where it arrived.
     drop(owner);
-    let said = get(&site, front.address);
-    assert_eq!(said["status"], 200, "{said}");
+    let report = get(&site, front.address);
+    assert_eq!(report["status"], 200, "{report}");
 }
 
 #[test]
@@ -69,9 +69,9 @@ fn an_edge_that_is_not_in_the_list_does_not_start() {
         ("--fleet-edge=3", "no edge of the fleet has the number 3\nhint: "),
         ("--fleet-edge=0", "--fleet-edge"),
     ] {
-        let (code, said) = crate::edge::fails(&[&all[..], &[flag]].concat());
-        assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains(words), "{said}");
+        let (code, text) = crate::edge::fails(&[&all[..], &[flag]].concat());
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(words), "{text}");
     }
     let unsealed = crate::edge::fails(&["--origin=http://localhost:1", "--keys=redis://localhost"]);
     assert!(unsealed.1.contains("--fleet is missing"), "{}", unsealed.1);

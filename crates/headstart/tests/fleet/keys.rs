@@ -59,9 +59,9 @@ fn without_the_right_fleet_there_are_no_keys() {
     let none = keys(&["show", &url]);
     assert!(none.err.contains("--fleet is missing\nhint: "), "{}", none.err);
     for arguments in [["show", &url], ["rotate", &url]] {
-        let said = keys(&[&arguments[..], &["--fleet", stranger.fleet()]].concat());
-        assert_eq!(said.code, Some(2));
-        assert!(said.err.contains("was not sealed with this fleet key"), "{}", said.err);
+        let output = keys(&[&arguments[..], &["--fleet", stranger.fleet()]].concat());
+        assert_eq!(output.code, Some(2));
+        assert!(output.err.contains("was not sealed with this fleet key"), "{}", output.err);
     }
     assert_eq!(redis.value(RING), before, "nothing was changed");
     let elsewhere = keys(&["show", &url.replace("=www", "=api"), "--fleet", site.fleet()]);
@@ -114,9 +114,9 @@ fn inside_tls_the_certificate_of_redis_is_checked() {
     site.make_keys(&good);
     assert_eq!(ring(&redis, site.fleet()).ring.period, PERIOD);
     for (wrong, why) in [(unknown, "unknown issuer"), (other, "is for another name")] {
-        let said = keys(&["show", &wrong, "--fleet", site.fleet()]);
-        assert_eq!(said.code, Some(2));
-        assert!(said.err.contains(why), "{}", said.err);
+        let output = keys(&["show", &wrong, "--fleet", site.fleet()]);
+        assert_eq!(output.code, Some(2));
+        assert!(output.err.contains(why), "{}", output.err);
     }
 }
 
@@ -155,9 +155,9 @@ fn nothing_goes_on_from_keys_of_long_ago() {
     redis.ask_bytes(&[b"SET", RING.as_bytes(), &old.seal(&key, "www", 5, long_ago).unwrap()]);
     let file = site.files.path("haproxy.keys");
     let export = ["export", "--haproxy", &file, &url, "--fleet", fleet];
-    let said = keys(&export);
-    assert_eq!(said.code, Some(2));
-    assert!(said.err.contains("renewed more than a period ago\nhint: "), "{}", said.err);
+    let output = keys(&export);
+    assert_eq!(output.code, Some(2));
+    assert!(output.err.contains("renewed more than a period ago\nhint: "), "{}", output.err);
     assert!(!std::path::Path::new(&file).exists());
     keys(&["rotate", "--if-due", &url, "--fleet", fleet]).ok();
     let Sealed { ring, generation, .. } = ring(&redis, fleet);

@@ -99,19 +99,19 @@ fn pass(client: &TcpStream, server: &TcpStream, mode: &Mutex<Mode>) {
     });
 }
 
-fn answer(to: &mut &TcpStream, said: &[u8], mode: Mode) -> std::io::Result<()> {
+fn answer(to: &mut &TcpStream, text: &[u8], mode: Mode) -> std::io::Result<()> {
     match mode {
-        Mode::Pass => to.write_all(said),
+        Mode::Pass => to.write_all(text),
         Mode::Silent => Ok(()),
         Mode::Slow => {
             thread::sleep(Duration::from_millis(100));
-            to.write_all(said)
+            to.write_all(text)
         }
         Mode::Garbage => to.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n\0\xff*-7\r\n"),
         Mode::Ahead => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
             write!(to, "*3\r\n$16\r\n0123456789abcdef\r\n:1\r\n:{now}\r\n")?;
-            to.write_all(said)
+            to.write_all(text)
         }
         Mode::Huge => to.write_all(b"*1000000000\r\n"),
         Mode::Endless => {
@@ -120,16 +120,16 @@ fn answer(to: &mut &TcpStream, said: &[u8], mode: Mode) -> std::io::Result<()> {
                 to.write_all(&[b'x'; 64 * 1024])?;
             }
         }
-        Mode::Clock => to.write_all(&later(said)),
+        Mode::Clock => to.write_all(&later(text)),
         Mode::Closed => Err(std::io::ErrorKind::ConnectionAborted.into()),
     }
 }
 
 /// The same with all times in milliseconds a minute later: they are the only numbers of so many
 /// digits.
-fn later(said: &[u8]) -> Vec<u8> {
+fn later(output: &[u8]) -> Vec<u8> {
     const DIGITS: usize = 13;
-    let mut bytes = said.to_vec();
+    let mut bytes = output.to_vec();
     for at in 1..bytes.len().saturating_sub(DIGITS) {
         let number = at..at + DIGITS;
         let text = std::str::from_utf8(&bytes[number.clone()]).unwrap_or_default();

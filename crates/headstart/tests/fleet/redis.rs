@@ -58,7 +58,7 @@ impl Redis {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         let child = child.expect("redis-server of Debian's package redis-server");
         self.child = Some(Running(child));
-        until("Redis answers", || self.try_ask(&["PING"]).is_some_and(|said| said == b"+PONG"));
+        until("Redis answers", || self.try_ask(&["PING"]).is_some_and(|text| text == b"+PONG"));
     }
 
     /// As kill -9.
@@ -108,13 +108,13 @@ fn ask(address: SocketAddr, words: &[&[u8]]) -> Option<Vec<u8>> {
     tcp.set_read_timeout(Some(PATIENCE)).ok()?;
     let auth = command(&[b"AUTH", PASSWORD.as_bytes()]);
     tcp.write_all(&[auth, command(words)].concat()).ok()?;
-    let mut said = Vec::new();
-    line(&mut tcp, &mut said)?;
-    said.clear();
-    line(&mut tcp, &mut said)?;
-    let length: Option<i64> = match said.split_first() {
+    let mut text = Vec::new();
+    line(&mut tcp, &mut text)?;
+    text.clear();
+    line(&mut tcp, &mut text)?;
+    let length: Option<i64> = match text.split_first() {
         Some((b'$', length)) => std::str::from_utf8(length).ok()?.parse().ok(),
-        _ => return Some(said),
+        _ => return Some(text),
     };
     let mut bulk = vec![0; usize::try_from(length?).ok()?];
     tcp.read_exact(&mut bulk).ok()?;

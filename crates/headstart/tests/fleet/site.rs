@@ -59,24 +59,28 @@ impl Site {
 }
 
 /// Output of `headstart keys`.
-pub(crate) struct Said {
+pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
+impl Outcome {
     pub(crate) fn ok(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
         self.out
     }
 }
 
-pub(crate) fn keys(arguments: &[&str]) -> Said {
+pub(crate) fn keys(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     let output = command.arg("keys").args(arguments).env_clear().output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    let said = Said { code: output.status.code(), out, err };
-    assert!(!format!("{}{}", said.out, said.err).contains(crate::redis::PASSWORD), "{}", said.err);
-    said
+    let result = Outcome { code: output.status.code(), out, err };
+    assert!(
+        !format!("{}{}", result.out, result.err).contains(crate::redis::PASSWORD),
+        "{}",
+        result.err
+    );
+    result
 }

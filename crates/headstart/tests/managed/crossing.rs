@@ -111,8 +111,8 @@ fn a_ticket_is_shown_no_longer_than_its_context_s_policy_says() {
         watched.visit(context);
     }
     assert!(watched.tickets_of(Some("brief")) > 0);
-    let (status, said) = call(&watched.agent, "PUT", "/policies/brief", r#"{"lifetime_ms": 1}"#);
-    assert_eq!(status, 200, "{said}");
+    let (status, text) = call(&watched.agent, "PUT", "/policies/brief", r#"{"lifetime_ms": 1}"#);
+    assert_eq!(status, 200, "{text}");
     // It applies to existing sessions and to new ones.
     assert_eq!(watched.visit(&brief).len(), 0);
     until("what was given since is over", || watched.tickets_of(Some("brief")) == 0);
@@ -195,14 +195,14 @@ fn no_ticket_of_one_user_is_shown_for_another() {
     fields.iter().for_each(|field| arguments.extend(["-H", field.as_str()]));
     arguments.push("http://agent/");
     let seen = watched.tap.shown().len();
-    let said = as_other(&watched.agent, &[&["--max-time", "10"][..], &arguments].concat());
-    assert!(said.to_lowercase().contains("headstart-resumed: 0"), "{said}");
+    let text = as_other(&watched.agent, &[&["--max-time", "10"][..], &arguments].concat());
+    assert!(text.to_lowercase().contains("headstart-resumed: 0"), "{text}");
     assert_eq!(watched.tap.shown().len(), seen + 1);
     assert_eq!(watched.tap.last().len(), 0, "the same label, and another user");
     assert_eq!(watched.tickets_of(Some("work")), before, "none came of another user's visit");
     let ticket = "http://agent/ticket?server=www.example.com&alpn=&settings=x&context=work";
-    let said = as_other(&watched.agent, &["-o", "/dev/null", "-w", "%{http_code}", ticket]);
-    assert_eq!(said, "204", "nor does it get any for itself");
+    let text = as_other(&watched.agent, &["-o", "/dev/null", "-w", "%{http_code}", ticket]);
+    assert_eq!(text, "204", "nor does it get any for itself");
     assert_eq!(watched.visit(&context).len(), 1);
 }
 

@@ -23,10 +23,10 @@ fn visit(server: &Server, agent: &Agent, early: &str, words: &str) -> String {
     let became = answer.field("Headstart-Early-Data").to_owned();
     let mut stream = answer.stream;
     stream.write_all(words.as_bytes()).unwrap();
-    until("the server hears it", || server.said().contains(words));
+    until("the server hears it", || server.output().contains(words));
     until("a ticket is kept", || {
-        let (_, said) = call(agent, "GET", "/sessions", "");
-        said["sessions"].as_array().is_some_and(|rows| !rows.is_empty())
+        let (_, report) = call(agent, "GET", "/sessions", "");
+        report["sessions"].as_array().is_some_and(|rows| !rows.is_empty())
     });
     became
 }
@@ -36,11 +36,11 @@ fn it_is_sent_once_a_session_allows_it() {
     let files = files();
     let (server, agent) = (Server::start(&files, &["-early_data"]), Agent::start(&[]));
     assert_eq!(visit(&server, &agent, &field(), "words-one\n"), "none");
-    assert!(!server.said().contains(EARLY), "without a session nothing is sent early, nor later");
+    assert!(!server.output().contains(EARLY), "without a session nothing is sent early, nor later");
     assert_eq!(visit(&server, &agent, &field(), "words-two\n"), "accepted");
-    let said = server.said();
-    assert_eq!(said.matches(EARLY).count(), 1, "{said}");
-    assert!(said.find(EARLY) < said.find("words-two"));
+    let text = server.output();
+    assert_eq!(text.matches(EARLY).count(), 1, "{text}");
+    assert!(text.find(EARLY) < text.find("words-two"));
     agent.until_audited(&["early_data=\"accepted\""], 1);
 }
 
@@ -51,7 +51,7 @@ fn a_policy_forbids_it() {
     assert_eq!(visit(&server, &agent, "", "words-one\n"), "none");
     assert_eq!(call(&agent, "PUT", "/policies/", r#"{"early_data": false}"#).0, 200);
     assert_eq!(visit(&server, &agent, &field(), "words-two\n"), "none");
-    assert!(!server.said().contains(EARLY));
+    assert!(!server.output().contains(EARLY));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn more_than_the_session_allows_is_not_sent_early() {
     let (server, agent) = (Server::start(&files, &arguments), Agent::start(&[]));
     assert_eq!(visit(&server, &agent, "", "words-one\n"), "none");
     assert_eq!(visit(&server, &agent, &field(), "words-two\n"), "none");
-    assert!(!server.said().contains(EARLY));
+    assert!(!server.output().contains(EARLY));
 }
 
 /// The server has restarted and knows the ticket no more: the program sends the words itself.
@@ -74,5 +74,5 @@ fn refused_early_data_is_the_programs_to_send() {
     drop(server);
     let server = Server::start_at(address, &files, crate::server::NAME, &["-early_data"]);
     assert_eq!(visit(&server, &agent, &field(), "words-two\n"), "refused");
-    assert!(!server.said().contains(EARLY));
+    assert!(!server.output().contains(EARLY));
 }

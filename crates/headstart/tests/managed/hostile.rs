@@ -18,8 +18,8 @@ fn requests_that_are_too_large_are_refused() {
     assert_eq!(ask(&agent, &format!("GET / HTTP/1.1\r\n{many}\r\n")).status, 431);
     let body = format!("{{\"sharing\": \"off\"{}}}", " ".repeat(4096));
     assert_eq!(call(&agent, "PUT", "/policies/", &body).0, 413);
-    let (_, said) = call(&agent, "GET", "/policies", "");
-    assert_eq!(said["policies"].as_array().map(Vec::len), Some(0), "nothing was set");
+    let (_, report) = call(&agent, "GET", "/policies", "");
+    assert_eq!(report["policies"].as_array().map(Vec::len), Some(0), "nothing was set");
     assert_eq!(ask(&agent, "GET / HTTP/1.1\r\nhost: a\r\n\r\n").status, 200, "it goes on");
 }
 

@@ -47,8 +47,8 @@ fn an_edge_hands_out_as_many_tickets_as_are_asked_for() {
         ("Headstart-Verify", roots.as_str()),
     ];
     connect(&agent, &edge.address.to_string(), &fields).get("/head");
-    let (_, said) = crate::client::call(&agent, "GET", "/sessions", "");
-    assert_eq!(said["sessions"][0]["tickets"], 4, "{said}");
+    let (_, report) = crate::client::call(&agent, "GET", "/sessions", "");
+    assert_eq!(report["sessions"][0]["tickets"], 4, "{report}");
 }
 
 /// Programs that do their own TLS get the bytes, as on the agent's other ports.

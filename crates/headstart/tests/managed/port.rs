@@ -237,8 +237,8 @@ fn curl(arguments: &[&str]) -> Output {
 fn the_socket_takes_curl_too() {
     let agent = Agent::start(&[]);
     let socket = agent.socket();
-    let said = curl(&["--unix-socket", socket.to_str().unwrap(), "http://agent/policies"]);
-    assert_eq!(text_of(&said), "{\"policies\":[]}\n");
+    let text = curl(&["--unix-socket", socket.to_str().unwrap(), "http://agent/policies"]);
+    assert_eq!(text_of(&text), "{\"policies\":[]}\n");
 }
 
 #[test]
@@ -259,9 +259,9 @@ fn a_port_that_others_could_use_is_refused() {
 }
 
 fn assert_refused(socket: &Path, arguments: &[&str], words: &str) {
-    let (code, said) = fails(socket, arguments);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains(words) && said.contains("\nhint: "), "{said}");
+    let (code, text) = fails(socket, arguments);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains(words) && text.contains("\nhint: "), "{text}");
 }
 
 fn write(path: &Path, text: &str, mode: u32) {

@@ -10,8 +10,8 @@ const WORK: (&str, &str) = ("Headstart-Context", "work");
 const HOME: (&str, &str) = ("Headstart-Context", "home");
 
 fn tickets(agent: &Agent) -> u64 {
-    let (_, said) = call(agent, "GET", "/sessions", "");
-    let rows = said["sessions"].as_array().unwrap();
+    let (_, report) = call(agent, "GET", "/sessions", "");
+    let rows = report["sessions"].as_array().unwrap();
     rows.iter().map(|row| row["tickets"].as_u64().unwrap()).sum()
 }
 
@@ -50,15 +50,15 @@ fn the_off_switch_of_a_context_wipes_and_keeps_off() {
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     server.visit(&agent, &[WORK]);
     server.visit(&agent, &[HOME]);
-    let (status, said) = call(&agent, "PUT", "/policies/work", r#"{"sharing": "off"}"#);
-    assert_eq!((status, &said["sharing"]), (200, &json!("off")));
+    let (status, report) = call(&agent, "PUT", "/policies/work", r#"{"sharing": "off"}"#);
+    assert_eq!((status, &report["sharing"]), (200, &json!("off")));
     for _ in 0..2 {
         assert!(!server.visit(&agent, &[WORK]));
         assert!(!server.visit(&agent, &[WORK, ("Headstart-Policy", "share")]), "never laxer");
     }
     assert!(server.visit(&agent, &[HOME]), "others go on");
-    let (_, said) = call(&agent, "GET", "/policies", "");
-    assert_eq!(said["policies"].as_array().unwrap().len(), 1);
+    let (_, report) = call(&agent, "GET", "/policies", "");
+    assert_eq!(report["policies"].as_array().unwrap().len(), 1);
     assert_eq!(call(&agent, "DELETE", "/policies/work", "").0, 200);
     server.visit(&agent, &[WORK]);
     assert!(server.visit(&agent, &[WORK]));
@@ -72,9 +72,9 @@ fn a_context_that_ended_leaves_nothing() {
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     server.visit(&agent, &[WORK]);
     let open = server.connect(&agent, &[WORK]);
-    let (status, said) = call(&agent, "DELETE", "/contexts/work", "");
+    let (status, report) = call(&agent, "DELETE", "/contexts/work", "");
     assert_eq!(status, 200);
-    assert!(said["forgotten"].is_u64());
+    assert!(report["forgotten"].is_u64());
     open.get("/");
     assert_eq!(tickets(&agent), 0);
     assert!(!server.visit(&agent, &[WORK]));

@@ -23,7 +23,7 @@ fn curl(server: &Server, arguments: &[&str], input: Stdio) -> Running {
     command.args(["-sS", "--max-time", "60"]).args(arguments).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap());
     let child = command.stdin(input).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    until("the server hears the program", || server.said().contains(PATH));
+    until("the server hears the program", || server.output().contains(PATH));
     Running(child)
 }
 
@@ -137,10 +137,10 @@ fn nothing_of_a_session_is_logged_or_listed() {
     assert!(!answer.resumed());
     let (_, listed) = crate::client::call(&agent, "GET", "/sessions", "");
     agent.until_audited(&["managed connection"], 1);
-    let said = format!("{}{listed}", agent.log());
+    let text = format!("{}{listed}", agent.log());
     for secret in secrets(&log) {
         let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert!(!said.contains(&digits));
-        assert!(!said.contains(&format!("{secret:?}")[1..60]));
+        assert!(!text.contains(&digits));
+        assert!(!text.contains(&format!("{secret:?}")[1..60]));
     }
 }

@@ -74,10 +74,10 @@ fn sessions_are_listed_without_secrets() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     server.visit(&agent, &[("Headstart-Context", "work")]);
-    let (status, said) = call(&agent, "GET", "/sessions", "");
+    let (status, report) = call(&agent, "GET", "/sessions", "");
     assert_eq!(status, 200);
-    let rows = said["sessions"].as_array().unwrap();
-    assert_eq!(rows.len(), 1, "{said}");
+    let rows = report["sessions"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{report}");
     let row = rows[0].as_object().unwrap();
     assert_eq!((&row["server"], &row["context"]), (&NAME.into(), &"work".into()));
     assert_eq!(row["uid"], rustix::process::getuid().as_raw());
@@ -93,5 +93,5 @@ fn sessions_are_listed_without_secrets() {
         "expires_ms",
         "early_data",
     ];
-    assert!(row.keys().all(|name| known.contains(&name.as_str())), "{said}");
+    assert!(row.keys().all(|name| known.contains(&name.as_str())), "{report}");
 }

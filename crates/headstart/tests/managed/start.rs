@@ -12,9 +12,9 @@ use crate::files::Files;
 #[test]
 fn a_live_socket_is_left_alone_and_a_dead_one_replaced() {
     let agent = Agent::start(&[]);
-    let (code, said) = fails(&agent.socket(), &[]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("another program listens on ") && said.contains("\nhint: "), "{said}");
+    let (code, text) = fails(&agent.socket(), &[]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("another program listens on ") && text.contains("\nhint: "), "{text}");
     assert_eq!(call(&agent, "GET", "/policies", "").0, 200, "the first one goes on");
     let dir = agent.kill();
     assert!(dir.path().join("socket").exists(), "nobody was there to remove it");
@@ -28,13 +28,13 @@ fn somebody_elses_socket_and_files_are_left_alone() {
     let (other, file) = (dir.path().join("other"), dir.path().join("file"));
     let _listener = UnixListener::bind(&other).unwrap();
     fs::write(&file, "mine").unwrap();
-    let (code, said) = fails(&other, &[]);
-    assert!(code == Some(2) && said.contains("another program listens on "), "{said}");
-    let (code, said) = fails(&file, &[]);
-    assert!(code == Some(2) && said.contains("is there, and is no socket"), "{said}");
+    let (code, text) = fails(&other, &[]);
+    assert!(code == Some(2) && text.contains("another program listens on "), "{text}");
+    let (code, text) = fails(&file, &[]);
+    assert!(code == Some(2) && text.contains("is there, and is no socket"), "{text}");
     assert_eq!(fs::read(&file).unwrap(), b"mine");
-    let (code, said) = fails(&dir.path().join("none").join("socket"), &[]);
-    assert!(code == Some(2) && said.contains("hint: make its directory first"), "{said}");
+    let (code, text) = fails(&dir.path().join("none").join("socket"), &[]);
+    assert!(code == Some(2) && text.contains("hint: make its directory first"), "{text}");
 }
 
 #[test]
@@ -50,8 +50,8 @@ fn the_socket_is_its_owners_unless_said_otherwise() {
     }
     let dir = tempfile::tempdir().unwrap();
     for wrong in [["--socket-mode", "999"], ["--socket-group", "no such group"]] {
-        let (code, said) = fails(&dir.path().join("socket"), &wrong);
-        assert!(code == Some(2) && said.contains("invalid value"), "{said}");
+        let (code, text) = fails(&dir.path().join("socket"), &wrong);
+        assert!(code == Some(2) && text.contains("invalid value"), "{text}");
     }
 }
 
@@ -78,8 +78,8 @@ fn client_certificates_are_checked_at_the_start() {
 
 fn assert_refused(socket: &str, certificates: &[&str], words: &str) {
     let arguments = certificates.iter().flat_map(|name| ["--client-certificate", *name]);
-    let (code, said) = fails(socket.as_ref(), &arguments.collect::<Vec<_>>());
-    assert!(code == Some(2) && said.contains(words) && said.contains("\nhint: "), "{said}");
+    let (code, text) = fails(socket.as_ref(), &arguments.collect::<Vec<_>>());
+    assert!(code == Some(2) && text.contains(words) && text.contains("\nhint: "), "{text}");
 }
 
 /// The kernel ends it at its first byte: a client that reads the file then must find no token, for
@@ -104,13 +104,19 @@ fn an_agent_that_ends_while_it_makes_a_token_leaves_none() {
 fn without_an_agent_the_command_says_how_to_start_one() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     let output = command.args(["sessions", "list", "--socket", "/nonexistent"]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("hint: start one: headstart agent --socket /nonexistent"), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("hint: start one: headstart agent --socket /nonexistent"),
+        "{message}"
+    );
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     let output = command.args(["sessions", "list"]).env_clear().output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("XDG_RUNTIME_DIR is not set\nhint: name it with --socket"), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("XDG_RUNTIME_DIR is not set\nhint: name it with --socket"),
+        "{message}"
+    );
     let agent = Agent::start(&[]);
     assert_eq!(sessions(&agent, &["list"]).0, Some(0));
 }

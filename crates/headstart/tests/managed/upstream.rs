@@ -31,13 +31,13 @@ fn sessions_and_early_data_go_through_it() {
         assert!(ledger.contains("granted=") && !ledger.contains("lookup="), "{ledger}");
         let mut stream = answer.stream;
         stream.write_all(words.as_bytes()).unwrap();
-        until("the server hears it", || server.said().contains(words));
+        until("the server hears it", || server.output().contains(words));
         until("a ticket is kept", || {
-            let (_, said) = call(&agent, "GET", "/sessions", "");
-            said["sessions"].as_array().is_some_and(|rows| !rows.is_empty())
+            let (_, report) = call(&agent, "GET", "/sessions", "");
+            report["sessions"].as_array().is_some_and(|rows| !rows.is_empty())
         });
     }
-    assert_eq!(server.said().matches(EARLY).count(), 1, "{}", server.said());
+    assert_eq!(server.output().matches(EARLY).count(), 1, "{}", server.output());
     assert_eq!(proxy.asked().len(), 2);
     assert!(proxy.asked().iter().all(|asked| asked.user.is_none()));
 }

@@ -51,8 +51,8 @@ fn another_user_has_nothing_of_ours_and_root_sees_all() {
     let forgotten = as_other(&agent, &["-X", "DELETE", "http://agent/sessions"]);
     assert_eq!(forgotten, "{\"forgotten\":0}\n");
     for query in ["user=0", "user=all"] {
-        let said = as_other(&agent, &["-X", "DELETE", &format!("http://agent/sessions?{query}")]);
-        assert!(said.contains("only root may name another user"), "{said}");
+        let text = as_other(&agent, &["-X", "DELETE", &format!("http://agent/sessions?{query}")]);
+        assert!(text.contains("only root may name another user"), "{text}");
     }
     assert!(server.visit(&agent, &[]), "ours is still there");
     let (_, all) = call(&agent, "GET", "/policies", "");
@@ -68,8 +68,8 @@ fn a_socket_of_its_owner_is_closed_to_others() {
     }
     let agent = Agent::start(&[]);
     let_pass(&agent);
-    let said = as_other(&agent, &["http://agent/sessions"]);
-    assert!(said.contains("curl: (7)"), "{said}");
+    let text = as_other(&agent, &["http://agent/sessions"]);
+    assert!(text.contains("curl: (7)"), "{text}");
 }
 
 /// The agent is root here, and must not read for others what they may not read themselves.
@@ -90,6 +90,6 @@ fn roots_that_another_user_may_not_read_are_not_read_for_it() {
         as_other(&agent, &[&connect[..], &fields, &["-D", "-", "http://agent/"]].concat())
     });
     assert!(hidden.contains("headstart-error: roots"), "{hidden}");
-    let [hidden, missing] = [&hidden, &missing].map(|said| said.split_once("\r\n\r\n").unwrap().1);
+    let [hidden, missing] = [&hidden, &missing].map(|text| text.split_once("\r\n\r\n").unwrap().1);
     assert_eq!(hidden, missing, "nor is it told which of them is there");
 }

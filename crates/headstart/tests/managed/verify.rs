@@ -104,8 +104,8 @@ fn a_client_certificate_is_shown_and_its_sessions_are_nobodys() {
         assert!(!answer.resumed(), "never resumed");
         assert!(answer.get("/").contains("HTTP/1.0 200 ok"));
     }
-    let (_, said) = crate::client::call(&agent, "GET", "/sessions", "");
-    assert_eq!(said["sessions"].as_array().map(Vec::len), Some(0), "{said}");
+    let (_, report) = crate::client::call(&agent, "GET", "/sessions", "");
+    assert_eq!(report["sessions"].as_array().map(Vec::len), Some(0), "{report}");
     agent.until_audited(&["certificate=\"work\""], 2);
     let unknown = server.connect(&agent, &[("Headstart-Client-Certificate", "home")]);
     assert_eq!(unknown.refused(), (403, "certificate_not_allowed"));

@@ -89,8 +89,8 @@ fn a_callback_is_asked_about_the_sessions_of_others() {
     let content = "context.verify_callback = proc { |good, _| $stderr.puts \"asked\"; good }";
     let content = Program::ruby_with(&server, content);
     let output = content.output(&agent.socket(), &files, &[]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("asked"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && message.contains("asked"), "{message}");
     assert!(crate::program::resumed(&String::from_utf8_lossy(&output.stdout)));
     // Pinning, as programs do it, by a property of the certificate.
     let pinned =

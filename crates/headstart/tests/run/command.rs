@@ -8,13 +8,13 @@ use crate::library::library;
 use crate::program::headstart_run;
 
 /// Exit code, standard output and standard error.
-type Said = (Option<i32>, String, String);
+type Outcome = (Option<i32>, String, String);
 
-fn ended(arguments: &[&str]) -> Said {
-    said(headstart_run(Path::new("/run/none")).args(arguments).output().unwrap())
+fn ended(arguments: &[&str]) -> Outcome {
+    outcome(headstart_run(Path::new("/run/none")).args(arguments).output().unwrap())
 }
 
-fn said(output: Output) -> Said {
+fn outcome(output: Output) -> Outcome {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
@@ -57,7 +57,7 @@ fn where_no_socket_is_named_that_is_said() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
     let output = command.args(["run", "--proxy", &address, "--", "env"]).output().unwrap();
-    let (code, out, err) = said(output);
+    let (code, out, err) = outcome(output);
     assert!(code == Some(0) && err.contains("--socket PATH names it"), "{err}");
     assert!(out.contains("https_proxy=") && !out.contains("LD_PRELOAD"), "{out}");
 }

@@ -105,7 +105,7 @@ fn another_user_is_not_asked_about_sessions() {
         command.envs(named.map(|uid| ("HEADSTART_AGENT_UID", uid.to_string())));
         let output = command.output().unwrap();
         let [out, err] =
-            [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         reasons.push((output.status.code(), out, err));
     }
     let [stranger, named] = reasons.try_into().unwrap();

@@ -10,15 +10,15 @@ const PROGRAM: &str =
     };
 
 /// Exit code, standard output and standard error.
-pub(crate) type Said = (Option<i32>, String, String);
+pub(crate) type Outcome = (Option<i32>, String, String);
 
 /// Returns its output with nothing in its environment.
-pub(crate) fn call(arguments: &[&str]) -> Said {
+pub(crate) fn call(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(PROGRAM);
-    said(command.args(arguments).env_clear().output().unwrap())
+    outcome(command.args(arguments).env_clear().output().unwrap())
 }
 
-pub(crate) fn said(output: Output) -> Said {
+pub(crate) fn outcome(output: Output) -> Outcome {
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }

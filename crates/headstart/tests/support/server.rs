@@ -26,7 +26,7 @@ pub(crate) struct Server {
     _stdin: ChildStdin,
     pub(crate) address: SocketAddr,
     roots: String,
-    said: Arc<Mutex<String>>,
+    output: Arc<Mutex<String>>,
 }
 
 impl Server {
@@ -48,8 +48,8 @@ impl Server {
         let mut child = command.stderr(Stdio::null()).spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let said = Arc::new(Mutex::new(String::new()));
-        let output = Arc::clone(&said);
+        let text = Arc::new(Mutex::new(String::new()));
+        let output = Arc::clone(&text);
         thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = stdout.read(&mut buffer) {
@@ -57,10 +57,10 @@ impl Server {
             }
         });
         let mut server =
-            Self { _child: Running(child), _stdin: stdin, address, roots: chain, said };
+            Self { _child: Running(child), _stdin: stdin, address, roots: chain, output: text };
         until("openssl s_server accepts", || {
-            let said = server.said();
-            let line = said.split_inclusive('\n').find_map(|line| line.strip_prefix("ACCEPT"));
+            let text = server.output();
+            let line = text.split_inclusive('\n').find_map(|line| line.strip_prefix("ACCEPT"));
             let Some(rest) = line.filter(|line| line.ends_with('\n')) else { return false };
             // The line contains an address only if the server chose the port.
             if let Ok(address) = rest.trim().parse() {
@@ -72,8 +72,8 @@ impl Server {
     }
 
     /// Returns the server's output so far.
-    pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    pub(crate) fn output(&self) -> String {
+        self.output.lock().unwrap().clone()
     }
 
     /// Opens a managed connection that verifies the certificate; `more` is added to its fields.

@@ -248,8 +248,8 @@ impl Browser {
             None => Trouble::Browser(text),
             Some(status) if tail.is_empty() => Trouble::Browser(format!("{text} ({status})")),
             Some(status) => {
-                let said = tail.iter().map(String::as_str).collect::<Vec<_>>().join(" | ");
-                Trouble::Browser(format!("{text} ({status}); its last words: {said}"))
+                let output = tail.iter().map(String::as_str).collect::<Vec<_>>().join(" | ");
+                Trouble::Browser(format!("{text} ({status}); its last words: {output}"))
             }
         }
     }

@@ -62,7 +62,7 @@ pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
         program = copy.program();
     }
     let settings = Settings { program, arguments, interrupt };
-    Recorder { options, settings, stage, said: Vec::new(), doubted: false }.run(&pages)
+    Recorder { options, settings, stage, recorded: Vec::new(), doubted: false }.run(&pages)
 }
 
 /// A page to load.
@@ -162,7 +162,7 @@ struct Recorder<'o> {
     options: &'o RecordOptions,
     settings: Settings,
     stage: Stage,
-    said: Vec<Summary>,
+    recorded: Vec<Summary>,
     /// True once the user was told that this version is another one.
     doubted: bool,
 }
@@ -188,13 +188,13 @@ impl Recorder<'_> {
             failures.push(failure);
         }
         if self.options.json {
-            let text = json!({ "recordings": self.said, "failures": failures });
+            let text = json!({ "recordings": self.recorded, "failures": failures });
             output::print(format!("{text:#}\n").as_bytes())?;
         }
         match (interrupted, failures.last()) {
             (true, _) => Ok(ExitCode::from(INTERRUPTED)),
             (false, None) => Ok(ExitCode::SUCCESS),
-            (false, Some(last)) if self.said.is_empty() => Err(Failure::negative(last.clone())
+            (false, Some(last)) if self.recorded.is_empty() => Err(Failure::negative(last.clone())
                 .hint("nothing was recorded; `headstart pageload record --help` has the options")),
             (false, Some(_)) => Ok(ExitCode::from(NEGATIVE)),
         }
@@ -271,7 +271,7 @@ impl Recorder<'_> {
         if !self.options.json {
             output::print(text(&summary).as_bytes())?;
         }
-        self.said.push(summary);
+        self.recorded.push(summary);
         Ok(Ok(()))
     }
 

@@ -42,16 +42,16 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitCode, Failure> {
     match &options.replays {
         Some(folder) => {
             let replays = Replays::read(folder)?;
-            said(options, &replays, replays.holds, || replays.text())
+            print(options, &replays, replays.holds, || replays.text())
         }
         None => {
             let validation = against_published(options)?;
-            said(options, &validation, validation.holds, || validation.text())
+            print(options, &validation, validation.holds, || validation.text())
         }
     }
 }
 
-fn said(
+fn print(
     options: &ValidateOptions,
     figures: &impl Serialize,
     holds: bool,
@@ -73,10 +73,8 @@ fn against_published(options: &ValidateOptions) -> Result<Validation, Failure> {
     let validation = Validation::from_loads(&read(&path)?, options.draws);
     if validation.settings.is_empty() {
         let name = recordings::name_of(&path);
-        return Err(Failure::usage(format!(
-            "{name} does not have what the published simulator said"
-        ))
-        .hint("it is the `ref_sim` of the logged loads (set A)"));
+        return Err(Failure::usage(format!("{name} differs from the published simulator"))
+            .hint("it is the `ref_sim` of the logged loads (set A)"));
     }
     Ok(validation)
 }

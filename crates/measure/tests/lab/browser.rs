@@ -47,7 +47,7 @@ fn run(place: &Path, experiment: &str, path: &str) -> Output {
     command.env("PATH", path).env("TMPDIR", place).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -58,7 +58,11 @@ fn without_chromium_nothing_is_begun() {
     fs::write(&file, EXPERIMENT).unwrap();
     let output = run(place.path(), "crash.toml", "/nonexistent");
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("there is no Chromium on this machine"), "{}", said(&output));
+    assert!(
+        stderr(&output).contains("there is no Chromium on this machine"),
+        "{}",
+        stderr(&output)
+    );
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     for (from, to, why) in [
         ("site = \"app\"", "site = \"weather\"", "no site 'weather'"),
@@ -67,7 +71,7 @@ fn without_chromium_nothing_is_begun() {
         fs::write(&file, EXPERIMENT.replace(from, to)).unwrap();
         let output = run(place.path(), "crash.toml", "/nonexistent");
         assert_eq!(output.status.code(), Some(2));
-        assert!(said(&output).contains(why), "{}", said(&output));
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
     }
 }
 
@@ -103,7 +107,7 @@ fn is_one_failed_load(instead: &str) -> (TempDir, String) {
     let (place, path) = with_fourth(instead);
     let output = run(place.path(), "crash.toml", &path);
     // A bar is missed, and all is written.
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let text = fs::read_to_string(place.path().join("results/browser.json")).unwrap();
     let outcome: Value = serde_json::from_str(&text).unwrap();
     let cell = &outcome["cells"][0];
@@ -111,7 +115,7 @@ fn is_one_failed_load(instead: &str) -> (TempDir, String) {
     assert!(cell["page_load_ms"]["value"].as_f64().unwrap() > 0.0);
     assert!(cell["predicted_ms"].as_f64().unwrap() > 0.0);
     assert_eq!(left(place.path()), [""; 0]);
-    (place, said(&output))
+    (place, stderr(&output))
 }
 
 #[test]
@@ -120,14 +124,14 @@ fn a_browser_that_crashes_is_one_failed_load() {
         return;
     }
     let _machine = alone();
-    let (place, said) = is_one_failed_load("echo 'no more' >&2; exit 3");
-    assert!(said.contains("no more"), "{said}");
+    let (place, text) = is_one_failed_load("echo 'no more' >&2; exit 3");
+    assert!(text.contains("no more"), "{text}");
     let report = Command::new(crate::programs::LAB)
         .args(["lab", "report", "results"])
         .current_dir(place.path())
         .output()
         .unwrap();
-    assert_eq!(report.status.code(), Some(0), "{}", self::said(&report));
+    assert_eq!(report.status.code(), Some(0), "{}", stderr(&report));
     let html = fs::read_to_string(place.path().join("results/report.html")).unwrap();
     assert!(html.contains("Page loads beside the prediction"));
 }
@@ -152,10 +156,10 @@ fn signals_leave_nothing_of_a_run_with_browsers() {
         let starts = place.path().join("starts");
         let mut command = headstart();
         command.args(["lab", "run", "crash.toml", "--out", "results"]).env("PATH", path);
-        let said = said_after(signal, &mut command, place.path(), || {
+        let output = said_after(signal, &mut command, place.path(), || {
             fs::read_to_string(&starts).is_ok_and(|text| text.lines().count() >= 2)
         });
-        assert!(said.contains("interrupted"), "{said}");
-        assert_eq!(left(place.path()), [""; 0], "{said}");
+        assert!(output.contains("interrupted"), "{output}");
+        assert_eq!(left(place.path()), [""; 0], "{output}");
     }
 }

@@ -37,14 +37,14 @@ arm = "*"
 complete_min = 1.0
 "#;
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
 fn the_list_has_every_experiment_and_its_time() {
     let output = headstart(&["lab", "list", "--json"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let names: Vec<_> = list.as_array().unwrap().iter().map(|one| one["name"].as_str()).collect();
     let expected = [
@@ -79,10 +79,10 @@ fn the_list_has_every_experiment_and_its_time() {
 fn an_unknown_experiment_lists_the_known_ones() {
     let output = headstart(&["lab", "run", "nothing"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = said(&output);
+    let text = stderr(&output);
     assert!(
-        said.contains("there is no experiment 'nothing'\nhint: there are turbotls-table, "),
-        "{said}"
+        text.contains("there is no experiment 'nothing'\nhint: there are turbotls-table, "),
+        "{text}"
     );
 }
 
@@ -97,7 +97,7 @@ fn a_small_run_counts_round_trips() {
     std::fs::write(&file, EXPERIMENT).unwrap();
     let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
     let output = headstart(&[&["lab", "run"][..], &arguments].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     // Between the round trips of an arm and one more, with the programs' own time.
     for (cell, (arm, least, most)) in [("tls13", 1.9, 2.6), ("turbo", 0.9, 1.6), ("quic", 0.9, 1.6)]
@@ -147,7 +147,7 @@ fn a_benchmark_is_reported_as_other_experiments_are() {
     std::fs::write(&file, ATTACK).unwrap();
     let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
     let output = headstart(&[&["lab", "run"][..], &arguments].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for (cell, arm) in ["edge", "sink"].into_iter().enumerate() {
         let cell = &cells[cell];
@@ -164,7 +164,7 @@ fn a_benchmark_is_reported_as_other_experiments_are() {
     assert_eq!(account["wrong"].as_u64(), Some(0), "{environment}");
     assert_eq!(turns["turns"].as_array().unwrap().len(), 4, "{turns}");
     let report = headstart(&["lab", "report", place.to_str().unwrap()]);
-    assert!(report.status.success(), "{}", said(&report));
+    assert!(report.status.success(), "{}", stderr(&report));
     let report = String::from_utf8_lossy(&report.stdout).into_owned();
     assert!(report.contains("well-formed hellos"), "{report}");
 }
@@ -206,7 +206,7 @@ fn honest_clients_are_measured_before_during_and_after_an_attack() {
     std::fs::write(&file, SIEGE).unwrap();
     let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
     let output = headstart(&[&["lab", "run"][..], &arguments].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let [environment, turns] =
         ["environment.json", "turns.json"].map(|name| -> serde_json::Value {
@@ -261,7 +261,7 @@ fn private_cookies_save_what_those_of_the_kernel_save() {
     std::fs::write(&file, FAST).unwrap();
     let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
     let output = headstart(&[&["lab", "run"][..], &arguments].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     // Round trips before the first request byte of later connections, and what opened them.
     for (arm, opening, trips) in [
@@ -372,7 +372,7 @@ fn clients_and_captures_agree_on_what_left_with_the_syn() {
     std::fs::write(&file, SEEN).unwrap();
     let arguments = [file.to_str().unwrap(), "--pcap", "--out", place.to_str().unwrap()];
     let output = headstart(&[&["lab", "run"][..], &arguments].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let file = File::open(place.join("captures/01-20-ms-client-1.pcapng.zst")).unwrap();
     let packets = read_packets(zstd::Decoder::new(file).unwrap()).unwrap();
     let connections = seen(&packets);
@@ -405,7 +405,7 @@ fn captures_show_who_can_link_connections() {
     let place = (1..=3).map(|number| dir.path().join(format!("results-{number}"))).find(|place| {
         let place = place.to_str().unwrap();
         let output = headstart(&["lab", "run", "fop-privacy", "--quick", "--out", place]);
-        eprintln!("{}", said(&output));
+        eprintln!("{}", stderr(&output));
         output.status.success()
     });
     let place = place.expect("the bars are met");
@@ -427,7 +427,7 @@ fn captures_show_who_can_link_connections() {
 fn only_some_experiments_have_a_full_form() {
     let output = headstart(&["lab", "run", "ech", "--full"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("ech has no longer form\nhint: "), "{}", said(&output));
+    assert!(stderr(&output).contains("ech has no longer form\nhint: "), "{}", stderr(&output));
     let output = headstart(&["lab", "run", "fop-table", "--full", "--quick"]);
     assert_eq!(output.status.code(), Some(2));
 }
@@ -447,9 +447,9 @@ fn a_box_that_does_nothing_breaks_its_cells() {
     std::fs::write(&file, text.replace("trials = 3", "trials = 1")).unwrap();
     let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
     let output = headstart(&[&["lab", "run"][..], &arguments].concat());
-    let said = said(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("broken: 100 ms: the box did nothing"), "{said}");
+    let printed = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("broken: 100 ms: the box did nothing"), "{printed}");
     let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for cell in cells.as_array().unwrap() {
         assert!(cell["broken"].is_string() && cell["links"]["dropped"] == 0, "{cell}");
@@ -464,10 +464,10 @@ fn a_round_trip_unlike_its_elements_is_refused() {
     std::fs::write(&file, EXPERIMENT.replace("rtt = \"100ms\"\n", wrong)).unwrap();
     let output = headstart(&["lab", "run", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
-    let said = said(&output);
+    let text = stderr(&output);
     assert!(
-        said.contains("rtt is 68ms, its elements make 59.") && said.contains("\nhint: "),
-        "{said}"
+        text.contains("rtt is 68ms, its elements make 59.") && text.contains("\nhint: "),
+        "{text}"
     );
 }
 
@@ -532,7 +532,7 @@ fn programs_share_sessions_by_an_agent_and_more_by_servers() {
     command.args(["lab", "run", "--json"]).arg(&file).arg("--out").arg(&place);
     let output = command.env("TMPDIR", &temporary).output().unwrap();
     let cells = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{}\n{cells}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}\n{cells}", stderr(&output));
     assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "sockets are left over");
     let cells: serde_json::Value = serde_json::from_str(&cells).unwrap();
     for cell in cells.as_array().unwrap() {

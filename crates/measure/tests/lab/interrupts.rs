@@ -58,10 +58,10 @@ pub(crate) fn said_after(
         let _ = run.kill();
     }
     let status = run.wait().unwrap();
-    let said = fs::read_to_string(&file).unwrap();
-    assert!(came && stopped, "{came} {stopped} {status}: {said}");
-    assert_eq!(status.code(), Some(2), "{said}");
-    said
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(came && stopped, "{came} {stopped} {status}: {text}");
+    assert_eq!(status.code(), Some(2), "{text}");
+    text
 }
 
 /// Folders in `place` that runs make for themselves, and programs there that still run.
@@ -104,8 +104,8 @@ fn signals_leave_nothing_of_a_run_with_tor() {
         let sign = place.join("results.partial").join(sign);
         let mut command = headstart();
         command.args(["lab", "run", "tor", "--quick", "--out", "results"]);
-        let said = said_after(signal, &mut command, &place, || sign.exists());
-        assert!(said.contains("interrupted; all programs of the run are ended"), "{said}");
-        assert_eq!(left(&place), [""; 0], "{said}");
+        let text = said_after(signal, &mut command, &place, || sign.exists());
+        assert!(text.contains("interrupted; all programs of the run are ended"), "{text}");
+        assert_eq!(left(&place), [""; 0], "{text}");
     }
 }

@@ -15,7 +15,7 @@ fn headstart(arguments: &[&str]) -> Command {
     command
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -57,14 +57,14 @@ fn unsupported_replays_are_refused_with_a_hint() {
         (&["--page", "2"], "has no page 2"),
     ] {
         let output = replay(&file, &place, more);
-        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", said(&output));
-        assert!(said(&output).contains(words), "{more:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(words), "{more:?}: {}", stderr(&output));
     }
     let output = replay(&dir.path().join("none.har"), &place, &[]);
     assert!(
-        output.status.code() == Some(2) && said(&output).contains("hint: "),
+        output.status.code() == Some(2) && stderr(&output).contains("hint: "),
         "{}",
-        said(&output)
+        stderr(&output)
     );
 }
 
@@ -72,8 +72,8 @@ fn unsupported_replays_are_refused_with_a_hint() {
 fn an_experiment_with_pages_that_are_not_there_says_so() {
     let output = headstart(&["lab", "run", "cs244", "--quick"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let said = said(&output);
-    assert!(said.contains("cs244/wikipedia.json") && said.contains("HEADSTART_DATA"), "{said}");
+    let text = stderr(&output);
+    assert!(text.contains("cs244/wikipedia.json") && text.contains("HEADSTART_DATA"), "{text}");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn openings_that_save_a_round_trip_save_it_on_a_whole_page() {
     let more =
         ["--arm", arms, "--link", "delay 100ms", "--loads", "3", "--json", "--suite", "p256"];
     let output = replay(&file, &place, &[&more[..], &["--connections", "recorded"]].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
     // Three waves: in each a connection is opened and a request made. The last waits for a
     // connection, too, as each resource was recorded on one of its own. QUIC has one for each host,

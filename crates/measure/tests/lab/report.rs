@@ -13,13 +13,13 @@ use quick_xml::events::Event;
 use serde_json::Value;
 
 use crate::beside_others;
-use crate::call::{Said, said};
+use crate::call::{Outcome, outcome};
 use crate::samples;
 
-fn report(arguments: &[&Path]) -> Said {
+fn report(arguments: &[&Path]) -> Outcome {
     let _machine = beside_others();
     let mut command = Command::new(crate::programs::LAB);
-    said(command.args(["lab", "report"]).args(arguments).env_clear().output().unwrap())
+    outcome(command.args(["lab", "report"]).args(arguments).env_clear().output().unwrap())
 }
 
 /// The HTML of a folder, and the text on the terminal.
@@ -269,11 +269,11 @@ fn half_a_result_is_refused() {
     let json = ["summary.json", "bars.json", "environment.json"];
     for name in [&json[..], &["samples.csv.zst", "experiment.toml"]].concat() {
         if name != "bars.json" {
-            let said = refused(|dir| fs::remove_file(dir.join(name)).unwrap());
-            assert!(said.contains(name.trim_end_matches(".zst")), "{said}");
+            let output = refused(|dir| fs::remove_file(dir.join(name)).unwrap());
+            assert!(output.contains(name.trim_end_matches(".zst")), "{output}");
         }
-        let said = refused(|dir| fs::write(dir.join(name), [0xff, 0xfe]).unwrap());
-        assert!(said.contains(name.trim_end_matches(".zst")), "{said}");
+        let output = refused(|dir| fs::write(dir.join(name), [0xff, 0xfe]).unwrap());
+        assert!(output.contains(name.trim_end_matches(".zst")), "{output}");
     }
     let gone = refused(|dir| fs::remove_dir_all(dir).unwrap());
     assert!(gone.contains("no such folder"), "{gone}");

@@ -73,9 +73,9 @@ fn arguments(net: &Net, via: Via, host: &str, path: &str) -> Vec<String> {
 /// Runs it to its end.
 pub(crate) fn finish(command: &mut Command) -> Fetch {
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let mut times = said.split(' ').map(|time| {
-        let seconds = time.parse().unwrap_or_else(|_| panic!("{command:?} said {said}"));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    let mut times = message.split(' ').map(|time| {
+        let seconds = time.parse().unwrap_or_else(|_| panic!("{command:?} said {message}"));
         Duration::from_secs_f64(seconds)
     });
     let [connect, pretransfer] = [(); 2].map(|()| times.next().unwrap());

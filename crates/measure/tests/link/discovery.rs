@@ -155,7 +155,7 @@ struct Capture {
 
 impl Capture {
     fn start(net: &Net) -> Self {
-        let (lines, said) = (net.file("capture"), net.file("capture.log"));
+        let (lines, text) = (net.file("capture"), net.file("capture.log"));
         let mut tcpdump = net.client().command("tcpdump");
         // -Z root: the user it would become has no rights here, or does not exist in the namespace.
         tcpdump.args([
@@ -171,11 +171,11 @@ impl Capture {
             "443",
         ]);
         tcpdump.stdin(Stdio::null()).stdout(File::create(&lines).unwrap());
-        tcpdump.stderr(File::create(&said).unwrap());
+        tcpdump.stderr(File::create(&text).unwrap());
         let tcpdump = net.client().spawn(tcpdump).unwrap();
         let capture = Self { _tcpdump: Running(tcpdump), lines };
         until("tcpdump", || {
-            fs::read_to_string(&said).is_ok_and(|said| said.contains("listening on"))
+            fs::read_to_string(&text).is_ok_and(|text| text.contains("listening on"))
         });
         capture
     }

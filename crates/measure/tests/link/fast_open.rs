@@ -43,7 +43,7 @@ pub(crate) fn cookie_in_a_ticket() {
     let net = Net::new(RTT);
     let world = World::new(&net, "ticket");
     let first = world.visit(&["-sess_out", &world.session("1")]);
-    assert!(first.said.contains("New, TLSv1.3"), "{}", first.said);
+    assert!(first.output.contains("New, TLSv1.3"), "{}", first.output);
     assert_eq!(first.cookies(), 0, "there was none yet");
 
     let second = world.resumes_fast("1", "2");
@@ -63,7 +63,7 @@ pub(crate) fn cookie_in_a_ticket() {
     assert!(linkable.is_empty(), "{linkable:02x?}");
 
     let again = world.visit(&["-sess_in", &world.session("2")]);
-    assert!(again.said.contains("Reused, TLSv1.3"), "{}", again.said);
+    assert!(again.output.contains("Reused, TLSv1.3"), "{}", again.output);
     assert_eq!(again.cookies(), 0, "a ticket that is used again opens nothing");
     let counts = world.counts();
     let steered = counts["steered"].as_u64().unwrap();
@@ -122,10 +122,10 @@ pub(crate) fn none_with_tls_1_2() {
     let world = World::new(&net, "tls12");
     let session = world.session("1");
     let first = world.visit(&["-tls1_2", "-sess_out", &session]);
-    assert!(first.said.contains("New, TLSv1.2"), "{}", first.said);
+    assert!(first.output.contains("New, TLSv1.2"), "{}", first.output);
     for _ in 0..2 {
         let next = world.visit(&["-tls1_2", "-sess_in", &session]);
-        assert!(next.said.contains("Reused, TLSv1.2"), "{}", next.said);
+        assert!(next.output.contains("Reused, TLSv1.2"), "{}", next.output);
         assert_eq!(next.cookies(), 0);
     }
     assert_eq!(world.agent().opened("fop"), 0);
@@ -137,14 +137,14 @@ pub(crate) fn edge_that_stops() {
     let net = Net::new(RTT);
     let world = World::new(&net, "stop");
     assert!(world.keys() > 0);
-    let (said, request) = (net.file("said"), net.file("request-half"));
+    let (text, request) = (net.file("said"), net.file("request-half"));
     fs::write(&request, format!("GET {HALF} HTTP/1.1\r\nHost: {NAME}\r\n\r\n")).unwrap();
     let mut client = net.client().command("openssl");
     client.args(["s_client", "-ign_eof", "-servername", NAME, "-connect"]);
     client.arg(net.edge4().to_string()).stdin(fs::File::open(&request).unwrap());
-    let mut client = client.stdout(fs::File::create(&said).unwrap()).spawn().unwrap();
+    let mut client = client.stdout(fs::File::create(&text).unwrap()).spawn().unwrap();
     until("half an answer", || {
-        String::from_utf8_lossy(&fs::read(&said).unwrap()).contains("HTTP/1.1 200")
+        String::from_utf8_lossy(&fs::read(&text).unwrap()).contains("HTTP/1.1 200")
     });
     let edge = world.edge.as_ref().unwrap();
     edge.signal(Signal::TERM);
@@ -228,8 +228,8 @@ impl<'n> World<'n> {
     fn status(&self) -> serde_json::Value {
         let mut status = self.net.server().command(headstart());
         status.args(["fastopen", "status", "server", "--json", "--dir"]).arg(&self.maps);
-        let said: serde_json::Value = serde_json::from_slice(&run(&mut status).stdout).unwrap();
-        said["server"].clone()
+        let report: serde_json::Value = serde_json::from_slice(&run(&mut status).stdout).unwrap();
+        report["server"].clone()
     }
 
     /// Does something to packets of the client on their way.
@@ -275,18 +275,18 @@ impl<'n> World<'n> {
     fn watched(&self, client: impl FnOnce() -> String) -> Visit {
         self.seen.take();
         let (all, fast) = self.opened();
-        let said = client();
+        let text = client();
         self.agent().reaches("ended connections", all + 1, |agent| {
             agent.count("headstart_connections_total", &[])
         });
-        Visit { said, packets: self.seen.take(), is_fast: self.opened().1 > fast }
+        Visit { output: text, packets: self.seen.take(), is_fast: self.opened().1 > fast }
     }
 
     /// The first bytes of a client that knows nothing and has no agent.
     fn visit_directly(&self) -> Vec<u8> {
         self.seen.take();
-        let said = self.s_client(&["-connect", &self.net.edge4().to_string()]);
-        Visit { said, packets: self.seen.take(), is_fast: false }.first_flight()
+        let text = self.s_client(&["-connect", &self.net.edge4().to_string()]);
+        Visit { output: text, packets: self.seen.take(), is_fast: false }.first_flight()
     }
 
     fn s_client(&self, flags: &[&str]) -> String {
@@ -298,15 +298,16 @@ impl<'n> World<'n> {
         client.arg("-CAfile").arg(self.net.file("cert.pem")).arg("-verify_return_error");
         client.args(flags).stdin(Stdio::from(fs::File::open(&request).unwrap()));
         let output = client.output().unwrap();
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success() && said.contains("HTTP/1.1 200"), "{said}");
-        said
+        let message =
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success() && message.contains("HTTP/1.1 200"), "{message}");
+        message
     }
 
     /// Watches a program that visits the server through the agent, which says yes.
     fn visit_by(&self, context: &str, command: &[&str]) -> Visit {
         let visit = self.watched(|| self.program(context, command));
-        assert!(visit.said.ends_with("yes"), "{}", visit.said);
+        assert!(visit.output.ends_with("yes"), "{}", visit.output);
         visit
     }
 
@@ -337,7 +338,7 @@ impl<'n> World<'n> {
         let [mut from, to] = [from, to].map(|number| self.session(number));
         for _ in 0..TRIES {
             let visit = self.visit(&["-sess_in", &from, "-sess_out", &to]);
-            assert!(visit.said.contains("Reused, TLSv1.3"), "{}", visit.said);
+            assert!(visit.output.contains("Reused, TLSv1.3"), "{}", visit.output);
             if visit.is_fast {
                 return visit;
             }
@@ -394,7 +395,7 @@ fn answer(mut tcp: TcpStream) {
 
 /// One connection.
 struct Visit {
-    said: String,
+    output: String,
     packets: Vec<Vec<u8>>,
     is_fast: bool,
 }

@@ -23,19 +23,19 @@ const LATE: &str = "client_hello_late";
 const COUNT: usize = 5;
 
 /// Until the request could leave.
-fn opening(said: &Value) -> Duration {
-    Duration::from_secs_f64(said["ms_to_first_request_byte"].as_f64().unwrap() / 1000.0)
+fn opening(report: &Value) -> Duration {
+    Duration::from_secs_f64(report["ms_to_first_request_byte"].as_f64().unwrap() / 1000.0)
 }
 
 /// Returns the name of the reason why Fast Open was not used.
-fn reason(said: &Value) -> &str {
-    let all = said["not_used"].as_array().unwrap();
+fn reason(report: &Value) -> &str {
+    let all = report["not_used"].as_array().unwrap();
     let fop = all.iter().find(|unused| unused["opening"] == "fop");
     fop.and_then(|unused| unused["reason"].as_str()).unwrap_or("none")
 }
 
-fn has_event(said: &Value, words: &str) -> bool {
-    let mut events = said["timeline"].as_array().unwrap().iter();
+fn has_event(report: &Value, words: &str) -> bool {
+    let mut events = report["timeline"].as_array().unwrap().iter();
     events.any(|event| event["event"].as_str().unwrap().contains(words))
 }
 
@@ -43,7 +43,7 @@ fn has_event(said: &Value, words: &str) -> bool {
 /// one whose SYN was gone before the ClientHello was there, as happens on a busy machine.
 fn in_time(get: impl Fn() -> Value) -> Value {
     let all = std::iter::repeat_with(get).take(TRIES);
-    all.into_iter().find(|said| reason(said) != LATE).expect("the ClientHello is always late")
+    all.into_iter().find(|text| reason(text) != LATE).expect("the ClientHello is always late")
 }
 
 /// The times of plain TLS, and of Fast Open that comes to nothing for `expected`.
@@ -53,10 +53,10 @@ fn measure(world: &World<'_>, expected: &str) -> [Vec<Duration>; 2] {
         let plain = world.get(&["--opening", "plain"], "");
         world.requests(1);
         let fop = in_time(|| {
-            let said = world.get(&["--opening", "fop"], "");
+            let text = world.get(&["--opening", "fop"], "");
             // One for the ticket, and one on the connection that is measured.
             world.requests(2);
-            said
+            text
         });
         assert_eq!((fop["opening"].as_str(), reason(&fop)), (Some("plain"), expected), "{fop:#}");
         times[0].push(opening(&plain));
@@ -128,7 +128,7 @@ pub(crate) fn post_quantum_goes_over_udp() {
     let [offered, not_offered] = [",fop=1", ""].map(|options| {
         let mut all = std::iter::repeat_with(|| world.get(&[], options)).take(TRIES);
         // On a busy machine an answer may be later than is waited for.
-        all.find(|said| said["opening"] == "turbo").expect("it never goes over UDP")
+        all.find(|report| report["opening"] == "turbo").expect("it never goes over UDP")
     });
     assert_eq!(offered["tls"]["group"], "X25519MLKEM768");
     assert_eq!(reason(&offered), "client_hello_too_large");

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
 
-use crate::place::{Place, Said};
+use crate::place::{Outcome, Place};
 
 const PAGE: &str = "https://www.example.com/";
 
@@ -186,10 +186,10 @@ fn ok(body: &[u8]) -> Vec<u8> {
 }
 
 /// Fetches from a server with one answer; what is said, and what the server was asked.
-fn fetch(place: &Place, answer: Vec<u8>) -> (Said, String) {
+fn fetch(place: &Place, answer: Vec<u8>) -> (Outcome, String) {
     let (url, server) = serve(answer);
-    let said = place.call(&["fetch", &url, "--key", "maker.key.pub", "--file", "in_use.hsdb"]);
-    (said, server.join().unwrap())
+    let text = place.call(&["fetch", &url, "--key", "maker.key.pub", "--file", "in_use.hsdb"]);
+    (text, server.join().unwrap())
 }
 
 #[test]
@@ -253,9 +253,9 @@ fn an_older_database_is_refused_however_well_signed() {
     ]);
     let newer = fs::read(place.path("in_use.hsdb")).unwrap();
     let (url, server) = serve(ok(&older));
-    let said =
+    let text =
         place.fails_as(&["fetch", &url, "--key", "maker.key.pub", "--file", "in_use.hsdb"], 1);
-    assert!(said.contains("older than the one in use"), "{said}");
+    assert!(text.contains("older than the one in use"), "{text}");
     server.join().unwrap();
     assert_eq!(fs::read(place.path("in_use.hsdb")).unwrap(), newer);
     let check = ["check", "pages.hsdb", "--key", "maker.key.pub", "--in-use", "in_use.hsdb"];

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub(crate) use crate::call::{Said, said};
+pub(crate) use crate::call::{Outcome, outcome};
 
 /// A folder with files to read.
 pub(crate) struct Place {
@@ -38,8 +38,8 @@ impl Place {
         command
     }
 
-    pub(crate) fn call(&self, arguments: &[&str]) -> Said {
-        said(self.command(arguments).output().unwrap())
+    pub(crate) fn call(&self, arguments: &[&str]) -> Outcome {
+        outcome(self.command(arguments).output().unwrap())
     }
 
     /// Returns its standard output when all is well.

@@ -10,7 +10,7 @@ use quick_xml::events::Event;
 use serde_json::{Value, json};
 
 use crate::har::{entry, file};
-use crate::place::{Place, said};
+use crate::place::{Place, outcome};
 
 fn place(files: &[(&str, &[u8])]) -> Place {
     Place::new(&[], files)
@@ -293,19 +293,19 @@ fn published_loads_have_no_names() {
     let text = place.prints(&["plan", "loads.jsonl", "--profile", "blast", "--html", "plan.html"]);
     let json = place.prints(&["simulate", "loads.jsonl", "--json"]);
     let html = fs::read_to_string(place.path("plan.html")).unwrap();
-    for said in [&text, &json, &html] {
-        assert!(said.contains("site 3, line 2") && !said.contains("secret"), "{said}");
+    for output in [&text, &json, &html] {
+        assert!(output.contains("site 3, line 2") && !output.contains("secret"), "{output}");
     }
 }
 
 /// TCP, TLS and the request take 0.8 s each, three cells of 498 bytes at 164 kB/s the rest.
 #[test]
 fn bars_are_kept_or_missed() {
-    let said = 2.4 + 3.0 * 498.0 / 164_000.0;
+    let printed = 2.4 + 3.0 * 498.0 / 164_000.0;
     let place = place(&[
-        ("near.jsonl", &published(said + 0.03)),
-        ("far.jsonl.gz", &compressed(&published(said + 0.07))),
-        ("data/blast/blast-train.jsonl", &published(said)),
+        ("near.jsonl", &published(printed + 0.03)),
+        ("far.jsonl.gz", &compressed(&published(printed + 0.07))),
+        ("data/blast/blast-train.jsonl", &published(printed)),
         ("none.jsonl", br#"{"set":"P","site":1,"page":"x"}"#),
     ]);
     let json = place.json(&["validate", "--blast", "near.jsonl"]);
@@ -314,8 +314,8 @@ fn bars_are_kept_or_missed() {
     for (key, expected) in [
         ("mae_plt_s", 0.03),
         ("mae_resource_s", 0.03),
-        ("mean_plt_s", said),
-        ("ref_mean_plt_s", said + 0.03),
+        ("mean_plt_s", printed),
+        ("ref_mean_plt_s", printed + 0.03),
     ] {
         assert!((h2[key].as_f64().unwrap() - expected).abs() < 1e-4, "{key}: {h2}");
     }
@@ -340,7 +340,7 @@ fn the_published_simulator_is_met() {
     };
     let place = place(&[]);
     let mut command = place.command(&["validate", "--json"]);
-    let (code, json, err) = said(command.env("HEADSTART_DATA", folder).output().unwrap());
+    let (code, json, err) = outcome(command.env("HEADSTART_DATA", folder).output().unwrap());
     assert_eq!((code, err.as_str()), (Some(0), ""), "{json}");
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["settings"].as_object().unwrap().len(), 19);

@@ -186,8 +186,8 @@ fn only_signed_databases_are_used() {
             ("pages.hsdb", "maker.key", 2, "no public Ed25519 key"),
         ] {
             let with = [command, "4.har", "--database", database, "--key", key];
-            let said = place.fails_as(&with, code);
-            assert!(said.contains(expected), "{said}");
+            let text = place.fails_as(&with, code);
+            assert!(text.contains(expected), "{text}");
         }
         // Without a key nobody vouches for it; and it knows what it knows, not a share.
         place.fails(&[command, "4.har", "--database", "pages.hsdb"]);
@@ -201,8 +201,8 @@ fn an_empty_database_replaces_no_other() {
     let place = place();
     let before = fs::read(place.path("pages.hsdb")).unwrap();
     let build = ["db", "build", "4.har", "--out", "pages.hsdb", "--sign", "maker.key"];
-    let said = place.fails_as(&build, 1);
-    assert!(said.contains("pages.hsdb is not written: no page has 3 recordings"), "{said}");
+    let text = place.fails_as(&build, 1);
+    assert!(text.contains("pages.hsdb is not written: no page has 3 recordings"), "{text}");
     // The same recording three times is one.
     let thrice = [&build[..], &["4.har", "4.har"]].concat();
     place.fails_as(&thrice, 1);

@@ -13,7 +13,7 @@ use crate::support::ip::Talk;
 use crate::support::{EPOCH_MS, Visit, capture, tls};
 use serde_json::Value;
 
-use crate::place::{Place, said};
+use crate::place::{Place, outcome};
 
 fn place(files: &[(&str, &[u8])]) -> Place {
     Place::new(&["sharing"], files)
@@ -90,7 +90,7 @@ fn several_files_and_standard_input() {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(&small()).unwrap();
-    let (code, out, err) = said(child.wait_with_output().unwrap());
+    let (code, out, err) = outcome(child.wait_with_output().unwrap());
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["connections"], 4);
 }
@@ -279,7 +279,7 @@ fn memory_does_not_grow_with_the_capture() {
     // All but what the pipe holds was read, and the program waits for more.
     let peak = peak(child.id());
     drop(input);
-    let (code, out, err) = said(child.wait_with_output().unwrap());
+    let (code, out, err) = outcome(child.wait_with_output().unwrap());
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["connections"], counted);

@@ -8,7 +8,7 @@ use quick_xml::events::Event;
 use serde_json::{Value, json};
 
 use crate::har::{entry, file};
-use crate::place::{Place, said};
+use crate::place::{Place, outcome};
 
 fn place(files: &[(&str, &[u8])]) -> Place {
     Place::new(&["show"], files)
@@ -204,7 +204,7 @@ fn standard_input_is_read() {
     let mut command = place.command(&["-"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&har("a.test")).unwrap();
-    let (code, out, _) = said(child.wait_with_output().unwrap());
+    let (code, out, _) = outcome(child.wait_with_output().unwrap());
     assert_eq!(code, Some(0));
     assert!(out.starts_with("https://a.test/\n  -\n"), "{out}");
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::call::said;
+use crate::call::outcome;
 use crate::place::Place;
 
 /// Two pages of which the second is held out, over a link that the simulator has and one that it
@@ -85,9 +85,9 @@ fn held_out_pages_decide() {
     // Of two pairs there is no order.
     let (code, out, err) = place.call(&["--replays", "results", "--json"]);
     assert_eq!((code, err.as_str()), (Some(1), ""));
-    let said: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&said["holds"], &said["left_out"]), (&json!(false), &json!(1)));
-    let held_out = &said["groups"][0];
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&report["holds"], &report["left_out"]), (&json!(false), &json!(1)));
+    let held_out = &report["groups"][0];
     assert_eq!((&held_out["name"], &held_out["times"]["n"]), (&json!("pages held out"), &json!(2)));
     for (value, expected) in [
         // Nothing of one, a fifth of the other.
@@ -95,7 +95,7 @@ fn held_out_pages_decide() {
         (&held_out["times"]["bias"], -0.1),
         // Saved: 16.6 % measured, 33.3 % simulated.
         (&held_out["saving_error_points"], 100.0 * (50.125 / 300.5)),
-        (&said["groups"][1]["times"]["bias"], -0.5),
+        (&report["groups"][1]["times"]["bias"], -0.5),
     ] {
         let value = value.as_f64().unwrap();
         assert!((value - expected).abs() < 1e-3, "{value} is not {expected}");
@@ -127,6 +127,6 @@ fn the_page_of_results_has_the_table() {
     let (text, _) = text.split_once("```").unwrap();
     let mut command = std::process::Command::new(crate::programs::LAB);
     command.args(["pageload", "validate", "--replays", folder]).current_dir(root);
-    let (code, out, _) = said(command.output().unwrap());
+    let (code, out, _) = outcome(command.output().unwrap());
     assert_eq!((code, out.as_str()), (Some(0), text));
 }

@@ -33,33 +33,33 @@ fn without_chromium_the_hint_names_the_package() {
 fn a_browser_that_ends_tells_its_last_words() {
     let place = Place::new();
     let browser = script(&place, "echo 'no display' >&2; exit 3");
-    let said = place.call(&[PAGE, "--browser", &browser]);
-    said.failed(1, "Chromium ended");
-    said.failed(1, "no display");
+    let text = place.call(&[PAGE, "--browser", &browser]);
+    text.failed(1, "Chromium ended");
+    text.failed(1, "no display");
 }
 
 #[test]
 fn browser_text_cannot_control_the_terminal() {
     let place = Place::new();
     let ends = script(&place, r"printf 'no \033[31mdisplay\033]0;x\007\n' >&2; exit 3");
-    let said = place.call(&[PAGE, "--browser", &ends]);
-    said.failed(1, "no  [31mdisplay ]0;x");
-    assert!(!said.err.contains(['\x1b', '\x07']), "{said:?}");
+    let output = place.call(&[PAGE, "--browser", &ends]);
+    output.failed(1, "no  [31mdisplay ]0;x");
+    assert!(!output.err.contains(['\x1b', '\x07']), "{output:?}");
     let refusal = r#"{"id":2,"error":{"message":"no \u001b[31mway\u009b"}}"#;
     let refuses =
         format!("VERSION=156; {VERSION}; printf '%s\\000' '{refusal}' >&4; exec sleep 1000");
-    let said = place.call(&[PAGE, "--browser", &script(&place, &refuses)]);
-    said.failed(1, "refuses Browser.setDownloadBehavior: no  [31mway");
-    assert!(!said.err.contains(['\x1b', '\u{9b}']), "{said:?}");
+    let output = place.call(&[PAGE, "--browser", &script(&place, &refuses)]);
+    output.failed(1, "refuses Browser.setDownloadBehavior: no  [31mway");
+    assert!(!output.err.contains(['\x1b', '\u{9b}']), "{output:?}");
 }
 
 #[test]
 fn a_proxy_with_a_login_is_refused() {
     let place = Place::new();
     for proxy in ["socks5://me:secret@127.0.0.1:9", "http://secret@127.0.0.1:9", "me:secret@a:1"] {
-        let said = place.call(&[PAGE, "--proxy", proxy]);
-        said.failed(2, "--proxy has a user or password");
-        assert!(said.err.contains("hint: ") && !said.err.contains("secret"), "{said:?}");
+        let output = place.call(&[PAGE, "--proxy", proxy]);
+        output.failed(2, "--proxy has a user or password");
+        assert!(output.err.contains("hint: ") && !output.err.contains("secret"), "{output:?}");
     }
 }
 
@@ -83,7 +83,7 @@ fn other_versions_are_refused_or_doubted() {
     let old = script(&place, &format!("VERSION=98; {VERSION}; exec sleep 1000"));
     place.call(&[PAGE, "--browser", &old]).failed(1, "is version 98");
     let new = script(&place, &format!("VERSION=999; {VERSION}; sleep 1; exit 7"));
-    let said = place.call(&[PAGE, "--browser", &new]);
-    said.failed(1, "and this one is 999");
-    said.failed(1, "Chromium ended");
+    let text = place.call(&[PAGE, "--browser", &new]);
+    text.failed(1, "and this one is 999");
+    text.failed(1, "Chromium ended");
 }

@@ -13,17 +13,17 @@ use crate::place::{Place, browser, until};
 use crate::server::{self, Server};
 use crate::sites::read;
 
-fn note(said: &Value) -> String {
-    said["recordings"][0]["notes"].to_string()
+fn note(report: &Value) -> String {
+    report["recordings"][0]["notes"].to_string()
 }
 
 #[test]
 fn a_missing_answer_times_out() {
     let Some(_turn) = browser() else { return };
     let (place, server) = (Place::new(), server::start());
-    let said = place.records(&[&format!("http://{server}/mostly")]);
-    assert!(note(&said).contains("no load event: 1 of 42 requests did not end"), "{said}");
-    assert_eq!(said["recordings"][0]["resources"], 41);
+    let report = place.records(&[&format!("http://{server}/mostly")]);
+    assert!(note(&report).contains("no load event: 1 of 42 requests did not end"), "{report}");
+    assert_eq!(report["recordings"][0]["resources"], 41);
     let page = read(&place.recordings()[0]).page;
     assert_eq!(page.ignored().total(), 1, "what did not end is told as aborted");
 }
@@ -32,8 +32,8 @@ fn a_missing_answer_times_out() {
 fn a_page_that_never_rests_is_recorded_until_its_time_is_over() {
     let Some(_turn) = browser() else { return };
     let (place, server) = (Place::new(), server::start());
-    let said = place.records(&[&format!("http://{server}/polls"), "--timeout", "15s"]);
-    assert!(note(&said).contains("not at rest within 15s"), "{said}");
+    let text = place.records(&[&format!("http://{server}/polls"), "--timeout", "15s"]);
+    assert!(note(&text).contains("not at rest within 15s"), "{text}");
 }
 
 #[test]
@@ -43,16 +43,16 @@ fn pages_that_never_stop_are_recorded() {
     let [rushes, streams, chats, floods] =
         ["rushes", "streams", "chats", "floods"].map(|path| format!("http://{server}/{path}"));
     for url in [&rushes, &streams] {
-        let said = place.records(&[url, "--timeout", "10s"]);
-        assert!(note(&said).contains("not at rest within 10s: "), "{said}");
+        let text = place.records(&[url, "--timeout", "10s"]);
+        assert!(note(&text).contains("not at rest within 10s: "), "{text}");
     }
     // What is no request does not keep a page from being at rest, nor the recorder from ending, or
     // leaving, it.
     assert_eq!(note(&place.records(&[&chats])), "[]");
     assert!(server.asked("/socket") > 0);
     for how in [&["--screenshot"][..], &["--warm"], &["--revisit", "1s"]] {
-        let said = place.records(&[&[floods.as_str()], how].concat());
-        assert_eq!((note(&said).as_str(), server.asked("/floods") > 0), ("[]", true), "{how:?}");
+        let text = place.records(&[&[floods.as_str()], how].concat());
+        assert_eq!((note(&text).as_str(), server.asked("/floods") > 0), ("[]", true), "{how:?}");
     }
 }
 
@@ -61,12 +61,12 @@ fn messages_that_cannot_be_taken_do_not_end_the_load() {
     let Some(_turn) = browser() else { return };
     let (place, server) = (Place::new(), server::start());
     // Chromium takes its time over a message of 70 MB.
-    let said = place.records(&[&format!("http://{server}/shouts"), "--timeout", "10m"]);
-    assert!(note(&said).contains("passed over a message"), "{said}");
-    assert_eq!(said["recordings"][0]["resources"], 2, "{said}");
-    let said = place.records(&[&format!("http://{server}/halves")]);
-    assert_eq!(note(&said), "[]");
-    assert_eq!(said["recordings"][0]["resources"], 2, "{said}");
+    let report = place.records(&[&format!("http://{server}/shouts"), "--timeout", "10m"]);
+    assert!(note(&report).contains("passed over a message"), "{report}");
+    assert_eq!(report["recordings"][0]["resources"], 2, "{report}");
+    let report = place.records(&[&format!("http://{server}/halves")]);
+    assert_eq!(note(&report), "[]");
+    assert_eq!(report["recordings"][0]["resources"], 2, "{report}");
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn proxies_of_the_environment_are_not_used_for_sites() {
     for desktop in ["XDG_CURRENT_DESKTOP", "DESKTOP_SESSION", "no_proxy", "NO_PROXY"] {
         command.env_remove(desktop);
     }
-    let said = place.said(command.output().unwrap());
-    said.failed(1, "http://nowhere.test/: the proxy cannot be reached");
-    let said: Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!(said["recordings"][0]["resources"], 104, "{said}");
+    let report = place.outcome(command.output().unwrap());
+    report.failed(1, "http://nowhere.test/: the proxy cannot be reached");
+    let report: Value = serde_json::from_str(&report.out).unwrap();
+    assert_eq!(report["recordings"][0]["resources"], 104, "{report}");
 }
 
 #[test]
@@ -117,27 +117,27 @@ fn pages_that_lead_nowhere_are_told_apart() {
     assert!(place.recordings().is_empty());
     // One that fails does not keep others from being recorded.
     let (bad, good) = (format!("http://{server}/circle"), format!("http://{server}/plain"));
-    let said = place.call(&[&bad, &good, "--json"]);
-    said.failed(1, "redirects in circles");
-    let said: Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!(said["recordings"][0]["url"], good);
-    assert_eq!(said["failures"].as_array().unwrap().len(), 1);
+    let report = place.call(&[&bad, &good, "--json"]);
+    report.failed(1, "redirects in circles");
+    let report: Value = serde_json::from_str(&report.out).unwrap();
+    assert_eq!(report["recordings"][0]["url"], good);
+    assert_eq!(report["failures"].as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn windows_dialogs_and_downloads_are_closed() {
     let Some(_turn) = browser() else { return };
     let (place, server) = (Place::new(), server::start());
-    let said = place.records(&[&format!("http://{server}/talks")]);
-    assert!(note(&said).contains("closed a dialog (alert)"), "{said}");
-    assert!(note(&said).contains("closed a dialog (confirm)"), "{said}");
-    let said = place.records(&[&format!("http://{server}/saves")]);
-    assert!(note(&said).contains("refused a download"), "{said}");
+    let report = place.records(&[&format!("http://{server}/talks")]);
+    assert!(note(&report).contains("closed a dialog (alert)"), "{report}");
+    assert!(note(&report).contains("closed a dialog (confirm)"), "{report}");
+    let report = place.records(&[&format!("http://{server}/saves")]);
+    assert!(note(&report).contains("refused a download"), "{report}");
     // Chromium itself lets no page open windows by itself.
     let opens = format!("http://{server}/opens");
-    let said = place.records(&[&opens, "--browser-arg=--disable-popup-blocking"]);
-    assert!(note(&said).contains("closed a window"), "{said}");
-    assert_eq!(said["recordings"][0]["resources"], 2, "nothing of the window: {said}");
+    let report = place.records(&[&opens, "--browser-arg=--disable-popup-blocking"]);
+    assert!(note(&report).contains("closed a window"), "{report}");
+    assert_eq!(report["recordings"][0]["resources"], 2, "nothing of the window: {report}");
 }
 
 #[test]
@@ -168,8 +168,8 @@ fn wrong_certificates_are_refused_with_a_hint() {
     let url = serving["sites"][0]["url"].as_str().unwrap();
     place.call(&[url, &rule]).failed(1, "its certificate is wrong");
     let authority = format!("{certificates}/authority.pem");
-    let said = place.records(&[url, &rule, "--trust", &authority]);
-    assert_eq!(said["recordings"][0]["resources"], 104);
+    let report = place.records(&[url, &rule, "--trust", &authority]);
+    assert_eq!(report["recordings"][0]["resources"], 104);
     assert!(fs::exists(format!("{certificates}/app.board.test.key")).unwrap());
 }
 
@@ -218,7 +218,7 @@ fn nohup_outlives_the_terminal() {
     let (place, server) = (Place::new(), server::start());
     let recorder = half_loaded_by(&place, &server, "--ignore-signal=HUP");
     kill_process(Pid::from_child(&recorder), Signal::HUP).unwrap();
-    place.said(recorder.wait_with_output().unwrap()).failed(1, "not loaded within 10s");
+    place.outcome(recorder.wait_with_output().unwrap()).failed(1, "not loaded within 10s");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_browser_that_dies_or_hangs_while_a_page_loads_is_noticed() {
             // One that was kept ready for another page may be gone by itself.
             let _ = kill_process(pid, signal);
         }
-        place.said(recorder.wait_with_output().unwrap()).failed(1, words);
+        place.outcome(recorder.wait_with_output().unwrap()).failed(1, words);
         assert!(place.recordings().is_empty());
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Place {
 
 /// End of a call.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -76,24 +76,24 @@ impl Place {
         command
     }
 
-    pub(crate) fn call(&self, arguments: &[&str]) -> Said {
-        self.said(self.command(arguments).output().unwrap())
+    pub(crate) fn call(&self, arguments: &[&str]) -> Outcome {
+        self.outcome(self.command(arguments).output().unwrap())
     }
 
     /// Checks the end of a call, of which nothing is to be left.
-    pub(crate) fn said(&self, output: Output) -> Said {
+    pub(crate) fn outcome(&self, output: Output) -> Outcome {
         let [out, err] =
             [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        let said = Said { code: output.status.code(), out, err };
+        let message = Outcome { code: output.status.code(), out, err };
         self.is_clean();
-        said
+        message
     }
 
     /// Returns its JSON when all is well.
     pub(crate) fn records(&self, arguments: &[&str]) -> Value {
-        let said = self.call(&[arguments, &["--json"]].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
-        serde_json::from_str(&said.out).unwrap()
+        let output = self.call(&[arguments, &["--json"]].concat());
+        assert_eq!(output.code, Some(0), "{output:?}");
+        serde_json::from_str(&output.out).unwrap()
     }
 
     /// No process is left that was told of this folder, and nothing but whole recordings.
@@ -147,7 +147,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-impl Said {
+impl Outcome {
     /// It failed, and says this.
     pub(crate) fn failed(&self, code: i32, words: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");

@@ -62,11 +62,11 @@ pub(crate) fn is_as_described(recording: &Recording, site: &Site) {
 fn sites_are_recorded_as_they_are_described() {
     let Some(_turn) = browser() else { return };
     let place = Place::new();
-    let said = place.records(&["news", "shop", "app", "--screenshot"]);
-    assert_eq!(said["failures"], json!([]));
+    let report = place.records(&["news", "shop", "app", "--screenshot"]);
+    assert_eq!(report["failures"], json!([]));
     let names = Site::names();
-    assert_eq!(said["recordings"].as_array().unwrap().len(), names.len());
-    for (name, recorded) in names.iter().zip(said["recordings"].as_array().unwrap()) {
+    assert_eq!(report["recordings"].as_array().unwrap().len(), names.len());
+    for (name, recorded) in names.iter().zip(report["recordings"].as_array().unwrap()) {
         let site = Site::built_in(name).unwrap();
         let file = place.path(recorded["file"].as_str().unwrap());
         is_as_described(&read(&file), &site);
@@ -90,8 +90,8 @@ fn goes_on_to_show_and_plan(place: &Place) {
     for arguments in [["pageload", "show", "--json"], ["pageload", "plan", "--json"]] {
         let mut command = Command::new(crate::programs::LAB);
         let output = command.args(arguments).args(place.recordings()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}");
+        let report = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {report}");
         assert!(output.stdout.starts_with(b"{"), "{arguments:?}");
     }
 }
@@ -100,13 +100,13 @@ fn goes_on_to_show_and_plan(place: &Place) {
 fn a_second_visit_finds_most_of_it_cached() {
     let Some(_turn) = browser() else { return };
     let place = Place::new();
-    let said = place.records(&["app", "--warm"]);
+    let report = place.records(&["app", "--warm"]);
     let again = read(&place.recordings()[0]);
     let site = Site::built_in("app").unwrap();
     let [resources, ignored] =
-        ["resources", "ignored"].map(|key| said["recordings"][0][key].as_u64().unwrap());
+        ["resources", "ignored"].map(|key| report["recordings"][0][key].as_u64().unwrap());
     assert_eq!(resources + ignored, site.resources().len() as u64);
-    assert!(ignored > 60, "{said}");
+    assert!(ignored > 60, "{report}");
     // The document is asked for all the same, and its answer is that nothing has changed.
     assert_eq!(
         (again.facts[0].status, again.page.resources()[0].response_bytes < 500),
@@ -120,8 +120,8 @@ fn a_second_visit_finds_most_of_it_cached() {
 fn a_revisit_starts_with_the_browsers_state() {
     let Some(_turn) = browser() else { return };
     let place = Place::new();
-    let said = place.records(&["app", "--revisit", "0s"]);
-    assert!(said["recordings"][0]["ignored"].as_u64().unwrap() > 60, "{said}");
+    let report = place.records(&["app", "--revisit", "0s"]);
+    assert!(report["recordings"][0]["ignored"].as_u64().unwrap() > 60, "{report}");
     let again = read(&place.recordings()[0]);
     let first = again.page.resources()[0].measured.unwrap();
     assert!(first.connect.is_zero() && first.tls.is_zero(), "its connection is there: {first:?}");
@@ -133,14 +133,14 @@ fn a_revisit_starts_with_the_browsers_state() {
 fn several_loads_have_numbers_and_languages_their_pages() {
     let Some(_turn) = browser() else { return };
     let place = Place::new();
-    let said = place.records(&["shop", "--runs", "2", "--language", "de-DE", "--think", "0ms"]);
+    let report = place.records(&["shop", "--runs", "2", "--language", "de-DE", "--think", "0ms"]);
     let files: Vec<String> = place
         .recordings()
         .iter()
         .map(|file| file.file_name().unwrap().to_string_lossy().into_owned())
         .collect();
     assert_eq!(files, ["bazaar.test-0001.har", "bazaar.test-0002.har"]);
-    assert_eq!(said["recordings"].as_array().unwrap().len(), 2);
+    assert_eq!(report["recordings"].as_array().unwrap().len(), 2);
     let german = read(&place.recordings()[1]);
     let front = &german.page.resources()[german.page.redirects()];
     assert_eq!(front.url, "https://www.bazaar.test/de/welcome");

@@ -160,10 +160,10 @@ impl World {
 
     /// Returns its recording when all is well.
     pub(crate) fn records(&self, mut recorder: Command) -> Recording {
-        let said = self.place.said(recorder.output().unwrap());
-        assert_eq!(said.code, Some(0), "{said:?}");
-        let said: Value = serde_json::from_str(&said.out).unwrap();
-        read(Path::new(said["recordings"][0]["file"].as_str().unwrap()))
+        let report = self.place.outcome(recorder.output().unwrap());
+        assert_eq!(report.code, Some(0), "{report:?}");
+        let report: Value = serde_json::from_str(&report.out).unwrap();
+        read(Path::new(report["recordings"][0]["file"].as_str().unwrap()))
     }
 
     /// Leads connections of a group to a port of this machine.
@@ -187,8 +187,8 @@ impl World {
     pub(crate) fn fast_open_counts(&self) -> Value {
         let mut status = self.node("server").command(headstart());
         status.args(["fastopen", "status", "server", "--json", "--dir", MAPS]);
-        let said: Value = serde_json::from_slice(&run(&mut status)).unwrap();
-        said["server"]["counts"].clone()
+        let report: Value = serde_json::from_slice(&run(&mut status)).unwrap();
+        report["server"]["counts"].clone()
     }
 }
 

@@ -166,11 +166,11 @@ impl Assembly {
     /// reported for all of them.
     fn widened(&self, offer: &Offer) -> Option<EdgeAdvert> {
         let edge = offer.at(self.reported.iter().filter(|found| offer.holds_for(found)));
-        let said = match self.advert {
+        let advertised = match self.advert {
             AdvertState::Reported { addresses } => addresses,
             _ => 0,
         };
-        (edge.addresses.len() > said).then_some(edge)
+        (edge.addresses.len() > advertised).then_some(edge)
     }
 
     fn give_final_advert(&mut self, edge: Option<EdgeAdvert>) -> Step {

@@ -32,15 +32,15 @@ fn server(arguments: &[&str]) -> (Running, SocketAddr) {
     command.args(["s_server", "-www", "-accept", "127.0.0.1:0", "-cert"]).arg(chain);
     command.arg("-key").arg(key).args(arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut output = BufReader::new(child.stdout.take().unwrap());
     let child = Running(child);
     let mut line = String::new();
     while !line.starts_with("ACCEPT") {
         line.clear();
-        assert_ne!(said.read_line(&mut line).unwrap(), 0, "openssl s_server does not start");
+        assert_ne!(output.read_line(&mut line).unwrap(), 0, "openssl s_server does not start");
     }
     // The rest goes nowhere, and must not fill the pipe.
-    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
     (child, line["ACCEPT".len()..].trim().parse().unwrap())
 }
 
@@ -48,10 +48,10 @@ fn server(arguments: &[&str]) -> (Running, SocketAddr) {
 async fn answer(server: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut tcp = TcpStream::connect(server).await.unwrap();
     tcp.write_all(bytes).await.unwrap();
-    let (mut said, mut tcp) = (Vec::new(), tcp.take(ACCEPTANCE_LEN as u64));
+    let (mut answered, mut tcp) = (Vec::new(), tcp.take(ACCEPTANCE_LEN as u64));
     // The server may reset the connection after an alert.
-    let _ = timeout(TIMEOUT, tcp.read_to_end(&mut said)).await.expect("no answer");
-    said
+    let _ = timeout(TIMEOUT, tcp.read_to_end(&mut answered)).await.expect("no answer");
+    answered
 }
 
 /// Returns the numbers of the extensions in a ServerHello.
@@ -91,9 +91,9 @@ async fn an_ordinary_server_answers_a_join_as_any_unknown_ticket() {
     let (key, both) = join_and_ticket();
     let mut seen = Vec::new();
     for bytes in both {
-        let said = answer(address, &bytes).await;
-        assert_eq!(Answer::read(&key, &said), Answer::Refused);
-        seen.push(extensions(&said));
+        let answered = answer(address, &bytes).await;
+        assert_eq!(Answer::read(&key, &answered), Answer::Refused);
+        seen.push(extensions(&answered));
     }
     assert_eq!(seen[0], seen[1]);
     assert!(!seen[0].contains(&PRE_SHARED_KEY), "a full handshake: {seen:?}");
@@ -106,9 +106,9 @@ async fn an_ordinary_server_that_cannot_answer_says_so_in_an_alert() {
         let (_server, address) = server(arguments);
         let (key, both) = join_and_ticket();
         for bytes in both {
-            let said = answer(address, &bytes).await;
-            assert_eq!(said.first(), Some(&ALERT), "{arguments:?}: {said:?}");
-            assert_eq!(Answer::read(&key, &said), Answer::Refused);
+            let answered = answer(address, &bytes).await;
+            assert_eq!(answered.first(), Some(&ALERT), "{arguments:?}: {answered:?}");
+            assert_eq!(Answer::read(&key, &answered), Answer::Refused);
         }
     }
 }

@@ -403,10 +403,10 @@ mod tests {
         let links = vec![(url, vec![link.clone(), link.clone()])];
         let options = SiteOptions { links, ..SiteOptions::default() };
         let origin = SiteOrigin::new(std::slice::from_ref(&site), &authority, &options).unwrap();
-        for (path, said) in [("/de/welcome", 2), ("/fr/welcome", 0)] {
+        for (path, times) in [("/de/welcome", 2), ("/fr/welcome", 0)] {
             let headers = &answer(&origin, "www.bazaar.test", path).headers;
             let links = headers.get_all(header::LINK).iter();
-            assert_eq!(links.filter(|said| **said == link).count(), said, "{path}");
+            assert_eq!(links.filter(|named| **named == link).count(), times, "{path}");
         }
         let links = vec![("https://other.test/".to_owned(), vec![link])];
         let options = SiteOptions { links, ..SiteOptions::default() };

@@ -42,8 +42,8 @@ impl Write for Answers {
 }
 
 fn wires() -> (mpsc::Sender<String>, Orders, Answers, mpsc::Receiver<Value>) {
-    let ((orders, obeyed), (said, answers)) = (mpsc::channel(), mpsc::channel());
-    (orders, Orders(obeyed, Vec::new()), Answers(said, Vec::new()), answers)
+    let ((orders, obeyed), (text, answers)) = (mpsc::channel(), mpsc::channel());
+    (orders, Orders(obeyed, Vec::new()), Answers(text, Vec::new()), answers)
 }
 
 #[test]

@@ -88,15 +88,15 @@ impl Links {
     }
 
     /// Adds a field after those that have `bytes`, and returns true if it fits.
-    fn add(&mut self, said: Said, bytes: &mut usize) -> bool {
-        match said {
-            Said::Needless => false,
-            Said::Link(link) if *bytes + link.len() <= LINK_BYTES => {
+    fn add(&mut self, hint: Hint, bytes: &mut usize) -> bool {
+        match hint {
+            Hint::Needless => false,
+            Hint::Link(link) if *bytes + link.len() <= LINK_BYTES => {
                 *bytes += link.len();
                 self.links.push(link);
                 true
             }
-            Said::Link(_) | Said::Never => {
+            Hint::Link(_) | Hint::Never => {
                 self.left_out += 1;
                 false
             }
@@ -104,40 +104,40 @@ impl Links {
     }
 }
 
-enum Said {
+enum Hint {
     Link(String),
     /// The server is connected to anyway.
     Needless,
     Never,
 }
 
-fn preconnect(page: &PageEntry, server: &Connect) -> Said {
+fn preconnect(page: &PageEntry, server: &Connect) -> Hint {
     let Connect { origin, anonymous, .. } = server;
     // The receiver of the hint is connected to the page's own server.
     if *origin == page.document.origin && !anonymous {
-        return Said::Needless;
+        return Hint::Needless;
     }
     if is_mixed(page, origin) {
-        return Said::Never;
+        return Hint::Never;
     }
     let crossorigin = if *anonymous { "; crossorigin" } else { "" };
-    Said::Link(format!("<{origin}>; rel=preconnect{crossorigin}"))
+    Hint::Link(format!("<{origin}>; rel=preconnect{crossorigin}"))
 }
 
-fn preload(page: &PageEntry, prefetch: &Prefetch) -> Said {
+fn preload(page: &PageEntry, prefetch: &Prefetch) -> Hint {
     let Prefetch { target, kind } = prefetch;
     let used_as = used_as(*kind);
     // Documents cannot be preloaded; the others would be asked for twice if `as` or `crossorigin`
     // is not right.
     let can_be_said = matches!(kind, Kind::Style | Kind::Script | Kind::Image | Kind::Font);
     if is_mixed(page, &target.origin) || !can_be_said {
-        return Said::Never;
+        return Hint::Never;
     }
     // Fonts are always asked for without credentials (CSS Fonts, section 4.8.2).
     let crossorigin = if *kind == Kind::Font { "; crossorigin" } else { "" };
     let is_own = target.origin == page.document.origin;
     let url = if is_own { on_its_origin(target) } else { target.to_string() };
-    Said::Link(format!("<{url}>; rel=preload; as={used_as}{crossorigin}"))
+    Hint::Link(format!("<{url}>; rel=preload; as={used_as}{crossorigin}"))
 }
 
 /// Returns true if an entry would load mixed content into an https page (Mixed Content, section

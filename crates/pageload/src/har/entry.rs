@@ -362,7 +362,7 @@ mod tests {
         let headers = json!([{ "name": "a", "value": "bc" }, { "name": "d", "value": null }]);
         let compressed = json!({ "size": 90, "compression": 40 });
         let overdone = json!({ "size": 90, "compression": 100 });
-        for (said, bytes) in [
+        for (value, bytes) in [
             (json!({ "_transferSize": 500, "headersSize": 10, "bodySize": 20 }), 500),
             (json!({ "headersSize": 10, "bodySize": 20 }), 30),
             (json!({ "headersSize": -1, "headers": headers, "bodySize": 20 }), 32),
@@ -370,7 +370,7 @@ mod tests {
             (json!({ "bodySize": -1, "content": overdone }), 0),
             (json!({ "bodySize": 1e300, "headersSize": -5 }), 0),
         ] {
-            assert_eq!(response(&said).bytes(), bytes, "{said}");
+            assert_eq!(response(&value).bytes(), bytes, "{value}");
         }
     }
 
@@ -390,13 +390,13 @@ mod tests {
 
     #[test]
     fn connections_by_name_and_not_by_port() {
-        for (said, name) in [
+        for (value, name) in [
             (json!({ "connection": "443", "_connectionId": "12" }), Some("12")),
             (json!({ "connection": 12 }), Some("12")),
             (json!({ "connection": "443" }), None),
             (json!({ "connection": "" }), None),
         ] {
-            assert_eq!(entry(&said).connection(443).as_deref(), name, "{said}");
+            assert_eq!(entry(&value).connection(443).as_deref(), name, "{value}");
         }
     }
 }

@@ -21,23 +21,23 @@ pub(super) fn nanos(duration: Duration) -> Instant {
 #[derive(Debug)]
 pub(super) struct Events<T> {
     heap: BinaryHeap<Reverse<(Instant, u32, T)>>,
-    said: u32,
+    added: u32,
 }
 
 impl<T: Ord> Events<T> {
     pub(super) fn new() -> Self {
-        Self { heap: BinaryHeap::new(), said: 0 }
+        Self { heap: BinaryHeap::new(), added: 0 }
     }
 
     /// Clears the queue without freeing memory.
     pub(super) fn clear(&mut self) {
         self.heap.clear();
-        self.said = 0;
+        self.added = 0;
     }
 
     pub(super) fn at(&mut self, time: Instant, what: T) {
-        self.heap.push(Reverse((time, self.said, what)));
-        self.said += 1;
+        self.heap.push(Reverse((time, self.added, what)));
+        self.added += 1;
     }
 
     pub(super) fn next(&mut self) -> Option<(Instant, T)> {

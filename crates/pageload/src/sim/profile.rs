@@ -402,10 +402,14 @@ mod tests {
         known.sort();
         order.sort();
         assert_eq!(known, order);
-        let said = Model { profile: blast, ..model(1.0) }.expected(&page(0), Techniques::default());
+        let expected =
+            Model { profile: blast, ..model(1.0) }.expected(&page(0), Techniques::default());
         // TCP, TLS and the request, 0.8 s each; three cells of 498 bytes at 164 kB/s.
-        assert!((said.page_load_ms - (2_400.0 + 3.0 * 498.0 / 164.0)).abs() < 0.01, "{said:?}");
-        assert!((said.page_load_ms - said.resource_ms).abs() < 1e-6);
+        assert!(
+            (expected.page_load_ms - (2_400.0 + 3.0 * 498.0 / 164.0)).abs() < 0.01,
+            "{expected:?}"
+        );
+        assert!((expected.page_load_ms - expected.resource_ms).abs() < 1e-6);
     }
 
     #[test]

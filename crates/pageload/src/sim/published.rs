@@ -82,19 +82,19 @@ impl Agreement {
     }
 
     fn from_pairs(pairs: &[(Reference, Reference)]) -> Self {
-        let page_errors = pairs
-            .iter()
-            .map(|(said, published)| (said.page_load_time - published.page_load_time).abs());
-        let resource_errors = pairs
-            .iter()
-            .map(|(said, published)| (said.resource_time - published.resource_time).abs());
-        let said = pairs.iter().map(|(said, _)| said.page_load_time);
+        let page_errors = pairs.iter().map(|(simulated, published)| {
+            (simulated.page_load_time - published.page_load_time).abs()
+        });
+        let resource_errors = pairs.iter().map(|(simulated, published)| {
+            (simulated.resource_time - published.resource_time).abs()
+        });
+        let simulated = pairs.iter().map(|(simulated, _)| simulated.page_load_time);
         let published = pairs.iter().map(|(_, published)| published.page_load_time);
         Self {
             pages: pairs.len(),
             page_error: mean(page_errors).unwrap_or_default(),
             resource_error: mean(resource_errors).unwrap_or_default(),
-            page_mean: mean(said).unwrap_or_default(),
+            page_mean: mean(simulated).unwrap_or_default(),
             page_published: mean(published).unwrap_or_default(),
         }
     }
@@ -109,8 +109,8 @@ pub fn agreement(pages: &[Logged], draws: u64) -> BTreeMap<String, Agreement> {
         for (name, published) in &logged.reference {
             if let Some(settings) = settings(name) {
                 let plan = Plan::new(&logged.page, &settings);
-                let said = mean_load(&mut simulator, &plan, &settings, draws);
-                pairs.entry(name.clone()).or_default().push((said, *published));
+                let simulated = mean_load(&mut simulator, &plan, &settings, draws);
+                pairs.entry(name.clone()).or_default().push((simulated, *published));
             }
         }
     }

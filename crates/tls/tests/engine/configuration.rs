@@ -109,10 +109,10 @@ fn errors_that_others_left_are_not_taken_for_ours() {
             CertifiedKey::from_pem(&site.issued[0].chain, b"no key").err()
         }];
     for refused in each {
-        let said = refused();
-        assert!(said.is_some());
+        let error = refused();
+        assert!(error.is_some());
         leave_errors();
-        assert_eq!(refused(), said);
+        assert_eq!(refused(), error);
     }
 }
 

@@ -450,13 +450,13 @@ fn a_first_seen_answer_holds_for_one_client_hello_and_one_scope() {
         let hello = read_hello(&flight);
         assert!(hello.early_data);
         let first = FirstSeen { scope: SCOPE, binder: binder_key(&hello.binder.unwrap()) };
-        let (said, expected) = match case {
+        let (first_seen, expected) = match case {
             "as it is" => (Some(first), EarlyData::Accepted),
             "nothing" => (None, EarlyData::Refused),
             "another scope" => (Some(FirstSeen { scope: [8; 16], ..first }), EarlyData::Refused),
             _ => (Some(FirstSeen { binder: [9; 32], ..first }), EarlyData::Refused),
         };
-        pair.server = site.server.accept_first(peer(), NOW, said).unwrap();
+        pair.server = site.server.accept_first(peer(), NOW, first_seen).unwrap();
         pair.server.handle_bytes(&flight);
         assert_eq!(finish(&mut pair), expected, "{case}");
     }

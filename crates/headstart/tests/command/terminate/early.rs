@@ -35,26 +35,26 @@ pub(crate) fn send(
     text: &str,
 ) -> String {
     let file = files.write("early", text.as_bytes(), 0o600);
-    let mut said = String::new();
+    let mut output = String::new();
     until("early data is taken", || {
         let session = visit(edge, files);
         let flags = ["-sess_in", &session, "-early_data", &file];
         let last = request("GET", "/head/last", NAME);
-        said = s_client_to(to.unwrap_or(edge.address), NAME, &flags, &last);
-        let taken = said.contains("Early data was accepted");
+        output = s_client_to(to.unwrap_or(edge.address), NAME, &flags, &last);
+        let taken = output.contains("Early data was accepted");
         if !taken {
-            assert!(said.contains("GET /head/last"), "it was served all the same: {said}");
+            assert!(output.contains("GET /head/last"), "it was served all the same: {output}");
             thread::sleep(PAUSE);
         }
         taken
     });
-    said
+    output
 }
 
 /// The part of what a client said that answers `METHOD PATH`.
-fn answer<'a>(said: &'a str, what: &str) -> &'a str {
-    let from = said.find(&format!("{what}\n")).unwrap_or_else(|| panic!("no {what}: {said}"));
-    said[from..].split("HTTP/1.1").next().unwrap()
+fn answer<'a>(report: &'a str, what: &str) -> &'a str {
+    let from = report.find(&format!("{what}\n")).unwrap_or_else(|| panic!("no {what}: {report}"));
+    report[from..].split("HTTP/1.1").next().unwrap()
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn without_the_option_there_is_no_early_data() {
     let session = visit(&edge, &files);
     let file = files.write("early", early("GET", "/head/early").as_bytes(), 0o600);
     let flags = ["-sess_in", &session, "-early_data", &file];
-    let said = s_client(&edge, NAME, &flags, &request("GET", "/head/last", NAME));
-    assert!(said.contains("Early data was not sent"), "{said}");
-    assert!(said.contains("Reused, TLSv1.3") && said.contains("GET /head/last"), "{said}");
+    let text = s_client(&edge, NAME, &flags, &request("GET", "/head/last", NAME));
+    assert!(text.contains("Early data was not sent"), "{text}");
+    assert!(text.contains("Reused, TLSv1.3") && text.contains("GET /head/last"), "{text}");
     assert_eq!(origin.asked("GET /head/early"), 0);
 }
 
@@ -78,15 +78,15 @@ fn count(edge: &Edge, outcome: &str) -> u64 {
 
 pub(crate) fn safe_at_once_and_others_wait(aged: &Aged) {
     let (edge, files, origin) = (&aged.safe, &aged.files, &aged.origin);
-    let said = send(edge, files, None, &early("GET", "/head/safe"));
-    let get = answer(&said, "GET /head/safe");
+    let text = send(edge, files, None, &early("GET", "/head/safe"));
+    let get = answer(&text, "GET /head/safe");
     assert!(get.contains("early-data: 1\n") && get.contains("forwarded: for=127.0.0.1;"), "{get}");
-    assert!(!answer(&said, "GET /head/last").contains("early-data"), "{said}");
+    assert!(!answer(&text, "GET /head/last").contains("early-data"), "{text}");
     assert_eq!(origin.asked("GET /head/safe"), 1);
     assert_eq!((count(edge, "passed"), count(edge, "held")), (1, 0));
 
-    let said = send(edge, files, None, &early("POST", "/head/safe"));
-    assert!(!answer(&said, "POST /head/safe").contains("early-data"), "{said}");
+    let text = send(edge, files, None, &early("POST", "/head/safe"));
+    assert!(!answer(&text, "POST /head/safe").contains("early-data"), "{text}");
     assert_eq!((origin.asked("POST /head/safe"), count(edge, "held")), (1, 1));
 
     // With a body that comes later: the handshake goes on though nobody reads the request to its
@@ -96,8 +96,8 @@ pub(crate) fn safe_at_once_and_others_wait(aged: &Aged) {
     let file = files.write("early", post.as_bytes(), 0o600);
     let session = visit(edge, files);
     let rest = "x".repeat(20_000 - 5) + &request("GET", "/head/last", NAME);
-    let said = s_client(edge, NAME, &["-sess_in", &session, "-early_data", &file], &rest);
-    assert!(said.contains("Early data was accepted") && said.contains("\n20000 "), "{said}");
+    let text = s_client(edge, NAME, &["-sess_in", &session, "-early_data", &file], &rest);
+    assert!(text.contains("Early data was accepted") && text.contains("\n20000 "), "{text}");
     assert_eq!(count(edge, "held"), 2);
     until("the handshakes are counted", || {
         edge.count("headstart_tls_handshakes_total", &["early_data=\"accepted\""]) >= 3
@@ -111,22 +111,22 @@ pub(crate) fn an_upgrade_waits(aged: &Aged) {
     let before = count(edge, "held");
     let upgrade = early("GET", "/head/upgrade")
         .replace("\r\n\r\n", "\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
-    let said = send(edge, &aged.files, None, &upgrade);
-    let asked = answer(&said, "GET /head/upgrade");
+    let text = send(edge, &aged.files, None, &upgrade);
+    let asked = answer(&text, "GET /head/upgrade");
     assert!(asked.contains("upgrade: websocket") && !asked.contains("early-data"), "{asked}");
     assert_eq!(count(edge, "held"), before + 1);
 }
 
 pub(crate) fn an_origin_may_refuse(aged: &Aged) {
-    let said = send(&aged.safe, &aged.files, None, &early("GET", "/early"));
-    assert!(said.contains("HTTP/1.1 425 Too Early"), "the origin's answer goes through: {said}");
+    let text = send(&aged.safe, &aged.files, None, &early("GET", "/early"));
+    assert!(text.contains("HTTP/1.1 425 Too Early"), "the origin's answer goes through: {text}");
     // The edge does not retry by itself.
     assert_eq!((aged.origin.asked("GET /early"), count(&aged.safe, "too_early")), (1, 1));
 }
 
 pub(crate) fn all_at_once(aged: &Aged) {
-    let said = send(&aged.on, &aged.files, None, &early("POST", "/head/on"));
-    assert!(answer(&said, "POST /head/on").contains("early-data: 1\n"), "{said}");
+    let text = send(&aged.on, &aged.files, None, &early("POST", "/head/on"));
+    assert!(answer(&text, "POST /head/on").contains("early-data: 1\n"), "{text}");
     assert_eq!((aged.origin.asked("POST /head/on"), count(&aged.on, "held")), (1, 0));
 }
 
@@ -141,10 +141,10 @@ pub(crate) fn raw_bytes(aged: &Aged) {
     };
     for (edge, is_taken) in [(&aged.on, true), (&aged.safe, false)] {
         raw(edge, &["-sess_out", &session], "visit\n");
-        let said = raw(edge, &["-sess_in", &session, "-early_data", &file], "late\n");
-        assert!(said.contains("Reused, TLSv1.3"), "{said}");
-        assert_eq!(said.contains("Early data was accepted"), is_taken, "{said}");
-        assert_eq!(said.contains("got: early and late"), is_taken, "{said}");
-        assert_eq!(said.contains("got: late"), !is_taken, "{said}");
+        let output = raw(edge, &["-sess_in", &session, "-early_data", &file], "late\n");
+        assert!(output.contains("Reused, TLSv1.3"), "{output}");
+        assert_eq!(output.contains("Early data was accepted"), is_taken, "{output}");
+        assert_eq!(output.contains("got: early and late"), is_taken, "{output}");
+        assert_eq!(output.contains("got: late"), !is_taken, "{output}");
     }
 }

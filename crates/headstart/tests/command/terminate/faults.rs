@@ -44,8 +44,8 @@ fn malformed_responses_become_502() {
         let (files, origin) = (Files::new(), Recorder::saying(answer, CLOSE));
         let edge = site(&files, &origin);
         for version in VERSIONS {
-            let said = asked(&edge, &files, &[version]);
-            assert_eq!(said, "502: the server behind this one broke off\n 502", "{what}");
+            let text = asked(&edge, &files, &[version]);
+            assert_eq!(text, "502: the server behind this one broke off\n 502", "{what}");
         }
         let broken = edge.count("headstart_origin_failures_total", &["reason=\"broken\""]);
         assert_eq!(broken, 2, "{what}");
@@ -90,8 +90,8 @@ fn chunks_that_are_cut_off_are_not_made_whole() {
     let (files, origin) = (Files::new(), Recorder::saying(answer, CLOSE));
     let edge = site(&files, &origin);
     for version in VERSIONS {
-        let said = curl(&edge, &files, NAME, "/", &[version]);
-        assert_ne!(said.code, Some(0), "{version}: {}", said.text());
+        let output = curl(&edge, &files, NAME, "/", &[version]);
+        assert_ne!(output.code, Some(0), "{version}: {}", output.text());
     }
 }
 
@@ -135,21 +135,21 @@ fn a_request_that_met_the_end_of_a_connection_is_repeated_only_if_that_is_harmle
         (&["-X", "DELETE"], "ok 200", 2),
         (&[], "ok 200", 2),
     ] {
-        let (said, asked) = loop {
+        let (text, asked) = loop {
             // Leaves a connection on which another request is one too many, or finds the last
             // one's.
             while origin.recorded().last().is_none_or(|last| last.place > 0) {
                 asked(&edge, &files, &["-X", "OPTIONS"]);
             }
             let before = origin.recorded().len();
-            let said = asked(&edge, &files, flags);
+            let text = asked(&edge, &files, flags);
             let new = origin.recorded().split_off(before);
             // On a slow machine the connection may not have waited so long.
             if new[0].place > 0 {
-                break (said, new.len());
+                break (text, new.len());
             }
         };
-        assert_eq!((said.as_str(), asked), (expected, times), "{flags:?}");
+        assert_eq!((text.as_str(), asked), (expected, times), "{flags:?}");
     }
 }
 
@@ -190,8 +190,8 @@ fn an_answer_may_come_before_the_request_is_through() {
     });
     let upload = format!("@{}", files.write("upload", &vec![b'x'; 5_000_000], 0o600));
     for version in VERSIONS {
-        let said = asked(&edge, &files, &[version, "--data-binary", &upload]);
-        assert_eq!(said, "less 413", "{version}");
+        let text = asked(&edge, &files, &[version, "--data-binary", &upload]);
+        assert_eq!(text, "less 413", "{version}");
     }
 }
 
@@ -216,8 +216,8 @@ fn a_body_is_asked_for_only_where_there_is_an_origin() {
         Edge::start(&files, &[NAME], &[&format!("--origin=http://{}", crate::edge::closed())]);
     let mut stream = tls(&down, NAME);
     stream.write_all(head.as_bytes()).unwrap();
-    let said = String::from_utf8(read_until(&mut stream, b"\r\n\r\n")).unwrap();
-    assert!(said.starts_with("HTTP/1.1 502 "), "{said}");
+    let text = String::from_utf8(read_until(&mut stream, b"\r\n\r\n")).unwrap();
+    assert!(text.starts_with("HTTP/1.1 502 "), "{text}");
 }
 
 /// An origin that reads a head and never says a word; how each connection ended.
@@ -245,8 +245,8 @@ fn a_client_that_leaves_takes_its_request_along() {
     let (origin, ends) = silent();
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin=http://{origin}")]);
     for version in VERSIONS {
-        let said = curl(&edge, &files, NAME, "/", &[version, "--max-time", "1"]);
-        assert_eq!(said.code, Some(28), "it gave up");
+        let output = curl(&edge, &files, NAME, "/", &[version, "--max-time", "1"]);
+        assert_eq!(output.code, Some(28), "it gave up");
         ends.recv_timeout(PATIENCE).expect("the origin hears of it");
     }
     until("nothing is left", || edge.count("headstart_connections_active", &[]) == 0);
@@ -305,9 +305,9 @@ fn an_upload_goes_no_faster_than_the_origin_takes_it() {
     let upload = format!("@{}", files.write("upload", &vec![b'x'; ENDLESS], 0o600));
     for version in VERSIONS {
         let flags = [version, "--data-binary", &upload, "-w", "%{http_code} %{size_upload}"];
-        let said = curl(&edge, &files, NAME, "/", &flags).text();
+        let output = curl(&edge, &files, NAME, "/", &flags).text();
         // The client is not at fault: it is not told that it was late.
-        let (words, sent) = said.rsplit_once(' ').unwrap();
+        let (words, sent) = output.rsplit_once(' ').unwrap();
         assert_eq!(words, "504: the server behind this one takes too long\n504", "{version}");
         assert!(sent.parse::<usize>().unwrap() < ENDLESS / 2, "{version}: {sent}");
     }

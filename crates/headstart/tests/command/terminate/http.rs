@@ -31,8 +31,8 @@ fn both_versions_of_http_tell_the_origin_who_asks() {
     for (flag, version, via) in [("--http1.1", "1.1", "1.1"), ("--http2", "2", "2")] {
         let flags =
             [flag, "-w", "%{http_version}", "-H", "X-Forwarded-For: 192.0.2.66", "-H", "a: b"];
-        let said = String::from_utf8(curl(&edge, &files, NAME, "/head?q=1", &flags).ok()).unwrap();
-        assert!(said.starts_with("GET /head?q=1\n") && said.ends_with(version), "{said}");
+        let text = String::from_utf8(curl(&edge, &files, NAME, "/head?q=1", &flags).ok()).unwrap();
+        assert!(text.starts_with("GET /head?q=1\n") && text.ends_with(version), "{text}");
         for line in [
             "a: b",
             &format!("host: {}", edge.at(NAME)),
@@ -41,9 +41,9 @@ fn both_versions_of_http_tell_the_origin_who_asks() {
             "x-forwarded-proto: https",
             &format!("via: {via} headstart"),
         ] {
-            assert!(said.lines().any(|found| found == line), "{line} is not in\n{said}");
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
-        assert!(!said.contains("192.0.2.66") && !said.contains("early-data"), "{said}");
+        assert!(!text.contains("192.0.2.66") && !text.contains("early-data"), "{text}");
     }
     assert_eq!(origin.asked("GET /head"), 2);
     let requests =
@@ -76,11 +76,11 @@ fn large_bodies_pass_both_ways() {
     let upload = files.write("upload", &body, 0o600);
     let from = format!("@{upload}");
     for version in ["--http1.1", "--http2"] {
-        let said = curl(&edge, &files, NAME, "/upload", &[version, "--data-binary", &from]).ok();
-        assert_eq!(String::from_utf8(said).unwrap(), sum(&body), "{version}");
+        let output = curl(&edge, &files, NAME, "/upload", &[version, "--data-binary", &from]).ok();
+        assert_eq!(String::from_utf8(output).unwrap(), sum(&body), "{version}");
         let chunked = [version, "-H", "Transfer-Encoding: chunked", "--data-binary", &from];
-        let said = curl(&edge, &files, NAME, "/upload", &chunked).ok();
-        assert_eq!(String::from_utf8(said).unwrap(), sum(&body), "{version}, chunked");
+        let output = curl(&edge, &files, NAME, "/upload", &chunked).ok();
+        assert_eq!(String::from_utf8(output).unwrap(), sum(&body), "{version}, chunked");
         let down = curl(&edge, &files, NAME, "/bytes/20000000", &[version]).ok();
         assert!(down == body, "{version}");
         let head = curl(&edge, &files, NAME, "/bytes/1000", &[version, "-I"]).text();
@@ -118,8 +118,8 @@ fn an_origin_that_is_down_is_502_and_one_that_is_slow_504() {
     let down = format!("--origin=http://{}", closed());
     let edge = Edge::start(&files, &[NAME], &[&down]);
     for version in ["--http1.1", "--http2"] {
-        let said = curl(&edge, &files, NAME, "/", &[version, "-w", "%{http_code}"]).text();
-        assert_eq!(said, "502: the server behind this one cannot be reached\n502");
+        let output = curl(&edge, &files, NAME, "/", &[version, "-w", "%{http_code}"]).text();
+        assert_eq!(output, "502: the server behind this one cannot be reached\n502");
     }
     assert_eq!(edge.count("headstart_origin_failures_total", &["reason=\"unreachable\""]), 2);
     until("it says so", || edge.logged("cannot connect to the origin") >= 1);
@@ -163,8 +163,8 @@ fn an_answer_that_is_cut_short_is_not_made_whole() {
     let (origin, _seen) = rude(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf");
     let edge = Edge::start(&files, &[NAME], &[&origin]);
     for version in ["--http1.1", "--http2"] {
-        let said = curl(&edge, &files, NAME, "/", &[version]);
-        assert_ne!(said.code, Some(0), "{version}: {}", said.text());
+        let output = curl(&edge, &files, NAME, "/", &[version]);
+        assert_ne!(output.code, Some(0), "{version}: {}", output.text());
     }
 }
 
@@ -206,10 +206,10 @@ fn an_upgrade_that_the_origin_does_not_want_is_an_ordinary_request() {
     let files = Files::new();
     let (_origin, edge) = site(&files, &[]);
     let flags = ["--http1.1", "-H", "Connection: Upgrade", "-H", "Upgrade: websocket"];
-    let said = String::from_utf8(curl(&edge, &files, NAME, "/head", &flags).ok()).unwrap();
+    let text = String::from_utf8(curl(&edge, &files, NAME, "/head", &flags).ok()).unwrap();
     assert!(
-        said.contains("upgrade: websocket\n") && said.contains("connection: upgrade\n"),
-        "{said}"
+        text.contains("upgrade: websocket\n") && text.contains("connection: upgrade\n"),
+        "{text}"
     );
 }
 
@@ -247,8 +247,8 @@ fn heads_that_are_too_large_or_malformed_are_refused() {
         (request("GET", "/head", "a b"), "400"),
         (request("CONNECT", "a.example:443", NAME), "501"),
     ] {
-        let said = s_client(&edge, NAME, &[], &bad);
-        assert!(said.contains(&format!("HTTP/1.1 {status}")), "{bad}{said}");
+        let output = s_client(&edge, NAME, &[], &bad);
+        assert!(output.contains(&format!("HTTP/1.1 {status}")), "{bad}{output}");
     }
     assert_eq!(origin.asked("GET /head"), 0);
 }

@@ -84,11 +84,11 @@ fn a_handshake_has_its_time() {
     let files = Files::new();
     let (_origin, edge) = site(&files, "--hello-timeout=1s");
     let hello = client_hello();
-    let say = |said: &[u8]| {
+    let say = |text: &[u8]| {
         let mut tcp = TcpStream::connect(edge.address).unwrap();
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
         // It may have ended by now.
-        let _ = tcp.write_all(said);
+        let _ = tcp.write_all(text);
         ended(&mut tcp);
     };
     let connections =
@@ -111,10 +111,10 @@ fn clients_without_tls_are_refused() {
     let (_origin, edge) = site(&files, "--hello-timeout=1m");
     let mut changed = client_hello();
     changed[50..].fill(0);
-    for said in [&b"GET / HTTP/1.1\r\nhost: www.example.com\r\n\r\n"[..], &changed] {
+    for text in [&b"GET / HTTP/1.1\r\nhost: www.example.com\r\n\r\n"[..], &changed] {
         let mut tcp = TcpStream::connect(edge.address).unwrap();
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-        tcp.write_all(said).unwrap();
+        tcp.write_all(text).unwrap();
         ended(&mut tcp);
     }
     until("both are counted", || {

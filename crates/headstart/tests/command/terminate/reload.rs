@@ -21,18 +21,18 @@ fn subject(edge: &Edge, name: &str) -> String {
     subject_in(&s_client(edge, name, &[], &request("GET", "/head", NAME)))
 }
 
-fn subject_in(said: &str) -> String {
+fn subject_in(text: &str) -> String {
     let line =
-        said.lines().find(|line| line.trim_start().starts_with("subject=")).unwrap_or_default();
+        text.lines().find(|line| line.trim_start().starts_with("subject=")).unwrap_or_default();
     // With or without spaces around the sign, depending on OpenSSL's version.
     line.rsplit("CN").next().unwrap_or_default().trim_start_matches([' ', '=']).to_owned()
 }
 
 /// The certificate for [`NAME`].
 fn fingerprint(edge: &Edge) -> String {
-    let said = s_client(edge, NAME, &["-showcerts"], &request("GET", "/head", NAME));
-    let begin = said.find("-----BEGIN CERTIFICATE-----").unwrap();
-    said[begin..].split("-----END").next().unwrap().to_owned()
+    let report = s_client(edge, NAME, &["-showcerts"], &request("GET", "/head", NAME));
+    let begin = report.find("-----BEGIN CERTIFICATE-----").unwrap();
+    report[begin..].split("-----END").next().unwrap().to_owned()
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn names_have_their_certificates_and_others_the_first() {
     let to = edge.address.to_string();
     let nobody = ["timeout", "150", "openssl", "s_client", "-ign_eof", "-connect", &to];
     let nobody = [&nobody[..], &["-noservername"]].concat();
-    let said = super::tools::run(&nobody, &request("GET", "/head", "a.example"));
-    assert_eq!(subject_in(&said), "a.example", "who asks for none gets the first");
-    assert!(said.contains("HTTP/1.1 200 OK"), "{said}");
+    let text = super::tools::run(&nobody, &request("GET", "/head", "a.example"));
+    assert_eq!(subject_in(&text), "a.example", "who asks for none gets the first");
+    assert!(text.contains("HTTP/1.1 200 OK"), "{text}");
 }
 
 /// Certificate and key as certbot and Kubernetes lay them: links to files, and a directory that is
@@ -226,9 +226,9 @@ fn a_hangup_reads_everything_again_and_a_mistake_changes_nothing() {
 /// `flag` wants.
 fn resumes(edge: &Edge, files: &Files, flag: &str) -> bool {
     let session = files.path(&format!("session{flag}"));
-    let said = s_client(edge, NAME, &[flag, "-sess_in", &session], &request("GET", "/head", NAME));
-    assert!(said.contains("HTTP/1.1 200"), "{said}");
-    said.contains("Reused, TLSv1.")
+    let text = s_client(edge, NAME, &[flag, "-sess_in", &session], &request("GET", "/head", NAME));
+    assert!(text.contains("HTTP/1.1 200"), "{text}");
+    text.contains("Reused, TLSv1.")
 }
 
 /// Gets a session.
@@ -280,6 +280,6 @@ fn a_session_of_one_name_is_none_of_another() {
     visit(&edge, &files, "-tls1_3");
     assert!(resumes(&edge, &files, "-tls1_3"));
     let (other, session) = ("other.example.com", files.path("session-tls1_3"));
-    let said = s_client(&edge, other, &["-sess_in", &session], &request("GET", "/head", other));
-    assert!(said.contains("New, TLSv1.3") && said.contains("HTTP/1.1 200"), "{said}");
+    let text = s_client(&edge, other, &["-sess_in", &session], &request("GET", "/head", other));
+    assert!(text.contains("New, TLSv1.3") && text.contains("HTTP/1.1 200"), "{text}");
 }

@@ -74,8 +74,8 @@ pub(crate) fn replay(edge: &Edge, flight: &[u8]) {
 pub(crate) fn once(aged: &Aged) {
     let (way, flights) = recorded(aged.on.address);
     let text = request("POST", "/head/once", NAME).replace("connection: close\r\n", "");
-    let said = send(&aged.on, &aged.files, Some(way), &text);
-    assert!(said.contains("POST /head/once"), "{said}");
+    let output = send(&aged.on, &aged.files, Some(way), &text);
+    assert!(output.contains("POST /head/once"), "{output}");
     assert_eq!(aged.origin.asked("POST /head/once"), 1);
     let flight = flights.try_iter().last().expect("it went that way");
     replay(&aged.on, &flight);

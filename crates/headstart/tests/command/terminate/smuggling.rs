@@ -28,11 +28,11 @@ fn post(lines: &str, body: &str) -> String {
 fn says(edge: &Edge, bytes: &str) -> String {
     let mut stream = tls(edge, NAME);
     stream.write_all(bytes.as_bytes()).unwrap();
-    let (mut said, mut room) = (Vec::new(), [0; 4096]);
+    let (mut text, mut room) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut room) {
-        said.extend_from_slice(&room[..count]);
+        text.extend_from_slice(&room[..count]);
     }
-    String::from_utf8(said).unwrap()
+    String::from_utf8(text).unwrap()
 }
 
 #[test]
@@ -77,9 +77,9 @@ fn ambiguous_requests_are_refused() {
         ),
         ("a blank in the target", 400, post("", "").replace("POST / ", "POST /a b ")),
     ] {
-        let said = says(&edge, &format!("{bytes}{SMUGGLED}"));
-        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{what}: {said}");
-        assert_eq!(said.matches("HTTP/1.1 ").count(), 1, "{what}: {said}");
+        let text = says(&edge, &format!("{bytes}{SMUGGLED}"));
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{what}: {text}");
+        assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "{what}: {text}");
     }
     assert!(origin.recorded().is_empty(), "{:?}", origin.recorded());
 }
@@ -87,8 +87,8 @@ fn ambiguous_requests_are_refused() {
 /// The one request that the origin gets for `bytes`, of which the edge takes no second one.
 fn one(origin: &Recorder, edge: &Edge, bytes: &str) -> Recorded {
     let before = origin.recorded().len();
-    let said = says(edge, bytes);
-    assert_eq!(said.matches("HTTP/1.1 200 OK\r\n").count(), 1, "{said}");
+    let text = says(edge, bytes);
+    assert_eq!(text.matches("HTTP/1.1 200 OK\r\n").count(), 1, "{text}");
     let recorded = origin.newest(before + 1);
     let lines = recorded.head.replace("\r\n", "");
     assert!(!lines.contains(['\r', '\n']), "{:?}", recorded.head);

@@ -9,26 +9,26 @@ const NAME: &str = "www.example.com";
 
 /// Returns the message of an edge with the certificate for [`NAME`] and `arguments` that does not
 /// start.
-fn said(files: &Files, arguments: &[&str]) -> String {
+fn startup_error(files: &Files, arguments: &[&str]) -> String {
     let certificate = files.certificate(NAME);
     let mut all: Vec<_> = certificate.iter().map(String::as_str).collect();
     all.push("--origin=http://localhost:1");
     all.extend(arguments);
-    let (code, said) = fails(&all);
-    assert_eq!(code, Some(2), "{said}");
-    said
+    let (code, text) = fails(&all);
+    assert_eq!(code, Some(2), "{text}");
+    text
 }
 
 #[test]
 fn a_key_file_that_is_missing_or_malformed_is_explained() {
     let files = Files::new();
     files.issue(NAME);
-    let message = said(&files, &["--keys", &files.path("none")]);
+    let message = startup_error(&files, &["--keys", &files.path("none")]);
     assert!(message.contains("\nhint: `headstart keys new "), "{message}");
     let keys = files.write("keys", b"0123456789abcdef", 0o600);
-    let said = said(&files, &["--keys", &keys]);
-    assert!(said.contains("is not a key ring"), "{said}");
-    assert!(said.contains("\nhint: ") && said.contains("headstart keys new"), "{said}");
+    let text = startup_error(&files, &["--keys", &keys]);
+    assert!(text.contains("is not a key ring"), "{text}");
+    assert!(text.contains("\nhint: ") && text.contains("headstart keys new"), "{text}");
 }
 
 #[test]
@@ -38,13 +38,13 @@ fn keys_that_others_may_read_are_refused() {
     let keys = files.keys("keys");
     let text = std::fs::read(&keys).unwrap();
     files.write("keys", &text, 0o644);
-    let message = said(&files, &["--keys", &keys]);
+    let message = startup_error(&files, &["--keys", &keys]);
     assert!(message.contains("is open to other users (mode 0644)"), "{message}");
     assert!(message.contains("\nhint: chmod 600 "), "{message}");
 
     let key = std::fs::read(files.path(&format!("{NAME}.key"))).unwrap();
     files.write(&format!("{NAME}.key"), &key, 0o644);
-    let message = said(&files, &[]);
+    let message = startup_error(&files, &[]);
     assert!(message.contains("everybody may use the private key in "), "{message}");
 }
 
@@ -57,13 +57,13 @@ fn a_missing_certificate_and_one_of_another_key_are_named() {
         said_of_none.contains("no certificate to serve http://localhost:1 with"),
         "{said_of_none}"
     );
-    let message = said(&files, &[]);
+    let message = startup_error(&files, &[]);
     assert!(message.contains("cannot read ") && message.contains("No such file"), "{message}");
     files.issue(NAME);
     files.issue("other.example.com");
     let other = std::fs::read(files.path("other.example.com.key")).unwrap();
     files.write(&format!("{NAME}.key"), &other, 0o600);
-    let message = said(&files, &[]);
+    let message = startup_error(&files, &[]);
     assert!(message.contains("is not that of the certificate in"), "{message}");
 }
 

@@ -245,17 +245,17 @@ fn an_upload_of_a_byte_now_and_then_is_no_upload() {
     write!(stream, "POST /upload HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 9999\r\n\r\n")
         .unwrap();
     stream.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let mut said = Vec::new();
+    let mut text = Vec::new();
     until("it is over", || {
         let mut room = [0; 4096];
         match stream.read(&mut room) {
-            Ok(count) => said.extend_from_slice(&room[..count]),
+            Ok(count) => text.extend_from_slice(&room[..count]),
             Err(_) => drop(stream.write_all(b"x")),
         }
-        !said.is_empty()
+        !text.is_empty()
     });
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
     assert_eq!(limits_hit(&edge, "request_body_time"), 1);
 }
 
@@ -401,8 +401,8 @@ fn a_head_has_as_many_lines_over_both_versions_of_http() {
             let lines = more + if version == "--http2" { 1 } else { 0 };
             let extra = if lines > more { vec!["-H", "x: y"] } else { Vec::new() };
             flags.extend(extra);
-            let said = curl(&edge, &files, NAME, "/head", &flags).text();
-            assert_eq!(said, expected, "{version} {more}");
+            let output = curl(&edge, &files, NAME, "/head", &flags).text();
+            assert_eq!(output, expected, "{version} {more}");
         }
         until("it is counted", || limits_hit(&edge, "request_head") == number);
     }
@@ -419,8 +419,8 @@ fn a_malformed_body_is_400_and_no_failure_of_the_origin() {
         let mut stream = tls(&edge, NAME);
         let head = format!("POST / HTTP/1.1\r\nhost: {NAME}\r\ntransfer-encoding: chunked\r\n\r\n");
         stream.write_all(format!("{head}{chunk}").as_bytes()).unwrap();
-        let said = String::from_utf8(read_until(&mut stream, b"\r\n\r\n")).unwrap();
-        assert!(said.starts_with("HTTP/1.1 400 "), "{chunk:?}: {said}");
+        let text = String::from_utf8(read_until(&mut stream, b"\r\n\r\n")).unwrap();
+        assert!(text.starts_with("HTTP/1.1 400 "), "{chunk:?}: {text}");
     }
     assert_eq!(edge.count("headstart_origin_failures_total", &[]), 0);
     assert_eq!(limits_hit(&edge, "malformed_body"), 4);
@@ -475,8 +475,8 @@ fn trailers_are_announced_to_those_who_get_them() {
         [(&["--http1.1"][..], 0), (&["--http1.1", "-H", "TE: trailers"], 2), (&["--http2"], 2)]
     {
         let all = [&["-D", "-"][..], flags].concat();
-        let said = curl(&edge, &files, NAME, "/", &all).text();
-        assert_eq!(said.matches("x-sum").count(), expected, "{flags:?}: {said}");
+        let output = curl(&edge, &files, NAME, "/", &all).text();
+        assert_eq!(output.matches("x-sum").count(), expected, "{flags:?}: {output}");
     }
 }
 
@@ -499,9 +499,9 @@ fn an_origin_that_breaks_off_costs_no_byte_that_it_sent() {
     }
     for version in ["--http1.1", "--http2"] {
         for _ in 0..4 {
-            let said = curl(&edge, &files, NAME, "/", &[version]);
-            assert_ne!(said.code, Some(0), "it is not made whole");
-            assert_eq!(said.out.len(), SENT, "{version}: {}", said.err);
+            let output = curl(&edge, &files, NAME, "/", &[version]);
+            assert_ne!(output.code, Some(0), "it is not made whole");
+            assert_eq!(output.out.len(), SENT, "{version}: {}", output.err);
         }
     }
 }
@@ -529,9 +529,9 @@ fn an_answer_before_the_upload_is_read_arrives() {
     for expect in ["Expect:", "Expect: 100-continue"] {
         let flags = ["--http2", "-H", expect, "--data-binary", &upload, "-w", " %{http_code}"];
         let answers = [(); 8].map(|()| curl(&edge, &files, NAME, "/", &flags));
-        let arrived = answers.iter().filter(|said| said.text() == "less 413").count();
+        let arrived = answers.iter().filter(|output| output.text() == "less 413").count();
         // On a busy machine curl itself may give one up (KNOWN-LIMITS.md).
-        let rest: Vec<_> = answers.iter().map(|said| &said.err).collect();
+        let rest: Vec<_> = answers.iter().map(|output| &output.err).collect();
         assert!(arrived >= 6, "{expect} {arrived} of 8: {rest:?}");
     }
 }

@@ -10,13 +10,13 @@ use crate::edge::{Edge, PATIENCE};
 use crate::files::Files;
 
 /// Output of a tool.
-pub(crate) struct Said {
+pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) out: Vec<u8>,
     pub(crate) err: String,
 }
 
-impl Said {
+impl Outcome {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.out).into_owned()
     }
@@ -29,16 +29,22 @@ impl Said {
 }
 
 /// `curl` for `name` at the edge, which it trusts as far as the certificate of that name goes.
-pub(crate) fn curl(edge: &Edge, files: &Files, name: &str, path: &str, arguments: &[&str]) -> Said {
+pub(crate) fn curl(
+    edge: &Edge,
+    files: &Files,
+    name: &str,
+    path: &str,
+    arguments: &[&str],
+) -> Outcome {
     curl_at(edge, &files.path(&format!("{name}.pem")), name, path, arguments)
 }
 
-fn curl_at(edge: &Edge, cacert: &str, name: &str, path: &str, arguments: &[&str]) -> Said {
+fn curl_at(edge: &Edge, cacert: &str, name: &str, path: &str, arguments: &[&str]) -> Outcome {
     let mut command = Command::new("curl");
     command.args(["-sS", "--max-time", "150", "--cacert", cacert]);
     command.args(["--resolve", &format!("{}:127.0.0.1", edge.at(name))]);
     command.args(arguments).arg(format!("https://{}{path}", edge.at(name)));
-    said(command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()), "")
+    outcome(command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()), "")
 }
 
 /// `openssl s_client` for `name`, which stays until the server closes; `input` is what it sends.
@@ -50,15 +56,15 @@ pub(crate) fn s_client_to(to: SocketAddr, name: &str, arguments: &[&str], input:
     let mut command = Command::new("timeout");
     command.args(["150", "openssl", "s_client", "-ign_eof", "-connect", &to.to_string()]);
     command.args(["-servername", name, "-alpn", "http/1.1"]).args(arguments);
-    let said = said(&mut command, input);
-    format!("{}{}", said.text(), said.err)
+    let output = outcome(&mut command, input);
+    format!("{}{}", output.text(), output.err)
 }
 
 /// Returns the output of a command that gets `input`.
 pub(crate) fn run(command: &[&str], input: &str) -> String {
     let (program, arguments) = command.split_first().unwrap();
-    let said = said(Command::new(program).args(arguments), input);
-    format!("{}{}", said.text(), said.err)
+    let output = outcome(Command::new(program).args(arguments), input);
+    format!("{}{}", output.text(), output.err)
 }
 
 /// A request after which the server closes.
@@ -68,7 +74,7 @@ pub(crate) fn request(method: &str, path: &str, host: &str) -> String {
     )
 }
 
-fn said(command: &mut Command, input: &str) -> Said {
+fn outcome(command: &mut Command, input: &str) -> Outcome {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -77,7 +83,7 @@ fn said(command: &mut Command, input: &str) -> Said {
     drop(stdin);
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
-    Said { code: output.status.code(), out: output.stdout, err }
+    Outcome { code: output.status.code(), out: output.stdout, err }
 }
 
 /// TLS of this test's own, which agrees on no protocol and trusts anybody.

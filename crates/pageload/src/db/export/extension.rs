@@ -106,9 +106,9 @@ fn parts(database: &Database) -> Parts {
 fn redirects(database: &Database, temporary: bool) -> (Vec<Leads>, usize) {
     let redirects = database.pages().iter().flat_map(|page| &page.redirects);
     let wanted = redirects.filter(|of| of.of_document && (temporary || of.is_permanent()));
-    let (said, left_out): (Vec<_>, Vec<_>) =
+    let (expressible, left_out): (Vec<_>, Vec<_>) =
         wanted.partition(|redirect| can_be_said(&redirect.from));
-    let leads = said
+    let leads = expressible
         .iter()
         .map(|of| Leads { from: of.from.to_string(), to: of.to().to_string() })
         .collect();

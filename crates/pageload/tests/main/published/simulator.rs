@@ -19,17 +19,17 @@ fn the_published_simulator_agrees() {
     assert_eq!(pages.len(), PAGES[0]);
     let agreement = published::agreement(&pages, DRAWS);
     assert_eq!(agreement.len(), 19);
-    for (setting, said) in &agreement {
+    for (setting, text) in &agreement {
         println!(
             "{setting:14} {:3} pages: error of pages {:.3} s, of resources {:.4} s; mean {:.2} s, \
                 published {:.2} s",
-            said.pages, said.page_error, said.resource_error, said.page_mean, said.page_published
+            text.pages, text.page_error, text.resource_error, text.page_mean, text.page_published
         );
     }
-    for (setting, said) in agreement {
-        assert!(PAGES.contains(&said.pages), "{setting}");
+    for (setting, text) in agreement {
+        assert!(PAGES.contains(&text.pages), "{setting}");
         let bar = Agreement::bar(&setting);
-        assert!(said.page_error <= bar && said.resource_error <= bar, "{setting}: {said:?}");
+        assert!(text.page_error <= bar && text.resource_error <= bar, "{setting}: {text:?}");
     }
 }
 
@@ -82,29 +82,29 @@ fn tables(name: &str, logged: &[Logged], hit_rate: f64) {
     let pages: Vec<Page> = logged.iter().map(|logged| logged.page.clone()).collect();
     let settings = Settings::default();
     for hit_rate in [1.0, hit_rate] {
-        let said = Savings::new(&pages, &settings, hit_rate, 5);
+        let text = Savings::new(&pages, &settings, hit_rate, 5);
         let features = Features { zero_rtt: false, ..Features::from_list(&Feature::ALL) };
         let without = expected(&pages, &Settings { features, ..settings }, hit_rate, 5);
         println!(
-            "{} pages, {name}, hit rate {hit_rate}: {said:.2?}; without 0-RTT {without:.2}",
+            "{} pages, {name}, hit rate {hit_rate}: {text:.2?}; without 0-RTT {without:.2}",
             pages.len()
         );
-        assert!(said.cumulative.is_sorted_by(|one, more| more.1 <= one.1 + 0.05), "{said:?}");
-        let all = said.cumulative.last().unwrap().1;
-        assert!(said.alone.iter().all(|one| one.1 <= said.none && one.1 > all), "{said:?}");
-        assert!(all < without && without < said.none);
+        assert!(text.cumulative.is_sorted_by(|one, more| more.1 <= one.1 + 0.05), "{text:?}");
+        let all = text.cumulative.last().unwrap().1;
+        assert!(text.alone.iter().all(|one| one.1 <= text.none && one.1 > all), "{text:?}");
+        assert!(all < without && without < text.none);
     }
     let settings = Settings { rate: 347_000, ..settings };
-    let said = PIPELINING.map(|(connections, depth)| {
+    let text = PIPELINING.map(|(connections, depth)| {
         let settings = Settings { http2: false, connections, depth, ..settings };
         ((connections, depth), page_load_time(&pages, &settings, 5))
     });
-    println!("{name}, pipelining: {said:.2?}");
+    println!("{name}, pipelining: {text:.2?}");
     // As published: one connection is slowest, and more requests than six on each of six change
     // little.
-    let [six, deeper, .., one] = said;
-    assert!(said.iter().all(|other| other.1 <= one.1), "{said:?}");
-    assert!((deeper.1 / six.1 - 1.0).abs() < 0.02, "{said:?}");
+    let [six, deeper, .., one] = text;
+    assert!(text.iter().all(|other| other.1 <= one.1), "{text:?}");
+    assert!((deeper.1 / six.1 - 1.0).abs() < 0.02, "{text:?}");
 }
 
 /// Connections to a server, and requests on each, of which BLAST compares the page load times.

@@ -190,9 +190,9 @@ fn malformed_har_files_are_refused_with_a_reason() {
     ];
     for (text, words) in cases {
         let error = error(text);
-        let said = error.to_string();
-        assert!(said.starts_with("it is not the JSON of a HAR file: "), "{said}");
-        assert!(said.contains(words), "{said}");
+        let message = error.to_string();
+        assert!(message.starts_with("it is not the JSON of a HAR file: "), "{message}");
+        assert!(message.contains(words), "{message}");
         assert!(!error.hint().is_empty());
     }
 }

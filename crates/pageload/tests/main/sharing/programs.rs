@@ -72,12 +72,12 @@ fn s_client(dir: &Path, to: &str, arguments: &[&str], request: &[u8]) -> bool {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(request).unwrap();
-    let mut said = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     drop(stdin);
     child.wait().unwrap();
-    let (new, reused) = (said.contains("New, TLSv1"), said.contains("Reused, TLSv1"));
-    assert!(new || reused, "{said}");
+    let (new, reused) = (text.contains("New, TLSv1"), text.contains("Reused, TLSv1"));
+    assert!(new || reused, "{text}");
     reused
 }
 
@@ -93,12 +93,12 @@ fn curl(dir: &Path, name: &str, address: &str, port: u16, count: usize, argument
         .current_dir(dir)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
     assert_eq!(output.stdout, b"ok\n".repeat(count));
     // In the words of older and newer curls.
     let offers = ["SSL re-using session", "SSL reusing session"];
-    said.lines().filter(|line| offers.iter().any(|offer| line.contains(offer))).count() as u64
+    message.lines().filter(|line| offers.iter().any(|offer| line.contains(offer))).count() as u64
 }
 
 /// nginx, which writes down what each connection was.
@@ -217,7 +217,7 @@ impl Capture {
             .unwrap();
         let capture = Self { program: Running(child), file };
         until("tcpdump listens", || {
-            fs::read_to_string(&log).is_ok_and(|said| said.contains("listening on"))
+            fs::read_to_string(&log).is_ok_and(|text| text.contains("listening on"))
         });
         capture
     }
