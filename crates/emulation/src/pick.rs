@@ -115,13 +115,13 @@ impl Bursts {
 mod tests {
     use super::*;
 
-    fn picked(pick: Pick, of: u32) -> Vec<bool> {
-        picked_every(Duration::from_millis(1), pick, of)
+    fn picked(pick: Pick, total: u32) -> Vec<bool> {
+        picked_every(Duration::from_millis(1), pick, total)
     }
 
     /// Returns which of the packets are picked, with this much time from packet to packet.
-    fn picked_every(gap: Duration, mut pick: Pick, of: u32) -> Vec<bool> {
-        (0..of).map(|number| pick.next_is_picked(gap * number)).collect()
+    fn picked_every(gap: Duration, mut pick: Pick, total: u32) -> Vec<bool> {
+        (0..total).map(|number| pick.next_is_picked(gap * number)).collect()
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) struct Switch {
     unroutable: u64,
 }
 
-/// Where packets to one address go.
+/// Route of the packets to one address.
 #[derive(Debug)]
 enum Route {
     Port(usize),
@@ -33,7 +33,7 @@ enum Route {
 struct Balanced {
     balance: Balance,
     ports: Vec<usize>,
-    /// Ports to which server names belong.
+    /// Port of each listed server name.
     names: HashMap<String, usize>,
     splices: Splices,
 }
@@ -50,16 +50,16 @@ impl Balanced {
     }
 }
 
-/// A route for some packets only, before all others.
+/// A route for some packets only, which precedes all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Diversion {
-    /// Number of the port they enter by.
+    /// Number of the port where they enter.
     pub(crate) from: usize,
     /// Transport protocol.
     pub(crate) protocol: Protocol,
-    /// Where they go to.
+    /// Their destination address.
     pub(crate) destination: IpAddr,
-    /// Number of the port they leave by.
+    /// Number of the port where they leave.
     pub(crate) to: usize,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Port {
 /// A packet that leaves the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Departure {
-    /// Number of the port it leaves by.
+    /// Number of the port where it leaves.
     pub(crate) port: usize,
     /// When it was due.
     pub(crate) due: Duration,
@@ -98,14 +98,14 @@ impl Switch {
         number
     }
 
-    /// Sends what goes to this address to a port, whatever was so before: an address that a NAT
-    /// there shows outside.
+    /// Routes an address to a port in place of its earlier route, as for the outside address of a
+    /// NAT.
     pub(crate) fn route_to(&mut self, address: IpAddr, port: usize) {
         self.routes.insert(address, Route::Port(port));
     }
 
-    /// Adds a port to those that share an address; the address is balanced in this way from now on,
-    /// and where that goes by server names, these are for the port.
+    /// Adds a port to those that share an address, and sets the address's balancer. A balancer that
+    /// reads server names sends `names` to this port.
     pub(crate) fn share(
         &mut self,
         address: IpAddr,
@@ -131,21 +131,20 @@ impl Switch {
 
     /// Moves a port to the node's side of another one's links.
     ///
-    /// What it exchanges with that node passes its own links only, what it exchanges with others
-    /// passes the links of that node only.
+    /// Its packets to and from that node pass only its own links; those to and from other nodes
+    /// pass only the node's links.
     pub(crate) fn place_beside(&mut self, port: usize, node: usize) {
         self.beside.insert(port, node);
     }
 
-    /// The ports by number; replacing a link drops the packets in it.
+    /// Returns the ports by number; replacing a link drops the packets in it.
     pub(crate) fn ports_mut(&mut self) -> &mut [Port] {
         &mut self.ports
     }
 
     /// Takes a packet that enters by a port at `now`.
     ///
-    /// One that goes to no port's address, such as multicast, is dropped before any element counts
-    /// it.
+    /// A packet without a route, such as multicast, is dropped before any element counts it.
     pub(crate) fn handle(&mut self, now: Duration, port: usize, packet: Packet) {
         let to = self.route(port, &packet);
         match to.and_then(|to| self.first_link(port, to)) {
@@ -155,14 +154,14 @@ impl Switch {
         self.carry_replies();
     }
 
-    /// When to [`poll`](Switch::poll) next.
+    /// Returns when to [`poll`](Switch::poll) next.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let dues =
             self.ports.iter().flat_map(|port| [port.outbound.next_due(), port.inbound.next_due()]);
         dues.flatten().min()
     }
 
-    /// The next packet that is due at `now` or was before; call until `None`.
+    /// Returns the next packet that is due by `now`; call until `None`.
     pub(crate) fn poll(&mut self, now: Duration) -> Option<Departure> {
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             self.cross(due);
@@ -175,17 +174,17 @@ impl Switch {
         None
     }
 
-    /// Packets that went to no port's address.
+    /// Returns the number of packets without a route.
     pub(crate) fn unroutable(&self) -> u64 {
         self.unroutable
     }
 
-    /// The port whose links join this one to the network.
+    /// Returns the port whose links join this one to the network.
     fn gate(&self, port: usize) -> usize {
         self.beside.get(&port).copied().unwrap_or(port)
     }
 
-    /// Where a packet between two ports begins its way.
+    /// Returns the first link of the path between two ports.
     fn first_link(&mut self, from: usize, to: usize) -> Option<&mut Link> {
         if self.beside.get(&to) == Some(&from) {
             return self.ports.get_mut(to).map(|port| &mut port.inbound);
@@ -205,7 +204,7 @@ impl Switch {
                 self.ports.get_mut(port).and_then(|port| port.outbound.poll(due))
             {
                 for Onward { to, packet } in self.splice(port, packet) {
-                    // Asked again, as an element may have changed the address.
+                    // Looked up again, as an element may have rewritten the address.
                     let to = to.or_else(|| self.route(port, &packet)).map(|to| self.gate(to));
                     match to.and_then(|to| self.ports.get_mut(to)) {
                         Some(to) => to.inbound.send(due, packet),
@@ -216,7 +215,7 @@ impl Switch {
         }
     }
 
-    /// Takes a packet to a balancer that goes by server names, if it meets one on its way.
+    /// Passes a packet through the balancer by server name on its path, if there is one.
     fn splice(&mut self, from: usize, packet: Packet) -> Vec<Onward> {
         let ends = [packet.destination(), packet.source()];
         if packet.protocol == Protocol::Tcp && self.diverted(from, &packet).is_none() {
@@ -232,7 +231,7 @@ impl Switch {
         vec![Onward { to: None, packet }]
     }
 
-    /// Moves what elements sent back into the links of the other direction.
+    /// Moves the replies of elements into the links of the other direction.
     fn carry_replies(&mut self) {
         for Port { outbound, inbound } in &mut self.ports {
             loop {
@@ -251,7 +250,7 @@ impl Switch {
         (0..self.ports.len()).find_map(|port| self.leave_by(port, due))
     }
 
-    /// The next packet that has passed its last link, if that is one of this port.
+    /// Returns the next packet that has passed its last link, if that link is one of this port's.
     fn leave_by(&mut self, port: usize, due: Duration) -> Option<Departure> {
         let links = self.ports.get_mut(port)?;
         if let Some(node) = self.beside.get(&port).copied() {
@@ -264,7 +263,8 @@ impl Switch {
         Some(Departure { port: self.behind(port, &packet), due, packet })
     }
 
-    /// Returns the port behind which a packet goes: its own, if no other has the address.
+    /// Returns the port where a packet leaves: `port` itself, unless the address is that of a port
+    /// beside it.
     fn behind(&self, port: usize, packet: &Packet) -> usize {
         match packet.destination().and_then(|to| self.routes.get(&to)) {
             Some(Route::Port(to)) if self.gate(*to) == port => *to,
@@ -307,7 +307,7 @@ mod tests {
         IpAddr::from([10, 77, last, 1])
     }
 
-    /// Answers each packet to address(3) by one for this address, in place of it.
+    /// Replaces each packet to address(3) by a reply to this address.
     #[derive(Debug)]
     struct Bounce(u8);
 
@@ -340,8 +340,7 @@ mod tests {
         assert_eq!((drained(&mut switch), switch.unroutable()), (vec![], 1));
     }
 
-    /// A box beyond a delay answers the node after that delay, there and back; one before it at
-    /// once.
+    /// A reply passes only the delays between the node and the element that sends it.
     #[test]
     fn replies_pass_only_what_lies_between() {
         for (path, answered) in [
@@ -476,12 +475,12 @@ mod tests {
         for (from, to, port, due) in [
             (3, 2, 1, MS / 2),
             (1, 4, 3, MS / 2),
-            // By the links of port 1, from it and to it.
+            // Through the links of port 1, outbound and inbound.
             (3, 1, 0, 8 * MS),
             (3, 3, 2, MS),
             (0, 4, 3, 7 * MS),
             (2, 4, 3, 2 * MS),
-            // Others as ever.
+            // Other pairs are unaffected.
             (0, 2, 1, 7 * MS),
             (1, 1, 0, 8 * MS),
         ] {

@@ -8,11 +8,12 @@ pub(crate) mod tls;
 
 pub(crate) use tls::BrowserTls;
 
-/// Has Chromium ask no proxy of the environment's or the system's: none finds what is served here.
+/// Keeps Chromium from using the environment's or the system's proxy, which could not reach the
+/// servers of the emulated network.
 pub(crate) const DIRECT: &str = "--no-proxy-server";
 
-/// The argument that makes Chromium trust certificates by the authority with this key, and no
-/// others beside.
+/// Returns the argument that makes Chromium trust certificates of the authority with this key, and
+/// of no other unknown authority.
 pub(crate) fn trusting(fingerprint: &str) -> String {
     format!("--ignore-certificate-errors-spki-list={fingerprint}")
 }

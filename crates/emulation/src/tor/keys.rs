@@ -9,16 +9,16 @@ use crate::error::LabError;
 /// Nobody needs the identity key again: it is forgotten with the network.
 const PASSPHRASE: &[u8] = b"forgotten with the network\n";
 
-/// Names the step in errors.
+/// Step that errors name.
 const MAKING: &str = "making Tor's keys";
 
-/// An authority that the others are told of.
+/// A directory authority, as the configurations of all nodes name it.
 pub(super) struct Authority {
     line: String,
 }
 
 impl Authority {
-    /// Makes its keys, and finds out its fingerprint.
+    /// Generates its keys and reads its fingerprint.
     pub(super) fn make(member: &Member<'_>, limits: Limits<'_>) -> Result<Self, LabError> {
         let keys = member.directory.join("keys");
         create_private(&keys).map_err(LabError::system("making a folder for Tor"))?;
@@ -37,7 +37,7 @@ impl Authority {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(not_started)?;
-        // One that has ended reports the reason itself.
+        // A write fails only if the program has ended; then its output says why.
         let _ = child.stdin.take().map(|mut stdin| stdin.write_all(PASSPHRASE));
         let made = finish(child, limits, "tor-gencert has made no keys")?;
         let text = fs::read_to_string(&certificate).unwrap_or_default();
@@ -51,14 +51,14 @@ impl Authority {
         Ok(Self { line })
     }
 
-    /// As all configurations have it.
+    /// Returns its line of the configurations.
     pub(super) fn line(&self) -> &str {
         &self.line
     }
 }
 
-/// Tor makes the key of a relay with its first start. A private network without any authority is
-/// none, so here is one that nobody asks.
+/// Returns the fingerprint of a relay's key, which Tor creates at its first start. Tor refuses a
+/// private network without an authority, so the configuration names one that nothing contacts.
 fn fingerprint(member: &Member<'_>, limits: Limits<'_>) -> Result<String, LabError> {
     let nobody = format!("DirAuthority nobody orport=1 127.0.0.1:1 {}\n", "f".repeat(40));
     member.configure(&nobody, &member.options())?;
@@ -73,7 +73,7 @@ fn fingerprint(member: &Member<'_>, limits: Limits<'_>) -> Result<String, LabErr
     Ok(own.split_whitespace().collect())
 }
 
-/// Waits for the end of a program that says a few lines; `what` if it does not come in time.
+/// Waits for a program that prints little to end; past the deadline, fails with `what`.
 fn finish(mut child: Child, limits: Limits<'_>, what: &str) -> Result<Output, LabError> {
     while child.try_wait().map_err(LabError::system(MAKING))?.is_none() {
         if let Some(what) = limits.over(what) {

@@ -97,11 +97,11 @@ pub(crate) fn estimate(estimate: &Estimate) -> String {
 }
 
 /// A count and what it is of, in percent.
-pub(crate) fn share(count: u64, of: u64) -> String {
-    if of == 0 {
+pub(crate) fn share(count: u64, total: u64) -> String {
+    if total == 0 {
         return "0".into();
     }
-    let percent = 100.0 * count as f64 / of as f64;
+    let percent = 100.0 * count as f64 / total as f64;
     let digits = if count == 0 || percent >= 10.0 { 0 } else { 1 };
     format!("{count} ({percent:.digits$} %)")
 }

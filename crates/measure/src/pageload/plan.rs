@@ -136,7 +136,7 @@ impl Answers {
     ) -> Self {
         let (mut ignored, mut not_resources) = (Ignored::default(), Ignored::default());
         let mut pages: Vec<Answer> = Vec::new();
-        for (of_file, of_none) in batch.of {
+        for (of_file, of_none) in batch.results {
             ignored.merge(&of_none);
             of_file.iter().for_each(|page| not_resources.merge(&page.not_resources));
             pages.extend(of_file);

@@ -51,7 +51,7 @@ fn read(options: &ShowOptions) -> Result<All, Failure> {
         summaries(file, contents, options.page, &details)
     })?;
     let (mut pages, mut ignored) = (Vec::new(), Ignored::default());
-    for (of_file, of_none) in batch.of {
+    for (of_file, of_none) in batch.results {
         pages.extend(of_file);
         ignored.merge(&of_none);
     }

@@ -49,15 +49,15 @@ pub(super) fn run(options: &SimulateOptions) -> Result<ExitCode, Failure> {
         model.draws = 1;
     }
     let database = Source::open(&options.simulator)?;
-    let of = Loading {
+    let loading = Loading {
         model: &model,
         database: database.as_ref(),
         arms: &arms,
         is_kept: options.csv.is_some(),
     };
-    let batch = Batch::read(&options.pages.files, |_, contents| of.loads_of(contents))?;
+    let batch = Batch::read(&options.pages.files, |_, contents| loading.loads_of(contents))?;
     let exit_code = batch.exit_code();
-    let simulated = Simulated::new(&of, batch);
+    let simulated = Simulated::new(&loading, batch);
     if let Some(file) = &options.csv {
         simulated.write(file)?;
     }
@@ -183,14 +183,14 @@ impl Loading<'_> {
 }
 
 impl PageLoads {
-    fn new(file: String, page: Page, of: &Loading<'_>) -> Self {
-        let (page, database) = known(of.database, page);
+    fn new(file: String, page: Page, loading: &Loading<'_>) -> Self {
+        let (page, database) = known(loading.database, page);
         let mut loads = Vec::new();
-        let arms = of.arms.iter().enumerate().map(|(arm, &techniques)| {
+        let arms = loading.arms.iter().enumerate().map(|(arm, &techniques)| {
             let (mut sum, mut count) = (Figures::default(), 0_u64);
-            of.model.loads(&page, techniques, |seed, load| {
+            loading.model.loads(&page, techniques, |seed, load| {
                 let mut figures = Figures::from_load(&load);
-                if of.is_kept {
+                if loading.is_kept {
                     loads.push((arm, seed, figures));
                 }
                 for (sum, part) in sum.parts().into_iter().zip(figures.parts()) {
@@ -216,19 +216,19 @@ impl PageLoads {
 }
 
 impl Simulated {
-    fn new(of: &Loading<'_>, batch: Batch<(Vec<PageLoads>, Ignored)>) -> Self {
+    fn new(loading: &Loading<'_>, batch: Batch<(Vec<PageLoads>, Ignored)>) -> Self {
         let (mut ignored, mut not_resources) = (Ignored::default(), Ignored::default());
         let mut pages = Vec::new();
-        for (of_file, of_none) in batch.of {
+        for (of_file, of_none) in batch.results {
             ignored.merge(&of_none);
             of_file.iter().for_each(|page| not_resources.merge(&page.not_resources));
             pages.extend(of_file);
         }
-        let database = of
+        let database = loading
             .database
             .map(|source| source.used(pages.iter().filter_map(|page| page.database.as_ref())));
-        let setting = Setting::from_model(of.model);
-        let over_pages = of
+        let setting = Setting::from_model(loading.model);
+        let over_pages = loading
             .arms
             .iter()
             .enumerate()

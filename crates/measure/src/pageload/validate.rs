@@ -133,16 +133,16 @@ struct Setting {
 }
 
 impl Setting {
-    fn from_agreement(name: &str, of: &Agreement) -> Self {
+    fn from_agreement(name: &str, agreement: &Agreement) -> Self {
         let bar_s = Agreement::bar(name);
         Self {
-            n: of.pages,
-            mae_plt_s: of.page_error,
-            mae_resource_s: of.resource_error,
-            mean_plt_s: of.page_mean,
-            ref_mean_plt_s: of.page_published,
+            n: agreement.pages,
+            mae_plt_s: agreement.page_error,
+            mae_resource_s: agreement.resource_error,
+            mean_plt_s: agreement.page_mean,
+            ref_mean_plt_s: agreement.page_published,
             bar_s,
-            holds: of.page_error <= bar_s && of.resource_error <= bar_s,
+            holds: agreement.page_error <= bar_s && agreement.resource_error <= bar_s,
         }
     }
 

@@ -408,8 +408,8 @@ fn mean(mean: &Value, sd: &Value) -> String {
     }
 }
 
-fn share(count: u64, of: u64) -> String {
-    format!("{:.1} % ({count} of {of})", count as f64 / of as f64 * 100.0)
+fn share(count: u64, total: u64) -> String {
+    format!("{:.1} % ({count} of {total})", count as f64 / total as f64 * 100.0)
 }
 
 /// The share of full handshakes.

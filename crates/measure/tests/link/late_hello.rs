@@ -1,5 +1,5 @@
-//! A client that takes its time for the ClientHello: never slower than with an agent that opens
-//! plainly, and faster by what its delay leaves of the round trip.
+//! A client that sends its ClientHello late: TurboTLS is never slower than plain TLS, and saves the
+//! rest of the round trip after the delay.
 
 use std::thread;
 use std::time::Duration;
@@ -15,18 +15,19 @@ use crate::nginx::{self, Nginx};
 
 const RTT: Duration = ms(50);
 
-/// Delays of the ClientHello behind the SYN, ms; TCP is connected before the last.
+/// Delays between the SYN and the ClientHello in ms; TCP connects before the longest ends.
 const DELAYS: [u64; 6] = [0, 5, 10, 25, 40, 60];
 
 const ROUNDS: usize = 7;
 
-/// Most that TurboTLS may take of what plain TLS takes.
+/// Maximum ratio of TurboTLS's time to plain TLS's.
 const BAR: f64 = 1.02;
 
-/// Time that the machine adds to the median of one arm and not to that of another.
+/// Margin for scheduling noise between the medians of two arms.
 const NOISE: Duration = Duration::from_micros(1500);
 
-/// Ports of the agents: one that opens plainly, one that knows the path, and new ones.
+/// Ports of the agents: one without TurboTLS, one that knows the path, and one that is new in each
+/// round.
 const PORTS: [u16; 3] = [1081, 1082, 1083];
 const HOST: &str = "www.four.test";
 
@@ -47,7 +48,7 @@ pub(crate) fn never_slower() {
     }
 }
 
-/// Opens connections by all agents, in turn.
+/// Opens connections through all agents in turn; returns the medians.
 fn measure(net: &Net, tls: &SslConnector, delay: Duration) -> [Duration; 3] {
     let mut times = [vec![], vec![], vec![]];
     for _ in 0..ROUNDS {
@@ -80,7 +81,7 @@ fn judge(delay: Duration, [plain, known, new]: [Duration; 3]) -> Result<(), Stri
             return Err(format!("{took:?} on a {path} path, plain {plain:?}, delay {delay:?}"));
         }
     }
-    // Half of what is left: the client's own time counts, too.
+    // Only half of the possible saving is required: the client's own time counts, too.
     let left = RTT.saturating_sub(delay);
     if known + left / 2 > bar {
         return Err(format!(

@@ -11,7 +11,7 @@ use super::quic::{QuicRelay, QuicServer};
 use super::shared::Shared;
 use crate::udp::{RecvBuffers, UdpPort};
 
-/// Interval at which the core's deadlines are checked at least; they are seconds long.
+/// Maximum interval between checks of the core's deadlines, which are seconds long.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Messages read in one system call, 64 kB of memory each.
@@ -58,8 +58,8 @@ impl Worker {
     }
 }
 
-/// Threads that read datagrams. Dropping this ends them and waits for that, at most as long as a
-/// batch takes to handle, so that the port is free again.
+/// Threads that read datagrams. Dropping this stops them and waits, at most for one batch to be
+/// handled, so that the port is free again.
 #[derive(Debug)]
 pub(super) struct Receivers {
     /// Nothing is ever sent on it: the threads notice when it is dropped.
@@ -77,8 +77,8 @@ impl Drop for Receivers {
     }
 }
 
-/// Starts one thread for each socket. A task keeps the deadlines, also of sessions that outlive the
-/// sockets; it ends once there can be no more sessions.
+/// Starts one thread for each socket, and a task that checks the deadlines of sessions, including
+/// those that outlive the sockets. The task ends once there can be no more sessions.
 ///
 /// Threads, as in the TurboTLS paper: a datagram that wakes a thread of the shared runtime makes it
 /// wake another in its stead, which under a flood costs TCP clients more than the datagram

@@ -23,7 +23,7 @@ fn message(kind: u16, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn messages_and_attributes_one_after_the_other() {
+fn consecutive_messages_and_attributes_are_read() {
     let datagram = [message(7, b"abcde"), message(8, b"")].concat();
     let found: Vec<_> = messages(&datagram).collect();
     let expected = [Message { kind: 7, body: b"abcde" }, Message { kind: 8, body: b"" }];
@@ -48,7 +48,7 @@ fn a_wrong_length_ends_the_list() {
 }
 
 #[test]
-fn the_kernel_refuses_with_a_negative_number() {
+fn kernel_errors_are_negative_numbers() {
     for (number, kind) in [
         (-2, io::ErrorKind::NotFound),
         (0, io::ErrorKind::InvalidData),
@@ -64,7 +64,7 @@ fn the_kernel_refuses_with_a_negative_number() {
 }
 
 #[test]
-fn a_route_through_a_router() {
+fn a_route_names_its_gateway() {
     let body = [
         vec![0; 12],
         attribute(1, &[192, 0, 2, 1]),
@@ -81,7 +81,7 @@ fn a_route_through_a_router() {
 }
 
 #[test]
-fn a_router_may_be_of_the_other_family() {
+fn a_gateway_may_be_of_the_other_family() {
     let via = [&10_u16.to_ne_bytes()[..], &Ipv6Addr::LOCALHOST.octets()].concat();
     let body = [
         vec![0; 12],
@@ -115,7 +115,7 @@ fn removed(kind: u16, body: &[u8]) -> Option<Change> {
 }
 
 #[test]
-fn an_address_that_is_gone_and_an_interface_that_is_down() {
+fn removed_addresses_and_downed_interfaces_are_changes() {
     let local = [vec![0; 8], attribute(1, &[10, 0, 0, 9]), attribute(2, &[10, 0, 0, 1])].concat();
     assert_eq!(removed(21, &local), Some(Change::Address([10, 0, 0, 1].into())));
     let v6 = [vec![0; 8], attribute(1, &Ipv6Addr::LOCALHOST.octets())].concat();
@@ -205,7 +205,7 @@ fn incomplete_answers_name_no_owner() {
     }
 }
 
-/// Returns a client and this side of its connection.
+/// Returns both ends of a connection.
 async fn pair(at: SocketAddr) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(at).await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap());
@@ -228,7 +228,7 @@ async fn a_client_on_this_machine_belongs_to_this_user() {
 }
 
 #[tokio::test]
-async fn clients_over_ipv6_and_over_mapped_ipv4() {
+async fn clients_over_ipv6_and_mapped_ipv4_have_owners() {
     let me = rustix::process::getuid().as_raw();
     let Ok(listener) = TcpListener::bind("[::]:0").await else {
         eprintln!("skipped: no IPv6 here");
@@ -248,9 +248,9 @@ fn addresses_without_a_socket_have_no_owner() {
     assert_eq!(tcp_owner("[::1]:1".parse().unwrap(), SERVER).unwrap(), None);
 }
 
-/// A specific address is found before all addresses, as connections find it.
+/// A listener at the specific address is preferred to one at all addresses, as for connections.
 #[test]
-fn whoever_listens_at_an_address_is_found() {
+fn the_user_of_a_listener_is_found() {
     let me = rustix::process::getuid().as_raw();
     for at in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
         let Ok(listener) = std::net::TcpListener::bind(at) else {
@@ -277,7 +277,7 @@ fn whoever_listens_at_an_address_is_found() {
 async fn listening_for_changes_needs_no_privilege() {
     let mut changes = Changes::listen().unwrap();
     let waits = tokio::time::timeout(std::time::Duration::from_millis(1), changes.next()).await;
-    // Either result is fine: this machine may change meanwhile.
+    // Either result is fine: a change may come during the test.
     assert!(waits.is_err() || waits.unwrap().is_ok());
 }
 

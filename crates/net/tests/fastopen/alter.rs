@@ -1,4 +1,4 @@
-//! Changes to SYNs with a cookie on the path.
+//! Network elements that alter SYNs with a cookie.
 
 use std::time::Duration;
 
@@ -7,24 +7,23 @@ use headstart_emulation::{Element, Outputs, Packet};
 use crate::packet::SYN;
 use crate::support::internet_checksum;
 
-/// Bytes of an option with one of our cookies, and of the two no-operations that Linux puts behind
-/// it.
-pub(crate) const ROOM: usize = 20;
+/// Bytes of an option with one of our cookies and of the two no-ops that Linux puts after it.
+pub(crate) const OPTION_ROOM: usize = 20;
 
-/// Makes the options that replace the one with the cookie.
-pub(crate) type Form = fn(cookie: &[u8]) -> Vec<u8>;
+/// Function that returns the options to replace the cookie's.
+pub(crate) type Replacement = fn(cookie: &[u8]) -> Vec<u8>;
 
-/// Replaces the cookie's option.
+/// Replaces the cookie's option in SYNs.
 #[derive(Debug)]
-pub(crate) struct Other(pub(crate) Form);
+pub(crate) struct ReplaceOption(pub(crate) Replacement);
 
-impl Element for Other {
+impl Element for ReplaceOption {
     fn handle(&mut self, _now: Duration, mut packet: Packet, out: &mut Outputs) {
         if let Some((tcp, at)) = find(&packet.bytes) {
-            let mut other = (self.0)(&packet.bytes[at + 2..at + 18]);
-            assert!(other.len() <= ROOM);
-            other.resize(ROOM, 1);
-            packet.bytes[at..at + ROOM].copy_from_slice(&other);
+            let mut options = (self.0)(&packet.bytes[at + 2..at + 18]);
+            assert!(options.len() <= OPTION_ROOM);
+            options.resize(OPTION_ROOM, 1);
+            packet.bytes[at..at + OPTION_ROOM].copy_from_slice(&options);
             fix_checksums(&mut packet.bytes, tcp);
         }
         out.pass(packet);

@@ -114,7 +114,7 @@ pub(crate) fn clock_stepped() {
 /// On the real kernel too, other forms of the option leave the SYN: the server's kernel sees none,
 /// and the client gets none of its cookies.
 pub(crate) fn of_another_form() {
-    let forms: [alter::Form; 5] = [
+    let forms: [alter::Replacement; 5] = [
         |_| vec![34, 2],
         |cookie| [&[34, 10][..], &cookie[..8]].concat(),
         |cookie| [&[34, 17][..], &cookie[..15]].concat(),
@@ -127,7 +127,7 @@ pub(crate) fn of_another_form() {
         for number in [0, 2] {
             let known = 2 * known + number / 2;
             world.capture.clear();
-            world.fault(Some(Box::new(alter::Other(form))), None);
+            world.fault(Some(Box::new(alter::ReplaceOption(form))), None);
             let opened = world.open(world.to(number), &world.cookie(number), LINE);
             ordinary(&world, &server, known, &opened);
         }

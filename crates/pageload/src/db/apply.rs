@@ -275,8 +275,9 @@ impl<'a> Asked<'a> {
     /// which no connection is opened ahead.
     fn server_of(&self, origin: &Origin, known: &mut Known) -> usize {
         let place =
-            self.page.servers().iter().chain(&known.other_servers).position(|of: &Server| {
-                (of.tls, of.host.as_str(), of.port) == (origin.tls, origin.host(), origin.port)
+            self.page.servers().iter().chain(&known.other_servers).position(|server: &Server| {
+                (server.tls, server.host.as_str(), server.port)
+                    == (origin.tls, origin.host(), origin.port)
             });
         place.unwrap_or_else(|| self.other_server(origin, false, 0, known))
     }

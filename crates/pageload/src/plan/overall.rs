@@ -215,8 +215,8 @@ fn correlation(
 }
 
 /// Returns a sweep of means, point by point.
-fn sweep(plans: &[&PagePlan], of: fn(&PagePlan) -> &Sweep) -> Sweep {
-    let Some(first) = plans.first().map(|plan| of(plan)) else { return Sweep::default() };
+fn sweep(plans: &[&PagePlan], read: fn(&PagePlan) -> &Sweep) -> Sweep {
+    let Some(first) = plans.first().map(|plan| read(plan)) else { return Sweep::default() };
     let points = first
         .points
         .iter()
@@ -226,7 +226,7 @@ fn sweep(plans: &[&PagePlan], of: fn(&PagePlan) -> &Sweep) -> Sweep {
             page_load_ms: (0..first.arms.len())
                 .map(|arm: usize| {
                     let times = plans.iter().filter_map(|plan| {
-                        of(plan).points.get(place)?.page_load_ms.get(arm).copied()
+                        read(plan).points.get(place)?.page_load_ms.get(arm).copied()
                     });
                     mean(times).unwrap_or_default()
                 })

@@ -311,16 +311,16 @@ fn services(tally: &Tally, names: &Names) -> Vec<Service> {
 }
 
 impl Service {
-    fn new(name: &str, of: &OfName) -> Self {
-        let (near, far) = (of.avoidable_client_only, of.avoidable_client_and_server);
+    fn new(name: &str, of_name: &OfName) -> Self {
+        let (near, far) = (of_name.avoidable_client_only, of_name.avoidable_client_and_server);
         Self {
             name: name.to_owned(),
-            connections: of.connections,
-            addresses: of.addresses,
-            full: of.full,
+            connections: of_name.connections,
+            addresses: of_name.addresses,
+            full: of_name.full,
             avoidable_client_only: near,
             avoidable_client_and_server: far,
-            shares: ArmShares::new(near, far, of.full),
+            shares: ArmShares::new(near, far, of_name.full),
         }
     }
 }

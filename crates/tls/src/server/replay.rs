@@ -12,7 +12,7 @@ use crate::limits::{CLOCK_SLACK, REPLAY_ENTRIES, REPLAY_LIFE};
 /// Replay cache: remembers ClientHellos with early data, so that each is accepted once (RFC 8446
 /// section 8.2).
 ///
-/// If in doubt it says no: then the session is resumed, and the client sends its data again once
+/// In doubt it returns false: then the session is resumed, and the client sends its data again once
 /// the handshake is done. OpenSSL calls it during a handshake, so it must not take long.
 pub trait ReplayFilter: Send + Sync {
     /// Returns the name of this filter's memory. It is written into tickets, and only tickets of
@@ -82,7 +82,7 @@ struct Seen {
     /// Moment of the greatest lead of the wall clock over the other.
     ahead: Clocks,
     /// Time at which the generations last changed.
-    turned: Duration,
+    rotated: Duration,
     /// Binders since then.
     newer: HashSet<[u8; 32]>,
     /// Binders between the last two changes.
@@ -96,7 +96,7 @@ impl MemoryFilter {
     /// [`ConfigError::Openssl`]: a failure of randomness.
     pub fn new() -> Result<Self, ConfigError> {
         let start = Instant::now();
-        Self::made(REPLAY_ENTRIES, move || Clocks { since_start: start.elapsed(), wall: wall() })
+        Self::build(REPLAY_ENTRIES, move || Clocks { since_start: start.elapsed(), wall: wall() })
     }
 
     /// Creates a filter with room for `capacity` ClientHellos in each [`REPLAY_LIFE`], with a clock
@@ -108,7 +108,7 @@ impl MemoryFilter {
         capacity: usize,
         clock: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
-        Self::made(capacity, move || {
+        Self::build(capacity, move || {
             let now = clock();
             Clocks { since_start: now, wall: now }
         })
@@ -124,27 +124,27 @@ impl MemoryFilter {
         clock: impl Fn() -> Duration + Send + Sync + 'static,
         wall: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
-        Self::made(capacity, move || Clocks { since_start: clock(), wall: wall() })
+        Self::build(capacity, move || Clocks { since_start: clock(), wall: wall() })
     }
 
-    fn made(
+    fn build(
         capacity: usize,
         clocks: impl Fn() -> Clocks + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
         let mut scope = [0; 16];
         rand_bytes(&mut scope)?;
-        let (turned, newer, older) = Default::default();
-        let seen = Mutex::new(Seen { scope, ahead: clocks(), turned, newer, older });
+        let (rotated, newer, older) = Default::default();
+        let seen = Mutex::new(Seen { scope, ahead: clocks(), rotated, newer, older });
         Ok(Self { clocks: Box::new(clocks), capacity, seen })
     }
 
-    /// Locks the memory, updated by the clocks; also returns the time since the start.
-    fn look(&self) -> (MutexGuard<'_, Seen>, Duration) {
-        // No call can leave it half changed.
+    /// Locks the memory after an update of its clocks; also returns the time since the start.
+    fn lock(&self) -> (MutexGuard<'_, Seen>, Duration) {
+        // A panic leaves the memory usable: no call changes it in two steps.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read the clocks under the lock, so that moments come in order.
+        // Read the clocks under the lock, so that their readings are in order.
         let now = (self.clocks)();
-        seen.heed(now);
+        seen.note_clocks(now);
         (seen, now.since_start)
     }
 }
@@ -156,15 +156,15 @@ fn wall() -> Duration {
 
 impl ReplayFilter for MemoryFilter {
     fn scope(&self) -> [u8; 16] {
-        self.look().0.scope
+        self.lock().0.scope
     }
 
     fn is_first(&self, binder: [u8; 32]) -> bool {
-        let (mut seen, now) = self.look();
+        let (mut seen, now) = self.lock();
         if now < REPLAY_LIFE {
             return false;
         }
-        seen.turn(now);
+        seen.rotate(now);
         let is_known = seen.older.contains(&binder) || seen.newer.contains(&binder);
         if is_known || seen.newer.len() >= self.capacity {
             return false;
@@ -179,7 +179,7 @@ impl Seen {
     /// Otherwise earlier ClientHellos would be fresh again after this memory forgets them; with a
     /// new scope, no ticket of that time matches this memory. In small steps the clock may go back
     /// [`CLOCK_SLACK`] in all.
-    fn heed(&mut self, now: Clocks) {
+    fn note_clocks(&mut self, now: Clocks) {
         let (wall, expected) =
             (now.wall + self.ahead.since_start, self.ahead.wall + now.since_start);
         if wall + CLOCK_SLACK < expected {
@@ -191,8 +191,8 @@ impl Seen {
     }
 
     /// Forgets binders older than [`REPLAY_LIFE`]: none earlier, and all within twice that time.
-    fn turn(&mut self, now: Duration) {
-        let since = now.saturating_sub(self.turned);
+    fn rotate(&mut self, now: Duration) {
+        let since = now.saturating_sub(self.rotated);
         if since < REPLAY_LIFE {
             return;
         }
@@ -200,7 +200,7 @@ impl Seen {
         if since >= 2 * REPLAY_LIFE {
             self.older.clear();
         }
-        self.turned = now;
+        self.rotated = now;
     }
 }
 

@@ -282,14 +282,14 @@ fn by_database(figures: &[(&'static str, Figures)]) -> String {
     )
 }
 
-fn tallies(of: &Figures) -> [(&'static str, Tally); 6] {
+fn tallies(figures: &Figures) -> [(&'static str, Tally); 6] {
     [
-        ("redirect", of.redirect),
-        ("server", of.server),
-        ("connections", of.connections),
-        ("http2", of.http2),
-        ("prefetch", of.prefetch),
-        ("prefetch_bytes", of.prefetch_bytes),
+        ("redirect", figures.redirect),
+        ("server", figures.server),
+        ("connections", figures.connections),
+        ("http2", figures.http2),
+        ("prefetch", figures.prefetch),
+        ("prefetch_bytes", figures.prefetch_bytes),
     ]
 }
 
@@ -298,8 +298,8 @@ fn shares(tally: Tally) -> String {
     shares.map(|share| share.map_or_else(|| "-".into(), percent)).join(" / ")
 }
 
-fn figures_json(age: &str, of: &Figures) -> Value {
-    let mut fields: serde_json::Map<String, Value> = tallies(of)
+fn figures_json(age: &str, figures: &Figures) -> Value {
+    let mut fields: serde_json::Map<String, Value> = tallies(figures)
         .into_iter()
         .map(|(name, tally): (&str, Tally)| {
             let Tally { used, wrong, missed } = tally;
@@ -314,8 +314,8 @@ fn figures_json(age: &str, of: &Figures) -> Value {
         })
         .collect();
     fields.insert("age".into(), age.into());
-    fields.insert("loads".into(), of.loads.into());
-    fields.insert("known".into(), of.known.into());
-    fields.insert("mean_age_s".into(), json!(of.mean_age.map(|age| age.as_secs())));
+    fields.insert("loads".into(), figures.loads.into());
+    fields.insert("known".into(), figures.known.into());
+    fields.insert("mean_age_s".into(), json!(figures.mean_age.map(|age| age.as_secs())));
     fields.into()
 }

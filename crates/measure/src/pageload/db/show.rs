@@ -222,16 +222,16 @@ impl<'a> Known<'a> {
 }
 
 fn page_json(page: &PageEntry) -> Value {
-    let servers = page.servers.iter().map(|of: &Connect| {
+    let servers = page.servers.iter().map(|connect: &Connect| {
         json!({
-            "origin": of.origin.to_string(),
-            "anonymous": of.anonymous,
-            "connections": of.connections,
+            "origin": connect.origin.to_string(),
+            "anonymous": connect.anonymous,
+            "connections": connect.connections,
         })
     });
     let prefetch = page.prefetch.iter();
-    let prefetch =
-        prefetch.map(|of: &Prefetch| json!({"url": of.target.to_string(), "kind": of.kind}));
+    let prefetch = prefetch
+        .map(|entry: &Prefetch| json!({"url": entry.target.to_string(), "kind": entry.kind}));
     json!({
         "document": page.document.to_string(),
         "recordings": page.recordings,

@@ -235,12 +235,12 @@ fn tiles(plan: &PagePlan) -> Markup {
 /// A technique, its page load time in ms, and what it saves.
 type Part = (Technique, f64, f64);
 
-fn part_of_saving(of: &Saving) -> Part {
-    (of.technique, of.expected.page_load_ms, of.saved)
+fn part_of_saving(saving: &Saving) -> Part {
+    (saving.technique, saving.expected.page_load_ms, saving.saved)
 }
 
-fn part_of_gain(of: &Gain) -> Part {
-    (of.technique, of.page_load_ms, of.saved)
+fn part_of_gain(gain: &Gain) -> Part {
+    (gain.technique, gain.page_load_ms, gain.saved)
 }
 
 fn parts<T>(all: &[T], part: impl Fn(&T) -> Part) -> Vec<Part> {

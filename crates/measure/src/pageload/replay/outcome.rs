@@ -194,8 +194,8 @@ fn full(loads: &[&LoadLine]) -> Vec<f64> {
 }
 
 /// Returns the times of loads; those that failed took for ever.
-fn samples(loads: &[&LoadLine], of: fn(&LoadLine) -> Option<f64>) -> Vec<f64> {
-    let times: Vec<f64> = loads.iter().filter_map(|load| of(load)).collect();
+fn samples(loads: &[&LoadLine], read: fn(&LoadLine) -> Option<f64>) -> Vec<f64> {
+    let times: Vec<f64> = loads.iter().filter_map(|load| read(load)).collect();
     with_failed(&times, loads.len() - times.len())
 }
 

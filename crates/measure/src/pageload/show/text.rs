@@ -112,10 +112,10 @@ fn categories(page: &PageSummary) -> String {
 }
 
 /// A row of the parts of a time, and of all.
-fn parts(name: &str, of: &Breakdown, cell: impl Fn(f64) -> String) -> Vec<String> {
+fn parts(name: &str, breakdown: &Breakdown, cell: impl Fn(f64) -> String) -> Vec<String> {
     let mut row = vec![name.to_owned()];
-    row.extend(of.parts().map(|(_, time)| cell(ms(time))));
-    row.push(cell(ms(of.total())));
+    row.extend(breakdown.parts().map(|(_, time)| cell(ms(time))));
+    row.push(cell(ms(breakdown.total())));
     row
 }
 

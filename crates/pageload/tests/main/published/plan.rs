@@ -20,9 +20,9 @@ fn overall(model: Model, pages: &[Page]) -> Overall {
     Overall::from_plans(&plans)
 }
 
-fn print(title: &str, of: &Overall) {
-    println!("{title}: {} pages, nothing {:.0} ms", of.pages, of.none_ms);
-    for (kind, gains) in [("alone", &of.alone), ("with ", &of.cumulative)] {
+fn print(title: &str, overall: &Overall) {
+    println!("{title}: {} pages, nothing {:.0} ms", overall.pages, overall.none_ms);
+    for (kind, gains) in [("alone", &overall.alone), ("with ", &overall.cumulative)] {
         for gain in gains {
             println!(
                 "{kind} {:16} {:8.0} ms {:6.3} of a page {:6.3}, >= 25 % {:.3}, >= 50 % {:.3}, \
@@ -37,8 +37,8 @@ fn print(title: &str, of: &Overall) {
             );
         }
     }
-    of.by_size.iter().for_each(|class| println!("{class:?}"));
-    println!("{:?}", of.correlations.simulated);
+    overall.by_size.iter().for_each(|class| println!("{class:?}"));
+    println!("{:?}", overall.correlations.simulated);
 }
 
 /// BLAST asks the same (extensibility): 89 % of its loads gain a quarter, 68 % a half.
