@@ -10,19 +10,14 @@ use std::os::unix;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use headstart_net::{Inherited, ListenAddress, ListenSockets};
+use headstart_net::{Inherited, ListenAddress, ListenSockets, listen_tcp};
 use listenfd::ListenFd;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::base::failure::Failure;
 use crate::base::unix_socket::{SocketFile, SocketKind};
-
-/// Connections the kernel may hold before they are accepted; capped by net.core.somaxconn,
-/// 4096 by default since Linux 5.4.
-const BACKLOG: i32 = 4096;
 
 /// Pause after a failed accept, such as for want of file descriptors: it passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -122,15 +117,14 @@ impl Sockets {
         Ok(())
     }
 
-    /// Returns a TCP listener at `address`. An IPv6 address takes IPv6 only, so that `0.0.0.0` and
-    /// `[::]` can be given side by side whatever net.ipv6.bindv6only says.
+    /// Returns a TCP listener at `address`, as [`listen_tcp`] opens it.
     ///
     /// # Errors
     /// A [`Failure`] with a hint, for example when the port is in use.
     pub(crate) fn tcp(&mut self, address: SocketAddr) -> Result<TcpListener, Failure> {
         let opened = match self.take_tcp(address) {
             Some(inherited) => from_std(inherited),
-            None => open(address),
+            None => listen_tcp(address),
         };
         let listener = opened.map_err(|error| Failure::bind(address, &error))?;
         self.copy("tcp", &listener)?;
@@ -303,19 +297,6 @@ fn take(passed: &mut ListenFd, index: usize) -> io::Result<Bound> {
 fn from_std(inherited: net::TcpListener) -> io::Result<TcpListener> {
     inherited.set_nonblocking(true)?;
     TcpListener::from_std(inherited)
-}
-
-fn open(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    // A restart must not wait for connections of the last run in TIME-WAIT.
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub use arrival::Arrival;
 pub use fleet::Fleet;
 pub use generations::{Direction, Generations, StrayJoin};
 pub use quic::QuicServer;
-pub use sockets::{Inherited, ListenAddress, ListenSockets};
+pub use sockets::{Inherited, ListenAddress, ListenSockets, listen_tcp};
 pub use stream::ServerStream;
 
 use arrival::Unclassified;

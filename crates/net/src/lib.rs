@@ -38,7 +38,7 @@ pub use headstart_sessions::{Context, Network};
 
 pub use acceptor::{
     Acceptor, AcceptorConfig, Arrival, Direction, Fleet, Generations, Inherited, ListenAddress,
-    ListenSockets, QuicServer, ServerStream, StrayJoin,
+    ListenSockets, QuicServer, ServerStream, StrayJoin, listen_tcp,
 };
 pub use bridge::{Handoff, bridge};
 pub use clock::BootClock;

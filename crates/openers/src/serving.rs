@@ -4,15 +4,15 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use headstart_net::listen_tcp;
 use tokio::net::TcpListener;
 
 use crate::content::Answer;
 use crate::limits::{HALF_RTT_MAX, HALF_RTT_WRITE, LIFE};
 use crate::sys;
 
-/// Connections the kernel completes before they are accepted, as the edge has it.
-const BACKLOG: i32 = 4096;
+/// Connections with data in their SYN that may wait for the handshake to end.
+const FAST_OPEN_QUEUE: i32 = 4096;
 
 /// Returns the answer to early data, record by record.
 pub(crate) fn half_rtt(answer: &mut Answer) -> impl Iterator<Item = Vec<u8>> {
@@ -22,15 +22,11 @@ pub(crate) fn half_rtt(answer: &mut Answer) -> impl Iterator<Item = Vec<u8>> {
 
 /// Listens at `address`, with a queue for data in SYNs if `fast_open`.
 pub(crate) fn listen(address: SocketAddr, fast_open: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    let listener = listen_tcp(address)?;
     if fast_open {
-        sys::fast_open_queue(&socket, BACKLOG)?;
+        sys::fast_open_queue(&listener, FAST_OPEN_QUEUE)?;
     }
-    TcpListener::from_std(socket.into())
+    Ok(listener)
 }
 
 /// Reason why a connection ended early.

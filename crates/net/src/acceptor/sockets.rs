@@ -92,11 +92,11 @@ impl AsFd for ListenSockets {
 /// already.
 fn listen_on_both(address: ListenAddress, workers: Vec<Worker>) -> io::Result<ListenSockets> {
     if !workers.is_empty() {
-        return Ok(ListenSockets { listener: listen(address.tcp)?, workers });
+        return Ok(ListenSockets { listener: listen_tcp(address.tcp)?, workers });
     }
     let mut tries = if address.tcp.port() == 0 { PORTS_TRIED } else { 1 };
     loop {
-        let listener = listen(address.tcp)?;
+        let listener = listen_tcp(address.tcp)?;
         tries -= 1;
         match listen_on_udp(&listener, address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {}
@@ -112,8 +112,16 @@ fn listen_on_udp(listener: &TcpListener, address: ListenAddress) -> io::Result<V
     (0..udp_workers).map(|_| Worker::listen(udp, udp_workers > 1)).collect()
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+/// Returns a TCP listener at `address`. An IPv6 address takes IPv6 only, so that `0.0.0.0` and `[::]`
+/// can be used side by side whatever net.ipv6.bindv6only is.
+///
+/// Must be called within a tokio runtime.
+///
+/// # Errors
+/// The system's error, for example if the port is in use.
+pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A restart must not wait for connections of the last run in TIME-WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     if address.is_ipv6() {
