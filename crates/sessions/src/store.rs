@@ -61,7 +61,7 @@ pub use listed::{Counts, Listed};
 ///     reusable: false,
 /// };
 /// assert!(store.put(&origin, ticket, now).is_ok());
-/// The next one spends it.
+/// // The next one spends it.
 /// let taken = store.take(&origin, now).expect("a ticket");
 /// assert_eq!(taken.session(), b"bytes of the engine");
 /// assert!(store.take(&origin, now).is_none());

@@ -1,4 +1,4 @@
-//! Each rule of the jar alone; `tests/model.rs` compares it with a model.
+//! Rules of the jar that its model (`tests/model.rs`) does not cover: names, order, and the limits.
 
 use super::*;
 use crate::limits::HOST_MAX;
@@ -103,18 +103,6 @@ fn no_cookie_outlives_the_maximum() {
 }
 
 #[test]
-fn contexts_are_isolated() {
-    let mut bench = Bench::new();
-    bench.put("a.example", 1, HOUR).unwrap();
-    bench.context = Context::user(1001);
-    assert_eq!(bench.take("a.example"), None);
-    bench.context = Context { label: Some("work".into()), ..Context::user(1000) };
-    assert_eq!(bench.take("a.example"), None);
-    bench.context = Context::user(1000);
-    assert_eq!(bench.take("a.example"), Some(cookie(1)));
-}
-
-#[test]
 fn an_unknown_user_keeps_nothing() {
     let mut bench = Bench::new();
     bench.context = Context::UNKNOWN;
@@ -146,82 +134,6 @@ fn visit(context: &Context, number: u8) -> Visit<'_> {
 }
 
 #[test]
-fn a_visit_reports_moves_and_the_age_of_the_last_visit() {
-    let mut bench = Bench::new();
-    let context = bench.context.clone();
-    for last in [Visited::Never, Visited::Here { ago: HOUR }] {
-        assert_eq!(bench.jar.visit(&visit(&context, 1), bench.now), last);
-        bench.jar.arrive(&visit(&context, 1), bench.now);
-        bench.now += HOUR;
-    }
-    bench.put("a.example", 1, HOUR).unwrap();
-    assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Elsewhere);
-    assert_eq!(bench.jar.cookies(), 0);
-    bench.jar.arrive(&visit(&context, 2), bench.now);
-    bench.now += SECOND;
-    // Looking for a cookie is not a visit, and brings none.
-    assert_eq!(bench.jar.take(&visit(&context, 2), bench.now), None);
-    bench.now += SECOND;
-    assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Here { ago: SECOND * 2 });
-}
-
-/// Simulates a browser's six connections to one host.
-#[test]
-fn simultaneous_visits_get_the_same_answer() {
-    let mut bench = Bench::new();
-    let context = bench.context.clone();
-    bench.put("a.example", 1, HOUR).unwrap();
-    for _ in 0..6 {
-        assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Elsewhere);
-    }
-    bench.jar.arrive(&visit(&context, 2), bench.now);
-    bench.now += HOUR;
-    for _ in 0..6 {
-        assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Here { ago: HOUR });
-    }
-}
-
-#[test]
-fn arrivals_from_a_network_that_was_left_are_ignored() {
-    let mut bench = Bench::new();
-    let context = bench.context.clone();
-    bench.put("a.example", 1, HOUR).unwrap();
-    bench.jar.visit(&visit(&context, 2), bench.now);
-    bench.jar.arrive(&visit(&context, 1), bench.now);
-    assert_eq!(bench.put("a.example", 2, HOUR), Err(NotKept::Network));
-    assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Elsewhere);
-    bench.jar.leave(|_| true);
-    bench.jar.arrive(&visit(&context, 2), bench.now);
-    assert_eq!(bench.jar.visit(&visit(&context, 2), bench.now), Visited::Elsewhere);
-}
-
-#[test]
-fn leaving_a_network_drops_its_cookies_only() {
-    let mut bench = Bench::new();
-    let context = bench.context.clone();
-    let other = Visit { host: "b.example", context: &context, network: network(2) };
-    bench.put("a.example", 1, HOUR).unwrap();
-    bench.jar.put(&other, cookie(2), HOUR, bench.now).unwrap();
-    bench.jar.leave(|left| left.local == network(1).local);
-    assert_eq!(bench.take("a.example"), None);
-    assert_eq!(bench.jar.take(&other, bench.now), Some(cookie(2)));
-}
-
-#[test]
-fn a_network_counts_as_new_after_the_machine_left_it() {
-    let mut bench = Bench::new();
-    let context = bench.context.clone();
-    let visit = Visit { host: "a.example", context: &context, network: network(1) };
-    bench.put("a.example", 1, HOUR).unwrap();
-    bench.jar.leave(|_| true);
-    assert_eq!(bench.jar.visit(&visit, bench.now), Visited::Elsewhere);
-    bench.jar.arrive(&visit, bench.now);
-    let here = Visited::Here { ago: Duration::ZERO };
-    assert_eq!(bench.jar.visit(&visit, bench.now), here);
-    assert_eq!(bench.take("a.example"), None);
-}
-
-#[test]
 fn a_context_that_ends_leaves_nothing() {
     let mut bench = Bench::new();
     bench.put("a.example", 1, HOUR).unwrap();
@@ -231,25 +143,6 @@ fn a_context_that_ends_leaves_nothing() {
     bench.put("a.example", 2, HOUR).unwrap();
     bench.jar.clear();
     assert_eq!(bench.take("a.example"), None);
-}
-
-#[test]
-fn a_cookie_spent_elsewhere_is_kept_no_longer() {
-    let mut bench = Bench::new();
-    bench.put("a.example", 1, HOUR).unwrap();
-    assert_eq!(bench.jar.spend(cookie(1), ME, bench.now), Ok(()));
-    assert_eq!(bench.take("a.example"), None);
-    assert_eq!(bench.jar.spend(cookie(1), ME, bench.now), Err(Unspendable::Spent));
-    bench.put("a.example", 2, HOUR).unwrap();
-    assert_eq!(bench.take("a.example"), Some(cookie(2)));
-    assert_eq!(bench.jar.spend(cookie(2), ME, bench.now), Err(Unspendable::Spent));
-}
-
-#[test]
-fn a_cookie_is_kept_for_one_host() {
-    let mut bench = Bench::new();
-    bench.put("a.example", 1, HOUR).unwrap();
-    assert_eq!(bench.put("b.example", 1, HOUR), Err(NotKept::Known));
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Each rule of the store alone; `tests/store.rs` compares it with a model.
+//! Rules of the store that its model (`tests/store.rs`) does not cover: boundaries, limits, lists
+//! and counts; and the rules of contexts, by example.
 
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::limits::{ALPN_MAX, HOST_MAX, LAST_MOMENT, SESSION_LIFE};
+use crate::limits::{ALPN_MAX, HOST_MAX, LAST_MOMENT};
 use crate::policy::Sharing;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -132,26 +133,6 @@ fn a_ticket_is_taken_once() {
     assert_eq!(bench.tickets(), 0);
 }
 
-#[test]
-fn a_ticket_is_kept_once_wherever_it_is_put() {
-    let mut bench = Bench::new();
-    bench.put("a.example", "one").unwrap();
-    assert_eq!(bench.put("a.example", "one"), Err(NotKept::Known));
-    assert_eq!(bench.put("b.example", "one"), Err(NotKept::Known));
-    assert_eq!(bench.user(1001).put("a.example", "one"), Err(NotKept::Known));
-}
-
-#[test]
-fn the_ticket_that_expires_first_is_taken_first() {
-    let mut bench = Bench::new();
-    for hours in [2, 3, 1] {
-        let ticket = Ticket { lifetime: HOUR * hours, ..bench.ticket(hours.to_string()) };
-        bench.put_ticket(Server::Name("a.example"), ticket).unwrap();
-    }
-    let taken: Vec<_> = std::iter::from_fn(|| bench.take("a.example")).collect();
-    assert_eq!(taken, ["1", "2", "3"]);
-}
-
 /// Returns what is taken of one ticket after a change.
 fn taken_after(change: impl FnOnce(&mut Bench)) -> Option<String> {
     let mut bench = Bench::new();
@@ -203,14 +184,6 @@ fn protocols_must_match() {
 }
 
 #[test]
-fn sessions_with_a_client_certificate_are_not_kept() {
-    let mut bench = Bench::new();
-    let ticket = Ticket { client_certificate: true, ..bench.ticket("one") };
-    let kept = bench.put_ticket(Server::Name("a.example"), ticket);
-    assert_eq!(kept, Err(NotKept::ClientCertificate));
-}
-
-#[test]
 fn limits_the_size_of_a_ticket() {
     let mut bench = Bench::new();
     let most = TICKET_BYTES_MAX - b"h2".len();
@@ -236,26 +209,6 @@ fn a_ticket_is_not_taken_near_its_end() {
     bench.now += SECOND;
     assert_eq!(bench.take("a.example"), None);
     assert_eq!(bench.store.counts().expired, 1);
-}
-
-#[test]
-fn no_session_outlives_its_policy_after_a_full_handshake() {
-    let mut bench = Bench::new();
-    let begin = bench.now;
-    bench.put("a.example", "full handshake").unwrap();
-    for visit in 1..9 {
-        bench.now = begin + HOUR * visit - SECOND * 3;
-        let taken = bench.take_one(Server::Name("a.example")).unwrap();
-        let ticket = bench.ticket(visit.to_string());
-        let ticket = Ticket { lifetime: HOUR * 2, verified: taken.verified(), ..ticket };
-        let kept = bench.put_ticket(Server::Name("a.example"), ticket);
-        assert_eq!(kept, Ok(()), "{visit}");
-    }
-    bench.now = begin + SESSION_LIFE - LAST_MOMENT;
-    assert_eq!(bench.take("a.example"), None);
-    let ticket = Ticket { verified: begin, ..bench.ticket("one more") };
-    let kept = bench.put_ticket(Server::Name("a.example"), ticket);
-    assert_eq!(kept, Err(NotKept::Lifetime));
 }
 
 #[test]
@@ -313,23 +266,6 @@ fn a_session_of_tls_1_2_is_reused_and_only_the_newest_is_kept() {
 }
 
 #[test]
-fn a_ticket_that_was_not_offered_can_be_given_back() {
-    let mut bench = Bench::new();
-    bench.put("a.example", "one").unwrap();
-    for _ in 0..2 {
-        let taken = bench.take_one(Server::Name("a.example")).unwrap();
-        assert_eq!(bench.tickets(), 0);
-        bench.store.give_back(taken, bench.now);
-        assert_eq!(bench.tickets(), 1);
-    }
-    let taken = bench.take_one(Server::Name("a.example")).unwrap();
-    bench.now += HOUR - LAST_MOMENT;
-    bench.store.give_back(taken, bench.now);
-    assert_eq!(bench.tickets(), 0, "it has expired");
-    assert_eq!(bench.store.counts().given_back, 2);
-}
-
-#[test]
 fn forgotten_tickets_do_not_come_back() {
     let forgets: [fn(&mut Bench); 4] = [
         |bench| {
@@ -364,38 +300,6 @@ fn forgotten_tickets_do_not_come_back() {
 }
 
 #[test]
-fn a_private_context_leaves_nothing_at_its_end() {
-    let mut bench = Bench::new();
-    bench.put("a.example", "public").unwrap();
-    bench.label("private").put("a.example", "one").unwrap();
-    bench.put("b.example", "two").unwrap();
-    bench.policy(Sharing::Share);
-    let context = bench.context.clone();
-    assert_eq!(bench.store.end_context(&context), 2);
-    assert_eq!(bench.take("a.example"), None);
-    assert_eq!(bench.store.policies().count(), 0);
-    assert_eq!(bench.user(1000).take("a.example").as_deref(), Some("public"));
-    assert_eq!(bench.store.counts().forgotten, 2);
-}
-
-#[test]
-fn forgetting_a_server_covers_its_name_and_certificates() {
-    let mut bench = Bench::new();
-    bench.policy(Sharing::ShareCertificate);
-    let (one, other) = (names(&["*.example.org"]), names(&["example.net"]));
-    for (number, names) in [&one, &other].into_iter().enumerate() {
-        let ticket = bench.ticket(number.to_string());
-        bench.put_ticket(Server::Certificate(names), ticket).unwrap();
-    }
-    bench.put("www.example.org", "name").unwrap();
-    bench.user(1001).put("www.example.org", "another user's").unwrap();
-    let filter = Filter { server: Some("WWW.example.org"), whose: Whose::User(1000) };
-    assert_eq!(bench.store.forget(&filter), 2);
-    assert_eq!(bench.take("www.example.org").as_deref(), Some("another user's"));
-    assert!(bench.user(1000).take_one(Server::Certificate(&other)).is_some());
-}
-
-#[test]
 fn a_refused_ticket_drops_older_ones() {
     let mut bench = Bench::new();
     for session in ["one", "two", "three"] {
@@ -426,45 +330,6 @@ fn off_and_isolate_keep_nothing() {
         assert_eq!(bench.label("work").put("a.example", "five"), Err(NotKept::Policy));
         bench.policy(Sharing::Share);
         assert_eq!(bench.put("a.example", "six"), Ok(()), "its own policy");
-    }
-}
-
-#[test]
-fn a_shorter_life_applies_to_existing_tickets() {
-    let mut bench = Bench::new();
-    let (long, short) = (HOUR, HOUR / 2);
-    bench.put("a.example", "one").unwrap();
-    bench.now += SECOND;
-    let later = Ticket { verified: bench.now - SECOND, ..bench.ticket("two") };
-    bench.put_ticket(Server::Name("a.example"), later).unwrap();
-    let taken = bench.take_one(Server::Name("a.example")).unwrap();
-    for lifetime in [short, long] {
-        let policy = Policy { lifetime, ..Policy::default() };
-        bench.store.set_policy(&bench.context, Some(policy)).unwrap();
-    }
-    bench.store.give_back(taken, bench.now);
-    let listed = bench.store.list(None, bench.now).next().unwrap();
-    assert_eq!(
-        (listed.tickets, listed.expires),
-        (2, HOUR - SECOND),
-        "given back under the last policy"
-    );
-    bench.now += short - SECOND - LAST_MOMENT;
-    let left = bench.store.list(None, bench.now).next().unwrap();
-    assert_eq!(left.tickets, 1, "a longer one extends nothing");
-}
-
-#[test]
-fn early_data_needs_policy_and_server() {
-    let mut bench = Bench::new();
-    bench.put("a.example", "one").unwrap();
-    bench.put("a.example", "two").unwrap();
-    for (early_data, most) in [(true, 100), (false, 0)] {
-        let policy = Policy { early_data, ..Policy::default() };
-        bench.store.set_policy(&bench.context, Some(policy)).unwrap();
-        assert_eq!(bench.store.list(None, bench.now).next().unwrap().early_data, most);
-        let taken = bench.take_one(Server::Name("a.example")).unwrap();
-        assert_eq!(taken.early_data_max(), most);
     }
 }
 
