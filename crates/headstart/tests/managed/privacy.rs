@@ -1,4 +1,4 @@
-//! Contexts have nothing in common, and policies hold at once.
+//! Policies hold at once, and what was forgotten is gone. `crossing.rs` has what contexts share.
 
 use serde_json::json;
 
@@ -13,18 +13,6 @@ fn tickets(agent: &Agent) -> u64 {
     let (_, report) = call(agent, "GET", "/sessions", "");
     let rows = report["sessions"].as_array().unwrap();
     rows.iter().map(|row| row["tickets"].as_u64().unwrap()).sum()
-}
-
-#[test]
-fn contexts_share_nothing() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
-    for context in [&[WORK][..], &[HOME], &[]] {
-        assert!(!server.visit(&agent, context));
-    }
-    for context in [&[WORK][..], &[HOME], &[]] {
-        assert!(server.visit(&agent, context));
-    }
 }
 
 #[test]

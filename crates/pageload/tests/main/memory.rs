@@ -3,7 +3,6 @@
 
 mod databases;
 mod har;
-mod sharing;
 
 use std::process::Command;
 

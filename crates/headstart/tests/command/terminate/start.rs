@@ -19,52 +19,17 @@ fn startup_error(files: &Files, arguments: &[&str]) -> String {
     text
 }
 
+/// The unit tests of ring, certificates and options have the other mistakes.
 #[test]
-fn a_key_file_that_is_missing_or_malformed_is_explained() {
+fn unusable_keys_and_certificates_keep_it_from_starting() {
     let files = Files::new();
     files.issue(NAME);
     let message = startup_error(&files, &["--keys", &files.path("none")]);
     assert!(message.contains("\nhint: `headstart keys new "), "{message}");
-    let keys = files.write("keys", b"0123456789abcdef", 0o600);
-    let text = startup_error(&files, &["--keys", &keys]);
-    assert!(text.contains("is not a key ring"), "{text}");
-    assert!(text.contains("\nhint: ") && text.contains("headstart keys new"), "{text}");
-}
-
-#[test]
-fn keys_that_others_may_read_are_refused() {
-    let files = Files::new();
-    files.issue(NAME);
-    let keys = files.keys("keys");
-    let text = std::fs::read(&keys).unwrap();
-    files.write("keys", &text, 0o644);
-    let message = startup_error(&files, &["--keys", &keys]);
-    assert!(message.contains("is open to other users (mode 0644)"), "{message}");
-    assert!(message.contains("\nhint: chmod 600 "), "{message}");
-
     let key = std::fs::read(files.path(&format!("{NAME}.key"))).unwrap();
     files.write(&format!("{NAME}.key"), &key, 0o644);
     let message = startup_error(&files, &[]);
     assert!(message.contains("everybody may use the private key in "), "{message}");
-}
-
-#[test]
-fn a_missing_certificate_and_one_of_another_key_are_named() {
-    let files = Files::new();
-    let (code, said_of_none) = fails(&["--origin=http://localhost:1"]);
-    assert_eq!(code, Some(2));
-    assert!(
-        said_of_none.contains("no certificate to serve http://localhost:1 with"),
-        "{said_of_none}"
-    );
-    let message = startup_error(&files, &[]);
-    assert!(message.contains("cannot read ") && message.contains("No such file"), "{message}");
-    files.issue(NAME);
-    files.issue("other.example.com");
-    let other = std::fs::read(files.path("other.example.com.key")).unwrap();
-    files.write(&format!("{NAME}.key"), &other, 0o600);
-    let message = startup_error(&files, &[]);
-    assert!(message.contains("is not that of the certificate in"), "{message}");
 }
 
 #[test]

@@ -48,14 +48,16 @@ fn most_published_loads_gain_much_by_the_published_rules() {
     for hit_rate in [1.0, 0.6] {
         let profile = Profile::Blast(rules::Settings::default());
         let model = Model { profile, hit_rate, seed: 0, draws: 3 };
-        let of = overall(model, &pages);
-        print(&format!("blast, hit rate {hit_rate}"), &of);
-        let all = of.cumulative.last().unwrap();
+        let all_plans = overall(model, &pages);
+        print(&format!("blast, hit rate {hit_rate}"), &all_plans);
+        let all = all_plans.cumulative.last().unwrap();
         assert!(all.pages_25 > 0.8 && all.pages_slower == 0.0, "{all:?}");
         assert!(
-            of.cumulative.is_sorted_by(|one, more| more.page_load_ms <= one.page_load_ms + 50.0)
+            all_plans
+                .cumulative
+                .is_sorted_by(|one, more| more.page_load_ms <= one.page_load_ms + 50.0)
         );
-        let correlated = of.correlations.simulated;
+        let correlated = all_plans.correlations.simulated;
         assert!(correlated.min_rtt.unwrap().linear > 0.0, "{correlated:?}");
     }
     assert!(published::settings("h2").is_some_and(|h2| h2 == rules::Settings::default()));
@@ -69,16 +71,17 @@ fn published_loads_gain_over_tcp() {
             Link { rtt: Duration::from_millis(100), down: Some(1_000_000), ..Link::default() };
         let settings = tcp::Settings { link, revisit, ..tcp::Settings::default() };
         let model = Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 1 };
-        let of = overall(model, &pages);
-        print(&format!("tcp, 100 ms, 8 Mbit/s, {revisit:?}"), &of);
-        let [turbo, early] = [Technique::TurboTls, Technique::ZeroRtt]
-            .map(|technique| of.alone.iter().find(|gain| gain.technique == technique).unwrap());
+        let all_plans = overall(model, &pages);
+        print(&format!("tcp, 100 ms, 8 Mbit/s, {revisit:?}"), &all_plans);
+        let [turbo, early] = [Technique::TurboTls, Technique::ZeroRtt].map(|technique| {
+            all_plans.alone.iter().find(|gain| gain.technique == technique).unwrap()
+        });
         assert!(turbo.saved > 0.05);
         // Without a session only second connections to a server can have early data.
         assert!(early.saved < 0.05 || revisit == Revisit::again());
-        let all = of.cumulative.last().unwrap();
+        let all = all_plans.cumulative.last().unwrap();
         assert!(all.saved > turbo.saved);
         // Each of the best hosts alone saves something somewhere.
-        assert!(of.hosts.first().unwrap().early_ms > 0.0);
+        assert!(all_plans.hosts.first().unwrap().early_ms > 0.0);
     }
 }

@@ -1,37 +1,14 @@
-//! The published rules against what the published simulator says of the published pages.
+//! The published rules on the published pages. `headstart pageload validate` compares them with the
+//! published simulator (measure/tests/pageload/plan.rs).
 
 use std::time::Duration;
 
 use headstart_pageload::blast::Logged;
 use headstart_pageload::page::Page;
 use headstart_pageload::sim::blast::{Feature, Features, Plan, Settings, Simulator};
-use headstart_pageload::sim::published::{self, Agreement, DRAWS};
 use headstart_pageload::sim::tcp::{self, Link, Revisit, Technique, Techniques};
 
 use super::logged;
-
-/// Loads of set A under the main settings, and under the others.
-const PAGES: [usize; 2] = [96, 31];
-
-#[test]
-fn the_published_simulator_agrees() {
-    let Some(pages) = logged() else { return };
-    assert_eq!(pages.len(), PAGES[0]);
-    let agreement = published::agreement(&pages, DRAWS);
-    assert_eq!(agreement.len(), 19);
-    for (setting, text) in &agreement {
-        println!(
-            "{setting:14} {:3} pages: error of pages {:.3} s, of resources {:.4} s; mean {:.2} s, \
-                published {:.2} s",
-            text.pages, text.page_error, text.resource_error, text.page_mean, text.page_published
-        );
-    }
-    for (setting, text) in agreement {
-        assert!(PAGES.contains(&text.pages), "{setting}");
-        let bar = Agreement::bar(&setting);
-        assert!(text.page_error <= bar && text.resource_error <= bar, "{setting}: {text:?}");
-    }
-}
 
 /// Page load times in seconds.
 fn load_times(pages: &[Logged], settings: &tcp::Settings) -> Vec<f64> {
@@ -82,29 +59,32 @@ fn tables(name: &str, logged: &[Logged], hit_rate: f64) {
     let pages: Vec<Page> = logged.iter().map(|logged| logged.page.clone()).collect();
     let settings = Settings::default();
     for hit_rate in [1.0, hit_rate] {
-        let text = Savings::new(&pages, &settings, hit_rate, 5);
+        let savings = Savings::new(&pages, &settings, hit_rate, 5);
         let features = Features { zero_rtt: false, ..Features::from_list(&Feature::ALL) };
         let without = expected(&pages, &Settings { features, ..settings }, hit_rate, 5);
         println!(
-            "{} pages, {name}, hit rate {hit_rate}: {text:.2?}; without 0-RTT {without:.2}",
+            "{} pages, {name}, hit rate {hit_rate}: {savings:.2?}; without 0-RTT {without:.2}",
             pages.len()
         );
-        assert!(text.cumulative.is_sorted_by(|one, more| more.1 <= one.1 + 0.05), "{text:?}");
-        let all = text.cumulative.last().unwrap().1;
-        assert!(text.alone.iter().all(|one| one.1 <= text.none && one.1 > all), "{text:?}");
-        assert!(all < without && without < text.none);
+        assert!(savings.cumulative.is_sorted_by(|one, more| more.1 <= one.1 + 0.05), "{savings:?}");
+        let all = savings.cumulative.last().unwrap().1;
+        assert!(
+            savings.alone.iter().all(|one| one.1 <= savings.none && one.1 > all),
+            "{savings:?}"
+        );
+        assert!(all < without && without < savings.none);
     }
     let settings = Settings { rate: 347_000, ..settings };
-    let text = PIPELINING.map(|(connections, depth)| {
+    let times = PIPELINING.map(|(connections, depth)| {
         let settings = Settings { http2: false, connections, depth, ..settings };
         ((connections, depth), page_load_time(&pages, &settings, 5))
     });
-    println!("{name}, pipelining: {text:.2?}");
+    println!("{name}, pipelining: {times:.2?}");
     // As published: one connection is slowest, and more requests than six on each of six change
     // little.
-    let [six, deeper, .., one] = text;
-    assert!(text.iter().all(|other| other.1 <= one.1), "{text:?}");
-    assert!((deeper.1 / six.1 - 1.0).abs() < 0.02, "{text:?}");
+    let [six, deeper, .., one] = times;
+    assert!(times.iter().all(|other| other.1 <= one.1), "{times:?}");
+    assert!((deeper.1 / six.1 - 1.0).abs() < 0.02, "{times:?}");
 }
 
 /// Connections to a server, and requests on each, of which BLAST compares the page load times.
