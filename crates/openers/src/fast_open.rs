@@ -11,6 +11,6 @@ mod server;
 mod wire;
 
 pub(crate) use client::{FastOpenClient, Ready, established};
-pub(crate) use memory::Place;
+pub(crate) use memory::VisitKey;
 pub(crate) use server::serve;
 pub(crate) use wire::Wire;

@@ -159,13 +159,13 @@ fn a_proxy_of_other_making_that_loses_early_bytes() {
     let ports = port.to_string();
     let (daemon, at) = agent(&format!("socks5://{}", microsocks.at), &["--tls-ports", &ports]);
     for round in 0..3_u8 {
-        let text = [CraftedHello::sized(100).stream(), vec![round; 30_000]].concat();
+        let sent = [CraftedHello::sized(100).stream(), vec![round; 30_000]].concat();
         // It does not support half-closed connections.
         let mut stream = socks(at, None, "localhost", port).unwrap();
-        stream.write_all(&text).unwrap();
-        let mut heard = vec![0; text.len()];
+        stream.write_all(&sent).unwrap();
+        let mut heard = vec![0; sent.len()];
         stream.read_exact(&mut heard).unwrap();
-        assert!(heard == text);
+        assert!(heard == sent);
     }
     let all = ["optimistic", "fallback", "waiting"].map(|manner| granted(&daemon, manner));
     assert_eq!(all.iter().sum::<u64>(), 3, "{all:?}");

@@ -87,8 +87,8 @@ fn a_static_program_runs_as_ever() {
     let built = Command::new("cc").args(["-static", "-o", &binary, &source]).status().unwrap();
     assert!(built.success());
     let output = program(Path::new("/nonexistent"), [&binary]).output().unwrap();
-    let message = (output.status.code(), output.stdout, output.stderr);
-    assert_eq!(message, (Some(7), b"ran\n".to_vec(), Vec::new()));
+    let ended = (output.status.code(), output.stdout, output.stderr);
+    assert_eq!(ended, (Some(7), b"ran\n".to_vec(), Vec::new()));
 }
 
 /// Node.js has an OpenSSL of its own inside, whose functions are called as those that are

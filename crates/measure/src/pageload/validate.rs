@@ -73,7 +73,7 @@ fn against_published(options: &ValidateOptions) -> Result<Validation, Failure> {
     let validation = Validation::from_loads(&read(&path)?, options.draws);
     if validation.settings.is_empty() {
         let name = recordings::name_of(&path);
-        return Err(Failure::usage(format!("{name} differs from the published simulator"))
+        return Err(Failure::usage(format!("{name} has no results of the published simulator"))
             .hint("it is the `ref_sim` of the logged loads (set A)"));
     }
     Ok(validation)

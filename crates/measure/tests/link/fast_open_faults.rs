@@ -53,10 +53,10 @@ fn measure(world: &World<'_>, expected: &str) -> [Vec<Duration>; 2] {
         let plain = world.get(&["--opening", "plain"], "");
         world.requests(1);
         let fop = in_time(|| {
-            let text = world.get(&["--opening", "fop"], "");
+            let report = world.get(&["--opening", "fop"], "");
             // One for the ticket, and one on the connection that is measured.
             world.requests(2);
-            text
+            report
         });
         assert_eq!((fop["opening"].as_str(), reason(&fop)), (Some("plain"), expected), "{fop:#}");
         times[0].push(opening(&plain));

@@ -188,8 +188,8 @@ fn ok(body: &[u8]) -> Vec<u8> {
 /// Fetches from a server with one answer; what is said, and what the server was asked.
 fn fetch(place: &Place, answer: Vec<u8>) -> (Outcome, String) {
     let (url, server) = serve(answer);
-    let text = place.call(&["fetch", &url, "--key", "maker.key.pub", "--file", "in_use.hsdb"]);
-    (text, server.join().unwrap())
+    let fetched = place.call(&["fetch", &url, "--key", "maker.key.pub", "--file", "in_use.hsdb"]);
+    (fetched, server.join().unwrap())
 }
 
 #[test]
@@ -253,9 +253,9 @@ fn an_older_database_is_refused_however_well_signed() {
     ]);
     let newer = fs::read(place.path("in_use.hsdb")).unwrap();
     let (url, server) = serve(ok(&older));
-    let text =
+    let fetched =
         place.fails_as(&["fetch", &url, "--key", "maker.key.pub", "--file", "in_use.hsdb"], 1);
-    assert!(text.contains("older than the one in use"), "{text}");
+    assert!(fetched.contains("older than the one in use"), "{fetched}");
     server.join().unwrap();
     assert_eq!(fs::read(place.path("in_use.hsdb")).unwrap(), newer);
     let check = ["check", "pages.hsdb", "--key", "maker.key.pub", "--in-use", "in_use.hsdb"];

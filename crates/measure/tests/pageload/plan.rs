@@ -301,11 +301,11 @@ fn published_loads_have_no_names() {
 /// TCP, TLS and the request take 0.8 s each, three cells of 498 bytes at 164 kB/s the rest.
 #[test]
 fn bars_are_kept_or_missed() {
-    let printed = 2.4 + 3.0 * 498.0 / 164_000.0;
+    let published_s = 2.4 + 3.0 * 498.0 / 164_000.0;
     let place = place(&[
-        ("near.jsonl", &published(printed + 0.03)),
-        ("far.jsonl.gz", &compressed(&published(printed + 0.07))),
-        ("data/blast/blast-train.jsonl", &published(printed)),
+        ("near.jsonl", &published(published_s + 0.03)),
+        ("far.jsonl.gz", &compressed(&published(published_s + 0.07))),
+        ("data/blast/blast-train.jsonl", &published(published_s)),
         ("none.jsonl", br#"{"set":"P","site":1,"page":"x"}"#),
     ]);
     let json = place.json(&["validate", "--blast", "near.jsonl"]);
@@ -314,8 +314,8 @@ fn bars_are_kept_or_missed() {
     for (key, expected) in [
         ("mae_plt_s", 0.03),
         ("mae_resource_s", 0.03),
-        ("mean_plt_s", printed),
-        ("ref_mean_plt_s", printed + 0.03),
+        ("mean_plt_s", published_s),
+        ("ref_mean_plt_s", published_s + 0.03),
     ] {
         assert!((h2[key].as_f64().unwrap() - expected).abs() < 1e-4, "{key}: {h2}");
     }
@@ -327,7 +327,7 @@ fn bars_are_kept_or_missed() {
     let named = place.command(&["validate"]).env("HEADSTART_DATA", place.path("data")).output();
     assert_eq!(named.unwrap().status.code(), Some(0));
     assert!(place.fails(&["validate"]).contains("hint: add --blast FILE"));
-    assert!(place.fails(&["validate", "--blast", "none.jsonl"]).contains("does not have what"));
+    assert!(place.fails(&["validate", "--blast", "none.jsonl"]).contains("has no results"));
     let err = place.fails(&["validate", "--blast", "."]);
     assert!(err.contains("there is no blast/blast-train.jsonl.gz in ."), "{err}");
 }

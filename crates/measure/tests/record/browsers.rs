@@ -33,9 +33,9 @@ fn without_chromium_the_hint_names_the_package() {
 fn a_browser_that_ends_tells_its_last_words() {
     let place = Place::new();
     let browser = script(&place, "echo 'no display' >&2; exit 3");
-    let text = place.call(&[PAGE, "--browser", &browser]);
-    text.failed(1, "Chromium ended");
-    text.failed(1, "no display");
+    let report = place.call(&[PAGE, "--browser", &browser]);
+    report.failed(1, "Chromium ended");
+    report.failed(1, "no display");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn other_versions_are_refused_or_doubted() {
     let old = script(&place, &format!("VERSION=98; {VERSION}; exec sleep 1000"));
     place.call(&[PAGE, "--browser", &old]).failed(1, "is version 98");
     let new = script(&place, &format!("VERSION=999; {VERSION}; sleep 1; exit 7"));
-    let text = place.call(&[PAGE, "--browser", &new]);
-    text.failed(1, "and this one is 999");
-    text.failed(1, "Chromium ended");
+    let report = place.call(&[PAGE, "--browser", &new]);
+    report.failed(1, "and this one is 999");
+    report.failed(1, "Chromium ended");
 }

@@ -32,8 +32,8 @@ fn a_missing_answer_times_out() {
 fn a_page_that_never_rests_is_recorded_until_its_time_is_over() {
     let Some(_turn) = browser() else { return };
     let (place, server) = (Place::new(), server::start());
-    let text = place.records(&[&format!("http://{server}/polls"), "--timeout", "15s"]);
-    assert!(note(&text).contains("not at rest within 15s"), "{text}");
+    let report = place.records(&[&format!("http://{server}/polls"), "--timeout", "15s"]);
+    assert!(note(&report).contains("not at rest within 15s"), "{report}");
 }
 
 #[test]
@@ -43,16 +43,16 @@ fn pages_that_never_stop_are_recorded() {
     let [rushes, streams, chats, floods] =
         ["rushes", "streams", "chats", "floods"].map(|path| format!("http://{server}/{path}"));
     for url in [&rushes, &streams] {
-        let text = place.records(&[url, "--timeout", "10s"]);
-        assert!(note(&text).contains("not at rest within 10s: "), "{text}");
+        let report = place.records(&[url, "--timeout", "10s"]);
+        assert!(note(&report).contains("not at rest within 10s: "), "{report}");
     }
     // What is no request does not keep a page from being at rest, nor the recorder from ending, or
     // leaving, it.
     assert_eq!(note(&place.records(&[&chats])), "[]");
     assert!(server.asked("/socket") > 0);
     for how in [&["--screenshot"][..], &["--warm"], &["--revisit", "1s"]] {
-        let text = place.records(&[&[floods.as_str()], how].concat());
-        assert_eq!((note(&text).as_str(), server.asked("/floods") > 0), ("[]", true), "{how:?}");
+        let report = place.records(&[&[floods.as_str()], how].concat());
+        assert_eq!((note(&report).as_str(), server.asked("/floods") > 0), ("[]", true), "{how:?}");
     }
 }
 

@@ -84,9 +84,9 @@ impl Place {
     pub(crate) fn outcome(&self, output: Output) -> Outcome {
         let [out, err] =
             [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        let message = Outcome { code: output.status.code(), out, err };
+        let ended = Outcome { code: output.status.code(), out, err };
         self.is_clean();
-        message
+        ended
     }
 
     /// Returns its JSON when all is well.

@@ -112,8 +112,8 @@ fn listen_on_udp(listener: &TcpListener, address: ListenAddress) -> io::Result<V
     (0..udp_workers).map(|_| Worker::listen(udp, udp_workers > 1)).collect()
 }
 
-/// Returns a TCP listener at `address`. An IPv6 address takes IPv6 only, so that `0.0.0.0` and `[::]`
-/// can be used side by side whatever net.ipv6.bindv6only is.
+/// Returns a TCP listener at `address`. An IPv6 address takes IPv6 only, so that `0.0.0.0` and
+/// `[::]` can be used side by side whatever net.ipv6.bindv6only is.
 ///
 /// Must be called within a tokio runtime.
 ///

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
 use super::engine;
-use super::memory::{Memory, Place};
+use super::memory::{Memory, VisitKey};
 use super::wire::{Wire, drain, spoken};
 use crate::arm::{Arm, Suite};
 use crate::attempt::{END, Exchange};
@@ -38,7 +38,7 @@ pub(crate) struct FastOpenClient {
 pub(crate) struct Ready {
     conn: Conn,
     to: SocketAddr,
-    place: Place,
+    key: VisitKey,
     cookie: Option<Cookie>,
     /// True if a session is offered; then true if the request goes with it.
     offered: bool,
@@ -64,24 +64,24 @@ impl FastOpenClient {
     /// Takes a cookie and a session for a connection to `to`, as far as the arm has them.
     pub(crate) fn ready(&self, visit: &Visit, to: SocketAddr) -> Result<Ready, PeerError> {
         let name = visit.name.as_ref().unwrap_or(&self.name);
-        let place = Place::new(name, visit.context.as_deref(), to)
+        let key = VisitKey::new(name, visit.context.as_deref(), to)
             .map_err(|error| PeerError::new(format!("there is no way to {to}: {error}")))?;
         let mut memory = self.memory();
         let cookie = self.arm.has_private_cookies();
-        let cookie = cookie.then(|| memory.take_cookie(&place, Instant::now())).flatten();
-        let kept = self.arm.resumes().then(|| memory.take_session(&place)).flatten();
+        let cookie = cookie.then(|| memory.take_cookie(&key, Instant::now())).flatten();
+        let kept = self.arm.resumes().then(|| memory.take_session(&key)).flatten();
         drop(memory);
         let early =
             self.arm.sends_early_data() && kept.as_ref().is_some_and(|kept| kept.early_data);
         let (offered, session) = (kept.is_some(), kept.map(|kept| kept.session));
         let conn = self.context.connect(name, session, self.arm.has_private_cookies());
         let conn = conn.map_err(engine::unusable)?;
-        Ok(Ready { conn, to, place, cookie, offered, early })
+        Ok(Ready { conn, to, key, cookie, offered, early })
     }
 
     /// One connection, one request.
     pub(crate) async fn open(&self, ready: Ready, exchange: Exchange, deadline: Instant) -> Trial {
-        let Ready { conn, to, place, cookie, offered, early } = ready;
+        let Ready { conn, to, key, cookie, offered, early } = ready;
         let opening = self.begin(to, cookie, offered);
         let mut attempt = Attempt { opening, early, exchange };
         let outcome = timeout_at(deadline.into(), attempt.run(conn)).await;
@@ -91,7 +91,7 @@ impl FastOpenClient {
             Err(_) => (Err(out_of_time(attempt.exchange.marks.stage())), None),
         };
         if let Some(wire) = wire {
-            self.end(wire, &place).await;
+            self.end(wire, &key).await;
         }
         attempt.trial(outcome)
     }
@@ -102,21 +102,21 @@ impl FastOpenClient {
         ready: Ready,
         request: Option<&[u8]>,
     ) -> Result<Opened, String> {
-        let Ready { conn, to, place, cookie, offered, early } = ready;
+        let Ready { conn, to, key, cookie, offered, early } = ready;
         let mut opening = self.begin(to, cookie, offered);
         let (wire, left) = opening.run(conn, request.filter(|_| early)).await?;
-        Ok(Opened { wire, place, account: opening.account, left })
+        Ok(Opened { wire, key, account: opening.account, left })
     }
 
     /// Keeps what a connection that goes on has brought so far.
-    pub(crate) fn keep(&self, wire: &mut Wire, place: &Place) {
+    pub(crate) fn keep(&self, wire: &mut Wire, key: &VisitKey) {
         let (mut memory, now) = (self.memory(), Instant::now());
         while let Some(new) = wire.conn_mut().poll_session() {
             if self.arm.has_private_cookies() {
-                memory.put_cookies(place, &new, now);
+                memory.put_cookies(key, &new, now);
             }
             if self.arm.resumes() {
-                memory.put_session(place, new);
+                memory.put_session(key, new);
             }
         }
     }
@@ -132,12 +132,12 @@ impl FastOpenClient {
 
     /// Waits for the end of a connection whose response is here: cookies and tickets may come until
     /// then.
-    async fn end(&self, mut wire: Wire, place: &Place) {
+    async fn end(&self, mut wire: Wire, key: &VisitKey) {
         let rest = async { while wire.read().await.is_ok_and(|bytes| bytes.is_some()) {} };
         // The response has arrived: how the connection ends does not affect the trial.
         let _ = timeout(END, rest).await;
         let _ = timeout(END, wire.close()).await;
-        self.keep(&mut wire, place);
+        self.keep(&mut wire, key);
     }
 
     /// No call can leave it half changed.
@@ -149,7 +149,7 @@ impl FastOpenClient {
 /// A connection whose handshake is done.
 pub(crate) struct Opened {
     pub(crate) wire: Wire,
-    pub(crate) place: Place,
+    pub(crate) key: VisitKey,
     pub(crate) account: Account,
     /// When the request left as early data, if the server took it.
     pub(crate) left: Option<Instant>,

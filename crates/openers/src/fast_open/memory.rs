@@ -8,24 +8,24 @@ use headstart_proto::cookie::Cookie;
 use headstart_sessions::{Context, CookieJar, Network};
 use headstart_tls::{NewSession, Session};
 
-/// Sessions kept for one place: two come with each connection, and one is taken; 1 kB each.
+/// Sessions kept for one key: two come with each connection, and one is taken; 1 kB each.
 const SESSIONS_MAX: usize = 4096;
 
-/// Places whose sessions are kept. An experiment has four; whoever has more gets none for the
+/// Keys whose sessions are kept. An experiment has four; whoever has more gets none for the
 /// further ones.
-const PLACES_MAX: usize = 64;
+const KEYS_MAX: usize = 64;
 
 /// Memory of what connections have brought that later ones may use: cookies and sessions, by name,
 /// context and network.
 #[derive(Default)]
 pub(super) struct Memory {
     cookies: CookieJar,
-    sessions: HashMap<Place, VecDeque<Kept>>,
+    sessions: HashMap<VisitKey, VecDeque<Kept>>,
 }
 
-/// Under which name, as whom and from where a connection is made.
+/// Name, context and network of a connection, under which sessions are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct VisitKey {
     pub(super) name: String,
     pub(super) context: Context,
     pub(super) network: Network,
@@ -37,7 +37,7 @@ pub(super) struct Kept {
     pub(super) early_data: bool,
 }
 
-impl Place {
+impl VisitKey {
     /// For a connection to `to`, by this user.
     pub(super) fn new(name: &str, label: Option<&str>, to: SocketAddr) -> io::Result<Self> {
         let uid = Some(rustix::process::geteuid().as_raw());
@@ -69,29 +69,29 @@ fn network(to: SocketAddr) -> io::Result<Network> {
 
 impl Memory {
     /// A cookie for this place, which is spent with that.
-    pub(super) fn take_cookie(&mut self, place: &Place, now: Instant) -> Option<Cookie> {
-        self.cookies.take(&place.visit(), now)
+    pub(super) fn take_cookie(&mut self, key: &VisitKey, now: Instant) -> Option<Cookie> {
+        self.cookies.take(&key.visit(), now)
     }
 
     /// A session for this place, the newest: the others may be past their time.
-    pub(super) fn take_session(&mut self, place: &Place) -> Option<Kept> {
-        self.sessions.get_mut(place)?.pop_back()
+    pub(super) fn take_session(&mut self, key: &VisitKey) -> Option<Kept> {
+        self.sessions.get_mut(key)?.pop_back()
     }
 
     /// Keeps cookies for their time.
-    pub(super) fn put_cookies(&mut self, place: &Place, new: &NewSession, now: Instant) {
+    pub(super) fn put_cookies(&mut self, key: &VisitKey, new: &NewSession, now: Instant) {
         for offered in &new.cookies {
             // Dropping one that is already here, or ends too soon, costs nothing.
-            let _ = self.cookies.put(&place.visit(), offered.cookie, offered.lifetime, now);
+            let _ = self.cookies.put(&key.visit(), offered.cookie, offered.lifetime, now);
         }
     }
 
     /// Keeps a session.
-    pub(super) fn put_session(&mut self, place: &Place, new: NewSession) {
-        if self.sessions.len() >= PLACES_MAX && !self.sessions.contains_key(place) {
+    pub(super) fn put_session(&mut self, key: &VisitKey, new: NewSession) {
+        if self.sessions.len() >= KEYS_MAX && !self.sessions.contains_key(key) {
             return;
         }
-        let kept = self.sessions.entry(place.clone()).or_default();
+        let kept = self.sessions.entry(key.clone()).or_default();
         if kept.len() == SESSIONS_MAX {
             kept.pop_front();
         }

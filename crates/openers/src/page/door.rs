@@ -21,7 +21,7 @@ use crate::arm::{Arm, Suite};
 use crate::attempt::END;
 use crate::client::{connector_config, edge};
 use crate::error::PeerError;
-use crate::fast_open::{FastOpenClient, Place, Wire, established};
+use crate::fast_open::{FastOpenClient, VisitKey, Wire, established};
 use crate::identity;
 use crate::quic::{self, QuicClient};
 use crate::sys;
@@ -69,7 +69,7 @@ pub(super) struct Opened {
 /// Channel that requests go over.
 pub(super) enum Channel {
     Stream(Box<dyn Duplex>),
-    FastOpen(Box<(Wire, Place)>),
+    FastOpen(Box<(Wire, VisitKey)>),
     Quic(quic::Ready, quinn::Connection),
 }
 
@@ -273,7 +273,7 @@ async fn by_fast_open(
         opening: opened.account.opening,
         resumed: Some(opened.account.resumed),
         sent: opened.left,
-        channel: Channel::FastOpen(Box::new((opened.wire, opened.place))),
+        channel: Channel::FastOpen(Box::new((opened.wire, opened.key))),
     })
 }
 

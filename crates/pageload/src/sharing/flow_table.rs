@@ -19,8 +19,8 @@ use super::server_flight::{Answer, Version};
 #[derive(Debug)]
 pub(crate) struct FlowTable {
     limits: Limits,
-    places: HashMap<Key, u32>,
-    entries: LruSlab<Place>,
+    rows: HashMap<Key, u32>,
+    entries: LruSlab<Row>,
     /// Bytes that all flows keep together.
     kept: usize,
 }
@@ -39,7 +39,7 @@ impl Key {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Row {
     key: Key,
     entry: Entry,
 }
@@ -56,7 +56,7 @@ enum Entry {
 
 impl FlowTable {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, places: HashMap::new(), entries: LruSlab::new(), kept: 0 }
+        Self { limits, rows: HashMap::new(), entries: LruSlab::new(), kept: 0 }
     }
 
     /// Handles a packet of the capture.
@@ -73,8 +73,8 @@ impl FlowTable {
 
     /// Ends everything still open.
     pub(crate) fn finish(&mut self, found: &mut Findings) {
-        while let Some(place) = self.entries.lru() {
-            if let Entry::Open(mut flow) = self.remove(place) {
+        while let Some(row) = self.entries.lru() {
+            if let Entry::Open(mut flow) = self.remove(row) {
                 conclude(flow.end(), found, &self.limits);
             }
         }
@@ -82,25 +82,25 @@ impl FlowTable {
 
     fn on_segment(&mut self, at: Duration, segment: &Segment<'_>, found: &mut Findings) {
         let key = Key::from_addresses(true, segment.source, segment.destination);
-        let known = self.places.get(&key).copied();
+        let known = self.rows.get(&key).copied();
         let begins = segment.syn && segment.ack.is_none();
-        let place = match known {
-            Some(place) if begins && self.isn(place) != Some(segment.seq) => {
+        let row = match known {
+            Some(row) if begins && self.isn(row) != Some(segment.seq) => {
                 // The same ports again: another connection.
-                self.end(place, found);
-                self.remove(place);
+                self.end(row, found);
+                self.remove(row);
                 self.open(key, segment, found)
             }
-            Some(place) => Some(place),
+            Some(row) => Some(row),
             None => self.open(key, segment, found),
         };
-        if let Some(place) = place {
-            self.feed(place, at, segment, found);
+        if let Some(row) = row {
+            self.feed(row, at, segment, found);
         }
     }
 
-    fn isn(&self, place: u32) -> Option<u32> {
-        match &self.entries.peek(place).entry {
+    fn isn(&self, row: u32) -> Option<u32> {
+        match &self.entries.peek(row).entry {
             Entry::Open(flow) => flow.isn,
             Entry::Ended { isn } => *isn,
             Entry::Quic => None,
@@ -113,29 +113,29 @@ impl FlowTable {
         Some(self.insert(key, Entry::Open(Box::new(flow)), found))
     }
 
-    fn feed(&mut self, place: u32, at: Duration, segment: &Segment<'_>, found: &mut Findings) {
-        let Entry::Open(flow) = &mut self.entries.get_mut(place).entry else { return };
+    fn feed(&mut self, row: u32, at: Duration, segment: &Segment<'_>, found: &mut Findings) {
+        let Entry::Open(flow) = &mut self.entries.get_mut(row).entry else { return };
         let before = flow.kept();
         let ending = flow.on_segment(at, segment);
         self.kept = self.kept - before + flow.kept();
         if let Some(ending) = ending {
-            self.close(place);
+            self.close(row);
             conclude(ending, found, &self.limits);
         }
         while self.kept > self.limits.flow_bytes && self.displace(found) {}
     }
 
     /// Counts a flow that is still open, and remembers it as ended.
-    fn end(&mut self, place: u32, found: &mut Findings) {
-        if let Entry::Open(flow) = &mut self.entries.peek_mut(place).entry {
+    fn end(&mut self, row: u32, found: &mut Findings) {
+        if let Entry::Open(flow) = &mut self.entries.peek_mut(row).entry {
             let ending = flow.end();
-            self.close(place);
+            self.close(row);
             conclude(ending, found, &self.limits);
         }
     }
 
-    fn close(&mut self, place: u32) {
-        let entry = &mut self.entries.peek_mut(place).entry;
+    fn close(&mut self, row: u32) {
+        let entry = &mut self.entries.peek_mut(row).entry;
         if let Entry::Open(flow) = entry {
             self.kept -= flow.kept();
             *entry = Entry::Ended { isn: flow.isn };
@@ -152,9 +152,9 @@ impl FlowTable {
     }
 
     fn on_quic(&mut self, key: Key, found: &mut Findings) {
-        match self.places.get(&key) {
-            Some(place) => {
-                self.entries.get_mut(*place);
+        match self.rows.get(&key) {
+            Some(row) => {
+                self.entries.get_mut(*row);
             }
             None => {
                 found.seen.quic_connections += 1;
@@ -164,16 +164,16 @@ impl FlowTable {
     }
 
     fn insert(&mut self, key: Key, entry: Entry, found: &mut Findings) -> u32 {
-        while self.places.len() >= self.limits.flows.max(1) && self.displace(found) {}
-        let place = self.entries.insert(Place { key, entry });
-        self.places.insert(key, place);
-        place
+        while self.rows.len() >= self.limits.flows.max(1) && self.displace(found) {}
+        let row = self.entries.insert(Row { key, entry });
+        self.rows.insert(key, row);
+        row
     }
 
     /// Makes room; returns false if nothing is left to displace.
     fn displace(&mut self, found: &mut Findings) -> bool {
-        let Some(place) = self.entries.lru() else { return false };
-        if let Entry::Open(mut flow) = self.remove(place) {
+        let Some(row) = self.entries.lru() else { return false };
+        if let Entry::Open(mut flow) = self.remove(row) {
             match flow.end() {
                 ending @ Ending::Handshake(_) => conclude(ending, found, &self.limits),
                 _ => found.seen.displaced += 1,
@@ -182,9 +182,9 @@ impl FlowTable {
         true
     }
 
-    fn remove(&mut self, place: u32) -> Entry {
-        let Place { key, entry } = self.entries.remove(place);
-        self.places.remove(&key);
+    fn remove(&mut self, row: u32) -> Entry {
+        let Row { key, entry } = self.entries.remove(row);
+        self.rows.remove(&key);
         if let Entry::Open(flow) = &entry {
             self.kept -= flow.kept();
         }
@@ -274,7 +274,7 @@ mod tests {
 
     /// Recounts the bytes kept.
     fn kept(table: &FlowTable) -> usize {
-        let open = table.entries.iter().map(|(_, place)| match &place.entry {
+        let open = table.entries.iter().map(|(_, row)| match &row.entry {
             Entry::Open(flow) => flow.kept(),
             Entry::Ended { .. } | Entry::Quic => 0,
         });
@@ -319,11 +319,11 @@ mod tests {
                 table.on_packet(Duration::from_secs(1), &packet, &mut found);
                 prop_assert_eq!(table.kept, kept(&table));
                 prop_assert!(table.kept <= LIMITS.flow_bytes);
-                prop_assert!(table.places.len() <= LIMITS.flows);
-                prop_assert_eq!(table.places.len(), usize::try_from(table.entries.len()).unwrap());
+                prop_assert!(table.rows.len() <= LIMITS.flows);
+                prop_assert_eq!(table.rows.len(), usize::try_from(table.entries.len()).unwrap());
             }
             table.finish(&mut found);
-            prop_assert_eq!((table.kept, table.places.len()), (0, 0));
+            prop_assert_eq!((table.kept, table.rows.len()), (0, 0));
             let seen = &found.seen;
             let ended = seen.not_tls + seen.unreadable + seen.unanswered + seen.displaced;
             prop_assert_eq!(seen.tcp_connections, ended);

@@ -16,13 +16,13 @@ use crate::time::Instant;
 /// spared, and that many that run or are spared.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
-    networks: BTreeMap<IpAddr, Vec<Place>>,
+    networks: BTreeMap<IpAddr, Vec<Slot>>,
     /// Sessions that each host has joined of its own, until it joins none for a while.
     joined: Recent<IpAddr, usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Slot {
     host: IpAddr,
     id: SessionId,
     stage: Stage,
@@ -59,8 +59,8 @@ impl Admission {
         if of_host.is_none() && count <= SESSIONS_PER_NETWORK.max(share) {
             return None;
         }
-        let spared = self.of_network(address).filter(|place| place.stage == Stage::Spared);
-        spared.filter(|place| of_host.is_none_or(|host| place.host == host)).map(|p| p.id).next()
+        let spared = self.of_network(address).filter(|slot| slot.stage == Stage::Spared);
+        spared.filter(|slot| of_host.is_none_or(|host| slot.host == host)).map(|p| p.id).next()
     }
 
     /// Records that TCP from `address` has taken over a session of that address.
@@ -82,22 +82,22 @@ impl Admission {
     }
 
     pub(super) fn enter(&mut self, address: IpAddr, id: SessionId) {
-        let places = self.networks.entry(network(address)).or_default();
-        places.push(Place { host: host(address), id, stage: Stage::Gathering });
+        let slots = self.networks.entry(network(address)).or_default();
+        slots.push(Slot { host: host(address), id, stage: Stage::Gathering });
     }
 
     pub(super) fn advance(&mut self, address: IpAddr, id: SessionId, stage: Stage) {
-        let mut places = self.networks.get_mut(&network(address)).into_iter().flatten();
-        if let Some(place) = places.find(|place| place.id == id) {
-            place.stage = stage;
+        let mut slots = self.networks.get_mut(&network(address)).into_iter().flatten();
+        if let Some(slot) = slots.find(|slot| slot.id == id) {
+            slot.stage = stage;
         }
     }
 
     pub(super) fn leave(&mut self, address: IpAddr, id: SessionId) {
         let network = network(address);
-        if let Some(places) = self.networks.get_mut(&network) {
-            places.retain(|place| place.id != id);
-            if places.is_empty() {
+        if let Some(slots) = self.networks.get_mut(&network) {
+            slots.retain(|slot| slot.id != id);
+            if slots.is_empty() {
                 self.networks.remove(&network);
             }
         }
@@ -106,14 +106,14 @@ impl Admission {
     /// Yields the sessions of the host that `address` belongs to, oldest first.
     pub(super) fn of_host(&self, address: IpAddr) -> impl Iterator<Item = SessionId> + '_ {
         let host = host(address);
-        let places = self.of_network(address);
-        places.filter(move |place| place.host == host).map(|place| place.id)
+        let slots = self.of_network(address);
+        slots.filter(move |slot| slot.host == host).map(|slot| slot.id)
     }
 
     /// Yields every session with its stage.
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = (SessionId, Stage)> + '_ {
-        self.networks.values().flatten().map(|place| (place.id, place.stage))
+        self.networks.values().flatten().map(|slot| (slot.id, slot.stage))
     }
 
     #[cfg(test)]
@@ -124,13 +124,13 @@ impl Admission {
     /// Counts the sessions of the host and of its network whose stage matches.
     fn count(&self, address: IpAddr, counts: impl Fn(Stage) -> bool) -> (usize, usize) {
         let host = host(address);
-        let counted = self.of_network(address).filter(|place| counts(place.stage));
-        counted.fold((0, 0), |(of_host, all), place| {
-            (of_host + usize::from(place.host == host), all + 1)
+        let counted = self.of_network(address).filter(|slot| counts(slot.stage));
+        counted.fold((0, 0), |(of_host, all), slot| {
+            (of_host + usize::from(slot.host == host), all + 1)
         })
     }
 
-    fn of_network(&self, address: IpAddr) -> impl Iterator<Item = &Place> {
+    fn of_network(&self, address: IpAddr) -> impl Iterator<Item = &Slot> {
         self.networks.get(&network(address)).into_iter().flatten()
     }
 }

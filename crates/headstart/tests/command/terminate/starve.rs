@@ -245,17 +245,17 @@ fn an_upload_of_a_byte_now_and_then_is_no_upload() {
     write!(stream, "POST /upload HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 9999\r\n\r\n")
         .unwrap();
     stream.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let mut text = Vec::new();
+    let mut received = Vec::new();
     until("it is over", || {
         let mut room = [0; 4096];
         match stream.read(&mut room) {
-            Ok(count) => text.extend_from_slice(&room[..count]),
+            Ok(count) => received.extend_from_slice(&room[..count]),
             Err(_) => drop(stream.write_all(b"x")),
         }
-        !text.is_empty()
+        !received.is_empty()
     });
-    let text = String::from_utf8_lossy(&text).into_owned();
-    assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
+    let received = String::from_utf8_lossy(&received).into_owned();
+    assert!(received.starts_with("HTTP/1.1 408 "), "{received}");
     assert_eq!(limits_hit(&edge, "request_body_time"), 1);
 }
 

@@ -100,8 +100,8 @@ fn fields_name_what_can_be_preloaded() {
     let prefetch = [(STYLE, Kind::Style), (SCRIPT, Kind::Data), (OLD, Kind::Script)];
     let prefetch = prefetch.map(|(url, kind)| Prefetch { target: target(url), kind });
     let (applied, _) = database(PageEntry { prefetch: prefetch.into(), ..entry() }).apply(&load());
-    let text: Vec<bool> = applied.resources().iter().map(|of| of.in_links).collect();
-    assert_eq!(text, [false, false, true, false]);
+    let linked: Vec<bool> = applied.resources().iter().map(|of| of.in_links).collect();
+    assert_eq!(linked, [false, false, true, false]);
     let others = &applied.known().unwrap().other_resources;
     assert!(others.iter().all(|of| of.url == OLD && of.in_links));
 }
