@@ -18,6 +18,7 @@ mod io;
 mod life;
 mod origin;
 mod raw;
+mod refusals;
 mod requests;
 mod room;
 mod server;

@@ -1,4 +1,4 @@
-//! Counts the frames of HTTP/2 that ask for nothing (RFC 9113 section 10.5).
+//! Frames of HTTP/2: counts those that ask for nothing (RFC 9113 section 10.5).
 
 use std::io;
 use std::sync::Arc;
@@ -9,6 +9,12 @@ use crate::metrics;
 
 /// Length of a frame's head (RFC 9113 section 4.1).
 const HEAD: usize = 9;
+
+/// Kinds of frames (RFC 9113 section 6).
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const GOAWAY: u8 = 7;
 
 /// Control frames that a client may send in [`WINDOW`] beside those that go with its bodies and
 /// requests: a browser sends a PING now and then, and a WINDOW_UPDATE for some kilobytes that it
@@ -28,15 +34,61 @@ const BYTES_A_FRAME: u64 = 512;
 
 const FRAMES_A_REQUEST: u32 = 8;
 
+/// Finds the frames in what one side sends.
+#[derive(Debug, Default)]
+pub(super) struct Framing {
+    /// Bytes to come of what is not kept: the preface, or the rest of a payload.
+    skip: usize,
+    kept: Vec<u8>,
+}
+
+/// A frame's head, and the begin of its payload.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+    /// Length of the whole payload.
+    pub(super) length: usize,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Framing {
+    /// Takes bytes from the front of `bytes` until a frame has begun; keeps at most `payload_max`
+    /// bytes of its payload.
+    pub(super) fn next(&mut self, bytes: &mut &[u8], payload_max: usize) -> Option<Frame> {
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
+        *bytes = &bytes[skipped..];
+        self.keep(bytes, HEAD);
+        let &[high, middle, low, kind, flags, a, b, c, d] = self.kept.first_chunk::<HEAD>()?;
+        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        let kept = length.min(payload_max);
+        self.keep(bytes, HEAD + kept);
+        if self.kept.len() < HEAD + kept {
+            return None;
+        }
+        self.skip = length - kept;
+        let stream = u32::from_be_bytes([a, b, c, d]);
+        let payload = self.kept.split_off(HEAD);
+        self.kept.clear();
+        Some(Frame { kind, flags, stream, length, payload })
+    }
+
+    /// Keeps bytes until there are `length`.
+    fn keep(&mut self, bytes: &mut &[u8], length: usize) {
+        let missing = length.saturating_sub(self.kept.len()).min(bytes.len());
+        let (more, rest) = bytes.split_at(missing);
+        self.kept.extend_from_slice(more);
+        *bytes = rest;
+    }
+}
+
 /// Follows the frames that a client sends.
 #[derive(Debug)]
 pub(super) struct Frames {
     client: Arc<Client>,
-    /// Bytes to come of what is no head: the preface, or a frame's payload.
-    skip: usize,
-    head: [u8; HEAD],
-    /// Bytes of the head that are there.
-    known: usize,
+    framing: Framing,
     since: Instant,
     moved: u64,
     control: u32,
@@ -53,11 +105,10 @@ enum Excess {
 
 impl Frames {
     pub(super) fn new(client: Arc<Client>) -> Self {
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
         Self {
             client,
-            skip: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len(),
-            head: [0; HEAD],
-            known: 0,
+            framing: Framing { skip: preface, ..Framing::default() },
             since: Instant::now(),
             moved: 0,
             control: 0,
@@ -71,38 +122,23 @@ impl Frames {
     /// # Errors
     /// Too many frames ask for nothing: the connection is to end.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            let length = (HEAD - self.known).min(bytes.len());
-            let (head, rest) = bytes.split_at(length);
-            self.head[self.known..self.known + length].copy_from_slice(head);
-            (self.known, bytes) = (self.known + length, rest);
-            if self.known == HEAD {
-                self.known = 0;
-                let [high, middle, low, kind, ..] = self.head;
-                self.skip = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-                if let Err(excess) = self.count(kind) {
-                    metrics::limit_hit(match excess {
-                        Excess::Control => "control_frames",
-                        Excess::Resets => "stream_resets",
-                    });
-                    return Err(io::Error::other("too many frames that ask for nothing"));
-                }
+        while let Some(frame) = self.framing.next(&mut bytes, 0) {
+            if let Err(excess) = self.count(&frame) {
+                metrics::limit_hit(match excess {
+                    Excess::Control => "control_frames",
+                    Excess::Resets => "stream_resets",
+                });
+                return Err(io::Error::other("too many frames that ask for nothing"));
             }
         }
         Ok(())
     }
 
-    fn count(&mut self, kind: u8) -> Result<(), Excess> {
-        const DATA: u8 = 0;
-        const HEADERS: u8 = 1;
-        const RST_STREAM: u8 = 3;
-        match kind {
+    fn count(&mut self, frame: &Frame) -> Result<(), Excess> {
+        match frame.kind {
             HEADERS => self.requests = self.requests.saturating_add(1),
             RST_STREAM => self.resets += 1,
-            DATA if self.skip > 0 => {}
+            DATA if frame.length > 0 => {}
             // Whatever is left, CONTINUATION, unknown kinds and empty DATA too.
             _ => self.control += 1,
         }

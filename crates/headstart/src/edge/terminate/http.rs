@@ -45,7 +45,7 @@ const CUT_SHORT: Duration = Duration::from_secs(30);
 
 /// Requests at one time on a connection, HTTP/2: what nginx allows
 /// (`http2_max_concurrent_streams`).
-const STREAMS: u32 = 128;
+pub(super) const STREAMS: u32 = 128;
 
 /// Bytes of one answer that wait for the client, HTTP/2. With all streams 8 MiB for a connection at
 /// worst, of a client that asks for much and reads nothing.
@@ -205,9 +205,6 @@ fn broken(error: &hyper::Error) -> Over {
     let is_excess = h2
         .and_then(h2::Error::reason)
         .is_some_and(|reason| reason == h2::Reason::ENHANCE_YOUR_CALM);
-    if is_excess {
-        metrics::limit_hit("http2_excess");
-    }
     let is_refused = h2.is_some_and(|error| error.is_go_away() && error.is_library());
     match () {
         // The client was told the reason, and a reset could take that back (RFC 9113 section

@@ -1,13 +1,15 @@
 //! The client's stream as the HTTP library sees it.
 
 use std::io::{self, IoSlice};
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::Frames;
-use crate::base::forward::forward_writes;
+use super::refusals::Refusals;
+use crate::base::forward::forward_ends;
 
 /// Bytes that become one record of TLS.
 const RECORD: usize = 16 * 1024;
@@ -20,11 +22,14 @@ pub(super) struct ClientIo<T> {
     joined: Vec<u8>,
     /// Counts what the client sends, over HTTP/2.
     frames: Option<Frames>,
+    /// Counts what the library refuses, over HTTP/2.
+    refusals: Option<Refusals>,
 }
 
 impl<T> ClientIo<T> {
     pub(super) fn new(tls: T, frames: Option<Frames>) -> Self {
-        Self { tls, joined: Vec::new(), frames }
+        let refusals = frames.is_some().then(Refusals::default);
+        Self { tls, joined: Vec::new(), frames, refusals }
     }
 }
 
@@ -45,29 +50,42 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientIo<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
-    forward_writes!(tls);
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.tls).poll_write(cx, bytes);
+        if let (Some(refusals), Poll::Ready(Ok(count))) = (&mut this.refusals, &polled) {
+            refusals.wrote(&bytes[..*count]);
+        }
+        polled
+    }
+
+    forward_ends!(tls);
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
         let mut pieces = pieces.iter().filter(|piece| !piece.is_empty()).peekable();
-        let Some(first) = pieces.next() else { return Pin::new(&mut this.tls).poll_write(cx, &[]) };
+        let Some(first) = pieces.next() else { return self.poll_write(cx, &[]) };
         if first.len() >= RECORD || pieces.peek().is_none() {
-            return Pin::new(&mut this.tls).poll_write(cx, first);
+            return self.poll_write(cx, first);
         }
-        this.joined.clear();
-        this.joined.extend_from_slice(first);
+        let mut joined = mem::take(&mut self.joined);
+        joined.clear();
+        joined.extend_from_slice(first);
         for piece in pieces {
-            let room = RECORD - this.joined.len();
-            this.joined.extend_from_slice(&piece[..piece.len().min(room)]);
+            let room = RECORD - joined.len();
+            joined.extend_from_slice(&piece[..piece.len().min(room)]);
         }
-        let polled = Pin::new(&mut this.tls).poll_write(cx, &this.joined);
+        let polled = self.as_mut().poll_write(cx, &joined);
         // A connection that rests keeps no such memory.
-        if polled.is_ready() && this.joined.len() < RECORD {
-            this.joined = Vec::new();
+        if polled.is_pending() || joined.len() >= RECORD {
+            self.joined = joined;
         }
         polled
     }

@@ -409,6 +409,77 @@ fn a_head_has_as_many_lines_over_both_versions_of_http() {
     assert_eq!(origin.recorded().len(), 2);
 }
 
+/// Returns a frame of HTTP/2 on the stream of this number.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Returns the frames of a head that asks for `path`, with a field of `size` bytes.
+fn head(stream: u32, path: &str, size: usize) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let mut block = [b"\x82\x87\x04", &text(path)[..], b"\x01", &text(NAME)].concat();
+    // Never indexed; its length as an integer (RFC 7541 section 5.1).
+    let mut rest = size - 127;
+    block.extend([&b"\x10"[..], &text("x"), &[127]].concat());
+    while rest >= 128 {
+        block.push(u8::try_from(rest % 128).unwrap() | 128);
+        rest /= 128;
+    }
+    block.push(u8::try_from(rest).unwrap());
+    block.extend(vec![b'y'; size]);
+    let (pieces, count) = (block.chunks(16_000), block.len().div_ceil(16_000));
+    let frames = (1..).zip(pieces).map(|(number, piece)| {
+        let (kind, end) = (if number == 1 { 1 } else { 9 }, if number == count { 4 } else { 0 });
+        frame(kind, end | u8::from(number == 1), stream, piece)
+    });
+    frames.flatten().collect()
+}
+
+/// The library answers, resets or ends by itself: an operator sees it all the same.
+#[test]
+fn what_the_http_library_refuses_has_a_name() {
+    let files = Files::new();
+    let (_origin, edge) = site(&files, &[]);
+    let streams = |count: u32| (0..count).map(|number| 2 * number + 1);
+    let asked: Vec<_> = streams(130).flat_map(|id| head(id, "/never", 200)).collect();
+    let resets: Vec<_> = streams(21)
+        .flat_map(|id| [head(id, "/never", 200), frame(3, 0, id, &[0, 0, 0, 8])].concat())
+        .collect();
+    // A second method.
+    let malformed: Vec<_> = streams(1025).flat_map(|id| frame(1, 5, id, b"\x82\x82")).collect();
+    let upload = [frame(1, 4, 1, &[b"\x83\x87\x84\x01\x0f", NAME.as_bytes()].concat())].concat();
+    for (what, sent, limit, count) in [
+        ("streams", asked, "concurrent_streams", 2),
+        ("a head", head(1, "/head", 60_000), "request_head", 1),
+        ("two", [head(1, "/head", 60_000), head(3, "/head", 60_000)].concat(), "request_head", 3),
+        ("a large one", head(1, "/head", 300_000), "request_head", 4),
+        ("its pieces", frame(9, 0, 1, b"").repeat(20), "request_head", 5),
+        ("resets", resets, "stream_resets", 1),
+        ("what is malformed", malformed, "stream_errors", 1),
+        (
+            "pieces of a body",
+            [upload, frame(0, 0, 1, b"").repeat(990)].concat(),
+            "control_frames",
+            1,
+        ),
+    ] {
+        let mut stream = frames(&edge);
+        if what == "its pieces" {
+            stream.write_all(&frame(1, 1, 1, b"")).unwrap();
+        }
+        // The edge may end it before it has taken all.
+        let _ = stream.write_all(&sent);
+        until(what, || limits_hit(&edge, limit) >= count);
+        assert_eq!(limits_hit(&edge, limit), count, "{what}");
+    }
+    assert_eq!(limits_hit(&edge, "http2_excess"), 0, "none is left without a name");
+    // Over HTTP/1.1 it is the same one.
+    let head = format!("GET / HTTP/1.1\r\nhost: {NAME}\r\nx: {}\r\n\r\n", "y".repeat(60_000));
+    let _ = tls(&edge, NAME).write_all(head.as_bytes());
+    until("it is counted", || limits_hit(&edge, "request_head") == 6);
+}
+
 /// The client is at fault, and anybody could raise an operator's alert.
 #[test]
 fn a_malformed_body_is_400_and_no_failure_of_the_origin() {
