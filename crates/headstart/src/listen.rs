@@ -10,6 +10,7 @@ use std::os::unix;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use headstart_net::fastopen::HiddenListener;
 use headstart_net::{Inherited, ListenAddress, ListenSockets, listen_tcp};
 use listenfd::ListenFd;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
@@ -24,6 +25,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Label of a Unix socket among those that are handed over; its path follows.
 const UNIX: &str = "unix ";
+
+/// Label of a hidden listener of Fast Open.
+const HIDDEN: &str = "hidden";
 
 /// The sockets that this process listens on.
 #[derive(Debug, Default)]
@@ -44,6 +48,7 @@ struct FromBefore {
 #[derive(Debug)]
 enum Bound {
     Tcp(net::TcpListener),
+    Hidden(net::TcpListener),
     Udp(net::UdpSocket),
     Unix(PathBuf, unix::net::UnixListener),
 }
@@ -78,8 +83,9 @@ impl Sockets {
         let mut passed = ListenFd::from_env();
         let all = (0..passed.len()).map(|index| take(&mut passed, index));
         let inherited = all.collect::<io::Result<Vec<_>>>().map_err(|error| {
-            Failure::usage(format!("cannot use a socket of systemd: {error}"))
-                .hint("the socket unit may have ListenStream= and ListenDatagram= alone")
+            Failure::usage(format!("cannot use a socket of systemd: {error}")).hint(
+                "the socket unit may have ListenStream= and ListenDatagram= alone, and no Accept=",
+            )
         })?;
         let by_systemd = |socket| FromBefore { socket, by_systemd: true };
         Ok(Self {
@@ -102,7 +108,11 @@ impl Sockets {
             (AddressFamily::INET | AddressFamily::INET6, SocketType::STREAM)
                 if socket_acceptconn(&socket)? =>
             {
-                Bound::Tcp(socket.into())
+                if label == HIDDEN {
+                    Bound::Hidden(socket.into())
+                } else {
+                    Bound::Tcp(socket.into())
+                }
             }
             (AddressFamily::INET | AddressFamily::INET6, SocketType::DGRAM) => {
                 Bound::Udp(socket.into())
@@ -176,6 +186,28 @@ impl Sockets {
             self.files.push(File { path: path.to_owned(), kind, held });
         }
         Ok(listener)
+    }
+
+    /// Returns the hidden listener that a process before this one has for the family of `public`.
+    pub(crate) fn take_hidden(&mut self, public: SocketAddr) -> Option<net::TcpListener> {
+        let found = self.take(|socket| match socket {
+            Bound::Hidden(tcp) => {
+                tcp.local_addr().is_ok_and(|local| local.is_ipv4() == public.is_ipv4())
+            }
+            _ => false,
+        });
+        match found {
+            Some(FromBefore { socket: Bound::Hidden(tcp), .. }) => Some(tcp),
+            _ => None,
+        }
+    }
+
+    /// Lets a process that takes over have a hidden listener, with what waits there.
+    ///
+    /// # Errors
+    /// Too many open files.
+    pub(crate) fn copy_hidden(&mut self, listener: &HiddenListener) -> Result<(), Failure> {
+        self.copy(HIDDEN, listener)
     }
 
     /// Takes the files of sockets that the process before this one has left.
@@ -265,6 +297,7 @@ impl std::fmt::Display for Bound {
         };
         match self {
             Self::Tcp(tcp) => write!(f, "TCP {}", address(tcp.local_addr())),
+            Self::Hidden(tcp) => write!(f, "Fast Open {}", address(tcp.local_addr())),
             Self::Udp(udp) => write!(f, "UDP {}", address(udp.local_addr())),
             Self::Unix(path, _) => path.display().fmt(f),
         }
@@ -282,6 +315,16 @@ pub(crate) async fn after_failed_accept(error: &io::Error) {
 }
 
 fn take(passed: &mut ListenFd, index: usize) -> io::Result<Bound> {
+    let socket = take_bound(passed, index)?;
+    let listens = match &socket {
+        Bound::Tcp(tcp) | Bound::Hidden(tcp) => socket_acceptconn(tcp)?,
+        Bound::Unix(_, unix) => socket_acceptconn(unix)?,
+        Bound::Udp(_) => true,
+    };
+    if listens { Ok(socket) } else { Err(io::Error::other("it is a connection, and no listener")) }
+}
+
+fn take_bound(passed: &mut ListenFd, index: usize) -> io::Result<Bound> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     if let Ok(tcp) = passed.take_tcp_listener(index) {
         return tcp.map(Bound::Tcp).ok_or_else(missing);
@@ -346,6 +389,20 @@ mod tests {
         assert_eq!(sockets.tcp(address).unwrap().local_addr().unwrap(), address);
         assert_eq!(sockets.copies().len(), 2);
         assert!(sockets.tcp(address).is_err(), "it is taken once");
+    }
+
+    /// Connections may wait there, and no other process could take them.
+    #[tokio::test]
+    async fn a_hidden_listener_goes_to_the_next_process() {
+        let hidden = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let public = hidden.local_addr().unwrap();
+        let mut sockets = Sockets::default();
+        let label = HIDDEN.to_owned();
+        sockets.inherit(Labelled { label, socket: hidden.into() }).unwrap();
+        assert!(sockets.take_tcp(public).is_none(), "it is not for an address");
+        assert!(sockets.take_hidden("[::1]:443".parse().unwrap()).is_none());
+        let taken = sockets.take_hidden("192.0.2.1:443".parse().unwrap()).unwrap();
+        assert_eq!(taken.local_addr().unwrap(), public);
     }
 
     #[tokio::test]

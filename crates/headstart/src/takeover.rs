@@ -8,6 +8,7 @@
 mod channel;
 pub mod options;
 
+use std::borrow::Cow;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use headstart_net::{Direction, Generations, StrayJoin};
 use headstart_proto::limits::SESSION_LIFE_SPARE;
+use headstart_proto::wire::Forward;
 use socket2::Type;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
@@ -40,6 +42,9 @@ const READY_TIME: Duration = Duration::from_secs(60);
 /// Time after which the locks of a process that is ending are free.
 const END_TIME: Duration = Duration::from_millis(100);
 
+/// Pause before the path is tried again that a process before has not given up.
+const PLACE_PAUSE: Duration = Duration::from_secs(1);
+
 /// The socket at which successors ask.
 const SOCKET: SocketKind = SocketKind {
     kind: Type::SEQPACKET,
@@ -59,7 +64,9 @@ pub(crate) struct Takeover {
 pub(crate) struct Offer {
     role: Role,
     sockets: Sockets,
+    path: Option<PathBuf>,
     place: Option<(UnixListener, SocketFile)>,
+    took_over: bool,
     generations: Option<Arc<Generations>>,
     /// The link to the process before, for as long as that one may have sessions to be joined.
     before: Option<Timeout<JoinHandle<()>>>,
@@ -104,11 +111,17 @@ impl Takeover {
         let is_first = self.predecessor.is_none();
         let mut before = None;
         if let Some(predecessor) = self.predecessor {
-            if has_stopped(&predecessor).await? {
-                tracing::info!("took over; the process before serves what it has begun");
-            } else {
-                tracing::warn!("the process before has ended by itself");
-                sleep(END_TIME).await;
+            match stop(&predecessor).await? {
+                Before::Stopped => {
+                    tracing::info!("took over; the process before serves what it has begun");
+                }
+                Before::Ended => {
+                    tracing::warn!("the process before has ended by itself");
+                    sleep(END_TIME).await;
+                }
+                Before::Silent => tracing::error!(
+                    "the process before does not answer; serving beside it until it does"
+                ),
             }
             before = generations.as_ref().map(|generations| {
                 let link = link(predecessor, Arc::clone(generations), Direction::Back);
@@ -116,17 +129,18 @@ impl Takeover {
             });
         }
         sockets.settle();
-        let place = match self.path.map(|path| SocketFile::listen(&path, SOCKET)).transpose() {
+        let path = self.path;
+        let place = match path.as_ref().map(|path| SocketFile::listen(path, SOCKET)).transpose() {
             Err(failure) if is_first => return Err(failure),
-            // Nobody else listens any more.
+            // Perhaps nobody else listens any more.
             Err(failure) => {
-                tracing::error!("nobody can take over: {}", failure.message());
+                tracing::error!("nobody can take over so far: {}", failure.message());
                 None
             }
             Ok(place) => place,
         };
-        let given = AtomicBool::new(false);
-        Ok(Offer { role: self.role, sockets, place, generations, before, given })
+        let (role, given, took_over) = (self.role, AtomicBool::new(false), !is_first);
+        Ok(Offer { role, sockets, path, place, took_over, generations, before, given })
     }
 }
 
@@ -169,24 +183,36 @@ async fn ask(path: &Path, role: Role, sockets: &mut Sockets) -> Result<Option<Ch
     }
 }
 
-/// Says that this process could serve; returns false if the predecessor has ended.
+/// The process before, once this one could serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// It listens no more.
+    Stopped,
+    /// It has ended.
+    Ended,
+    /// It hangs; it will stop as soon as it goes on.
+    Silent,
+}
+
+/// Says that this process could serve, and waits until the predecessor has stopped listening.
 ///
 /// # Errors
 /// The predecessor did not wait any longer, and goes on.
-async fn has_stopped(predecessor: &Channel) -> Result<bool, Failure> {
+async fn stop(predecessor: &Channel) -> Result<Before, Failure> {
     let answer = async {
         // Whoever has given up has said so, and does not read this.
         let _ = predecessor.send(Kind::Ready, &[], &[]).await;
         predecessor.recv().await
     };
     match timeout(ANSWER_TIME, answer).await {
-        Ok(Ok(Some(Message { kind: Kind::Stopped, .. }))) => Ok(true),
+        Ok(Ok(Some(Message { kind: Kind::Stopped, .. }))) => Ok(Before::Stopped),
         Ok(Ok(Some(Message { kind: Kind::Refusal, bytes, .. }))) => {
             let why = String::from_utf8_lossy(&bytes);
             Err(Failure::usage(format!("cannot take over any more: {why}"))
                 .hint("the process before goes on; start this one again"))
         }
-        _ => Ok(false),
+        Ok(_) => Ok(Before::Ended),
+        Err(_) => Ok(Before::Silent),
     }
 }
 
@@ -198,6 +224,7 @@ fn greeting(role: Role) -> Vec<u8> {
 impl Offer {
     /// Waits for a successor that is ready to serve.
     pub(crate) async fn asked(&mut self) -> Successor {
+        self.listen().await;
         loop {
             let Some((listener, _)) = &self.place else { return std::future::pending().await };
             match listener.accept().await {
@@ -211,6 +238,22 @@ impl Offer {
                 Err(error) => listen::after_failed_accept(&error).await,
             }
         }
+    }
+
+    /// Waits for the path, if there is one, until the process before has given it up.
+    async fn listen(&mut self) {
+        while let (Some(path), None) = (&self.path, &self.place) {
+            sleep(PLACE_PAUSE).await;
+            let Ok(place) = SocketFile::listen(path, SOCKET) else { continue };
+            tracing::info!("the process before has stopped");
+            self.place = Some(place);
+            self.sockets.settle();
+        }
+    }
+
+    /// Returns true if there was a process before, which listens no more.
+    pub(crate) const fn took_over(&self) -> bool {
+        self.took_over
     }
 
     /// Gives copies of the sockets to a process, and waits until it is ready; refuses others
@@ -324,19 +367,37 @@ fn link(
 }
 
 fn take(generations: &Generations, message: Message, direction: Direction) -> io::Result<()> {
-    let Message { kind: Kind::Join, bytes, sockets } = message else {
-        return Err(io::ErrorKind::InvalidData.into());
+    let Message { kind, bytes: mut read, sockets } = message;
+    let client = match kind {
+        Kind::Join => None,
+        Kind::Forwarded => {
+            let (head, join) = read.split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+            let Forward { client } =
+                Forward::parse(head).map_err(|_| io::ErrorKind::InvalidData)?;
+            read = join.to_vec();
+            Some(client)
+        }
+        // It comes late from a process that did not answer in time.
+        Kind::Stopped => return Ok(()),
+        _ => return Err(io::ErrorKind::InvalidData.into()),
     };
     let tcp = sockets.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
-    generations.take(StrayJoin { tcp: TcpStream::from(tcp), read: bytes }, direction)
+    generations.take(StrayJoin { tcp: TcpStream::from(tcp), client, read }, direction)
 }
 
 async fn pass(channel: &Channel, stray: &StrayJoin) -> io::Result<()> {
-    if stray.read.len() > MESSAGE_MAX {
+    let (kind, bytes) = match stray.client {
+        None => (Kind::Join, Cow::from(&stray.read)),
+        Some(client) => {
+            let head = Forward { client }.emit();
+            (Kind::Forwarded, Cow::from([&head[..], &stray.read].concat()))
+        }
+    };
+    if bytes.len() > MESSAGE_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let tcp = [stray.tcp.as_fd()];
-    timeout(ANSWER_TIME, channel.send(Kind::Join, &stray.read, &tcp)).await?
+    timeout(ANSWER_TIME, channel.send(kind, &bytes, &tcp)).await?
 }
 
 #[cfg(test)]
@@ -348,12 +409,12 @@ mod tests {
         let [successor, predecessor] = Channel::pair();
         let _ = refuse::<()>(&predecessor, "it was not ready").await;
         drop(predecessor);
-        let text = has_stopped(&successor).await.unwrap_err().to_string();
+        let text = stop(&successor).await.unwrap_err().to_string();
         assert!(text.contains("cannot take over any more: it was not ready"), "{text}");
 
         let [successor, predecessor] = Channel::pair();
         drop(predecessor);
-        assert!(!has_stopped(&successor).await.unwrap(), "it has ended");
+        assert_eq!(stop(&successor).await.unwrap(), Before::Ended);
     }
 
     #[tokio::test]

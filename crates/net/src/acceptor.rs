@@ -133,6 +133,17 @@ impl Acceptor {
     /// # Errors
     /// The system's error for starting a thread.
     pub fn new(sockets: ListenSockets, config: AcceptorConfig) -> io::Result<Self> {
+        let acceptor = Self::prepared(sockets, config)?;
+        acceptor.start();
+        Ok(acceptor)
+    }
+
+    /// Makes an acceptor on `sockets` that leaves them alone until it is [started](Self::start), as
+    /// another process may listen on them so far.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn prepared(sockets: ListenSockets, config: AcceptorConfig) -> io::Result<Self> {
         let ListenSockets { listener, workers } = sockets;
         let local = listener.local_addr()?;
         let ports = workers.iter().map(|worker| Arc::clone(&worker.port)).collect();
@@ -147,6 +158,17 @@ impl Acceptor {
         let receivers = Some(worker::spawn(&shared, workers, quic)?);
         let listener = Some(listener);
         Ok(Self { listener, hidden, local, shared, establishing, sessions, strays, receivers })
+    }
+
+    /// Takes datagrams from now on.
+    pub fn start(&self) {
+        self.receivers.iter().for_each(Receivers::start);
+    }
+
+    /// Returns the TCP listener, unless another process has it.
+    #[must_use]
+    pub const fn listener(&self) -> Option<&TcpListener> {
+        self.listener.as_ref()
     }
 
     /// Returns the address on which connections are accepted.

@@ -60,16 +60,15 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     let (server, tls) = (settings.server, settings.termination.tls.clone());
     let (keys, fleet_links) = (Arc::clone(&settings.keys), settings.fleet_links.clone());
     keys.settled().await;
-    tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options))?;
     let (takeover, mut sockets) = Takeover::begin(Role::Edge, &options.takeover).await?;
+    tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options, &mut sockets))?;
     let links = fleet_links.as_ref().map(|links| links.listen(&mut sockets)).transpose()?;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
     let daemon = daemon.with_metrics(options.metrics.clone(), &mut sockets)?;
     let quic = quic_server(&options).await?;
     let ports = listen(&options, &mut sockets)?;
     let generations = Arc::new(Generations::default());
-    let offer = takeover.ready(sockets, Some(Arc::clone(&generations))).await?;
-    let mut listeners = JoinSet::new();
+    let mut acceptors = Vec::new();
     for (address, port) in options.listen.iter().zip(ports) {
         let running = daemon.running();
         let hidden = tls.as_ref().and_then(|tls| tls.hidden_listener(*address));
@@ -77,14 +76,22 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
         let fleet = fleet_links.as_ref().map(|fleet_links| fleet_links.fleet());
         let generations = Some(Arc::clone(&generations));
         let config = AcceptorConfig { hidden, fleet, quic, generations, ..config };
-        tls.as_ref().map_or(Ok(()), |tls| tls.serve_fast_open(&port))?;
         let acceptor =
-            Acceptor::new(port, config).map_err(|error| Failure::bind(*address, &error))?;
+            Acceptor::prepared(port, config).map_err(|error| Failure::bind(*address, &error))?;
+        acceptors.push((acceptor, running));
+    }
+    // All that may fail comes before: from then on nobody else listens.
+    let offer = takeover.ready(sockets, Some(Arc::clone(&generations))).await?;
+    let mut listeners = JoinSet::new();
+    for (acceptor, running) in acceptors {
+        serve_fast_open(tls.as_deref(), &acceptor, offer.took_over())?;
+        acceptor.start();
         tracing::info!(address = %acceptor.local_addr(), "listening");
         listeners.spawn(accept(acceptor, running));
     }
     if let (Some(fleet_links), Some(links)) = (&fleet_links, links) {
-        listeners.spawn(forwarded(fleet_links.fleet().serve(links), daemon.running()));
+        let serve = fleet_links.fleet().serve(links, generations);
+        listeners.spawn(forwarded(serve, daemon.running()));
     }
     daemon
         .run(listeners, offer, options.shutdown_timeout, |before: &Settings| {
@@ -92,6 +99,25 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
                 .and_then(|options| Settings::new(&options, streams, Some(before)))
         })
         .await
+}
+
+/// Lets connections to `acceptor` open by Fast Open.
+///
+/// # Errors
+/// The kernel refuses it; but not where nobody else listens, who could serve without it.
+fn serve_fast_open(
+    tls: Option<&TlsServer>,
+    acceptor: &Acceptor,
+    took_over: bool,
+) -> Result<(), Failure> {
+    let (Some(tls), Some(listener)) = (tls, acceptor.listener()) else { return Ok(()) };
+    match tls.serve_fast_open(listener) {
+        Err(failure) if took_over => {
+            tracing::error!(hint = failure.advice(), "{}", failure.message());
+            Ok(())
+        }
+        served => served,
+    }
 }
 
 /// Opens the sockets of all addresses.

@@ -40,6 +40,8 @@ pub(super) enum Kind {
     Stopped = 5,
     /// A connection that begins with a join, and what was read from it.
     Join = 6,
+    /// The same for a join that another edge has forwarded: the client's address comes first.
+    Forwarded = 7,
 }
 
 /// A message as it came.
@@ -136,9 +138,9 @@ impl Channel {
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Ask, Self::Sockets, Self::Refusal, Self::Ready, Self::Stopped, Self::Join]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        let all = [Self::Ask, Self::Sockets, Self::Refusal, Self::Ready, Self::Stopped];
+        let mut all = all.into_iter().chain([Self::Join, Self::Forwarded]);
+        all.find(|kind| *kind as u8 == byte)
     }
 }
 

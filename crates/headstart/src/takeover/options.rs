@@ -11,7 +11,8 @@ pub struct TakeoverOptions {
     ///
     /// Start the new version, or the new configuration, with the same PATH while the old process
     /// runs: once the new one is ready it has the sockets, and the old one serves what has begun
-    /// and ends by itself. No connection is refused or cut off. Both must run as the same user.
+    /// and ends by itself. No connection is refused, and none is cut off but rare ones of TurboTLS
+    /// (KNOWN-LIMITS.md). Both must run as the same user.
     #[arg(long, value_name = "PATH")]
     pub takeover: Option<PathBuf>,
 }

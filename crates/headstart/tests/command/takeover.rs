@@ -188,6 +188,15 @@ fn a_process_between_stays_as_long_as_the_one_before() {
     drop(third);
 }
 
+/// Answers a successor with one socket.
+fn pass_socket(asking: &Socket, listener: &TcpListener) {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let sockets = [listener.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&sockets)));
+    sendmsg(asking, &[IoSlice::new(b"\x02tcp")], &mut control, SendFlags::empty()).unwrap();
+}
+
 /// A health check must not be told that nobody is ready.
 #[test]
 fn metrics_are_answered_by_the_process_before_until_it_has_stopped() {
@@ -207,11 +216,7 @@ fn metrics_are_answered_by_the_process_before_until_it_has_stopped() {
     let (asking, _) = before.accept().unwrap();
     let mut message = [0; 64];
     assert_eq!((&asking).read(&mut message).unwrap(), 1 + "headstart takeover 1 edge".len());
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let sockets = [metrics.as_fd()];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&sockets)));
-    sendmsg(&asking, &[IoSlice::new(b"\x02tcp")], &mut control, SendFlags::empty()).unwrap();
+    pass_socket(&asking, &metrics);
     assert_eq!((&asking).read(&mut message).unwrap(), 1);
     assert_eq!(message[0], 4, "it is ready");
     metrics.set_nonblocking(true).unwrap();
@@ -219,6 +224,38 @@ fn metrics_are_answered_by_the_process_before_until_it_has_stopped() {
     next.kill().unwrap();
     next.wait().unwrap();
     assert!(untouched, "it was accepted by a process that does not serve yet");
+}
+
+/// Nobody listens as long as it hangs, and it will stop: so the next one serves, and then waits
+/// for its path.
+#[test]
+fn a_process_that_hangs_when_it_is_to_stop_does_not_keep_the_path() {
+    let mut site = Site::new();
+    let before = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+    before.bind(&SockAddr::unix(site.path()).unwrap()).unwrap();
+    before.listen(1).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    site.listen = listener.local_addr().unwrap().to_string();
+    let (edge, asking) = thread::scope(|scope| {
+        let starting = scope.spawn(|| site.edge());
+        let (asking, _) = before.accept().unwrap();
+        let mut message = [0; 64];
+        assert!((&asking).read(&mut message).unwrap() > 0);
+        pass_socket(&asking, &listener);
+        assert_eq!((&asking).read(&mut message).unwrap(), 1);
+        assert_eq!(message[0], 4, "it is ready");
+        (starting.join().unwrap(), asking)
+    });
+    assert!(edge.log().contains("the process before does not answer"), "{}", edge.log());
+    whole(site.ask());
+    // It goes on, and stops.
+    asking.send(&[5]).unwrap();
+    drop(before);
+    until("the path to be taken", || edge.log().contains("the process before has stopped"));
+    let next = site.edge();
+    until("it to stop", || edge.log().contains("another process takes over"));
+    whole(site.ask());
+    drop(next);
 }
 
 #[test]
@@ -369,6 +406,19 @@ fn sockets_of_systemd_are_used_and_have_to_be_named() {
         edge.signal(Signal::TERM);
         assert!(edge.ended().success());
     }
+}
+
+/// With Accept=yes, systemd starts a process for each connection.
+#[test]
+fn a_connection_of_systemd_is_no_listener() {
+    let site = Site::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let arguments = ["--listen", site.listen.as_str(), "--origin", &site.origin];
+    let refused = fails(&mut activated("edge", accepted, client, &arguments));
+    assert!(refused.contains("it is a connection, and no listener"), "{refused}");
+    assert!(refused.contains("no Accept="), "{refused}");
 }
 
 /// systemd listens on, and would not make the file again.

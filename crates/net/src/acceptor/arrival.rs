@@ -164,7 +164,11 @@ impl Unclassified {
     /// `ConnectionAborted` if the client is gone: no reason to wait before others are accepted.
     pub(super) fn stray(shared: Arc<Shared>, (stray, direction): Stray) -> io::Result<Self> {
         let peer = stray.peer().map_err(|_| io::ErrorKind::ConnectionAborted)?;
-        let transport = ClientTransport::Tcp(TcpStream::from_std(stray.tcp)?);
+        let tcp = TcpStream::from_std(stray.tcp)?;
+        let transport = match stray.client {
+            Some(client) => ClientTransport::Relayed(tcp, client),
+            None => ClientTransport::Tcp(tcp),
+        };
         let first = Self::new(shared, peer, transport, Carrier::Tcp);
         Ok(Self { read: stray.read, passed: Some(direction), ..first })
     }
@@ -193,13 +197,17 @@ impl Unclassified {
     }
 
     async fn establish(mut self) -> io::Result<Established> {
-        if let (Some(_), ClientTransport::Tcp(tcp)) = (self.passed, &self.transport) {
+        if let (Some(_), Some(tcp)) = (self.passed, self.transport.as_tcp()) {
             // The runtime has to find that out of a socket that it has not accepted.
             tcp.writable().await?;
         }
         self.read.reserve(FIRST_READ);
         let hello = self.read_hello().await?;
         match hello.as_ref().and_then(Join::read) {
+            Some(join) if matches!(self.transport, ClientTransport::Relayed(..)) => {
+                self.read.drain(..hello.map_or(0, |hello| hello.end));
+                self.join_forwarded(join).await.map(|()| Established::Joined)
+            }
             Some(join) => self.join(join, hello.map_or(0, |hello| hello.end)).await,
             None => self.start_stream(Vec::new(), hello).await,
         }
@@ -263,7 +271,7 @@ impl Unclassified {
         let Some(tcp) = self.transport.into_tcp() else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        let stray = StrayJoin { tcp: tcp.into_std()?, read: self.read };
+        let stray = StrayJoin { tcp: tcp.into_std()?, client: None, read: self.read };
         match generations.pass(stray, self.passed) {
             Ok(()) => {
                 count_join("passed");
@@ -367,6 +375,6 @@ async fn end_orphan(mut orphan: Tcp, end: OriginEnd) -> io::Result<()> {
     }
 }
 
-fn count_join(outcome: &'static str) {
+pub(super) fn count_join(outcome: &'static str) {
     metrics::counter!("headstart_joins_total", "outcome" => outcome).increment(1);
 }

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -21,6 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use super::arrival::count_join;
+use super::generations::{Generations, StrayJoin};
 use super::transport::{ANSWER_TIMEOUT, ClientTransport};
 use crate::bridge::bridge;
 use crate::relay::{RelayCounts, RelayLimits};
@@ -105,15 +107,17 @@ impl Fleet {
         *self.edges.write().unwrap_or_else(PoisonError::into_inner) = edges;
     }
 
-    /// Accepts the joins that other edges forward to `listener`, until the future is dropped.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener) {
+    /// Accepts the joins that other edges forward to `listener`, until the future is dropped; those
+    /// for sessions of another process of this edge find it by `generations`.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, generations: Arc<Generations>) {
         loop {
             let Ok(permit) = Arc::clone(&self.incoming).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((tcp, _)) => {
-                    let fleet = Arc::clone(&self);
+                    let (fleet, generations) = (Arc::clone(&self), Arc::clone(&generations));
                     tokio::spawn(async move {
-                        let handled = timeout(INCOMING_TIMEOUT, fleet.handle_link(tcp)).await;
+                        let handled = fleet.handle_link(tcp, &generations);
+                        let handled = timeout(INCOMING_TIMEOUT, handled).await;
                         drop(permit);
                         if let Err(error) = handled.unwrap_or_else(|late| Err(late.into())) {
                             tracing::debug!(%error, "a forwarded join failed");
@@ -129,21 +133,26 @@ impl Fleet {
     }
 
     /// Reads a forwarded join, and hands the stream to its session.
-    async fn handle_link(&self, tcp: TcpStream) -> io::Result<()> {
+    async fn handle_link(&self, tcp: TcpStream, generations: &Generations) -> io::Result<()> {
         let _ = tcp.set_nodelay(true);
         let conn = self.link.accept().map_err(io::Error::other)?;
         let mut link = TlsStream::new(conn, tcp);
         let mut frame = [0; FORWARD_LEN];
         link.read_exact(&mut frame).await?;
         let Forward { client } = Forward::parse(&frame).map_err(invalid_data)?;
-        let (join, read) = read_join(&mut link).await?;
+        let (join, end, mut read) = read_join(&mut link).await?;
         let owner = self.acceptors().into_iter().find(|acceptor| acceptor.has_session(&join));
         let Some(acceptor) = owner else {
-            link.write_all(&REFUSAL).await?;
-            return link.shutdown().await;
+            let Some(other) = pass_relayed(generations, client, read).await? else {
+                link.write_all(&REFUSAL).await?;
+                return link.shutdown().await;
+            };
+            // For as long as the stream lasts.
+            tokio::spawn(bridge(link, other, &[], self.limits, self.counts, |_| {}));
+            return Ok(());
         };
         let transport = ClientTransport::Link(Box::new(link), client);
-        acceptor.handle_forwarded(transport, client, join, read).await
+        acceptor.handle_forwarded(transport, client, join, read.split_off(end)).await
     }
 
     /// Returns the acceptors that have sessions.
@@ -243,14 +252,50 @@ impl Fleet {
     }
 }
 
-/// Reads a join; returns it with what came behind it.
-async fn read_join(link: &mut TlsStream<TcpStream>) -> io::Result<(Join, Vec<u8>)> {
+/// Passes a join that came over a link to the process of this edge that may have its session, with
+/// a connection of its own, as TLS has state that cannot be passed; returns this end of it, or
+/// `None` if there is no such process.
+async fn pass_relayed(
+    generations: &Generations,
+    client: SocketAddr,
+    read: Vec<u8>,
+) -> io::Result<Option<TcpStream>> {
+    if !generations.has_way(None) {
+        return Ok(None);
+    }
+    let (here, there) = loopback_pair().await?;
+    let stray = StrayJoin { tcp: there.into_std()?, client: Some(client), read };
+    let passed = generations.pass(stray, None).is_ok();
+    if passed {
+        count_join("passed");
+    }
+    Ok(passed.then_some(here))
+}
+
+/// Returns both ends of a connection within this machine.
+async fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let here = TcpStream::connect(listener.local_addr()?).await?;
+    let own = here.local_addr()?;
+    loop {
+        // Anybody on this machine may have connected.
+        let (there, peer) = listener.accept().await?;
+        if peer == own {
+            here.set_nodelay(true)?;
+            there.set_nodelay(true)?;
+            return Ok((here, there));
+        }
+    }
+}
+
+/// Reads a join; returns it with its length, and all that was read.
+async fn read_join(link: &mut TlsStream<TcpStream>) -> io::Result<(Join, usize, Vec<u8>)> {
     let mut read = Vec::new();
     loop {
         match hello::read(&read).map_err(invalid_data)? {
             Progress::Complete(hello) => {
                 let join = Join::read(&hello).ok_or(io::ErrorKind::InvalidData)?;
-                return Ok((join, read.split_off(hello.end)));
+                return Ok((join, hello.end, read));
             }
             Progress::Incomplete if link.read_buf(&mut read).await? > 0 => {}
             Progress::Incomplete => return Err(io::ErrorKind::UnexpectedEof.into()),

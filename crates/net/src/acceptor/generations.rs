@@ -17,6 +17,8 @@ const STRAYS_MAX: usize = 1024;
 pub struct StrayJoin {
     /// The connection, not blocking.
     pub tcp: TcpStream,
+    /// Address of the client where the connection is not its own: another process relays it.
+    pub client: Option<SocketAddr>,
     /// All that was read from it.
     pub read: Vec<u8>,
 }
@@ -145,7 +147,7 @@ impl StrayJoin {
     /// # Errors
     /// The connection has closed.
     pub(super) fn peer(&self) -> io::Result<SocketAddr> {
-        self.tcp.peer_addr()
+        self.client.map_or_else(|| self.tcp.peer_addr(), Ok)
     }
 }
 

@@ -21,6 +21,9 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) enum ClientTransport {
     Tcp(TcpStream),
+    /// A connection from another process of this edge, which relays such a link to here; holds the
+    /// client's address.
+    Relayed(TcpStream, SocketAddr),
     /// Holds the client's address, for which the other edge vouches.
     Link(Box<TlsStream<TcpStream>>, SocketAddr),
 }
@@ -30,7 +33,7 @@ impl ClientTransport {
     pub(super) fn client(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(tcp) => tcp.peer_addr().ok(),
-            Self::Link(_, client) => Some(*client),
+            Self::Relayed(_, client) | Self::Link(_, client) => Some(*client),
         }
     }
 
@@ -41,7 +44,7 @@ impl ClientTransport {
     /// The other edge does not accept the bytes.
     pub(super) async fn write_at_once(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let written = match self {
-            Self::Tcp(tcp) => tcp.try_write(bytes).unwrap_or(0),
+            Self::Tcp(tcp) | Self::Relayed(tcp, _) => tcp.try_write(bytes).unwrap_or(0),
             Self::Link(link, _) => {
                 let all = async {
                     link.write_all(bytes).await?;
@@ -58,28 +61,28 @@ impl ClientTransport {
     /// Makes the peer see a reset when this is dropped, as far as the transport can signal one.
     pub(super) fn reset(self) {
         match self {
-            Self::Tcp(tcp) => tcp.reset(),
+            Self::Tcp(tcp) | Self::Relayed(tcp, _) => tcp.reset(),
             Self::Link(link, _) => link.reset(),
         }
     }
 
-    /// Returns the client's own connection, if this is one.
+    /// Returns the connection, unless it is encrypted.
     pub(super) fn as_tcp(&mut self) -> Option<Pin<&mut TcpStream>> {
         match self {
-            Self::Tcp(tcp) => Some(Pin::new(tcp)),
+            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Some(Pin::new(tcp)),
             Self::Link(..) => None,
         }
     }
 
     pub(super) fn into_tcp(self) -> Option<TcpStream> {
         match self {
-            Self::Tcp(tcp) => Some(tcp),
+            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Some(tcp),
             Self::Link(..) => None,
         }
     }
 
     pub(super) const fn is_tcp(&self) -> bool {
-        matches!(self, Self::Tcp(_))
+        matches!(self, Self::Tcp(_) | Self::Relayed(..))
     }
 }
 
@@ -90,7 +93,7 @@ impl AsyncRead for ClientTransport {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_read(cx, buf),
             Self::Link(link, _) => Pin::new(link).poll_read(cx, buf),
         }
     }
@@ -103,21 +106,21 @@ impl AsyncWrite for ClientTransport {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_write(cx, bytes),
             Self::Link(link, _) => Pin::new(link).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
+            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_flush(cx),
             Self::Link(link, _) => Pin::new(link).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_shutdown(cx),
             Self::Link(link, _) => Pin::new(link).poll_shutdown(cx),
         }
     }

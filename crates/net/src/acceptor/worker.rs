@@ -62,9 +62,18 @@ impl Worker {
 /// handled, so that the port is free again.
 #[derive(Debug)]
 pub(super) struct Receivers {
-    /// Nothing is ever sent on it: the threads notice when it is dropped.
-    running: Option<watch::Sender<()>>,
+    /// True once they may read. The threads notice when it is dropped.
+    running: Option<watch::Sender<bool>>,
     threads: Vec<JoinHandle<()>>,
+}
+
+impl Receivers {
+    /// Has the threads read from now on.
+    pub(super) fn start(&self) {
+        if let Some(running) = &self.running {
+            running.send_replace(true);
+        }
+    }
 }
 
 impl Drop for Receivers {
@@ -77,8 +86,9 @@ impl Drop for Receivers {
     }
 }
 
-/// Starts one thread for each socket, and a task that checks the deadlines of sessions, including
-/// those that outlive the sockets. The task ends once there can be no more sessions.
+/// Makes one thread for each socket, which reads once the receivers are started, and a task that
+/// checks the deadlines of sessions, including those that outlive the sockets. The task ends once
+/// there can be no more sessions.
 ///
 /// Threads, as in the TurboTLS paper: a datagram that wakes a thread of the shared runtime makes it
 /// wake another in its stead, which under a flood costs TCP clients more than the datagram
@@ -91,7 +101,7 @@ pub(super) fn spawn(
     if !workers.is_empty() {
         tokio::spawn(check_deadlines(Arc::downgrade(shared)));
     }
-    let (running, ended) = watch::channel(());
+    let (running, ended) = watch::channel(false);
     let mut receivers = Receivers { running: Some(running), threads: Vec::new() };
     let quic = quic.map(|quic| quic.shared_by(workers.len()));
     for Worker { runtime, port } in workers {
@@ -101,6 +111,9 @@ pub(super) fn spawn(
         receivers.threads.push(thread.spawn(move || {
             let Some(runtime) = &runtime.0 else { return };
             runtime.block_on(async {
+                if ended.wait_for(|running| *running).await.is_err() {
+                    return;
+                }
                 tokio::select! {
                     () = receive => {}
                     _ = ended.changed() => {}

@@ -2,7 +2,8 @@
 //! it.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{self, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
@@ -52,6 +53,23 @@ impl HiddenListener {
         listen(public, pending).map_err(Unavailable::system("opening the hidden listener"))
     }
 
+    /// Takes the listener of another process, with the connections that wait there.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn adopt(listener: net::TcpListener) -> Result<Self, Unavailable> {
+        check_sysctl(SERVER_BIT)?;
+        check_syn_cookies()?;
+        let adopted = || {
+            listener.set_nonblocking(true)?;
+            let (local, listener) = (listener.local_addr()?, TcpListener::from_std(listener)?);
+            Ok(Self { listener, local })
+        };
+        adopted().map_err(Unavailable::system("taking the hidden listener"))
+    }
+
     /// Returns the address on which it listens.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
@@ -72,6 +90,12 @@ impl HiddenListener {
     #[must_use]
     pub fn was_steered(&self, tcp: &TcpStream) -> bool {
         tcp.local_addr().is_ok_and(|local| local != self.local)
+    }
+}
+
+impl AsFd for HiddenListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 

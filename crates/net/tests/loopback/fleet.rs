@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 
 use headstart_net::{
-    Acceptor, AcceptorConfig, Fleet, RelayCounts, RelayLimits, ServerStream, TlsStream,
+    Acceptor, AcceptorConfig, Fleet, Generations, RelayCounts, RelayLimits, ServerStream, TlsStream,
 };
 use headstart_proto::join::{Answer, Join, REFUSAL};
 use headstart_proto::wire::{FORWARD_LEN, Forward, Request, Response};
@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::generations::link;
 use crate::hello::{BEHIND_HELLO, HELLO, hello};
 use crate::join::{join, parsed};
 use crate::time::{TIMEOUT, stop_clock};
@@ -61,11 +62,16 @@ impl Site {
             RelayLimits::default(),
             &COUNTS,
         ));
-        let config =
-            AcceptorConfig { fleet: Some(Arc::clone(&fleet)), ..AcceptorConfig::default() };
+        let generations = Arc::new(Generations::default());
+        let config = AcceptorConfig {
+            fleet: Some(Arc::clone(&fleet)),
+            generations: Some(Arc::clone(&generations)),
+            ..AcceptorConfig::default()
+        };
         let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
         let listener = self.listeners[usize::from(number) - 1].take().unwrap();
-        Edge { acceptor, ring, links: tokio::spawn(fleet.serve(listener)) }
+        let links = tokio::spawn(fleet.serve(listener, Arc::clone(&generations)));
+        Edge { acceptor, ring, generations, links }
     }
 
     fn start(&mut self, number: u8) -> Edge {
@@ -77,6 +83,7 @@ impl Site {
 struct Edge {
     acceptor: Acceptor,
     ring: Arc<SharedRing>,
+    generations: Arc<Generations>,
     /// Accepts joins from other edges.
     links: JoinHandle<()>,
 }
@@ -178,6 +185,37 @@ async fn a_join_at_another_edge_reaches_the_session() {
     tcp.write_all(&vec![9; size]).await.unwrap();
     tcp.shutdown().await.unwrap();
     assert_eq!(timeout(TIMEOUT, served).await.unwrap().unwrap(), size);
+}
+
+/// The other edge asks the process that listens now.
+#[tokio::test]
+async fn a_forwarded_join_reaches_the_session_of_the_process_before() {
+    let mut site = Site::new(2).await;
+    let mut before = site.start(1);
+    let client = Client::with_session_at(&before).await;
+    let mut stream = before.next().await;
+    let proven = stream.proven_addr();
+    before.cut_off().await;
+    let listener = TcpListener::bind(site.edges[&edge(1)]).await.unwrap();
+    site.listeners[0] = Some(listener);
+    let after = site.start(1);
+    let _links = link(&before.generations, &after.generations);
+    before.acceptor.stop_listening();
+    before.establish_all();
+    let other = site.start(2).establish_all();
+    let (mut tcp, answer) = client.join(other, BEHIND_HELLO, b"and more").await;
+    assert_eq!(answer, Answer::Accepted(0));
+    let mut bytes = [0; HELLO + 8];
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(&bytes[HELLO..], b"and more");
+    assert_eq!(proven.get(), tcp.local_addr().ok(), "the client's address, not a relay's");
+    stream.write_all(b"answered").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut got = Vec::new();
+    timeout(TIMEOUT, tcp.read_to_end(&mut got)).await.unwrap().unwrap();
+    assert_eq!(got, b"answered");
+    // It is joined once.
+    assert_eq!(client.join(other, BEHIND_HELLO, b"").await.1, Answer::Refused);
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ fn pass(from: &Generations, to: &Arc<Generations>, direction: Direction) -> Join
 }
 
 /// Links a process with the one that takes over from it.
-fn link(before: &Arc<Generations>, after: &Arc<Generations>) -> [JoinHandle<()>; 2] {
+pub(crate) fn link(before: &Arc<Generations>, after: &Arc<Generations>) -> [JoinHandle<()>; 2] {
     [pass(before, after, Direction::Onward), pass(after, before, Direction::Back)]
 }
 
@@ -128,24 +128,48 @@ async fn a_join_whose_client_is_gone_is_no_reason_to_wait() {
     while tcp.peer_addr().is_ok() {
         tokio::task::yield_now().await;
     }
-    let stray = StrayJoin { tcp: tcp.into_std().unwrap(), read };
+    let stray = StrayJoin { tcp: tcp.into_std().unwrap(), client: None, read };
     generations.take(stray, Direction::Back).unwrap();
     let error = acceptor.accept().await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
 }
 
-#[tokio::test]
-async fn inherited_sockets_serve_as_those_that_were_opened() {
+/// Opens sockets of an acceptor; returns them with copies for another process.
+fn sockets() -> [ListenSockets; 2] {
     let address = "127.0.0.1:0".parse().unwrap();
     let address = ListenAddress { tcp: address, udp_port: None, udp_workers: 1 };
     let sockets = ListenSockets::open(address, Inherited::default()).unwrap();
     let mut copies = sockets.copies().unwrap().into_iter();
-    let mut before = Acceptor::new(sockets, AcceptorConfig::default()).unwrap();
     let tcp = copies.next().map(TcpListener::from);
     let udp = copies.map(UdpSocket::from).collect();
-    let sockets = ListenSockets::open(address, Inherited { tcp, udp }).unwrap();
+    let copies = ListenSockets::open(address, Inherited { tcp, udp }).unwrap();
+    [sockets, copies]
+}
+
+/// Whatever can fail comes before the process that listens so far is told to stop.
+#[tokio::test]
+async fn a_prepared_acceptor_leaves_the_sockets_to_the_process_before() {
+    let [sockets, copies] = sockets();
+    let mut before = Acceptor::new(sockets, AcceptorConfig::default()).unwrap();
+    let mut after = Acceptor::prepared(copies, AcceptorConfig::default()).unwrap();
+    // One of them would read each, and only one is asked.
+    for _ in 0..20 {
+        Client::new(before.local_addr()).await.flight().await;
+        let _stream = next(&mut before).await;
+    }
     before.stop_listening();
-    let mut after = Acceptor::new(sockets, AcceptorConfig::default()).unwrap();
+    let mut client = Client::new(after.local_addr()).await;
+    after.start();
+    client.flight().await;
+    next(&mut after).await;
+}
+
+#[tokio::test]
+async fn inherited_sockets_serve_as_those_that_were_opened() {
+    let [sockets, copies] = sockets();
+    let mut before = Acceptor::new(sockets, AcceptorConfig::default()).unwrap();
+    before.stop_listening();
+    let mut after = Acceptor::new(copies, AcceptorConfig::default()).unwrap();
     assert_eq!(after.local_addr(), before.local_addr());
     let mut client = Client::new(after.local_addr()).await;
     client.flight().await;

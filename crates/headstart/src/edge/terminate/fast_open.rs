@@ -6,14 +6,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use headstart_net::ListenSockets;
 use headstart_net::fastopen::{HiddenListener, REFRESH, ServerMaps, Unavailable};
 use headstart_tls::keyring::KeyRing;
 use headstart_tls::{CookiePolicy, SharedRing};
+use tokio::net::TcpListener;
 
 use super::files::Complaint;
 use crate::base::failure::Failure;
 use crate::edge::options::EdgeOptions;
+use crate::listen::Sockets;
 
 /// The program's maps, and what they hold of ours.
 pub(super) struct FastOpen {
@@ -34,12 +35,16 @@ impl FastOpen {
     ///
     /// # Errors
     /// No program, or one for another port; a kernel that does not let servers use Fast Open.
-    pub(super) fn start(options: &EdgeOptions, ring: &SharedRing) -> Result<Option<Self>, Failure> {
+    pub(super) fn start(
+        options: &EdgeOptions,
+        ring: &SharedRing,
+        sockets: &mut Sockets,
+    ) -> Result<Option<Self>, Failure> {
         if !options.fast_open {
             return Ok(None);
         }
         let maps = ServerMaps::open(&options.fast_open_maps).map_err(|error| unusable(&error))?;
-        let listeners = listeners(&options.listen, maps.port())?;
+        let listeners = listeners(&options.listen, maps.port(), sockets)?;
         let keys = ring.current();
         let (complaint, refreshed) = (Complaint::default(), Instant::now());
         let attached = true;
@@ -54,13 +59,12 @@ impl FastOpen {
         found.filter(|_| address.port() == self.maps.port()).cloned()
     }
 
-    /// Has SYNs with valid cookies that would come to these sockets given to the hidden listener.
-    /// From then on an edge from which this one takes over gets none.
+    /// Has SYNs with valid cookies that would come to this listener given to the hidden one.
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub(super) fn serve(&mut self, sockets: &ListenSockets) -> Result<(), Failure> {
-        let local = sockets.local_addr().map_err(|error| untold(&error))?;
+    pub(super) fn serve(&mut self, public: &TcpListener) -> Result<(), Failure> {
+        let local = public.local_addr().map_err(|error| untold(&error))?;
         if local.port() != self.maps.port() {
             return Ok(());
         }
@@ -69,7 +73,7 @@ impl FastOpen {
             self.serving = true;
             tracing::info!(port = self.maps.port(), "Fast Open");
         }
-        self.maps.set_public(sockets).map_err(|error| untold(&error))
+        self.maps.set_public(public).map_err(|error| untold(&error))
     }
 
     /// Returns true if all acceptors have stopped: nobody would take what the listeners get now.
@@ -133,8 +137,13 @@ impl FastOpen {
     }
 }
 
-/// One listener for each family in which the program's port is listened on.
-fn listeners(listen: &[SocketAddr], port: u16) -> Result<Vec<Arc<HiddenListener>>, Failure> {
+/// One listener for each family in which the program's port is listened on: that of the process
+/// from which this one takes over, if there is one, as connections may wait there.
+fn listeners(
+    listen: &[SocketAddr],
+    port: u16,
+    sockets: &mut Sockets,
+) -> Result<Vec<Arc<HiddenListener>>, Failure> {
     let mut found: Vec<SocketAddr> =
         listen.iter().copied().filter(|at| at.port() == port).collect();
     if found.is_empty() {
@@ -147,9 +156,16 @@ fn listeners(listen: &[SocketAddr], port: u16) -> Result<Vec<Arc<HiddenListener>
     found.dedup_by_key(|at| at.is_ipv6());
     found
         .into_iter()
-        .map(|at: SocketAddr| HiddenListener::bind(at).map(Arc::new))
-        .collect::<Result<_, _>>()
-        .map_err(|error| unusable(&error))
+        .map(|at: SocketAddr| {
+            let listener = match sockets.take_hidden(at) {
+                Some(listener) => HiddenListener::adopt(listener),
+                None => HiddenListener::bind(at),
+            };
+            let listener = listener.map_err(|error| unusable(&error))?;
+            sockets.copy_hidden(&listener)?;
+            Ok(Arc::new(listener))
+        })
+        .collect()
 }
 
 fn untold(error: &std::io::Error) -> Failure {

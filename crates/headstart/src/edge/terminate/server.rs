@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use headstart_net::ListenSockets;
 use headstart_net::fastopen::HiddenListener;
 use headstart_net::hello::ClientHello;
 use headstart_tls::{
     Conn, CookiePolicy, FirstSeen, MemoryFilter, ReplayFilter, ServerConfig, ServerContext,
     SharedRing, TicketBinding, TlsError, Version,
 };
+use tokio::net::TcpListener;
 
 use super::certificates::{self, Certificates};
 use super::fast_open::FastOpen;
@@ -24,6 +24,7 @@ use crate::edge::options::{
 };
 use crate::fleet::filter::RedisFilter;
 use crate::fleet::place::FilterPlace;
+use crate::listen::Sockets;
 use crate::metrics::{self, Reloaded};
 
 /// Early data of a connection at most, in bytes: what TurboTLS can carry of it (`docs/wire.md`
@@ -218,9 +219,13 @@ impl TlsServer {
     ///
     /// # Errors
     /// Why Fast Open cannot be used here.
-    pub(in crate::edge) fn start_fast_open(&self, options: &EdgeOptions) -> Result<(), Failure> {
+    pub(in crate::edge) fn start_fast_open(
+        &self,
+        options: &EdgeOptions,
+        sockets: &mut Sockets,
+    ) -> Result<(), Failure> {
         let mut state = self.lock();
-        state.fast_open = FastOpen::start(options, &self.ring)?;
+        state.fast_open = FastOpen::start(options, &self.ring, sockets)?;
         state.policy.cookies = state.fast_open.as_ref().map(|_| CookiePolicy::default());
         self.take(&state.policy, &state.certificates)
     }
@@ -285,12 +290,12 @@ impl TlsServer {
         self.lock().fast_open.as_ref().and_then(|fast_open| fast_open.listener(address))
     }
 
-    /// Lets connections of an acceptor on `sockets` that has its hidden listener open by Fast Open.
+    /// Lets connections of an acceptor on `public` that has its hidden listener open by Fast Open.
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub(in crate::edge) fn serve_fast_open(&self, sockets: &ListenSockets) -> Result<(), Failure> {
-        self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(sockets))
+    pub(in crate::edge) fn serve_fast_open(&self, public: &TcpListener) -> Result<(), Failure> {
+        self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(public))
     }
 
     /// Reads what has changed of the files, and tells the kernel of new keys.
