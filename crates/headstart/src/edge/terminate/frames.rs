@@ -35,7 +35,7 @@ const BYTES_A_FRAME: u64 = 512;
 const FRAMES_A_REQUEST: u32 = 8;
 
 /// Finds the frames in what one side sends.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Framing {
     /// Bytes to come of what is not kept: the preface, or the rest of a payload.
     skip: usize,

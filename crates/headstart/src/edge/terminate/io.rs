@@ -56,6 +56,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        let mended = this.refusals.as_ref().and_then(|refusals| refusals.mended(bytes));
+        let bytes = mended.as_deref().unwrap_or(bytes);
         let polled = Pin::new(&mut this.tls).poll_write(cx, bytes);
         if let (Some(refusals), Poll::Ready(Ok(count))) = (&mut this.refusals, &polled) {
             refusals.wrote(&bytes[..*count]);

@@ -1,6 +1,8 @@
-//! Counts the limits by which the HTTP library refuses on its own, over HTTP/2.
+//! Follows what the HTTP library sends on its own over HTTP/2.
 //!
-//! It tells its caller of few of them: what it sends shows all.
+//! It tells its caller of few of the limits by which it refuses: what it sends shows all. And a
+//! client that ends its upload when it has the answer is told that this is an error, which some
+//! take for that of the answer.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +15,8 @@ use crate::metrics;
 /// Bytes of a payload that are looked at: those of a GOAWAY before its words, and the longest ones.
 const LOOKED_AT: usize = 8 + "header_list_way_too_large".len();
 
-/// Streams whose answer has begun, at most: twice what the library has at one time.
-const BEGUN_MAX: usize = 2 * STREAMS as usize;
+/// Streams that are known, at most: twice what the library has at one time.
+const STREAMS_MAX: usize = 2 * STREAMS as usize;
 
 /// Follows the frames that the library sends.
 #[derive(Debug, Default)]
@@ -22,6 +24,8 @@ pub(super) struct Refusals {
     framing: Framing,
     /// Streams on which more than the head of the answer comes.
     begun: BTreeSet<u32>,
+    /// The newest streams whose answer is complete.
+    ended: BTreeSet<u32>,
 }
 
 impl Refusals {
@@ -34,10 +38,33 @@ impl Refusals {
         }
     }
 
+    /// Returns `bytes` that are to leave, changed where they reset a stream behind its whole answer
+    /// for an error of its request: such a reset only ends the upload (RFC 9113 section 8.1).
+    pub(super) fn mended(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let (mut framing, mut rest, mut mended) = (self.framing.clone(), bytes, None);
+        let mut ended = Vec::new();
+        while let Some(frame) = framing.next(&mut rest, LOOKED_AT) {
+            let is_error =
+                frame.kind == RST_STREAM && code(&frame.payload) == Reason::PROTOCOL_ERROR;
+            if is_end(&frame) {
+                ended.push(frame.stream);
+            } else if is_error
+                && (self.ended.contains(&frame.stream) || ended.contains(&frame.stream))
+            {
+                // The last byte is all that tells it from NO_ERROR.
+                let last = bytes.len() - rest.len() - 1;
+                mended.get_or_insert_with(|| bytes.to_vec())[last] = 0;
+            }
+        }
+        mended
+    }
+
     /// Returns the limit that `frame` says was reached.
     fn limit(&mut self, frame: &Frame) -> Option<&'static str> {
-        const END_STREAM: u8 = 1;
-        let is_end = frame.flags & END_STREAM > 0;
+        let is_end = is_end(frame);
+        if is_end {
+            keep(&mut self.ended, frame.stream);
+        }
         match frame.kind {
             DATA if is_end => {
                 self.begun.remove(&frame.stream);
@@ -49,11 +76,8 @@ impl Refusals {
                 (is_head && is_one_line(frame)).then_some("request_head")
             }
             HEADERS => {
-                self.begun.insert(frame.stream);
                 // A client may have reset some.
-                if self.begun.len() > BEGUN_MAX {
-                    self.begun.pop_first();
-                }
+                keep(&mut self.begun, frame.stream);
                 None
             }
             RST_STREAM => {
@@ -63,6 +87,20 @@ impl Refusals {
             GOAWAY => left_for(frame.payload.get(4..)?),
             _ => None,
         }
+    }
+}
+
+/// Returns true if a frame ends its stream.
+fn is_end(frame: &Frame) -> bool {
+    const END_STREAM: u8 = 1;
+    [DATA, HEADERS].contains(&frame.kind) && frame.flags & END_STREAM > 0
+}
+
+/// Keeps a stream beside the newest ones.
+fn keep(streams: &mut BTreeSet<u32>, stream: u32) {
+    streams.insert(stream);
+    if streams.len() > STREAMS_MAX {
+        streams.pop_first();
     }
 }
 
@@ -147,7 +185,24 @@ mod tests {
                 assert_eq!(refusals.limit(&on(frame(HEADERS, 5, b"\xbe"))), None);
             }
         }
-        assert!(refusals.begun.len() <= BEGUN_MAX, "clients reset some");
+        assert!(refusals.begun.len() <= STREAMS_MAX, "clients reset some");
+    }
+
+    #[test]
+    fn a_reset_behind_a_whole_answer_tells_no_error() {
+        let end = [0, 0, 1, DATA, 1, 0, 0, 0, 9, b'x'];
+        let reset = |stream| [0, 0, 4, RST_STREAM, 0, 0, 0, 0, stream, 0, 0, 0, 1];
+        let no_error = [0, 0, 4, RST_STREAM, 0, 0, 0, 0, 9, 0, 0, 0, 0];
+        let mut refusals = Refusals::default();
+        assert_eq!(refusals.mended(&reset(9)), None, "there is no answer");
+        let both = refusals.mended(&[&end[..], &reset(7), &reset(9)].concat());
+        assert_eq!(both, Some([&end[..], &reset(7), &no_error].concat()));
+        refusals.wrote(&end);
+        for cut in 1..reset(9).len() {
+            let mut refusals = Refusals::default();
+            refusals.wrote(&[&end[..], &reset(9)[..cut]].concat());
+            assert_eq!(refusals.mended(&reset(9)[cut..]).as_deref(), Some(&no_error[cut..]));
+        }
     }
 
     #[test]

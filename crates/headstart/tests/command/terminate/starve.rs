@@ -480,6 +480,29 @@ fn what_the_http_library_refuses_has_a_name() {
     until("it is counted", || limits_hit(&edge, "request_head") == 6);
 }
 
+/// It has heard that nobody wants the rest of its upload, and would take an error for that of the
+/// answer.
+#[test]
+fn a_client_that_ends_its_upload_when_it_has_the_answer_is_told_of_no_error() {
+    let origin = origin(|mut tcp| {
+        read_until(&mut tcp, b"\r\n\r\n");
+        write!(tcp, "HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\n\r\nless").unwrap();
+        while matches!(tcp.read(&mut [0; 4096]), Ok(1..)) {}
+    });
+    let files = Files::new();
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&origin]);
+    let mut stream = frames(&edge);
+    // A POST with content-length: 9.
+    let name = [&b"\x83\x87\x84\x01\x0f"[..], NAME.as_bytes(), b"\x0f\x0d\x019"].concat();
+    stream.write_all(&frame(1, 4, 1, &name)).unwrap();
+    // DATA that ends the stream.
+    read_until(&mut stream, &frame(0, 1, 1, b"")[3..]);
+    stream.write_all(&frame(0, 1, 1, b"x")).unwrap();
+    // NO_ERROR.
+    read_until(&mut stream, &frame(3, 0, 1, &[0; 4]));
+}
+
 /// The client is at fault, and anybody could raise an operator's alert.
 #[test]
 fn a_malformed_body_is_400_and_no_failure_of_the_origin() {
