@@ -306,7 +306,7 @@ mod tests {
             move || exchange_sockets(&place, &secret, &done)
         });
         let path = dir.path().join("s");
-        for _ in 0..200 {
+        for _ in 0..3000 {
             // The attacker may have put something in its way; that is no way to change modes.
             drop(SocketFile::listen(&path, SocketKind { mode: 0o666, ..KIND }));
         }

@@ -2,6 +2,10 @@
 
 use std::error::Error as _;
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 use headstart_client::{Connector, Error, Facts, Kind, Options, Policy, Stream, Verify};
 use http_body_util::{BodyExt, Empty};
@@ -17,6 +21,7 @@ use crate::edge::{Edge, closed, until};
 use crate::files::Files;
 use crate::origin::Origin;
 use crate::server::{NAME, files};
+use crate::users::OTHER;
 
 /// The site of [`NAME`] behind an edge that speaks HTTP/1.1 and HTTP/2, and an agent.
 struct Site {
@@ -167,6 +172,33 @@ async fn page(mut stream: Stream) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer
+}
+
+/// Whoever listens there would read all that the program sends.
+#[test]
+fn a_socket_of_another_user_is_sent_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = directory.path().join("agent");
+    // Ends with the number of bytes that it was sent.
+    let listen = "import socket, sys\n\
+        s = socket.socket(socket.AF_UNIX)\n\
+        s.bind(sys.argv[1]); s.listen()\n\
+        print('listening', flush=True)\n\
+        sys.exit(len(s.accept()[0].recv(100)))";
+    let mut python = Command::new("python3");
+    python.args(["-c", listen]).arg(&path).uid(OTHER).gid(OTHER).stdout(Stdio::piped());
+    let mut other = python.spawn().unwrap();
+    other.stdout.take().unwrap().read_exact(&mut [0; 9]).unwrap();
+    run(async {
+        let client = hyper(Connector::new(headstart_client::Agent::socket(&path)));
+        let error = client.get("http://127.0.0.1/".parse().unwrap()).await.unwrap_err();
+        assert!(matches!(refused(&error), Error::Untrusted { .. }), "{error:?}");
+    });
+    assert_eq!(other.wait().unwrap().code(), Some(0));
 }
 
 /// A token of nobody's.
