@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::event::{NewSession, SessionEvent, SessionSender, Tcp};
 use super::fleet::{Forwarded, JoinHandler, NotForwarded};
-use super::generations::{Direction, SessionHolder, Stray, StrayJoin};
+use super::generations::{Direction, SessionHolder, Stray, StrayJoin, count_join};
 use super::session::Session;
 use super::shared::Shared;
 use super::stream::ServerStream;
@@ -373,8 +373,4 @@ async fn end_orphan(mut orphan: Tcp, end: OriginEnd) -> io::Result<()> {
         orphan.transport.reset();
         Ok(())
     }
-}
-
-pub(super) fn count_join(outcome: &'static str) {
-    metrics::counter!("headstart_joins_total", "outcome" => outcome).increment(1);
 }

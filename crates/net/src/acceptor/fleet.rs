@@ -21,8 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::arrival::count_join;
-use super::generations::{Generations, StrayJoin};
+use super::generations::{Generations, StrayJoin, count_join};
 use super::transport::{ANSWER_TIMEOUT, ClientTransport};
 use crate::bridge::bridge;
 use crate::relay::{RelayCounts, RelayLimits};

@@ -157,3 +157,8 @@ fn read_join(read: &[u8]) -> Option<Join> {
         _ => None,
     }
 }
+
+/// Counts what became of a join.
+pub(super) fn count_join(outcome: &'static str) {
+    metrics::counter!("headstart_joins_total", "outcome" => outcome).increment(1);
+}

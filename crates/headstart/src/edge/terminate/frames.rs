@@ -10,6 +10,9 @@ use crate::metrics;
 /// Length of a frame's head (RFC 9113 section 4.1).
 const HEAD: usize = 9;
 
+/// Requests at one time on a connection: what nginx allows (`http2_max_concurrent_streams`).
+pub(super) const STREAMS: u32 = 128;
+
 /// Kinds of frames (RFC 9113 section 6).
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;

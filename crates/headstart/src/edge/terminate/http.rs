@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::Answer;
 use super::forward::HEAD_MAX;
-use super::frames::Frames;
+use super::frames::{Frames, STREAMS};
 use super::io::ClientIo;
 use super::life::{Event, Life, Over};
 use super::requests::{Requests, Tunnel};
@@ -42,10 +42,6 @@ const RESETS_UNSEEN: usize = 20;
 
 /// Time that a client has for the rest of an answer that its origin broke off.
 const CUT_SHORT: Duration = Duration::from_secs(30);
-
-/// Requests at one time on a connection, HTTP/2: what nginx allows
-/// (`http2_max_concurrent_streams`).
-pub(super) const STREAMS: u32 = 128;
 
 /// Bytes of one answer that wait for the client, HTTP/2. With all streams 8 MiB for a connection at
 /// worst, of a client that asks for much and reads nothing.

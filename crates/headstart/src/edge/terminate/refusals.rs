@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 
 use h2::Reason;
 
-use super::frames::{DATA, Frame, Framing, GOAWAY, HEADERS, RST_STREAM};
-use super::http::STREAMS;
+use super::frames::{DATA, Frame, Framing, GOAWAY, HEADERS, RST_STREAM, STREAMS};
 use crate::metrics;
 
 /// Bytes of a payload that are looked at: those of a GOAWAY before its words, and the longest ones.
