@@ -38,6 +38,7 @@ fn grouped(number: usize) -> String {
 
 #[test]
 fn the_documents_have_each_limit() {
+    let early = seconds(EARLY_DATA_LIFE);
     let ms = |time: Duration| time.as_micros() as f64 / 1e3;
     let rows = rows! {
         DATAGRAM_MAX => "datagram, largest": format!("{} bytes", grouped(DATAGRAM_MAX));
@@ -69,8 +70,7 @@ fn the_documents_have_each_limit() {
         SESSION_LIFE_SPARE => "session life, while nobody needs its room":
             seconds(SESSION_LIFE_SPARE);
         EARLY_DATA_LIFE => "client: may repeat early data with a join":
-            format!("until {} after the application's first byte; then reset",
-                seconds(EARLY_DATA_LIFE));
+            format!("until {early} after the application's first byte; then reset");
         JOIN_ANSWER_LIFE => "client: wait for the answer to a join": seconds(JOIN_ANSWER_LIFE);
         HELLO_MEMORY, RECENT_ENTRIES => "memory of ended ids and of ClientHellos":
             format!("{}, {} each", seconds(HELLO_MEMORY), grouped(RECENT_ENTRIES));

@@ -19,7 +19,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results.md")
 const MARK: &str = "<!-- bytes of openings -->\n";
 
 /// Rows of the table: an opening and the carrier that it takes.
-const ROWS: [(&str, Arm, Carrier); 10] = [
+const ROWS: [(&str, Arm, Carrier); 9] = [
     ("plain TLS", Arm::TLS13, Carrier::Tcp),
     ("plain TLS, resumed", Arm::TLS13_RESUMED, Carrier::Tcp),
     ("Fast Open", Arm::FAST_OPEN, Carrier::FastOpen),
@@ -29,7 +29,6 @@ const ROWS: [(&str, Arm, Carrier); 10] = [
     (ATTACHED, Arm::TURBO, Carrier::Tcp),
     ("QUIC", Arm::QUIC, Carrier::Quic),
     ("QUIC, resumed with early data", Arm::QUIC_EARLY_DATA, Carrier::Quic),
-    ("TurboTLS, resumed with early data", Arm::TURBO_EARLY_DATA, Carrier::TurboTls),
 ];
 
 /// The edge has the ClientHello, its answers are lost, and TCP takes over the session.
@@ -56,7 +55,7 @@ struct Counts {
     bytes: [usize; 2],
 }
 
-/// A connection, and its packets up to the first byte of the response.
+/// A connection, and its packets up to the response, which has one byte.
 struct Opened {
     trial: Trial,
     packets: Vec<CapturedPacket>,
@@ -110,7 +109,11 @@ fn opened(lab: &Lab, arm: Arm, directory: &Path) -> Vec<Opened> {
             let end =
                 start + Duration::from_secs_f64(trial.ms_to_first_response_byte.unwrap() / 1e3);
             let mut packets = read_capture(&file).unwrap();
-            packets.retain(|packet| (start..=end).contains(&packet.at));
+            // What brings the first byte is stamped about when the client has it.
+            packets.retain(|packet| {
+                let end = if packet.from_node { end } else { end + RTT / 4 };
+                (start..=end).contains(&packet.at)
+            });
             opened.push(Opened { trial, packets });
         }
         opened
