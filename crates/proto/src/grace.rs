@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use crate::limits::{GRACE_MAX_FIRST, GRACE_MAX_FLOOR, GRACE_MIN, LAG_MAX, WORTHWHILE};
+use crate::limits::{
+    DEVIATION_FIRST, GRACE_MAX_FIRST, GRACE_MAX_FLOOR, GRACE_MIN, LAG_MAX, WORTHWHILE,
+};
 
 /// Limits of the wait for datagrams, counted from when TCP connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +52,7 @@ impl GraceEstimator {
             return;
         }
         self.smoothed = Some(match self.smoothed {
-            None => Smoothed { lag, deviation: lag / 2 },
+            None => Smoothed { lag, deviation: DEVIATION_FIRST.max(lag / 2) },
             Some(old) => Smoothed {
                 lag: old.lag * 7 / 8 + lag / 8,
                 deviation: old.deviation * 3 / 4 + old.lag.abs_diff(lag) / 4,
@@ -124,14 +126,19 @@ mod tests {
 
     #[test]
     fn worked_example() {
-        // 4, then 8: mean 4 * 7/8 + 8/8 = 4.5; deviation 2 * 3/4 + 4/4 = 2.5; grace 14.5.
-        let grace = after(&[4, 8]);
-        assert_eq!(grace.grace(ms(100)), Duration::from_micros(14_500));
+        // 8, then 16: mean 8 * 7/8 + 16/8 = 9; deviation 4 * 3/4 + 8/4 = 5; grace 29.
+        assert_eq!(after(&[8, 16]).grace(ms(100)), ms(29));
+    }
+
+    #[test]
+    fn one_early_answer_does_not_make_the_grace_short() {
+        let graces = [1, 2, 4, 9].map(|count| after(&vec![0; count]).grace(ms(100)).as_micros());
+        assert_eq!(graces, [12_000, 9_000, 5_062, 2_000]);
     }
 
     #[test]
     fn clamped_between_two_and_half_a_round_trip() {
-        assert_eq!(after(&[0]).grace(ms(100)), ms(2));
+        assert_eq!(after(&[0; 20]).grace(ms(100)), ms(2));
         assert_eq!(after(&[40]).grace(ms(100)), ms(50));
         assert_eq!(after(&[40]).grace(ms(20)), ms(10));
         assert_eq!(after(&[40]).grace(ms(21)), Duration::from_micros(10_500));
@@ -182,7 +189,7 @@ mod tests {
         let wait = jittery.wait(ms(50), ms(30), false);
         assert_eq!(wait, None);
         // On short paths a wait costs little.
-        let wait = after(&[0]).wait(ms(4), ms(3), true).unwrap();
+        let wait = after(&[0; 20]).wait(ms(4), ms(3), true).unwrap();
         assert_eq!((wait.due, wait.grace), (ms(3), ms(2)));
     }
 
@@ -224,7 +231,8 @@ mod tests {
         fn never_beyond_the_worst_seen(lags in prop::collection::vec(0u64..2000, 1..50)) {
             let estimator = after(&lags).smoothed.unwrap();
             let worst = ms(lags.iter().copied().max().unwrap());
-            prop_assert!(estimator.lag <= worst && estimator.deviation <= worst);
+            prop_assert!(estimator.lag <= worst);
+            prop_assert!(estimator.deviation <= worst.max(DEVIATION_FIRST));
         }
     }
 }

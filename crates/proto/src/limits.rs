@@ -99,6 +99,10 @@ pub const GRACE_MAX_FLOOR: Duration = Duration::from_millis(10);
 /// Longest grace on a new path, which may not carry datagrams at all.
 pub const GRACE_MAX_FIRST: Duration = Duration::from_millis(25);
 
+/// Least deviation that is assumed after a path's first answer: one that came early does not show
+/// that the next will.
+pub const DEVIATION_FIRST: Duration = Duration::from_millis(3);
+
 /// Largest lag that counts as a sample; a later datagram predicts nothing about the next.
 pub const LAG_MAX: Duration = Duration::from_secs(2);
 

@@ -77,6 +77,8 @@ fn the_documents_have_each_limit() {
         GRACE_MIN, GRACE_MAX_FLOOR, GRACE_MAX_FIRST => "grace":
             format!("{0} ms .. max({1} ms, RTT/2); first {0}..{2} ms",
                 ms(GRACE_MIN), ms(GRACE_MAX_FLOOR), ms(GRACE_MAX_FIRST));
+        DEVIATION_FIRST => "least first deviation of the lag":
+            format!("{} ms", ms(DEVIATION_FIRST));
         WORTHWHILE => "least saving worth a wait": format!("RTT/{WORTHWHILE}");
         LAG_MAX => "late samples": seconds(LAG_MAX);
         SYN_DATA_WAIT => "wait for data of a SYN": format!("{} ms", ms(SYN_DATA_WAIT));
