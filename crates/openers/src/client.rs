@@ -111,7 +111,9 @@ impl Client {
             Carrier::FastOpen | Carrier::Fop => {
                 Engine::FastOpen(Box::new(FastOpenClient::new(&options, &roots)?))
             }
-            Carrier::Tcp | Carrier::Proxy { .. } => Engine::Tcp(Secure::new(&options, roots)?),
+            Carrier::Tcp | Carrier::Spare | Carrier::Proxy { .. } => {
+                Engine::Tcp(Secure::new(&options, roots)?)
+            }
         };
         Ok(Self { options, engine })
     }

@@ -9,6 +9,8 @@ pub enum Carrier {
     /// TCP, after its handshake.
     #[default]
     Tcp,
+    /// TCP, over a connection that was opened before it was needed (`docs/spares.md`).
+    Spare,
     /// The SYN, by the kernel's cookie (RFC 7413). A third party can link the cookies.
     FastOpen,
     /// The SYN, by a private cookie (Sy et al. 2020, `docs/fop.md`).
@@ -56,8 +58,9 @@ pub struct UnknownOpening;
 
 impl Carrier {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Tcp,
+        Self::Spare,
         Self::FastOpen,
         Self::Fop,
         Self::TurboTls,
@@ -71,6 +74,7 @@ impl Carrier {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "plain",
+            Self::Spare => "spare",
             Self::FastOpen => "tfo",
             Self::Fop => "fop",
             Self::TurboTls => "turbo",
@@ -87,7 +91,7 @@ impl Carrier {
     #[must_use]
     pub const fn round_trips(self) -> u32 {
         match self {
-            Self::FastOpen | Self::Fop | Self::TurboTls | Self::Quic => 0,
+            Self::Spare | Self::FastOpen | Self::Fop | Self::TurboTls | Self::Quic => 0,
             Self::Tcp | Self::Proxy { optimistic: true } => 1,
             Self::Proxy { optimistic: false } => 3,
         }
@@ -241,6 +245,7 @@ mod tests {
             ("plain", 2),
             ("plain-clear", 1),
             ("plain-0rtt", 1),
+            ("spare", 1),
             ("turbo", 1),
             ("tfo-0rtt", 0),
             ("quic-resumed", 1),

@@ -63,6 +63,7 @@ impl Account {
         };
         let name = match (self.opened_by(), self.secure) {
             (Carrier::TurboTls, _) => "TurboTLS",
+            (Carrier::Spare, _) => "a spare connection",
             (Carrier::Fop, _) => "Fast Open with a private cookie",
             (Carrier::FastOpen, _) => "Fast Open",
             (Carrier::Quic, _) => "QUIC",

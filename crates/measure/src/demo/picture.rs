@@ -121,6 +121,7 @@ fn conclusion(figures: &Figures) -> String {
 const fn name(arm: &Arm) -> &'static str {
     match arm.opening {
         Carrier::Tcp => "plain TLS",
+        Carrier::Spare => "a spare",
         Carrier::TurboTls => "TurboTLS",
         Carrier::FastOpen | Carrier::Fop => "Fast Open",
         Carrier::Quic => "QUIC",

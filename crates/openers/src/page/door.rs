@@ -176,7 +176,7 @@ impl Door {
     fn new(arm: Arm, suite: Suite, name: &str, roots: &[X509]) -> Result<Self, PeerError> {
         Ok(match arm.carrier() {
             _ if arm.is_clear() => Self::Clear,
-            Carrier::Tcp | Carrier::TurboTls | Carrier::Proxy { .. } => {
+            Carrier::Tcp | Carrier::Spare | Carrier::TurboTls | Carrier::Proxy { .. } => {
                 Self::Tls(Tls::client(suite, roots.to_vec(), name, arm.resumes())?)
             }
             Carrier::FastOpen | Carrier::Fop => {

@@ -234,6 +234,32 @@ proptest! {
     }
 }
 
+/// A spare connection saves TCP's round trip at each host but the first.
+#[test]
+fn spares_wait_at_the_hosts_that_follow() {
+    let page = Page::new(
+        "two".into(),
+        vec![server(Protocol::Http2, true), server(Protocol::Http2, true)],
+        vec![
+            Resource { response_bytes: 1_000, ..Resource::default() },
+            Resource {
+                server: 1,
+                response_bytes: 1_000,
+                dependencies: vec![Dependency::whole(0)],
+                ..Resource::default()
+            },
+        ],
+    );
+    let page = page.unwrap();
+    let trips = |list: &[Technique]| {
+        let settings = Settings { techniques: Techniques::from_list(list), ..quiet() };
+        let loaded = load(&page, &settings, 0);
+        (loaded.resources[0].last, loaded.resources[1].last - loaded.resources[0].last)
+    };
+    assert_eq!(trips(&[]), (3 * RTT, 3 * RTT));
+    assert_eq!(trips(&[Technique::Spares]), (3 * RTT, 2 * RTT));
+}
+
 /// The ledger of the project: round trips to the first response byte.
 #[test]
 fn openings_cost_what_the_ledger_says() {

@@ -65,7 +65,7 @@ impl Run<'_> {
         }
         if session != Session::Clear {
             let mut at_server = hello + self.rtt / 2 + nanos(crypto);
-            if carrier == Carrier::Tcp {
+            if matches!(carrier, Carrier::Tcp | Carrier::Spare) {
                 at_server += self.lost_trip(self.settings.timers.probe);
             }
             self.events.at(at_server, Event::Flight(id));
@@ -119,10 +119,19 @@ impl Run<'_> {
             Carrier::Fop
         } else if techniques.fast_open && own.takes_part && first <= SYN_DATA_MAX && has_cookie {
             Carrier::FastOpen
+        } else if self.has_spare(server) && own.tls && session != Session::EarlyData {
+            Carrier::Spare
         } else {
             Carrier::Tcp
         };
         Opening { carrier, session }
+    }
+
+    /// Returns true if a spare connection to a server waits: no other was opened yet, and the page
+    /// did not begin there.
+    fn has_spare(&self, server: usize) -> bool {
+        let begins_here = self.connections.is_empty();
+        self.techniques.spares && !begins_here && self.servers[server].connections.is_empty()
     }
 
     /// Returns the bytes that a client sends before it hears from the server. Early data that does
@@ -156,6 +165,7 @@ impl Run<'_> {
         let connecting = u64::from(self.connecting(carrier)) * self.rtt;
         match carrier {
             Carrier::Tcp | Carrier::Proxy { .. } => self.lost_trip(timers.syn) + connecting,
+            Carrier::Spare => 0,
             Carrier::FastOpen | Carrier::Quic => self.lost_trip(timers.syn),
             Carrier::Fop => {
                 let fallback = timers.fallback.max(self.settings.link.rtt.saturating_mul(2));

@@ -11,6 +11,8 @@ pub struct Techniques {
     pub fast_open_privacy: bool,
     /// The first flights of TLS over UDP while TCP connects (Aguilar-Melchor et al. 2023).
     pub turbo_tls: bool,
+    /// A client that has learnt which hosts follow holds a spare TCP connection to each of them.
+    pub spares: bool,
     /// The client resumes TLS sessions, where it has one.
     pub resumption: bool,
     /// Resumption, with the first request sent as early data (RFC 8446 section 2.3).
@@ -44,6 +46,8 @@ pub enum Technique {
     FastOpenPrivacy,
     /// [`Techniques::turbo_tls`].
     TurboTls,
+    /// [`Techniques::spares`].
+    Spares,
     /// [`Techniques::resumption`].
     Resumption,
     /// [`Techniques::zero_rtt`].
@@ -68,10 +72,11 @@ pub enum Technique {
 
 impl Technique {
     /// All techniques, those that shorten openings first.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::FastOpen,
         Self::FastOpenPrivacy,
         Self::TurboTls,
+        Self::Spares,
         Self::Resumption,
         Self::ZeroRtt,
         Self::SessionSharing,
@@ -91,6 +96,7 @@ impl Technique {
             Self::FastOpen => "tfo",
             Self::FastOpenPrivacy => "fop",
             Self::TurboTls => "turbotls",
+            Self::Spares => "spares",
             Self::Resumption => "resumption",
             Self::ZeroRtt => "0rtt",
             Self::OptimisticData => "optimistic-data",
@@ -154,6 +160,7 @@ impl Techniques {
             Technique::FastOpen => &mut self.fast_open,
             Technique::FastOpenPrivacy => &mut self.fast_open_privacy,
             Technique::TurboTls => &mut self.turbo_tls,
+            Technique::Spares => &mut self.spares,
             Technique::Resumption => &mut self.resumption,
             Technique::ZeroRtt => &mut self.zero_rtt,
             Technique::OptimisticData => &mut self.optimistic_data,
