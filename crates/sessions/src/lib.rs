@@ -1,5 +1,5 @@
-//! TLS sessions and Fast Open cookies that a client keeps for its next connection, by host name and
-//! context.
+//! TLS sessions, Fast Open cookies and spare connections that a client keeps for its next
+//! connection, by host name and context.
 //!
 //! Pure: no IO, no TLS library, and the time is an argument. In memory only: nothing outlives the
 //! process.
@@ -8,6 +8,7 @@
 //! * [`CookieJar`] keeps cookies and gives each out once, on the network where it was received.
 //! * [`SessionStore`] keeps TLS sessions and gives each ticket out once; docs/sessions.md defines
 //!   to which connections.
+//! * [`SparePool`] learns for which hosts to hold idle TCP connections.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -35,6 +36,7 @@ mod not_kept;
 mod origin;
 mod policy;
 mod seen;
+mod spares;
 mod store;
 mod table;
 mod ticket;
@@ -47,5 +49,6 @@ pub use not_kept::NotKept;
 pub use origin::{Filter, Origin, Server, Whose};
 pub use policy::{NotSet, Policy, Sharing};
 pub use seen::Unspendable;
+pub use spares::{Moment, SpareKey, SparePool, TakenSpare, Vain};
 pub use store::{Counts, Listed, SessionStore, StoreLimits};
 pub use ticket::{Stamp, Taken, Ticket, TicketsWanted};

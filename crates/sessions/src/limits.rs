@@ -125,3 +125,47 @@ pub const POLICIES_PER_USER: usize = 64;
 ///
 /// Beyond that, everybody's contexts count as forgotten: open connections then bring no tickets.
 pub const FORGOTTEN: usize = 1024;
+
+/// Pairs of host and context whose openings are remembered for spares: about 10 kB each with all
+/// its [`FOLLOWERS`], 5 MB; most have few.
+pub const SPARE_HOSTS: usize = 512;
+
+/// Contexts with a balance of spares, 100 bytes each.
+pub const SPARE_CONTEXTS: usize = 512;
+
+/// Spares for one host and context.
+///
+/// HTTP/1.1 opens up to six connections at once, of which the first is not expected.
+pub const SPARES_PER_HOST: usize = 4;
+
+/// Time for which a spare is held unless the server closes it sooner.
+///
+/// nginx closes a connection without a byte after 60 s, HAProxy mostly after 10 s: the first such
+/// spare of a host is in vain, and later ones are held for three quarters of what it lived.
+pub const SPARE_HOLD: Duration = Duration::from_secs(45);
+
+/// Least time for which spares are held: a server that closes them sooner gets none.
+pub const SPARE_HOLD_MIN: Duration = Duration::from_secs(4);
+
+/// Time without spares for a host that closed them at once or refused one.
+pub const SPARE_RETRY: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// Time after which a context with too many spares in vain may try another one.
+pub const SPARE_REFILL: Duration = Duration::from_secs(10 * 60);
+
+/// Spares that a context may have in vain before one is used.
+pub const SPARE_BALANCE: u8 = 4;
+
+/// Spares that a context may have in vain after many were used, and have open at a time.
+pub const SPARE_BALANCE_MAX: u8 = 250;
+
+/// Time within which an opening counts as a consequence of another.
+///
+/// The hosts of a page are mostly asked within seconds of its own.
+pub const FOLLOW: Duration = Duration::from_secs(10);
+
+/// Hosts remembered to follow one.
+pub const FOLLOWERS: usize = 16;
+
+/// Openings remembered that others may follow.
+pub const RECENT_OPENINGS: usize = 16;
