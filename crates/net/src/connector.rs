@@ -5,6 +5,7 @@ mod kernel;
 mod late;
 mod offer;
 mod opening;
+mod spares;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use headstart_sessions::{Context, Visit, Whose};
 use kernel::{Kernel, Linux};
 use offer::Offer;
 use opening::Opening;
+use spares::Spares;
 pub use stream::ClientStream;
 
 use crate::advert::{Advert, SLOTS_MAX};
@@ -134,6 +136,9 @@ pub struct ConnectorConfig {
     /// True if another SYN is sent where the first is not answered within two round trips; the
     /// first connection goes on, the other is closed.
     pub second_syn: bool,
+    /// Most idle connections that [`Connector::keep_spares`] holds for the next openings; 0 for
+    /// none.
+    pub spares: usize,
     /// The proxy that all connections go through. The connector then resolves no name but the
     /// proxy's, and sends nothing but TCP to it.
     pub upstream: Option<Arc<Upstream>>,
@@ -154,6 +159,7 @@ impl ConnectorConfig {
             // Linux gives up after about two minutes; curl's default is five minutes.
             connect_timeout: Duration::from_secs(30),
             second_syn: true,
+            spares: 0,
             upstream: None,
         }
     }
@@ -177,6 +183,7 @@ struct Inner {
     paths: Arc<PathMemory>,
     cookies: Arc<Cookies>,
     standings: Arc<Standings>,
+    spares: Arc<Spares>,
 }
 
 impl Inner {
@@ -224,17 +231,19 @@ impl Connector {
 
     fn with_kernel(config: ConnectorConfig, kernel: Box<dyn Kernel>) -> Self {
         let (paths, cookies) = (Arc::default(), Arc::new(Cookies::new(kernel)));
-        let standings = Arc::default();
-        Self { inner: Arc::new(Inner { config, paths, cookies, standings }) }
+        let (standings, spares) = (Arc::default(), Arc::new(Spares::new(config.spares)));
+        Self { inner: Arc::new(Inner { config, paths, cookies, standings, spares }) }
     }
 
     /// Returns a connector that shares this one's memory under another configuration, for future
-    /// connections.
+    /// connections. Spare connections are closed.
     #[must_use]
     pub fn reconfigured(&self, config: ConnectorConfig) -> Self {
         let (paths, cookies) = (Arc::clone(&self.inner.paths), Arc::clone(&self.inner.cookies));
         let standings = Arc::clone(&self.inner.standings);
-        Self { inner: Arc::new(Inner { config, paths, cookies, standings }) }
+        let spares = Arc::clone(&self.inner.spares);
+        spares.reset(config.spares);
+        Self { inner: Arc::new(Inner { config, paths, cookies, standings, spares }) }
     }
 
     /// Returns true if contexts matter: only then does [`Target::context`] have to be determined.
@@ -243,7 +252,10 @@ impl Connector {
         let Inner { config, cookies, .. } = &*self.inner;
         match &config.upstream {
             Some(upstream) => upstream.login.is_by_context(),
-            None => config.opening.sends_syn_data() && cookies.is_available(cookies.now()),
+            None => {
+                config.spares > 0
+                    || (config.opening.sends_syn_data() && cookies.is_available(cookies.now()))
+            }
         }
     }
 
@@ -289,11 +301,13 @@ impl Connector {
     /// Drops the state kept for `context`, for example when it ends.
     pub fn forget_context(&self, context: &Context) {
         self.inner.cookies.jar().forget_context(context);
+        self.inner.spares.forget(Whose::Context(context));
     }
 
     /// Drops the state kept for any of these contexts.
     pub fn forget(&self, whose: Whose<'_>) {
         self.inner.cookies.jar().forget(whose);
+        self.inner.spares.forget(whose);
     }
 
     /// Watches the machine's addresses and interfaces for as long as it is awaited, and drops what
@@ -313,8 +327,15 @@ impl Connector {
         }
     }
 
+    /// Holds spare connections for as long as it is awaited, and for all that share this
+    /// connector's memory; closes them when it is dropped.
+    pub async fn keep_spares(&self) -> Infallible {
+        self.inner.spares.keep().await
+    }
+
     fn leave(&self, change: Change) {
         self.inner.cookies.leave(change);
+        self.inner.spares.leave(change);
         if let Change::Address(local) = change {
             self.inner.paths.forget_network(local);
         }

@@ -227,6 +227,11 @@ impl Race {
         tried.map(|attempt| attempt.addr).or_else(|| self.queue.peek())
     }
 
+    /// Returns true if `addr` is one of the addresses.
+    pub(crate) fn knows(&self, addr: SocketAddr) -> bool {
+        self.known.contains(&addr)
+    }
+
     /// Returns the attempts so far, in the order of starting.
     pub(crate) fn attempts(&self) -> &[Attempt] {
         &self.attempts

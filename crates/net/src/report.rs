@@ -180,6 +180,11 @@ pub enum OpeningEvent {
     Syn(SocketAddr),
     /// A second SYN went to this address, as the first was not answered in time.
     SecondSyn(SocketAddr),
+    /// The ClientHello went over a spare connection to this address.
+    Spare(SocketAddr),
+    /// The spare was dead before the server got a byte: the ClientHello goes over another
+    /// connection.
+    SpareDead,
     /// TurboTLS is ruled out.
     NotUsed(NotUsed),
     /// Event of a SYN and its data.

@@ -13,6 +13,8 @@ pub(crate) fn words(what: &OpeningEvent) -> String {
         OpeningEvent::SecondSyn(address) => {
             format!("TCP  -> no answer in time: a second SYN to {address}")
         }
+        OpeningEvent::Spare(address) => format!("TCP  -> over a spare connection to {address}"),
+        OpeningEvent::SpareDead => "TCP  <- the spare was dead: another connection".into(),
         OpeningEvent::NotUsed(reason) => format!("TurboTLS not used: {reason}"),
         OpeningEvent::FastOpen(event) => fast_open(event),
         OpeningEvent::FastOpenNotUsed(reason) => format!("Fast Open not used: {reason}"),

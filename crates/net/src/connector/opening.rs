@@ -1,3 +1,4 @@
+mod spare;
 mod syn;
 
 use std::future::Future;
@@ -32,6 +33,7 @@ use crate::race::{ATTEMPT_DELAY, Race, RaceWinner};
 use crate::report::{NotUsed, OpeningEvent, Report};
 use crate::target::Target;
 use crate::udp::{Datagram, RecvBuffers, RecvError, UdpPort, is_unreachable, with_thread_buffers};
+use spare::SpareUse;
 use syn::SynData;
 
 /// Rounds over all sources before the task yields.
@@ -53,6 +55,7 @@ pub(super) struct Opening {
     offer: Offer,
     race: Option<Race>,
     syn: SynData,
+    spare: SpareUse,
     udp: Option<Udp>,
     /// Address for which the UDP socket could not be connected.
     unreachable: Option<SocketAddr>,
@@ -60,6 +63,7 @@ pub(super) struct Opening {
     tcp_queue: Vec<u8>,
     tcp_read: Vec<u8>,
     tcp_finished: bool,
+    app_finished: bool,
     client: Client,
     timer: Option<Pin<Box<Sleep>>>,
     connected: Option<Instant>,
@@ -95,6 +99,7 @@ impl Opening {
         let mut race = Race::new([], ATTEMPT_DELAY).with_limit(shared.config.connect_timeout);
         race.expect_more(true);
         let syn = SynData::new(shared.config.opening, target);
+        let spare = SpareUse::new(shared.spares.is_on(), target);
         Self {
             shared,
             clock: Clock::start(),
@@ -104,12 +109,14 @@ impl Opening {
             offer,
             race: Some(race),
             syn,
+            spare,
             udp: None,
             unreachable: None,
             tcp: None,
             tcp_queue: Vec::new(),
             tcp_read: Vec::new(),
             tcp_finished: false,
+            app_finished: false,
             client: Client::new(JoinKey::new(rand::random()), ClientConfig::default()),
             timer: None,
             connected: None,
@@ -130,8 +137,13 @@ impl Opener for Opening {
     fn poll_drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for round in 0..BUDGET {
             let mut progress = self.poll_lookup(cx)?;
+            // Whether there is a better way has to be known before the SYN leaves.
+            while self.spare.is_possible() && self.poll_lookup(cx)? {
+                progress = true;
+            }
             self.offer.poll(cx);
             progress |= self.poll_syn(cx);
+            progress |= self.poll_spare(cx)?;
             progress |= self.poll_race(cx)?;
             self.offer_udp();
             progress |= self.poll_udp(cx);
@@ -159,6 +171,7 @@ impl Opener for Opening {
     }
 
     fn finish(&mut self) {
+        self.app_finished = true;
         self.client.handle_app_finished(self.clock.now());
     }
 
@@ -180,7 +193,7 @@ impl Opener for Opening {
     }
 
     fn is_connected(&self) -> bool {
-        self.tcp.is_some()
+        self.tcp.is_some() || self.spare.is_on_trial()
     }
 
     fn is_transparent(&self) -> bool {
@@ -210,7 +223,8 @@ impl Opener for Opening {
         Some((tcp, self.report))
     }
 
-    fn reset(self: Box<Self>) {
+    fn reset(mut self: Box<Self>) {
+        self.spare.reset();
         if let Some(tcp) = self.tcp {
             let _ = tcp.set_zero_linger();
         }
@@ -273,6 +287,9 @@ impl Opening {
     }
 
     fn poll_race(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        if self.spare.stops_race() {
+            return Ok(false);
+        }
         let Some(race) = &mut self.race else { return Ok(false) };
         let before = race.attempts().len();
         if let (0, Some(first)) = (before, race.first())
@@ -293,6 +310,7 @@ impl Opening {
         started.into_iter().for_each(|event| self.note(event));
         match outcome {
             Poll::Pending => Ok(false),
+            Poll::Ready(outcome) if self.keeps_spare(outcome.is_ok()) => Ok(true),
             Poll::Ready(Err(error)) => Err(io::Error::new(error.kind(), error)),
             Poll::Ready(Ok(won)) => {
                 self.handle_connected(won);
@@ -588,6 +606,7 @@ impl Opening {
         if !matches!(reason, NotUsed::Policy | NotUsed::FastOpen) {
             metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
         }
+        self.learn_for_spares(reason);
         if let NotUsed::Fallback(reason) = reason {
             self.record_failure(reason);
         }

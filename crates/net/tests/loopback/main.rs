@@ -8,4 +8,5 @@ mod generations;
 mod hello;
 mod join;
 mod ordinary;
+mod spares;
 mod time;

@@ -271,7 +271,10 @@ fn is_silent(event: &OpeningEvent) -> bool {
         OpeningEvent::Upstream(event) => {
             matches!(event, UpstreamEvent::Connected | UpstreamEvent::FellBack(_))
         }
-        OpeningEvent::FastOpen(_) | OpeningEvent::Transport(_) => false,
+        OpeningEvent::Spare(_)
+        | OpeningEvent::SpareDead
+        | OpeningEvent::FastOpen(_)
+        | OpeningEvent::Transport(_) => false,
     }
 }
 

@@ -72,6 +72,11 @@ impl SynData {
     pub(super) const fn is_waiting(&self) -> bool {
         self.core.is_waiting()
     }
+
+    /// Returns true if the flight leaves with the SYN, or may do so.
+    pub(super) const fn is_in_use(&self) -> bool {
+        self.core.is_waiting() || self.sent.is_some()
+    }
 }
 
 impl Opening {
