@@ -14,7 +14,7 @@ use crate::head::Head;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Facts {
-    /// Opening of the connection: `plain`, `turbo` or `fop`.
+    /// Opening of the connection: `plain`, `spare`, `turbo` or `fop`.
     pub opening: String,
     /// True if a session was resumed, which this program or another one left.
     pub resumed: bool,

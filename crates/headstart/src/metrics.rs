@@ -36,6 +36,8 @@ const JOINS: &str = "headstart_joins_total";
 const FAST_OPEN: &str = "headstart_fastopen_syns_total";
 const SYN_DATA: &str = "headstart_syn_data_total";
 const SECOND_SYNS: &str = "headstart_second_syns_total";
+const SPARES: &str = "headstart_spares_total";
+const SPARES_HELD: &str = "headstart_spares_held";
 const UPSTREAM: &str = "headstart_upstream_connections_total";
 const BUILD: &str = "headstart_build_info";
 const HANDSHAKES: &str = "headstart_tls_handshakes_total";
@@ -400,6 +402,12 @@ fn describe(role: Role) {
         Unit::Count,
         "Second SYNs beside one that was not answered in time, by whether theirs was used"
     );
+    describe_counter!(
+        SPARES,
+        Unit::Count,
+        "Spare connections that have ended, by whether they were used"
+    );
+    describe_gauge!(SPARES_HELD, Unit::Count, "Spare connections held now");
     describe_counter!(
         UPSTREAM,
         Unit::Count,

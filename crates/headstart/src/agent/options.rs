@@ -17,7 +17,7 @@ use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
-use crate::base::value::{SecondSyn, opening_policy};
+use crate::base::value::{SecondSyn, Spares, opening_policy};
 use crate::metrics::options::MetricsOptions;
 use crate::takeover::options::TakeoverOptions;
 use headstart_net::OpeningPolicy;
@@ -127,6 +127,15 @@ pub struct AgentOptions {
     /// SYN or its answer costs a second.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub second_syn: SecondSyn,
+
+    /// Hold idle connections to hosts that are likely to be needed next: auto, off, or at most N
+    ///
+    /// A connection without TurboTLS or Fast Open then sends its ClientHello at once, a round trip
+    /// sooner. The agent learns by context when connections follow each other, and no spare goes
+    /// from one context to another. Servers and the network see connections on which nothing may
+    /// ever be sent, and so when a visit is expected (docs/spares.md). auto is 64.
+    #[arg(long, value_name = "auto|off|N", default_value = "off")]
+    pub spares: Spares,
 
     /// Give applications no server bytes before the edge has accepted the TCP connection
     ///

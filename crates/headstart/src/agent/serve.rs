@@ -50,6 +50,9 @@ const FILES_PER_WAITING: usize = 4;
 /// managed TLS have their own.
 const FILES_PER_CONNECTION: usize = 8;
 
+/// One of so many files that this process may open is for a spare connection.
+const FILES_PER_SPARE: usize = 16;
+
 /// As for the edge.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
@@ -68,7 +71,8 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     let (takeover, mut sockets) = Takeover::begin(Role::Agent, &options.takeover).await?;
     let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
     let daemon = daemon.with_metrics(options.metrics.clone(), &mut sockets)?;
-    let following = tokio::spawn(follow_networks(connector));
+    let following = tokio::spawn(follow_networks(connector.clone()));
+    tokio::spawn(keep_spares(connector, daemon.running()));
     let mut listening = managed::start(&options, &mut sockets, || daemon.running())?;
     let permits = Permits::new(options.max_connections);
     for (wanted, context) in options.listen()? {
@@ -106,6 +110,11 @@ async fn follow_networks(connector: Connector) {
     let Err(error) = connector.follow_networks().await;
     tracing::warn!(%error, "cannot watch the networks of this machine: each connection looks by \
         itself");
+}
+
+/// Holds spare connections until the agent is told to stop. Reloads change how many.
+async fn keep_spares(connector: Connector, mut running: Running<Settings>) {
+    running.until_stop(connector.keep_spares()).await;
 }
 
 /// Settings by which connections are served; a reload replaces them as a whole.
@@ -175,6 +184,7 @@ fn connector_config(
         filter: inside::filter(&options.allow_inside),
         opening: options.opening,
         second_syn: options.second_syn == SecondSyn::Auto,
+        spares: options.spares.0.min(files() / FILES_PER_SPARE),
         hold: options.hold,
         connect_timeout: options.connect_timeout,
         upstream: options.upstream.resolve(isolation)?.map(Arc::new),

@@ -193,6 +193,35 @@ pub enum SecondSyn {
     Off,
 }
 
+/// Idle connections that the agent may hold: `auto`, `off` or a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spares(pub usize);
+
+impl Spares {
+    /// Number of `auto`: a page with thirty hosts has one for each, and as many are left for other
+    /// contexts.
+    pub const AUTO: Self = Self(64);
+
+    /// Most that may be asked for.
+    const MAX: usize = 1024;
+}
+
+impl FromStr for Spares {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = match text {
+            "auto" => return Ok(Self::AUTO),
+            "off" => 0,
+            number => number.parse().unwrap_or(usize::MAX),
+        };
+        if number > Self::MAX {
+            return Err(format!("'{text}' is neither auto, nor off, nor at most {}", Self::MAX));
+        }
+        Ok(Self(number))
+    }
+}
+
 /// Parses which openings a connection may use.
 pub(crate) fn opening_policy() -> impl TypedValueParser<Value = OpeningPolicy> {
     let names = OpeningPolicy::ALL.map(|policy| {

@@ -52,6 +52,24 @@ fn words(stop: Stop) -> String {
     }
 }
 
+#[test]
+fn spares_are_off_unless_asked_for() {
+    for (words, spares) in [
+        (&[][..], 0),
+        (&["--spares", "off"], 0),
+        (&["--spares", "auto"], 64),
+        (&["--spares", "1"], 1),
+        (&["--spares", "1024"], 1024),
+    ] {
+        let options: AgentOptions = load(&[&["agent"], words].concat());
+        assert_eq!(options.spares.0, spares, "{words:?}");
+    }
+    for wrong in ["1025", "-1", "on", ""] {
+        let wrong = format!("--spares={wrong}");
+        assert!(call(&["agent", &wrong]).load::<AgentOptions>().is_err(), "{wrong}");
+    }
+}
+
 struct File {
     path: PathBuf,
     _dir: TempDir,
