@@ -43,6 +43,7 @@ mod restart;
 mod rtt;
 mod second_syn;
 mod signals;
+mod spares;
 mod takeover;
 
 use std::process::ExitCode;
@@ -89,6 +90,7 @@ const CHECKS: &[(&str, fn())] = &[
     ("second_syn_by_list", second_syn::by_list),
     ("second_syn_in_vain_once", second_syn::in_vain_once),
     ("second_syn_swallowed", second_syn::swallowed),
+    ("spares_without_udp", spares::save_a_round_trip_without_udp),
     ("loss_5", loss::five_percent),
     ("loss_20", loss::twenty_percent),
     ("many_at_once", parallel::most_open_by_turbotls),
