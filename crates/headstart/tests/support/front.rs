@@ -19,11 +19,14 @@ pub(crate) struct Front {
 }
 
 /// Whether TCP connections wait, and what fills the listener's queue meanwhile.
-#[derive(Default)]
 struct Gate {
+    listener: TcpListener,
     filling: Mutex<Vec<TcpStream>>,
     open: Condvar,
 }
+
+/// As long as the standard library's.
+const QUEUE: i32 = 128;
 
 impl Front {
     pub(crate) fn new(udp: SocketAddr, tcp: SocketAddr) -> Self {
@@ -33,11 +36,11 @@ impl Front {
                 break (listener, datagrams);
             }
         };
-        // One connection in the queue, and the kernel drops the SYNs of others.
-        listen(&listener, 0).unwrap();
-        let front = Self { address: listener.local_addr().unwrap(), gate: Arc::default() };
+        let address = listener.local_addr().unwrap();
+        let gate = Gate { listener, filling: Mutex::default(), open: Condvar::new() };
+        let front = Self { address, gate: Arc::new(gate) };
         let gate = Arc::clone(&front.gate);
-        thread::spawn(move || accept(&listener, tcp, &gate));
+        thread::spawn(move || accept(tcp, &gate));
         let gate = Arc::clone(&front.gate);
         thread::spawn(move || balance(&Arc::new(datagrams), udp, &gate));
         front
@@ -48,6 +51,8 @@ impl Front {
     /// Its SYN is dropped, and repeated after a second.
     pub(crate) fn hold(&self) {
         let mut filling = self.gate.filling.lock().unwrap();
+        // One connection in the queue, and the kernel drops the SYNs of others.
+        listen(&self.gate.listener, 0).unwrap();
         // The first may still be accepted, the second stays in the queue.
         filling.extend([(); 2].map(|()| TcpStream::connect(self.address).unwrap()));
     }
@@ -55,13 +60,15 @@ impl Front {
 
 impl Gate {
     fn release(&self) {
+        // A queue that stays short may lose a handshake that has ended at the client.
+        listen(&self.listener, QUEUE).unwrap();
         self.filling.lock().unwrap().clear();
         self.open.notify_all();
     }
 }
 
-fn accept(listener: &TcpListener, to: SocketAddr, gate: &Gate) {
-    for client in listener.incoming().map_while(Result::ok) {
+fn accept(to: SocketAddr, gate: &Gate) {
+    for client in gate.listener.incoming().map_while(Result::ok) {
         let held = gate.filling.lock().unwrap();
         drop(gate.open.wait_while(held, |filling| !filling.is_empty()).unwrap());
         thread::spawn(move || pass(&client, &TcpStream::connect(to)?));

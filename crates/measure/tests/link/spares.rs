@@ -29,11 +29,12 @@ pub(crate) fn save_a_round_trip_without_udp() {
     let _nginx = Nginx::behind(&net);
     let _edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
     let _local = Nginx::start(&net, net.client(), &[LOCAL]);
-    net.set_path("delay 50ms, drop-udp");
+    net.set_path("delay 50ms, drop udp");
     let without = agent(&net, PLAIN, "auto", &[]);
     let with = agent(&net, SPARES, "auto", &["--spares", "auto"]);
     for _ in 0..LEARNING {
-        [PLAIN, SPARES].map(|port| opening(&net, port));
+        opening(&net, PLAIN);
+        opening(&net, SPARES);
     }
     judged(
         || {
