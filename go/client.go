@@ -1,0 +1,422 @@
+package turbotls
+
+import (
+	"fmt"
+	"time"
+)
+
+// clientConfig is what one connection of a client starts with.
+type clientConfig struct {
+	key       joinKey
+	slots     int // with that of the acknowledgement; without any, nothing goes over UDP
+	earlyData bool
+	hold      bool
+	synAt     time.Time
+}
+
+type clientState int
+
+const (
+	stateConnecting clientState = iota
+	stateWaiting
+	stateJoining
+	stateOpen
+	stateReset
+)
+
+// ResetReason says why an opening failed although plain TLS might not have.
+type ResetReason string
+
+// Reasons for which a client resets a connection (docs/wire.md, section 5.3).
+const (
+	ResetRefused  ResetReason = "refused"
+	ResetProtocol ResetReason = "protocol error"
+	ResetLost     ResetReason = "lost"
+	ResetTooLate  ResetReason = "too late"
+)
+
+// client is the client's side of one opening, without IO: section 5 of docs/wire.md.
+//
+// Events go in by write, finish and the handle methods, each with the time. After each, the caller
+// takes and sends datagrams and toTCP, gives the application toApp, and calls handleTimeout at the
+// time that timeout returns. TCP is not written to before toTCP has something.
+type client struct {
+	config clientConfig
+	state  clientState
+	joined bool   // how an open one came about
+	why    string // a plain one
+	reset  ResetReason
+
+	stream      []byte // of the client, from offset 0, until TCP has taken over
+	hello       *clientHello
+	notTLS      bool
+	finished    bool
+	sent        int // bytes of the stream that went over UDP
+	seqs        int
+	answered    [sequences]bool
+	answers     int
+	firstWrite  time.Time
+	flightAt    time.Time
+	unreachable bool
+
+	server    prefix
+	tag       uint32
+	ack       int
+	delivered int // bytes of the server stream
+	dropUDP   bool
+
+	connectedAt time.Time
+	timing      timing
+	firstTaken  time.Time // zero if there was none
+	lastTaken   time.Time
+	lateAt      time.Time
+
+	joinedAt time.Time
+	asked    int // server offset of the join
+	skip     int // bytes that TCP repeats
+	answer   []byte
+
+	datagrams [][]byte
+	toTCP     []byte
+	toApp     []byte
+}
+
+// timing is what the path's memory says to one opening, once TCP is connected.
+type timing struct {
+	rtt   time.Duration
+	grace time.Duration
+	due   time.Time // of the first answer
+	end   time.Time // of the grace, where no answer has come
+	worth bool      // a wait
+}
+
+func (c *client) sentEarly() bool { return c.hello != nil && c.sent > c.hello.end }
+
+// write takes bytes of the application.
+func (c *client) write(now time.Time, b []byte) {
+	if c.firstWrite.IsZero() && len(b) > 0 {
+		c.firstWrite = now
+	}
+	switch c.state {
+	case stateConnecting, stateWaiting:
+		c.stream = append(c.stream, b...)
+		if c.state == stateConnecting {
+			c.send(now)
+		}
+		c.decide(now)
+	case stateJoining, stateOpen:
+		c.toTCP = append(c.toTCP, b...)
+	}
+}
+
+// finish is the end of the application's stream.
+func (c *client) finish(now time.Time) {
+	c.finished = true
+	c.decide(now)
+}
+
+// send sends the flight and its slots once the ClientHello is there, and later early data.
+func (c *client) send(now time.Time) {
+	if c.config.slots <= 0 || c.notTLS || !c.connectedAt.IsZero() {
+		return
+	}
+	if c.hello == nil {
+		hello, err := parseHello(c.stream)
+		if err != nil {
+			c.notTLS = err != errIncomplete
+			return
+		}
+		c.hello, c.flightAt = hello, now
+		end := hello.end
+		if c.config.earlyData {
+			end = len(c.stream)
+		}
+		c.sendUpTo(end)
+		c.sendSlots()
+	} else if c.config.earlyData {
+		c.sendUpTo(len(c.stream))
+	}
+}
+
+// sendUpTo sends the stream up to an offset, while sequence numbers last.
+func (c *client) sendUpTo(end int) {
+	if end > clientStreamMax {
+		end = clientStreamMax
+	}
+	for c.sent < end && c.seqs < sequences {
+		next := c.sent + requestPayloadMax
+		if next > end {
+			next = end
+		}
+		c.sendPiece(c.sent, next)
+		c.sent = next
+	}
+}
+
+// sendSlots repeats the ClientHello from its end, a piece in each slot.
+func (c *client) sendSlots() {
+	end := c.hello.end
+	for n := 0; n < c.config.slots && c.seqs < sequences; n++ {
+		start := end - pieceLen
+		if start < 0 {
+			start = 0
+		}
+		c.sendPiece(start, end)
+		if end = start; end == 0 {
+			end = c.hello.end
+		}
+	}
+}
+
+func (c *client) sendPiece(start, end int) {
+	piece := request{c.config.key.id(), uint8(c.seqs), start, c.stream[start:end]}
+	c.datagrams = append(c.datagrams, piece.marshal())
+	c.seqs++
+}
+
+// handleDatagram takes a datagram from the edge's address.
+func (c *client) handleDatagram(now time.Time, b []byte) {
+	r, err := parseResponse(b)
+	if err != nil || r.id != c.config.key.id() || int(r.seq) >= c.seqs {
+		return
+	}
+	switch {
+	case c.state == stateOpen && !c.joined && c.firstTaken.IsZero():
+		if c.lateAt.IsZero() {
+			c.lateAt = now
+		}
+		return
+	case c.state == stateOpen || c.state == stateReset:
+		return
+	case c.answers > 0 && r.tag != c.tag, r.ack > c.sent, c.answered[r.seq],
+		!c.server.agrees(r.offset, r.payload):
+		return
+	}
+	c.tag, c.answered[r.seq] = r.tag, true
+	c.answers++
+	if c.firstTaken.IsZero() {
+		c.firstTaken = now
+	}
+	c.lastTaken = now
+	if r.ack > c.ack {
+		c.ack = r.ack
+	}
+	if c.dropUDP {
+		return
+	}
+	c.server.store(r.offset, r.payload)
+	c.deliver()
+	c.decide(now)
+}
+
+// deliver gives the application what UDP brought in order, once TCP is connected.
+func (c *client) deliver() {
+	if c.state == stateConnecting || c.config.hold || c.dropUDP {
+		return
+	}
+	c.toApp = append(c.toApp, c.server.contiguous()[c.delivered:]...)
+	c.delivered = c.server.next
+}
+
+// handleUnreachable takes an ICMP message for the datagrams.
+func (c *client) handleUnreachable(now time.Time) {
+	if c.seqs > 0 && c.answers == 0 {
+		c.unreachable = true
+		c.decide(now)
+	}
+}
+
+// handleConnected says that TCP is connected, to the address of the datagrams or another one.
+func (c *client) handleConnected(now time.Time, same bool, timing timing) {
+	if c.state != stateConnecting {
+		return
+	}
+	c.connectedAt, c.timing = now, timing
+	switch {
+	case c.seqs == 0:
+		c.plain("not offered")
+	case !same:
+		c.giveUp(now, "another address")
+	case now.Sub(c.firstWrite) >= sessionGiveUp:
+		c.giveUp(now, "late")
+	default:
+		c.state = stateWaiting
+		c.deliver()
+		c.decide(now)
+	}
+}
+
+// decide applies the table of WAITING: the first row that matches.
+func (c *client) decide(now time.Time) {
+	if c.state != stateWaiting {
+		return
+	}
+	if c.answers > 0 {
+		if len(c.stream) > c.sent || c.finished || c.answers == c.seqs || c.config.hold ||
+			!now.Before(c.waitEnd()) {
+			c.takeOver(now)
+		}
+		return
+	}
+	switch {
+	case c.unreachable:
+		c.giveUp(now, "unreachable")
+	case !c.timing.worth:
+		c.giveUp(now, "no wait")
+	case !now.Before(c.timing.end):
+		c.giveUp(now, "silence")
+	}
+}
+
+// waitEnd returns until when a client whose edge has answered waits for more.
+func (c *client) waitEnd() time.Time {
+	due, grace := c.timing.due, c.timing.grace
+	end := due.Add(2 * grace)
+	if c.lastTaken.Before(due.Add(grace)) {
+		end = due.Add(grace)
+		if c.lastTaken.After(due) {
+			end = c.lastTaken.Add(grace)
+		}
+	}
+	if trip := c.connectedAt.Add(c.timing.rtt); len(c.server.bytes) == 0 && trip.After(end) {
+		return trip
+	}
+	return end
+}
+
+// timeout returns when handleTimeout is to be called.
+func (c *client) timeout() (time.Time, bool) {
+	switch {
+	case c.state == stateWaiting && c.answers > 0:
+		return c.waitEnd(), true
+	case c.state == stateWaiting:
+		return c.timing.end, true
+	case c.state == stateJoining:
+		return c.joinedAt.Add(joinTimeout), true
+	}
+	return time.Time{}, false
+}
+
+func (c *client) handleTimeout(now time.Time) {
+	if c.state == stateJoining && now.Sub(c.joinedAt) >= joinTimeout {
+		c.fail(ResetLost)
+	}
+	c.decide(now)
+}
+
+// giveUp goes plain, unless the origin may have acted on early data.
+func (c *client) giveUp(now time.Time, why string) {
+	switch {
+	case !c.sentEarly():
+		c.plain(why)
+	case now.Sub(c.firstWrite) >= earlyGiveUp:
+		c.fail(ResetTooLate)
+	default:
+		c.join(now)
+	}
+}
+
+func (c *client) takeOver(now time.Time) {
+	if c.delivered > 0 || c.sentEarly() {
+		c.join(now)
+	} else {
+		c.plain("nothing delivered")
+	}
+}
+
+// plain lets TCP carry the client stream from its start.
+func (c *client) plain(why string) {
+	c.state, c.why = stateOpen, why
+	c.toTCP, c.stream = append(c.toTCP, c.stream...), nil
+	c.server = prefix{}
+}
+
+func (c *client) join(now time.Time) {
+	clientOffset := 0
+	if c.delivered > 0 {
+		clientOffset = recordStart(c.stream, c.ack)
+	}
+	c.state, c.joinedAt, c.asked = stateJoining, now, c.delivered
+	c.dropUDP = c.asked == 0
+	record := join{c.config.key, c.tag, clientOffset, c.asked}
+	c.toTCP = append(c.toTCP, record.marshal(c.hello.name, c.hello.protocols)...)
+	c.toTCP, c.stream = append(c.toTCP, c.stream[clientOffset:]...), nil
+}
+
+func (c *client) fail(reason ResetReason) {
+	c.state, c.reset = stateReset, reason
+	c.toTCP, c.stream = nil, nil
+}
+
+// handleTCP takes bytes from TCP.
+func (c *client) handleTCP(now time.Time, b []byte) {
+	switch c.state {
+	case stateWaiting: // an edge says nothing before the client does
+		if c.noEdge(); c.state == stateOpen {
+			c.toApp = append(c.toApp, b...)
+		}
+	case stateOpen:
+		c.handleServerStream(b)
+	case stateJoining:
+		c.answer = append(c.answer, b...)
+		verdict, offset := c.config.key.readAnswer(c.answer)
+		switch {
+		case verdict == answerRefused:
+			c.fail(ResetRefused)
+		case verdict == answerIncomplete:
+			c.joinedAt = now
+		case offset > c.asked || c.asked-offset > recordStreamMax+recordHeader:
+			c.fail(ResetProtocol)
+		default:
+			c.state, c.joined, c.skip = stateOpen, true, c.delivered-offset
+			rest := c.answer[answerLen:]
+			c.answer, c.server = nil, prefix{}
+			c.handleServerStream(rest)
+		}
+	}
+}
+
+// handleServerStream takes the server stream from TCP, without what was delivered before.
+func (c *client) handleServerStream(b []byte) {
+	skipped := c.skip
+	if skipped > len(b) {
+		skipped = len(b)
+	}
+	c.skip -= skipped
+	c.toApp = append(c.toApp, b[skipped:]...)
+}
+
+func (c *client) noEdge() {
+	if c.delivered > 0 || c.sentEarly() {
+		c.fail(ResetRefused)
+	} else {
+		c.plain("no edge")
+	}
+}
+
+// handleTCPEnd takes the end of TCP's server stream.
+func (c *client) handleTCPEnd() {
+	switch c.state {
+	case stateWaiting:
+		c.noEdge()
+	case stateJoining:
+		c.fail(ResetRefused)
+	}
+}
+
+// handleTCPBreak takes a reset of TCP.
+func (c *client) handleTCPBreak() {
+	switch c.state {
+	case stateWaiting:
+		c.noEdge()
+	case stateJoining:
+		c.fail(ResetLost)
+	}
+}
+
+// ResetError is the failure of a connection that had to continue its session and could not.
+type ResetError struct{ Reason ResetReason }
+
+func (e *ResetError) Error() string {
+	return fmt.Sprintf("turbotls: connection reset: %s", e.Reason)
+}

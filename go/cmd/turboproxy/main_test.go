@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"headstart/turbotls"
+)
+
+// echo starts a server that returns what it gets, and a proxy.
+func echo(t *testing.T) (server, proxy string) {
+	t.Helper()
+	listeners := [2]net.Listener{}
+	for i := range listeners {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { listener.Close() })
+		listeners[i] = listener
+	}
+	go func() {
+		for {
+			conn, err := listeners[0].Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(conn, conn)
+				conn.Close()
+			}()
+		}
+	}()
+	edges := make(map[string]turbotls.Edge)
+	if err := addEdge(edges, "www.example.com="+listeners[0].Addr().String()+",slots=6"); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = serve(listeners[1], &turbotls.Dialer{Edges: edges}) }()
+	return listeners[0].Addr().String(), listeners[1].Addr().String()
+}
+
+func exchange(t *testing.T, conn net.Conn, in io.Reader) {
+	t.Helper()
+	text := bytes.Repeat([]byte("text"), 50000)
+	go func() {
+		_, _ = conn.Write(text)
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}()
+	if got, err := io.ReadAll(in); err != nil || !bytes.Equal(got, text) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+func TestSOCKS(t *testing.T) {
+	server, proxy := echo(t)
+	address := net.TCPAddr{}
+	if at, err := net.ResolveTCPAddr("tcp", server); err != nil {
+		t.Fatal(err)
+	} else {
+		address = *at
+	}
+	name := "www.example.com"
+	for _, request := range []string{
+		"\x05\x01\x00\x01" + string(address.IP.To4()) +
+			string([]byte{byte(address.Port >> 8), byte(address.Port)}),
+		"\x05\x01\x00\x03" + string(rune(len(name))) + name + "\x01\xbb",
+	} {
+		conn, err := net.Dial("tcp", proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "\x05\x02\x02\x00", request)
+		answer := make([]byte, 12)
+		if _, err := io.ReadFull(conn, answer); err != nil || answer[1] != 0 || answer[3] != 0 {
+			t.Fatal(answer, err)
+		}
+		exchange(t, conn, conn)
+	}
+}
+
+func TestConnect(t *testing.T) {
+	server, proxy := echo(t)
+	for _, target := range []string{server, "www.example.com:443"} {
+		conn, err := net.Dial("tcp", proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target)
+		in := bufio.NewReader(conn)
+		response, err := http.ReadResponse(in, nil)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatal(response, err)
+		}
+		exchange(t, conn, in)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	_, proxy := echo(t)
+	for request, want := range map[string]string{
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n": "HTTP/1.1 502",
+		"\x05\x01\x02":                      "\x05\xff",
+		"\x05\x01\x00\x05\x02\x00\x01":      "\x05\x00\x05\x01",
+	} {
+		conn, err := net.Dial("tcp", proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, request)
+		answer, _ := io.ReadAll(conn)
+		if !strings.HasPrefix(string(answer), want) {
+			t.Errorf("%q: %q", request, answer)
+		}
+	}
+}

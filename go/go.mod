@@ -1,0 +1,3 @@
+module headstart/turbotls
+
+go 1.19

@@ -1,0 +1,459 @@
+//go:build linux
+
+package turbotls
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/rand"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// product returns the reference implementation, which HEADSTART_BIN names.
+func product(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("HEADSTART_BIN")
+	if path == "" {
+		t.Skip("HEADSTART_BIN names no headstart")
+	}
+	return path
+}
+
+// startEdge runs `headstart edge` with these options, and returns its address.
+func startEdge(t *testing.T, options ...string) string {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	edge := exec.Command(product(t), append([]string{"edge", "--listen", address}, options...)...)
+	var log bytes.Buffer
+	edge.Stdout, edge.Stderr = &log, &log
+	if err := edge.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = edge.Process.Kill()
+		_ = edge.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	for i := 0; i < 1000; i++ {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			conn.Close()
+			return address
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the edge does not start")
+	return ""
+}
+
+func toEdge(address string, advert Advertisement, events *events) *Dialer {
+	return &Dialer{
+		Edges:    map[string]Edge{testName + ":443": {address, advert}},
+		TCP:      slowTCP(200 * time.Millisecond),
+		MinGrace: 5 * time.Second, NoSecondSYN: true, Trace: events.add,
+	}
+}
+
+// origin is a TLS server without TurboTLS that echoes.
+func origin(t *testing.T, ballast int) (address string, pool *x509.CertPool) {
+	t.Helper()
+	certificate, pool := identity(t, ballast)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{certificate},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_, _ = io.Copy(conn, conn)
+				_ = conn.(*tls.Conn).CloseWrite()
+			}()
+		}
+	}()
+	return listener.Addr().String(), pool
+}
+
+func dialEcho(t *testing.T, dialer *Dialer, config *tls.Config, text []byte) {
+	t.Helper()
+	raw, err := dialer.Dial("tcp", testName+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := tls.Client(raw, config)
+	defer conn.Close()
+	if err := conn.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = conn.Write(text)
+		_ = conn.CloseWrite()
+	}()
+	if got, err := io.ReadAll(conn); err != nil || !bytes.Equal(got, text) {
+		t.Fatalf("%d bytes of %d, %v", len(got), len(text), err)
+	}
+}
+
+// TestInteropPassing connects through an edge that passes TLS on: flights of one to many datagrams
+// each way.
+func TestInteropPassing(t *testing.T) {
+	for _, ballast := range []int{0, 5000, 30000} {
+		for _, names := range []int{0, 200} { // of ALPN, some 14 bytes each
+			t.Run(fmt.Sprint(ballast, "+", names), func(t *testing.T) {
+				to, pool := origin(t, ballast)
+				address := startEdge(t, "--origin", to)
+				var events events
+				dialer := toEdge(address, Advertisement{Slots: 14}, &events)
+				config := &tls.Config{ServerName: testName, RootCAs: pool}
+				for i := 0; i < names; i++ {
+					config.NextProtos = append(config.NextProtos, fmt.Sprint("protocol-", i))
+				}
+				dialEcho(t, dialer, config, bytes.Repeat([]byte("x"), 300000))
+				if event := events.await(t, EventJoined, EventPlain, EventReset); event.Kind != EventJoined {
+					t.Errorf("%+v", event)
+				}
+			})
+		}
+	}
+}
+
+// TestInteropHold takes over the session of the edge by the ClientHello: the edge counts that.
+func TestInteropHold(t *testing.T) {
+	to, pool := origin(t, 0)
+	metrics := freeAddress(t)
+	address := startEdge(t, "--origin", to, "--metrics", metrics)
+	var events events
+	dialer := toEdge(address, Advertisement{}, &events)
+	dialer.Hold = true
+	dialEcho(t, dialer, &tls.Config{ServerName: testName, RootCAs: pool}, []byte("hello"))
+	if event := events.await(t, EventPlain); event.Got == 0 {
+		t.Errorf("%+v", event)
+	}
+	response, err := http.Get("http://" + metrics + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body)
+	found := false
+	for _, line := range strings.Split(string(body), "\n") {
+		if strings.Contains(line, `"attached"`) && strings.HasSuffix(line, " 1") {
+			found = true
+		}
+	}
+	if !found {
+		t.Errorf("%s", body)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer free.Close()
+	return free.Addr().String()
+}
+
+// TestInteropBlocked has datagrams go where nobody answers.
+func TestInteropBlocked(t *testing.T) {
+	to, pool := origin(t, 0)
+	mute, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	address := startEdge(t, "--origin", to)
+	var events events
+	port := uint16(mute.LocalAddr().(*net.UDPAddr).Port)
+	dialer := toEdge(address, Advertisement{UDPPort: port}, &events)
+	dialer.MinGrace = 0
+	dialEcho(t, dialer, &tls.Config{ServerName: testName, RootCAs: pool}, []byte("hello"))
+	if event := events.await(t, EventPlain); event.Reason != "silence" {
+		t.Errorf("%+v", event)
+	}
+}
+
+// pemFiles writes a certificate and its key.
+func pemFiles(t *testing.T, certificate tls.Certificate) (cert, key string) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	for path, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: certificate.Certificate[0]},
+		key:  {Type: "PRIVATE KEY", Bytes: der},
+	} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// TestInteropTerminating asks an edge that speaks TLS itself, by HTTP/2.
+func TestInteropTerminating(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "for ", r.Header.Get("X-Forwarded-For"))
+	}))
+	defer web.Close()
+	certificate, pool := identity(t, 3000)
+	cert, key := pemFiles(t, certificate)
+	address := startEdge(t, "--origin", web.URL, "--cert", cert, "--key", key)
+	var events events
+	dialer := toEdge(address, Advertisement{Slots: 6}, &events)
+	transport := dialer.Transport()
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Get("https://" + testName + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || string(body) != "for 127.0.0.1" || response.ProtoMajor != 2 {
+		t.Errorf("%s %s %v", response.Proto, body, err)
+	}
+	if event := events.await(t, EventJoined, EventPlain, EventReset); event.Kind != EventJoined {
+		t.Errorf("%+v", event)
+	}
+}
+
+// gatedListener has TCP's queue full until the gate opens: SYNs are dropped until then.
+type gatedListener struct {
+	net.Listener
+	gate chan struct{}
+	full net.Conn
+}
+
+func newGatedListener(t *testing.T) *gatedListener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	setBacklog(t, listener, 0)
+	full, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &gatedListener{listener, make(chan struct{}), full}
+}
+
+func setBacklog(t *testing.T, listener net.Listener, n int) {
+	raw, err := listener.(*net.TCPListener).SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), n) })
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func (l *gatedListener) Accept() (net.Conn, error) {
+	<-l.gate
+	return l.Listener.Accept()
+}
+
+// open takes connections, several at once: beyond a short queue, the kernel drops what follows a
+// SYN cookie, and resets what follows that.
+func (l *gatedListener) open(t *testing.T) {
+	setBacklog(t, l.Listener, 128)
+	l.full.Close()
+	close(l.gate)
+}
+
+// openBehindFlight lets TCP connect once server bytes went over UDP.
+func (l *Listener) openBehindFlight(t *testing.T, tcp *gatedListener) {
+	for sent := false; !sent; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		for s := range l.conns {
+			sent = sent || s.sent > 0
+		}
+		l.mu.Unlock()
+	}
+	tcp.open(t)
+}
+
+// TestInteropGet has `headstart get` fetch a page from a Listener: by TurboTLS, with a flight of
+// the server of one to many datagrams, and without where UDP leads nowhere.
+func TestInteropGet(t *testing.T) {
+	for _, test := range []struct {
+		ballast int
+		udp     bool
+		opening string
+	}{{0, true, "turbo"}, {6000, true, "turbo"}, {40000, true, "turbo"}, {0, false, "plain"}} {
+		t.Run(fmt.Sprintf("%d %v", test.ballast, test.udp), func(t *testing.T) {
+			bin := product(t)
+			certificate, _ := identity(t, test.ballast)
+			cert, _ := pemFiles(t, certificate)
+			tcp := newGatedListener(t)
+			at, err := net.ResolveUDPAddr("udp", tcp.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			udp, err := net.ListenUDP("udp", at)
+			if err != nil {
+				t.Skip(err) // another has the port
+			}
+			if !test.udp {
+				tcp.open(t)
+			}
+			var events events
+			listener, err := NewListener(tcp, udp, ListenConfig{Trace: events.add})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.udp {
+				go listener.openBehindFlight(t, tcp)
+			} else {
+				udp.Close()
+			}
+			server := &http.Server{
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_, _ = w.Write(bytes.Repeat([]byte("y"), 100000))
+				}),
+				TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}},
+			}
+			go func() { _ = server.ServeTLS(listener, "", "") }()
+			defer server.Close()
+			page := filepath.Join(t.TempDir(), "page")
+			get := exec.Command(bin, "get", "--json", "--explain", "-o", page, "--opening", "turbo",
+				"--cacert", cert, "--edge", testName+"="+tcp.Addr().String()+",slots=14",
+				"https://"+testName+"/")
+			var problems bytes.Buffer
+			get.Stderr = &problems
+			out, err := get.Output()
+			if err != nil {
+				t.Fatalf("%v: %s", err, problems.String())
+			}
+			var report struct{ Opening string }
+			if err := json.Unmarshal(out, &report); err != nil {
+				t.Fatal(err)
+			}
+			if body, err := os.ReadFile(page); err != nil || len(body) != 100000 {
+				t.Errorf("%d bytes, %v", len(body), err)
+			}
+			if report.Opening != test.opening {
+				t.Errorf("%s", out)
+			}
+			if test.udp {
+				events.await(t, EventJoined, EventAttached)
+			}
+		})
+	}
+}
+
+// outcomes counts the datagrams that an edge got, by what it did with them.
+func outcomes(t *testing.T, metrics string) map[string]string {
+	t.Helper()
+	response, err := http.Get("http://" + metrics + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body)
+	counts := make(map[string]string)
+	for _, line := range strings.Split(string(body), "\n") {
+		const name = `headstart_udp_datagrams_total{direction="to_server",outcome="`
+		if rest := strings.TrimPrefix(line, name); rest != line {
+			outcome, count, _ := strings.Cut(rest, `"} `)
+			counts[outcome] = count
+		}
+	}
+	return counts
+}
+
+// TestInteropHellos has both read ClientHellos in which bytes were changed: two readers that
+// disagree are a hole. SEED=n runs another choice.
+func TestInteropHellos(t *testing.T) {
+	to, _ := origin(t, 0)
+	metrics := freeAddress(t)
+	address := startEdge(t, "--origin", to, "--metrics", metrics,
+		"--max-unproven-handshakes", "100000")
+	edge, err := net.ResolveUDPAddr("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, _ := strconv.ParseInt(os.Getenv("SEED"), 10, 64)
+	rng := rand.New(rand.NewSource(seed))
+	var hellos [][]byte
+	for _, file := range []string{"hellos", "joins", "joins_read"} {
+		for _, b := range vectors(t, file) {
+			if raw := b.bytes(t, "bytes"); len(raw) > 0 && len(raw) <= requestPayloadMax {
+				hellos = append(hellos, raw)
+			}
+		}
+	}
+	before := outcomes(t, metrics)
+	for i := 0; i < 200; i++ {
+		hello := append([]byte{}, hellos[rng.Intn(len(hellos))]...)
+		for changes := 1 + rng.Intn(3); changes > 0; changes-- {
+			hello[rng.Intn(len(hello))] ^= 1 << uint(rng.Intn(8))
+		}
+		if len(hello) > 40 { // none runs twice
+			rng.Read(hello[20:30])
+		}
+		var key joinKey
+		rng.Read(key[:])
+		// From a network of its own, so that no limit is met.
+		from := &net.UDPAddr{IP: net.IPv4(127, 1, byte(i), 1)}
+		udp, err := net.DialUDP("udp", from, edge)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = udp.Write(request{key.id(), 0, 0, hello}.marshal())
+		theirs := ""
+		for theirs == "" {
+			after := outcomes(t, metrics)
+			for outcome, count := range after {
+				if before[outcome] != count {
+					theirs = outcome
+				}
+			}
+			before = after
+		}
+		_, err = parseHello(hello)
+		if refused := err != nil && err != errIncomplete; refused != (theirs == notHello) {
+			t.Errorf("%s, not %v: %x", theirs, err, hello)
+		}
+		if err == nil && theirs == "accepted" {
+			_ = udp.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := udp.Read(make([]byte, datagramMax)); err != nil {
+				t.Errorf("no answer to %x: %v", hello, err)
+			}
+		}
+		udp.Close()
+	}
+}

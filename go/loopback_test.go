@@ -1,0 +1,604 @@
+package turbotls
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const testName = "www.example.com"
+
+// identity makes a certificate for testName, with so many bytes more, and who trusts it.
+func identity(t testing.TB, ballast int) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject: pkix.Name{
+			CommonName: testName, Organization: []string{strings.Repeat("x", ballast)},
+		},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  time.Now().Add(time.Hour),
+		DNSNames:  []string{testName},
+		IsCA:      true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pool
+}
+
+// events collects what Trace is called with.
+type events struct {
+	mu  sync.Mutex
+	all []Event
+}
+
+func (e *events) add(event Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, event)
+}
+
+// await returns the first event of one of some kinds.
+func (e *events) await(t testing.TB, kinds ...EventKind) Event {
+	t.Helper()
+	for {
+		e.mu.Lock()
+		for _, event := range e.all {
+			for _, kind := range kinds {
+				if event.Kind == kind {
+					e.mu.Unlock()
+					return event
+				}
+			}
+		}
+		e.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// server is a TLS server that echoes, behind a Listener.
+type server struct {
+	listener *Listener
+	events   events
+	pool     *x509.CertPool
+}
+
+func newServer(t testing.TB, config ListenConfig, ballast int) *server {
+	t.Helper()
+	return newServerAt(t, "127.0.0.1:0", config, ballast)
+}
+
+func newServerAt(t testing.TB, address string, config ListenConfig, ballast int) *server {
+	t.Helper()
+	certificate, pool := identity(t, ballast)
+	s := &server{pool: pool}
+	config.Trace = s.events.add
+	for try := 0; ; try++ {
+		listener, err := Listen(address, config)
+		if err == nil {
+			s.listener = listener
+			break
+		}
+		if try == 20 { // another has the port on UDP
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { s.listener.Close() })
+	tlsListener := tls.NewListener(s.listener, &tls.Config{
+		Certificates: []tls.Certificate{certificate},
+	})
+	go func() {
+		for {
+			conn, err := tlsListener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_, _ = io.Copy(conn, conn)
+				_ = conn.(*tls.Conn).CloseWrite()
+			}()
+		}
+	}()
+	return s
+}
+
+// slowTCP is a net.Dialer whose connections take a while, as on a path that is not loopback.
+func slowTCP(delay time.Duration) net.Dialer {
+	return net.Dialer{Control: func(string, string, syscall.RawConn) error {
+		time.Sleep(delay)
+		return nil
+	}}
+}
+
+func (s *server) dialer(events *events, edge Edge) *Dialer {
+	edge.Addr = s.listener.Addr().String()
+	return &Dialer{
+		Edges:       map[string]Edge{testName + ":443": edge},
+		TCP:         slowTCP(100 * time.Millisecond),
+		MinGrace:    5 * time.Second, // machines that run tests are busy
+		NoSecondSYN: true,
+		Trace:       events.add,
+	}
+}
+
+func (s *server) echo(t testing.TB, dialer *Dialer, text []byte) {
+	t.Helper()
+	raw, err := dialer.Dial("tcp", testName+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	echoTLS(t, raw, s.pool, text)
+}
+
+func echoTLS(t testing.TB, raw net.Conn, pool *x509.CertPool, text []byte) {
+	t.Helper()
+	conn := tls.Client(raw, &tls.Config{ServerName: testName, RootCAs: pool})
+	if err := conn.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = conn.Write(text)
+		_ = conn.CloseWrite()
+	}()
+	got, err := io.ReadAll(conn)
+	if err != nil || !bytes.Equal(got, text) {
+		t.Fatalf("%d bytes of %d, %v", len(got), len(text), err)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	for _, size := range []int{0, 1, 1 << 20} {
+		for _, ballast := range []int{0, 5000, 30000} {
+			t.Run(fmt.Sprint(size, "+", ballast), func(t *testing.T) {
+				s := newServer(t, ListenConfig{}, ballast)
+				var events events
+				dialer := s.dialer(&events, Edge{Advertisement: Advertisement{Slots: 6}})
+				s.echo(t, dialer, bytes.Repeat([]byte("x"), size))
+				if event := events.await(t, EventJoined, EventPlain, EventReset); event.Kind != EventJoined {
+					t.Errorf("%+v", event)
+				}
+				s.events.await(t, EventJoined)
+			})
+		}
+	}
+}
+
+// TestAddresses joins over IPv6, and over IPv4 at a socket for both.
+func TestAddresses(t *testing.T) {
+	for listen, host := range map[string]string{"[::1]:0": "::1", ":0": "127.0.0.1"} {
+		t.Run(listen, func(t *testing.T) {
+			if probe, err := net.Listen("tcp", "[::1]:0"); err != nil {
+				t.Skip(err)
+			} else {
+				probe.Close()
+			}
+			s := newServerAt(t, listen, ListenConfig{}, 0)
+			var events events
+			dialer := s.dialer(&events, Edge{})
+			_, port, _ := net.SplitHostPort(s.listener.Addr().String())
+			dialer.Edges[testName+":443"] = Edge{Addr: net.JoinHostPort(host, port)}
+			s.echo(t, dialer, []byte("hello"))
+			if event := events.await(t, EventJoined, EventPlain); event.Kind != EventJoined {
+				t.Errorf("%+v", event)
+			}
+		})
+	}
+}
+
+// TestSecondConnection has the first SYN be slow: the second one wins.
+func TestSecondConnection(t *testing.T) {
+	s := newServer(t, ListenConfig{}, 0)
+	var events events
+	dialer := s.dialer(&events, Edge{})
+	dialer.NoSecondSYN = false
+	var syns atomic.Int32
+	dialer.TCP.Control = func(string, string, syscall.RawConn) error {
+		if syns.Add(1) == 1 {
+			time.Sleep(time.Second)
+		}
+		return nil
+	}
+	s.echo(t, dialer, []byte("hello"))
+	events.await(t, EventSecondSYN)
+	if event := events.await(t, EventJoined, EventPlain); event.Kind != EventJoined {
+		t.Errorf("%+v", event)
+	}
+}
+
+// TestNextAddress has nobody listen at the first address: TCP goes on to the next, and what went to
+// the first over UDP is given up.
+func TestNextAddress(t *testing.T) {
+	s := newServer(t, ListenConfig{}, 0)
+	var events events
+	dialer := s.dialer(&events, Edge{})
+	at := netip.MustParseAddrPort(s.listener.Addr().String())
+	mute, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)})
+	if err != nil {
+		t.Skip(err)
+	}
+	defer mute.Close()
+	closed := mute.LocalAddr().(*net.UDPAddr).AddrPort()
+	race := dialer.startRace(context.Background(), "tcp", testName, []netip.AddrPort{closed, at})
+	raw, err := dialer.open(testName, race, Advertisement{Slots: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	echoTLS(t, raw, s.pool, []byte("hello"))
+	if event := events.await(t, EventPlain); event.Reason != "another address" {
+		t.Errorf("%+v", event)
+	}
+}
+
+// TestFallback opens connections where UDP is answered by nobody, or by ICMP.
+func TestFallback(t *testing.T) {
+	for _, silent := range []bool{true, false} {
+		t.Run(fmt.Sprint(silent), func(t *testing.T) {
+			s := newServer(t, ListenConfig{}, 0)
+			mute, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer mute.Close()
+			port := uint16(mute.LocalAddr().(*net.UDPAddr).Port)
+			want := "silence"
+			if !silent {
+				mute.Close()
+				want = "unreachable"
+			}
+			var events events
+			dialer := s.dialer(&events, Edge{Advertisement: Advertisement{UDPPort: port}})
+			dialer.MinGrace = 0
+			s.echo(t, dialer, []byte("hello"))
+			if event := events.await(t, EventPlain); event.Reason != want &&
+				runtime.GOOS == "linux" {
+				t.Errorf("%+v", event)
+			}
+			s.events.await(t, EventPlain)
+			if !silent {
+				return
+			}
+			// The path is avoided now.
+			events.all = nil
+			s.echo(t, dialer, []byte("hello"))
+			if event := events.await(t, EventPlain); event.Reason != "not offered" {
+				t.Errorf("%+v", event)
+			}
+		})
+	}
+}
+
+// TestHold takes over the session as a plain stream: nothing is delivered before TCP brings it.
+func TestHold(t *testing.T) {
+	s := newServer(t, ListenConfig{}, 0)
+	var events events
+	dialer := s.dialer(&events, Edge{})
+	dialer.Hold = true
+	s.echo(t, dialer, []byte("hello"))
+	s.events.await(t, EventAttached)
+	if event := events.await(t, EventPlain); event.Got == 0 {
+		t.Errorf("%+v", event)
+	}
+}
+
+// TestFastTCP connects before the ClientHello is written.
+func TestFastTCP(t *testing.T) {
+	s := newServer(t, ListenConfig{}, 0)
+	var events events
+	dialer := s.dialer(&events, Edge{})
+	dialer.TCP = net.Dialer{}
+	raw, err := dialer.Dial("tcp", testName+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	if event := events.await(t, EventPlain); event.Reason != "not offered" {
+		t.Errorf("%+v", event)
+	}
+	echoTLS(t, raw, s.pool, []byte("hello"))
+}
+
+func TestRefusedTCP(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	dialer := &Dialer{
+		Edges: map[string]Edge{testName + ":443": {Addr: free.Addr().String()}},
+	}
+	conn, err := dialer.Dial("tcp", testName+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%v", err)
+	}
+	if _, err := conn.Write([]byte{22}); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	s := newServer(t, ListenConfig{}, 0)
+	dialer := s.dialer(new(events), Edge{})
+	dialer.TCP = slowTCP(300 * time.Millisecond)
+	conn, err := dialer.Dial("tcp", testName+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	read := func() error {
+		_, err := conn.Read(make([]byte, 1))
+		return err
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(-time.Second))
+	if err := read(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("connecting, past: %v", err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if err := read(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("connecting: %v", err)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	echoTLS(t, conn, s.pool, []byte("hello"))
+
+	waiting, err := dialer.Dial("tcp", testName+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := waiting.Read(make([]byte, 1))
+		done <- err
+	}()
+	waiting.Close()
+	if err := <-done; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+func TestHTTP2(t *testing.T) {
+	certificate, pool := identity(t, 0)
+	var serverEvents, clientEvents events
+	listener, err := Listen("127.0.0.1:0", ListenConfig{Trace: serverEvents.add})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "%s from %s", r.Proto, r.RemoteAddr)
+		}),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}},
+	}
+	go func() { _ = server.ServeTLS(listener, "", "") }()
+	defer server.Close()
+	dialer := &Dialer{
+		Edges:    map[string]Edge{testName + ":443": {Addr: listener.Addr().String()}},
+		TCP:      slowTCP(100 * time.Millisecond),
+		MinGrace: 5 * time.Second, Trace: clientEvents.add,
+	}
+	transport := dialer.Transport()
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+	client := &http.Client{Transport: transport}
+	response, err := client.Get("https://" + testName + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	response.Body.Close()
+	if err != nil || !strings.HasPrefix(string(body), "HTTP/2.0 from 127.0.0.1") {
+		t.Errorf("%s, %v", body, err)
+	}
+	if event := clientEvents.await(t, EventJoined, EventPlain); event.Kind != EventJoined {
+		t.Errorf("%+v", event)
+	}
+	transport.CloseIdleConnections()
+}
+
+// TestCancel gives up while TCP connects.
+func TestCancel(t *testing.T) {
+	dialer := &Dialer{TCP: slowTCP(0), DNSServers: []string{"127.0.0.1:1"}}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := dialer.DialContext(ctx, "tcp", "localhost:443"); err == nil {
+		t.Error("it connected")
+	}
+}
+
+// TestLeaks counts the goroutines that connections leave behind.
+func TestLeaks(t *testing.T) {
+	s := newServer(t, ListenConfig{}, 0)
+	dialer := s.dialer(new(events), Edge{})
+	s.echo(t, dialer, []byte("hello"))
+	before := runtime.NumGoroutine()
+	for i := 0; i < 5; i++ {
+		s.echo(t, dialer, []byte("hello"))
+		conn, err := dialer.Dial("tcp", testName+":443")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	for runtime.NumGoroutine() > before { // the test's time bounds it
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestEarlyData has bytes behind the ClientHello go over UDP, and be answered there: crypto/tls
+// sends no early data, so this is no TLS but for its records.
+func TestEarlyData(t *testing.T) {
+	var events events
+	listener, err := Listen("127.0.0.1:0", ListenConfig{EarlyData: true, AnyAddress: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	hello := vectors(t, "hellos")[0].bytes(t, "bytes")
+	early := append([]byte{23, 3, 3, 1, 0}, bytes.Repeat([]byte("e"), 256)...)
+	dialer := &Dialer{
+		Edges: map[string]Edge{testName + ":443": {
+			listener.Addr().String(), Advertisement{Slots: 4, EarlyData: true},
+		}},
+		TCP: slowTCP(300 * time.Millisecond), MinGrace: 5 * time.Second, Trace: events.add,
+	}
+	client, err := dialer.Dial("tcp", testName+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, text := range [][]byte{hello, early} {
+		if _, err := client.Write(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	got := make([]byte, len(hello)+len(early))
+	if _, err := io.ReadFull(server, got); err != nil || !bytes.HasSuffix(got, early) {
+		t.Fatal(err)
+	}
+	// More than UDP carries, and an end behind it.
+	answer := bytes.Repeat(append([]byte{23, 3, 3, 0x10, 0}, make([]byte, 4096)...), 20)
+	go func() {
+		_, _ = server.Write(answer)
+		_ = server.(*serverConn).CloseWrite()
+	}()
+	if got, err := io.ReadAll(client); err != nil || !bytes.Equal(got, answer) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if event := events.await(t, EventJoined, EventPlain, EventReset); event.Kind != EventJoined {
+		t.Errorf("%+v", event)
+	}
+}
+
+// TestListenerClose ends what waits: Accept, sessions, and streams without a ClientHello.
+func TestListenerClose(t *testing.T) {
+	before := runtime.NumGoroutine()
+	listener, err := Listen("127.0.0.1:0", ListenConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	udp, err := net.Dial("udp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	key := joinKey{1}
+	hello := vectors(t, "hellos")[0].bytes(t, "bytes")
+	_, _ = udp.Write(request{key.id(), 0, 0, hello}.marshal())
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accept: %v", err)
+	}
+	if _, err := io.ReadAll(conn); !errors.Is(err, errExpired) {
+		t.Errorf("session: %v", err)
+	}
+	if _, err := idle.Read(make([]byte, 1)); err == nil {
+		t.Error("the stream without a ClientHello goes on")
+	}
+	for runtime.NumGoroutine() > before {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestBreak has TCP be reset by what is no edge, while the client waits: the application sees that.
+func TestBreak(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	mute, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	go func() {
+		if conn, err := tcp.Accept(); err == nil {
+			abort(conn)
+		}
+	}()
+	port := uint16(mute.LocalAddr().(*net.UDPAddr).Port)
+	dialer := &Dialer{
+		Edges: map[string]Edge{testName + ":443": {
+			tcp.Addr().String(), Advertisement{UDPPort: port},
+		}},
+		TCP: slowTCP(100 * time.Millisecond), MinGrace: 5 * time.Second,
+	}
+	conn, err := dialer.Dial("tcp", testName+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = conn.Write(vectors(t, "hellos")[0].bytes(t, "bytes"))
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRefusal refuses a join with bytes behind it: the alert and the end arrive, and no reset.
+func TestRefusal(t *testing.T) {
+	listener, err := Listen("127.0.0.1:0", ListenConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	record := join{key: joinKey{1}, tag: 2, clientOffset: 3, serverOffset: 4}.marshal("", nil)
+	_, _ = conn.Write(append(record, make([]byte, 8000)...))
+	if got, err := io.ReadAll(conn); err != nil || !bytes.Equal(got, joinRefusal) {
+		t.Errorf("%x, %v", got, err)
+	}
+}

@@ -1,0 +1,429 @@
+package turbotls
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// scripts splits a file of vectors where each configuration begins.
+func scripts(t *testing.T, name string) (scripts [][]block) {
+	for _, b := range vectors(t, name) {
+		if b.keys["step"] == "config" {
+			scripts = append(scripts, nil)
+		}
+		scripts[len(scripts)-1] = append(scripts[len(scripts)-1], b)
+	}
+	return scripts
+}
+
+// clientEnd drives a client in virtual time.
+type clientEnd struct {
+	client *client
+	path   path
+	now    time.Time
+	sent   [][]byte
+	toTCP  []byte
+	toApp  []byte
+}
+
+func newClientEnd(t *testing.T, b block) *clientEnd {
+	now := time.Unix(1000, 0)
+	slots := b.number(t, "slots")
+	return &clientEnd{now: now, client: &client{config: clientConfig{
+		key: b.key(t), slots: slots, earlyData: b.keys["early_data"] == "yes", synAt: now,
+	}}}
+}
+
+func (e *clientEnd) collect() {
+	e.sent = append(e.sent, take(&e.client.datagrams)...)
+	e.toTCP = append(e.toTCP, take(&e.client.toTCP)...)
+	e.toApp = append(e.toApp, take(&e.client.toApp)...)
+}
+
+func (e *clientEnd) connect() {
+	flight := e.client.flightAt
+	if flight.IsZero() {
+		flight = e.client.config.synAt
+	}
+	e.client.handleConnected(e.now, true, e.path.timing(e.client.config.synAt, flight, e.now))
+}
+
+func (e *clientEnd) wait(until time.Time) {
+	for {
+		at, ok := e.client.timeout()
+		if !ok || at.After(until) {
+			break
+		}
+		e.now = at
+		e.client.handleTimeout(at)
+	}
+	e.now = until
+}
+
+// step does or checks one step; it returns whether the step is one of a client's.
+func (e *clientEnd) step(t *testing.T, b block) bool {
+	raw := b.bytes(t, "bytes")
+	switch b.keys["step"] {
+	case "app writes":
+		e.client.write(e.now, raw)
+	case "client gets":
+		e.client.handleDatagram(e.now, raw)
+	case "tcp connects":
+		e.connect()
+	case "grace ends":
+		at, ok := e.client.timeout()
+		if !ok {
+			t.Fatalf("%v: no timer", b)
+		}
+		e.wait(at)
+	case "wait":
+		e.wait(e.now.Add(time.Duration(b.number(t, "ms")) * time.Millisecond))
+	case "tcp gets":
+		e.client.handleTCP(e.now, raw)
+	case "tcp ends":
+		e.client.handleTCPEnd()
+	case "tcp breaks":
+		e.client.handleTCPBreak()
+	case "client sends", "client drops":
+		if times := b.keys["times"]; times != "" {
+			if n := b.number(t, "times"); len(e.sent) < n {
+				t.Fatalf("%v: %d datagrams", b, len(e.sent))
+			} else {
+				e.sent = e.sent[n:]
+			}
+			break
+		}
+		if len(e.sent) == 0 || !bytes.Equal(e.sent[0], raw) {
+			t.Fatalf("%v: %x", b, e.sent)
+		}
+		e.sent = e.sent[1:]
+	case "app gets":
+		expect(t, b, &e.toApp, raw)
+	case "client tcp":
+		expect(t, b, &e.toTCP, raw)
+	case "client is plain":
+		if e.client.state != stateOpen || e.client.joined {
+			t.Fatalf("%v: %v", b, e.client.state)
+		}
+	case "client resets":
+		if e.client.state != stateReset || string(e.client.reset) != b.keys["reason"] {
+			t.Fatalf("%v: %v %q", b, e.client.state, e.client.reset)
+		}
+	default:
+		return false
+	}
+	e.collect()
+	return true
+}
+
+func (e *clientEnd) nothing(t *testing.T, b block) {
+	if len(e.sent)+len(e.toTCP)+len(e.toApp) > 0 {
+		t.Fatalf("%v: %x, tcp %x, app %x", b, e.sent, e.toTCP, e.toApp)
+	}
+}
+
+func expect(t *testing.T, b block, got *[]byte, want []byte) {
+	t.Helper()
+	if !bytes.HasPrefix(*got, want) {
+		t.Fatalf("%v:\n%x, not\n%x", b, *got, want)
+	}
+	*got = (*got)[len(want):]
+}
+
+func TestClientIgnores(t *testing.T) {
+	for _, script := range scripts(t, "client_ignores") {
+		t.Run(script[0].keys["note"], func(t *testing.T) {
+			end := newClientEnd(t, script[0])
+			for _, b := range script[1:] {
+				if !end.step(t, b) {
+					if b.keys["step"] != "nothing" {
+						t.Fatalf("%v: %s", b, b.keys["step"])
+					}
+					end.nothing(t, b)
+				}
+			}
+			end.nothing(t, script[len(script)-1])
+		})
+	}
+}
+
+// edgeEnd drives an edge in virtual time, with an origin behind it.
+type edgeEnd struct {
+	edge    *edge
+	now     time.Time
+	sent    []edgeDatagram
+	toOrig  []byte
+	toTCP   []byte
+	ends    int
+	tcpEnds []string
+	answers bool // to joins are checked as bytes
+
+	newest *session
+	held   []byte    // what the origin could not write yet
+	origin *session  // of which TCP took over
+	stream *tcpSteps // the newest TCP stream
+}
+
+// tcpSteps is a TCP stream at the edge.
+type tcpSteps struct {
+	from  netip.AddrPort
+	open  bool // behind its ClientHello
+	skip  int
+	first []byte
+}
+
+func newEdgeEnd(t *testing.T, b block) *edgeEnd {
+	now := time.Unix(1000, 0)
+	config := edgeConfig{
+		tag:         uint32(beUint(b.bytes(t, "tag"))),
+		earlyData:   b.keys["early_data"] == "yes",
+		sameAddress: b.keys["same_address"] == "yes",
+		streams:     1 << 20,
+		work:        time.Second,
+	}
+	if b.keys["origin_streams"] != "" {
+		config.streams = b.number(t, "origin_streams")
+	}
+	if b.keys["work"] != "" {
+		config.work = time.Duration(b.number(t, "work")) * time.Microsecond
+	}
+	return &edgeEnd{edge: newEdge(config, now), now: now}
+}
+
+func (e *edgeEnd) collect() {
+	e.sent = append(e.sent, take(&e.edge.datagrams)...)
+	for _, event := range take(&e.edge.events) {
+		if event.start {
+			e.newest, e.held = event.session, nil
+		}
+		e.toOrig = append(e.toOrig, event.bytes...)
+		if event.end {
+			e.ends++
+		}
+	}
+}
+
+func (e *edgeEnd) handOver(h handover) {
+	e.toTCP = append(e.toTCP, h.toTCP...)
+	e.stream.open, e.stream.skip = true, h.skip
+	if h.session == nil {
+		return
+	}
+	e.collect()
+	e.origin = h.session
+	e.toTCP = append(e.toTCP, e.held...)
+	e.held = nil
+	if h.broken {
+		e.tcpEnds = append(e.tcpEnds, "reset")
+	} else if h.ended {
+		e.tcpEnds = append(e.tcpEnds, "finished")
+	}
+}
+
+// tcp takes bytes of the newest TCP stream; it returns whether it is a join, and what becomes of it.
+func (e *edgeEnd) tcp(raw []byte) (then string) {
+	s := e.stream
+	if s.open {
+		n := s.skip
+		if n > len(raw) {
+			n = len(raw)
+		}
+		s.skip -= n
+		e.toOrig = append(e.toOrig, raw[n:]...)
+		return ""
+	}
+	s.first = append(s.first, raw...)
+	hello, err := parseHello(s.first)
+	if err == errIncomplete {
+		return ""
+	}
+	rest := s.first
+	s.first = nil
+	if err != nil {
+		s.open = true
+		e.toOrig = append(e.toOrig, rest...)
+		return "new"
+	}
+	if join, ok := readJoin(hello); ok {
+		h, result := e.edge.handleJoin(e.now, s.from.Addr(), join)
+		switch result {
+		case joinRefused:
+			return "refused"
+		case joinAnew:
+			if e.answers {
+				e.toTCP = append(e.toTCP, h.toTCP...)
+			}
+			return fmt.Sprint("accepted 0", e.tcp(rest[hello.end:]))
+		}
+		verdict, offset := join.key.readAnswer(h.toTCP[:answerLen])
+		if verdict != answerAccepted {
+			return "wrong"
+		}
+		if !e.answers {
+			h.toTCP = h.toTCP[answerLen:]
+		}
+		e.handOver(h)
+		e.tcp(rest[hello.end:])
+		return fmt.Sprint("accepted ", offset)
+	}
+	if h, ok := e.edge.handlePlain(e.now, s.from.Addr(), rest[:hello.end]); ok {
+		e.handOver(h)
+		e.tcp(rest)
+		return "attached"
+	}
+	s.open = true
+	e.toOrig = append(e.toOrig, rest...)
+	return "new"
+}
+
+func (e *edgeEnd) step(t *testing.T, b block) bool {
+	raw := b.bytes(t, "bytes")
+	switch b.keys["step"] {
+	case "datagram":
+		e.datagrams(t, b, raw)
+	case "wait":
+		e.now = e.now.Add(time.Duration(b.number(t, "ms")) * time.Millisecond)
+		e.edge.expire(e.now)
+	case "pause":
+		e.edge.paused = b.keys["pause"] == "yes"
+	case "edge sends", "edge drops":
+		if len(e.sent) == 0 || !bytes.Equal(e.sent[0].bytes, raw) ||
+			b.keys["to"] != "" && e.sent[0].to.String() != b.keys["to"] {
+			t.Fatalf("%v: %v", b, e.sent)
+		}
+		e.sent = e.sent[1:]
+	case "origin gets":
+		expect(t, b, &e.toOrig, raw)
+	case "origin writes":
+		if e.newest == nil || e.newest == e.origin || e.newest.gone {
+			e.toTCP = append(e.toTCP, raw...)
+		} else {
+			n := e.newest.write(raw)
+			e.held = append(e.held, raw[n:]...)
+		}
+	case "origin ends", "origin breaks":
+		e.newest.finish(e.now, b.keys["step"] == "origin breaks")
+	case "session ends":
+		if e.ends == 0 {
+			t.Fatalf("%v: it does not", b)
+		}
+		e.ends--
+	case "join", "plain":
+		e.stream = &tcpSteps{from: netip.MustParseAddrPort(b.keys["from"])}
+		e.toTCP = nil
+		if got := e.tcp(raw); got != b.keys["then"] {
+			t.Fatalf("%v: %s, not %s", b, got, b.keys["then"])
+		}
+	case "client tcp":
+		e.tcp(raw)
+	case "edge tcp":
+		expect(t, b, &e.toTCP, raw)
+	case "tcp ends":
+		if len(e.tcpEnds) == 0 || e.tcpEnds[0] != b.keys["how"] {
+			t.Fatalf("%v: %v", b, e.tcpEnds)
+		}
+		e.tcpEnds = e.tcpEnds[1:]
+	default:
+		return false
+	}
+	e.collect()
+	return true
+}
+
+func (e *edgeEnd) datagrams(t *testing.T, b block, raw []byte) {
+	from := netip.MustParseAddrPort(b.keys["from"])
+	times := 1
+	if b.keys["times"] != "" {
+		times = b.number(t, "times")
+	}
+	for ; times > 0; times-- {
+		result := e.edge.handleDatagram(e.now, from, append([]byte{}, raw...))
+		if result == taken {
+			result = "taken"
+		}
+		if result != b.keys["result"] {
+			t.Fatalf("%v: %s, not %s", b, result, b.keys["result"])
+		}
+		if times > 1 {
+			raw[13]++
+		}
+		if b.keys["addresses"] == "yes" {
+			from = netip.AddrPortFrom(from.Addr().Next(), from.Port())
+		}
+	}
+}
+
+func (e *edgeEnd) nothing(t *testing.T, b block) {
+	if len(e.sent)+len(e.toOrig)+len(e.toTCP)+e.ends+len(e.tcpEnds) > 0 {
+		t.Fatalf("%v: sent %v, origin %x, tcp %x, %d end, %v", b, e.sent, e.toOrig, e.toTCP,
+			e.ends, e.tcpEnds)
+	}
+}
+
+func TestEdgeScripts(t *testing.T) {
+	for _, file := range []string{"drops", "join_table"} {
+		for _, script := range scripts(t, file) {
+			t.Run(file+"/"+script[0].keys["note"], func(t *testing.T) {
+				end := newEdgeEnd(t, script[0])
+				for _, b := range script[1:] {
+					if !end.step(t, b) {
+						if b.keys["step"] != "nothing" {
+							t.Fatalf("%v: %s", b, b.keys["step"])
+						}
+						end.nothing(t, b)
+					}
+				}
+				end.nothing(t, script[len(script)-1])
+			})
+		}
+	}
+}
+
+// TestExchanges holds a client and an edge together, as the files say.
+func TestExchanges(t *testing.T) {
+	for _, name := range []string{"exchange", "exchange_early_data", "exchange_overlap",
+		"exchange_early_data_restarted", "exchange_gap", "exchange_pieces", "exchange_restarted",
+		"exchange_silence"} {
+		t.Run(name, func(t *testing.T) {
+			steps := vectors(t, name)
+			client, edge := newClientEnd(t, steps[0]), newEdgeEnd(t, steps[0])
+			edge.answers = true
+			from := netip.MustParseAddrPort("192.0.2.1:4000")
+			edge.stream = &tcpSteps{from: from}
+			for _, b := range steps[1:] {
+				raw := b.bytes(t, "bytes")
+				switch step := b.keys["step"]; {
+				case step == "nothing":
+					client.nothing(t, b)
+					edge.nothing(t, b)
+				case step == "edge restarts":
+					edge = newEdgeEnd(t, steps[0])
+					edge.answers, edge.stream = true, &tcpSteps{from: from}
+				case step == "edge tcp":
+					expect(t, b, &edge.toTCP, raw)
+					client.client.handleTCP(client.now, raw)
+					client.collect()
+				case client.step(t, b):
+					if step == "client sends" {
+						edge.edge.handleDatagram(edge.now, from, raw)
+					} else if step == "client tcp" {
+						edge.tcp(raw)
+					}
+					edge.collect()
+				case edge.step(t, b):
+					if step == "edge sends" {
+						client.client.handleDatagram(client.now, raw)
+						client.collect()
+					}
+				default:
+					t.Fatalf("%v: %s", b, step)
+				}
+			}
+			client.nothing(t, steps[len(steps)-1])
+			edge.nothing(t, steps[len(steps)-1])
+		})
+	}
+}
