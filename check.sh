@@ -5,7 +5,7 @@
 #   ./check.sh full     everything; writes down that it passed (tools/full-check.json)
 #   ./check.sh STEP...  only these steps, whether or not anything has changed
 #
-# Steps: format prose circles bpf clippy no_std docs test examples smoke
+# Steps: format prose circles bpf clippy no_std docs test examples smoke go
 # and, of `full`: deny python valgrind conformance ech extension lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
@@ -14,7 +14,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-QUICK=(format prose circles bpf clippy no_std docs test examples smoke)
+QUICK=(format prose circles bpf clippy no_std docs test examples smoke go)
 SLOW=(deny python valgrind conformance ech extension lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
@@ -43,6 +43,7 @@ inputs() {
     circles) printf '%s\n' '*.rs' tools/circles.py ;;
     bpf) printf '%s\n' bpf ':!*.md' ;;
     smoke) printf '%s\n' "${RUST[@]}" tools/run_experiments.py tools/retries.py ;;
+    go) printf '%s\n' "${RUST[@]}" go docs/vectors ':!*.md' ;;
     clippy | no_std | docs | examples | valgrind) printf '%s\n' "${RUST[@]}" ;;
     # It knows by itself which programs are due.
     test) ;;
@@ -57,6 +58,7 @@ state() {
     {
         declare -f "$1"
         rustc --version
+        [ "$1" != go ] || type -P go || true
         git ls-files -z --cached --others --exclude-standard -- "${paths[@]}" |
             sort -zu | xargs -0 -r sha256sum 2>/dev/null || true
     } | sha256sum | cut -d' ' -f1
@@ -97,6 +99,26 @@ programs() { cargo build --locked --workspace --lib --bins --tests; }
 
 # One experiment of each kind, and the product at scale, in short.
 smoke() { programs && tools/run_experiments.py turbotls-table scale; }
+
+# The second implementation: by the vectors, on loopback, with the product, and for each system.
+go() {
+    if ! type -P go >/dev/null; then
+        echo "note: no Go: go/ is not checked (tools/install.sh installs it)"
+        return
+    fi
+    programs
+    (
+        cd go
+        [ -z "$(command gofmt -l .)" ] || { command gofmt -d .; exit 1; }
+        command go vet ./...
+        # The seeds of the fuzz targets are among the tests.
+        HEADSTART_BIN=$TARGET/debug/headstart command go test -race -timeout 120s ./...
+        for system in darwin/arm64 windows/amd64 freebsd/amd64 android/arm64; do
+            echo "go build for $system"
+            CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} command go build ./...
+        done
+    )
+}
 
 lab() { programs && tools/run_experiments.py --all; }
 
@@ -194,8 +216,8 @@ if [ "${1:-}" = full ]; then
     commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || { echo "full: commit your changes first" >&2; exit 2; }
     for tool in cargo-deny valgrind testssl go; do
-        command -v "$tool" >/dev/null ||
-            { echo "full: no $tool: tools/install.sh full installs all but Go" >&2; exit 2; }
+        type -P "$tool" >/dev/null ||
+            { echo "full: no $tool: tools/install.sh full installs it" >&2; exit 2; }
     done
 elif [ $# -gt 0 ]; then
     forced=1

@@ -33,6 +33,7 @@ ndpiReader libndpi-bin
 clang-14 clang-14
 llvm-strip-14 llvm-14
 setpriv util-linux
+go golang-go
 chromium chromium
 tor tor
 microsocks microsocks
