@@ -140,8 +140,8 @@ pub const SPARES_PER_HOST: usize = 4;
 
 /// Time for which a spare is held unless the server closes it sooner.
 ///
-/// nginx closes a connection without a byte after 60 s, HAProxy mostly after 10 s: the first such
-/// spare of a host is in vain, and later ones are held for three quarters of what it lived.
+/// nginx closes a connection without a byte after 60 s by default. Where a server does so sooner,
+/// the first spare is in vain, and later ones are held for three quarters of what it lived.
 pub const SPARE_HOLD: Duration = Duration::from_secs(45);
 
 /// Least time for which spares are held: a server that closes them sooner gets none.

@@ -150,7 +150,7 @@ impl SparePolicy {
         if self.hosts.get(key).is_none() {
             self.hosts.make_room(key.user(), SPARE_HOSTS);
         }
-        let host = self.hosts.use_or_insert(key.clone(), || Host::new(address));
+        let host = self.hosts.use_or_insert(key.clone(), Host::new);
         host.on_opening(address, rtt, now);
         let mut wishes = host.wishes(key, now);
         let Some(host) = self.hosts.get(key) else { return wishes };
@@ -211,6 +211,11 @@ impl SparePolicy {
     fn forget(&mut self, whose: Whose<'_>) {
         self.hosts.retain(|key, _| !whose.includes(&key.context));
         self.recent.retain(|(key, _)| !whose.includes(&key.context));
+    }
+
+    /// Forgets the addresses of all hosts, until their next openings.
+    fn forget_addresses(&mut self) {
+        self.hosts.values_mut().for_each(|host| host.address = None);
     }
 
     fn balance(&mut self, key: &SpareKey) -> &mut Balance {

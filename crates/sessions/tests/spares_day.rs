@@ -198,7 +198,9 @@ impl Client {
             let next = self.connecting.first().map(|(at, _)| *at);
             let due = [next, self.pool.timeout()].into_iter().flatten().min();
             let Some(now) = due.filter(|due| *due < until) else { return };
-            if let Some((_, id)) = self.connecting.pop_first().filter(|_| next == Some(now)) {
+            if next == Some(now)
+                && let Some((_, id)) = self.connecting.pop_first()
+            {
                 self.pool.put(id, (), moment(now));
             }
             self.counts.vain += self.pool.expire(moment(now));
@@ -240,7 +242,8 @@ impl Client {
 #[test]
 fn four_in_five_connections_find_a_spare_and_fewer_are_in_vain_than_used() {
     let mut all = Counts::default();
-    for seed in 1..=5 {
+    // The limits were chosen on seeds 1 to 5.
+    for seed in 101..=120 {
         let (mut world, mut client) = (World::new(seed), Client::new());
         // The first three days are for learning.
         let days = (0..4).map(|number| client.live(world.day(number)));

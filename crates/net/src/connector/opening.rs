@@ -310,7 +310,7 @@ impl Opening {
         started.into_iter().for_each(|event| self.note(event));
         match outcome {
             Poll::Pending => Ok(false),
-            Poll::Ready(outcome) if self.keeps_spare(outcome.is_ok()) => Ok(true),
+            Poll::Ready(_) if self.keeps_spare() => Ok(true),
             Poll::Ready(Err(error)) => Err(io::Error::new(error.kind(), error)),
             Poll::Ready(Ok(won)) => {
                 self.handle_connected(won);

@@ -117,9 +117,7 @@ impl Spares {
             (Change::Interface(interface), Some(network)) => network.interface == interface,
             (Change::Anything, _) | (_, None) => true,
         };
-        self.change(|pool, now| {
-            count_vain(pool.drop_if(now, |spare, _| left(spare).then_some(Vain::Dropped)));
-        });
+        self.change(|pool, now| count_vain(pool.leave(now, left)));
     }
 
     /// Keeps the spares for as long as it is awaited; closes them when it is dropped.
@@ -144,6 +142,9 @@ impl Spares {
         let now = self.now();
         let mut over = Vec::new();
         connecting.retain_mut(|(id, race)| {
+            if !self.lock().pool.is_wanted(*id) {
+                return false;
+            }
             let Poll::Ready(outcome) = race.poll_winner(cx) else { return true };
             over.push((*id, outcome));
             false

@@ -34,6 +34,7 @@ struct World {
     address: SocketAddr,
     /// Connections in the order of their SYNs.
     connections: UnboundedReceiver<TcpStream>,
+    accepting: JoinHandle<()>,
     keeper: JoinHandle<()>,
     _clock: Sender<()>,
 }
@@ -43,7 +44,7 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, connections) = unbounded_channel();
-        tokio::spawn(async move {
+        let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let _ = sender.send(stream);
             }
@@ -53,7 +54,7 @@ impl World {
         let keeper = tokio::spawn(async move {
             keeping.keep_spares().await;
         });
-        Self { connector, address, connections, keeper, _clock: stop_clock() }
+        Self { connector, address, connections, accepting, keeper, _clock: stop_clock() }
     }
 
     /// Creates a world in which one spare is open; returns the server's end.
@@ -245,6 +246,21 @@ async fn a_silent_spare_gives_way_to_a_fresh_connection() {
     advance(Duration::from_millis(60)).await;
     serve(world.next().await, &hello).await;
     assert_eq!(reading.await.unwrap(), Carrier::Tcp);
+}
+
+#[tokio::test]
+async fn a_silent_spare_does_not_hide_that_the_server_is_gone() {
+    let (mut world, spare) = World::with_spare().await;
+    lose_all(&spare);
+    let mut stream = world.open(&world.target(), &hello()).await;
+    assert!(world.is_unasked().await, "the spare has it");
+    world.accepting.abort();
+    settle().await;
+    let reading = tokio::spawn(async move { stream.read(&mut [0]).await });
+    settle().await;
+    advance(Duration::from_millis(60)).await;
+    let refused = reading.await.unwrap().unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
 }
 
 #[test]

@@ -11,7 +11,8 @@ const IDLE_WINDOWS: u32 = 3000;
 /// Openings of one context to one host.
 #[derive(Debug)]
 pub(super) struct Host {
-    address: SocketAddr,
+    /// Address of the last one, until it may be that of another host.
+    pub(super) address: Option<SocketAddr>,
     /// Time for which a spare is held: shorter if the server has closed one sooner.
     hold: Duration,
     /// Time before which none is opened.
@@ -42,9 +43,9 @@ impl Follower {
 }
 
 impl Host {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            address,
+            address: None,
             hold: SPARE_HOLD,
             not_before: Duration::ZERO,
             last: None,
@@ -57,7 +58,7 @@ impl Host {
 
     /// Learns from an opening; `rtt` is the time that a spare takes to connect.
     pub(super) fn on_opening(&mut self, address: SocketAddr, rtt: Duration, now: Moment) {
-        self.address = address;
+        self.address = Some(address);
         self.learn_interval(rtt, now);
         let over: Vec<_> = self.slots.iter_mut().map(|slot| slot.settle(now.at)).collect();
         if let Some(Some(first)) = over.first() {
@@ -133,8 +134,8 @@ impl Host {
         let periodic = self.periodic.trial().filter(|_| self.periodic.is_worthwhile(now));
         let periodic = periodic.filter(|trial| trial.from > now.at);
         let soon = self.wish(key, count, now.at, now.at + self.hold);
-        let later = periodic.map(|trial| self.wish(key, 1, trial.from, trial.until));
-        let all = [Some(soon).filter(|wish| wish.count > 0), later];
+        let later = periodic.and_then(|trial| self.wish(key, 1, trial.from, trial.until));
+        let all = [soon.filter(|wish| wish.count > 0), later];
         all.into_iter().flatten().filter(|wish| wish.from >= self.not_before).collect()
     }
 
@@ -148,7 +149,7 @@ impl Host {
         now: Moment,
     ) -> Option<Wish> {
         let wish = self.wish(key, count, now.at, now.at + hold.min(self.hold));
-        (count > 0 && now.at >= self.not_before).then_some(wish)
+        wish.filter(|_| count > 0 && now.at >= self.not_before)
     }
 
     /// Returns the hosts to which openings follow, and how many mostly do.
@@ -156,7 +157,7 @@ impl Host {
         self.followers.iter().map(move |follower| (&follower.key, follower.count(now)))
     }
 
-    fn wish(&self, key: &SpareKey, count: usize, from: Duration, until: Duration) -> Wish {
-        Wish { key: key.clone(), address: self.address, count, from, until }
+    fn wish(&self, key: &SpareKey, count: usize, from: Duration, until: Duration) -> Option<Wish> {
+        Some(Wish { key: key.clone(), address: self.address?, count, from, until })
     }
 }

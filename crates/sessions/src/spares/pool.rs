@@ -135,6 +135,11 @@ impl<S> SparePool<S> {
         open.count() < self.limit && own < self.limit.div_ceil(2)
     }
 
+    /// Returns true if this spare is still to be connected.
+    pub fn is_wanted(&self, id: u64) -> bool {
+        self.entries.iter().any(|entry| entry.id == id)
+    }
+
     /// Takes a spare that is connected. Gives it back if it is no longer wanted.
     pub fn put(&mut self, id: u64, connection: S, now: Moment) -> Option<S> {
         match self.entries.iter_mut().find(|entry| entry.id == id) {
@@ -156,18 +161,16 @@ impl<S> SparePool<S> {
     }
 
     /// Takes the spare for `key` that would be closed first, among those whose address is known to
-    /// `has`; the others are closed.
+    /// `has`. The others stay: an answer of DNS may still name their addresses.
     pub fn take(
         &mut self,
         key: &SpareKey,
         now: Moment,
         has: impl Fn(SocketAddr) -> bool,
     ) -> Option<TakenSpare<S>> {
-        self.drop_where(now, |entry| {
-            (entry.key == *key && !has(entry.address)).then_some(Vain::Dropped)
-        });
-        let usable =
-            |entry: &Entry<S>| entry.is_open() && entry.key == *key && entry.until > now.at;
+        let usable = |entry: &Entry<S>| {
+            entry.is_open() && entry.key == *key && entry.until > now.at && has(entry.address)
+        };
         let usable = self.entries.iter().enumerate().filter(|(_, entry)| usable(entry));
         let (at, _) = usable.min_by_key(|(_, entry)| entry.until)?;
         let Entry { key, address, state, .. } = self.entries.swap_remove(at);
@@ -204,9 +207,21 @@ impl<S> SparePool<S> {
         })
     }
 
-    /// Closes all spares, and holds at most `limit` from now on. Returns how many.
+    /// Closes the open spares of networks that the machine has `left`, and all that are planned or
+    /// being connected: their addresses may be those of other hosts elsewhere. Returns how many.
+    pub fn leave(&mut self, now: Moment, left: impl Fn(&S) -> bool) -> usize {
+        self.policy.forget_addresses();
+        self.drop_where(now, |entry| match &entry.state {
+            State::Open(connection, _) => left(connection).then_some(Vain::Dropped),
+            State::Planned | State::Connecting => Some(Vain::Dropped),
+        })
+    }
+
+    /// Closes all spares, and holds at most `limit` from now on. Returns how many. A host gets
+    /// spares again after its next opening: its address may no longer be allowed.
     pub fn reset(&mut self, limit: usize, now: Moment) -> usize {
         self.limit = limit;
+        self.policy.forget_addresses();
         self.drop_where(now, |_| Some(Vain::Dropped))
     }
 

@@ -107,6 +107,42 @@ fn what_follows_another_is_ready_for_it() {
 }
 
 #[test]
+fn addresses_of_a_network_that_is_left_get_no_spares() {
+    type Change = fn(&mut SparePool<u64>);
+    let changes: [Change; 2] = [
+        |pool| assert_eq!(pool.leave(at(1001), |_| true), 1),
+        |pool| assert_eq!(pool.reset(LIMIT, at(1001)), 1),
+    ];
+    for change in changes {
+        let mut world = World::new(LIMIT);
+        let (page, other) = (key("page.example"), key("cdn.example"));
+        world.open(&page, 0);
+        world.open(&other, 1);
+        world.open(&page, 1000);
+        assert_eq!(world.connect(1000), 1);
+        change(&mut world.0);
+        assert_eq!((world.0.held(), world.0.timeout()), (0, None));
+        world.open(&page, 2000);
+        assert_eq!(world.connect(2000), 0, "the address may be another host's by now");
+        world.open(&other, 2001);
+        world.open(&page, 3000);
+        assert_eq!(world.connect(3000), 1, "known again");
+    }
+}
+
+#[test]
+fn a_spare_waits_for_the_answer_that_names_its_address() {
+    let mut world = World::new(LIMIT);
+    let host = key("a.example");
+    world.open(&host, 0);
+    world.open(&host, 10);
+    assert_eq!(world.connect(10), 1);
+    // AAAA comes before A.
+    assert!(world.0.take(&host, at(11), |address| address.is_ipv6()).is_none());
+    assert!(world.0.take(&host, at(11), |address| address.is_ipv4()).is_some());
+}
+
+#[test]
 fn contexts_do_not_share_what_is_learnt() {
     let mut world = World::new(LIMIT);
     let theirs = SpareKey::new(&Context::user(2), "a.example", 443).unwrap();
@@ -126,7 +162,7 @@ fn a_server_that_closes_spares_shortens_them_and_then_gets_none() {
     world.open(&host, 0);
     world.open(&host, 10);
     assert_eq!(world.connect(10), 1);
-    // HAProxy's ten seconds.
+    // A server that waits for ten seconds.
     assert_eq!(world.0.drop_if(at(20), |_, age| Some(Vain::Closed(age))), 1);
     world.open(&host, 21);
     world.open(&host, 22);
@@ -183,6 +219,18 @@ fn what_is_forgotten_is_closed() {
     assert_eq!(world.0.forget(Whose::User(1), at(11)), 1);
     world.open(&key("a.example"), 12);
     assert_eq!((world.connect(12), world.0.held()), (0, 0));
+}
+
+#[test]
+fn what_is_forgotten_is_not_connected() {
+    let mut world = World::new(LIMIT);
+    world.open(&key("a.example"), 0);
+    world.open(&key("a.example"), 10);
+    let (id, _) = world.0.poll_open(at(10)).unwrap();
+    assert!(world.0.is_wanted(id));
+    assert_eq!(world.0.forget(Whose::User(1), at(11)), 1);
+    assert!(!world.0.is_wanted(id));
+    assert_eq!((world.0.put(id, id, at(11)), world.0.held()), (Some(id), 0));
 }
 
 #[test]

@@ -136,10 +136,12 @@ impl Opening {
 
     /// Takes a spare, and sends the ClientHello.
     fn take_spare(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        // Asked first: lending wakes the keeper.
+        let has_spare = self.has_spare();
         let (Some(key), Some(race)) = (&self.spare.key, &mut self.race) else { return Ok(false) };
-        let loan = self.shared.spares.lend(key, |address| race.knows(address));
         race.hold(false);
-        let Some(loan) = loan else { return Ok(false) };
+        let lend = || self.shared.spares.lend(key, |address| race.knows(address));
+        let Some(loan) = has_spare.then(lend).flatten() else { return Ok(false) };
         if let Some(address) = loan.address() {
             self.note(OpeningEvent::Spare(address));
         }
@@ -195,10 +197,11 @@ impl Opening {
     }
 
     /// Decides between a silent spare and the outcome of the race beside it. Returns true if the
-    /// spare goes on.
-    pub(super) fn keeps_spare(&mut self, has_won: bool) -> bool {
+    /// spare goes on. One that is silent where no connection can be opened is not waited for: the
+    /// application learns of the failure when it would have over plain TLS.
+    pub(super) fn keeps_spare(&mut self) -> bool {
         let Some(trial) = self.spare.trial.take() else { return false };
-        let keeps = !has_won || trial.loan.is_acked();
+        let keeps = trial.loan.is_acked();
         match keeps {
             true => self.open_by_spare(trial),
             false => self.drop_spare(trial),
