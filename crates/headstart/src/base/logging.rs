@@ -37,7 +37,14 @@ pub fn start(options: &LogOptions, default: &str) -> Result<(), Failure> {
 
 /// Reads the filter, and silences the SOCKS library: at debug level it logs its clients' passwords.
 fn filter(directives: &str) -> Result<Targets, Failure> {
-    let filter: Targets = directives.parse().map_err(|error| {
+    // Targets take a space for a part of a module's name, and nothing for a level.
+    let parts = directives.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let parts = parts.collect::<Vec<_>>().join(",");
+    let parsed = match parts.contains(['[', ' ']) {
+        true => Err("it may name levels and modules alone".to_owned()),
+        false => parts.parse::<Targets>().map_err(|error| error.to_string()),
+    };
+    let filter = parsed.map_err(|error| {
         Failure::usage(format!("invalid log filter '{directives}': {error}")).hint(
             "a filter is a level (error, warn, info, debug, trace) or MODULE=LEVEL, several \
                 separated by commas",
@@ -67,9 +74,24 @@ mod tests {
     }
 
     #[test]
+    fn spaces_and_a_comma_too_many_change_nothing() {
+        for directives in ["info,headstart::edge=debug", " info , headstart::edge=debug,,"] {
+            let filter = filter(directives).unwrap();
+            assert!(filter.would_enable("headstart", &Level::INFO), "{directives}");
+            assert!(!filter.would_enable("headstart", &Level::DEBUG), "{directives}");
+            assert!(filter.would_enable("headstart::edge", &Level::DEBUG), "{directives}");
+        }
+        assert!(!filter("off").unwrap().would_enable("headstart", &Level::ERROR));
+        assert!(filter("").unwrap().would_enable("headstart", &Level::ERROR));
+    }
+
+    /// A filter that would match nothing leaves an operator without any line.
+    #[test]
     fn a_bad_filter_is_explained() {
-        let text = filter("headstart=loud").unwrap_err().to_string();
-        assert!(text.starts_with("error: invalid log filter 'headstart=loud'"), "{text}");
-        assert!(text.contains("\nhint: a filter is a level"), "{text}");
+        for bad in ["headstart=loud", "headstart[span]=debug", "headstart[{field}]=debug", "a b"] {
+            let text = filter(bad).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("error: invalid log filter '{bad}': ")), "{text}");
+            assert!(text.contains("\nhint: a filter is a level"), "{text}");
+        }
     }
 }
