@@ -338,7 +338,12 @@ impl Places {
 
     /// Held by the task of a connection that takes its place later, so that a stop waits for it.
     pub(crate) fn task(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.tasks).try_acquire_owned().ok()
+        self.tasks().try_acquire_owned().ok()
+    }
+
+    /// The permits of such tasks, for whoever takes them itself.
+    pub(crate) fn tasks(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.tasks)
     }
 
     /// Waits until every connection has ended, but not longer than `limit`; how many have not.

@@ -385,7 +385,18 @@ fn take(generations: &Generations, message: Message, direction: Direction) -> io
     generations.take(StrayJoin { tcp: TcpStream::from(tcp), client, read }, direction)
 }
 
+/// Sends a join to the other process, or refuses it.
 async fn pass(channel: &Channel, stray: &StrayJoin) -> io::Result<()> {
+    let sent = send(channel, stray).await;
+    if sent.is_err() {
+        // An edge that forwards joins takes silence for the failure of this one, and forwards none
+        // for a while.
+        let _ = stray.refuse();
+    }
+    sent
+}
+
+async fn send(channel: &Channel, stray: &StrayJoin) -> io::Result<()> {
     let (kind, bytes) = match stray.client {
         None => (Kind::Join, Cow::from(&stray.read)),
         Some(client) => {
@@ -402,6 +413,10 @@ async fn pass(channel: &Channel, stray: &StrayJoin) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
+    use headstart_proto::join::REFUSAL;
+
     use super::*;
 
     #[tokio::test]
@@ -415,6 +430,22 @@ mod tests {
         let [successor, predecessor] = Channel::pair();
         drop(predecessor);
         assert_eq!(stop(&successor).await.unwrap(), Before::Ended);
+    }
+
+    /// Anyone can send one: in records of a byte each, a join is longer than a message.
+    #[tokio::test]
+    async fn a_join_that_cannot_be_passed_is_refused() {
+        let [one, _other] = Channel::pair();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut edge = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (tcp, client) = listener.accept().unwrap();
+        let read = vec![0; MESSAGE_MAX];
+        let stray = StrayJoin { tcp, client: Some(client), read };
+        pass(&one, &stray).await.unwrap_err();
+        drop(stray);
+        let mut answer = Vec::new();
+        edge.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, REFUSAL);
     }
 
     #[tokio::test]

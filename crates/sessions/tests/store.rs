@@ -473,7 +473,10 @@ proptest! {
                 Step::Forget { server, whose } => {
                     trial.expire();
                     let expected = trial.model.forget(server, whose);
+                    let before = trial.store.counts().forgotten;
                     prop_assert_eq!(trial.forget(server, whose), expected);
+                    let counted = trial.store.counts().forgotten - before;
+                    prop_assert_eq!(counted, expected as u64);
                 }
                 Step::EndContext(number) => {
                     trial.expire();

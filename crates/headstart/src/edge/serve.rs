@@ -90,8 +90,9 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
         listeners.spawn(accept(acceptor, running));
     }
     if let (Some(fleet_links), Some(links)) = (&fleet_links, links) {
-        let serve = fleet_links.fleet().serve(links, generations);
-        listeners.spawn(forwarded(serve, daemon.running()));
+        let running = daemon.running();
+        let serve = fleet_links.fleet().serve(links, generations, running.places.tasks());
+        listeners.spawn(forwarded(serve, running));
     }
     daemon
         .run(listeners, offer, options.shutdown_timeout, |before: &Settings| {
@@ -332,6 +333,9 @@ async fn accept(mut acceptor: Acceptor, mut running: Running<Settings>) {
     }
     let join_time = if running.phase() == Phase::HandedOver {
         acceptor.stop_listening();
+        if let Some(tls) = &running.settings().termination.tls {
+            tls.leave_fast_open();
+        }
         running.stopped_listening();
         SESSION_LIFE_SPARE
     } else {

@@ -2,7 +2,7 @@
 //! has which files are refused, and what readers see of concurrent rotations.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use headstart_tls::keyring::KeyRing;
@@ -284,6 +284,20 @@ fn a_file_that_others_may_touch_is_refused() {
     assert_eq!(keys.text(), before);
     keys.set_mode(0o600);
     assert_eq!(keys.call(&["show"]).0, Some(0));
+}
+
+#[test]
+fn what_is_no_file_of_text_is_refused_with_a_hint() {
+    let keys = KeyDir::with_keys();
+    let linked = KeyDir::new();
+    symlink(keys.path(), linked.path()).unwrap();
+    assert!(linked.refused().contains("is a symbolic link\nhint: name the file itself"));
+    let directory = KeyDir::new();
+    fs::create_dir(directory.path()).unwrap();
+    directory.set_mode(0o700);
+    assert!(directory.refused().contains("is not a file\nhint: "));
+    fs::write(keys.path(), [0xff, 0xfe]).unwrap();
+    assert!(keys.refused().contains("is not text\nhint: "));
 }
 
 #[test]

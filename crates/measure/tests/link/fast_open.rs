@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -137,20 +137,30 @@ pub(crate) fn edge_that_stops() {
     let net = Net::new(RTT);
     let world = World::new(&net, "stop");
     assert!(world.keys() > 0);
-    let (text, request) = (net.file("said"), net.file("request-half"));
-    fs::write(&request, format!("GET {HALF} HTTP/1.1\r\nHost: {NAME}\r\n\r\n")).unwrap();
-    let mut client = net.client().command("openssl");
-    client.args(["s_client", "-ign_eof", "-servername", NAME, "-connect"]);
-    client.arg(net.edge4().to_string()).stdin(fs::File::open(&request).unwrap());
-    let mut client = client.stdout(fs::File::create(&text).unwrap()).spawn().unwrap();
-    until("half an answer", || {
-        String::from_utf8_lossy(&fs::read(&text).unwrap()).contains("HTTP/1.1 200")
-    });
+    let mut client = world.asks_for_half();
     let edge = world.edge.as_ref().unwrap();
     edge.signal(Signal::TERM);
     until("the keys to be gone", || world.keys() == 0);
     let stat = fs::read_to_string(format!("/proc/{}/stat", edge.pid())).unwrap();
     assert!(!stat.contains(") Z "), "the edge ended before: {stat}");
+    client.kill().unwrap();
+    client.wait().unwrap();
+}
+
+/// The next edge has the hidden listener of the one before, which must not wipe its keys for its
+/// own while it waits for its connections to end.
+pub(crate) fn edge_that_hands_over() {
+    let net = Net::new(RTT);
+    let world = World::new(&net, "hand-over");
+    let mut client = world.asks_for_half();
+    let _next = world.start_edge(1);
+    let maps = || {
+        let files = fs::read_dir(format!("/proc/{}/fd", world.edge.as_ref().unwrap().pid()));
+        let files = files.unwrap().filter_map(|file| fs::read_link(file.unwrap().path()).ok());
+        files.filter(|file| file.to_string_lossy().contains("bpf-map")).count()
+    };
+    until("the one before to give the program up", || maps() == 0);
+    assert!(world.keys() > 0);
     client.kill().unwrap();
     client.wait().unwrap();
 }
@@ -195,19 +205,39 @@ impl<'n> World<'n> {
     fn start(&mut self) {
         let net = self.net;
         nginx::certificate(net);
-        let [cert, key] = ["cert.pem", "key.pem"].map(|name| net.file(name));
-        fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(net.file("key.pem"), Permissions::from_mode(0o600)).unwrap();
         let listen = "127.0.0.1:8080".parse().unwrap();
         self.requests = Some(origin::serve(net.server(), listen, answer));
-        let [cert, key, maps] = [&cert, &key, &self.maps].map(|path| path.display().to_string());
-        let tls = ["--origin", "http://127.0.0.1:8080", "--cert", &cert, "--key", &key];
-        let fast = ["--fast-open", "--fast-open-maps", &maps];
-        self.edge = Some(Daemon::edge(net, 0, &[&tls[..], &fast].concat()));
+        self.edge = Some(self.start_edge(0));
         let to = format!("--edge={NAME}={},fop=1", net.edge4());
         let socket = format!("--socket={}", self.socket().display());
         let agent = Daemon::agent(net, AGENT, &[&to, &socket]);
         fs::write(self.group.join("cgroup.procs"), agent.pid().to_string()).unwrap();
         self.agent = Some(agent);
+    }
+
+    /// Starts an edge, which takes over from the one before, if there is one.
+    fn start_edge(&self, number: u16) -> Daemon<'n> {
+        let files = ["cert.pem", "key.pem", "takeover"].map(|name| self.net.file(name));
+        let [cert, key, path] = files.each_ref().map(|file| file.to_str().unwrap());
+        let tls = ["--origin", "http://127.0.0.1:8080", "--cert", cert, "--key", key];
+        let maps = self.maps.to_str().unwrap();
+        let fast = ["--fast-open", "--fast-open-maps", maps, "--takeover", path];
+        Daemon::edge(self.net, number, &[&tls[..], &fast].concat())
+    }
+
+    /// Starts a client of the edge, and waits until it has a part of an answer that never ends.
+    fn asks_for_half(&self) -> Child {
+        let (text, request) = (self.net.file("said"), self.net.file("request-half"));
+        fs::write(&request, format!("GET {HALF} HTTP/1.1\r\nHost: {NAME}\r\n\r\n")).unwrap();
+        let mut client = self.net.client().command("openssl");
+        client.args(["s_client", "-ign_eof", "-servername", NAME, "-connect"]);
+        client.arg(self.net.edge4().to_string()).stdin(fs::File::open(&request).unwrap());
+        let client = client.stdout(fs::File::create(&text).unwrap()).spawn().unwrap();
+        until("half an answer", || {
+            String::from_utf8_lossy(&fs::read(&text).unwrap()).contains("HTTP/1.1 200")
+        });
+        client
     }
 
     fn agent(&self) -> &Daemon<'n> {

@@ -111,6 +111,7 @@ const CHECKS_OF_ROOT: &[(&str, fn())] = &[
     ("fast_open_option_stripped", fast_open_faults::option_stripped),
     ("fast_open_post_quantum", fast_open_faults::post_quantum_goes_over_udp),
     ("fast_open_edge_that_stops", fast_open::edge_that_stops),
+    ("fast_open_edge_that_hands_over", fast_open::edge_that_hands_over),
 ];
 
 fn main() -> ExitCode {

@@ -107,15 +107,22 @@ impl Fleet {
     }
 
     /// Accepts the joins that other edges forward to `listener`, until the future is dropped; those
-    /// for sessions of another process of this edge find it by `generations`.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, generations: Arc<Generations>) {
+    /// for sessions of another process of this edge find it by `generations`, and each stream that
+    /// is relayed there holds a permit of `tasks` until it ends.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        generations: Arc<Generations>,
+        tasks: Arc<Semaphore>,
+    ) {
         loop {
             let Ok(permit) = Arc::clone(&self.incoming).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((tcp, _)) => {
                     let (fleet, generations) = (Arc::clone(&self), Arc::clone(&generations));
+                    let tasks = Arc::clone(&tasks);
                     tokio::spawn(async move {
-                        let handled = fleet.handle_link(tcp, &generations);
+                        let handled = fleet.handle_link(tcp, &generations, tasks);
                         let handled = timeout(INCOMING_TIMEOUT, handled).await;
                         drop(permit);
                         if let Err(error) = handled.unwrap_or_else(|late| Err(late.into())) {
@@ -132,7 +139,12 @@ impl Fleet {
     }
 
     /// Reads a forwarded join, and hands the stream to its session.
-    async fn handle_link(&self, tcp: TcpStream, generations: &Generations) -> io::Result<()> {
+    async fn handle_link(
+        &self,
+        tcp: TcpStream,
+        generations: &Generations,
+        tasks: Arc<Semaphore>,
+    ) -> io::Result<()> {
         let _ = tcp.set_nodelay(true);
         let conn = self.link.accept().map_err(io::Error::other)?;
         let mut link = TlsStream::new(conn, tcp);
@@ -142,12 +154,21 @@ impl Fleet {
         let (join, end, mut read) = read_join(&mut link).await?;
         let owner = self.acceptors().into_iter().find(|acceptor| acceptor.has_session(&join));
         let Some(acceptor) = owner else {
-            let Some(other) = pass_relayed(generations, client, read).await? else {
+            let passed = pass_relayed(generations, client, read).await;
+            // Without an answer the other edge would forward none for a while.
+            let Some(other) = passed.unwrap_or_else(|error| {
+                tracing::debug!(%error, "cannot pass a join on");
+                None
+            }) else {
                 link.write_all(&REFUSAL).await?;
                 return link.shutdown().await;
             };
+            let (limits, counts) = (self.limits, self.counts);
             // For as long as the stream lasts.
-            tokio::spawn(bridge(link, other, &[], self.limits, self.counts, |_| {}));
+            tokio::spawn(async move {
+                let _task = tasks.try_acquire_owned().ok();
+                bridge(link, other, &[], limits, counts, |_| {}).await;
+            });
             return Ok(());
         };
         let transport = ClientTransport::Link(Box::new(link), client);

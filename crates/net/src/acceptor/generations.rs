@@ -75,9 +75,7 @@ impl Generations {
         let join = read_join(&stray.read).ok_or(io::ErrorKind::InvalidData)?;
         let Some(stray) = self.give(stray, &join, direction) else { return Ok(()) };
         let Err(stray) = self.pass(stray, Some(direction)) else { return Ok(()) };
-        // What does not fit was not wanted: there is nobody to serve the connection.
-        let _ = (&stray.tcp).write(&REFUSAL)?;
-        Ok(())
+        stray.refuse()
     }
 
     /// Gives a join to the acceptor that has its session; returns it if there is none.
@@ -142,6 +140,15 @@ impl State {
 }
 
 impl StrayJoin {
+    /// Refuses a join that nobody takes.
+    ///
+    /// # Errors
+    /// The connection has closed.
+    pub fn refuse(&self) -> io::Result<()> {
+        // What does not fit was not wanted: there is nobody to serve the connection.
+        (&self.tcp).write(&REFUSAL).map(|_| ())
+    }
+
     /// Returns the client's address.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use headstart_tls::keyring::{FleetKey, KeyRing, PERIOD};
 use headstart_tls::{LinkContext, SharedRing};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -22,6 +23,9 @@ use crate::generations::link;
 use crate::hello::{BEHIND_HELLO, HELLO, hello};
 use crate::join::{join, parsed};
 use crate::time::{TIMEOUT, stop_clock};
+
+/// More than there are streams.
+const TASKS: usize = 100;
 
 static COUNTS: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
 
@@ -70,8 +74,9 @@ impl Site {
         };
         let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
         let listener = self.listeners[usize::from(number) - 1].take().unwrap();
-        let links = tokio::spawn(fleet.serve(listener, Arc::clone(&generations)));
-        Edge { acceptor, ring, generations, links }
+        let tasks = Arc::new(Semaphore::new(TASKS));
+        let links = fleet.serve(listener, Arc::clone(&generations), Arc::clone(&tasks));
+        Edge { acceptor, ring, generations, tasks, links: tokio::spawn(links) }
     }
 
     fn start(&mut self, number: u8) -> Edge {
@@ -84,6 +89,8 @@ struct Edge {
     acceptor: Acceptor,
     ring: Arc<SharedRing>,
     generations: Arc<Generations>,
+    /// Permits of streams that are relayed.
+    tasks: Arc<Semaphore>,
     /// Accepts joins from other edges.
     links: JoinHandle<()>,
 }
@@ -209,11 +216,15 @@ async fn a_forwarded_join_reaches_the_session_of_the_process_before() {
     timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
     assert_eq!(&bytes[HELLO..], b"and more");
     assert_eq!(proven.get(), tcp.local_addr().ok(), "the client's address, not a relay's");
+    assert_eq!(after.tasks.available_permits(), TASKS - 1, "a stop has to wait for it");
     stream.write_all(b"answered").await.unwrap();
     stream.shutdown().await.unwrap();
     let mut got = Vec::new();
     timeout(TIMEOUT, tcp.read_to_end(&mut got)).await.unwrap().unwrap();
     assert_eq!(got, b"answered");
+    drop((tcp, stream));
+    let all = after.tasks.acquire_many(u32::try_from(TASKS).unwrap());
+    drop(timeout(TIMEOUT, all).await.unwrap().unwrap());
     // It is joined once.
     assert_eq!(client.join(other, BEHIND_HELLO, b"").await.1, Answer::Refused);
 }

@@ -4,7 +4,7 @@
 //! client that ends its upload when it has the answer is told that this is an error, which some
 //! take for that of the answer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use h2::Reason;
 
@@ -23,8 +23,8 @@ pub(super) struct Refusals {
     framing: Framing,
     /// Streams on which more than the head of the answer comes.
     begun: BTreeSet<u32>,
-    /// The newest streams whose answer is complete.
-    ended: BTreeSet<u32>,
+    /// The streams whose answer was complete last, in this order.
+    ended: VecDeque<u32>,
 }
 
 impl Refusals {
@@ -62,7 +62,8 @@ impl Refusals {
     fn limit(&mut self, frame: &Frame) -> Option<&'static str> {
         let is_end = is_end(frame);
         if is_end {
-            keep(&mut self.ended, frame.stream);
+            self.ended.truncate(STREAMS_MAX - 1);
+            self.ended.push_front(frame.stream);
         }
         match frame.kind {
             DATA if is_end => {
@@ -75,8 +76,11 @@ impl Refusals {
                 (is_head && is_one_line(frame)).then_some("request_head")
             }
             HEADERS => {
+                self.begun.insert(frame.stream);
                 // A client may have reset some.
-                keep(&mut self.begun, frame.stream);
+                if self.begun.len() > STREAMS_MAX {
+                    self.begun.pop_first();
+                }
                 None
             }
             RST_STREAM => {
@@ -93,14 +97,6 @@ impl Refusals {
 fn is_end(frame: &Frame) -> bool {
     const END_STREAM: u8 = 1;
     [DATA, HEADERS].contains(&frame.kind) && frame.flags & END_STREAM > 0
-}
-
-/// Keeps a stream beside the newest ones.
-fn keep(streams: &mut BTreeSet<u32>, stream: u32) {
-    streams.insert(stream);
-    if streams.len() > STREAMS_MAX {
-        streams.pop_first();
-    }
 }
 
 /// Returns the limit for which the library ends a connection, by the payload of its GOAWAY behind
@@ -202,6 +198,20 @@ mod tests {
             refusals.wrote(&[&end[..], &reset(9)[..cut]].concat());
             assert_eq!(refusals.mended(&reset(9)[cut..]).as_deref(), Some(&no_error[cut..]));
         }
+    }
+
+    /// A long upload may be older than all answers that are remembered.
+    #[test]
+    fn an_answer_is_remembered_by_its_end_and_not_by_the_age_of_its_stream() {
+        let end = |stream: u8| [0, 0, 0, DATA, 1, 0, 0, 1, stream];
+        let mut refusals = Refusals::default();
+        for _ in 0..STREAMS_MAX {
+            refusals.wrote(&end(9));
+        }
+        refusals.wrote(&end(7));
+        let reset = [0, 0, 4, RST_STREAM, 0, 0, 0, 1, 7, 0, 0, 0, 1];
+        assert_eq!(refusals.mended(&reset).unwrap()[12], 0);
+        assert_eq!(refusals.ended.len(), STREAMS_MAX);
     }
 
     #[test]

@@ -298,6 +298,13 @@ impl TlsServer {
         self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(public))
     }
 
+    /// Tells the kernel nothing any more, because another process has the hidden listener. Call it
+    /// before that one begins: its ports are the same, and its keys would be taken for those of
+    /// this one, and wiped.
+    pub(in crate::edge) fn leave_fast_open(&self) {
+        self.lock().fast_open = None;
+    }
+
     /// Reads what has changed of the files, and tells the kernel of new keys.
     fn look(&self) {
         let mut state = self.lock();
