@@ -158,7 +158,9 @@ impl PathMemory {
         };
         match path.standing.ask(now) {
             Ok(probe) => {
-                let proven = path.standing == Standing::Good;
+                // While the first flight is on its way, there is an entry for its slots alone.
+                let answered = path.grace != GraceEstimator::default();
+                let proven = answered && path.standing == Standing::Good;
                 Advice::Turbo { grace: path.grace, proven, probe }
             }
             Err((reason, until)) => Advice::Plain { reason, until },

@@ -147,6 +147,13 @@ fn a_path_is_proven_while_its_last_opening_had_an_answer() {
 }
 
 #[test]
+fn a_path_is_not_proven_while_its_first_flight_is_on_its_way() {
+    let bench = Bench::new();
+    let _slots = bench.reserve(4, SLOT).unwrap();
+    assert!(matches!(bench.advice(), Advice::Turbo { proven: false, .. }));
+}
+
+#[test]
 fn a_path_on_which_nothing_is_gained_is_left_and_probed() {
     let mut bench = Bench::new();
     let gainless = Outcome::Opened { rtt: MILLISECOND, lag: 2 * MILLISECOND };
