@@ -191,7 +191,8 @@ fn a_socket_of_another_user_is_refused() {
     let mut python = Command::new("python3");
     python.args(["-c", listen]).arg(&path).uid(OTHER).gid(OTHER).stdout(Stdio::piped());
     let mut other = python.spawn().unwrap();
-    other.stdout.take().unwrap().read_exact(&mut [0; 9]).unwrap();
+    // With the end of the line: Python fails where that has nobody to read it.
+    other.stdout.take().unwrap().read_exact(&mut [0; "listening\n".len()]).unwrap();
     run(async {
         let client = hyper(Connector::new(headstart_client::Agent::socket(&path)));
         let error = client.get("http://127.0.0.1/".parse().unwrap()).await.unwrap_err();
