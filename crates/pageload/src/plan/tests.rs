@@ -42,6 +42,8 @@ fn each_technique_saves_what_it_saves() {
         ("tfo", 4.0),
         ("fop", 4.0),
         ("turbotls", 4.0),
+        // At the host that follows, and not where the page begins.
+        ("spares", 5.0),
         ("resumption", 6.0),
         ("0rtt", 4.0),
         ("session-sharing", 6.0),
