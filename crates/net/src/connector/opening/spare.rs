@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use headstart_proto::Carrier;
 use headstart_proto::hello::{self, Progress};
+use headstart_proto::limits::SYN_DATA_WAIT;
 use headstart_sessions::{SpareKey, TakenSpare};
 use tokio::io::{AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
@@ -18,10 +19,6 @@ use crate::connector::offer::Offer;
 use crate::connector::spares::{Loan, Spare};
 use crate::report::{NotUsed, OpeningEvent};
 use crate::target::Target;
-
-/// Time that TCP waits for the application's ClientHello, and for the server's offer, while there
-/// is a spare: as long as a SYN waits for its data.
-const WAIT: Duration = Duration::from_millis(10);
 
 /// Time beyond two round trips within which a server acknowledges the ClientHello: Linux delays an
 /// acknowledgement by at most 40 ms.
@@ -130,7 +127,9 @@ impl Opening {
     }
 
     fn is_within_wait(&mut self, cx: &mut Context<'_>) -> bool {
-        let wait = self.spare.wait.get_or_insert_with(|| Box::pin(tokio::time::sleep(WAIT)));
+        // For the ClientHello and the server's offer: as long as a SYN waits for its data.
+        let wait =
+            self.spare.wait.get_or_insert_with(|| Box::pin(tokio::time::sleep(SYN_DATA_WAIT)));
         wait.as_mut().poll(cx).is_pending()
     }
 
