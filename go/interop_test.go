@@ -86,19 +86,7 @@ func origin(t *testing.T, ballast int) (address string, pool *x509.CertPool) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				_, _ = io.Copy(conn, conn)
-				_ = conn.(*tls.Conn).CloseWrite()
-			}()
-		}
-	}()
+	go echoAll(listener)
 	return listener.Addr().String(), pool
 }
 

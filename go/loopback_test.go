@@ -119,19 +119,7 @@ func newServerAt(t testing.TB, address string, config ListenConfig, ballast int)
 	tlsListener := tls.NewListener(s.listener, &tls.Config{
 		Certificates: []tls.Certificate{certificate},
 	})
-	go func() {
-		for {
-			conn, err := tlsListener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				_, _ = io.Copy(conn, conn)
-				_ = conn.(*tls.Conn).CloseWrite()
-			}()
-		}
-	}()
+	go echoAll(tlsListener)
 	return s
 }
 
@@ -151,6 +139,21 @@ func (s *server) dialer(events *events, edge Edge) *Dialer {
 		MinGrace:    5 * time.Second, // machines that run tests are busy
 		NoSecondSYN: true,
 		Trace:       events.add,
+	}
+}
+
+// echoAll sends clients of a TLS listener what they send, until the listener is closed.
+func echoAll(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			_, _ = io.Copy(conn, conn)
+			_ = conn.(*tls.Conn).CloseWrite()
+		}()
 	}
 }
 

@@ -133,19 +133,30 @@ func expect(t *testing.T, b block, got *[]byte, want []byte) {
 	*got = (*got)[len(want):]
 }
 
+// scriptEnd is one end of a connection that a script drives.
+type scriptEnd interface {
+	step(t *testing.T, b block) bool
+	nothing(t *testing.T, b block)
+}
+
+// run takes the steps of a script, after which nothing may be left.
+func run(t *testing.T, end scriptEnd, steps []block) {
+	t.Helper()
+	for _, b := range steps {
+		if !end.step(t, b) {
+			if b.keys["step"] != "nothing" {
+				t.Fatalf("%v: %s", b, b.keys["step"])
+			}
+			end.nothing(t, b)
+		}
+	}
+	end.nothing(t, steps[len(steps)-1])
+}
+
 func TestClientIgnores(t *testing.T) {
 	for _, script := range scripts(t, "client_ignores") {
 		t.Run(script[0].keys["note"], func(t *testing.T) {
-			end := newClientEnd(t, script[0])
-			for _, b := range script[1:] {
-				if !end.step(t, b) {
-					if b.keys["step"] != "nothing" {
-						t.Fatalf("%v: %s", b, b.keys["step"])
-					}
-					end.nothing(t, b)
-				}
-			}
-			end.nothing(t, script[len(script)-1])
+			run(t, newClientEnd(t, script[0]), script[1:])
 		})
 	}
 }
@@ -367,16 +378,7 @@ func TestEdgeScripts(t *testing.T) {
 	for _, file := range []string{"drops", "join_table"} {
 		for _, script := range scripts(t, file) {
 			t.Run(file+"/"+script[0].keys["note"], func(t *testing.T) {
-				end := newEdgeEnd(t, script[0])
-				for _, b := range script[1:] {
-					if !end.step(t, b) {
-						if b.keys["step"] != "nothing" {
-							t.Fatalf("%v: %s", b, b.keys["step"])
-						}
-						end.nothing(t, b)
-					}
-				}
-				end.nothing(t, script[len(script)-1])
+				run(t, newEdgeEnd(t, script[0]), script[1:])
 			})
 		}
 	}
