@@ -238,7 +238,7 @@ impl Client {
     }
 }
 
-/// With a spare the request leaves after one round trip, without one after two.
+/// The request leaves after one round trip with a spare, and after two without.
 #[test]
 fn four_in_five_connections_find_a_spare_and_fewer_are_in_vain_than_used() {
     let mut all = Counts::default();

@@ -12,13 +12,13 @@ use std::thread;
 
 use rustix::net::listen;
 
-/// What clients reach at one address.
+/// Balancer at one address.
 pub(crate) struct Front {
     pub(crate) address: SocketAddr,
     gate: Arc<Gate>,
 }
 
-/// Whether TCP connections wait, and what fills the listener's queue meanwhile.
+/// Listener whose queue is kept full while TCP connections have to wait.
 struct Gate {
     listener: TcpListener,
     filling: Mutex<Vec<TcpStream>>,

@@ -8,8 +8,8 @@ const QUICK: Duration = Duration::from_secs(8 * 60);
 
 /// Experiments with limits of their own: prefix of the name, limit of a usual and of a quick run.
 ///
-/// Those that need more than a user has (Fast Open needs root, programs and pages need their data),
-/// and the one that makes thousands of connections.
+/// Fast Open needs root, programs and pages need their data, and `scale` makes thousands of
+/// connections.
 const APART: [(&str, Duration, Duration); 5] = [
     ("fop-", Duration::from_secs(60 * 60), Duration::from_secs(3 * 60)),
     ("pages", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),
