@@ -357,7 +357,7 @@ fn link(
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(error),
                     Ok(None) | Err(_) => return,
                 },
-                Some(stray) = joins.recv() => pass(&channel, &stray).await,
+                Some(stray) = joins.recv() => pass(&channel, stray).await,
             };
             if let Err(error) = result {
                 tracing::debug!(%error, "a join for another process failed");
@@ -386,8 +386,8 @@ fn take(generations: &Generations, message: Message, direction: Direction) -> io
 }
 
 /// Sends a join to the other process, or refuses it.
-async fn pass(channel: &Channel, stray: &StrayJoin) -> io::Result<()> {
-    let sent = send(channel, stray).await;
+async fn pass(channel: &Channel, stray: StrayJoin) -> io::Result<()> {
+    let sent = send(channel, &stray).await;
     if sent.is_err() {
         // An edge that forwards joins takes silence for the failure of this one, and forwards none
         // for a while.
@@ -413,9 +413,8 @@ async fn send(channel: &Channel, stray: &StrayJoin) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use headstart_proto::join::REFUSAL;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -436,15 +435,17 @@ mod tests {
     #[tokio::test]
     async fn a_join_that_cannot_be_passed_is_refused() {
         let [one, _other] = Channel::pair();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut edge = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (tcp, client) = listener.accept().unwrap();
-        let read = vec![0; MESSAGE_MAX];
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let edge = tokio::net::TcpStream::connect(listener.local_addr().unwrap());
+        let (edge, accepted) = tokio::join!(edge, listener.accept());
+        let (mut edge, (tcp, client)) = (edge.unwrap(), accepted.unwrap());
+        // Nobody reads it: closing would be a reset.
+        edge.write_all(b"behind the join").await.unwrap();
+        let (tcp, read) = (tcp.into_std().unwrap(), vec![0; MESSAGE_MAX]);
         let stray = StrayJoin { tcp, client: Some(client), read };
-        pass(&one, &stray).await.unwrap_err();
-        drop(stray);
+        pass(&one, stray).await.unwrap_err();
         let mut answer = Vec::new();
-        edge.read_to_end(&mut answer).unwrap();
+        edge.read_to_end(&mut answer).await.unwrap();
         assert_eq!(answer, REFUSAL);
     }
 

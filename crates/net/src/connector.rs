@@ -11,7 +11,7 @@ mod stream;
 mod tests;
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use std::{fmt, io};
 
 use cookies::Cookies;
 use headstart_proto::cookie::Cookie;
+use headstart_proto::hello::address_literal;
 use headstart_sessions::{Context, Visit, Whose};
 use kernel::{Kernel, Linux};
 use offer::Offer;
@@ -407,13 +408,13 @@ impl Connector {
 
     /// Starts discovery by DNS where no edge is configured.
     fn discovery(&self, target: &Target) -> Offer {
-        let literal = target.host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let literal = address_literal(&target.host);
         let literal = literal.map(|address| SocketAddr::new(address, target.port));
         match (literal, &target.server_name) {
             _ if target.port != HTTPS_PORT => Offer::Never(NotUsed::Port),
-            (Err(_), _) => Offer::Awaited,
-            (Ok(literal), None) => Offer::Unnamed(literal),
-            (Ok(literal), Some(name)) => self.inner.advertised(name, literal),
+            (None, _) => Offer::Awaited,
+            (Some(literal), None) => Offer::Unnamed(literal),
+            (Some(literal), Some(name)) => self.inner.advertised(name, literal),
         }
     }
 }

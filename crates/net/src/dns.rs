@@ -18,6 +18,7 @@ pub use filter::AddressFilter;
 use assembly::{Assembly, Step};
 use filter::NameFilter;
 use follow::Discovered;
+use headstart_proto::hello::address_literal;
 use hickory_resolver::{
     Hosts, TokioResolver,
     config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
@@ -138,13 +139,13 @@ impl Resolver {
 
     /// Starts to look up `host`, a name or an address, for a connection to `port`.
     ///
-    /// An address (IPv6 also in brackets) resolves to itself. The HTTPS record is queried only for
-    /// [`HTTPS_PORT`]. Must be called within a tokio runtime.
+    /// An address (also in brackets, or with a final dot) resolves to itself. The HTTPS record is
+    /// queried only for [`HTTPS_PORT`]. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// [`DnsError::InvalidName`].
     pub fn resolve(&self, host: &str, port: u16) -> Result<Lookup, DnsError> {
-        if let Some(literal) = literal(host) {
+        if let Some(literal) = address_literal(host) {
             return Ok(Lookup::known(vec![literal]));
         }
         let name = host_name(host)?;
@@ -427,15 +428,6 @@ fn tuned(mut options: ResolverOpts, timeout: Duration) -> ResolverOpts {
     options.negative_min_ttl = Some(NEGATIVE_TTL_MIN);
     options.negative_max_ttl = Some(NEGATIVE_TTL_MAX);
     options
-}
-
-/// Parses `host` as an address, IPv6 also in the brackets of a URL.
-fn literal(host: &str) -> Option<IpAddr> {
-    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    match inner {
-        Some(v6) => v6.parse().ok().map(IpAddr::V6),
-        None => host.parse().ok(),
-    }
 }
 
 /// Waits for the result of a task, and clears the slot; waits forever if the slot is empty.

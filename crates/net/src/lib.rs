@@ -14,6 +14,7 @@
 mod acceptor;
 mod bridge;
 mod clock;
+mod closing;
 mod connector;
 mod name;
 mod netlink;
@@ -26,6 +27,7 @@ mod relay;
 mod report;
 mod sys;
 mod target;
+mod tcp_info;
 mod tls_stream;
 mod udp;
 mod wakers;
@@ -42,6 +44,7 @@ pub use acceptor::{
 };
 pub use bridge::{Handoff, bridge};
 pub use clock::BootClock;
+pub use closing::close_after_drain;
 pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, OpeningPolicy, UnknownPolicy,
 };

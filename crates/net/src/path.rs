@@ -12,7 +12,7 @@ mod standing;
 mod syn;
 mod window;
 
-pub(crate) use connects::{Second, SecondAdvice};
+pub(crate) use connects::SecondAdvice;
 pub use standing::{PathReason, SILENCES_TO_BLOCK};
 pub(crate) use syn::SynAdvice;
 

@@ -19,6 +19,8 @@ mod tests;
 pub(crate) use connecting::Connecting;
 use second::SecondSyn;
 
+use crate::tcp_info::TcpInfo;
+
 /// Delay before the next attempt starts beside a running one: the value recommended by RFC 8305
 /// section 5.
 pub(crate) const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -63,11 +65,10 @@ pub(crate) struct RaceWinner {
     pub(crate) stream: TcpStream,
     /// Remote address.
     pub(crate) addr: SocketAddr,
-    /// Time when this attempt started.
-    pub(crate) started: Instant,
-    /// Time when it was seen to be connected: one round trip after `started`, if no segment was
-    /// lost.
+    /// Time when it was seen to be connected.
     pub(crate) connected: Instant,
+    /// Time from the SYN that was answered, as far as the kernel knows which one that was.
+    pub(crate) rtt: Duration,
     /// Index of this attempt in [`Race::attempts`].
     pub(crate) number: usize,
 }
@@ -385,14 +386,10 @@ impl Race {
     fn win(&mut self, number: usize, stream: TcpStream) -> Option<RaceWinner> {
         self.note(number, AttemptOutcome::Connected);
         self.stop(|| AttemptOutcome::Lost);
-        let attempt = self.attempts.get(number)?;
-        Some(RaceWinner {
-            stream,
-            addr: attempt.addr,
-            started: attempt.started,
-            connected: attempt.ended?,
-            number,
-        })
+        let Attempt { addr, started, ended, .. } = *self.attempts.get(number)?;
+        let connected = ended?;
+        let rtt = handshake_rtt(&stream, connected - started);
+        Some(RaceWinner { stream, addr, connected, rtt, number })
     }
 
     fn fail(&mut self, cause: RaceFailure) -> RaceError {
@@ -462,6 +459,13 @@ impl fmt::Debug for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Race").field("attempts", &self.attempts).finish_non_exhaustive()
     }
+}
+
+/// Returns the round trip of a handshake that took so long: where the kernel sent the SYN again, a
+/// sample of its own.
+fn handshake_rtt(stream: &TcpStream, took: Duration) -> Duration {
+    let info = TcpInfo::read(stream).ok().filter(TcpInfo::has_retransmitted);
+    info.and_then(|info| info.rtt()).map_or(took, |rtt| rtt.min(took))
 }
 
 struct Running {

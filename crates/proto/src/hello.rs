@@ -257,13 +257,21 @@ fn server_name(body: &[u8]) -> Result<Option<String>, HelloError> {
 /// clients send them; servers that ignore them serve their default host, so they count as no name.
 fn host_name(name: &[u8]) -> Result<Option<String>, HelloError> {
     let text = core::str::from_utf8(name).map_err(|_| HelloError::Malformed)?;
-    let unbracketed = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    if unbracketed.unwrap_or(text).parse::<IpAddr>().is_ok() {
+    if address_literal(text).is_some() {
         return Ok(None);
     }
     let text = text.strip_suffix('.').unwrap_or(text);
     ensure(text.len() <= HOST_NAME_MAX && text.split('.').all(is_label))?;
     Ok(Some(text.to_ascii_lowercase()))
+}
+
+/// Reads a host that is an address and no name: with or without the brackets of a URL, and a final
+/// dot, which browsers and curl drop as that of a name.
+#[must_use]
+pub fn address_literal(host: &str) -> Option<IpAddr> {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    inner.unwrap_or(host).parse().ok()
 }
 
 fn is_label(text: &str) -> bool {

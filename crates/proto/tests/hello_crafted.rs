@@ -356,7 +356,9 @@ fn host_names_end_at_253_bytes_and_labels_at_63() {
 
 #[test]
 fn an_address_is_not_a_name() {
-    for address in [&b"192.0.2.1"[..], b"2001:db8::1", b"[2001:db8::1]", b"::ffff:192.0.2.1"] {
+    for address in
+        [&b"192.0.2.1"[..], b"192.0.2.1.", b"2001:db8::1", b"[2001:db8::1]", b"::ffff:192.0.2.1"]
+    {
         assert_eq!(server_name(address), Ok(None));
     }
 }

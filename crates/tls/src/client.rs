@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use headstart_proto::hello::address_literal;
 use openssl::error::ErrorStack;
 use openssl::sha::{Sha256, sha256};
 use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslMethod, SslSessionRef, SslVerifyMode};
@@ -171,10 +172,9 @@ enum Target {
 
 impl Target {
     fn parse(server_name: &str) -> Option<Self> {
-        let inner = server_name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-        match inner.unwrap_or(server_name).parse() {
-            Ok(address) => Some(Self::Address(address)),
-            Err(_) => normal_name(server_name).map(Self::Name),
+        match address_literal(server_name) {
+            Some(address) => Some(Self::Address(address)),
+            None => normal_name(server_name).map(Self::Name),
         }
     }
 
@@ -286,7 +286,9 @@ mod tests {
 
     #[test]
     fn addresses_are_not_names() {
-        assert!(matches!(Target::parse("192.0.2.1"), Some(Target::Address(_))));
+        for address in ["192.0.2.1", "192.0.2.1."] {
+            assert!(matches!(Target::parse(address), Some(Target::Address(_))), "{address}");
+        }
         assert_eq!(text("[2001:DB8::1]").as_deref(), Some("2001:db8::1"));
         assert_eq!(text("Example.ORG.").as_deref(), Some("example.org"));
         assert!(Target::parse("").is_none());

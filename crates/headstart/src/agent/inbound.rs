@@ -5,7 +5,6 @@
 //! socket is bare again, with the bytes that were read beyond the request beside it.
 
 mod answer;
-mod closing;
 mod connect;
 mod socks;
 mod target;

@@ -20,6 +20,7 @@ use super::session::Session;
 use super::shared::Shared;
 use super::stream::ServerStream;
 use super::transport::ClientTransport;
+use crate::closing::close_after_drain;
 use crate::proven_addr::ProvenBy;
 
 /// Bytes of the first read of a connection: enough for the ClientHello of today's browsers.
@@ -192,7 +193,7 @@ impl Unclassified {
     async fn refuse(mut self) -> io::Result<()> {
         count_join("refused");
         self.transport.write_all(&REFUSAL).await?;
-        self.transport.flush().await?;
+        close_after_drain(self.transport).await?;
         Err(io::Error::new(io::ErrorKind::InvalidData, "the join was refused"))
     }
 
@@ -368,7 +369,7 @@ async fn end_orphan(mut orphan: Tcp, end: OriginEnd) -> io::Result<()> {
     orphan.transport.write_all(&orphan.to_write).await?;
     orphan.transport.flush().await?;
     if end == OriginEnd::Finished {
-        orphan.transport.shutdown().await
+        close_after_drain(orphan.transport).await
     } else {
         orphan.transport.reset();
         Ok(())

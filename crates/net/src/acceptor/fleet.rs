@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout};
 use super::generations::{Generations, StrayJoin, count_join};
 use super::transport::{ANSWER_TIMEOUT, ClientTransport};
 use crate::bridge::bridge;
+use crate::closing::close_after_drain;
 use crate::relay::{RelayCounts, RelayLimits};
 use crate::tls_stream::TlsStream;
 
@@ -161,7 +162,7 @@ impl Fleet {
                 None
             }) else {
                 link.write_all(&REFUSAL).await?;
-                return link.shutdown().await;
+                return close_after_drain(link).await;
             };
             let (limits, counts) = (self.limits, self.counts);
             // For as long as the stream lasts.

@@ -7,10 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use headstart_proto::hello::{self, Progress};
 use headstart_proto::join::{Join, REFUSAL};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::closing::close_after_drain;
 
 /// Joins that may wait at one time for an acceptor, or for another process.
 const STRAYS_MAX: usize = 1024;
+
+/// Refused joins that are read on at one time, so that a flood of them costs few files; others are
+/// closed at once.
+static REFUSED: Semaphore = Semaphore::const_new(STRAYS_MAX);
 
 /// A TCP connection that begins with a join for a session of another process of this edge.
 #[derive(Debug)]
@@ -140,13 +146,21 @@ impl State {
 }
 
 impl StrayJoin {
-    /// Refuses a join that nobody takes.
+    /// Refuses a join that nobody takes, and lets the client read that.
     ///
     /// # Errors
     /// The connection has closed.
-    pub fn refuse(&self) -> io::Result<()> {
+    pub fn refuse(self) -> io::Result<()> {
         // What does not fit was not wanted: there is nobody to serve the connection.
-        (&self.tcp).write(&REFUSAL).map(|_| ())
+        (&self.tcp).write(&REFUSAL).map(drop)?;
+        if let Ok(permit) = REFUSED.try_acquire() {
+            let tcp = tokio::net::TcpStream::from_std(self.tcp)?;
+            tokio::spawn(async move {
+                let _permit = permit;
+                close_after_drain(tcp).await
+            });
+        }
+        Ok(())
     }
 
     /// Returns the client's address.

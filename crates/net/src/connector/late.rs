@@ -4,34 +4,63 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use headstart_proto::limits::LAG_MAX;
+use headstart_proto::{Client, ClientEvent};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use super::Inner;
-use crate::path::{Outcome, PathKey};
+use crate::clock::Clock;
+use crate::path::{Outcome, PathKey, PathMemory};
 use crate::udp::{RecvBuffers, UdpPort};
 
 /// Sockets that wait for late datagrams at the same time; beyond them, late datagrams go unnoticed.
 static LATE_SOCKETS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(64)));
 
-/// Keeps listening for a datagram after the fallback, to improve the next grace. The datagram was
-/// due at `expected`.
-pub(super) fn await_late(
-    shared: Arc<Inner>,
-    socket: UdpPort,
-    key: PathKey,
-    awaited: bool,
-    rtt: Duration,
-    expected: Instant,
-) {
-    let Ok(permit) = Arc::clone(&LATE_SOCKETS).try_acquire_owned() else { return };
-    tokio::spawn(async move {
-        let _permit = permit;
-        let mut buffers = RecvBuffers::new(1);
-        let until = expected + LAG_MAX;
-        if let Ok(Ok(_)) = tokio::time::timeout_at(until, socket.recv(&mut buffers)).await {
-            let outcome = Outcome::Late { awaited, rtt, lag: expected.elapsed() };
-            shared.paths.record(key, outcome, Instant::now().into_std());
+/// The answer to a session that fell back without one.
+pub(super) struct LateAnswer {
+    /// The session: only it knows an answer from other datagrams.
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) socket: UdpPort,
+    pub(super) key: PathKey,
+    /// Whether the client went plain only after a wait.
+    pub(super) awaited: bool,
+    pub(super) rtt: Duration,
+    /// Time when the answer was due.
+    pub(super) due: Instant,
+}
+
+impl LateAnswer {
+    /// Goes on listening in a task of its own, to improve the next grace.
+    pub(super) fn await_in_background(self, paths: Arc<PathMemory>) {
+        let Ok(permit) = Arc::clone(&LATE_SOCKETS).try_acquire_owned() else { return };
+        tokio::spawn(async move {
+            self.learn(&paths).await;
+            drop(permit);
+        });
+    }
+
+    /// Waits for the answer as long as its lag is a sample, and records it.
+    pub(super) async fn learn(mut self, paths: &PathMemory) {
+        if let Ok(true) = timeout_at(self.due + LAG_MAX, self.arrives()).await {
+            let Self { key, awaited, rtt, due, .. } = self;
+            let outcome = Outcome::Late { awaited, rtt, lag: due.elapsed() };
+            paths.record(key, outcome, Instant::now().into_std());
         }
-    });
+    }
+
+    /// Waits for the answer; returns false if the socket fails.
+    pub(super) async fn arrives(&mut self) -> bool {
+        let mut buffers = RecvBuffers::new(1);
+        while self.socket.recv(&mut buffers).await.is_ok() {
+            for datagram in buffers.datagrams() {
+                self.client.handle_datagram(self.clock.now(), datagram.bytes);
+            }
+            while let Some(event) = self.client.poll_event() {
+                if event == ClientEvent::LateDatagram {
+                    return true;
+                }
+            }
+        }
+        false
+    }
 }

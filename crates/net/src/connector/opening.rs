@@ -3,7 +3,7 @@ mod syn;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
+use super::late::LateAnswer;
 use super::offer::Offer;
 use super::{Inner, OpeningPolicy};
 use crate::advert::Advert;
@@ -28,7 +29,7 @@ use crate::clock::Clock;
 use crate::dns::{Event, Lookup};
 use crate::name::normalized;
 use crate::opener::Opener;
-use crate::path::{Advice, Outcome, PathKey, Second, SecondAdvice, SlotReservation};
+use crate::path::{Advice, Outcome, PathKey, SecondAdvice, SlotReservation};
 use crate::race::{ATTEMPT_DELAY, Race, RaceWinner};
 use crate::report::{NotUsed, OpeningEvent, Report};
 use crate::target::Target;
@@ -211,14 +212,17 @@ impl Opener for Opening {
         if let (true, Some(udp), Some(connected)) =
             (self.client.awaits_late_datagram(), self.udp.take(), self.connected)
         {
-            super::late::await_late(
-                Arc::clone(&self.shared),
-                udp.socket,
-                udp.key,
-                self.has_awaited(),
-                self.rtt(),
-                connected + self.flight_delay,
-            );
+            let (awaited, rtt) = (self.has_awaited(), self.rtt());
+            let late = LateAnswer {
+                client: self.client,
+                clock: self.clock,
+                socket: udp.socket,
+                key: udp.key,
+                awaited,
+                rtt,
+                due: connected + self.flight_delay,
+            };
+            late.await_in_background(Arc::clone(&self.shared.paths));
         }
         Some((tcp, self.report))
     }
@@ -319,16 +323,15 @@ impl Opening {
         }
     }
 
-    fn handle_connected(&mut self, won: RaceWinner) {
-        let rtt = won.connected - won.started;
-        self.learn_connect(&won);
+    fn handle_connected(&mut self, mut won: RaceWinner) {
+        won.rtt = self.learn_connect(&won);
         self.handle_syn_connected(&won);
         if let Some(sent) = self.flight_sent {
-            self.flight_delay = sent.saturating_duration_since(won.started);
+            self.flight_delay = sent.saturating_duration_since(won.connected - won.rtt);
         }
-        let wait = self.wait(rtt);
+        let wait = self.wait(won.rtt);
         let same_address = self.udp.as_ref().is_none_or(|udp| udp.key.edge == won.addr);
-        self.report.rtt = Some(rtt);
+        self.report.rtt = Some(won.rtt);
         self.report.address = Some(won.addr);
         self.connected = Some(won.connected);
         self.tcp = Some(won.stream);
@@ -339,23 +342,19 @@ impl Opening {
         self.client.handle_tcp_connected(self.clock.now(), same_address, wait);
     }
 
-    /// Learns how long connections take there, and whether the second SYN helped.
-    fn learn_connect(&self, won: &RaceWinner) {
-        let second = match self.race.as_ref().and_then(Race::second_attempt) {
-            None => Second::None,
-            Some(number) if number == won.number => Second::Used,
-            Some(_) => Second::InVain,
-        };
-        if let Ok(local) = won.stream.local_addr() {
-            let took = won.connected - won.started;
-            self.shared.paths.record_connect(won.addr, local.ip(), took, second);
-        }
-        let outcome = match second {
-            Second::None => return,
-            Second::Used => "used",
-            Second::InVain => "in_vain",
-        };
+    /// Learns how long connections take there, and whether the second SYN helped where it went.
+    /// Returns the round trip, as far as it is known.
+    fn learn_connect(&self, won: &RaceWinner) -> Duration {
+        let local = won.stream.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |own| own.ip());
+        let rtt = self.shared.paths.record_connect(won.addr, local, won.rtt);
+        let Some(race) = &self.race else { return rtt };
+        let Some(number) = race.second_attempt() else { return rtt };
+        let outcome = if number == won.number { "used" } else { "in_vain" };
         metrics::counter!("headstart_second_syns_total", "outcome" => outcome).increment(1);
+        if let Some(second) = race.attempts().get(number).filter(|_| number != won.number) {
+            self.shared.paths.record_in_vain(second.addr, local);
+        }
+        rtt
     }
 
     /// Returns how long to wait for the answer to the flight.

@@ -6,7 +6,6 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -21,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use crate::clock::BootClock;
 use crate::netlink::{self, Change};
 use crate::race::{ATTEMPT_DELAY, Race, RaceError, RaceWinner};
-use crate::sys;
+use crate::tcp_info::TcpInfo;
 
 /// Time that a spare may take to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -106,6 +105,13 @@ impl Spares {
         count(1, "used");
     }
 
+    fn on_vain(&self, taken: &TakenSpare<Spare>, why: impl FnOnce(Duration) -> Vain) {
+        self.change(|pool, now| {
+            pool.on_vain(&taken.key, why(now.at.saturating_sub(taken.since)), now);
+        });
+        count_vain(1);
+    }
+
     pub(super) fn forget(&self, whose: Whose<'_>) {
         self.change(|pool, now| count_vain(pool.forget(whose, now)));
     }
@@ -183,7 +189,7 @@ impl Spares {
             Ok(won) => {
                 let spare = Spare {
                     network: netlink::network_to(won.addr.ip()).ok(),
-                    rtt: won.connected - won.started,
+                    rtt: won.rtt,
                     stream: won.stream,
                     connected: self.boot.now(),
                 };
@@ -225,7 +231,7 @@ impl std::fmt::Debug for Spares {
 }
 
 /// A spare that was taken, until it has shown whether it is alive. One that is dropped counts as
-/// used.
+/// used if the server has acknowledged a byte.
 #[derive(Debug)]
 pub(super) struct Loan {
     taken: Option<TakenSpare<Spare>>,
@@ -261,17 +267,16 @@ impl Loan {
     pub(super) fn discard(mut self) {
         let Some(taken) = self.taken.take() else { return };
         let _ = taken.connection.stream.set_zero_linger();
-        self.spares.change(|pool, now| {
-            pool.on_vain(&taken.key, Vain::Closed(now.at.saturating_sub(taken.since)), now);
-        });
-        count_vain(1);
+        self.spares.on_vain(&taken, Vain::Closed);
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some(taken) = &self.taken {
-            self.spares.on_used(&taken.key);
+        match &self.taken {
+            Some(taken) if self.is_acked() => self.spares.on_used(&taken.key),
+            Some(taken) => self.spares.on_vain(taken, |_| Vain::Dropped),
+            None => {}
         }
     }
 }
@@ -300,10 +305,7 @@ fn is_idle(stream: &TcpStream) -> bool {
 
 /// Returns the number of bytes that the server's kernel has acknowledged.
 fn bytes_acked(stream: &TcpStream) -> io::Result<u64> {
-    // `tcpi_bytes_acked` of linux/tcp.h, behind 8 bytes, 24 numbers of 32 bits and two of 64.
-    let mut info = [0; 128];
-    sys::option(stream.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
-    Ok(info.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
+    Ok(TcpInfo::read(stream)?.bytes_acked())
 }
 
 fn count_vain(spares: usize) {

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream as StdStream};
 use std::sync::Mutex;
 
 use headstart_proto::limits::COOKIE_LIFE;
+use headstart_proto::wire::Response;
+use headstart_proto::{Client, ClientConfig, JoinKey, RouteTag, SessionId};
 use headstart_sessions::{Network, Unspendable, Visited};
 use headstart_testkit::hello::CraftedHello;
 use rustix::io::Errno;
@@ -12,11 +14,14 @@ use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::late::LateAnswer;
 use super::*;
+use crate::clock::Clock;
 use crate::dns::{DnsConfig, Lookup};
 use crate::netlink::network_to;
-use crate::path::PathReason;
+use crate::path::{Advice, PathKey, PathReason, SecondAdvice};
 use crate::report::{FastOpenNotUsed, OpeningEvent};
+use crate::udp::UdpPort;
 use crate::{Carrier, ClientEvent, FastOpenEvent, NotFast};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -614,6 +619,79 @@ async fn a_second_syn_connects_where_the_first_was_lost() {
     );
     // The kernel's own, which no timeline has.
     assert_eq!(syns(false).await.len(), 1);
+}
+
+/// The address that TCP tries first drops SYNs, and another one wins.
+#[tokio::test]
+async fn a_second_syn_in_vain_counts_where_it_went() {
+    let hole = black_hole();
+    let server = echo_at(&format!("127.0.0.2:{}", hole.address.port())).await;
+    let connector = connector(server, OpeningPolicy::Plain, false, &Fake::new(Mode::Absent));
+    let inner = Arc::clone(&connector.inner);
+    inner.paths.record_connect(hole.address, server.ip(), Duration::ZERO);
+    // While a blocking task runs, a paused clock does not go on by itself.
+    let (_stopped, going_on) = std::sync::mpsc::channel::<()>();
+    tokio::task::spawn_blocking(move || going_on.recv_timeout(TIMEOUT));
+    tokio::time::pause();
+    for _ in 0..2 {
+        let lookup = Lookup::known(vec![hole.address.ip(), server.ip()]);
+        let offer = Offer::Never(NotUsed::Policy);
+        let opening = Opening::new(Arc::clone(&inner), &target(), server.port(), lookup, offer);
+        let hello = padded().stream();
+        let talking =
+            tokio::spawn(async move { talk(ClientStream::new(Box::new(opening)), &hello).await });
+        while !talking.is_finished() {
+            tokio::time::advance(Duration::from_millis(5)).await;
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        let report = talking.await.unwrap();
+        assert_eq!(report.address, Some(server));
+        let second = OpeningEvent::SecondSyn(hole.address);
+        assert!(report.timeline.iter().any(|moment| moment.event == second), "{report:?}");
+    }
+    assert_eq!(inner.paths.advise_second(hole.address), SecondAdvice::Never);
+    assert!(matches!(inner.paths.advise_second(server), SecondAdvice::Send(Some(_))));
+}
+
+/// Returns a session that fell back without an answer, and whose socket then got these datagrams.
+fn late_answer(datagrams: impl Fn(SessionId) -> Vec<Vec<u8>>) -> LateAnswer {
+    let key = JoinKey::new(rand::random());
+    let id = key.session_id();
+    let mut client = Client::new(key, ClientConfig::default());
+    let clock = Clock::start();
+    client.offer_udp(ClientConfig { slots: 1, ..ClientConfig::default() });
+    client.handle_app_data(clock.now(), &padded().stream());
+    client.handle_tcp_connected(clock.now(), true, None);
+    assert!(client.awaits_late_datagram());
+    let edge = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = edge.local_addr().unwrap();
+    let socket = UdpPort::connect(address, None).unwrap();
+    for datagram in datagrams(id) {
+        edge.send_to(&datagram, socket.local_addr()).unwrap();
+    }
+    let key = PathKey { local: address.ip(), edge: address };
+    let (awaited, rtt) = (true, Duration::from_millis(20));
+    LateAnswer { client, clock, socket, key, awaited, rtt, due: tokio::time::Instant::now() + HOUR }
+}
+
+#[tokio::test]
+async fn only_an_answer_to_the_session_is_a_late_answer() {
+    let response = |id, seq| {
+        let tag = RouteTag([1; 4]);
+        Response { id, seq, tag, ack: 0, offset: 0, payload: &[] }.emit()
+    };
+    let other = JoinKey::new(rand::random()).session_id();
+    // Garbage, one of another session, and one that answers what was not sent.
+    let strangers = |id| vec![b"?".to_vec(), response(other, 0), response(id, 2)];
+    let mut late = late_answer(|id| [strangers(id), vec![response(id, 1)]].concat());
+    assert!(late.arrives().await);
+    assert!(!late.client.awaits_late_datagram(), "that was another datagram");
+
+    let (late, paths) = (late_answer(|id| vec![response(id, 0)]), PathMemory::default());
+    let key = late.key;
+    late.learn(&paths).await;
+    let advice = paths.advise(key, std::time::Instant::now());
+    assert!(matches!(advice, Advice::Turbo { proven: true, .. }), "{advice:?}");
 }
 
 /// Connects to an address whose server the ClientHello names, where `edge` is configured for the

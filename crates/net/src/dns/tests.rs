@@ -443,7 +443,9 @@ async fn the_shortest_ttl_bounds_an_offer() {
 #[tokio::test]
 async fn literals_resolve_to_themselves() {
     let (zone, resolver) = Zone::default().serve().await;
-    for (text, address) in [("192.0.2.7", "192.0.2.7"), ("[::1]", "::1"), ("::1", "::1")] {
+    for (text, address) in
+        [("192.0.2.7", "192.0.2.7"), ("192.0.2.7.", "192.0.2.7"), ("[::1]", "::1"), ("::1", "::1")]
+    {
         assert_eq!(outcome(&resolver, text).await, found(&[address], None));
     }
     assert!(zone.queried.lock().unwrap().is_empty());

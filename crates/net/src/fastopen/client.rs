@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use super::layout::{SO_COOKIE, SO_STATE, SOL_FOP, STATE_READY, STATE_SENT};
 use super::unavailable::{CLIENT_BIT, Unavailable, check_sysctl};
 use crate::sys;
+use crate::tcp_info::TcpInfo;
 
 /// Most data bytes in a SYN, so that its packet has at most 1280 bytes, which every IPv6 path
 /// carries whole: less 40 of IPv6 and 60 of TCP with all options.
@@ -98,13 +99,7 @@ pub fn connect(
 /// # Errors
 /// Errors of getsockopt(2).
 pub fn was_accepted(stream: &TcpStream) -> io::Result<bool> {
-    /// `TCPI_OPT_SYN_DATA` of linux/tcp.h.
-    const SYN_DATA: u8 = 32;
-    // struct tcp_info begins with state, ca_state, retransmits, probes, backoff, options.
-    let mut info = [0; 8];
-    sys::option(stream.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
-    let [_, _, _, _, _, options, ..] = info;
-    Ok(options & SYN_DATA != 0)
+    Ok(TcpInfo::read(stream)?.has_syn_data())
 }
 
 /// Returns the cookie state of a stream from [`connect`], or of a socket after [`set_cookie`].

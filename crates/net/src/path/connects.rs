@@ -19,17 +19,6 @@ const MEMORY: u32 = 1024;
 /// nothing about the path.
 const REPEATED: Duration = Duration::from_secs(1);
 
-/// The part that a second SYN had in a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Second {
-    /// There was none.
-    None,
-    /// It was answered first.
-    Used,
-    /// The first was answered all the same.
-    InVain,
-}
-
 /// Advice on a second SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SecondAdvice {
@@ -42,11 +31,12 @@ pub(crate) enum SecondAdvice {
 #[derive(Debug)]
 pub(super) struct Connects(Bounded<SocketAddr, Seen>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// Local address, which stands for the network.
-    local: IpAddr,
-    rtt: Duration,
+    local: Option<IpAddr>,
+    /// `None` if no connection has opened.
+    rtt: Option<Duration>,
     connections: u32,
     in_vain: u32,
 }
@@ -59,7 +49,7 @@ impl Default for Connects {
 
 impl Connects {
     pub(super) fn forget_network(&mut self, local: IpAddr) {
-        self.0.retain(|_, seen| seen.local != local);
+        self.0.retain(|_, seen| seen.local != Some(local));
     }
 
     fn advise(&mut self, address: SocketAddr) -> SecondAdvice {
@@ -68,24 +58,33 @@ impl Connects {
         if seen.in_vain > 1 && seen.in_vain > seen.connections / IN_VAIN_ONE_IN {
             return SecondAdvice::Never;
         }
-        SecondAdvice::Send(Some(seen.rtt))
+        SecondAdvice::Send(seen.rtt)
     }
 
-    fn record(&mut self, address: SocketAddr, local: IpAddr, took: Duration, second: Second) {
-        let new = Seen { local, rtt: took, connections: 0, in_vain: 0 };
-        let mut seen = self.0.get(&address).copied().filter(|seen| seen.local == local);
-        let seen = seen.get_or_insert(new);
+    fn record(&mut self, address: SocketAddr, local: IpAddr, rtt: Duration) -> Duration {
+        let seen = self.0.get_or_default(address);
+        if seen.local != Some(local) {
+            *seen = Seen { local: Some(local), ..Seen::default() };
+        }
         seen.connections += 1;
-        seen.in_vain += u32::from(second == Second::InVain);
         if seen.connections >= MEMORY {
             seen.connections /= 2;
             seen.in_vain /= 2;
         }
-        if took < REPEATED || seen.rtt >= REPEATED {
-            // As TCP smooths it: RFC 6298 section 2.3.
-            seen.rtt = (seen.rtt * 7 + took) / 8;
+        match seen.rtt {
+            Some(known) if rtt >= REPEATED && known < REPEATED => known,
+            known => {
+                // As TCP smooths it: RFC 6298 section 2.3.
+                seen.rtt = Some(known.map_or(rtt, |known| (known * 7 + rtt) / 8));
+                rtt
+            }
         }
-        self.0.insert(address, *seen);
+    }
+
+    fn record_in_vain(&mut self, address: SocketAddr, local: IpAddr) {
+        let seen = self.0.get_or_default(address);
+        seen.local.get_or_insert(local);
+        seen.in_vain += 1;
     }
 }
 
@@ -95,15 +94,20 @@ impl PathMemory {
         self.lock().connects.advise(address)
     }
 
-    /// Learns from a connection to `address` that took so long, from `local`.
+    /// Learns from a handshake with `address` that took `rtt`, from `local`. Returns the round
+    /// trip: another one that is known, where `rtt` may be that of a SYN sent again.
     pub(crate) fn record_connect(
         &self,
         address: SocketAddr,
         local: IpAddr,
-        took: Duration,
-        second: Second,
-    ) {
-        self.lock().connects.record(address, local, took, second);
+        rtt: Duration,
+    ) -> Duration {
+        self.lock().connects.record(address, local, rtt)
+    }
+
+    /// Learns that a second SYN to `address` was in vain; the network is that of `local`.
+    pub(crate) fn record_in_vain(&self, address: SocketAddr, local: IpAddr) {
+        self.lock().connects.record_in_vain(address, local);
     }
 }
 
@@ -117,11 +121,17 @@ mod tests {
         "192.0.2.1:443".parse().unwrap()
     }
 
-    fn after(seconds: &[(usize, Second)]) -> SecondAdvice {
+    const RTT: Duration = Duration::from_millis(20);
+
+    /// Returns the advice after so many connections each, whose second SYN was in vain or was none.
+    fn after(connections: &[(usize, bool)]) -> SecondAdvice {
         let memory = PathMemory::default();
-        for (count, second) in seconds {
+        for (count, in_vain) in connections {
             for _ in 0..*count {
-                memory.record_connect(address(), LOCAL, Duration::from_millis(20), *second);
+                memory.record_connect(address(), LOCAL, RTT);
+                if *in_vain {
+                    memory.record_in_vain(address(), LOCAL);
+                }
             }
         }
         memory.advise_second(address())
@@ -129,41 +139,63 @@ mod tests {
 
     #[test]
     fn second_syns_end_where_more_than_one_in_a_hundred_is_in_vain() {
-        let send = SecondAdvice::Send(Some(Duration::from_millis(20)));
+        let send = SecondAdvice::Send(Some(RTT));
         assert_eq!(after(&[]), SecondAdvice::Send(None));
-        assert_eq!(after(&[(1, Second::InVain)]), send);
-        assert_eq!(after(&[(2, Second::InVain)]), SecondAdvice::Never);
-        assert_eq!(after(&[(198, Second::None), (2, Second::InVain)]), send);
-        assert_eq!(after(&[(190, Second::None), (2, Second::InVain)]), SecondAdvice::Never);
+        assert_eq!(after(&[(1, true)]), send);
+        assert_eq!(after(&[(2, true)]), SecondAdvice::Never);
+        assert_eq!(after(&[(198, false), (2, true)]), send);
+        assert_eq!(after(&[(190, false), (2, true)]), SecondAdvice::Never);
         // Later ones count: they are sent again.
-        assert_eq!(after(&[(2, Second::InVain), (198, Second::None)]), send);
-        assert_eq!(after(&[(500, Second::Used)]), send);
+        assert_eq!(after(&[(2, true), (198, false)]), send);
+    }
+
+    #[test]
+    fn second_syns_end_where_nothing_has_ever_answered() {
+        let memory = PathMemory::default();
+        memory.record_in_vain(address(), LOCAL);
+        assert_eq!(memory.advise_second(address()), SecondAdvice::Send(None));
+        memory.record_in_vain(address(), LOCAL);
+        assert_eq!(memory.advise_second(address()), SecondAdvice::Never);
+        memory.forget_network(LOCAL);
+        assert_eq!(memory.advise_second(address()), SecondAdvice::Send(None));
+    }
+
+    /// The connection that was faster may be one of the other family.
+    #[test]
+    fn a_second_syn_in_vain_leaves_what_is_known_of_its_address() {
+        let memory = PathMemory::default();
+        memory.record_connect(address(), LOCAL, RTT);
+        memory.record_in_vain(address(), [192, 0, 2, 7].into());
+        assert_eq!(memory.advise_second(address()), SecondAdvice::Send(Some(RTT)));
+        memory.record_connect(address(), LOCAL, RTT);
+        memory.record_in_vain(address(), [192, 0, 2, 7].into());
+        assert_eq!(memory.advise_second(address()), SecondAdvice::Never);
     }
 
     #[test]
     fn a_repeated_syn_says_nothing_of_the_round_trip() {
         let memory = PathMemory::default();
+        let ms = Duration::from_millis;
         let record = |millis| {
-            let took = Duration::from_millis(millis);
-            memory.record_connect(address(), LOCAL, took, Second::None);
-            memory.advise_second(address())
+            let rtt = memory.record_connect(address(), LOCAL, ms(millis));
+            (rtt, memory.advise_second(address()))
         };
-        let send = |millis| SecondAdvice::Send(Some(Duration::from_millis(millis)));
-        assert_eq!(record(1_040), send(1_040), "all that is known");
-        assert_eq!(record(40), send(915));
-        assert_eq!(record(1_040), send(915));
+        let send = |millis| SecondAdvice::Send(Some(ms(millis)));
+        assert_eq!(record(1_040), (ms(1_040), send(1_040)), "all that is known");
+        assert_eq!(record(40), (ms(40), send(915)));
+        assert_eq!(record(1_040), (ms(915), send(915)));
     }
 
     #[test]
     fn another_network_begins_anew() {
         let memory = PathMemory::default();
-        let took = Duration::from_millis(20);
         for _ in 0..2 {
-            memory.record_connect(address(), LOCAL, took, Second::InVain);
+            memory.record_connect(address(), LOCAL, RTT);
+            memory.record_in_vain(address(), LOCAL);
         }
         assert_eq!(memory.advise_second(address()), SecondAdvice::Never);
-        memory.record_connect(address(), [192, 0, 2, 7].into(), 2 * took, Second::None);
-        assert_eq!(memory.advise_second(address()), SecondAdvice::Send(Some(2 * took)));
+        memory.record_connect(address(), [192, 0, 2, 7].into(), 2 * RTT);
+        assert_eq!(memory.advise_second(address()), SecondAdvice::Send(Some(2 * RTT)));
         memory.forget_network([192, 0, 2, 7].into());
         assert_eq!(memory.advise_second(address()), SecondAdvice::Send(None));
     }

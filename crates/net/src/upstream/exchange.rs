@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use headstart_proto::hello::address_literal;
 use zeroize::Zeroizing;
 
 use super::{Credentials, Step, UpstreamError};
@@ -168,16 +169,16 @@ fn login_message(login: &Credentials) -> Result<Zeroizing<Vec<u8>>, std::num::Tr
 /// Encodes a CONNECT request (RFC 1928 section 4).
 fn request(host: &str, port: u16) -> Option<Vec<u8>> {
     let mut message = vec![VERSION, CONNECT, 0];
-    match host.trim_matches(['[', ']']).parse() {
-        Ok(IpAddr::V4(address)) => {
+    match address_literal(host) {
+        Some(IpAddr::V4(address)) => {
             message.push(IPV4);
             message.extend(address.octets());
         }
-        Ok(IpAddr::V6(address)) => {
+        Some(IpAddr::V6(address)) => {
             message.push(IPV6);
             message.extend(address.octets());
         }
-        Err(_) => {
+        None => {
             let length = u8::try_from(host.len()).ok().filter(|length| *length > 0)?;
             message.extend([NAME, length]);
             message.extend(host.bytes());

@@ -177,7 +177,7 @@ impl Lane {
         // Each message is small, and the proxy waits for it.
         let _ = winner.stream.set_nodelay(true);
         self.address = Some(winner.addr);
-        self.rtt = Some(winner.connected - winner.started);
+        self.rtt = Some(winner.rtt);
         self.tcp = Some(winner.stream);
         self.note_reply(self.timeouts.negotiation);
         Ok(true)

@@ -21,7 +21,10 @@ use tokio::time::timeout;
 
 use crate::hello::{BEHIND_HELLO, HELLO, hello};
 use crate::join::{join, parsed};
-use crate::time::TIMEOUT;
+use crate::time::{TIMEOUT, stop_clock};
+
+/// More bytes behind a join than an edge reads with it.
+const BEHIND_JOIN: usize = 20_000;
 
 /// One session, seen from the client.
 pub(crate) struct Client {
@@ -87,6 +90,18 @@ impl Client {
     ) -> Answer {
         let (key, tag) = (self.key.clone(), self.tag);
         join(tcp, &Join { key, tag, client_offset, server_offset }, &self.hello, &[]).await
+    }
+
+    /// Has a join refused that comes with more bytes than an edge reads at first, and goes on to
+    /// write. The clock has to stand still.
+    pub(crate) async fn refused(&self) {
+        let mut tcp = TcpStream::connect(self.edge).await.unwrap();
+        let (key, tag) = (self.key.clone(), self.tag);
+        let (client_offset, server_offset) = (BEHIND_HELLO, 500);
+        let request = Join { key, tag, client_offset, server_offset };
+        let answer = join(&mut tcp, &request, &self.hello, &[0; BEHIND_JOIN]).await;
+        assert_eq!(answer, Answer::Refused);
+        tcp.write_all(b"what was on its way").await.expect("a reset");
     }
 
     /// Begins a TCP connection with the ClientHello, as a client does that goes plain.
@@ -339,6 +354,38 @@ async fn a_restarted_edge_serves_clients_that_delivered_nothing_and_refuses_the_
     assert_eq!(bytes[..], client.hello);
     establish_all(after);
     assert_eq!(client.join_at(BEHIND_HELLO, 500).await.1, Answer::Refused);
+}
+
+/// Closing with unread bytes would be a reset, which may overtake the answer.
+#[tokio::test]
+async fn a_refusal_arrives_although_bytes_behind_the_join_are_unread() {
+    let acceptor = bind(AcceptorConfig::default());
+    let client = Client::new(acceptor.local_addr()).await;
+    let _clock = stop_clock();
+    establish_all(acceptor);
+    client.refused().await;
+}
+
+#[tokio::test]
+async fn the_last_bytes_of_an_origin_arrive_although_bytes_behind_the_join_are_unread() {
+    let (acceptor, client, mut stream) = opened(AcceptorConfig::default()).await;
+    let _clock = stop_clock();
+    let flight = record(23, &[7; 16_000]);
+    stream.write_all(&flight).await.unwrap();
+    stream.shutdown().await.unwrap();
+    drop(stream);
+    establish_all(acceptor);
+    // Most of the flight waits at the edge until it is read.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(1).unwrap();
+    let mut tcp = socket.connect(client.edge).await.unwrap();
+    let (key, tag) = (client.key.clone(), client.tag);
+    let request = Join { key, tag, client_offset: BEHIND_HELLO, server_offset: 0 };
+    let answer = join(&mut tcp, &request, &client.hello, &[0; BEHIND_JOIN]).await;
+    assert_eq!(answer, Answer::Accepted(0));
+    let mut last = Vec::new();
+    tcp.read_to_end(&mut last).await.unwrap();
+    assert_eq!(last, flight);
 }
 
 /// Sends this as the start of a TCP connection; checks that the origin gets it as it is, and that

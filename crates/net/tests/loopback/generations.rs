@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use crate::acceptor::{Client, carries, establish_all, next, opened};
+use crate::time::stop_clock;
 
 /// A process: what passes joins, and a configuration with it.
 fn process() -> (Arc<Generations>, AcceptorConfig) {
@@ -99,6 +100,10 @@ async fn a_join_that_no_process_knows_is_refused() {
     let _first = serving(first);
     client.edge = serving(second);
     assert_eq!(client.join().await.1, Answer::Refused, "the process before has to say so");
+    let clock = stop_clock();
+    client.refused().await;
+    drop(clock);
+    tokio::time::resume();
     for link in links {
         link.abort();
         let _ = link.await;

@@ -25,9 +25,8 @@ async fn answer(tcp: &mut TcpStream, key: &JoinKey) -> Answer {
         return Answer::read(key, &bytes);
     }
     assert_eq!(bytes, REFUSAL);
-    // Where the edge has not read all that came behind the join, the end is a reset.
     let mut more = Vec::new();
-    let _ = tcp.read_to_end(&mut more).await;
+    tcp.read_to_end(&mut more).await.unwrap();
     assert!(more.is_empty(), "bytes behind a refusal: {more:?}");
     Answer::Refused
 }

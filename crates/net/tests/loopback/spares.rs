@@ -292,6 +292,32 @@ fn a_server_that_got_the_hello_gets_no_other() {
     }
 }
 
+/// A context has four spares in vain at first, and any number that are used.
+#[test]
+fn a_spare_whose_application_gives_up_is_used_only_if_it_was_acknowledged() {
+    for acknowledged in [false, true] {
+        run(async {
+            let (mut world, mut spare) = World::with_spare().await;
+            for given_up in 1..=5 {
+                if !acknowledged {
+                    lose_all(&spare);
+                }
+                let stream = world.open(&world.target(), &hello()).await;
+                assert!(world.is_unasked().await, "the spare has it");
+                drop(stream);
+                let target = world.target();
+                assert_eq!(world.exchange(&target).await, Carrier::Tcp);
+                if world.is_unasked().await {
+                    assert_eq!((given_up, acknowledged), (4, false));
+                    return;
+                }
+                spare = world.next().await;
+            }
+            assert!(acknowledged, "those in vain are not counted");
+        });
+    }
+}
+
 #[tokio::test]
 async fn contexts_share_no_spare() {
     let (mut world, spare) = World::with_spare().await;

@@ -3,10 +3,10 @@
 use std::io;
 
 use bytes::Bytes;
+use headstart_net::close_after_drain;
 use headstart_net::upstream::UpstreamError;
 use tokio::net::TcpStream;
 
-use super::closing::close_after_drain;
 use super::connect::Exchange;
 use super::socks;
 

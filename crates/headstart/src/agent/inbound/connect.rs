@@ -7,6 +7,7 @@ use std::io;
 use std::pin::Pin;
 
 use bytes::Bytes;
+use headstart_net::close_after_drain;
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue};
@@ -18,7 +19,6 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Refusal;
-use super::closing::close_after_drain;
 use super::target::{Host, Target, Via};
 
 /// Bytes of a request's head at most, the least that hyper accepts; a CONNECT is far smaller.

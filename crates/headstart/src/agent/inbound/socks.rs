@@ -6,11 +6,11 @@ use fast_socks5::server::{
 };
 use fast_socks5::util::target_addr::{AddrError, TargetAddr};
 use fast_socks5::{ReplyError, Socks5Command};
+use headstart_net::close_after_drain;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::Refusal;
-use super::closing::close_after_drain;
 use super::target::{Host, Target, Via};
 
 /// Reply code of success (RFC 1928 section 6).

@@ -53,9 +53,10 @@ pub enum Host {
 }
 
 impl Host {
-    /// Reads a name or address (IPv6 without brackets); `None` if it is neither.
+    /// Reads a name or address (IPv6 without brackets), either with or without a final dot; `None`
+    /// if it is neither.
     pub(in crate::agent) fn parse(text: &str) -> Option<Self> {
-        match text.parse::<IpAddr>() {
+        match text.strip_suffix('.').unwrap_or(text).parse::<IpAddr>() {
             Ok(address) => Some(Self::Ip(address.to_canonical())),
             Err(_) => HostName::parse(text).map(Self::Name),
         }
@@ -126,7 +127,9 @@ mod tests {
 
     #[test]
     fn addresses_are_addresses_however_written() {
-        assert_eq!(Host::parse("127.0.0.1"), Some(Host::Ip([127, 0, 0, 1].into())));
+        for text in ["127.0.0.1", "127.0.0.1."] {
+            assert_eq!(Host::parse(text), Some(Host::Ip([127, 0, 0, 1].into())), "{text}");
+        }
         assert_eq!(Host::parse("::ffff:127.0.0.1"), Some(Host::Ip([127, 0, 0, 1].into())));
         assert_eq!(Host::parse("::1"), Some(Host::Ip("::1".parse().unwrap())));
     }
@@ -147,6 +150,8 @@ mod tests {
             "a@b",
             "[::1]",
             "127.1",
+            "127.1.",
+            "127.0.0.1..",
             "1",
             "0x7f",
             "0x7f.1",

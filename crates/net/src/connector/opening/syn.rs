@@ -113,13 +113,9 @@ impl Opening {
         if won.addr == route.key.edge {
             self.report.network = Some(route.network);
             self.note_arrival(route.network);
+            self.shared.paths.record_rtt(route.key, won.rtt);
         }
-        let Some(sent) = self.syn.sent else {
-            if won.addr == route.key.edge {
-                self.shared.paths.record_rtt(route.key, won.connected - won.started);
-            }
-            return;
-        };
+        let Some(sent) = self.syn.sent else { return };
         let winner = self.winner(sent, route, won);
         if let Winner::Syn { accepted } = winner {
             self.client.handle_syn_data(sent.bytes);
@@ -127,11 +123,6 @@ impl Opening {
         }
         let verdict = self.syn.core.handle_connected(self.clock.now(), winner);
         self.note_syn_events();
-        // The time until the SYN-ACK of a bare second SYN is not a round trip.
-        let doubtful = verdict == Some(Verdict::Lost) && won.number == sent.attempt;
-        if won.addr == route.key.edge && !doubtful {
-            self.shared.paths.record_rtt(route.key, won.connected - won.started);
-        }
         match verdict {
             Some(Verdict::Accepted) => {}
             Some(Verdict::Refused) => self.set_fast_open_not_used(FastOpenNotUsed::Refused),
@@ -158,7 +149,7 @@ impl Opening {
         } else if won.addr == route.key.edge {
             Winner::SameAddress
         } else {
-            Winner::Elsewhere { took: won.connected - won.started }
+            Winner::Elsewhere { took: won.rtt }
         }
     }
 

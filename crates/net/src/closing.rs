@@ -1,10 +1,9 @@
-//! Closing the connection of a refused client.
+//! Closing a connection after a last answer.
 
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 /// Time that a refused client may take to read its answer and close.
@@ -15,15 +14,18 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 const DRAIN_BYTES: usize = 64 * 1024;
 
 /// Closes a connection so that the client can still read the answer: closing with unread bytes
-/// would send a reset, which may overtake it.
-pub(super) async fn close_after_drain(mut stream: TcpStream) -> io::Result<()> {
+/// would send a reset, which may overtake it. Takes a second and 64 KiB at most.
+///
+/// # Errors
+/// The connection has failed.
+pub async fn close_after_drain(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     stream.shutdown().await?;
     // The answer has been sent, whatever happens now.
     let _ = timeout(DRAIN_TIME, discard(&mut stream)).await;
     Ok(())
 }
 
-async fn discard(stream: &mut TcpStream) -> io::Result<()> {
+async fn discard(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
     let mut buffer = [0; 4096];
     let mut left = DRAIN_BYTES;
     while left > 0 {
