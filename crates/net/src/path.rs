@@ -299,8 +299,16 @@ impl SlotReservation {
     }
 
     /// Returns true if the opening is one of many.
-    pub(crate) const fn is_crowded(&self) -> bool {
-        self.grant.crowded
+    pub(crate) fn is_one_of_many(&self) -> bool {
+        let many = self.memory.with_window(self.key, |window| window.is_one_of_many(&self.grant));
+        many.unwrap_or(self.grant.crowded)
+    }
+
+    /// Returns true if another opening was answered after the flight of this one left.
+    pub(crate) fn is_path_answered(&self) -> bool {
+        let answered =
+            self.memory.with_window(self.key, |window| window.is_answered_since(&self.grant));
+        answered.unwrap_or(false)
     }
 
     /// Takes note that the flight and the slots leave.
@@ -309,8 +317,8 @@ impl SlotReservation {
     }
 
     /// Takes note of the first answer.
-    pub(crate) fn answer(&self) {
-        self.memory.with_window(self.key, |window| window.answer(&self.grant));
+    pub(crate) fn answer(&self, now: Instant) {
+        self.memory.with_window(self.key, |window| window.answer(&self.grant, now));
     }
 
     /// Takes note that no answer came. Returns true if there may have been too many openings at

@@ -239,6 +239,13 @@ impl Client {
         self.decide(now);
     }
 
+    /// Changes how long to wait for the first datagram, unless it has come.
+    pub const fn set_wait(&mut self, longer: Wait) {
+        if let (State::Waiting { wait, .. }, None) = (&mut self.state, &self.tag) {
+            *wait = longer;
+        }
+    }
+
     /// Takes bytes from TCP.
     pub fn handle_tcp_data(&mut self, bytes: &[u8]) {
         if matches!(self.state, State::Waiting { .. }) {

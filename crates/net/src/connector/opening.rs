@@ -329,6 +329,7 @@ impl Opening {
         if let Some(sent) = self.flight_sent {
             self.flight_delay = sent.saturating_duration_since(won.connected - won.rtt);
         }
+        self.learn_from_others();
         let wait = self.wait(won.rtt);
         let same_address = self.udp.as_ref().is_none_or(|udp| udp.key.edge == won.addr);
         self.report.rtt = Some(won.rtt);
@@ -357,6 +358,15 @@ impl Opening {
         rtt
     }
 
+    /// One of many knows by the answers to others that the path bears datagrams. Returns true if
+    /// that is news.
+    fn learn_from_others(&mut self) -> bool {
+        let Some(udp) = &mut self.udp else { return false };
+        let news = !udp.proven && udp.slots.is_one_of_many() && udp.slots.is_path_answered();
+        udp.proven |= news;
+        news
+    }
+
     /// Returns how long to wait for the answer to the flight.
     fn wait(&self, rtt: Duration) -> Option<Wait> {
         let due = self.flight_delay;
@@ -365,7 +375,8 @@ impl Opening {
             (None, Some(udp)) => {
                 let wait = udp.grace.wait(rtt, due, udp.proven)?;
                 // The answers of many queue behind each other, as they would over TCP.
-                let queue = if udp.proven && udp.slots.is_crowded() { rtt } else { Duration::ZERO };
+                let many = udp.proven && udp.slots.is_one_of_many();
+                let queue = if many { rtt } else { Duration::ZERO };
                 Some(Wait { grace: wait.grace.max(queue.saturating_sub(due)), ..wait })
             }
             (None, None) => None,
@@ -526,6 +537,11 @@ impl Opening {
         }
         // The datagram that ends the wait may be in the socket already.
         self.receive_now();
+        if self.learn_from_others()
+            && let Some(wait) = self.wait(self.rtt())
+        {
+            self.client.set_wait(wait);
+        }
         self.client.handle_timeout(self.clock.now());
         self.timer = None;
         true
@@ -559,7 +575,7 @@ impl Opening {
                 }
                 if self.first_lag.is_none() {
                     self.first_lag = Some(self.lag());
-                    self.udp.as_ref().inspect(|udp| udp.slots.answer());
+                    self.udp.as_ref().inspect(|udp| udp.slots.answer(now()));
                 }
             }
             ClientEvent::DatagramIgnored => count(TO_CLIENT, "ignored"),

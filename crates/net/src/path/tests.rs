@@ -319,7 +319,7 @@ fn a_path_that_is_forgotten_forgets_what_is_in_flight() {
     let held = bench.reserve(1, BYTES_FIRST).unwrap();
     bench.memory.forget_network(key(1).local);
     let whole = bench.reserve(1, BYTES_FIRST).unwrap();
-    held.answer();
+    held.answer(bench.now);
     drop((held, whole));
     assert!(bench.reserve(1, BYTES_FIRST).is_some());
 }

@@ -30,6 +30,8 @@ pub(super) struct Window {
     bytes: usize,
     learnt: Learnt,
     learnt_at: Option<Instant>,
+    /// Time of the last first answer to an opening.
+    answered_at: Option<Instant>,
     /// Time of a silence that took something back; those of openings that left before it say no
     /// more of the path.
     shrunk_at: Option<Instant>,
@@ -77,8 +79,19 @@ impl Window {
         self.openings >= CROWD
     }
 
+    /// Returns true if an opening has eight others beside it, now or when it began.
+    pub(super) const fn is_one_of_many(&self, grant: &Grant) -> bool {
+        grant.crowded || self.openings > CROWD
+    }
+
+    /// Returns true if another opening was answered after the flight of this one left.
+    pub(super) fn is_answered_since(&self, grant: &Grant) -> bool {
+        self.answered_at.is_some_and(|at| grant.left <= at)
+    }
+
     /// Takes note of an answer to an opening in time; one of many makes room for another.
-    pub(super) fn answer(&mut self, grant: &Grant) {
+    pub(super) fn answer(&mut self, grant: &Grant, now: Instant) {
+        self.answered_at = Some(now);
         if grant.crowded {
             let bytes = self.learnt.bytes + grant.bytes;
             self.learnt.bytes = bytes.min(BYTES_MAX - BYTES_FIRST);
@@ -164,7 +177,7 @@ mod tests {
             let now = self.now;
             for (at, grant) in self.under_way.extract_if(.., |(at, _)| *at <= now) {
                 if at <= grant.left + 2 * ROUND_TRIP {
-                    self.window.answer(&grant);
+                    self.window.answer(&grant, at);
                     self.window.join(at);
                     self.opened += 1;
                 } else {
@@ -231,6 +244,24 @@ mod tests {
         assert!(window.grant(0, SLOT, now).is_none());
         assert!(window.grant(1, SLOT, now + HELLO_MEMORY).is_none(), "the edge has forgotten");
         assert!(window.grant(1, SLOT, now).is_some());
+    }
+
+    #[test]
+    fn answers_to_others_count_for_one_of_many() {
+        let (mut window, now) = (Window::default(), Instant::now());
+        let first = window.grant(1, SLOT, now).unwrap();
+        let others: Vec<_> = (0..CROWD - 1).map(|_| window.grant(1, SLOT, now).unwrap()).collect();
+        assert!(!window.is_one_of_many(&first));
+        let last = window.grant(1, SLOT, now).unwrap();
+        assert!(window.is_one_of_many(&first) && window.is_one_of_many(&last));
+        assert!(!window.is_answered_since(&first));
+        window.answer(&others[0], now + ROUND_TRIP);
+        assert!(window.is_answered_since(&first));
+        let mut later = last;
+        later.leave(now + 2 * ROUND_TRIP);
+        assert!(!window.is_answered_since(&later), "the answer was there before the flight");
+        others.iter().for_each(|other| window.release(other));
+        assert!(!window.is_one_of_many(&first) && window.is_one_of_many(&last));
     }
 
     #[test]

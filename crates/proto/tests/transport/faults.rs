@@ -398,6 +398,19 @@ fn the_grace_begins_when_the_answer_is_due() {
 }
 
 #[test]
+fn the_wait_changes_until_the_first_datagram() {
+    let mut client = offered(false);
+    client.handle_tcp_connected(at(100), true, WAIT);
+    client.set_wait(Wait::within(RTT));
+    client.handle_timeout(at(100) + GRACE);
+    assert_eq!(client.poll_timeout(), Some(at(100) + RTT));
+    let first = response(&mut client, 1, 300, FLIGHT);
+    client.handle_datagram(at(100), &first);
+    client.set_wait(Wait::within(2 * RTT));
+    assert_eq!(client.poll_timeout(), Some(at(100) + RTT));
+}
+
+#[test]
 fn trickling_datagrams_cannot_stretch_the_wait_beyond_two_graces() {
     let mut client = offered(false);
     client.handle_tcp_connected(at(100), true, WAIT);
