@@ -10,6 +10,7 @@ pub struct Host {
     pub(crate) name: String,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) shared: Vec<(IpAddr, Balance)>,
+    pub(crate) tcp_of: Vec<IpAddr>,
     pub(crate) server_names: Vec<String>,
     pub(crate) public: Vec<IpAddr>,
     pub(crate) links: Port,
@@ -25,6 +26,7 @@ impl Host {
             name: name.into(),
             addresses: Vec::new(),
             shared: Vec::new(),
+            tcp_of: Vec::new(),
             server_names: Vec::new(),
             public: Vec::new(),
             links: Port::default(),
@@ -45,6 +47,14 @@ impl Host {
     #[must_use]
     pub fn shared_address(mut self, address: impl Into<IpAddr>, balance: Balance) -> Host {
         self.shared.push((address.into(), balance));
+        self
+    }
+
+    /// Adds an address that other nodes share, of whose packets this node gets all of TCP: a proxy
+    /// that stands before them.
+    #[must_use]
+    pub fn tcp_of(mut self, address: impl Into<IpAddr>) -> Host {
+        self.tcp_of.push(address.into());
         self
     }
 

@@ -3,7 +3,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::Link;
 use crate::capture::Capture;
 use crate::error::{LabError, no_node};
 use crate::forwarder::{Counters, Forwarder};
@@ -13,8 +12,9 @@ use crate::node::{Node, Spawner};
 use crate::record::Disturbance;
 use crate::schedule::Exactness;
 use crate::split::{SplitProxy, SplitTcp};
-use crate::switch::{Port, Switch};
+use crate::switch::{Diversion, Port, Switch};
 use crate::wiring;
+use crate::{Link, Protocol};
 
 /// Nodes a lab has at most: default addresses and hardware addresses count them in one byte.
 const MAX_NODES: usize = 250;
@@ -75,15 +75,23 @@ impl Lab {
         let mut nodes = Vec::new();
         let mut wires = Vec::new();
         let mut switch = Switch::default();
+        let ports = hosts.len();
         for (number, host) in (1..).zip(hosts) {
             let namespace =
                 Namespace::new().map_err(LabError::system("creating a network namespace"))?;
             let shared = host.shared.iter().map(|(address, _)| *address);
-            let addresses: Vec<_> = host.addresses.iter().copied().chain(shared).collect();
+            let addresses = host.addresses.iter().copied().chain(shared);
+            let addresses: Vec<_> = addresses.chain(host.tcp_of.iter().copied()).collect();
             wires.push(wiring::wire(number, &addresses, &namespace, &network)?);
             let port = switch.add_port(host.addresses.into_iter().chain(host.public), host.links);
             for (address, balance) in host.shared {
                 switch.share(address, balance, port, &host.server_names);
+            }
+            for destination in host.tcp_of {
+                let (protocol, to) = (Protocol::Tcp, port);
+                for from in 0..ports {
+                    switch.divert(Diversion { from, protocol, destination, to });
+                }
             }
             nodes.push(Node { name: host.name, addresses, namespace, spawner: spawner.clone() });
         }

@@ -284,6 +284,34 @@ fn a_balancer_by_name_brings_each_name_to_its_server() {
     }
 }
 
+#[test]
+fn a_proxy_has_tcp_and_the_servers_behind_it_all_else() {
+    if !has_net() {
+        return;
+    }
+    let address: IpAddr = [192, 0, 2, 1].into();
+    let servers = ["a", "b"].map(|name| Host::new(name).shared_address(address, Balance::Flow));
+    let others = [Host::new("client"), Host::new("proxy").tcp_of(address)];
+    let lab = Lab::build(others.into_iter().chain(servers).collect()).unwrap();
+    let [client, proxy, a, b] = ["client", "proxy", "a", "b"].map(|name| lab.node(name).unwrap());
+    let at = SocketAddr::from((address, 443));
+    let (listener, servers) = (listen(proxy, at), [a, b].map(|server| udp(server, at)));
+    for port in 40_000..40_016 {
+        let stream = connect(client, at);
+        assert_eq!(listener.accept().unwrap().1, stream.local_addr().unwrap());
+        udp(client, (client.ipv4().unwrap(), port)).send_to(b"x", at).unwrap();
+    }
+    let mut got = [0; 2];
+    until("all datagrams to be there", || {
+        for (server, got) in servers.iter().zip(&mut got) {
+            server.set_nonblocking(true).unwrap();
+            *got += std::iter::from_fn(|| server.recv(&mut [0; 1]).ok()).count();
+        }
+        got.iter().sum::<usize>() == 16
+    });
+    assert!(!got.contains(&0), "{got:?}");
+}
+
 /// Returns the longest packet to an address that a node has learnt of.
 fn path_mtu(node: &Node, to: IpAddr) -> Option<u32> {
     let output = node.command("ip").args(["route", "get", &to.to_string()]).output().unwrap();

@@ -4,6 +4,7 @@ mod arrival;
 mod event;
 mod fleet;
 mod generations;
+mod proxied;
 mod quic;
 mod session;
 mod shared;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use headstart_proto::Carrier;
 use headstart_proto::limits::SESSION_LIFE_SPARE;
 use headstart_proto::{RouteTag, ServerConfig};
+use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -65,6 +67,9 @@ pub struct AcceptorConfig {
     pub permits: Arc<Semaphore>,
     /// TCP connections at one time without a permit: in their first bytes, or waiting for one.
     pub establishing: usize,
+    /// Balancers whose connections begin with a PROXY protocol version 2 header, which says the
+    /// client's address.
+    pub balancers: Vec<IpNet>,
     /// A second listener, of the same family, to which SYNs with valid cookies are steered: its
     /// streams were opened by Fast Open.
     pub hidden: Option<Arc<HiddenListener>>,
@@ -87,6 +92,7 @@ impl Default for AcceptorConfig {
             hello_timeout: SESSION_LIFE_SPARE,
             permits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             establishing: ESTABLISHING_MAX,
+            balancers: Vec::new(),
             hidden: None,
             fleet: None,
             generations: None,
@@ -218,8 +224,8 @@ impl Acceptor {
                     let (tcp, peer, opened_by) = accepted?;
                     // If the client has closed already, the first read reports it.
                     let _ = tcp.set_nodelay(true);
-                    let transport = ClientTransport::Tcp(tcp);
-                    Unclassified::new(Arc::clone(shared), peer, transport, opened_by)
+                    let transport = ClientTransport::Tcp(tcp, peer);
+                    Unclassified::new(Arc::clone(shared), transport, opened_by)
                 }
             };
             Ok(Arrival::tcp(permit, first))

@@ -17,6 +17,7 @@ use ipnet::IpNet;
 use crate::base::log_throttle::LogThrottle;
 use crate::base::names::NamePattern;
 use crate::base::own_address::is_own_address;
+use crate::base::value::network;
 use crate::metrics;
 
 static NOT_CONNECTED: LogThrottle = LogThrottle::new();
@@ -49,18 +50,13 @@ impl FromStr for Inside {
         if text == "all" {
             return Ok(Self::All);
         }
-        if let Some(network) = network(text) {
+        if let Ok(network) = network(text) {
             return Ok(Self::Network(network));
         }
         text.parse().map(Self::Name).map_err(|_| {
             format!("'{text}' is neither a name, nor a network such as 10.0.0.0/8, nor all")
         })
     }
-}
-
-fn network(text: &str) -> Option<IpNet> {
-    let address = text.parse::<IpAddr>().map(|address| IpNet::from(address.to_canonical()));
-    address.or_else(|_| text.parse()).ok()
 }
 
 impl fmt::Display for Inside {

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use headstart_net::OpeningPolicy;
 use hyper::http::uri::Authority;
+use ipnet::IpNet;
 
 use crate::base::names::NamePattern;
 
@@ -51,6 +52,16 @@ impl fmt::Display for HostPort {
             write!(f, "{}:{}", self.host, self.port)
         }
     }
+}
+
+/// Reads a network such as 10.0.0.0/8, or an address alone.
+///
+/// # Errors
+/// Words for the user, if it is neither.
+pub fn network(text: &str) -> Result<IpNet, String> {
+    let address = text.parse::<IpAddr>().map(|address| IpNet::from(address.to_canonical()));
+    let network = address.or_else(|_| text.parse());
+    network.map_err(|_| format!("'{text}' is neither an address nor a network such as 10.0.0.0/8"))
 }
 
 fn unbracketed(host: &str) -> Result<&str, String> {

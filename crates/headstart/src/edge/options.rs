@@ -8,12 +8,13 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 use headstart_net::fastopen::PIN_DIR;
 use hyper::header::HeaderName;
+use ipnet::IpNet;
 
 use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
-use crate::base::value::{HostPort, Origin, OriginServer};
+use crate::base::value::{HostPort, Origin, OriginServer, network};
 use crate::fleet::place::{FilterPlace, KeySource};
 use crate::metrics::options::MetricsOptions;
 use crate::takeover::options::TakeoverOptions;
@@ -220,6 +221,15 @@ pub struct EdgeOptions {
         action = ArgAction::Set
     )]
     pub proxy_protocol: bool,
+
+    /// Balancer whose TCP connections begin with a PROXY protocol version 2 header: ADDR or
+    /// ADDR/LEN; may be given several times
+    ///
+    /// The header says the client's address. The edge closes a connection from there without one,
+    /// and reads none from elsewhere. Let nobody but balancers connect from these addresses: the
+    /// edge believes them. Datagrams have no header, and have to come from the client's address.
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', value_parser = network)]
+    pub proxy_protocol_from: Vec<IpNet>,
 
     /// Take TLS early data (0-RTT) that comes over UDP
     ///

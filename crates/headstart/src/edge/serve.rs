@@ -316,6 +316,7 @@ fn acceptor_config(
         // says something.
         establishing: AcceptorConfig::default().establishing.max(options.max_connections.get()),
         hello_timeout: options.hello_timeout,
+        balancers: options.proxy_protocol_from.clone(),
         hidden: None,
         fleet: None,
         generations: None,
@@ -376,7 +377,7 @@ async fn serve(
     let counted = Connection::accepted(Role::Edge);
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
-            let _permit = stream.take_permit();
+            let (_permit, peer) = (stream.take_permit(), stream.peer_addr());
             let (opened_by, proven) = (stream.opened_by(), stream.proven_addr());
             let outcome = find(stream, local, settings, stop).await;
             let opening = opening(opened_by, proven.by());

@@ -122,6 +122,7 @@ fn flags() {
         "127.0.0.1:1,[::1]:2",
         "--listen=127.0.0.1:3",
         "--proxy-protocol",
+        "--proxy-protocol-from=192.0.2.1,2001:db8::/32",
         "--origin",
         "*.a.example=o:1",
         "--origin",
@@ -133,6 +134,8 @@ fn flags() {
     ]);
     assert_eq!(edge.listen.len(), 3);
     assert!(edge.proxy_protocol);
+    let balancers: Vec<_> = edge.proxy_protocol_from.iter().map(ToString::to_string).collect();
+    assert_eq!(balancers, ["192.0.2.1/32", "2001:db8::/32"]);
     assert_eq!(edge.idle_timeout, Duration::from_secs(90));
     assert_eq!(edge.log.log_format, LogFormat::Json);
     let origins = edge.origins().unwrap();

@@ -1,6 +1,7 @@
 //! One arm with one suite on a lab: its servers and clients as processes, and their turns.
 
 mod agent;
+mod balancer;
 mod case;
 mod counted;
 mod ech;

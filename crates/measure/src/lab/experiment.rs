@@ -227,12 +227,14 @@ pub(crate) enum Balance {
     Source,
     NameElseFiveTuple,
     NameElseSource,
+    /// HAProxy on a machine of its own has TCP, all else goes like `FiveTuple`.
+    Haproxy,
 }
 
 impl From<Balance> for headstart_emulation::Balance {
     fn from(balance: Balance) -> Self {
         match balance {
-            Balance::FiveTuple => Self::Flow,
+            Balance::FiveTuple | Balance::Haproxy => Self::Flow,
             Balance::Source => Self::Source,
             Balance::NameElseFiveTuple => Self::NameElseFlow,
             Balance::NameElseSource => Self::NameElseSource,
@@ -352,6 +354,11 @@ impl Variant {
         if (self.fleet || self.takeover) && arms.iter().any(|arm| *arm != Arm::TURBO_AGENT) {
             let hint = "list turbo-agent alone in the variant's `arms`";
             return wrong("variant.fleet, takeover", "an arm has no such edge", hint);
+        }
+        let suites = self.suites.as_ref().unwrap_or(&experiment.suites);
+        if self.balance == Some(Balance::Haproxy) && (!self.fleet || suites.len() > 1) {
+            let hint = "give fleet = true and one suite: its edges have their machines alone";
+            return wrong("variant.balance", "HAProxy stands before one fleet", hint);
         }
         let is_load = matches!(self.work, Work::Rate(_) | Work::InFlight(_));
         if self.takeover && !is_load {

@@ -9,7 +9,9 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
-use super::experiment::{CELLS_MAX, Experiment, LinkSpec, OriginKind, PageWork, Variant, Work};
+use super::experiment::{
+    Balance, CELLS_MAX, Experiment, LinkSpec, OriginKind, PageWork, Variant, Work,
+};
 use super::page::StagePage;
 use super::privacy::Boundary;
 use super::workload::{self, Visit};
@@ -376,6 +378,11 @@ impl Stage {
 
     pub(crate) fn servers(&self) -> u8 {
         self.variant.servers.unwrap_or(1)
+    }
+
+    /// Returns true if TCP reaches its servers through HAProxy.
+    pub(crate) fn has_haproxy(&self) -> bool {
+        self.variant.balance == Some(Balance::Haproxy)
     }
 }
 

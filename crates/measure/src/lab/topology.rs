@@ -26,6 +26,10 @@ const THIRD_PLACES: usize = 256;
 /// Addresses that several servers share are 10.99.0.`cell`.
 const SHARED_NET: u8 = 99;
 
+/// HAProxy's node, and its own address, from which it connects to edges.
+const HAPROXY: &str = "haproxy";
+pub(super) const HAPROXY_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
+
 /// Fast Open for clients and servers (ip-sysctl: 1 | 2); both must have it for the arm that uses
 /// it.
 pub(super) const FAST_OPEN: (&str, &str) = ("/proc/sys/net/ipv4/tcp_fastopen", "3");
@@ -187,6 +191,10 @@ impl Topology {
             hosts
                 .push(cells.into_iter().fold(host, |host, cell| served(host, stage, number, cell)));
         }
+        if stage.has_haproxy() {
+            // There is one cell.
+            hosts.push(Host::new(HAPROXY).address(HAPROXY_ADDRESS).tcp_of(shared_address(0)));
+        }
         let options =
             LabOptions { late: stage.late, pinned: true, split_tcp: proxies(stage, &apart) };
         let lab = Lab::build_with(hosts, options).map_err(|error| network::not_built(&error))?;
@@ -237,6 +245,11 @@ impl Topology {
             let node = self.lab.node(&server_name(number, apart.then_some(cell)))?;
             Some(Site { node, own: server_address(number, 0, cell), number })
         })
+    }
+
+    /// Where HAProxy is.
+    pub(crate) fn haproxy(&self) -> Option<&Node> {
+        self.lab.node(HAPROXY)
     }
 
     /// The addresses that clients of this cell connect to.

@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::event::{NewSession, SessionEvent, SessionSender, Tcp};
 use super::fleet::{Forwarded, JoinHandler, NotForwarded};
 use super::generations::{Direction, SessionHolder, Stray, StrayJoin, count_join};
+use super::proxied;
 use super::session::Session;
 use super::shared::Shared;
 use super::stream::ServerStream;
@@ -42,7 +43,7 @@ enum Kind {
 
 impl Arrival {
     pub(super) fn tcp(establishing: OwnedSemaphorePermit, first: Unclassified) -> Self {
-        Self { peer: first.peer, kind: Kind::Tcp(establishing, Box::new(first)) }
+        Self { peer: first.transport.client(), kind: Kind::Tcp(establishing, Box::new(first)) }
     }
 
     pub(super) fn session(shared: Arc<Shared>, new: NewSession) -> Self {
@@ -51,7 +52,8 @@ impl Arrival {
         Self { peer, kind: Kind::Session(session, permit, hello) }
     }
 
-    /// Returns the client's address; not proven if [`is_unproven`](Self::is_unproven).
+    /// Returns the client's address, or its balancer's until the header is read; not proven if
+    /// [`is_unproven`](Self::is_unproven).
     #[must_use]
     pub const fn peer_addr(&self) -> SocketAddr {
         self.peer
@@ -124,7 +126,6 @@ enum Established {
 #[derive(Debug)]
 pub(super) struct Unclassified {
     shared: Arc<Shared>,
-    peer: SocketAddr,
     transport: ClientTransport,
     opened_by: Carrier,
     read: Vec<u8>,
@@ -140,11 +141,10 @@ impl JoinHandler for Shared {
     fn handle_forwarded(
         self: Arc<Self>,
         link: ClientTransport,
-        client: SocketAddr,
         join: Join,
         read: Vec<u8>,
     ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
-        let first = Unclassified { read, ..Unclassified::new(self, client, link, Carrier::Tcp) };
+        let first = Unclassified { read, ..Unclassified::new(self, link, Carrier::Tcp) };
         Box::pin(first.join_forwarded(join))
     }
 }
@@ -152,11 +152,10 @@ impl JoinHandler for Shared {
 impl Unclassified {
     pub(super) const fn new(
         shared: Arc<Shared>,
-        peer: SocketAddr,
         transport: ClientTransport,
         opened_by: Carrier,
     ) -> Self {
-        Self { shared, peer, transport, opened_by, read: Vec::new(), passed: None }
+        Self { shared, transport, opened_by, read: Vec::new(), passed: None }
     }
 
     /// A join that another process has passed on.
@@ -168,15 +167,15 @@ impl Unclassified {
         let tcp = TcpStream::from_std(stray.tcp)?;
         let transport = match stray.client {
             Some(client) => ClientTransport::Relayed(tcp, client),
-            None => ClientTransport::Tcp(tcp),
+            None => ClientTransport::Tcp(tcp, peer),
         };
-        let first = Self::new(shared, peer, transport, Carrier::Tcp);
+        let first = Self::new(shared, transport, Carrier::Tcp);
         Ok(Self { read: stray.read, passed: Some(direction), ..first })
     }
 
     /// Handles a join that another edge has read and forwards with the bytes behind it.
     async fn join_forwarded(self, join: Join) -> io::Result<()> {
-        let (outcome, sender) = self.shared.handle_join_here(self.peer, &join);
+        let (outcome, sender) = self.shared.handle_join_here(self.client(), &join);
         match outcome {
             JoinOutcome::Joined(handover) => {
                 count_join("joined");
@@ -203,6 +202,9 @@ impl Unclassified {
             tcp.writable().await?;
         }
         self.read.reserve(FIRST_READ);
+        if self.passed.is_none() && self.shared.is_balancer(self.client().ip()) {
+            self.read_proxy_header().await?;
+        }
         let hello = self.read_hello().await?;
         match hello.as_ref().and_then(Join::read) {
             Some(join) if matches!(self.transport, ClientTransport::Relayed(..)) => {
@@ -214,6 +216,28 @@ impl Unclassified {
         }
     }
 
+    fn client(&self) -> SocketAddr {
+        self.transport.client()
+    }
+
+    /// Reads what a balancer says of its client.
+    async fn read_proxy_header(&mut self) -> io::Result<()> {
+        loop {
+            if let Some((length, client)) = proxied::read(&self.read)? {
+                self.read.drain(..length);
+                if let (ClientTransport::Tcp(_, address), Some(client)) =
+                    (&mut self.transport, client)
+                {
+                    *address = client;
+                }
+                return Ok(());
+            }
+            if !self.read_more().await? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
     /// Handles a join, which takes up `length` bytes.
     async fn join(mut self, join: Join, length: usize) -> io::Result<Established> {
         if self.shared.is_stray(&join) {
@@ -222,11 +246,11 @@ impl Unclassified {
                 None => return Ok(Established::Joined),
             }
         }
-        let (outcome, sender) = self.shared.handle_join(self.peer, &join);
+        let (outcome, sender) = self.shared.handle_join(self.client(), &join);
         let (outcome, sender) = match outcome {
             JoinOutcome::Elsewhere(owner) => match self.forward(owner, &join).await {
                 Ok(forwarded) => {
-                    let ClientTransport::Tcp(client) = self.transport else {
+                    let ClientTransport::Tcp(client, _) = self.transport else {
                         return Err(io::ErrorKind::Unsupported.into());
                     };
                     return Ok(Established::Forwarded(Box::new(forwarded), client));
@@ -234,7 +258,7 @@ impl Unclassified {
                 Err(reason) => {
                     metrics::counter!("headstart_forwards_failed_total", "reason" => reason.name())
                         .increment(1);
-                    self.shared.handle_join_here(self.peer, &join)
+                    self.shared.handle_join_here(self.client(), &join)
                 }
             },
             outcome => (outcome, sender),
@@ -269,17 +293,20 @@ impl Unclassified {
         if !self.transport.is_tcp() || !generations.has_way(self.passed) {
             return Ok(Some(self));
         }
+        let client = self.client();
         let Some(tcp) = self.transport.into_tcp() else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        let stray = StrayJoin { tcp: tcp.into_std()?, client: None, read: self.read };
+        let own = tcp.peer_addr().is_ok_and(|peer| peer == client);
+        let client_behind = (!own).then_some(client);
+        let stray = StrayJoin { tcp: tcp.into_std()?, client: client_behind, read: self.read };
         match generations.pass(stray, self.passed) {
             Ok(()) => {
                 count_join("passed");
                 Ok(None)
             }
             Err(stray) => {
-                let transport = ClientTransport::Tcp(TcpStream::from_std(stray.tcp)?);
+                let transport = ClientTransport::Tcp(TcpStream::from_std(stray.tcp)?, client);
                 Ok(Some(Self { transport, read: stray.read, ..self }))
             }
         }
@@ -288,7 +315,7 @@ impl Unclassified {
     /// Asks the session's owner for it, with all that the client has sent.
     async fn forward(&self, owner: EdgeNumber, join: &Join) -> Result<Forwarded, NotForwarded> {
         let fleet = self.shared.fleet.as_ref().ok_or(NotForwarded::Unknown)?;
-        fleet.forward(owner, Forward { client: self.peer }, &join.key, &self.read).await
+        fleet.forward(owner, Forward { client: self.client() }, &join.key, &self.read).await
     }
 
     /// Reads the ClientHello; returns `None` if the stream begins with something else, of which the
@@ -317,7 +344,7 @@ impl Unclassified {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if let Some(hello) = hello.as_ref().and_then(|hello| self.read.get(..hello.end)) {
-            let (attachment, sender) = self.shared.handle_plain(self.peer, hello);
+            let (attachment, sender) = self.shared.handle_plain(self.client(), hello);
             if let Attachment::Attached(handover) = attachment {
                 count_join("attached");
                 self.hand_over(to_write, handover, sender, ProvenBy::Start).await?;
@@ -326,7 +353,7 @@ impl Unclassified {
         }
         let (transport, to_read, by) = (self.transport, self.read, ProvenBy::Start);
         let tcp = Tcp { transport, to_write, to_read, skip: 0, finish: false, by };
-        let stream = ServerStream::tcp(tcp, self.peer, self.opened_by, hello);
+        let stream = ServerStream::tcp(tcp, self.opened_by, hello);
         Ok(Established::Stream(Box::new(stream)))
     }
 

@@ -49,12 +49,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) trait JoinHandler: Send + Sync {
     /// Returns true if the session of a join runs here.
     fn has_session(&self, join: &Join) -> bool;
-    /// Handles a join of `client` that another edge forwards, and hands `link` to its session;
-    /// `read` has come behind the join.
+    /// Handles a join that another edge forwards, and hands `link` to its session; `read` has come
+    /// behind the join.
     fn handle_forwarded(
         self: Arc<Self>,
         link: ClientTransport,
-        client: SocketAddr,
         join: Join,
         read: Vec<u8>,
     ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
@@ -173,7 +172,7 @@ impl Fleet {
             return Ok(());
         };
         let transport = ClientTransport::Link(Box::new(link), client);
-        acceptor.handle_forwarded(transport, client, join, read.split_off(end)).await
+        acceptor.handle_forwarded(transport, join, read.split_off(end)).await
     }
 
     /// Returns the acceptors that have sessions.

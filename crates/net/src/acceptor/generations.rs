@@ -23,7 +23,8 @@ static REFUSED: Semaphore = Semaphore::const_new(STRAYS_MAX);
 pub struct StrayJoin {
     /// The connection, not blocking.
     pub tcp: TcpStream,
-    /// Address of the client where the connection is not its own: another process relays it.
+    /// Address of the client where the connection is not its own: another process relays it, or a
+    /// balancer.
     pub client: Option<SocketAddr>,
     /// All that was read from it.
     pub read: Vec<u8>,

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use headstart_proto::{
     Attachment, Discard, JoinOutcome, Server, ServerConfig, ServerEvent, SessionId, Transmit,
 };
 use headstart_tls::keyring::KeyRing;
+use ipnet::IpNet;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::AcceptorConfig;
@@ -27,6 +28,7 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) hello_timeout: Duration,
+    balancers: Vec<IpNet>,
     pub(super) ports: Vec<Arc<UdpPort>>,
     clock: Clock,
     new_sessions: mpsc::Sender<NewSession>,
@@ -67,6 +69,7 @@ impl Shared {
         };
         Self {
             hello_timeout: config.hello_timeout,
+            balancers: config.balancers,
             ports,
             clock: Clock::start(),
             new_sessions,
@@ -91,6 +94,11 @@ impl Shared {
         let Some(generations) = &self.generations else { return mpsc::channel(1).1 };
         let acceptor: Weak<Self> = Arc::downgrade(self);
         generations.enter(acceptor)
+    }
+
+    /// Returns true if connections from this address begin with a PROXY header.
+    pub(super) fn is_balancer(&self, address: IpAddr) -> bool {
+        self.balancers.iter().any(|network| network.contains(&address))
     }
 
     pub(super) fn configure(&self, server: ServerConfig) {

@@ -54,13 +54,8 @@ impl ServerStream {
         }
     }
 
-    pub(super) fn tcp(
-        tcp: Tcp,
-        peer: SocketAddr,
-        opened_by: Carrier,
-        hello: Option<ClientHello>,
-    ) -> Self {
-        let proven = ProvenAddr::default();
+    pub(super) fn tcp(tcp: Tcp, opened_by: Carrier, hello: Option<ClientHello>) -> Self {
+        let (peer, proven) = (tcp.transport.client(), ProvenAddr::default());
         proven.set(peer, tcp.by);
         Self {
             peer,
@@ -160,10 +155,7 @@ impl ServerStream {
             let waker = self.wakers.waker();
             let joined = ready!(session.poll_joined(&mut Context::from_waker(&waker)));
             let tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
-            // A closed connection has no address any more.
-            if let Some(address) = tcp.transport.client() {
-                self.proven.set(address, tcp.by);
-            }
+            self.proven.set(tcp.transport.client(), tcp.by);
             self.medium = Medium::Tcp(tcp);
         }
         match &mut self.medium {

@@ -20,7 +20,8 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Carrier of a client's stream: its own TCP connection, or a link from the edge where it arrived.
 #[derive(Debug)]
 pub(super) enum ClientTransport {
-    Tcp(TcpStream),
+    /// Holds the client's address: the peer's, or what a balancer says.
+    Tcp(TcpStream, SocketAddr),
     /// A connection from another process of this edge, which relays such a link to here; holds the
     /// client's address.
     Relayed(TcpStream, SocketAddr),
@@ -29,11 +30,10 @@ pub(super) enum ClientTransport {
 }
 
 impl ClientTransport {
-    /// Returns the client's address; `None` if the connection has closed.
-    pub(super) fn client(&self) -> Option<SocketAddr> {
+    /// Returns the client's address.
+    pub(super) const fn client(&self) -> SocketAddr {
         match self {
-            Self::Tcp(tcp) => tcp.peer_addr().ok(),
-            Self::Relayed(_, client) | Self::Link(_, client) => Some(*client),
+            Self::Tcp(_, client) | Self::Relayed(_, client) | Self::Link(_, client) => *client,
         }
     }
 
@@ -44,7 +44,7 @@ impl ClientTransport {
     /// The other edge does not accept the bytes.
     pub(super) async fn write_at_once(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let written = match self {
-            Self::Tcp(tcp) | Self::Relayed(tcp, _) => tcp.try_write(bytes).unwrap_or(0),
+            Self::Tcp(tcp, _) | Self::Relayed(tcp, _) => tcp.try_write(bytes).unwrap_or(0),
             Self::Link(link, _) => {
                 let all = async {
                     link.write_all(bytes).await?;
@@ -61,7 +61,7 @@ impl ClientTransport {
     /// Makes the peer see a reset when this is dropped, as far as the transport can signal one.
     pub(super) fn reset(self) {
         match self {
-            Self::Tcp(tcp) | Self::Relayed(tcp, _) => tcp.reset(),
+            Self::Tcp(tcp, _) | Self::Relayed(tcp, _) => tcp.reset(),
             Self::Link(link, _) => link.reset(),
         }
     }
@@ -69,20 +69,20 @@ impl ClientTransport {
     /// Returns the connection, unless it is encrypted.
     pub(super) fn as_tcp(&mut self) -> Option<Pin<&mut TcpStream>> {
         match self {
-            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Some(Pin::new(tcp)),
+            Self::Tcp(tcp, _) | Self::Relayed(tcp, _) => Some(Pin::new(tcp)),
             Self::Link(..) => None,
         }
     }
 
     pub(super) fn into_tcp(self) -> Option<TcpStream> {
         match self {
-            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Some(tcp),
+            Self::Tcp(tcp, _) | Self::Relayed(tcp, _) => Some(tcp),
             Self::Link(..) => None,
         }
     }
 
     pub(super) const fn is_tcp(&self) -> bool {
-        matches!(self, Self::Tcp(_) | Self::Relayed(..))
+        matches!(self, Self::Tcp(..) | Self::Relayed(..))
     }
 }
 
@@ -93,7 +93,7 @@ impl AsyncRead for ClientTransport {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_read(cx, buf),
+            Self::Tcp(tcp, _) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_read(cx, buf),
             Self::Link(link, _) => Pin::new(link).poll_read(cx, buf),
         }
     }
@@ -106,21 +106,21 @@ impl AsyncWrite for ClientTransport {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_write(cx, bytes),
+            Self::Tcp(tcp, _) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_write(cx, bytes),
             Self::Link(link, _) => Pin::new(link).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_flush(cx),
+            Self::Tcp(tcp, _) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_flush(cx),
             Self::Link(link, _) => Pin::new(link).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(tcp) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Tcp(tcp, _) | Self::Relayed(tcp, _) => Pin::new(tcp).poll_shutdown(cx),
             Self::Link(link, _) => Pin::new(link).poll_shutdown(cx),
         }
     }

@@ -82,7 +82,7 @@ impl Client {
         (tcp, answer)
     }
 
-    async fn join_over(
+    pub(crate) async fn join_over(
         &self,
         tcp: &mut TcpStream,
         client_offset: u32,
@@ -112,12 +112,12 @@ impl Client {
     }
 }
 
-fn bind(config: AcceptorConfig) -> Acceptor {
+pub(crate) fn bind(config: AcceptorConfig) -> Acceptor {
     Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
 }
 
 /// Returns the next arrival of an acceptor.
-async fn accept(acceptor: &mut Acceptor) -> Arrival {
+pub(crate) async fn accept(acceptor: &mut Acceptor) -> Arrival {
     timeout(TIMEOUT, acceptor.accept()).await.unwrap().unwrap()
 }
 

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use crate::generations::link;
 use crate::hello::{BEHIND_HELLO, HELLO, hello};
 use crate::join::{join, parsed};
+use crate::proxied;
 use crate::time::{TIMEOUT, stop_clock};
 
 /// More than there are streams.
@@ -35,6 +36,7 @@ struct Site {
     ring: KeyRing,
     listeners: Vec<Option<TcpListener>>,
     edges: BTreeMap<EdgeNumber, SocketAddr>,
+    config: AcceptorConfig,
 }
 
 impl Site {
@@ -46,6 +48,7 @@ impl Site {
             ring,
             listeners: Vec::new(),
             edges: BTreeMap::new(),
+            config: AcceptorConfig::default(),
         };
         for number in 1..=edges {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -70,7 +73,7 @@ impl Site {
         let config = AcceptorConfig {
             fleet: Some(Arc::clone(&fleet)),
             generations: Some(Arc::clone(&generations)),
-            ..AcceptorConfig::default()
+            ..self.config.clone()
         };
         let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
         let listener = self.listeners[usize::from(number) - 1].take().unwrap();
@@ -192,6 +195,22 @@ async fn a_join_at_another_edge_reaches_the_session() {
     tcp.write_all(&vec![9; size]).await.unwrap();
     tcp.shutdown().await.unwrap();
     assert_eq!(timeout(TIMEOUT, served).await.unwrap().unwrap(), size);
+}
+
+/// The owner compares the client's address with that of its datagrams.
+#[tokio::test]
+async fn a_join_from_a_balancer_reaches_the_session() {
+    let _stopped = stop_clock();
+    let mut site = Site::new(2).await;
+    site.config = proxied::config();
+    let (mut owner, other) = (site.start(1), site.start(2));
+    let client = Client::with_session_at(&owner).await;
+    let mut stream = owner.next().await;
+    let mut tcp = proxied::connect(other.establish_all()).await;
+    let answer = join(&mut tcp, &client.join_from(BEHIND_HELLO), &client.hello, b"").await;
+    assert_eq!(answer, Answer::Accepted(0));
+    timeout(TIMEOUT, stream.joined()).await.unwrap().unwrap();
+    assert_eq!(stream.proven_addr().get(), Some(proxied::CLIENT.into()));
 }
 
 /// The other edge asks the process that listens now.

@@ -13,6 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use crate::acceptor::{Client, carries, establish_all, next, opened};
+use crate::hello::BEHIND_HELLO;
+use crate::proxied;
 use crate::time::stop_clock;
 
 /// A process: what passes joins, and a configuration with it.
@@ -63,6 +65,22 @@ async fn a_join_reaches_the_session_of_the_process_before() {
     assert_eq!(stream.proven_addr().get(), Some(tcp.local_addr().unwrap()));
     // It is joined once, whoever is asked.
     assert_eq!(client.join().await.1, Answer::Refused);
+}
+
+#[tokio::test]
+async fn a_join_from_a_balancer_reaches_the_session_of_the_process_before() {
+    let ((before, first), (after, second)) = (process(), process());
+    let [first, second] = [first, second].map(|AcceptorConfig { generations, .. }| {
+        AcceptorConfig { generations, ..proxied::config() }
+    });
+    let (mut acceptor, client, mut stream) = opened(first).await;
+    let _links = link(&before, &after);
+    acceptor.stop_listening();
+    establish_all(acceptor);
+    let mut tcp = proxied::connect(serving(second)).await;
+    assert_eq!(client.join_over(&mut tcp, BEHIND_HELLO, 0).await, Answer::Accepted(0));
+    carries(&mut tcp, &mut stream).await;
+    assert_eq!(stream.proven_addr().get(), Some(proxied::CLIENT.into()));
 }
 
 /// TCP was accepted before the process stopped listening, and the datagrams came after that.

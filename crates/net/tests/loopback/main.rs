@@ -8,5 +8,6 @@ mod generations;
 mod hello;
 mod join;
 mod ordinary;
+mod proxied;
 mod spares;
 mod time;

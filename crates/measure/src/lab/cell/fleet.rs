@@ -15,7 +15,7 @@ use headstart_emulation::Node;
 use super::setting::Setting;
 use super::{Cell, Context};
 use crate::lab::process::Broken;
-use crate::lab::topology::{Site, server_address};
+use crate::lab::topology::{HAPROXY_ADDRESS, Site, server_address};
 
 /// Port at which the edges of a fleet take joins from each other.
 const LINK: u16 = 4433;
@@ -53,6 +53,12 @@ impl Setting {
             command.arg("--keys").arg(self.shared_keys(site.node)?);
             command.arg("--fleet").arg(self.fleet(site.node)?);
             command.args(["--fleet-edge", &(site.number + 1).to_string()]);
+        }
+        if self.stage.has_haproxy() {
+            command.args(["--proxy-protocol-from", &HAPROXY_ADDRESS.to_string()]);
+        }
+        if self.tells_clients() {
+            command.arg("--proxy-protocol");
         }
         if self.stage.variant.takeover {
             command.arg("--takeover").arg(self.file(&format!("takeover-{}", site.number + 1)));

@@ -78,6 +78,7 @@ fn joined(chain: &Path, key: &Path, config: &Path) -> io::Result<PathBuf> {
 /// One process, whose processor time is then all of the server's.
 fn nginx(setting: &Setting, listen: SocketAddr, chain: &Path, key: &Path) -> String {
     let work = setting.work().display();
+    let proxy = if setting.tells_clients() { "proxy_protocol" } else { "" };
     format!(
         "daemon off; master_process off; pid {work}/{listen}.pid;\n\
          events {{ worker_connections 4096; }}\n\
@@ -88,7 +89,7 @@ fn nginx(setting: &Setting, listen: SocketAddr, chain: &Path, key: &Path) -> Str
            {work}/nginx;\n\
            default_type application/octet-stream;\n\
            server {{\n\
-             listen {listen} ssl backlog=4096; root {work};\n\
+             listen {listen} ssl {proxy} backlog=4096; root {work};\n\
              ssl_certificate {}; ssl_certificate_key {};\n\
              ssl_protocols TLSv1.3; ssl_ecdh_curve {};\n\
              ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256;\n\
@@ -102,11 +103,12 @@ fn nginx(setting: &Setting, listen: SocketAddr, chain: &Path, key: &Path) -> Str
 
 fn haproxy(setting: &Setting, listen: SocketAddr, pem: &Path, content: &Path) -> String {
     let threads = setting.threads().unwrap_or(1);
+    let proxy = if setting.tells_clients() { "accept-proxy" } else { "" };
     format!(
         "global\n  nbthread {threads}\n  maxconn 4000\n  tune.bufsize 65536\n\
          defaults\n  mode http\n  timeout connect 10s\n  timeout client 60s\n  timeout server 60s\n\
          frontend lab\n\
-         \x20 bind {listen} ssl crt {} ssl-min-ver TLSv1.3 curves {} ciphersuites \
+         \x20 bind {listen} {proxy} ssl crt {} ssl-min-ver TLSv1.3 curves {} ciphersuites \
          TLS_AES_128_GCM_SHA256\n\
          \x20 http-request return status 200 content-type application/octet-stream file {}\n",
         pem.display(),

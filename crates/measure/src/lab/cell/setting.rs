@@ -95,6 +95,20 @@ impl Setting {
         (ip, HTTPS).into()
     }
 
+    /// Where an edge listens: HAProxy sends TCP to its own address, and routers UDP to that of all.
+    pub(super) fn edge_address(&self) -> SocketAddr {
+        match self.stage.has_haproxy() {
+            true => (Ipv4Addr::UNSPECIFIED, HTTPS).into(),
+            false => self.target(),
+        }
+    }
+
+    /// Returns true if edges tell the origin who their clients are; the lab's server could not read
+    /// it.
+    pub(super) fn tells_clients(&self) -> bool {
+        self.stage.has_haproxy() && self.kind() != OriginKind::Builtin
+    }
+
     /// All addresses that clients connect to.
     pub(super) fn targets(&self) -> impl Iterator<Item = SocketAddr> {
         self.targets.iter().map(|ip| (*ip, HTTPS).into())

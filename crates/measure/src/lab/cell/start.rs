@@ -126,6 +126,9 @@ impl Cell {
                 self.servers.push(self.setting.edge(site, 0, maps, interrupt)?);
             }
         }
+        if let Some(node) = topology.haproxy() {
+            self.servers.push(self.setting.balancer(node, interrupt)?);
+        }
         Ok(())
     }
 
@@ -226,7 +229,7 @@ impl Setting {
         if self.spec.arm.is_of_programs() {
             return self.site_edge(site, interrupt);
         }
-        let (node, listen) = (site.node, self.target());
+        let (node, listen) = (site.node, self.edge_address());
         let mut command = node.command(&self.place.program);
         command.args(["edge", "--log", "error", "--listen", &listen.to_string()]);
         if self.spec.arm == Arm::FOP_AGENT {

@@ -21,8 +21,7 @@ pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
         ))
         .hint(ech::HINT));
     }
-    let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
-    for name in kinds.filter_map(program_name) {
+    for name in servers(plan) {
         if find_program(name).is_none() {
             return Err(Failure::usage(format!(
                 "this run of {} needs {name}",
@@ -34,15 +33,21 @@ pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the programs that are origins, or stand before edges.
+fn servers(plan: &Plan) -> BTreeSet<&'static str> {
+    let origins = plan.stages.iter().filter_map(|stage| program_name(stage.variant.origin));
+    let balancers = plan.stages.iter().filter(|stage| stage.has_haproxy()).map(|_| "haproxy");
+    origins.chain(balancers).collect()
+}
+
 /// Returns the versions of the programs that a run uses beside this one.
 pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
-    let kinds = plan.stages.iter().map(|stage| stage.variant.origin);
-    let names = kinds.filter_map(program_name).collect::<BTreeSet<_>>();
     let ech = ech::is_needed(plan).then_some(ech::PROGRAM);
     let ech = ech.and_then(|name| Some((name, version(&ech::program()?, "-V")?)));
     // Both accept `-v`; nginx answers on standard error.
-    let others =
-        names.into_iter().filter_map(|name| Some((name, version(&find_program(name)?, "-v")?)));
+    let others = servers(plan)
+        .into_iter()
+        .filter_map(|name| Some((name, version(&find_program(name)?, "-v")?)));
     others.chain(ech).chain(workload::versions(plan)).collect()
 }
 

@@ -58,6 +58,10 @@ fn mistakes_are_named_with_file_key_and_hint() {
         (with("[[variant]]\nrate = 5.0"), "unknown field `rate`"),
         (with("[[variant]]\nservers = 2"), "variant.servers: nothing chooses"),
         (with("[[variant]]\nbalance = \"source\""), "variant.balance: there is one server"),
+        (
+            with("[[variant]]\nservers = 2\nbalance = \"haproxy\""),
+            "variant.balance: HAProxy stands before one fleet",
+        ),
         (with("[[variant]]\nbalance = \"random\""), "unknown variant `random`"),
         (with("[[variant]]\npolicy = \"fast\""), "unknown policy \"fast\""),
         (with("[[variant]]\nlinks = [\"far\"]"), "variant.links: there is no link 'far'"),

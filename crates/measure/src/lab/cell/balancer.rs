@@ -1,0 +1,59 @@
+//! HAProxy before the edges of a fleet, as docs/fleet.md has it.
+
+use std::fmt::Write;
+use std::fs;
+use std::net::SocketAddr;
+
+use headstart_emulation::Node;
+
+use super::setting::Setting;
+use crate::interrupt::Interrupt;
+use crate::lab::listening::await_port;
+use crate::lab::process::{Broken, Program, find_program};
+use crate::lab::topology::{HAPROXY_ADDRESS, HTTPS, server_address};
+
+impl Setting {
+    /// Starts the balancer and waits until it listens.
+    pub(super) fn balancer(&self, node: &Node, interrupt: &Interrupt) -> Result<Program, Broken> {
+        let program = find_program("haproxy")
+            .ok_or_else(|| Broken::Program("haproxy was not found".into()))?;
+        let edges = (0..self.stage.servers())
+            .map(|server| SocketAddr::from((server_address(server, 0, self.number), HTTPS)));
+        let config = self.work().join(format!("{}.cfg", self.label(node)));
+        fs::write(&config, text(self.target(), edges)).map_err(|error| {
+            Broken::Program(format!("cannot write {}: {error}", config.display()))
+        })?;
+        let mut command = node.command(program);
+        command.arg("-db").arg("-f").arg(config);
+        self.schedule(&mut command);
+        let mut balancer = Program::start(node, self.title("haproxy"), command)?;
+        await_port(node, self.target(), &mut balancer, interrupt)?;
+        Ok(balancer)
+    }
+}
+
+fn text(listen: SocketAddr, edges: impl Iterator<Item = SocketAddr>) -> String {
+    let mut text = format!(
+        "global
+    maxconn 4000
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 10m
+    timeout server 10m
+frontend tls
+    bind {listen}
+    tcp-request inspect-delay 2m
+    tcp-request content accept if {{ req.ssl_hello_type 1 }}
+    tcp-request content reject
+    default_backend edges
+backend edges
+    balance hash req.ssl_sni
+    source {HAPROXY_ADDRESS}
+"
+    );
+    for (number, edge) in (1..).zip(edges) {
+        let _ = writeln!(text, "    server edge-{number} {edge} send-proxy-v2");
+    }
+    text
+}
