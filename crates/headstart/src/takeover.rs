@@ -216,9 +216,9 @@ async fn stop(predecessor: &Channel) -> Result<Before, Failure> {
     }
 }
 
-/// First message of a successor: another version of this exchange has another number.
+/// First message of a successor. Change the number with any change of the messages.
 fn greeting(role: Role) -> Vec<u8> {
-    format!("headstart takeover 1 {}", role.label()).into_bytes()
+    format!("headstart takeover 2 {}", role.label()).into_bytes()
 }
 
 impl Offer {
@@ -382,7 +382,7 @@ fn take(generations: &Generations, message: Message, direction: Direction) -> io
         _ => return Err(io::ErrorKind::InvalidData.into()),
     };
     let tcp = sockets.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
-    generations.take(StrayJoin { tcp: TcpStream::from(tcp), client, read }, direction)
+    generations.take(StrayJoin::new(TcpStream::from(tcp), client, read), direction)
 }
 
 /// Sends a join to the other process, or refuses it.
@@ -442,7 +442,7 @@ mod tests {
         // Nobody reads it: closing would be a reset.
         edge.write_all(b"behind the join").await.unwrap();
         let (tcp, read) = (tcp.into_std().unwrap(), vec![0; MESSAGE_MAX]);
-        let stray = StrayJoin { tcp, client: Some(client), read };
+        let stray = StrayJoin::new(tcp, Some(client), read);
         pass(&one, stray).await.unwrap_err();
         let mut answer = Vec::new();
         edge.read_to_end(&mut answer).await.unwrap();

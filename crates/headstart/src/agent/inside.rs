@@ -123,7 +123,8 @@ fn is_inside_v4(v4: Ipv4Addr) -> bool {
         || v4.is_private()
         || v4.is_link_local()
         || v4.is_multicast()
-        || v4.is_broadcast()
+        // Reserved, and used by private networks; the last is a broadcast.
+        || first >= 240
         // Linux takes 0.0.0.0 for this machine.
         || first == 0
         // Shared by the customers of a carrier, and used by private networks (RFC 6598).
@@ -180,6 +181,7 @@ mod tests {
             "::ffff:0:7f00:1",
             "224.0.0.1",
             "239.255.255.250",
+            "240.0.0.1",
             "255.255.255.255",
             "ff02::1",
             "ff0e::1",

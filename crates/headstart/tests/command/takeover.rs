@@ -163,7 +163,7 @@ fn one_process_at_a_time_takes_over_and_one_that_fails_changes_nothing() {
 fn ask(path: &str, role: &str) -> Socket {
     let asking = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
     asking.connect(&SockAddr::unix(path).unwrap()).unwrap();
-    asking.send(format!("\x01headstart takeover 1 {role}").as_bytes()).unwrap();
+    asking.send(format!("\x01headstart takeover 2 {role}").as_bytes()).unwrap();
     let mut answer = [0; 1];
     assert_eq!((&asking).read(&mut answer).unwrap(), 1);
     assert_eq!(answer, [2], "these are the sockets");
@@ -215,7 +215,7 @@ fn metrics_are_answered_by_the_process_before_until_it_has_stopped() {
         .unwrap();
     let (asking, _) = before.accept().unwrap();
     let mut message = [0; 64];
-    assert_eq!((&asking).read(&mut message).unwrap(), 1 + "headstart takeover 1 edge".len());
+    assert_eq!((&asking).read(&mut message).unwrap(), 1 + "headstart takeover 2 edge".len());
     pass_socket(&asking, &metrics);
     assert_eq!((&asking).read(&mut message).unwrap(), 1);
     assert_eq!(message[0], 4, "it is ready");
@@ -305,7 +305,7 @@ fn another_users_socket_is_not_believed_nor_another_user_served() {
     let asks = "import socket, sys\n\
         s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n\
         s.connect(sys.argv[1])\n\
-        s.send(b'\\x01headstart takeover 1 edge'); sys.exit(len(s.recv(1)))";
+        s.send(b'\\x01headstart takeover 2 edge'); sys.exit(len(s.recv(1)))";
     let mut python = Command::new("python3");
     let asked = python.args(["-c", asks, &site.path()]).uid(OTHER).gid(OTHER).output().unwrap();
     let message = String::from_utf8_lossy(&asked.stderr);

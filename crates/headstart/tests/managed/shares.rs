@@ -14,7 +14,7 @@ use crate::client::call;
 use crate::daemon::Daemon;
 use crate::edge::until;
 use crate::socks::{echo, socks};
-use crate::users::OTHER;
+use crate::users::{self, OTHER, let_pass};
 
 /// Connections at one time, of which one user gets three quarters.
 const CONNECTIONS: &str = "64";
@@ -69,7 +69,9 @@ fn connections_of_one_user_leave_room_for_everybody_else() {
     if !has_net() {
         return;
     }
-    let (agent, origin) = (Agent::start(&["--max-connections", CONNECTIONS]), echo());
+    let limits = ["--max-connections", CONNECTIONS, "--socket-mode", "666"];
+    let (agent, origin) = (Agent::start(&limits), echo());
+    let_pass(&agent);
     let at = proxy(&agent);
     let (held, refused) = as_other(move || {
         let mut held = Vec::new();
@@ -83,6 +85,8 @@ fn connections_of_one_user_leave_room_for_everybody_else() {
     assert_eq!((held.len(), refused), (SHARE, 1), "a general failure");
     assert_eq!(agent.count("headstart_limits_hit_total", &["max_connections"]), 1);
     is_served(&agent, origin);
+    let listed = users::as_other(&agent, &["http://agent/sessions"]);
+    assert_eq!(listed, "{\"sessions\":[]}\n", "its connections for managed TLS are apart");
     drop(held);
     until("it is served again", || as_other(move || socks(at, None, "127.0.0.1", origin)).is_ok());
 }

@@ -299,7 +299,7 @@ impl Unclassified {
         };
         let own = tcp.peer_addr().is_ok_and(|peer| peer == client);
         let client_behind = (!own).then_some(client);
-        let stray = StrayJoin { tcp: tcp.into_std()?, client: client_behind, read: self.read };
+        let stray = StrayJoin::new(tcp.into_std()?, client_behind, self.read);
         match generations.pass(stray, self.passed) {
             Ok(()) => {
                 count_join("passed");

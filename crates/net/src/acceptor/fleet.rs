@@ -284,7 +284,7 @@ async fn pass_relayed(
         return Ok(None);
     }
     let (here, there) = loopback_pair().await?;
-    let stray = StrayJoin { tcp: there.into_std()?, client: Some(client), read };
+    let stray = StrayJoin::new(there.into_std()?, Some(client), read);
     let passed = generations.pass(stray, None).is_ok();
     if passed {
         count_join("passed");

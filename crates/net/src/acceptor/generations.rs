@@ -1,11 +1,13 @@
 //! The processes of one edge, when one takes over from another: joins reach the process that has
 //! their session.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use headstart_proto::hello::{self, Progress};
+use headstart_proto::host;
 use headstart_proto::join::{Join, REFUSAL};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -18,6 +20,10 @@ const STRAYS_MAX: usize = 1024;
 /// closed at once.
 static REFUSED: Semaphore = Semaphore::const_new(STRAYS_MAX);
 
+/// Joins of one IPv4 address or IPv6 /64 that may wait at one time for another process: anybody can
+/// make up joins, and only that process can tell.
+const HOST_STRAYS_MAX: usize = STRAYS_MAX / 16;
+
 /// A TCP connection that begins with a join for a session of another process of this edge.
 #[derive(Debug)]
 pub struct StrayJoin {
@@ -28,6 +34,17 @@ pub struct StrayJoin {
     pub client: Option<SocketAddr>,
     /// All that was read from it.
     pub read: Vec<u8>,
+    permit: Option<HostPermit>,
+}
+
+/// Joins that wait for another process, by their clients' hosts.
+type ByHost = Mutex<HashMap<IpAddr, usize>>;
+
+/// Counts a join that waits, until it is dropped.
+#[derive(Debug)]
+struct HostPermit {
+    host: IpAddr,
+    by_host: Arc<ByHost>,
 }
 
 /// Direction in which a join is passed on; it never turns.
@@ -56,6 +73,7 @@ pub struct Generations(Mutex<State>);
 struct State {
     back: Option<mpsc::Sender<StrayJoin>>,
     onward: Option<mpsc::Sender<StrayJoin>>,
+    waiting: Arc<ByHost>,
     acceptors: Vec<(Weak<dyn SessionHolder>, mpsc::Sender<Stray>)>,
 }
 
@@ -107,11 +125,17 @@ impl Generations {
     /// nobody takes it.
     pub(super) fn pass(
         &self,
-        stray: StrayJoin,
+        mut stray: StrayJoin,
         direction: Option<Direction>,
     ) -> Result<(), StrayJoin> {
         let state = self.lock();
         let Some(way) = state.way(direction) else { return Err(stray) };
+        let Ok(client) = stray.peer() else { return Err(stray) };
+        stray.permit = HostPermit::take(&state.waiting, client.ip());
+        if stray.permit.is_none() {
+            metrics::counter!("headstart_limits_hit_total", "limit" => "stray_joins").increment(1);
+            return Err(stray);
+        }
         way.try_send(stray).map_err(mpsc::error::TrySendError::into_inner)
     }
 
@@ -147,6 +171,13 @@ impl State {
 }
 
 impl StrayJoin {
+    /// Makes a join of a connection, not blocking, and of all that was read from it; `client` is
+    /// set where the connection is not the client's own.
+    #[must_use]
+    pub const fn new(tcp: TcpStream, client: Option<SocketAddr>, read: Vec<u8>) -> Self {
+        Self { tcp, client, read, permit: None }
+    }
+
     /// Refuses a join that nobody takes, and lets the client read that.
     ///
     /// # Errors
@@ -173,6 +204,32 @@ impl StrayJoin {
     }
 }
 
+impl HostPermit {
+    /// Counts a join of `client`; `None` if too many of its host wait.
+    fn take(by_host: &Arc<ByHost>, client: IpAddr) -> Option<Self> {
+        let host = host(client);
+        let mut waiting = by_host.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = waiting.entry(host).or_default();
+        if *count >= HOST_STRAYS_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(Self { host, by_host: Arc::clone(by_host) })
+    }
+}
+
+impl Drop for HostPermit {
+    fn drop(&mut self) {
+        let mut waiting = self.by_host.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = waiting.get_mut(&self.host) {
+            *count -= 1;
+            if *count == 0 {
+                waiting.remove(&self.host);
+            }
+        }
+    }
+}
+
 fn read_join(read: &[u8]) -> Option<Join> {
     match hello::read(read) {
         Ok(Progress::Complete(hello)) => Join::read(&hello),
@@ -183,4 +240,32 @@ fn read_join(read: &[u8]) -> Option<Join> {
 /// Counts what became of a join.
 pub(super) fn count_join(outcome: &'static str) {
     metrics::counter!("headstart_joins_total", "outcome" => outcome).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn made_up_joins_of_one_host_leave_room_for_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let generations = Generations::default();
+        let mut waiting = generations.link(Direction::Back);
+        let pass = |client: &str| {
+            let client = client.parse().unwrap();
+            let stray = StrayJoin::new(tcp.try_clone().unwrap(), Some(client), Vec::new());
+            generations.pass(stray, None).is_ok()
+        };
+        let hosts = |port: usize| format!("[2001:db8::{port:x}]:{port}");
+        let passed = (1..=STRAYS_MAX).filter(|port| pass(&hosts(*port))).count();
+        assert_eq!(passed, HOST_STRAYS_MAX);
+        assert!(pass("[2001:db8:0:1::1]:1") && pass("192.0.2.1:1"), "others");
+        waiting.try_recv().unwrap();
+        assert!(pass(&hosts(1)), "one is passed on");
+        drop(waiting);
+        assert!(generations.lock().waiting.lock().unwrap().is_empty());
+    }
 }

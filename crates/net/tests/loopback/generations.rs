@@ -151,7 +151,7 @@ async fn a_join_whose_client_is_gone_is_no_reason_to_wait() {
     while tcp.peer_addr().is_ok() {
         tokio::task::yield_now().await;
     }
-    let stray = StrayJoin { tcp: tcp.into_std().unwrap(), client: None, read };
+    let stray = StrayJoin::new(tcp.into_std().unwrap(), None, read);
     generations.take(stray, Direction::Back).unwrap();
     let error = acceptor.accept().await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);

@@ -2,11 +2,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Moment, SpareKey, SparePolicy, Vain, Wish};
-use crate::context::Context;
 use crate::origin::Whose;
+use crate::table::Owned;
 
 /// Wishes and spares for each one that may be open, so that wishes for later do not grow.
 const ENTRIES_PER_SPARE: usize = 4;
+
+/// A user has one of so many, under however many labels.
+const USER_SHARE: usize = 2;
 
 /// The spare connections of a client, of type `S`, and those that it will open.
 ///
@@ -97,7 +100,7 @@ impl<S> SparePool<S> {
     fn add(&mut self, wish: &Wish) {
         let has = |entry: &&Entry<S>| entry.key == wish.key && entry.until > wish.from;
         let missing = wish.count.saturating_sub(self.entries.iter().filter(has).count());
-        let room = (self.limit * ENTRIES_PER_SPARE).saturating_sub(self.entries.len());
+        let room = self.room(self.limit * ENTRIES_PER_SPARE, &wish.key, |_| true);
         for _ in 0..missing.min(room) {
             self.ids += 1;
             let Wish { key, address, from, until, .. } = wish.clone();
@@ -118,8 +121,8 @@ impl<S> SparePool<S> {
             let due = |entry: &Entry<S>| entry.is_planned() && entry.from <= now.at;
             let at = self.entries.iter().position(due)?;
             let entry = self.entries.get(at)?;
-            let may = entry.until > now.at && self.has_room(entry.key.context());
-            if may && self.policy.may_open(&entry.key, now) {
+            let room = self.room(self.limit, &entry.key, |entry| !entry.is_planned());
+            if entry.until > now.at && room > 0 && self.policy.may_open(&entry.key, now) {
                 let entry = self.entries.get_mut(at)?;
                 entry.state = State::Connecting;
                 return Some((entry.id, entry.address));
@@ -128,11 +131,13 @@ impl<S> SparePool<S> {
         }
     }
 
-    /// Returns true if one more may be open, in all and for `context`, which has half of all.
-    fn has_room(&self, context: &Context) -> bool {
-        let open = self.entries.iter().filter(|entry| !entry.is_planned());
-        let own = open.clone().filter(|entry| entry.key.context() == context).count();
-        open.count() < self.limit && own < self.limit.div_ceil(2)
+    /// Returns how many more entries there may be of those that count, for the user of `key`, if
+    /// there may be `limit` for all users.
+    fn room(&self, limit: usize, key: &SpareKey, counts: impl Fn(&Entry<S>) -> bool) -> usize {
+        let counted = self.entries.iter().filter(|entry| counts(entry));
+        let own = counted.clone().filter(|entry| entry.key.user() == key.user()).count();
+        let left = limit.saturating_sub(counted.count());
+        left.min(limit.div_ceil(USER_SHARE).saturating_sub(own))
     }
 
     /// Returns true if this spare is still to be connected.

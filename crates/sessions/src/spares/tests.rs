@@ -178,7 +178,7 @@ fn a_server_that_closes_spares_shortens_them_and_then_gets_none() {
 }
 
 #[test]
-fn limits_spares_per_host_and_in_all_and_per_context() {
+fn limits_spares_per_host_and_in_all_and_per_user() {
     for (limit, most) in [(1, 1), (3, 2), (7, 4), (8, SPARES_PER_HOST), (64, SPARES_PER_HOST)] {
         let mut world = World::new(limit);
         for second in 0..100 {
@@ -191,6 +191,23 @@ fn limits_spares_per_host_and_in_all_and_per_context() {
         }
         assert_eq!(world.0.held(), most, "{limit}");
     }
+}
+
+/// Labels come from the user, who has as many as it likes.
+#[test]
+fn a_user_with_many_labels_leaves_room_for_others() {
+    let mut world = World::new(LIMIT);
+    // Each is to have a spare by the next interval.
+    for second in [0, 50, 100] {
+        for label in 0..4 * LIMIT {
+            let context = Context { label: Some(label.to_string()), ..Context::user(2) };
+            world.open(&SpareKey::new(&context, "a.example", 443).unwrap(), second);
+        }
+    }
+    world.open(&key("a.example"), 100);
+    world.open(&key("a.example"), 101);
+    assert_eq!(world.connect(101), 1, "what they wait for leaves room");
+    assert_eq!(world.connect(130), LIMIT / 2, "and what they have does");
 }
 
 #[test]

@@ -166,3 +166,49 @@ impl Frames {
         (self.control, self.requests, self.resets) = (0, 0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::terminate::room::{Room, RoomLimits};
+
+    const PING: u8 = 6;
+
+    /// Follows `count` empty frames of a kind.
+    fn follow(frames: &mut Frames, kind: u8, count: u32) -> io::Result<()> {
+        (0..count).try_for_each(|_| frames.read(&[0, 0, 0, kind, 0, 0, 0, 0, 1]))
+    }
+
+    fn frames() -> Frames {
+        let limits = RoomLimits { places: 1, address_places: 1, memory: usize::MAX };
+        let mut frames = Frames::new(Client::new(&Arc::new(Room::new(limits))));
+        frames.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        frames
+    }
+
+    #[test]
+    fn resets_and_control_frames_are_an_abuse_at_a_rate() {
+        for (kind, most) in [(RST_STREAM, RESETS_MAX), (PING, CONTROL_MAX), (DATA, CONTROL_MAX)] {
+            let mut fast = frames();
+            follow(&mut fast, kind, most).unwrap();
+            assert!(follow(&mut fast, kind, 1).is_err(), "{kind}: one too many");
+            let mut slow = frames();
+            for _ in 0..3 {
+                follow(&mut slow, kind, most).unwrap();
+                slow.since = slow.since.checked_sub(WINDOW).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn requests_earn_control_frames_and_no_resets() {
+        let mut busy = frames();
+        follow(&mut busy, HEADERS, 100).unwrap();
+        follow(&mut busy, PING, CONTROL_MAX + 100 * FRAMES_A_REQUEST).unwrap();
+        assert!(follow(&mut busy, PING, 1).is_err());
+        let mut storm = frames();
+        follow(&mut storm, HEADERS, 10_000).unwrap();
+        follow(&mut storm, RST_STREAM, RESETS_MAX).unwrap();
+        assert!(follow(&mut storm, RST_STREAM, 1).is_err());
+    }
+}
