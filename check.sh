@@ -6,7 +6,7 @@
 #   ./check.sh STEP...  only these steps, whether or not anything has changed
 #
 # Steps: format prose circles bpf clippy no_std docs test examples smoke go
-# and, of `full`: deny python valgrind conformance ech extension lab
+# and, of `full`: deny python valgrind conformance packages ech extension lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
 # change of a document rebuilds nothing. What measures times may run again, at most twice; the last
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 QUICK=(format prose circles bpf clippy no_std docs test examples smoke go)
-SLOW=(deny python valgrind conformance ech extension lab)
+SLOW=(deny python valgrind conformance packages ech extension lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
 # Tests and experiments that measure times, and ran again: one line each.
@@ -150,6 +150,13 @@ valgrind() {
 # The edge that speaks TLS, as h2spec, sslyze and testssl judge it. Go and pip bring the first two.
 conformance() { programs && tools/conformance.py "$TARGET/debug/headstart" "$TARGET/conformance"; }
 
+# The packages, on a fresh Debian that systemd boots in a container.
+packages() {
+    [ "$(id -u)" = 0 ] || { echo "note: not root: packages are not installed"; return; }
+    programs
+    PREFIX=$TARGET/debug packaging/test.sh
+}
+
 # The one server with Encrypted ClientHello, on OpenSSL 4.0, beside the other programs.
 ech() {
     local manifest=extras/ech-server/Cargo.toml
@@ -215,7 +222,7 @@ if [ "${1:-}" = full ]; then
     steps+=("${SLOW[@]}")
     commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || { echo "full: commit your changes first" >&2; exit 2; }
-    for tool in cargo-deny valgrind testssl go; do
+    for tool in cargo-deny valgrind testssl go mmdebstrap systemd-nspawn; do
         type -P "$tool" >/dev/null ||
             { echo "full: no $tool: tools/install.sh full installs it" >&2; exit 2; }
     done

@@ -41,6 +41,8 @@ LIST
 if [ "${1:-}" = full ]; then
     command -v valgrind >/dev/null || missing+=(valgrind)
     command -v testssl >/dev/null || missing+=(testssl.sh)
+    command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
+    command -v systemd-nspawn >/dev/null || missing+=(systemd-container)
 fi
 [ -e /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)

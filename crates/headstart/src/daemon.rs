@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::FromArgMatches;
 use headstart_net::{Handoff, RelayCounts, RelayLimits, RelayReason};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use sd_notify::NotifyState;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -21,6 +22,7 @@ use crate::base::settings::{Invocation, Stop};
 use crate::listen::Sockets;
 use crate::metrics::options::MetricsOptions;
 use crate::metrics::{self, Direction, Metrics, Outcome, Role};
+use crate::supervisor;
 use crate::takeover::{Offer, Successor};
 
 /// Interval at which relayed bytes reach the metrics.
@@ -122,12 +124,16 @@ impl<S: Send + Sync + 'static> Daemon<S> {
     ) -> Result<ExitCode, Failure> {
         self.serve_metrics();
         self.set_ready(true);
+        supervisor::keep_watchdog();
         tracing::info!("ready");
+        supervisor::tell_ready("serving");
         let successor = self.wait(&mut offer, &reload).await;
         self.set_ready(false);
         let patience = match successor {
             Some(successor) => {
                 tracing::info!("another process takes over; serving what has begun");
+                // Not that it stops: the supervisor would limit the time that this takes.
+                supervisor::tell(&[NotifyState::Status("serving what has begun")]);
                 self.phase.send_replace(Phase::HandedOver);
                 self.stop_listening().await;
                 listeners.spawn(offer.leave(successor));
@@ -135,6 +141,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
             }
             None => {
                 tracing::info!("stopping");
+                supervisor::tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
                 offer.close();
                 self.phase.send_replace(Phase::Stopping);
                 patience
@@ -214,14 +221,21 @@ impl<S: Send + Sync + 'static> Daemon<S> {
 
     /// A file with a mistake changes nothing: the daemon goes on as it was.
     fn reload(&self, reload: impl Fn(&S) -> Result<S, Failure>) {
+        supervisor::tell_reloading();
         let before = Arc::clone(&self.settings.borrow());
-        match reload(&before) {
+        let status = match reload(&before) {
             Ok(fresh) => {
                 self.settings.send_replace(Arc::new(fresh));
                 tracing::info!("configuration read again");
+                "serving".to_owned()
             }
-            Err(failure) => tracing::error!("configuration kept: {}", failure.message()),
-        }
+            Err(failure) => {
+                let kept = format!("configuration kept: {}", failure.message());
+                tracing::error!("{kept}");
+                kept
+            }
+        };
+        supervisor::tell_ready(&status);
     }
 }
 

@@ -23,6 +23,7 @@ mod listen;
 pub mod metrics;
 pub mod run;
 pub mod sessions;
+mod supervisor;
 pub mod takeover;
 
 pub use command::main;

@@ -17,7 +17,7 @@ Examples:
 
 Attaching needs the capabilities CAP_BPF and CAP_NET_ADMIN and no others (CAP_CHOWN besides, to
 give files to another --owner); edge, agent and applications need none. What is attached stays
-when the command ends, until it is detached or the machine restarts; bpf/README.md has a systemd
+when the command ends, until it is detached or the machine restarts; packages have a systemd
 unit. Run again, attach leaves what is there as it is, and finishes what was interrupted.
 
 Exit codes: 0 done, and for status attached and in order; 1 status says no; 2 wrong usage, or an

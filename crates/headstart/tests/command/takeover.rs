@@ -24,7 +24,7 @@ const OTHER: u32 = 54_321;
 /// Bytes of an answer that an edge passes on.
 const SIZE: usize = 3_000_000;
 
-fn command(role: &str, arguments: &[&str]) -> Command {
+pub(crate) fn command(role: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     command.args([role, "--log", "debug", "--metrics", "127.0.0.1:0"]).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -39,7 +39,7 @@ fn fails(command: &mut Command) -> String {
 }
 
 /// An address at which nobody listened a moment ago, on TCP and UDP.
-fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     loop {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         if UdpSocket::bind(address).is_ok() {

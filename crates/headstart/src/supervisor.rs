@@ -1,0 +1,35 @@
+//! What a daemon tells its supervisor, such as systemd: sd_notify(3).
+
+use sd_notify::NotifyState;
+
+/// Tells the supervisor, if there is one. A daemon serves on if that fails.
+pub(crate) fn tell(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "cannot tell the supervisor");
+    }
+}
+
+/// Tells that the daemon serves; of `status` the first line, as each line is a message.
+pub(crate) fn tell_ready(status: &str) {
+    let status = status.lines().next().unwrap_or_default();
+    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Tells that a reload begins, and when: systemd ignores earlier answers.
+pub(crate) fn tell_reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "cannot tell the supervisor"),
+    }
+}
+
+/// Answers the supervisor's watchdog, if there is one, for as long as tasks run.
+pub(crate) fn keep_watchdog() {
+    let Some(interval) = sd_notify::watchdog_enabled() else { return };
+    tokio::spawn(async move {
+        loop {
+            tell(&[NotifyState::Watchdog]);
+            tokio::time::sleep(interval / 2).await;
+        }
+    });
+}

@@ -1,0 +1,157 @@
+#!/bin/bash
+# What packaging/test.sh runs as root in the container.
+set -euo pipefail
+cd /root
+export DEBIAN_FRONTEND=noninteractive HOME=/root
+trap 'journalctl --no-pager -n 40 -u "headstart*"; echo "line $LINENO failed: $BASH_COMMAND"' ERR
+
+say() { echo "== $*"; }
+install() { apt-get install --yes --quiet --no-install-recommends "$@" >/dev/null; }
+fails() { if "$@"; then false; fi; }
+property() { systemctl show --property "$1" --value "$2"; }
+
+# All files but those that logs, caches and running services change.
+list() {
+    find / -xdev \( -path /root -o -path /tmp -o -path /var/log -o -path /var/cache -o \
+        -path '/var/lib/dpkg/*-old' -o -path '/var/lib/systemd' -o -path /var/tmp \) \
+        -prune -o -print | sort
+}
+
+# Two origins: the one that is asked tells its name.
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 9 \
+    -subj /CN=www.example.com -addext subjectAltName=DNS:www.example.com \
+    -keyout key.pem -out cert.pem 2>/dev/null
+for port in 8443 8444; do
+    cat >"/etc/nginx/conf.d/$port.conf" <<EOF
+server {
+    listen 127.0.0.1:$port ssl;
+    ssl_certificate /root/cert.pem;
+    ssl_certificate_key /root/key.pem;
+    location / { return 200 "page of $port\n"; }
+}
+EOF
+done
+systemctl restart nginx
+configure() { echo "edge.origin = \"127.0.0.1:$1\"" >/etc/headstart/www.toml; }
+page() {
+    headstart get --cacert cert.pem --edge www.example.com=127.0.0.1:443 "$@" \
+        https://www.example.com/
+}
+
+# Of apt and systemctl, once and for all.
+mkdir -p /var/lib/apt/lists/auxfiles /etc/systemd/system/sockets.target.wants
+list >before
+began=$(date +%s%N)
+install ./headstart_*-1_*.deb
+configure 8443
+systemctl start headstart-edge@www
+[ "$(page)" = "page of 8443" ]
+say "from apt install to the first page: $((($(date +%s%N) - began) / 1000000)) ms"
+page --explain 2>&1 | grep -i turbotls
+
+headstart --version
+for command in $(headstart --help | sed -n '/^Commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p'); do
+    [ "$command" = lab ] || [ -s "/usr/share/man/man1/headstart-$command.1.gz" ]
+done
+dpkg --verify headstart
+fails systemctl --quiet is-enabled headstart-edge@www
+fails systemctl --quiet is-active headstart-agent
+
+units=(headstart-edge@www.service headstart-edge@www.socket headstart-agent.service
+    headstart-fastopen@eth0.service)
+systemd-analyze verify --man=no "${units[@]}"
+for unit in headstart-edge@www headstart-agent; do
+    systemd-analyze security --threshold=16 "$unit" >/dev/null
+done
+for unit in "${units[@]}"; do
+    [[ $unit = *.socket ]] ||
+        say "$unit: $(systemd-analyze security "$unit" | tail -n 1 | grep -o 'exposure.*: [0-9.]*')"
+done
+
+say "edge: reload"
+[ "$(property StatusText headstart-edge@www)" = serving ]
+configure 8444
+systemctl reload headstart-edge@www
+[ "$(page)" = "page of 8444" ]
+echo 'edge.origins = 1' >/etc/headstart/www.toml
+systemctl reload headstart-edge@www
+[[ $(property StatusText headstart-edge@www) = "configuration kept: "* ]]
+[ "$(page)" = "page of 8444" ]
+configure 8443
+
+say "edge: sockets"
+systemctl stop headstart-edge@www
+fails page
+systemctl start headstart-edge@www.socket
+[ "$(page)" = "page of 8443" ]
+systemctl --quiet is-active headstart-edge@www
+
+say "agent"
+echo 'edge = ["www.example.com=127.0.0.1:443"]' >>/etc/headstart/agent.toml
+systemctl start headstart-agent
+curl --silent --show-error --cacert cert.pem --proxy socks5h://127.0.0.1:1080 \
+    https://www.example.com/ | grep "page of 8443"
+systemctl reload headstart-agent
+HEADSTART_AGENT_UID=$(id -u headstart-agent) \
+    headstart sessions list --socket /run/headstart-agent/socket
+
+say "agent of a user"
+systemctl stop headstart-agent
+export XDG_RUNTIME_DIR=/run/manager
+systemd-run --quiet --unit manager --property Type=notify --property Delegate=yes \
+    --property User=daemon --property RuntimeDirectory=manager \
+    --setenv XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR --setenv HOME=/nonexistent /lib/systemd/systemd --user
+user() { HOME=/nonexistent setpriv --reuid daemon --regid daemon --clear-groups "$@"; }
+user systemctl --user start headstart-agent
+user headstart sessions list
+user systemctl --user reload headstart-agent
+[ "$(user systemctl --user show --property StatusText --value headstart-agent)" = serving ]
+user systemd-analyze --user verify --man=no /usr/lib/systemd/user/headstart-agent.service
+systemctl stop manager
+systemctl start headstart-agent
+
+say "a process that hangs is replaced"
+dropin=/run/systemd/system/headstart-agent.service.d
+mkdir -p $dropin
+printf '[Service]\nWatchdogSec=1\nRestartSec=0\n' >$dropin/soon.conf
+systemctl daemon-reload
+systemctl restart headstart-agent
+kill -STOP "$(property MainPID headstart-agent)"
+until [ "$(property NRestarts headstart-agent)" -gt 0 ]; do
+    sleep 0.1
+done
+rm -r $dropin
+systemctl daemon-reload
+
+say "headstart-lab"
+install ./headstart-lab_*-1_*.deb
+headstart lab list >/dev/null
+zcat /usr/share/man/man1/headstart-lab.1.gz | grep -q headstart-lab
+
+say "upgrade"
+systemctl --quiet enable headstart-edge@www.socket headstart-agent
+before=$(property MainPID headstart-edge@www)
+touch upgrading
+while [ -e upgrading ]; do
+    page >/dev/null || touch refused
+done &
+install ./headstart_*-2_*.deb ./headstart-lab_*-2_*.deb
+rm upgrading
+wait
+[ ! -e refused ]
+[ "$(property MainPID headstart-edge@www)" != "$before" ]
+grep -q www.example.com /etc/headstart/agent.toml
+[ "$(page)" = "page of 8443" ]
+
+say "remove"
+apt-get remove --yes --quiet headstart >/dev/null
+fails systemctl --quiet is-active headstart-edge@www headstart-edge@www.socket headstart-agent
+fails curl --silent --insecure https://127.0.0.1/
+[ -e /etc/headstart/www.toml ]
+[ ! -e /usr/bin/headstart ] && [ ! -e /usr/bin/headstart-lab ]
+
+say "purge"
+apt-get purge --yes --quiet headstart headstart-lab >/dev/null
+list >after
+diff before after
+echo "all of it passed"

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Installs the packages on a fresh Debian, uses, upgrades, removes and purges them there:
+#
+#   packaging/test.sh            as root; PREFIX as for packaging/build.sh; SUITE: of Debian
+#
+# The fresh Debian is a container that systemd boots, whatever runs as process 1 here. Needs
+# mmdebstrap and systemd-container; with podman it also runs the image. What is downloaded once
+# stays in target/packages-test.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+for tool in mmdebstrap systemd-nspawn; do
+    type -P $tool >/dev/null ||
+        { echo "no $tool: apt install mmdebstrap systemd-container" >&2; exit 2; }
+done
+KEPT=$(realpath -m "${CARGO_TARGET_DIR:-target}")/packages-test
+SUITE=${SUITE:-bookworm}
+PACKAGES=systemd,ca-certificates,curl,nginx,openssl,procps
+mkdir -p "$KEPT"
+[ -e "$KEPT/$SUITE.tar" ] || {
+    mmdebstrap --quiet --variant=minbase --include="$PACKAGES" "$SUITE" "$KEPT/fresh.tar"
+    mv "$KEPT/fresh.tar" "$KEPT/$SUITE.tar"
+}
+
+WORK=$(mktemp -d -p /var/tmp)
+trap 'rm -rf "$WORK"' EXIT
+export LEVEL=0
+for revision in 1 2; do
+    REVISION=$revision OUT=$WORK/packages packaging/build.sh deb >/dev/null
+done
+# Again, and equal.
+REVISION=2 OUT=$WORK/again packaging/build.sh deb >/dev/null
+for package in "$WORK"/again/*.deb; do
+    cmp "$package" "$WORK/packages/${package##*/}"
+done
+
+if type -P podman >/dev/null; then
+    OUT=$WORK/packages packaging/build.sh oci >/dev/null
+    podman=(podman --root "$WORK/store" --runroot "$WORK/run" --storage-driver vfs)
+    loaded=$("${podman[@]}" load --quiet --input "$WORK"/packages/headstart-*-oci-*.tar)
+    # Not run: many systems cannot within another container.
+    image=$("${podman[@]}" image mount "${loaded#*: }")
+    echo "== image: $(chroot --userspec=65532:65532 "$image" /usr/bin/headstart --version)"
+    "${podman[@]}" image unmount --all >/dev/null
+fi
+
+mkdir "$WORK/root"
+tar --directory "$WORK/root" --extract --file "$KEPT/$SUITE.tar"
+cp "$WORK"/packages/*.deb packaging/test-inside.sh "$WORK/root/root"
+cat >"$WORK/root/etc/systemd/system/check.service" <<'EOF'
+[Unit]
+SuccessAction=exit
+FailureAction=exit
+[Service]
+Type=oneshot
+ExecStart=/bin/bash /root/test-inside.sh
+StandardOutput=file:/root/log
+StandardError=inherit
+[Install]
+WantedBy=multi-user.target
+EOF
+systemctl --quiet --root="$WORK/root" enable check.service
+timeout 300 systemd-nspawn --quiet --register=no --keep-unit --boot --private-network \
+    --machine=headstart-packages --directory="$WORK/root" </dev/null >"$WORK/boot" 2>&1 || true
+tail -n 1 "$WORK/root/root/log" | grep -qx "all of it passed" || {
+    tail -n 20 "$WORK/boot"
+    cat "$WORK/root/root/log"
+    exit 1
+}
+grep '^== ' "$WORK/root/root/log"
