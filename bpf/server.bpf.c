@@ -83,9 +83,9 @@ struct {
 /*
  * Spent cookies: expiry by tag. Bit 15 of the expiry selects one of two generations: all cookies
  * that live at one moment expire within 28,800 s, so in at most two periods of 32,768 s, and the
- * map of a period that is over can be emptied as a whole.
+ * map of a period that is over can be emptied as a whole (F-SERVER-5).
  *
- * Not LRU: a full LRU map would forget cookies, and accept them again. These refuse instead.
+ * Not LRU: a full LRU map would forget cookies, and accept them again; these refuse (F-SERVER-3).
  *
  * A million each: 16 MB at once, and 96 bytes for every cookie; only valid cookies get here.
  */
@@ -237,7 +237,7 @@ enum strip {
 };
 
 /*
- * Replaces all Fast Open options by no-operations, and remembers the cookie.
+ * Replaces all Fast Open options by no-operations, and remembers the cookie (F-SERVER-1).
  *
  * Reads options as the kernel's tcp_parse_options does: it stops at the end-of-list option, at a
  * length below two, and at an option longer than the rest. Options that the kernel does not see do
@@ -383,7 +383,7 @@ static __always_inline int take_cookie(const struct setup *setup, const struct c
 		count(SERVER_FORGED);
 		return 0;
 	}
-	/* With more time left than the configured life, its age is unknown. */
+	/* With more time left than the configured life, its age is unknown (F-SERVER-2). */
 	if (at < now || at - now > config->life || at <= config->swept) {
 		count(SERVER_EXPIRED);
 		return 0;

@@ -22,6 +22,7 @@ func ParseAdvertisement(value string) (Advertisement, error) {
 	seen := make(map[string]bool)
 	for _, pair := range strings.Split(value, ",") {
 		key, content, _ := strings.Cut(pair, "=")
+		// W-DNS-3
 		if seen[key] || !isAdvertKey(key) || !isAdvertValue(content) || !advert.set(key, content) {
 			return advert, fmt.Errorf("turbotls: %q in the advertisement", pair)
 		}
@@ -46,10 +47,11 @@ func isAdvertValue(value string) bool {
 	return value != ""
 }
 
-// set takes a known key, and reports whether its value is one that it may have.
+// set takes a known key, and reports whether its value is one that it may have (W-DNS-4).
 func (a *Advertisement) set(key, value string) bool {
 	switch key {
 	case "v":
+		// W-DNS-5
 		return value == "2"
 	case "slots":
 		slots, ok := decimal(value, 255)

@@ -98,6 +98,7 @@ func (c *client) write(now time.Time, b []byte) {
 		c.firstWrite = now
 	}
 	switch c.state {
+	// W-STATE-6
 	case stateConnecting, stateWaiting:
 		c.stream = append(c.stream, b...)
 		if c.state == stateConnecting {
@@ -117,6 +118,7 @@ func (c *client) finish(now time.Time) {
 
 // send sends the flight and its slots once the ClientHello is there, and later early data.
 func (c *client) send(now time.Time) {
+	// W-SEND-1, W-SEND-2, W-SEND-5
 	if c.config.slots <= 0 || c.notTLS || !c.connectedAt.IsZero() {
 		return
 	}
@@ -127,6 +129,7 @@ func (c *client) send(now time.Time) {
 			return
 		}
 		c.hello, c.flightAt = hello, now
+		// W-SEND-3
 		end := hello.end
 		if c.config.earlyData {
 			end = len(c.stream)
@@ -153,7 +156,7 @@ func (c *client) sendUpTo(end int) {
 	}
 }
 
-// sendSlots repeats the ClientHello from its end, a piece in each slot.
+// sendSlots repeats the ClientHello from its end, a piece in each slot (W-SEND-4).
 func (c *client) sendSlots() {
 	end := c.hello.end
 	for n := 0; n < c.config.slots && c.seqs < sequences; n++ {
@@ -169,6 +172,7 @@ func (c *client) sendSlots() {
 }
 
 func (c *client) sendPiece(start, end int) {
+	// W-SEQ-1
 	piece := request{c.config.key.id(), uint8(c.seqs), start, c.stream[start:end]}
 	c.datagrams = append(c.datagrams, piece.marshal())
 	c.seqs++
@@ -177,6 +181,7 @@ func (c *client) sendPiece(start, end int) {
 // handleDatagram takes a datagram from the edge's address.
 func (c *client) handleDatagram(now time.Time, b []byte) {
 	r, err := parseResponse(b)
+	// W-TAKE-1
 	if err != nil || r.id != c.config.key.id() || int(r.seq) >= c.seqs {
 		return
 	}
@@ -188,6 +193,7 @@ func (c *client) handleDatagram(now time.Time, b []byte) {
 		return
 	case c.state == stateOpen || c.state == stateReset:
 		return
+	// W-TAKE-2, W-TAKE-3, W-TAKE-4
 	case c.answers > 0 && r.tag != c.tag, r.ack > c.sent, c.answered[r.seq],
 		!c.server.agrees(r.offset, r.payload):
 		return
@@ -211,6 +217,7 @@ func (c *client) handleDatagram(now time.Time, b []byte) {
 
 // deliver gives the application what UDP brought in order, once TCP is connected.
 func (c *client) deliver() {
+	// W-STATE-1, W-STATE-11
 	if c.state == stateConnecting || c.config.hold || c.dropUDP {
 		return
 	}
@@ -220,6 +227,7 @@ func (c *client) deliver() {
 
 // handleUnreachable takes an ICMP message for the datagrams.
 func (c *client) handleUnreachable(now time.Time) {
+	// W-STATE-15
 	if c.seqs > 0 && c.answers == 0 {
 		c.unreachable = true
 		c.decide(now)
@@ -236,8 +244,10 @@ func (c *client) handleConnected(now time.Time, same bool, timing timing) {
 	case c.seqs == 0:
 		c.plain("not offered")
 	case !same:
+		// W-STATE-2
 		c.giveUp(now, "another address")
 	case now.Sub(c.firstWrite) >= sessionGiveUp:
+		// W-STATE-3
 		c.giveUp(now, "late")
 	default:
 		c.state = stateWaiting
@@ -298,13 +308,14 @@ func (c *client) timeout() (time.Time, bool) {
 }
 
 func (c *client) handleTimeout(now time.Time) {
+	// W-STATE-14
 	if c.state == stateJoining && now.Sub(c.joinedAt) >= joinTimeout {
 		c.fail(ResetLost)
 	}
 	c.decide(now)
 }
 
-// giveUp goes plain, unless the origin may have acted on early data.
+// giveUp goes plain, unless the origin may have acted on early data (W-STATE-4, W-STATE-5).
 func (c *client) giveUp(now time.Time, why string) {
 	switch {
 	case !c.sentEarly():
@@ -317,6 +328,7 @@ func (c *client) giveUp(now time.Time, why string) {
 }
 
 func (c *client) takeOver(now time.Time) {
+	// W-STATE-7
 	if c.delivered > 0 || c.sentEarly() {
 		c.join(now)
 	} else {
@@ -324,7 +336,7 @@ func (c *client) takeOver(now time.Time) {
 	}
 }
 
-// plain lets TCP carry the client stream from its start.
+// plain lets TCP carry the client stream from its start (W-STATE-9).
 func (c *client) plain(why string) {
 	c.state, c.why = stateOpen, why
 	c.toTCP, c.stream = append(c.toTCP, c.stream...), nil
@@ -334,10 +346,13 @@ func (c *client) plain(why string) {
 func (c *client) join(now time.Time) {
 	clientOffset := 0
 	if c.delivered > 0 {
+		// W-JOIN-4
 		clientOffset = recordStart(c.stream, c.ack)
 	}
+	// W-STATE-10
 	c.state, c.joinedAt, c.asked = stateJoining, now, c.delivered
 	c.dropUDP = c.asked == 0
+	// W-TAG-1
 	record := join{c.config.key, c.tag, clientOffset, c.asked}
 	c.toTCP = append(c.toTCP, record.marshal(c.hello.name, c.hello.protocols)...)
 	c.toTCP, c.stream = append(c.toTCP, c.stream[clientOffset:]...), nil
@@ -349,7 +364,7 @@ func (c *client) fail(reason ResetReason) {
 }
 
 // handleTCP takes bytes from TCP.
-func (c *client) handleTCP(now time.Time, b []byte) {
+func (c *client) handleTCP(b []byte) {
 	switch c.state {
 	case stateWaiting: // an edge says nothing before the client does
 		if c.noEdge(); c.state == stateOpen {
@@ -361,10 +376,11 @@ func (c *client) handleTCP(now time.Time, b []byte) {
 		c.answer = append(c.answer, b...)
 		verdict, offset := c.config.key.readAnswer(c.answer)
 		switch {
+		// W-STATE-13
 		case verdict == answerRefused:
 			c.fail(ResetRefused)
 		case verdict == answerIncomplete:
-			c.joinedAt = now
+		// W-STATE-12
 		case offset > c.asked || c.asked-offset > recordStreamMax+recordHeader:
 			c.fail(ResetProtocol)
 		default:
@@ -378,6 +394,7 @@ func (c *client) handleTCP(now time.Time, b []byte) {
 
 // handleServerStream takes the server stream from TCP, without what was delivered before.
 func (c *client) handleServerStream(b []byte) {
+	// W-STREAM-1
 	skipped := c.skip
 	if skipped > len(b) {
 		skipped = len(b)
@@ -388,7 +405,8 @@ func (c *client) handleServerStream(b []byte) {
 
 func (c *client) noEdge() {
 	if c.delivered > 0 || c.sentEarly() {
-		c.fail(ResetRefused)
+		// W-STATE-8
+		c.fail(ResetProtocol)
 	} else {
 		c.plain("no edge")
 	}

@@ -224,6 +224,7 @@ func (d *Dialer) open(name string, race *race, advert Advertisement) (net.Conn, 
 	conn.machine = &client{config: clientConfig{
 		earlyData: advert.EarlyData, hold: d.Hold, synAt: race.began,
 	}}
+	// W-ID-1
 	if _, err := rand.Read(conn.machine.config.key[:]); err != nil {
 		race.stop()
 		return nil, fmt.Errorf("turbotls: drawing a join key: %w", err)

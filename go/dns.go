@@ -213,8 +213,8 @@ func answers(message, query []byte) bool {
 		bytes.EqualFold(message[12:12+len(question)], question)
 }
 
-// parseHTTPS reads the answer to a query for HTTPS: the record of the lowest priority that has an
-// advertisement, behind CNAMEs.
+// parseHTTPS reads the answer to a query for HTTPS: the record of the lowest priority, behind
+// CNAMEs, or none if that one has no advertisement for us (W-DNS-2).
 func parseHTTPS(message []byte, name string) (record httpsRecord, err error) {
 	if code := message[3] & 15; code != 0 && code != 3 {
 		return record, fmt.Errorf("turbotls: DNS answers with code %d", code)
@@ -240,7 +240,10 @@ func parseHTTPS(message []byte, name string) (record httpsRecord, err error) {
 			if !valid || priority >= best {
 				continue
 			}
-			if best = priority; r.target == "" {
+			best = priority
+			if !r.alias && !r.found {
+				r = httpsRecord{}
+			} else if r.target == "" {
 				r.target = owner
 			}
 			r.ttl = rr.ttl
@@ -315,8 +318,8 @@ func readName(message []byte, at int) (name string, next int, ok bool) {
 	}
 }
 
-// readService reads an HTTPS record that an advertisement can be of: an alias, or one for the port
-// that was asked for whose mandatory keys are known.
+// readService reads an HTTPS record that may be used: an alias, or one with mandatory keys that are
+// known. An advertisement counts as found only in one for the port that was asked for.
 func readService(data []byte) (priority int, r httpsRecord, valid bool) {
 	if len(data) < 3 {
 		return 0, r, false
@@ -330,7 +333,7 @@ func readService(data []byte) (priority int, r httpsRecord, valid bool) {
 		r.alias = target != ""
 		return 0, r, r.alias
 	}
-	params := reader{rest: data[2+at:]}
+	params, elsewhere := reader{rest: data[2+at:]}, false
 	for len(params.rest) > 0 {
 		key, value := params.number(2), params.vector(2)
 		switch key {
@@ -341,13 +344,15 @@ func readService(data []byte) (priority int, r httpsRecord, valid bool) {
 				}
 			}
 		case svcPort:
-			if len(value) != 2 || binary.BigEndian.Uint16(value) != 443 {
+			if len(value) != 2 || value[0]|value[1] == 0 {
 				return 0, r, false
 			}
+			elsewhere = binary.BigEndian.Uint16(value) != 443
 		case advertisedKey:
 			advert, err := ParseAdvertisement(string(value))
 			r.advert, r.found = advert, err == nil
 		}
 	}
-	return priority, r, r.found && !params.bad
+	r.found = r.found && !elsewhere
+	return priority, r, !params.bad
 }

@@ -81,6 +81,21 @@ func TestParseHTTPS(t *testing.T) {
 			},
 			httpsRecord{found: true, target: testName, advert: Advertisement{Slots: 1}},
 		},
+		// W-DNS-2
+		"the lowest priority, without advertisement": {
+			[][]byte{
+				rr(typeHTTPS, service(2, "", "v=2,slots=2")),
+				rr(typeHTTPS, service(1, "", "v=3")),
+			},
+			httpsRecord{},
+		},
+		"the lowest priority, for another port": {
+			[][]byte{
+				rr(typeHTTPS, append(service(1, "", "v=2"), 0, 3, 0, 2, 0x20, 0xfb)),
+				rr(typeHTTPS, service(2, "", "v=2")),
+			},
+			httpsRecord{},
+		},
 		"an alias": {
 			[][]byte{rr(typeHTTPS, service(0, "other.example", ""))},
 			httpsRecord{alias: true, target: "other.example"},

@@ -12,6 +12,7 @@ func setDontFragment(conn *net.UDPConn) {
 	if err != nil {
 		return
 	}
+	// W-SIZE-2
 	_ = raw.Control(func(fd uintptr) {
 		_ = syscall.SetsockoptInt(
 			int(fd), syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, syscall.IP_PMTUDISC_DO)

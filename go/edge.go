@@ -105,6 +105,7 @@ type slot struct {
 func (s *session) isRunning() bool { return !s.started.IsZero() }
 
 func (s *session) isSpared(now time.Time) bool {
+	// W-END-1
 	return s.isRunning() && now.Sub(s.started) >= sessionLife
 }
 
@@ -126,6 +127,7 @@ func (e *edge) handleDatagram(now time.Time, from netip.AddrPort, b []byte) stri
 	e.expire(now)
 	r, err := parseRequest(b)
 	if err != nil {
+		// W-FRAME-4
 		return malformed
 	}
 	from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
@@ -141,15 +143,20 @@ func (e *edge) handleDatagram(now time.Time, from netip.AddrPort, b []byte) stri
 		e.dueAt(s.deadline())
 	}
 	switch {
+	// W-ADMIT-4
 	case s.from != from:
 		return foreignAddress
+	// W-ADMIT-5
 	case s.used[r.seq]:
 		return repeated
+	// W-STREAM-2
 	case !s.client.agrees(r.offset, r.payload):
 		return misfit
 	}
 	s.client.store(r.offset, r.payload)
+	// W-ADMIT-6
 	s.used[r.seq] = true
+	// W-SIZE-1
 	max := amplification * len(b)
 	if max > datagramMax {
 		max = datagramMax
@@ -182,11 +189,13 @@ func (e *edge) admit(now time.Time, from netip.Addr, r request) string {
 	address, network := prefixes(from)
 	addressMax, networkMax := e.limits(now, address)
 	if n, _ := e.find(func(s *session) bool {
+		// W-ADMIT-1
 		return s.address == address && !s.isSpared(now)
 	}); n >= addressMax {
 		return addressLimit
 	}
 	if n, _ := e.find(func(s *session) bool {
+		// W-ADMIT-2
 		return s.network == network && !s.isSpared(now)
 	}); n >= networkMax {
 		return networkLimit
@@ -196,6 +205,7 @@ func (e *edge) admit(now time.Time, from netip.Addr, r request) string {
 	if gathering >= gatheringMax || full && gathering > 0 {
 		e.forget(oldest)
 	} else if full {
+		// W-ADMIT-3
 		_, spared := e.find(func(s *session) bool { return s.isSpared(now) })
 		if spared == nil {
 			return sessionLimit
@@ -286,6 +296,7 @@ func (e *edge) hasWork(now time.Time) bool {
 func (e *edge) examine(now time.Time, s *session) string {
 	hello, err := parseHello(s.client.contiguous())
 	switch {
+	// W-RUN-1
 	case err == errIncomplete:
 		return taken
 	case err != nil:
@@ -294,6 +305,7 @@ func (e *edge) examine(now time.Time, s *session) string {
 	}
 	hash := helloHash(sha256.Sum256(s.client.bytes[:hello.end]))
 	switch {
+	// W-RUN-2
 	case e.running[hash] != nil || e.hellos.has(now, hash):
 		e.forget(s)
 		return helloRuns
@@ -313,6 +325,7 @@ func (e *edge) start(now time.Time, s *session, end int, hash helloHash) {
 	e.running[hash] = s
 	e.dueAt(now.Add(sessionLife))
 	e.hellos.add(now, hash)
+	// W-RUN-3
 	s.respond(nil)
 	s.given = end
 	e.events = append(e.events, edgeEvent{
@@ -341,6 +354,7 @@ func (e *edge) evict(now time.Time, most int, match func(*session) bool) bool {
 
 // giveEarly gives the origin client bytes behind the ClientHello, where that may be.
 func (s *session) giveEarly() {
+	// W-RUN-4
 	if s.edge.config.earlyData && !s.edge.config.sameAddress {
 		s.give()
 	}
@@ -355,7 +369,7 @@ func (s *session) give() {
 	s.given = s.client.next
 }
 
-// answer answers slots, oldest first, with the bytes that have not been sent.
+// answer answers slots, oldest first, with the bytes that have not been sent (W-REPLY-1).
 func (s *session) answer() {
 	for len(s.slots) > 0 && s.sent < len(s.server) {
 		rest := s.server[s.sent:]
@@ -368,8 +382,10 @@ func (s *session) answer() {
 }
 
 func (s *session) respond(payload []byte) {
+	// W-SEQ-2
 	first := s.slots[0]
 	s.slots = s.slots[1:]
+	// W-REPLY-2, W-TAG-2
 	r := response{s.id, first.seq, s.edge.config.tag, s.client.next, s.sent, payload}
 	s.edge.datagrams = append(s.edge.datagrams, edgeDatagram{s.from, r.marshal()})
 }
@@ -392,6 +408,7 @@ func (s *session) finish(now time.Time, broken bool) {
 	if s.gone || s.ended {
 		return
 	}
+	// W-REPLY-3
 	s.ended, s.broken = true, broken
 	if broken && len(s.server) == 0 {
 		s.edge.hellos.add(now, s.hash)
@@ -418,6 +435,7 @@ func (e *edge) forget(s *session) {
 
 // remember removes a session that ended or was taken over: its id and ClientHello stay for 10 s.
 func (e *edge) remember(now time.Time, s *session) {
+	// W-END-2
 	e.ids.add(now, s.id)
 	if s.isRunning() {
 		e.hellos.add(now, s.hash)

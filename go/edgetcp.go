@@ -32,17 +32,20 @@ func (e *edge) handleJoin(now time.Time, from netip.Addr, j join) (handover, joi
 	s := e.sessions[id]
 	known := s != nil && s.isRunning() && (j.tag == 0 || j.tag == e.config.tag)
 	if known && !(e.config.sameAddress && from != s.from.Addr()) {
+		// W-TAKEOVER-4
 		if j.clientOffset > s.client.next || j.serverOffset > s.sent {
 			return handover{}, joinRefused
 		}
 		return e.handOver(now, s, from, j), joinAccepted
 	}
 	ended := e.ids.has(now, id)
+	// W-TAKEOVER-3
 	if known {
 		e.end(now, s)
 	} else if s != nil && !s.isRunning() {
 		e.remember(now, s)
 	}
+	// W-TAKEOVER-1, W-TAKEOVER-2
 	if ended || j.clientOffset != 0 || j.serverOffset != 0 {
 		return handover{}, joinRefused
 	}
@@ -52,9 +55,12 @@ func (e *edge) handleJoin(now time.Time, from netip.Addr, j join) (handover, joi
 
 // handOver ends a session whose streams continue on TCP.
 func (e *edge) handOver(now time.Time, s *session, from netip.Addr, j join) handover {
+	// W-ANSWER-2
 	start := recordStart(s.server, j.serverOffset)
 	h := e.take(now, s, from)
+	// W-TAKEOVER-7
 	h.toTCP = append(j.key.accept(start), h.toTCP[start:]...)
+	// W-TAKEOVER-8
 	h.skip -= j.clientOffset
 	return h
 }
@@ -62,6 +68,7 @@ func (e *edge) handOver(now time.Time, s *session, from netip.Addr, j join) hand
 // take ends a session that TCP takes over from the start of both streams.
 func (e *edge) take(now time.Time, s *session, from netip.Addr) handover {
 	s.give()
+	// W-TAKEOVER-6
 	e.noteJoin(now, s, from)
 	e.remember(now, s)
 	return handover{
@@ -76,9 +83,11 @@ func (e *edge) handlePlain(now time.Time, from netip.Addr, hello []byte) (handov
 	from = from.Unmap()
 	hash := helloHash(sha256.Sum256(hello))
 	s := e.running[hash]
+	// W-PLAIN-1, W-PLAIN-3
 	if s != nil && s.from.Addr() == from {
 		return e.take(now, s, from), true
 	}
+	// W-PLAIN-2
 	e.hellos.add(now, hash)
 	for _, other := range e.order {
 		if !other.isRunning() && other.from.Addr() == from && other.client.agreesWith(hello) {

@@ -14,6 +14,7 @@ type sessionID [12]byte
 type joinKey [16]byte
 
 func (k joinKey) id() (id sessionID) {
+	// W-ID-2
 	digest := sha256.Sum256(k[:])
 	copy(id[:], digest[:])
 	return id
@@ -70,6 +71,7 @@ func parseRequest(b []byte) (r request, err error) {
 	if err := checkHead(b, typeRequest); err != nil {
 		return r, err
 	}
+	// W-FRAME-1
 	if len(b) < requestMin || len(b) > datagramMax {
 		return r, &frameError{"Length", len(b)}
 	}
@@ -84,6 +86,7 @@ func parseRequest(b []byte) (r request, err error) {
 	case r.offset+length > clientStreamMax:
 		return r, &frameError{"Offset", r.offset + length}
 	}
+	// W-FRAME-2
 	r.payload = b[requestHeader : requestHeader+length]
 	return r, nil
 }
@@ -106,6 +109,7 @@ func parseResponse(b []byte) (r response, err error) {
 	if err := checkHead(b, typeResponse); err != nil {
 		return r, err
 	}
+	// W-FRAME-3
 	if len(b) < responseHeader || len(b) > datagramMax {
 		return r, &frameError{"Length", len(b)}
 	}

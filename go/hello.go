@@ -94,6 +94,7 @@ func joinRecords(stream []byte) (message []byte, end int, err error) {
 			return nil, 0, incompleteAt(stream)
 		case len(message) < need:
 			continue
+		// W-HELLO-1
 		case at > clientStreamMax:
 			return nil, 0, errTooLarge
 		}
@@ -117,6 +118,7 @@ func (h *clientHello) read(body reader) bool {
 	if len(session) > 32 || len(suites) == 0 || len(suites)%2 != 0 || len(compression) == 0 {
 		return false
 	}
+	// W-HELLO-3
 	if body.isDone() { // TLS 1.2 without extensions
 		return true
 	}
@@ -128,6 +130,7 @@ func (h *clientHello) readExtensions(list reader) bool {
 	seen := make(map[int]bool)
 	for len(list.rest) > 0 {
 		id, content := list.number(2), reader{rest: list.vector(2)}
+		// W-HELLO-2
 		if list.bad || seen[id] || seen[extPreSharedKey] || !h.readExtension(id, content) {
 			return false
 		}

@@ -14,7 +14,7 @@ type join struct {
 	serverOffset int
 }
 
-// derive is H(n, x): what looks random in a join and in its answer.
+// derive is H(n, x): what looks random in a join and in its answer (W-JOIN-2).
 func (k joinKey) derive(n byte, x ...byte) [32]byte {
 	text := append([]byte{}, k[:]...)
 	text = append(text, "headstart"...)
@@ -72,6 +72,7 @@ func (j join) marshal(name string, protocols []string) []byte {
 
 	body := appendVector(head, extensions)
 	message := append([]byte{1, 0, byte(len(body) >> 8), byte(len(body))}, body...)
+	// W-JOIN-1
 	return appendVector([]byte{22, 3, 1}, message)
 }
 
@@ -103,7 +104,7 @@ func appendExtension(b []byte, id uint16, content ...byte) []byte {
 	return appendVector(append(b, byte(id>>8), byte(id)), content)
 }
 
-// readJoin returns the join that a ClientHello is, if it is one.
+// readJoin returns the join that a ClientHello is, if it is one (W-JOIN-3).
 func readJoin(hello *clientHello) (j join, ok bool) {
 	if !hello.earlyData || len(hello.identities) != 1 ||
 		len(hello.identities[0]) < joinIdentityMin {
@@ -126,6 +127,7 @@ var joinRefusal = []byte{21, 3, 3, 0, 2, 2, 40}
 // accept returns the answer that accepts a join: the server stream follows from the offset.
 func (k joinKey) accept(serverOffset int) []byte {
 	offset := appendUint24(nil, serverOffset)
+	// W-ANSWER-1
 	check, mask, session, share := k.derive(9, offset...), k.derive(8), k.derive(2), k.derive(7)
 	b := append([]byte{}, answerHead...)
 	for i := range offset {
@@ -157,6 +159,7 @@ func (k joinKey) readAnswer(b []byte) (verdict, int) {
 	}
 	mask := k.derive(8)
 	offset := uint24([]byte{b[11] ^ mask[0], b[12] ^ mask[1], b[13] ^ mask[2]})
+	// W-ANSWER-4
 	if !bytes.Equal(b[:answerLen], k.accept(offset)) {
 		return answerRefused, 0
 	}

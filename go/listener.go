@@ -73,6 +73,7 @@ func Listen(address string, config ListenConfig) (*Listener, error) {
 func NewListener(tcp net.Listener, udp *net.UDPConn, config ListenConfig) (*Listener, error) {
 	var tag [4]byte
 	for tag == [4]byte{} {
+		// W-TAG-3
 		if _, err := rand.Read(tag[:]); err != nil {
 			return nil, fmt.Errorf("turbotls: drawing a route tag: %w", err)
 		}
@@ -302,6 +303,7 @@ func (l *Listener) serveTCP(tcp net.Conn) {
 		return
 	}
 	conn := newServerConn(l, tcp.RemoteAddr())
+	// W-PLAIN-4
 	conn.incoming, conn.tcp, conn.direct = first, tcp, true
 	trace(l.config.Trace, Event{Kind: EventPlain, Addr: tcp.RemoteAddr().String()})
 	select {
@@ -355,6 +357,7 @@ func (l *Listener) takeJoin(tcp net.Conn, j join, rest []byte) (anew bool) {
 	case joinRefused:
 		event.Kind = EventRefused
 		trace(l.config.Trace, event)
+		// W-ANSWER-3
 		_, _ = tcp.Write(joinRefusal)
 		finish(tcp)
 		drain(tcp)

@@ -82,7 +82,7 @@ func (e *clientEnd) step(t *testing.T, b block) bool {
 	case "wait":
 		e.wait(e.now.Add(time.Duration(b.number(t, "ms")) * time.Millisecond))
 	case "tcp gets":
-		e.client.handleTCP(e.now, raw)
+		e.client.handleTCP(raw)
 	case "tcp ends":
 		e.client.handleTCPEnd()
 	case "tcp breaks":
@@ -406,7 +406,7 @@ func TestExchanges(t *testing.T) {
 					edge.answers, edge.stream = true, &tcpSteps{from: from}
 				case step == "edge tcp":
 					expect(t, b, &edge.toTCP, raw)
-					client.client.handleTCP(client.now, raw)
+					client.client.handleTCP(raw)
 					client.collect()
 				case client.step(t, b):
 					if step == "client sends" {

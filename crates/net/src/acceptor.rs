@@ -275,6 +275,7 @@ async fn next(
 
 /// Draws a tag for this start of the edge; zero means no tag.
 fn with_tag(config: ServerConfig) -> ServerConfig {
+    // W-TAG-3
     let tag = RouteTag(rand::random_range(1..=u32::MAX).to_be_bytes());
     ServerConfig { tag, ..config }
 }

@@ -57,6 +57,7 @@ impl Advert {
             return Err(AdvertError::TooLong);
         }
         let pairs = Pairs::parse(value)?;
+        // W-DNS-5
         match pairs.get("v") {
             None => return Err(AdvertError::NoVersion),
             Some("2") => {}
@@ -141,6 +142,7 @@ impl<'a> Pairs<'a> {
                 return Err(AdvertError::Syntax);
             }
             if pairs.get(key).is_some() {
+                // W-DNS-3
                 return Err(AdvertError::Duplicate);
             }
             pairs.0.push((key, value));

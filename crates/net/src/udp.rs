@@ -378,6 +378,7 @@ fn fault(socket: &Arc<UdpSocket>) -> Fault {
 fn transmit<'a>(datagram: &Datagram<'a>) -> Transmit<'a> {
     Transmit {
         destination: datagram.to,
+        // W-SIZE-2
         ecn: None,
         contents: datagram.bytes,
         // Segments of one call (GSO) leave with wrong checksums where this machine translates

@@ -171,6 +171,7 @@ impl Client {
                 self.upstream.extend_from_slice(bytes);
                 self.send_flight();
             }
+            // W-SEND-5, W-STATE-6
             State::Waiting { .. } => {
                 self.upstream.extend_from_slice(bytes);
                 self.decide(now);
@@ -210,6 +211,7 @@ impl Client {
     ///
     /// Anybody can forge that; it costs the saving and nothing else.
     pub fn handle_unreachable(&mut self, now: Instant) {
+        // W-STATE-15
         if self.is_unanswered() {
             self.unreachable = true;
             self.events.push_back(ClientEvent::Unreachable);
@@ -227,12 +229,15 @@ impl Client {
         self.events.push_back(ClientEvent::TcpConnected);
         self.state = State::Waiting { connected: now, wait: wait.unwrap_or_default() };
         if self.flight.is_sent() && !same_address {
+            // W-STATE-2
             self.give_up(now, PlainReason::OtherAddress);
         } else if self.is_stale(now) {
+            // W-STATE-3
             self.give_up(now, PlainReason::TcpLate);
         } else if wait.is_none() && self.is_unanswered() {
             self.give_up(now, PlainReason::NotAwaited);
         } else if !self.config.hold {
+            // W-STATE-1
             self.downstream.release();
             self.note_first_bytes();
         }
@@ -286,6 +291,7 @@ impl Client {
     /// Reports that the time given by [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.state {
+            // W-STATE-14
             State::Joining { deadline, .. } if deadline <= now => self.reset(ResetReason::JoinLost),
             _ => self.decide(now),
         }
@@ -386,11 +392,13 @@ impl Client {
     }
 
     fn is_ours(&self, response: &Response<'_>) -> bool {
+        // W-TAKE-1
         response.id == self.id && self.flight.has_used(response.seq)
     }
 
     fn take_response(&mut self, now: Instant, response: &Response<'_>) {
         // Another tag comes from another start of the edge, which runs another handshake.
+        // W-TAKE-2, W-TAKE-3, W-TAKE-4
         let fits = self.tag.is_none_or(|tag| tag == response.tag)
             && usize::try_from(response.ack).is_ok_and(|ack| ack <= self.flight.sent_bytes())
             && self.flight.awaits_answer(response.seq)
@@ -447,6 +455,7 @@ impl Client {
     /// Continues on TCP once nothing more is expected over UDP. A client that has delivered nothing
     /// needs no join: its stream finds the session by the ClientHello.
     fn take_over(&mut self, now: Instant) {
+        // W-STATE-7
         if self.downstream.released() > 0 || self.flight.holds_early_data() {
             self.join(now);
         } else if self.config.hold {
@@ -460,10 +469,12 @@ impl Client {
     /// client to the session.
     fn give_up(&mut self, now: Instant, reason: PlainReason) {
         if self.flight.holds_early_data() {
+            // W-STATE-4
             self.events.push_back(ClientEvent::GivenUp(reason));
             if self.age(now).is_some_and(|age| age >= EARLY_DATA_LIFE) {
                 // An edge that has forgotten everything would give the early data to the origin
                 // again.
+                // W-STATE-5
                 self.reset(ResetReason::EarlyDataTooOld);
             } else {
                 self.join(now);
@@ -492,18 +503,22 @@ impl Client {
         let silent = matches!(reason, PlainReason::Silence | PlainReason::NotAwaited);
         self.state = State::Open { silent };
         self.events.push_back(ClientEvent::Plain(reason));
+        // W-STATE-9
         self.downstream.discard_unreleased();
         self.upstream.drain(..self.in_syn);
         self.to_tcp.append(&mut self.upstream);
     }
 
     fn join(&mut self, now: Instant) {
+        // W-STATE-10
         let server_offset = self.downstream.released();
         // If no server byte was delivered, send the whole stream: an edge that does not know the
         // session can still serve it.
         let acknowledged = if server_offset == 0 { 0 } else { self.ack };
+        // W-JOIN-4
         let from = record::start(&self.upstream, usize::try_from(acknowledged).unwrap_or(0));
         let client_offset = u32::try_from(from).unwrap_or(0);
+        // W-TAG-1
         let tag = self.tag.unwrap_or_default();
         let join = Join { key: self.key.clone(), tag, client_offset, server_offset };
         // Whatever went over UDP began with a whole ClientHello.
@@ -511,6 +526,7 @@ impl Client {
         self.to_tcp.extend_from_slice(&join.emit(&hello.unwrap_or_default()));
         self.to_tcp.extend_from_slice(self.upstream.get(from..).unwrap_or_default());
         self.upstream = Vec::new();
+        // W-STATE-11
         if server_offset == 0 {
             // An edge that does not know the session begins another, whose bytes are others.
             self.downstream.discard_unreleased();
@@ -524,6 +540,7 @@ impl Client {
     /// already sent or received data over UDP, the connection cannot continue.
     fn on_server_first(&mut self) {
         if self.downstream.released() > 0 || self.flight.holds_early_data() {
+            // W-STATE-8
             self.reset(ResetReason::Protocol);
         } else {
             self.go_plain(PlainReason::ServerFirst);
@@ -542,6 +559,7 @@ impl Client {
         match read {
             Answer::Incomplete => {}
             Answer::Accepted(offset) => self.accepted(asked, offset),
+            // W-STATE-13
             Answer::Refused => self.refused(),
         }
         rest
@@ -550,6 +568,7 @@ impl Client {
     fn accepted(&mut self, asked: u32, server_offset: u32) {
         self.events.push_back(ClientEvent::JoinAccepted { server_offset });
         if !(server_offset..=server_offset + record::LONGEST).contains(&asked) {
+            // W-STATE-12
             return self.reset(ResetReason::Protocol);
         }
         self.downstream.tcp_starts_at(server_offset);

@@ -146,10 +146,12 @@ impl CookieKey {
         let (nonce, masked, tag) = cookie.parts();
         let left = (masked ^ self.expiry_mask(nonce)).wrapping_sub(low16(now.0));
         let left = Duration::from_secs(left.into());
+        // F-COOKIE-4
         if left > COOKIE_LIFE_MAX {
             return Err(CookieError::Expired);
         }
         let expiry = now + left;
+        // F-COOKIE-5
         if self.tag(nonce, expiry, client).ct_eq(&tag).into() {
             Ok(expiry)
         } else {
@@ -168,6 +170,7 @@ impl CookieKey {
     /// The cookie does not carry the higher bits. Without them in the tag it would be valid again
     /// after 18.2 h.
     fn tag(&self, nonce: [u8; NONCE_LEN], expiry: UnixSeconds, client: IpAddr) -> u64 {
+        // F-COOKIE-2
         let higher = (expiry.0 >> 16).to_le_bytes();
         let start = nonce_and(nonce, low16(expiry.0));
         let mut message = [0; 32];
@@ -220,6 +223,7 @@ impl CookieRing {
         client: IpAddr,
     ) -> Result<UnixSeconds, CookieError> {
         let verdict = self.current.verify(cookie, now, client);
+        // F-COOKIE-6
         let others = self.previous.iter().chain(&self.next);
         verdict.or_else(|error| {
             let mut verdicts = others.filter_map(|key| key.verify(cookie, now, client).ok());
@@ -269,8 +273,10 @@ impl OfferedCookie {
     /// client.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
+        // F-EXTENSION-4
         let [s0, s1, cookie @ ..] = *<&[u8; OFFER_LEN]>::try_from(bytes).ok()?;
         let lifetime = Duration::from_secs(u16::from_be_bytes([s0, s1]).into());
+        // F-EXTENSION-2
         Some(Self { cookie: Cookie(cookie), lifetime: lifetime.min(COOKIE_LIFE_MAX) })
     }
 
@@ -288,6 +294,7 @@ impl OfferedCookie {
 /// Returns the form of an address in a tag: an IPv4 address mapped into IPv6 (whether or not it
 /// came mapped), or the /64 of an IPv6 address, within which hosts change theirs (RFC 8981).
 fn address(client: IpAddr) -> [u8; 16] {
+    // F-COOKIE-3
     match client.to_canonical() {
         IpAddr::V4(client) => client.to_ipv6_mapped().octets(),
         IpAddr::V6(client) => {

@@ -158,6 +158,7 @@ fn incomplete(bytes: &[u8], message: &[u8]) -> Result<Progress, HelloError> {
 }
 
 fn client_hello(message: &[u8], end: usize) -> Result<ClientHello, HelloError> {
+    // W-HELLO-1
     if end > CLIENT_BYTES {
         return Err(HelloError::TooLarge);
     }
@@ -171,6 +172,7 @@ fn client_hello(message: &[u8], end: usize) -> Result<ClientHello, HelloError> {
     ensure(!cipher_suites.is_empty() && cipher_suites.len().is_multiple_of(2))?;
     let mut hello = ClientHello { end, random, ..ClientHello::default() };
     if fields.0.is_empty() {
+        // W-HELLO-3
         return Ok(hello); // TLS 1.2 without extensions
     }
     let extensions = fields.vector16()?;
@@ -187,6 +189,7 @@ impl ClientHello {
     /// encrypted_client_hello: the visible part may be noise (RFC 9849, GREASE PSK).
     #[must_use]
     pub fn ticket(&self) -> Option<&[u8]> {
+        // F-TICKET-3
         let visible = self.tls13 && !self.ech;
         self.psk_identities.first().filter(|_| visible).map(Vec::as_slice)
     }
@@ -209,6 +212,7 @@ impl ClientHello {
         while !fields.0.is_empty() {
             let number = fields.u16()?;
             let body = fields.vector16()?;
+            // W-HELLO-2
             ensure(!seen.contains(&extension::PRE_SHARED_KEY) && seen.insert(number))?;
             self.read_extension(number, body)?;
         }

@@ -26,6 +26,7 @@ impl JoinKey {
     /// Returns the public name of the session: the first 12 bytes of SHA-256 of the key.
     #[must_use]
     pub fn session_id(&self) -> SessionId {
+        // W-ID-2
         SessionId(first(&Sha256::digest(self.0)))
     }
 

@@ -59,6 +59,7 @@ impl Join {
         let (key, rest) = identity.split_first_chunk::<JOIN_KEY_LEN>()?;
         let key = JoinKey::new(*key);
         let fields = mask(&key, Use::Fields, *rest.first_chunk()?);
+        // W-JOIN-3
         if !hello.early_data || hello.random != join_random(&key, &fields) {
             return None;
         }
@@ -97,6 +98,7 @@ impl Join {
         let identity = self.identity(fields, JOIN_MAX.saturating_sub(others).min(TICKET_LEN));
         extensions.extend(pre_shared_key(&self.key, &identity));
         body.extend(vector16(&extensions));
+        // W-JOIN-1
         record([3, 1], CLIENT_HELLO, &body)
     }
 
@@ -134,6 +136,7 @@ pub fn acceptance(key: &JoinKey, server_offset: u32) -> Vec<u8> {
         extension(extension::PRE_SHARED_KEY, &[0, 0]),
     ];
     body.extend(vector16(&extensions.concat()));
+    // W-ANSWER-1
     record(LEGACY_VERSION, SERVER_HELLO, &body)
 }
 
@@ -158,12 +161,13 @@ impl Answer {
         let Some(answer) = bytes.get(..ACCEPTANCE_LEN) else { return Self::Incomplete };
         let masked = answer.get(ACCEPTANCE_HEADER.len()..).and_then(<[u8]>::first_chunk);
         let offset = masked.map(|masked| u24(mask(key, Use::Offset, *masked)));
+        // W-ANSWER-4
         let offset = offset.filter(|offset| acceptance(key, *offset) == answer);
         offset.map_or(Self::Refused, Self::Accepted)
     }
 }
 
-/// Use of bytes that are derived from a join key.
+/// Use of bytes that are derived from a join key (W-JOIN-2).
 #[derive(Clone, Copy)]
 enum Use {
     Fields,

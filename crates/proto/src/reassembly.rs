@@ -31,6 +31,7 @@ impl Reassembly {
         if range.is_empty() {
             return Ok(());
         }
+        // W-STREAM-2
         if self.conflicts(&range, piece) {
             return Err(Misfit::Conflict);
         }
@@ -113,6 +114,7 @@ mod tests {
         assert_eq!(stream.prefix(), b"abcdefghi");
     }
 
+    // W-STREAM-2
     #[test]
     fn a_piece_that_disagrees_is_refused_whole() {
         let mut stream = Reassembly::new(9);

@@ -119,6 +119,7 @@ impl Routes {
         let number = u32::from(self.own.get()) << START_BITS;
         let start = start & ((1 << START_BITS) - 1);
         let tag = key.mark() | ((number | start) ^ key.mask(id));
+        // W-TAG-5
         RouteTag((if tag == 0 { u32::MAX } else { tag }).to_be_bytes())
     }
 
@@ -133,6 +134,7 @@ impl Routes {
         }
         let tag = u32::from_be_bytes(tag.0);
         let ring = &self.ring;
+        // W-TAG-4
         let mut keys = [&ring.current].into_iter().chain(&ring.previous).chain([&ring.next]);
         let key = keys.find(|key| key.mark() == tag & !MASKED)?;
         let [_, _, _, number] = (((tag ^ key.mask(id)) & MASKED) >> START_BITS).to_be_bytes();
@@ -174,6 +176,7 @@ mod tests {
         }
     }
 
+    // W-TAG-4
     #[test]
     fn edges_one_rotation_apart_read_each_other() {
         let (behind, ahead) = (routes(1), Routes { own: edge(2), ring: ring([7, 8, 9]) });

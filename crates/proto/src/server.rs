@@ -69,6 +69,7 @@ impl ServerConfig {
     /// Returns true if early data may go to the origin now. An origin that is told the client's
     /// address must not act before the address is proven.
     const fn passes_early_data(&self) -> bool {
+        // W-RUN-4
         self.early_data && !self.same_address
     }
 }
@@ -228,6 +229,7 @@ impl Server {
         to: Option<IpAddr>,
         datagram: &[u8],
     ) -> Result<(), Discard> {
+        // W-FRAME-4
         let request = Request::parse(datagram).map_err(Discard::Wire)?;
         let mut hello = None;
         if !self.sessions.contains_key(&request.id) {
@@ -282,6 +284,7 @@ impl Server {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
+        // W-REPLY-3
         session.end(OriginEnd::Reset);
         if !session.has_server_bytes() {
             self.remove(now, id);
@@ -311,6 +314,7 @@ impl Server {
     /// flight may have arrived here, but the client holds the other edge's bytes.
     pub fn handle_join(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
         match self.owner(join) {
+            // W-FLEET-1
             Some(edge) => JoinOutcome::Elsewhere(edge),
             None => self.handle_join_here(now, peer, join),
         }
@@ -328,6 +332,7 @@ impl Server {
     pub fn handle_join_here(&mut self, now: Instant, peer: SocketAddr, join: &Join) -> JoinOutcome {
         let id = join.key.session_id();
         let from_start = join.client_offset == 0 && join.server_offset == 0;
+        // W-TAKEOVER-2
         let unknown = if from_start { JoinOutcome::Fresh } else { JoinOutcome::Refused };
         let running = self.sessions.get(&id).filter(|session| session.is_running());
         // Under another tag, another start of this edge, or another edge, answered the client,
@@ -338,6 +343,7 @@ impl Server {
             if gathers {
                 self.end(now, id);
             }
+            // W-TAKEOVER-1
             if self.ended.get(now, &id).is_some() {
                 return JoinOutcome::Refused;
             }
@@ -348,10 +354,12 @@ impl Server {
             }
             return unknown;
         };
+        // W-TAKEOVER-3
         if self.config.same_address && !session.is_from(peer.ip()) {
             self.end(now, id);
             return unknown;
         }
+        // W-TAKEOVER-4
         if !session.allows(join.client_offset, join.server_offset) {
             return JoinOutcome::Refused;
         }
@@ -371,9 +379,11 @@ impl Server {
             self.running_hellos.get(&hash).copied().filter(|id| {
                 self.sessions.get(id).is_some_and(|session| session.is_from(peer.ip()))
             });
+        // W-PLAIN-1, W-PLAIN-3
         if let Some(handover) = running.and_then(|id| self.hand_over(now, peer, id, 0, 0)) {
             return Attachment::Attached(handover);
         }
+        // W-PLAIN-2
         if self.hellos.get(now, &hash).is_none() {
             self.hellos.insert(now, hash, ());
         }
@@ -448,6 +458,7 @@ impl Server {
         while self.gathering.len() >= SESSIONS_GATHERING.min(total) {
             self.displace_gathering(now).ok_or(Discard::SessionLimit)?;
         }
+        // W-ADMIT-3
         while self.sessions.len() >= total {
             let displaced = self.displace_gathering(now).is_some() || self.give_way(now);
             displaced.then_some(()).ok_or(Discard::SessionLimit)?;
@@ -512,6 +523,7 @@ impl Server {
             if self.paused {
                 return Err(Discard::Paused);
             }
+            // W-RUN-1
             self.start(now, request.id, hello)?;
         }
         if let Some(session) = self.sessions.get_mut(&request.id) {
@@ -529,6 +541,7 @@ impl Server {
         };
         let hash = HelloHash::from_bytes(session.hello_bytes(hello_end));
         if self.hellos.get(now, &hash).is_some() || self.running_hellos.contains_key(&hash) {
+            // W-RUN-2
             return Err(Discard::HelloRuns);
         }
         let granted = self.config.unproven_work;
@@ -536,6 +549,7 @@ impl Server {
         self.hellos.insert(now, hash, ());
         self.running_hellos.insert(hash, id);
         self.gathering.remove(&(session.deadline, id));
+        // W-END-1
         session.deadline = now + SESSION_LIFE;
         self.running.insert((session.deadline, id));
         self.admission.advance(session.peer.ip(), id, Stage::Running);
@@ -545,6 +559,7 @@ impl Server {
             bytes.append(&mut session.take_client_bytes());
         }
         let peer = session.peer;
+        // W-RUN-3
         self.owed.push_back(id);
         let hello = Box::new(hello);
         self.events.push_back(ServerEvent::Started { id, peer, hello, bytes });
@@ -600,6 +615,7 @@ impl Server {
         self.gathering.remove(&(session.deadline, id));
         self.running.remove(&(session.deadline, id));
         self.spared.remove(&(session.deadline, id));
+        // W-TAKEOVER-6, W-END-2
         if let Some(hello) = session.hello() {
             self.ended.insert(now, id, ());
             self.hellos.insert(now, hello, ());

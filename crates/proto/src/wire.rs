@@ -52,6 +52,7 @@ impl<'a> Request<'a> {
     /// [`WireError`], on which the datagram is dropped without an answer.
     pub fn parse(datagram: &'a [u8]) -> Result<Self, WireError> {
         let mut fields = Fields::new(datagram, REQUEST_TYPE)?;
+        // W-FRAME-1
         if !(REQUEST_MIN..=DATAGRAM_MAX).contains(&datagram.len()) {
             return Err(WireError::Length(datagram.len()));
         }
@@ -59,6 +60,7 @@ impl<'a> Request<'a> {
         let seq = fields.seq()?;
         let offset = fields.u24()?;
         let length = u16::from_be_bytes(fields.array()?);
+        // W-FRAME-2
         let payload = fields.take(usize::from(length))?;
         if payload.is_empty() {
             return Err(WireError::Length(datagram.len()));
@@ -118,6 +120,7 @@ impl<'a> Response<'a> {
     /// [`WireError`], on which the datagram is dropped.
     pub fn parse(datagram: &'a [u8]) -> Result<Self, WireError> {
         let mut fields = Fields::new(datagram, RESPONSE_TYPE)?;
+        // W-FRAME-3
         if !(RESPONSE_HEADER..=DATAGRAM_MAX).contains(&datagram.len()) {
             return Err(WireError::Length(datagram.len()));
         }

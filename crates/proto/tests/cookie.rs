@@ -123,6 +123,7 @@ fn cookies_of_one_client_have_nothing_in_common() {
     }
 }
 
+// F-COOKIE-6
 #[test]
 fn a_ring_mints_with_the_current_key_and_verifies_with_all_three() {
     let ring = CookieRing { previous: Some(key(1)), current: key(2), next: Some(key(3)) };
@@ -169,6 +170,7 @@ fn debug_output_hides_secrets() {
     assert!(!shown.contains("77") && !shown.to_lowercase().contains("4d"), "{shown}");
 }
 
+// F-EXTENSION-4
 #[test]
 fn an_offer_has_eighteen_bytes_and_a_lifetime_of_at_most_eight_hours() {
     let cookie = Cookie::new([5; 16]);

@@ -144,6 +144,7 @@ fn bytes_after_the_hello_are_ignored_in_the_next_record_and_wrong_in_the_same() 
     assert_eq!(read(&records(&coalesced, 1 << 14)), Err(Malformed));
 }
 
+// W-HELLO-1
 #[test]
 fn a_hello_has_at_most_16_kib() {
     let stream = craft().padded_to(CLIENT_BYTES).stream();
@@ -280,7 +281,7 @@ fn there_is_no_ticket_before_tls_1_3_or_under_ech() {
     assert_eq!((hidden.psk_identities.len(), hidden.ticket()), (1, None));
 }
 
-/// Checks that session_ticket (RFC 5077) is not read: TLS 1.2 showed it in clear.
+/// Checks that session_ticket (RFC 5077) is not read: TLS 1.2 showed it in clear (F-TICKET-3).
 #[test]
 fn a_ticket_of_tls_1_2_is_ignored() {
     const SESSION_TICKET: u16 = 35;

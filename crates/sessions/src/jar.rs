@@ -149,6 +149,7 @@ impl CookieJar {
         let entry = self.entry(key, visit.network);
         entry.drop_ended(now);
         let cookie = entry.cookies.pop_front()?.cookie;
+        // F-CLIENT-2
         self.spent.spend(cookie, user, now).ok().map(|()| cookie)
     }
 
@@ -184,6 +185,7 @@ impl CookieJar {
     /// received there; the next visit of the same host is [`Visited::Elsewhere`], wherever it is.
     pub fn leave(&mut self, left: impl Fn(&Network) -> bool) {
         for entry in self.entries.values_mut() {
+            // F-CLIENT-4
             if entry.network.as_ref().is_some_and(&left) {
                 entry.network = None;
                 entry.cookies.clear();
@@ -242,6 +244,7 @@ impl Key {
         if !visit.context.is_shared() {
             return Err(NotKept::Context);
         }
+        // F-CLIENT-1
         let host = normal(visit.host).ok_or(NotKept::Host)?;
         Ok(Self { host, context: visit.context.clone() })
     }
@@ -289,6 +292,7 @@ impl Entry {
     }
 
     fn drop_ended(&mut self, now: Instant) {
+        // F-CLIENT-3
         self.cookies.retain(|kept| now + LAST_MOMENT < kept.end);
     }
 }

@@ -99,6 +99,7 @@ fn client(key: Zeroizing<[u8; 32]>) -> Result<SslContext, ConfigError> {
 fn server(key: Zeroizing<[u8; 32]>) -> Result<SslContext, ConfigError> {
     let mut tls = common(SslMethod::tls_server())?;
     tls.set_num_tickets(0)?;
+    // W-FLEET-2
     tls.set_psk_server_callback(move |_, identity, psk| {
         Ok(if identity == Some(IDENTITY) { put_key(psk, &key) } else { 0 })
     });

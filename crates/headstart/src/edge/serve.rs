@@ -210,6 +210,7 @@ impl Settings {
                 origin_streams: streams,
                 unproven_work: unproven_work(options),
                 early_data: options.early_data,
+                // W-TAKEOVER-5
                 same_address: options.proxy_protocol,
                 ..ServerConfig::default()
             },

@@ -191,6 +191,7 @@ impl Unclassified {
 
     async fn refuse(mut self) -> io::Result<()> {
         count_join("refused");
+        // W-ANSWER-3
         self.transport.write_all(&REFUSAL).await?;
         close_after_drain(self.transport).await?;
         Err(io::Error::new(io::ErrorKind::InvalidData, "the join was refused"))
@@ -212,6 +213,7 @@ impl Unclassified {
                 self.join_forwarded(join).await.map(|()| Established::Joined)
             }
             Some(join) => self.join(join, hello.map_or(0, |hello| hello.end)).await,
+            // W-PLAIN-4
             None => self.start_stream(Vec::new(), hello).await,
         }
     }
@@ -256,6 +258,7 @@ impl Unclassified {
                     return Ok(Established::Forwarded(Box::new(forwarded), client));
                 }
                 Err(reason) => {
+                    // W-FLEET-3
                     metrics::counter!("headstart_forwards_failed_total", "reason" => reason.name())
                         .increment(1);
                     self.shared.handle_join_here(self.client(), &join)
@@ -279,7 +282,7 @@ impl Unclassified {
                 let hello = self.read_hello().await?;
                 self.start_stream(to_write, hello).await
             }
-            // A join is forwarded only once.
+            // A join is forwarded only once (W-FLEET-4).
             JoinOutcome::Refused | JoinOutcome::Elsewhere(_) => {
                 self.refuse().await.map(|()| Established::Joined)
             }

@@ -50,6 +50,7 @@ impl Offer {
     pub(super) fn at(&self, address: SocketAddr) -> Option<Advert> {
         match self {
             Self::Known(advert) => Some(*advert),
+            // W-DNS-1
             Self::Advertised(edge) => edge.addresses.contains(&address).then_some(edge.advert),
             Self::Never(_) | Self::Awaited | Self::Unnamed(_) | Self::Requested(_) => None,
         }

@@ -118,6 +118,7 @@ impl Opening {
             tcp_read: Vec::new(),
             tcp_finished: false,
             app_finished: false,
+            // W-ID-1
             client: Client::new(JoinKey::new(rand::random()), ClientConfig::default()),
             timer: None,
             connected: None,

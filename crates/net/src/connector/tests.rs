@@ -271,6 +271,7 @@ async fn a_ticket_opens_with_its_cookie_and_once() {
     assert_eq!(kernel.sent().len(), 2);
 }
 
+// F-CLIENT-1
 #[tokio::test]
 async fn stored_cookies_open_only_in_their_context() {
     let (server, kernel) = (echo().await, Fake::new(Mode::Accepts));

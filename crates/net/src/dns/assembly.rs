@@ -379,6 +379,7 @@ mod tests {
         assert_eq!(assembly.step(now + LIFE), Step::Done);
     }
 
+    // W-DNS-1
     #[test]
     fn the_offer_covers_only_addresses_of_its_own_name() {
         let now = Instant::now();

@@ -50,6 +50,7 @@ impl Choice {
         let Some(lowest) = usable.iter().map(|(priority, _)| *priority).min() else {
             return Self::Nothing;
         };
+        // W-DNS-2
         let mut best: Vec<_> = usable.into_iter().filter(|(p, _)| *p == lowest).collect();
         let index = pick(best.len());
         if index < best.len() { Self::Service(best.swap_remove(index).1) } else { Self::Nothing }
@@ -205,6 +206,7 @@ mod tests {
         }
     }
 
+    // W-DNS-2
     #[test]
     fn lowest_priority_wins_even_without_advertisement() {
         let far = record(2, ".", vec![SvcParamValue::Port(2), advertise("v=2")]);

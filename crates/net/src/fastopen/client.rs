@@ -81,6 +81,7 @@ pub fn connect(
     set_cookie(&socket, cookie)?;
     // Else the kernel asks for a cookie of its own, and its option leaves no room for ours.
     sys::set_number(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_NO_COOKIE, 1)?;
+    // F-SYN-1
     let first = data.get(..SYN_DATA_MAX).unwrap_or(data);
     let taken = match socket.send_to_with_flags(first, &addr.into(), libc::MSG_FASTOPEN) {
         Ok(taken) => taken,

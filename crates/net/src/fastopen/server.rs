@@ -170,6 +170,7 @@ impl ServerMaps {
     /// Errors of setsockopt(2) and bpf(2).
     pub fn set_public(&self, listener: impl AsFd) -> io::Result<()> {
         let (listener, off) = (listener.as_fd(), 0_i32.to_ne_bytes());
+        // F-SERVER-4
         sys::set_option(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &off)?;
         self.mark(listener, PUBLIC)
     }

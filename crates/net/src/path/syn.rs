@@ -105,6 +105,7 @@ impl SynTables {
 
     /// Returns the standings of the network and of the path, as far as they have any.
     fn standings(&mut self, user: User, key: PathKey) -> [Option<&mut Standing>; 2] {
+        // F-CLIENT-6
         [self.networks.get(&(user, key.local)), self.paths.get(&(user, key))]
     }
 
@@ -240,6 +241,7 @@ mod tests {
     }
 
     /// Any user can show cookies that no server accepts, and connect to servers that accept none.
+    // F-CLIENT-6
     #[test]
     fn failures_of_one_user_do_not_count_against_others() {
         let (count, per_edge) = (u16::from(FAILURES_TO_BLOCK_NETWORK), REFUSALS_TO_BLOCK);

@@ -43,6 +43,7 @@ impl Connecting {
     /// # Errors
     /// Errors of setsockopt(2).
     pub(crate) fn with_data(stream: TcpStream) -> io::Result<Self> {
+        // F-CLIENT-5
         stream.set_zero_linger()?;
         Ok(Self { stream: Some(stream), resets: true })
     }
@@ -98,6 +99,7 @@ mod tests {
         (client.unwrap(), accepted.unwrap().0)
     }
 
+    // F-CLIENT-5
     #[tokio::test]
     async fn a_losing_connection_is_reset() {
         let (client, mut server) = pair().await;

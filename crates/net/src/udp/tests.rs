@@ -114,6 +114,7 @@ async fn an_unreachable_peer_is_reported_and_the_port_goes_on() {
     }
 }
 
+// W-SEQ-3
 #[tokio::test]
 async fn an_answer_leaves_from_the_address_it_was_sent_to() {
     let server = UdpPort::listen("0.0.0.0:0".parse().unwrap(), false).unwrap();
@@ -147,6 +148,7 @@ async fn only_shared_ports_share_an_address() {
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }
 
+// W-SIZE-2
 #[tokio::test]
 async fn datagrams_are_not_fragmented_and_not_ect() {
     let (client, server) = pair(LOOPBACKS[0]);

@@ -210,7 +210,7 @@ pub(crate) fn another_server_on_the_port() {
 }
 
 /// `net.ipv4.tcp_fastopen` can turn it on for all listeners (0x400), and for SYNs without a cookie
-/// (0x200): this does not affect an edge's listeners.
+/// (0x200): this does not affect an edge's listeners (F-SERVER-4).
 pub(crate) fn on_for_all_listeners() {
     let world = World::bare();
     world.set(world.server(), "tcp_fastopen", &0x603.to_string()).unwrap();

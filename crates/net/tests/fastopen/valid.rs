@@ -72,6 +72,7 @@ pub(crate) fn over_loopback() {
     }
 }
 
+// F-SYN-1
 pub(crate) fn more_than_a_syn_holds() {
     let world = World::new();
     let server = Server::start(&world);

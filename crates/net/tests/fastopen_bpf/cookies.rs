@@ -75,6 +75,7 @@ fn key_of(block: &Block) -> CookieKey {
     CookieKey::new(block.array("tag_key"), block.array("mask_key"))
 }
 
+// F-SERVER-3
 pub(crate) fn taken_once() {
     let mut loaded = Loaded::new();
     let cookie = mint(&key(1), NOW + LIFE, client());
@@ -175,6 +176,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+// F-SERVER-2
 pub(crate) fn life() {
     let mut loaded = Loaded::with(|options| options.age = BEFORE_ANY_COOKIE);
     loaded.set_keys(&ring(key(1)), LIFE);
@@ -305,7 +307,7 @@ pub(crate) fn another_map_for_spent() {
 }
 
 /// Bit 15 of the expiry selects the map that remembers a cookie: a period of 32,768 s fills one of
-/// the two.
+/// the two (F-SERVER-5).
 pub(crate) fn generations() {
     let half = WRAP + 32_768;
     let mut loaded = Loaded::with(|options| {

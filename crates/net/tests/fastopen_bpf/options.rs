@@ -31,6 +31,7 @@ fn untouched(loaded: &mut Loaded, options: &[u8]) {
     assert_eq!(counted, ["syns"], "{options:?}");
 }
 
+// F-SERVER-1
 pub(crate) fn fast_open_forms() {
     let mut loaded = Loaded::new();
     assert_eq!(stripped(&mut loaded, &option(34, &cookie())), ["syns", TAKEN]);

@@ -248,6 +248,7 @@ async fn a_plain_connection_proves_its_address() {
     assert_eq!(stream.proven_addr().get(), Some(tcp.local_addr().unwrap()));
 }
 
+// W-ANSWER-3
 #[tokio::test]
 async fn a_join_with_impossible_offsets_leaves_the_session() {
     let (acceptor, client, mut stream) = opened(AcceptorConfig::default()).await;
@@ -386,6 +387,15 @@ async fn the_last_bytes_of_an_origin_arrive_although_bytes_behind_the_join_are_u
     let mut last = Vec::new();
     tcp.read_to_end(&mut last).await.unwrap();
     assert_eq!(last, flight);
+}
+
+// W-TAG-3
+#[tokio::test]
+async fn each_start_of_an_edge_has_a_tag_of_its_own() {
+    let (before, client, _stream) = opened(AcceptorConfig::default()).await;
+    drop(before);
+    let (_after, other, _stream) = opened(AcceptorConfig::default()).await;
+    assert_ne!(client.tag, other.tag);
 }
 
 /// Sends this as the start of a TCP connection; checks that the origin gets it as it is, and that

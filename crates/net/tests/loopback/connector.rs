@@ -1,5 +1,6 @@
 //! The client's stream on real sockets, against an acceptor or a misbehaving server.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -12,10 +13,10 @@ use headstart_net::{
     Acceptor, AcceptorConfig, Carrier, ClientStream, Connector, ConnectorConfig, Edge, NotUsed,
     PathReason, PlainReason, ResetReason, ServerConfig, ServerStream, Target,
 };
-use headstart_proto::RouteTag;
 use headstart_proto::hello::{self, Progress};
 use headstart_proto::join::{Join, acceptance};
 use headstart_proto::wire::{Request, Response};
+use headstart_proto::{RouteTag, SessionId};
 use headstart_testkit::hello::{CraftedHello, record};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
@@ -157,7 +158,7 @@ async fn pass(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin)
     }
 }
 
-/// Both ends go over from UDP to TCP in the middle of a record.
+/// Both ends go over from UDP to TCP in the middle of a record (W-JOIN-4).
 #[tokio::test]
 async fn both_streams_of_a_joined_connection_are_whole_tls_records() {
     let _stopped = stop_clock();
@@ -247,6 +248,35 @@ async fn a_client_that_delivered_nothing_over_udp_goes_plain_and_gets_its_sessio
         assert_eq!(at_server, Carrier::TurboTls, "the ClientHello ran twice");
         assert_eq!(at_client, (Carrier::Tcp, Some(NotUsed::Fallback(reason))));
     }
+}
+
+/// Returns the session id of the flight from each of two source ports.
+async fn two_flights(udp: &UdpSocket) -> [SessionId; 2] {
+    let (mut ids, mut buffer) = (BTreeMap::new(), [0; 2048]);
+    while ids.len() < 2 {
+        let (length, from) = udp.recv_from(&mut buffer).await.unwrap();
+        ids.insert(from, Request::parse(&buffer[..length]).unwrap().id);
+    }
+    ids.into_values().collect::<Vec<_>>().try_into().unwrap()
+}
+
+// W-ID-1
+#[tokio::test]
+async fn each_connection_has_a_session_id_of_its_own() {
+    let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let acceptor = bind(ServerConfig::default());
+    let advert = with_udp_at(udp.local_addr().unwrap());
+    let connector = Connector::new(config(acceptor.local_addr(), advert));
+    let (mut one, mut other) = (connect(&connector), connect(&connector));
+    for stream in [&mut one, &mut other] {
+        stream.write_all(&client_hello()).await.unwrap();
+    }
+    let ids = tokio::select! {
+        ids = timeout(TIMEOUT, two_flights(&udp)) => ids.expect("two flights"),
+        _ = one.read_u8() => panic!("nobody answers"),
+        _ = other.read_u8() => panic!("nobody answers"),
+    };
+    assert_ne!(ids[0], ids[1]);
 }
 
 /// Answers all datagrams with these server bytes, under a tag of its own.

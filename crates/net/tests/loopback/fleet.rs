@@ -348,6 +348,7 @@ async fn decides_alone(mut owner: Edge, mut other: Edge) {
     tokio::join!(joins, served);
 }
 
+// W-FLEET-3
 #[tokio::test]
 async fn an_edge_decides_alone_if_the_owner_is_unreachable() {
     let mut site = Site::new(2).await;
@@ -376,6 +377,7 @@ async fn an_edge_decides_alone_if_the_list_leads_back_to_it() {
     decides_alone(owner, other).await;
 }
 
+// W-FLEET-2
 #[tokio::test]
 async fn joins_are_not_forwarded_to_an_edge_with_another_key() {
     let mut site = Site::new(2).await;
@@ -462,7 +464,7 @@ async fn an_edge_does_not_wait_long_for_the_rest_of_a_forwarded_join() {
     assert!([first, second, third].concat().is_empty(), "an answer to a part");
 }
 
-/// The edge to which the client came decides whether it begins a new stream.
+/// The edge to which the client came decides whether it begins a new stream (W-FLEET-4).
 #[tokio::test]
 async fn an_edge_refuses_a_forwarded_join_of_a_session_that_it_does_not_have() {
     let _stopped = stop_clock();

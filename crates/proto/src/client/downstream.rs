@@ -63,6 +63,7 @@ impl Downstream {
 
     /// Appends bytes from TCP; the application may already have the first of them.
     pub(super) fn append(&mut self, bytes: &[u8]) {
+        // W-STREAM-1
         let known = self.released.saturating_sub(self.tcp_offset);
         self.tcp_offset = self.tcp_offset.saturating_add(bytes.len());
         let new = bytes.get(known..).unwrap_or_default();

@@ -58,6 +58,7 @@ impl Flight {
         early_data: bool,
         events: &mut VecDeque<ClientEvent>,
     ) {
+        // W-SEND-1
         if !self.offered {
             return;
         }
@@ -65,10 +66,13 @@ impl Flight {
             Phase::Gathering => match hello::read(stream) {
                 Ok(Progress::Incomplete) => {}
                 Ok(Progress::Complete(hello)) => {
+                    // W-SEND-3
                     let end = if early_data { stream.len() } else { hello.end };
                     self.send_bytes(stream, 0, end, hello.end, events);
+                    // W-SEND-4
                     self.send_slots(slots, stream.get(..hello.end).unwrap_or_default(), events);
                 }
+                // W-SEND-2
                 Err(error) => self.phase = Phase::Unfit(unfit(error)),
             },
             Phase::Sent { hello_end, sent } if early_data => {
@@ -158,6 +162,7 @@ impl Flight {
     }
 
     fn queue_request(&mut self, offset: u32, payload: &[u8]) -> Option<u8> {
+        // W-SEQ-1
         let seq = Some(self.used).filter(|seq| *seq < SEQUENCES)?;
         self.used += 1;
         self.queue.push_back(Request { id: self.id, seq, offset, payload }.emit());

@@ -42,9 +42,11 @@ impl Admission {
     pub(super) fn check(&self, now: Instant, address: IpAddr) -> Result<(), Discard> {
         let (host, count) = self.count(address, |stage| stage != Stage::Spared);
         let share = self.share(now, address);
+        // W-ADMIT-1
         if host >= share {
             return Err(Discard::AddressLimit);
         }
+        // W-ADMIT-2
         if count >= SESSIONS_PER_NETWORK.max(share) {
             return Err(Discard::NetworkLimit);
         }

@@ -108,16 +108,20 @@ impl Session {
         request: &Request<'_>,
         size: usize,
     ) -> Result<(), Discard> {
+        // W-ADMIT-4
         if from != self.peer {
             return Err(Discard::Address);
         }
         let bit = 1 << request.seq;
+        // W-ADMIT-5
         if self.seen & bit != 0 {
             return Err(Discard::Repeated);
         }
         let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
         self.client.insert(offset, request.payload).map_err(Discard::Misfit)?;
+        // W-ADMIT-6
         self.seen |= bit;
+        // W-SIZE-1
         let room = DATAGRAM_MAX.min(size * AMPLIFICATION);
         self.slots.push_back(Slot { seq: request.seq, room });
         Ok(())
@@ -178,10 +182,12 @@ impl Session {
 
     /// Answers as many slots as there are server bytes for.
     pub(super) fn answer(&mut self, id: SessionId, transmits: &mut VecDeque<Transmit>) {
+        // W-SEQ-2
         while self.sent < self.server.len() {
             let Some(slot) = self.slots.pop_front() else {
                 break;
             };
+            // W-REPLY-1
             let waiting = self.server.len() - self.sent;
             let bytes = waiting.min(slot.room.saturating_sub(RESPONSE_HEADER));
             transmits.push_back(self.respond(id, slot, bytes));
@@ -191,9 +197,12 @@ impl Session {
 
     fn respond(&self, id: SessionId, slot: Slot, bytes: usize) -> Transmit {
         let payload = self.server.get(self.sent..self.sent + bytes).unwrap_or_default();
+        // W-REPLY-2
         let ack = offset(self.client.prefix().len());
+        // W-TAG-2
         let (seq, tag) = (slot.seq, self.tag);
         let response = Response { id, seq, tag, ack, offset: offset(self.sent), payload };
+        // W-SEQ-3
         Transmit { to: self.peer, from: self.local, bytes: response.emit() }
     }
 
@@ -210,10 +219,13 @@ impl Session {
     ) -> Option<Handover> {
         let client_bytes = self.take_client_bytes();
         let known = self.client.prefix().len();
+        // W-TAKEOVER-8
         let skip = known.checked_sub(usize::try_from(client_offset).ok()?)?;
+        // W-ANSWER-2
         let from = record::start(&self.server, usize::try_from(server_offset).ok()?);
         let server_bytes = self.server.get(from..)?.to_vec();
         let server_offset = offset(from);
+        // W-TAKEOVER-7
         Some(Handover { id, client_bytes, skip, server_offset, server_bytes, end: self.end })
     }
 }

@@ -477,6 +477,7 @@ fn worst_case_memory_matches_the_limits() {
     assert_eq!(allocated, CLIENT_BYTES + SERVER_BYTES);
 }
 
+// W-SEQ-2
 #[test]
 fn a_request_gets_at_most_one_response() {
     let mut server = server();
@@ -646,6 +647,7 @@ fn a_join_that_cannot_be_forwarded_is_decided_here() {
     }
 }
 
+// W-FLEET-1
 #[test]
 fn a_session_of_another_edge_does_not_join_a_copy_of_its_flight() {
     let (mut owner, mut other) = (member(1), member(2));
@@ -673,6 +675,7 @@ fn a_restarted_edge_does_not_accept_its_earlier_tags() {
     assert_eq!(restarted.handle_join(at(1), peer(1), &joined), JoinOutcome::Refused);
 }
 
+// W-TAG-2
 #[test]
 fn a_session_keeps_its_tag_when_keys_change() {
     let mut server = member(1);
@@ -751,6 +754,7 @@ fn a_join_overtakes_unfinished_fragments() {
     assert!(server.is_empty() && server.happened().is_empty());
 }
 
+// W-TAKEOVER-5
 #[test]
 fn a_join_needs_the_same_address_if_the_origin_is_told_it() {
     let config = ServerConfig { same_address: true, early_data: true, ..ServerConfig::default() };

@@ -120,6 +120,7 @@ fn the_answer_may_come_byte_by_byte_between_datagrams() {
     assert!(client.is_transparent());
 }
 
+// W-STREAM-1
 #[test]
 fn bytes_on_both_udp_and_tcp_reach_the_application_once() {
     let mut client = joining();
@@ -188,6 +189,7 @@ fn the_application_sees_a_server_close_at_once() {
     assert!(client.is_app_finished() && client.poll_app().is_none());
 }
 
+// W-STATE-8
 #[test]
 fn a_server_that_closes_on_a_committed_client_causes_a_reset() {
     let mut client = committed();
@@ -257,6 +259,7 @@ fn forged_datagrams_are_ignored() {
     assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
 }
 
+// W-STATE-15
 #[test]
 fn forged_unreachability_costs_the_saving_unless_an_answer_comes() {
     let mut client = offered(false);
@@ -317,6 +320,7 @@ fn room_for_the_application_is_limited_in_every_state() {
     assert!(client.app_room() > 0);
 }
 
+// W-SEQ-1
 #[test]
 fn an_endless_flight_stops_at_the_last_sequence_number() {
     let mut client = offered(true);

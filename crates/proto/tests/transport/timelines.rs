@@ -102,6 +102,7 @@ fn compare(name: &str, text: &str) {
     assert!(stored == text, "{name} differs from {}:\n{text}", path.display());
 }
 
+// W-SEND-1
 #[test]
 fn plain() {
     let scenario = Scenario { log: true, splice: false, ..turbo(tls13(0)).plain() };
@@ -131,6 +132,7 @@ fn early_data_over_udp_takes_no_round_trip() {
     expect("early-data", scenario, 0, 100);
 }
 
+// W-SEND-3
 #[test]
 fn early_data_waits_for_tcp_if_the_edge_does_not_accept_it_over_udp() {
     expect("early-data-not-over-udp", turbo(early_data()), 100, 200);
@@ -279,6 +281,7 @@ fn a_join_may_come_from_another_address() {
     assert_eq!(outcome.app.1, Some(End::Reset));
 }
 
+// W-STATE-2
 #[test]
 fn tcp_to_another_address_is_plain() {
     let scenario =
@@ -334,6 +337,7 @@ fn early_data_too_old() {
     assert_eq!(outcome.app, (Vec::new(), Some(End::Reset)));
 }
 
+// W-SEND-2
 #[test]
 fn other_protocols_are_plain() {
     expect("not-tls", turbo(Script::not_tls()), 100, 200);

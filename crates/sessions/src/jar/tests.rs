@@ -44,6 +44,7 @@ impl Bench {
     }
 }
 
+// F-CLIENT-2
 #[test]
 fn a_cookie_is_taken_once() {
     let mut bench = Bench::new();
@@ -81,6 +82,7 @@ fn the_cookie_that_expires_first_is_taken_first() {
     assert_eq!(taken, [cookie(1), cookie(2), cookie(3)]);
 }
 
+// F-CLIENT-3
 #[test]
 fn a_cookie_is_not_taken_near_its_end() {
     let mut bench = Bench::new();
@@ -114,6 +116,7 @@ fn an_unknown_user_keeps_nothing() {
     assert_eq!(bench.jar.hosts(), 0);
 }
 
+// F-CLIENT-4
 #[test]
 fn another_network_drops_the_cookies() {
     let address = network(2);

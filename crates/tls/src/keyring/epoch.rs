@@ -84,6 +84,7 @@ impl Epoch {
     pub(super) fn new(id: u8, from: UnixSeconds, secret: Secret) -> Result<Self, KeyRingError> {
         let mut keys: [Secret; Purpose::ALL.len()] = Default::default();
         for (key, purpose) in keys.iter_mut().zip(Purpose::ALL) {
+            // F-KEYS-1
             expand(&secret, SALT, purpose.label(), key).map_err(|_| KeyRingError::Derive)?;
         }
         Ok(Self { id, from, secret, keys })

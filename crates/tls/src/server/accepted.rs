@@ -84,10 +84,12 @@ impl Accepted {
     /// Mints a cookie for this client. Only TLS 1.3 encrypts the messages that carry it.
     pub(super) fn mint(&self, ssl: &SslRef) -> Option<Cookie> {
         let policy = self.serving.cookies?;
+        // F-TICKET-2
         if ssl.version2() != Some(SslVersion::TLS1_3) {
             return None;
         }
         let mut nonce = [0; NONCE_LEN];
+        // F-COOKIE-1
         rand_bytes(&mut nonce).ok()?;
         let ring = self.serving.keyring.current().cookies();
         let peer = *self.peer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,6 +100,7 @@ impl Accepted {
     pub(super) fn offer(&self, ssl: &SslRef) -> Option<OfferedCookie> {
         let lifetime = self.serving.cookies?.life;
         let asked = self.lock().fop_requested;
+        // F-EXTENSION-1
         let cookie = asked.then(|| self.mint(ssl)).flatten()?;
         Some(OfferedCookie { cookie, lifetime })
     }

@@ -88,6 +88,7 @@ fn cookie_offer(ssl: &SslRef) -> Option<[u8; OFFER_LEN]> {
 /// Handles the request for cookies: an empty extension of the ClientHello.
 fn on_fop_request(ssl: &SslRef, content: &[u8]) -> Result<(), SslAlert> {
     if !content.is_empty() {
+        // F-EXTENSION-3
         return Err(SslAlert::DECODE_ERROR);
     }
     if let Some(accepted) = Accepted::from_ssl(ssl) {
@@ -127,12 +128,14 @@ impl TicketHooks for Tickets {
         let mut iv = [0; IV];
         rand_bytes(&mut iv).ok()?;
         iv[0] = epoch.id;
+        // F-TICKET-1
         let cookie = accepted.mint(ssl);
         let key_name = cookie.map_or_else(|| epoch.ticket_name(), |cookie| *cookie.as_bytes());
         Some(Seal { key_name, iv, keys: keys(epoch) })
     }
 
     fn open(ssl: &SslRef, key_name: &[u8; KEY_NAME], iv: &[u8; IV]) -> Option<TicketKeys> {
+        // F-TICKET-4
         Accepted::from_ssl(ssl)?.serving.keyring.current().epoch_of(key_name, iv).map(keys)
     }
 

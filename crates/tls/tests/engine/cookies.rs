@@ -28,6 +28,7 @@ fn offered(site: &Site, session: headstart_tls::Session) -> Vec<u8> {
     hello::identity(&visit.hello).unwrap()
 }
 
+// F-TICKET-1
 #[test]
 fn every_ticket_starts_with_a_cookie_of_its_own() {
     let site = Site::with(hands_out_cookies);
@@ -48,6 +49,7 @@ fn every_ticket_starts_with_a_cookie_of_its_own() {
     assert_eq!(seen.len(), 6);
 }
 
+// F-COOKIE-1
 #[test]
 fn a_renewed_ticket_has_a_new_cookie() {
     let site = Site::with(hands_out_cookies);
@@ -110,6 +112,7 @@ fn two_tickets_have_nothing_in_common_but_the_number_of_their_key() {
     assert!(one.is_disjoint(&two));
 }
 
+// F-EXTENSION-1
 #[test]
 fn the_extension_brings_cookies_to_who_asks() {
     let site = Site::with(|config| {
@@ -150,6 +153,7 @@ fn resumption_and_another_group_do_not_lose_the_request() {
     assert!(retried.sessions.iter().all(|new| new.cookies.len() == 1));
 }
 
+// F-TICKET-2
 #[test]
 fn tls_1_2_never_has_a_cookie() {
     let mut site = Site::with(hands_out_cookies);

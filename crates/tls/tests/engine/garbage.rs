@@ -160,6 +160,7 @@ fn application_data_that_is_changed_is_not_delivered() {
     }
 }
 
+// F-EXTENSION-3
 #[test]
 fn a_request_for_cookies_with_content_is_malformed() {
     // One byte of content, and all lengths around it one more.

@@ -228,6 +228,7 @@ fn servers_that_rotate_early_are_understood() {
     assert!(early.visit(Some(late.session())).resumed(), "by its previous key");
 }
 
+// F-TICKET-4
 #[test]
 fn tickets_of_other_keys_mean_a_full_handshake() {
     let site = Site::new();

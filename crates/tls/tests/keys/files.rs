@@ -69,6 +69,7 @@ fn a_ring_is_read_as_it_was_written() {
     assert_eq!(fs::read_to_string(keys.path()).unwrap(), *ring.to_text());
 }
 
+// F-KEYS-2
 #[test]
 fn a_file_that_others_may_touch_is_refused() {
     let (keys, _) = KeyDir::with_ring();
