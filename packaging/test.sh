@@ -4,7 +4,7 @@
 #   packaging/test.sh            as root; PREFIX as for packaging/build.sh; SUITE: of Debian
 #
 # The fresh Debian is a container that systemd boots, whatever runs as process 1 here. Needs
-# mmdebstrap and systemd-container; with podman it also runs the image. What is downloaded once
+# mmdebstrap and systemd-container; with podman it also makes the image. What is downloaded once
 # stays in target/packages-test.
 set -euo pipefail
 cd "$(dirname "$0")/.."
