@@ -196,7 +196,8 @@ impl<S: Send + Sync + 'static> Daemon<S> {
             tokio::select! {
                 left = &mut ended => return left,
                 signal = self.signals.next() => match signal {
-                    Signal::Reload => {}
+                    // Another process reads the configuration now, or none does.
+                    Signal::Reload => supervisor::tell(&[NotifyState::Ready]),
                     Signal::Stop => return self.places.taken(),
                 },
             }

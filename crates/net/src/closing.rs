@@ -19,10 +19,13 @@ const DRAIN_BYTES: usize = 64 * 1024;
 /// # Errors
 /// The connection has failed.
 pub async fn close_after_drain(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-    stream.shutdown().await?;
-    // The answer has been sent, whatever happens now.
-    let _ = timeout(DRAIN_TIME, discard(&mut stream)).await;
-    Ok(())
+    let closed = timeout(DRAIN_TIME, async {
+        stream.shutdown().await?;
+        // The answer has been sent, whatever happens now.
+        let _ = discard(&mut stream).await;
+        Ok(())
+    });
+    closed.await.unwrap_or(Ok(()))
 }
 
 async fn discard(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {

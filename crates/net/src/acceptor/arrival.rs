@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::event::{NewSession, SessionEvent, SessionSender, Tcp};
 use super::fleet::{Forwarded, JoinHandler, NotForwarded};
-use super::generations::{Direction, SessionHolder, Stray, StrayJoin, count_join};
+use super::generations::{Direction, SessionHolder, Stray, StrayJoin, count_join, give};
 use super::proxied;
 use super::session::Session;
 use super::shared::Shared;
@@ -243,7 +243,7 @@ impl Unclassified {
     /// Handles a join, which takes up `length` bytes.
     async fn join(mut self, join: Join, length: usize) -> io::Result<Established> {
         if self.shared.is_stray(&join) {
-            match self.pass_on()? {
+            match self.pass_on(&join)? {
                 Some(this) => self = this,
                 None => return Ok(Established::Joined),
             }
@@ -289,11 +289,12 @@ impl Unclassified {
         }
     }
 
-    /// Passes a join to the process of this edge that may have its session; returns it if there is
-    /// none.
-    fn pass_on(self) -> io::Result<Option<Self>> {
+    /// Passes a join to the acceptor of this process that has its session, or else to the process
+    /// of this edge that may have it; returns it if there is none.
+    fn pass_on(self, join: &Join) -> io::Result<Option<Self>> {
         let Some(generations) = self.shared.generations.clone() else { return Ok(Some(self)) };
-        if !self.transport.is_tcp() || !generations.has_way(self.passed) {
+        let owner = generations.owner(join);
+        if !self.transport.is_tcp() || (owner.is_none() && !generations.has_way(self.passed)) {
             return Ok(Some(self));
         }
         let client = self.client();
@@ -303,10 +304,20 @@ impl Unclassified {
         let own = tcp.peer_addr().is_ok_and(|peer| peer == client);
         let client_behind = (!own).then_some(client);
         let stray = StrayJoin::new(tcp.into_std()?, client_behind, self.read);
-        match generations.pass(stray, self.passed) {
+        let passed = match &owner {
+            // Should the session end meanwhile, no other process has it.
+            Some(owner) => give(owner, stray, self.passed.unwrap_or(Direction::Back)),
+            None => generations.pass(stray, self.passed),
+        };
+        match passed {
             Ok(()) => {
                 count_join("passed");
                 Ok(None)
+            }
+            // Too many wait: begun anew here, it might give early data to the origin again.
+            Err(stray) if owner.is_some() || generations.has_way(self.passed) => {
+                count_join("refused");
+                stray.refuse().map(|()| None)
             }
             Err(stray) => {
                 let transport = ClientTransport::Tcp(TcpStream::from_std(stray.tcp)?, client);

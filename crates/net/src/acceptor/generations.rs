@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use headstart_proto::hello::{self, Progress};
 use headstart_proto::host;
@@ -20,8 +20,11 @@ const STRAYS_MAX: usize = 1024;
 /// closed at once.
 static REFUSED: Semaphore = Semaphore::const_new(STRAYS_MAX);
 
-/// Joins of one IPv4 address or IPv6 /64 that may wait at one time for another process: anybody can
-/// make up joins, and only that process can tell.
+/// The same by host.
+static REFUSED_HOSTS: LazyLock<Arc<ByHost>> = LazyLock::new(Arc::default);
+
+/// Joins of one IPv4 address or IPv6 /64 that may wait at one time for another process, or be read
+/// on: anybody can make up joins, and only that process can tell.
 const HOST_STRAYS_MAX: usize = STRAYS_MAX / 16;
 
 /// A TCP connection that begins with a join for a session of another process of this edge.
@@ -98,27 +101,24 @@ impl Generations {
     /// It is no join, or its connection has closed.
     pub fn take(&self, stray: StrayJoin, direction: Direction) -> io::Result<()> {
         let join = read_join(&stray.read).ok_or(io::ErrorKind::InvalidData)?;
-        let Some(stray) = self.give(stray, &join, direction) else { return Ok(()) };
+        let given = match self.owner(&join) {
+            Some(owner) => give(&owner, stray, direction),
+            None => Err(stray),
+        };
+        let Err(stray) = given else { return Ok(()) };
         let Err(stray) = self.pass(stray, Some(direction)) else { return Ok(()) };
         stray.refuse()
     }
 
-    /// Gives a join to the acceptor that has its session; returns it if there is none.
-    fn give(&self, stray: StrayJoin, join: &Join, direction: Direction) -> Option<StrayJoin> {
-        let owner = {
-            let mut state = self.lock();
-            state.acceptors.retain(|(acceptor, _)| acceptor.strong_count() > 0);
-            let is_owner = |acceptor: &Weak<dyn SessionHolder>| {
-                acceptor.upgrade().is_some_and(|acceptor| !acceptor.is_stray(join))
-            };
-            let owner = state.acceptors.iter().find(|(acceptor, _)| is_owner(acceptor));
-            owner.map(|(_, strays)| strays.clone())
+    /// Returns the way to the acceptor of this process that has the session of a join.
+    pub(super) fn owner(&self, join: &Join) -> Option<mpsc::Sender<Stray>> {
+        let mut state = self.lock();
+        state.acceptors.retain(|(acceptor, _)| acceptor.strong_count() > 0);
+        let is_owner = |acceptor: &Weak<dyn SessionHolder>| {
+            acceptor.upgrade().is_some_and(|acceptor| !acceptor.is_stray(join))
         };
-        let Some(strays) = owner else { return Some(stray) };
-        match strays.try_send((stray, direction)) {
-            Ok(()) => None,
-            Err(error) => Some(error.into_inner().0),
-        }
+        let owner = state.acceptors.iter().find(|(acceptor, _)| is_owner(acceptor));
+        owner.map(|(_, strays)| strays.clone())
     }
 
     /// Passes a join in the direction in which it came, or else to whoever there is; returns it if
@@ -185,10 +185,12 @@ impl StrayJoin {
     pub fn refuse(self) -> io::Result<()> {
         // What does not fit was not wanted: there is nobody to serve the connection.
         (&self.tcp).write(&REFUSAL).map(drop)?;
-        if let Ok(permit) = REFUSED.try_acquire() {
+        let host =
+            self.peer().ok().and_then(|client| HostPermit::take(&REFUSED_HOSTS, client.ip()));
+        if let (Ok(permit), Some(host)) = (REFUSED.try_acquire(), host) {
             let tcp = tokio::net::TcpStream::from_std(self.tcp)?;
             tokio::spawn(async move {
-                let _permit = permit;
+                let _permits = (permit, host);
                 close_after_drain(tcp).await
             });
         }
@@ -228,6 +230,15 @@ impl Drop for HostPermit {
             }
         }
     }
+}
+
+/// Gives a join to the acceptor that has its session; returns it if too many wait there.
+pub(super) fn give(
+    owner: &mpsc::Sender<Stray>,
+    stray: StrayJoin,
+    direction: Direction,
+) -> Result<(), StrayJoin> {
+    owner.try_send((stray, direction)).map_err(|error| error.into_inner().0)
 }
 
 fn read_join(read: &[u8]) -> Option<Join> {

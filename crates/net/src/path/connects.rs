@@ -17,7 +17,7 @@ const MEMORY: u32 = 1024;
 
 /// Samples from this on may be of a SYN that the kernel has repeated (RFC 6298 section 2), and say
 /// nothing about the path.
-const REPEATED: Duration = Duration::from_secs(1);
+pub(super) const REPEATED: Duration = Duration::from_secs(1);
 
 /// Advice on a second SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

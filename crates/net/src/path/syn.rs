@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use headstart_proto::fastopen::Verdict;
 
 use super::bounded::{Bounded, User};
+use super::connects::REPEATED;
 use super::standing::Standing;
 use super::{NAMES, PATHS, PathKey, PathMemory, PathReason, flight_key};
 
@@ -157,9 +158,11 @@ impl PathMemory {
         self.lock().syn.record(user, key, verdict, now);
     }
 
-    /// Records how long TCP took to connect on `key`.
+    /// Records how long TCP took to connect on `key`, unless that may be of a repeated SYN.
     pub(crate) fn record_rtt(&self, key: PathKey, rtt: Duration) {
-        self.lock().syn.rtts.insert(key, rtt);
+        if rtt < REPEATED {
+            self.lock().syn.rtts.insert(key, rtt);
+        }
     }
 
     /// Records whether `name` advertises that its servers accept cookies.

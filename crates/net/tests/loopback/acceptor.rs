@@ -76,7 +76,11 @@ impl Client {
         tcp
     }
 
-    async fn join_at(&self, client_offset: u32, server_offset: u32) -> (TcpStream, Answer) {
+    pub(crate) async fn join_at(
+        &self,
+        client_offset: u32,
+        server_offset: u32,
+    ) -> (TcpStream, Answer) {
         let mut tcp = TcpStream::connect(self.edge).await.unwrap();
         let answer = self.join_over(&mut tcp, client_offset, server_offset).await;
         (tcp, answer)

@@ -10,7 +10,7 @@ use headstart_net::{
 };
 use headstart_proto::join::Answer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::acceptor::{Client, carries, establish_all, next, opened};
 use crate::hello::BEHIND_HELLO;
@@ -65,6 +65,38 @@ async fn a_join_reaches_the_session_of_the_process_before() {
     assert_eq!(stream.proven_addr().get(), Some(tcp.local_addr().unwrap()));
     // It is joined once, whoever is asked.
     assert_eq!(client.join().await.1, Answer::Refused);
+}
+
+/// Datagrams have come to one address of the edge, TCP to another, as behind a balancer.
+#[tokio::test]
+async fn a_join_reaches_the_session_of_another_acceptor() {
+    let (generations, config) = process();
+    let (acceptor, mut client, mut stream) = opened(config).await;
+    establish_all(acceptor);
+    let other = Some(Arc::clone(&generations));
+    client.edge = serving(AcceptorConfig { generations: other, ..AcceptorConfig::default() });
+    let mut tcp = client.joined().await;
+    carries(&mut tcp, &mut stream).await;
+}
+
+/// The process before does not answer, and as many wait for it as may of one host.
+#[tokio::test]
+async fn a_join_beyond_those_that_wait_is_refused() {
+    const MOST: usize = 64;
+    let (generations, config) = process();
+    let waiting = generations.link(Direction::Back);
+    let (acceptor, mut client, stream) = opened(AcceptorConfig::default()).await;
+    drop((acceptor, stream));
+    client.edge = serving(config);
+    let client = Arc::new(client);
+    let mut joins = JoinSet::new();
+    for _ in 0..=MOST {
+        let client = Arc::clone(&client);
+        // Begun anew here, it might give early data to the origin again.
+        joins.spawn(async move { client.join_at(0, 0).await.1 });
+    }
+    assert_eq!(joins.join_next().await.unwrap().unwrap(), Answer::Refused);
+    assert_eq!(waiting.len(), MOST);
 }
 
 #[tokio::test]
