@@ -66,7 +66,8 @@ state() {
 
 format() { cargo fmt --all --check; }
 
-# Habits of prose that slow a reader down; and requirements that no code or no test cites.
+# Habits of prose that slow a reader down, links that lead nowhere, and requirements that no code or
+# no test cites.
 prose() { tools/prose.py --check; tools/citations.py --check; }
 
 # No two modules depend on each other.

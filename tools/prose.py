@@ -4,15 +4,18 @@
     tools/prose.py [PATH...]           prints the counts of the tree, or of some paths
     tools/prose.py --list [PATH...]    prints each place as well, as file:line: kind: text
     tools/prose.py --check             exits with 1 if a count of the whole tree is over its limit,
-                                       or SECURITY.md names a test that is not there
+                                       SECURITY.md names a test that is not there, or a link between
+                                       documents leads nowhere
 
 The limits come from reading quinn, rustls, pingora and s2n-quic in the same way.
 """
 
 import argparse
+import os.path
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +30,13 @@ NAMED_OF = re.compile(r"\bfn of\b")
 # TOML within a line.
 MARKDOWN_LINE = re.compile(r"#+ |\||<!--.*-->$")
 INLINE_TABLE = re.compile(r"([\w.-]+ = )?\{.*\},?$")
+
+# Of Markdown: fenced code, code within a line, links, headings and anchors by hand.
+FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`[^`]*`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+ANCHOR = re.compile(r'<a name="([^"]+)"')
 
 # Files of which every line counts, and those whose prose is ours but whose data is not.
 WRAPPED = {".rs", ".py", ".js", ".ts", ".mjs", ".c", ".h", ".sh", ".toml", ".md", ".css", ".lua"}
@@ -44,13 +54,18 @@ LIMITS = {
 }
 
 
+def listed(paths):
+    """Returns the names of the files of the tree below `paths`."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--", *paths]
+    names = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [name for name in names.split("\0") if name and (ROOT / name).is_file()]
+
+
 def tracked(paths):
     """Yields the files of the tree below `paths` that are written by hand."""
-    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--", *paths]
-    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, listed.split("\0")):
+    for name in listed(paths):
         path = ROOT / name
-        if path.suffix in WRAPPED and not FOREIGN.search(name) and path.is_file():
+        if path.suffix in WRAPPED and not FOREIGN.search(name):
             yield name, path
 
 
@@ -109,6 +124,29 @@ def missing_tests():
     return named - {line[3:-1] for line in found.splitlines()}
 
 
+def anchors(text):
+    """Returns what links can name in a document, as GitHub makes it of headings."""
+    text = FENCED.sub("", text)
+    headings = Counter(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+                       for heading in HEADING.findall(text))
+    again = (f"{heading}-{n}" for heading, count in headings.items() for n in range(1, count))
+    return {*ANCHOR.findall(text), *headings, *again}
+
+
+def broken_links():
+    """Yields (document, target) for each link between files of the tree that leads nowhere."""
+    files = listed([])
+    there = {*files, *(str(folder) for name in files for folder in Path(name).parents)}
+    documents = {name: (ROOT / name).read_text() for name in files if name.endswith(".md")}
+    for name, text in documents.items():
+        for target in LINK.findall(CODE.sub("", FENCED.sub("", text))):
+            path, _, anchor = target.partition("#")
+            to = os.path.normpath(Path(name).parent / path) if path else name
+            is_found = to in there and (not anchor or anchor in anchors(documents.get(to, "")))
+            if "://" not in target and not is_found:
+                yield name, target
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
@@ -131,7 +169,11 @@ def main():
     for name in sorted(missing):
         print(f"SECURITY.md: there is no test {name}")
 
-    exceeded = bool(missing)
+    broken = list(broken_links())
+    for name, target in broken:
+        print(f"{name}: {target} leads nowhere")
+
+    exceeded = bool(missing or broken)
     bases = {"percent": counts["doc"] / 100, "per": rust_lines / 1000}
     for kind, (limit, unit) in LIMITS.items():
         value = counts[kind] / (bases.get(unit.split()[0], 1) or 1)
