@@ -66,9 +66,9 @@ state() {
 
 format() { cargo fmt --all --check; }
 
-# Habits of prose that slow a reader down, links that lead nowhere, and requirements that no code or
-# no test cites.
-prose() { tools/prose.py --check; tools/citations.py --check; }
+# Habits of prose that slow a reader down, links that lead nowhere, requirements that no code or no
+# test cites, and metrics that documents, dashboard and alerts name otherwise than the sources.
+prose() { tools/prose.py --check; tools/citations.py --check; tools/metrics.py --check; }
 
 # No two modules depend on each other.
 circles() { tools/circles.py; }

@@ -70,6 +70,9 @@ files() {
     for unit in docs/*.md KNOWN-LIMITS.md README.md; do
         put "usr/share/doc/headstart/$unit" "$unit"
     done
+    for unit in packaging/monitoring/*; do
+        put "usr/share/doc/headstart/monitoring/${unit##*/}" "$unit"
+    done
     ROOT=$WORK/headstart-lab
     program headstart-lab
     find "$WORK" -path '*/man1/*' -o -name "changelog*" -o -name '*.md' -path '*/doc/*' |
