@@ -69,6 +69,8 @@ pub(crate) struct RaceWinner {
     pub(crate) connected: Instant,
     /// Time from the SYN that was answered, as far as the kernel knows which one that was.
     pub(crate) rtt: Duration,
+    /// True if the kernel has sent the SYN again.
+    pub(crate) repeated: bool,
     /// Index of this attempt in [`Race::attempts`].
     pub(crate) number: usize,
 }
@@ -388,8 +390,11 @@ impl Race {
         self.stop(|| AttemptOutcome::Lost);
         let Attempt { addr, started, ended, .. } = *self.attempts.get(number)?;
         let connected = ended?;
-        let rtt = handshake_rtt(&stream, connected - started);
-        Some(RaceWinner { stream, addr, connected, rtt, number })
+        let took = connected - started;
+        let repeated = TcpInfo::read(&stream).ok().filter(TcpInfo::has_retransmitted);
+        // Of a handshake with a repeated SYN, the kernel has a sample of its own.
+        let rtt = repeated.as_ref().and_then(TcpInfo::rtt).map_or(took, |rtt| rtt.min(took));
+        Some(RaceWinner { stream, addr, connected, rtt, repeated: repeated.is_some(), number })
     }
 
     fn fail(&mut self, cause: RaceFailure) -> RaceError {
@@ -459,13 +464,6 @@ impl fmt::Debug for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Race").field("attempts", &self.attempts).finish_non_exhaustive()
     }
-}
-
-/// Returns the round trip of a handshake that took so long: where the kernel sent the SYN again, a
-/// sample of its own.
-fn handshake_rtt(stream: &TcpStream, took: Duration) -> Duration {
-    let info = TcpInfo::read(stream).ok().filter(TcpInfo::has_retransmitted);
-    info.and_then(|info| info.rtt()).map_or(took, |rtt| rtt.min(took))
 }
 
 struct Running {

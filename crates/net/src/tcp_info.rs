@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection: `struct tcp_info` of linux/tcp.h.
+//! The kernel's account of a TCP connection: `struct tcp_info` of linux/tcp.h.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -144,7 +144,7 @@ pub(crate) fn by_list() {
     }
 }
 
-/// The time that one connection took to open, and second SYNs used and in vain.
+/// The time that one connection took to open, and second SYNs used and lost.
 fn opened(opening: &str, list: &str, more: &[&str]) -> (Duration, [u64; 2]) {
     // As above.
     let net = Net::new(RTT);
@@ -154,7 +154,7 @@ fn opened(opening: &str, list: &str, more: &[&str]) -> (Duration, [u64; 2]) {
     let agent = agent(&net, PORT, opening, more);
     let took = small(&net, VIA, HOST).opening;
     until("the connection's end", || agent.opened("plain") + agent.opened("turbo") > 0);
-    (took, ["used", "in_vain"].map(|outcome| seconds(&agent, outcome)))
+    (took, ["used", "lost"].map(|outcome| seconds(&agent, outcome)))
 }
 
 /// Farther away than is waited for where nothing is known: the first connection's second SYN is in

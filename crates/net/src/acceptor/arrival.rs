@@ -311,7 +311,9 @@ impl Unclassified {
         };
         match passed {
             Ok(()) => {
-                count_join("passed");
+                if owner.is_none() {
+                    count_join("passed");
+                }
                 Ok(None)
             }
             // Too many wait: begun anew here, it might give early data to the origin again.

@@ -22,8 +22,8 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) enum ClientTransport {
     /// Holds the client's address: the peer's, or what a balancer says.
     Tcp(TcpStream, SocketAddr),
-    /// A connection from another process of this edge, which relays such a link to here; holds the
-    /// client's address.
+    /// A connection of another process or acceptor of this edge, which relays such a link to here
+    /// or has it from a balancer; holds the client's address.
     Relayed(TcpStream, SocketAddr),
     /// Holds the client's address, for which the other edge vouches.
     Link(Box<TlsStream<TcpStream>>, SocketAddr),

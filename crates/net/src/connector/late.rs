@@ -22,7 +22,7 @@ pub(super) struct LateAnswer {
     pub(super) clock: Clock,
     pub(super) socket: UdpPort,
     pub(super) key: PathKey,
-    /// Whether the client went plain only after a wait.
+    /// True if the client went plain only after a wait.
     pub(super) awaited: bool,
     pub(super) rtt: Duration,
     /// Time when the answer was due.

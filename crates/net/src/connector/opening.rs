@@ -351,11 +351,17 @@ impl Opening {
         let rtt = self.shared.paths.record_connect(won.addr, local, won.rtt);
         let Some(race) = &self.race else { return rtt };
         let Some(number) = race.second_attempt() else { return rtt };
-        let outcome = if number == won.number { "used" } else { "in_vain" };
+        let Some(second) = race.attempts().get(number) else { return rtt };
+        let outcome = match number == won.number {
+            true => "used",
+            // It was lost as the first was: the kernel had to send another.
+            false if won.repeated && won.addr == second.addr => "lost",
+            false => {
+                self.shared.paths.record_in_vain(second.addr, local);
+                "in_vain"
+            }
+        };
         metrics::counter!("headstart_second_syns_total", "outcome" => outcome).increment(1);
-        if let Some(second) = race.attempts().get(number).filter(|_| number != won.number) {
-            self.shared.paths.record_in_vain(second.addr, local);
-        }
         rtt
     }
 

@@ -589,37 +589,51 @@ async fn without_an_offer_there_is_no_reason_unless_requested() {
     assert_eq!(report.opened_by, Carrier::Fop, "a configured edge is believed to take them");
 }
 
-/// Opens a connection to an address that drops SYNs until `second_syn` leaves, or for ever; returns
-/// the SYNs of its timeline.
-async fn syns(second_syn: bool) -> Vec<OpeningEvent> {
+/// Opens a connection to an address that drops SYNs until there are so many, and where one second
+/// SYN was in vain before; returns the SYNs of its timeline, and the advice on others.
+async fn syns(second_syn: bool, lost: usize) -> (Vec<OpeningEvent>, SecondAdvice) {
     let BlackHole { address, _listener: listener, .. } = black_hole();
     let connector = connector(address, OpeningPolicy::Plain, false, &Fake::new(Mode::Absent));
     let config = ConnectorConfig { second_syn, ..connector.inner.config.clone() };
+    let paths = Arc::clone(&connector.inner.paths);
+    paths.record_connect(address, address.ip(), Duration::ZERO);
+    paths.record_in_vain(address, address.ip());
     let mut stream = connector.reconfigured(config).connect(&target()).unwrap();
-    // The first SYN is lost, as the queue of the listener is full. Then there is room.
+    // SYNs are lost, as the queue of the listener is full. Then there is room.
     let makes_room = tokio::task::spawn_blocking(move || {
         let waiting = format!("0100007F:{:04X} 02", address.port());
-        while !std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&waiting) {}
+        let table = || std::fs::read_to_string("/proc/net/tcp").unwrap();
+        while table().matches(&waiting).count() < lost {}
         listener.accept().unwrap();
         listener
     });
     stream.connected().await.unwrap();
     drop(makes_room.await.unwrap());
     let syns = stream.report().unwrap().timeline.iter().map(|moment| moment.event);
-    syns.filter(|event| matches!(event, OpeningEvent::Syn(_) | OpeningEvent::SecondSyn(_)))
-        .collect()
+    let syns =
+        syns.filter(|event| matches!(event, OpeningEvent::Syn(_) | OpeningEvent::SecondSyn(_)));
+    (syns.collect(), paths.advise_second(address))
 }
 
 #[tokio::test]
 async fn a_second_syn_connects_where_the_first_was_lost() {
-    let seen = syns(true).await;
+    let (seen, advice) = syns(true, 1).await;
     assert!(
         matches!(seen[..], [OpeningEvent::Syn(first), OpeningEvent::SecondSyn(second)]
             if first == second),
         "{seen:?}"
     );
+    assert!(matches!(advice, SecondAdvice::Send(_)));
     // The kernel's own, which no timeline has.
-    assert_eq!(syns(false).await.len(), 1);
+    assert_eq!(syns(false, 1).await.0.len(), 1);
+}
+
+/// Otherwise a path that loses every tenth SYN would soon have none any more.
+#[tokio::test]
+async fn a_second_syn_that_is_lost_is_not_in_vain() {
+    let (seen, advice) = syns(true, 2).await;
+    assert_eq!(seen.len(), 2);
+    assert!(matches!(advice, SecondAdvice::Send(_)));
 }
 
 /// The address that TCP tries first drops SYNs, and another one wins.
