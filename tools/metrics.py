@@ -13,6 +13,8 @@ import re
 import sys
 from pathlib import Path
 
+import prose
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = "docs/metrics.md"
 DASHBOARD = "packaging/monitoring/headstart.json"
@@ -104,9 +106,7 @@ def broken_links(text):
     """Yields links of the alerts to documents or headings that are not there."""
     for name, anchor in LINK.findall(text):
         path = ROOT / "docs" / name
-        headings = re.findall(r"^#+ (.*)", path.read_text() if path.is_file() else "", re.MULTILINE)
-        slugs = {re.sub(r"[^\w -]", "", it.lower()).replace(" ", "-") for it in headings}
-        if not slugs or anchor and anchor not in slugs:
+        if not path.is_file() or anchor and anchor not in prose.anchors(path.read_text()):
             yield f"{ALERTS}: no docs/{name}#{anchor}"
 
 

@@ -1,4 +1,4 @@
-//! What a daemon tells its supervisor, such as systemd: sd_notify(3).
+//! Messages of a daemon to its supervisor, such as systemd: sd_notify(3).
 
 use sd_notify::NotifyState;
 

@@ -1,4 +1,4 @@
-//! What daemons tell a supervisor such as systemd, on a real socket.
+//! Messages of daemons to a supervisor such as systemd, on a real socket.
 
 use std::fs;
 use std::io::{Read, Write};
