@@ -64,6 +64,18 @@ fn silent_connections_of_one_user_leave_everybody_else_served() {
     drop(silent);
 }
 
+/// Connections are accepted in their order, so the silent ones had their turn before the others.
+#[test]
+fn silent_connections_take_no_place_of_those_that_speak() {
+    let (agent, origin) = (Agent::start(&["--max-connections", CONNECTIONS]), echo());
+    let at = proxy(&agent);
+    let silent: Vec<_> = (0..SHARE / 2).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let held: Vec<_> = (0..SHARE).map(|_| socks(at, None, "127.0.0.1", origin).unwrap()).collect();
+    assert_eq!(socks(at, None, "127.0.0.1", origin).unwrap_err(), 1, "a general failure");
+    assert_eq!(agent.count("headstart_limits_hit_total", &["waiting_clients"]), 0);
+    drop((silent, held));
+}
+
 #[test]
 fn connections_of_one_user_leave_room_for_everybody_else() {
     if !has_net() {
