@@ -68,7 +68,7 @@ const (
 	firstDeviation      = 3 * time.Millisecond
 	lagMax              = 2 * time.Second
 	refusedFor          = 24 * time.Hour
-	gainlessMax         = 16 // openings in a row that gained nothing
+	gainlessMax         = 16 // openings that gained nothing, less those that gained
 	avoidFirst          = time.Minute
 	avoidMax            = time.Hour
 	inFlightBytes       = 49320 // of slots, eight openings with fifteen

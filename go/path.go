@@ -8,7 +8,7 @@ type path struct {
 	lag, dev time.Duration
 	sampled  bool
 	proven   bool
-	gainless int // openings in a row
+	gainless int // openings that gained nothing, less those that gained
 
 	avoidUntil time.Time
 	avoid      time.Duration // the last back-off
@@ -143,8 +143,10 @@ func (p *path) sample(now time.Time, o outcome) {
 	} else {
 		p.lag, p.dev, p.sampled = lag, later(lag/2, firstDeviation), true
 	}
-	if p.gainless++; lag <= p.rtt {
-		p.gainless = 0
+	if lag > p.rtt {
+		p.gainless++
+	} else if p.gainless > 0 {
+		p.gainless--
 	}
 	p.avoid, p.avoidUntil = 0, time.Time{}
 	if p.gainless >= gainlessMax {

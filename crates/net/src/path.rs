@@ -127,6 +127,8 @@ struct Tables {
 struct Path {
     grace: GraceEstimator,
     standing: Standing,
+    /// Openings that gained nothing, less those that gained.
+    gainless: u8,
     window: Window,
 }
 
@@ -255,13 +257,17 @@ impl PathMemory {
 
 impl Path {
     /// Takes note of an answer in time; one that took a round trip more than TCP's gained nothing,
-    /// as in a rack.
+    /// as in a rack. Where most gain nothing, the path is left.
     fn opened(&mut self, rtt: Duration, lag: Duration, now: Instant) {
         self.grace.sample(lag);
-        if lag <= rtt {
+        self.gainless = match self.gainless {
+            less if lag <= rtt => less.saturating_sub(1),
+            more => GAINLESS_TO_BLOCK.min(more + 1),
+        };
+        if self.gainless < GAINLESS_TO_BLOCK {
             self.standing.good();
         } else {
-            self.standing.failed(PathReason::Gainless, GAINLESS_TO_BLOCK, now);
+            self.standing.refused(PathReason::Gainless, now);
         }
     }
 
