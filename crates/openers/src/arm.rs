@@ -18,6 +18,8 @@ pub enum Via {
     Program,
     /// An agent (SOCKS5) for a plain client, towards an edge before a plain server.
     Agent,
+    /// Two HAProxy, which pass bytes: where an agent and an edge would be.
+    Haproxy,
     /// Programs of others, started for each connection, towards edges that speak TLS.
     Unmodified(Sharing),
 }
@@ -46,13 +48,14 @@ const fn unmodified(sharing: Sharing) -> Arm {
 }
 
 /// The names that experiments and results use.
-const NAMES: [(&str, Arm); 24] = [
+const NAMES: [(&str, Arm); 25] = [
     ("http", Arm::HTTP),
     ("http-tfo", Arm::HTTP_FAST_OPEN),
     ("tls13", Arm::TLS13),
     ("tls13-resumed", Arm::TLS13_RESUMED),
     ("tls13-0rtt", Arm::TLS13_EARLY_DATA),
     ("tls13-agent", Arm::TLS13_AGENT),
+    ("tls13-haproxy", Arm::TLS13_HAPROXY),
     ("tfo", Arm::FAST_OPEN),
     ("tfo-resumed", Arm::FAST_OPEN_RESUMED),
     ("tfo-0rtt", Arm::FAST_OPEN_EARLY_DATA),
@@ -87,6 +90,8 @@ impl Arm {
     /// A plain client of an agent, and a plain server behind an edge, which do nothing more than
     /// pass bytes: what the two programs cost.
     pub const TLS13_AGENT: Self = arm(Carrier::Tcp, Session::Fresh, Via::Agent, false);
+    /// The same with HAProxy in the place of both: what any two proxies cost.
+    pub const TLS13_HAPROXY: Self = arm(Carrier::Tcp, Session::Fresh, Via::Haproxy, false);
     /// TLS 1.3 whose ClientHello is in the SYN (RFC 7413). A baseline: its cookies can be linked.
     pub const FAST_OPEN: Self = direct(Carrier::FastOpen, Session::Fresh);
     /// The same with a session of an earlier connection.
@@ -200,6 +205,12 @@ impl Arm {
     #[must_use]
     pub fn has_agent(self) -> bool {
         self.via == Via::Agent
+    }
+
+    /// Returns true if HAProxy is before its clients and its servers.
+    #[must_use]
+    pub fn has_haproxy(self) -> bool {
+        self.via == Via::Haproxy
     }
 
     /// Returns true if its client can be told at which of several addresses of a server it

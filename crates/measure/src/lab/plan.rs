@@ -424,7 +424,9 @@ impl OriginKind {
     /// Returns true if a server of this kind can stand at the end of `arm`: others speak plain TLS
     /// only.
     fn serves(self, arm: Arm) -> bool {
-        self == Self::Builtin || matches!(arm, Arm::TLS13 | Arm::TLS13_AGENT | Arm::TURBO_AGENT)
+        let is_plain =
+            matches!(arm, Arm::TLS13 | Arm::TLS13_AGENT | Arm::TLS13_HAPROXY | Arm::TURBO_AGENT);
+        self == Self::Builtin || is_plain
     }
 }
 

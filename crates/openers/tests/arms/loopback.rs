@@ -61,11 +61,11 @@ async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
     let directory = tempfile::tempdir().unwrap();
     for suite in Suite::ALL {
         for arm in Arm::all() {
-            // An agent is in between: see the test of proxies. An agent is in between: see the test
-            // of proxies. Servers with Encrypted ClientHello are another program: see the
-            // experiment `ech`. Of arms of programs both ends are: see `sharing`. Without TLS there
-            // are pages only.
+            // Where an agent is in between, see the test of proxies. Servers with Encrypted
+            // ClientHello are another program: see the experiment `ech`. Of arms of programs both
+            // ends are: see `sharing`. Without TLS there are pages only.
             let is_here = !arm.has_agent()
+                && !arm.has_haproxy()
                 && !arm.encrypts_hello()
                 && !arm.is_of_programs()
                 && !arm.is_clear();

@@ -1,4 +1,4 @@
-//! HAProxy before the edges of a fleet, as docs/fleet.md has it.
+//! HAProxy before the edges of a fleet, as docs/fleet.md has it, and as a proxy of one arm.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,33 +15,62 @@ use crate::lab::topology::{HAPROXY_ADDRESS, HTTPS, server_address};
 impl Setting {
     /// Starts the balancer and waits until it listens.
     pub(super) fn balancer(&self, node: &Node, interrupt: &Interrupt) -> Result<Program, Broken> {
-        let program = find_program("haproxy")
-            .ok_or_else(|| Broken::Program("haproxy was not found".into()))?;
         let edges = (0..self.stage.servers())
             .map(|server| SocketAddr::from((server_address(server, 0, self.number), HTTPS)));
-        let config = self.work().join(format!("{}.cfg", self.label(node)));
-        fs::write(&config, text(self.target(), edges)).map_err(|error| {
+        let text = text(self.target(), edges);
+        self.haproxy(node, self.target(), &text, interrupt)
+    }
+
+    /// Starts one that passes bytes from `listen` to `to`.
+    pub(super) fn proxy(
+        &self,
+        node: &Node,
+        listen: SocketAddr,
+        to: SocketAddr,
+        interrupt: &Interrupt,
+    ) -> Result<Program, Broken> {
+        let text = format!(
+            "{COMMON}frontend tcp\n    bind {listen}\n    default_backend next\n\
+             backend next\n    server next {to}\n"
+        );
+        self.haproxy(node, listen, &text, interrupt)
+    }
+
+    fn haproxy(
+        &self,
+        node: &Node,
+        listen: SocketAddr,
+        text: &str,
+        interrupt: &Interrupt,
+    ) -> Result<Program, Broken> {
+        let program = find_program("haproxy")
+            .ok_or_else(|| Broken::Program("haproxy was not found".into()))?;
+        let config = self.work().join(format!("{}-haproxy.cfg", self.label(node)));
+        fs::write(&config, text).map_err(|error| {
             Broken::Program(format!("cannot write {}: {error}", config.display()))
         })?;
         let mut command = node.command(program);
         command.arg("-db").arg("-f").arg(config);
         self.schedule(&mut command);
-        let mut balancer = Program::start(node, self.title("haproxy"), command)?;
-        await_port(node, self.target(), &mut balancer, interrupt)?;
-        Ok(balancer)
+        let mut haproxy = Program::start(node, self.title("haproxy"), command)?;
+        await_port(node, listen, &mut haproxy, interrupt)?;
+        Ok(haproxy)
     }
 }
 
-fn text(listen: SocketAddr, edges: impl Iterator<Item = SocketAddr>) -> String {
-    let mut text = format!(
-        "global
+const COMMON: &str = "\
+global
     maxconn 4000
 defaults
     mode tcp
     timeout connect 5s
     timeout client 10m
     timeout server 10m
-frontend tls
+";
+
+fn text(listen: SocketAddr, edges: impl Iterator<Item = SocketAddr>) -> String {
+    let mut text = format!(
+        "{COMMON}frontend tls
     bind {listen}
     tcp-request inspect-delay 2m
     tcp-request content accept if {{ req.ssl_hello_type 1 }}

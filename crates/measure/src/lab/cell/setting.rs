@@ -119,17 +119,17 @@ impl Setting {
         if self.has_edge() { (site.own, BEHIND).into() } else { self.target() }
     }
 
-    /// Returns true if there is an edge before the origin.
+    /// Returns true if there is an edge before the origin, or what stands in its place.
     pub(super) fn has_edge(&self) -> bool {
         let arm = self.spec.arm;
-        arm.has_agent() || arm == Arm::TURBO_ECH || arm.is_of_programs()
+        arm.has_agent() || arm.has_haproxy() || arm == Arm::TURBO_ECH || arm.is_of_programs()
     }
 
     /// The arm that a program itself has: beside an agent clients speak plain TLS, and servers too
     /// where they speak it at all.
     pub(super) fn spoken(&self, role: &str) -> Arm {
         match (self.spec.arm, role) {
-            (Arm::TURBO_AGENT | Arm::TLS13_AGENT, _) => Arm::TLS13,
+            (Arm::TURBO_AGENT | Arm::TLS13_AGENT | Arm::TLS13_HAPROXY, _) => Arm::TLS13,
             (Arm::FOP_AGENT, "client") => Arm::TLS13_RESUMED,
             // The arm whose server speaks HTTP in clear.
             (arm, "server") if arm.is_of_programs() => Arm::FOP_AGENT,

@@ -138,6 +138,10 @@ impl Cell {
         }
         let setting = &self.setting;
         for node in topology.clients() {
+            if self.spec.arm.has_haproxy() {
+                let (listen, to) = (Agent::listen(setting.number), setting.target());
+                self.servers.push(setting.proxy(node, listen, to, interrupt)?);
+            }
             let has_agent = self.spec.arm.has_agent();
             let agent = has_agent.then(|| setting.agent(node, interrupt)).transpose()?;
             let program = setting.client(node, self.ech_config_list.as_deref())?;
@@ -175,7 +179,8 @@ impl Setting {
         }
         let mut command = self.peer(node, "client");
         option(&mut command, "--ech", ech);
-        command.arg("--to").arg(self.target().to_string());
+        let proxy = self.spec.arm.has_haproxy().then(|| Agent::listen(self.number));
+        command.arg("--to").arg(proxy.unwrap_or_else(|| self.target()).to_string());
         self.targets().skip(1).for_each(|also| option(&mut command, "--also", Some(also)));
         command.arg("--timeout").arg(self.stage.timeout.as_secs_f64().to_string());
         if self.spec.arm.has_agent() {
@@ -230,6 +235,9 @@ impl Setting {
             return self.site_edge(site, interrupt);
         }
         let (node, listen) = (site.node, self.edge_address());
+        if self.spec.arm.has_haproxy() {
+            return self.proxy(node, listen, self.origin_address(site), interrupt);
+        }
         let mut command = node.command(&self.place.program);
         command.args(["edge", "--log", "error", "--listen", &listen.to_string()]);
         if self.spec.arm == Arm::FOP_AGENT {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::origin::program_name;
 use super::{ech, workload};
-use crate::lab::plan::Plan;
+use crate::lab::plan::{Plan, Stage};
 use crate::lab::process::find_program;
 use headstart::base::failure::Failure;
 
@@ -33,11 +33,14 @@ pub(crate) fn check_tools(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the programs that are origins, or stand before edges.
+/// Returns the programs that are origins, or pass on what they get.
 fn servers(plan: &Plan) -> BTreeSet<&'static str> {
     let origins = plan.stages.iter().filter_map(|stage| program_name(stage.variant.origin));
-    let balancers = plan.stages.iter().filter(|stage| stage.has_haproxy()).map(|_| "haproxy");
-    origins.chain(balancers).collect()
+    let has_haproxy = |stage: &&Stage| {
+        stage.has_haproxy() || stage.cells.iter().any(|cell| cell.arm.has_haproxy())
+    };
+    let proxies = plan.stages.iter().filter(has_haproxy).map(|_| "haproxy");
+    origins.chain(proxies).collect()
 }
 
 /// Returns the versions of the programs that a run uses beside this one.
