@@ -6,7 +6,7 @@
 #   ./check.sh STEP...  only these steps, whether or not anything has changed
 #
 # Steps: format prose circles bpf clippy no_std docs test examples smoke go
-# and, of `full`: deny python valgrind conformance packages ech extension lab
+# and, of `full`: deny draft python valgrind conformance packages ech extension lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
 # change of a document rebuilds nothing. What measures times may run again, at most twice; the last
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 QUICK=(format prose circles bpf clippy no_std docs test examples smoke go)
-SLOW=(deny python valgrind conformance packages ech extension lab)
+SLOW=(deny draft python valgrind conformance packages ech extension lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
 # Tests and experiments that measure times, and ran again: one line each.
@@ -44,6 +44,7 @@ inputs() {
     bpf) printf '%s\n' bpf ':!*.md' ;;
     smoke) printf '%s\n' "${RUST[@]}" tools/run_experiments.py tools/retries.py ;;
     go) printf '%s\n' "${RUST[@]}" go docs/vectors ':!*.md' ;;
+    draft) printf '%s\n' 'docs/draft-*.md' docs/vectors/exchange.txt tools/draft.py ;;
     clippy | no_std | docs | examples | valgrind) printf '%s\n' "${RUST[@]}" ;;
     # It knows by itself which programs are due.
     test) ;;
@@ -89,6 +90,9 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps; }
 
 # Advisories need a database from the network, which not every machine reaches: cargo deny check.
 deny() { cargo deny --locked check bans licenses sources; }
+
+# The specification as an Internet-Draft, in text and HTML, without a warning. pip brings xml2rfc.
+draft() { mkdir -p "$TARGET/draft" && tools/draft.py "$TARGET/draft"; }
 
 # Fuzz corpora are replayed by ordinary tests.
 test() { tools/run_tests.py ${all:+--all}; }
@@ -223,7 +227,7 @@ if [ "${1:-}" = full ]; then
     steps+=("${SLOW[@]}")
     commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || { echo "full: commit your changes first" >&2; exit 2; }
-    for tool in cargo-deny valgrind testssl go mmdebstrap systemd-nspawn; do
+    for tool in cargo-deny kramdown-rfc valgrind testssl go mmdebstrap systemd-nspawn; do
         type -P "$tool" >/dev/null ||
             { echo "full: no $tool: tools/install.sh full installs it" >&2; exit 2; }
     done

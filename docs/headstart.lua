@@ -1,4 +1,4 @@
--- Wireshark dissector for TurboTLS datagrams, as docs/wire.md section 3 has them.
+-- Wireshark dissector for TurboTLS datagrams, as docs/draft-headstart-turbotls.md#frames has them.
 --
 --   wireshark -X lua_script:docs/headstart.lua capture.pcapng
 --

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Advertisement is what an edge offers, as DNS says it (docs/wire.md, section 9).
+// Advertisement is what an edge offers, as DNS says it
+// (docs/draft-headstart-turbotls.md#advertisement).
 type Advertisement struct {
 	Slots     int    // datagrams that a first flight of the server needs, 1 to 14
 	UDPPort   uint16 // of the datagrams; 0 if it is the port of TCP

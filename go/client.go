@@ -27,7 +27,7 @@ const (
 // ResetReason says why an opening failed although plain TLS might not have.
 type ResetReason string
 
-// Reasons for which a client resets a connection (docs/wire.md, section 5.3).
+// Reasons for which a client resets a connection (docs/draft-headstart-turbotls.md#client-states).
 const (
 	ResetRefused  ResetReason = "refused"
 	ResetProtocol ResetReason = "protocol error"
@@ -35,7 +35,8 @@ const (
 	ResetTooLate  ResetReason = "too late"
 )
 
-// client is the client's side of one opening, without IO: section 5 of docs/wire.md.
+// client is the client's side of one opening, without IO:
+// docs/draft-headstart-turbotls.md#client-behavior.
 //
 // Events go in by write, finish and the handle methods, each with the time. After each, the caller
 // takes and sends datagrams and toTCP, gives the application toApp, and calls handleTimeout at the

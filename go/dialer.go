@@ -1,7 +1,8 @@
-// Package turbotls opens TLS connections a round trip sooner: TurboTLS version 2, as docs/wire.md
-// of headstart specifies it. A client sends its ClientHello over UDP while TCP connects, and takes
-// the first bytes of the server from there; TCP then takes over both streams. Where UDP is not
-// answered, TCP carries TLS from its first byte, as without this package.
+// Package turbotls opens TLS connections a round trip sooner: TurboTLS version 2, as
+// docs/draft-headstart-turbotls.md of headstart specifies it. A client sends its ClientHello over
+// UDP while TCP connects, and takes the first bytes of the server from there; TCP then takes over
+// both streams. Where UDP is not answered, TCP carries TLS from its first byte, as without this
+// package.
 //
 // [Dialer] makes connections for crypto/tls and net/http, [Listener] serves them.
 package turbotls
@@ -43,7 +44,8 @@ type Dialer struct {
 	// none saves a round trip.
 	Hold bool
 	// MinGrace is the least time that a connection waits for answers over UDP once TCP is
-	// connected; zero for what docs/wire.md says. Paths of microseconds need it.
+	// connected; zero for what docs/draft-headstart-turbotls.md says. Paths of microseconds need
+	// it.
 	MinGrace time.Duration
 	// NoSecondSYN leaves lost SYNs to the kernel.
 	NoSecondSYN bool

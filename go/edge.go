@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Reasons for which an edge drops a datagram (docs/wire.md, sections 6.1 and 6.2).
+// Reasons for which an edge drops a datagram (docs/draft-headstart-turbotls.md#edge-behavior).
 const (
 	taken          = ""
 	malformed      = "malformed"
@@ -31,7 +31,8 @@ type edgeConfig struct {
 	work        time.Duration // of processors in each second, for handshakes of unproven sessions
 }
 
-// edge holds the sessions of one server, without IO: section 6 of docs/wire.md.
+// edge holds the sessions of one server, without IO:
+// docs/draft-headstart-turbotls.md#edge-behavior.
 //
 // Datagrams and TCP streams go in by the handle methods, and bytes of an origin by write, end and
 // breakOff, each with the time. After each, the caller takes and sends datagrams, and takes and does

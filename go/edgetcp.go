@@ -24,7 +24,7 @@ const (
 	joinAnew                // accepted from 0, and another stream follows
 )
 
-// handleJoin decides about a join: section 6.4. The handover is of an accepted one.
+// handleJoin decides about a join: docs/draft-headstart-turbotls.md#arrival-of-a-join. The handover is of an accepted one.
 func (e *edge) handleJoin(now time.Time, from netip.Addr, j join) (handover, joinResult) {
 	e.expire(now)
 	from = from.Unmap()

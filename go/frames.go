@@ -20,7 +20,7 @@ func (k joinKey) id() (id sessionID) {
 	return id
 }
 
-// frameError says why bytes are no frame (docs/wire.md, section 3.5).
+// frameError says why bytes are no frame (docs/draft-headstart-turbotls.md#errors).
 type frameError struct {
 	kind   string // NotOurs, Version, Length, Sequence, Tag, Offset
 	number int    // what was found there, if anything

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Refusals of a stream that cannot begin with a ClientHello (docs/wire.md, section 8).
+// Refusals of a stream that cannot begin with a ClientHello
+// (docs/draft-headstart-turbotls.md#reading-a-clienthello).
 var (
 	errNotTLS    = errors.New("NotTls")
 	errNotHello  = errors.New("NotHello")

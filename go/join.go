@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 )
 
-// join is the record with which TCP takes over a session (docs/wire.md, section 3.3).
+// join is the record with which TCP takes over a session (docs/draft-headstart-turbotls.md#join).
 type join struct {
 	key          joinKey
 	tag          uint32

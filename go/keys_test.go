@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The vectors of a fleet and of cookies, which this package has not, against the text: docs/wire.md
-// section 10, docs/fop.md sections 1 and 2.
+// The vectors of a fleet and of cookies, which this package has not, against the text:
+// docs/draft-headstart-turbotls.md#fleets-of-edges, docs/fop.md sections 1 and 2.
 
 // hkdf derives 32 bytes (RFC 5869).
 func hkdf(secret []byte, info string) []byte {

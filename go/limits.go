@@ -2,8 +2,9 @@ package turbotls
 
 import "time"
 
-// The limits and constants of the protocol: docs/wire.md, section 11, unless a reason stands here.
-// Whatever anyone on the internet can make this package store is bounded by one of them.
+// The limits and constants of the protocol: docs/draft-headstart-turbotls.md#constants, unless a
+// reason stands here. Whatever anyone on the internet can make this package store is bounded by one
+// of them.
 const (
 	version      = 2
 	typeRequest  = 0x08

@@ -2,7 +2,8 @@ package turbotls
 
 import "time"
 
-// path is what a client remembers of one network and edge: section 5.6 of docs/wire.md.
+// path is what a client remembers of one network and edge:
+// docs/draft-headstart-turbotls.md#grace-and-path-memory.
 type path struct {
 	rtt      time.Duration
 	lag, dev time.Duration

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Follows the requirements of docs/wire.md and docs/fop.md into code and tests.
+"""Follows the requirements of the protocol texts in docs into code and tests.
 
     tools/citations.py --check    exits with 1 if a requirement is not implemented or not shown
-                                  anywhere, or if a citation names none
+                                  anywhere, or if a citation names none, or a section of the draft
+                                  that is not there
     tools/citations.py --table    prints where each requirement is cited
 
 A requirement is a sentence with a word of RFC 2119 in capitals, and an identifier such as [W-ID-1]
@@ -17,8 +18,11 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from prose import anchors
+
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = {"W": "docs/wire.md", "F": "docs/fop.md"}
+DRAFT = "docs/draft-headstart-turbotls.md"
+DOCUMENTS = {"W": DRAFT, "F": "docs/fop.md"}
 SEARCHED = ["crates/*.rs", "go/*.go", "bpf/*.c", "bpf/*.h", "docs/vectors/*.txt"]
 
 KEYWORD = r"\b(?:(?:MUST|SHALL|SHOULD)(?:\s+NOT)?|MAY|REQUIRED|RECOMMENDED|OPTIONAL)\b"
@@ -26,9 +30,12 @@ NAME = r"[WF]-[A-Z]+-\d+"
 EXCEPTION = r"<!--\s*no (code|test):\s*(.*?)\s*-->"
 TOKEN = re.compile(rf"(?P<word>{KEYWORD})|\[(?P<name>{NAME})\](?:\s*{EXCEPTION})?", re.DOTALL)
 CITATION = re.compile(rf"\b{NAME}\b")
+SECTION = re.compile(rf"{re.escape(DRAFT)}#([\w-]+)")
 # What a reader takes as one: paragraphs, items of lists, rows of tables.
 BLOCK_END = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)|\n(?=\|)")
-QUOTED = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\s*\n))*`", re.DOTALL)
+# Code, and the paragraph that explains the words (RFC 8174).
+QUOTED = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\s*\n))*`|^The key words \"MUST\".*?\n\n",
+                    re.DOTALL | re.MULTILINE)
 TESTS = re.compile(r"/tests/|/tests\.rs$|_test\.go$|/vectors/")
 TEST_MODULE = re.compile(r"^#\[cfg\(test\)\]\s*mod \w+ \{", re.MULTILINE)
 PLACES = ["Rust", "Rust tests", "Go", "Go tests", "BPF", "vectors"]
@@ -94,6 +101,10 @@ def check(documents, files):
     for name in sorted(cited.keys() - required.keys()):
         where = [it for places in cited[name].values() for it in places]
         problems.append(f"{', '.join(where)}: there is no requirement {name}")
+    sections = anchors(documents[DRAFT])
+    for path, text in files.items():
+        problems += (f"{path}: there is no section {name}"
+                     for name in SECTION.findall(text) if name not in sections)
     for name, (_, exception) in required.items():
         code = any(cited[name][it] for it in ("Rust", "Go", "BPF"))
         test = any(cited[name][it] for it in ("Rust tests", "Go tests", "vectors"))
@@ -108,14 +119,15 @@ def check(documents, files):
 
 def overlooked():
     """Plants an omission of each kind, and returns those that the check does not find."""
-    documents = {"docs/wire.md": "An id MUST be new [W-ID-1]."}
+    documents = {DRAFT: "An id MUST be new [W-ID-1]."}
     files = {"crates/a/src/b.rs": "// W-ID-1", "go/b_test.go": "// W-ID-1"}
     planted = {
         "no code cites": (documents, files | {"crates/a/src/b.rs": ""}),
         "no test cites": (documents, files | {"go/b_test.go": ""}),
         "there is no requirement": (documents, files | {"go/b.go": "// W-ID-2"}),
-        "no identifier behind": ({"docs/wire.md": "A peer MUST answer."}, {}),
-        "needs no exception": ({"docs/wire.md": "MUST [W-ID-1] <!-- no test: why -->."}, files),
+        "there is no section": (documents, files | {"go/b.go": f"// {DRAFT}#ids"}),
+        "no identifier behind": ({DRAFT: "A peer MUST answer."}, {}),
+        "needs no exception": ({DRAFT: "MUST [W-ID-1] <!-- no test: why -->."}, files),
     }
     found = {kind: check(*world)[0] for kind, world in planted.items()}
     return check(documents, files)[0] + [

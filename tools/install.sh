@@ -39,6 +39,7 @@ tor tor
 microsocks microsocks
 LIST
 if [ "${1:-}" = full ]; then
+    command -v kramdown-rfc >/dev/null || missing+=(ruby-kramdown-rfc2629)
     command -v valgrind >/dev/null || missing+=(valgrind)
     command -v testssl >/dev/null || missing+=(testssl.sh)
     command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)

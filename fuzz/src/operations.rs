@@ -278,7 +278,8 @@ impl Link {
         if how & 1 == 0 && !self.edge.has_tcp_begun() {
             self.faults.restarted = true;
             // What is under way does not outlive the restart: a copy of the flight that starts the
-            // session again would mix two server streams (docs/wire.md section 6.6).
+            // session again would mix two server streams
+            // (docs/draft-headstart-turbotls.md#restarts).
             self.up.0.clear();
             self.down.0.clear();
             self.edge.restart(self.edge_config);

@@ -21,6 +21,6 @@ pub(crate) const FIRST_WRITE: usize = 1300;
 /// (RFC 6928). More would wait for acknowledgements, and these come with the Finished.
 pub(crate) const HALF_RTT_MAX: usize = 14 * 1024;
 
-/// Bytes of such records: with its 22 each fills a datagram of TurboTLS (docs/wire.md section 6.3)
-/// and fits a segment.
+/// Bytes of such records: with its 22 each fills a datagram of TurboTLS
+/// (docs/draft-headstart-turbotls.md#server-bytes) and fits a segment.
 pub(crate) const HALF_RTT_WRITE: usize = 1185;

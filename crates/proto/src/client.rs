@@ -1,4 +1,4 @@
-//! One connection at the client (docs/wire.md section 5).
+//! One connection at the client (docs/draft-headstart-turbotls.md#client-behavior).
 
 mod downstream;
 mod flight;

@@ -1,4 +1,5 @@
-//! Time to wait for the first datagram once TCP is connected (docs/wire.md section 5.6).
+//! Time to wait for the first datagram once TCP is connected
+//! (docs/draft-headstart-turbotls.md#grace-and-path-memory).
 
 use core::time::Duration;
 

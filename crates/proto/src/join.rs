@@ -1,5 +1,5 @@
-//! The join and its answer: the first bytes on TCP of a session that began over UDP (docs/wire.md
-//! sections 3.3 and 3.4).
+//! The join and its answer: the first bytes on TCP of a session that began over UDP
+//! (docs/draft-headstart-turbotls.md#join-and-answer).
 //!
 //! They are shaped as a TLS 1.3 resumption with early data, so that a network that lets only TLS
 //! through sees TLS: a ClientHello whose one PSK identity is the join, then a ServerHello that

@@ -2,7 +2,8 @@
 //!
 //! TLS runs over two byte streams, client to server and server to client. While TCP connects, a
 //! prefix of each travels in UDP datagrams placed by offset; TCP takes over at exact offsets.
-//! This crate decides; it owns no socket and no clock. `docs/wire.md` specifies the bytes.
+//! This crate decides; it owns no socket and no clock. `docs/draft-headstart-turbotls.md` specifies
+//! the bytes.
 //!
 //! * [`Client`] is one connection at the client: tell it what happened (`handle_*`), then take what
 //!   there is to do (`poll_*`) until nothing is left.

@@ -15,7 +15,7 @@ pub enum Carrier {
     FastOpen,
     /// The SYN, by a private cookie (Sy et al. 2020, `docs/fop.md`).
     Fop,
-    /// UDP while TCP connects (draft-joseph-tls-turbotls-00, `docs/wire.md`).
+    /// UDP while TCP connects (draft-joseph-tls-turbotls-00, `docs/draft-headstart-turbotls.md`).
     TurboTls,
     /// QUIC (RFC 9000), as a baseline.
     Quic,

@@ -1,4 +1,4 @@
-//! All unjoined sessions of one edge (docs/wire.md section 6).
+//! All unjoined sessions of one edge (docs/draft-headstart-turbotls.md#edge-behavior).
 
 mod admission;
 mod recent;

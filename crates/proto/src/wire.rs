@@ -1,4 +1,4 @@
-//! The frames, byte for byte (docs/wire.md section 3). All numbers are big-endian.
+//! The frames, byte for byte (docs/draft-headstart-turbotls.md#frames). All numbers are big-endian.
 //!
 //! * [`Request`], client to server, UDP: `08` · version (1) · session id 12 · seq 1 · offset 3 ·
 //!   length 2 · payload · zero padding
@@ -153,7 +153,7 @@ impl<'a> Response<'a> {
 }
 
 /// First bytes of a stream between two edges: a client's TCP stream follows from its start, for
-/// the edge that its join names (docs/wire.md section 10).
+/// the edge that its join names (docs/draft-headstart-turbotls.md#route-tags).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// The client's address on TCP.

@@ -1,4 +1,4 @@
-//! The tables of constants in docs/wire.md and docs/fop.md have each limit, with its value.
+//! The tables of constants in the draft and in docs/fop.md have each limit, with its value.
 
 // All limits are meant.
 #![allow(clippy::unwrap_used, clippy::wildcard_imports)]
@@ -89,7 +89,7 @@ fn the_documents_have_each_limit() {
         COOKIE_LIFE => "life of a cookie, default": seconds(COOKIE_LIFE);
         COOKIE_LIFE_MAX => "life of a cookie, at most": seconds(COOKIE_LIFE_MAX);
     };
-    let pages = ["docs/wire.md", "docs/fop.md"]
+    let pages = ["docs/draft-headstart-turbotls.md", "docs/fop.md"]
         .map(|page| fs::read_to_string(root().join(page)).unwrap())
         .concat();
     for (limits, name, value) in &rows {

@@ -1,8 +1,8 @@
 //! QUIC on the same UDP port: datagrams of HTTP/3 clients, passed to a server that speaks it.
 //!
-//! First bytes tell the protocols apart (RFC 9443, docs/wire.md section 3). Each client has a flow
-//! with a socket of its own to the server, as behind a NAT: QUIC needs nothing else, and takes a
-//! flow that was forgotten for a client that has moved (RFC 9000 section 9.3).
+//! First bytes tell the protocols apart (RFC 9443, docs/draft-headstart-turbotls.md#frames). Each
+//! client has a flow with a socket of its own to the server, as behind a NAT: QUIC needs nothing
+//! else, and takes a flow that was forgotten for a client that has moved (RFC 9000 section 9.3).
 //!
 //! To the server all clients have the edge's address, which so proves nothing to it: a flow passes
 //! three times the bytes that came (RFC 9000 section 8.1) until its client has shown the connection

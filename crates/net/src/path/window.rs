@@ -1,8 +1,9 @@
 //! Openings, and bytes of their slots, that may be in flight on one path at once.
 //!
 //! Both begin with what any edge and path can take. More openings follow as the edge accepts joins,
-//! by the rule of edges (docs/wire.md section 6.1), and more bytes as answers come in time. So the
-//! flights of many connections leave at the pace of the answers, as TCP's segments do.
+//! by the rule of edges (docs/draft-headstart-turbotls.md#limits-of-the-edge), and more bytes as
+//! answers come in time. So the flights of many connections leave at the pace of the answers, as
+//! TCP's segments do.
 
 use std::time::Instant;
 

@@ -93,7 +93,8 @@ impl Case {
         (self.up - 1) * REQUEST_PAYLOAD_MAX + 700
     }
 
-    /// Returns the bytes of the ClientHello in each client datagram (docs/wire.md section 5.1).
+    /// Returns the bytes of the ClientHello in each client datagram
+    /// (docs/draft-headstart-turbotls.md#sending-datagrams).
     fn sent(&self) -> Vec<Range<usize>> {
         let hello = self.hello();
         let flight = (0..self.up).map(|n| n * REQUEST_PAYLOAD_MAX);

@@ -11,8 +11,8 @@ pub(super) const HEAD_MAX: usize = 32 * 1024;
 /// Fields of a request's head. Programs send a dozen.
 pub(super) const FIELDS_MAX: usize = 64;
 
-/// Bytes of early data: what TurboTLS can carry of it (docs/wire.md section 11), and servers mostly
-/// allow.
+/// Bytes of early data: what TurboTLS can carry of it (docs/draft-headstart-turbotls.md#constants),
+/// and servers mostly allow.
 pub(super) const EARLY_DATA_MAX: usize = 16 * 1024;
 
 /// Bytes of the body of a policy: some hundred, and spaces.

@@ -27,8 +27,8 @@ use crate::fleet::place::FilterPlace;
 use crate::listen::Sockets;
 use crate::metrics::{self, Reloaded};
 
-/// Early data of a connection at most, in bytes: what TurboTLS can carry of it (`docs/wire.md`
-/// section 11).
+/// Early data of a connection at most, in bytes: what TurboTLS can carry of it
+/// (docs/draft-headstart-turbotls.md#constants).
 const EARLY_DATA_MAX: u32 = 16 * 1024;
 
 /// Protocols that clients may speak, the best first (RFC 7301).

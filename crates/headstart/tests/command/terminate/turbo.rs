@@ -17,7 +17,7 @@ use super::aged::{Aged, NAME};
 use super::replay::{SOON, replay};
 use crate::edge::{Edge, PATIENCE, until};
 
-/// Client bytes in a datagram at most (docs/wire.md section 3.1).
+/// Client bytes in a datagram at most (docs/draft-headstart-turbotls.md#request).
 const PAYLOAD: usize = 1212;
 
 fn client() -> ClientContext {

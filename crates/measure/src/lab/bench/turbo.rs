@@ -1,4 +1,5 @@
-//! One TurboTLS connection in its plainest form (docs/wire.md), for attackers to replay.
+//! One TurboTLS connection in its plainest form (docs/draft-headstart-turbotls.md), for attackers
+//! to replay.
 
 use std::io;
 use std::net::SocketAddr;

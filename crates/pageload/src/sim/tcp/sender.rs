@@ -25,7 +25,7 @@ const HYSTART_MAX: Instant = 16_000_000;
 
 /// Answers of a TurboTLS server to a flight with early data and the usual four slots, beside the
 /// one that its own flight takes, and what each carries: 1,232 bytes less the header and a record's
-/// own 22 (docs/wire.md sections 5.1 and 6.3).
+/// own 22 (docs/draft-headstart-turbotls.md#sending-datagrams and #server-bytes).
 const DATAGRAMS: u32 = 5;
 const DATAGRAM: u64 = 1_185;
 
