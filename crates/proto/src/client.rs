@@ -26,6 +26,7 @@ use crate::wire::Response;
 
 /// Options for opening a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub struct ClientConfig {
     /// Slots to send after the flight, including the one for the acknowledgement.
     pub slots: u8,
@@ -53,6 +54,7 @@ impl Default for ClientConfig {
 /// Only the join key ties datagrams to TCP: the caller has to send both to the same address, or
 /// report otherwise in [`handle_tcp_connected`](Self::handle_tcp_connected).
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub struct Client {
     config: ClientConfig,
     key: JoinKey,
@@ -80,6 +82,7 @@ pub struct Client {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 enum State {
     /// TCP is connecting. Datagrams travel as soon as there is a ClientHello.
     Connecting,

@@ -9,6 +9,7 @@ use crate::id::SessionId;
 /// Something that happened to a connection at the client, for its timeline, metrics and path
 /// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub enum ClientEvent {
     /// A datagram with `bytes` of the client stream from `offset` on was queued.
     FlightSent {
@@ -171,6 +172,7 @@ impl ResetReason {
 
 /// Something a [`Server`](crate::Server) asks its driver to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub enum ServerEvent {
     /// A session starts: open a stream to the origin and write `bytes` to it.
     Started {

@@ -9,6 +9,7 @@ use crate::limits::{
 
 /// Limits of the wait for datagrams, counted from when TCP connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub struct Wait {
     /// Time when the answer is due: it lags the SYN-ACK by as much as the flight lagged the SYN.
     pub due: Duration,

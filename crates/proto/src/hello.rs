@@ -63,6 +63,7 @@ impl Progress {
 
 /// The public part of a ClientHello (RFC 8446 section 4.1.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub struct ClientHello {
     /// Length in the stream in bytes, record headers included.
     pub end: usize,

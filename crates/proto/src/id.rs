@@ -14,6 +14,7 @@ pub(crate) const ROUTE_TAG_LEN: usize = 4;
 ///
 /// Whoever shows it on TCP owns the session, so an observer of the datagrams cannot join first.
 #[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub struct JoinKey([u8; JOIN_KEY_LEN]);
 
 impl JoinKey {
@@ -66,6 +67,7 @@ pub struct RouteTag(pub [u8; ROUTE_TAG_LEN]);
 /// Identifies a ClientHello for [`limits::HELLO_MEMORY`](crate::limits::HELLO_MEMORY): half of
 /// SHA-256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) struct HelloHash([u8; 16]);
 
 impl HelloHash {

@@ -25,6 +25,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod client;
 pub mod cookie;
@@ -36,6 +38,8 @@ pub mod hello;
 mod id;
 pub mod join;
 pub mod limits;
+#[cfg(test)]
+mod model;
 mod opening;
 mod reassembly;
 mod record;

@@ -8,6 +8,7 @@ use crate::error::Misfit;
 /// The first byte written at an offset wins. A piece that disagrees with stored bytes is refused
 /// whole, so that a forged datagram cannot mix with a genuine one. The capacity bounds the memory.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) struct Reassembly {
     capacity: usize,
     bytes: Vec<u8>,

@@ -55,6 +55,7 @@ impl fmt::Display for EdgeNumber {
 
 /// The mask of one epoch of the key ring; wiped when dropped.
 #[derive(Clone)]
+#[cfg_attr(test, derive(Hash))]
 pub struct RouteKey {
     epoch: u8,
     key: [u8; 16],
@@ -92,6 +93,7 @@ impl fmt::Debug for RouteKey {
 
 /// The keys of one moment: the current one makes tags, and any of them reads them.
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Hash))]
 pub struct RouteRing {
     /// The previous key; `None` in a new ring.
     pub previous: Option<RouteKey>,
@@ -103,6 +105,7 @@ pub struct RouteRing {
 
 /// Routing state of an edge in a fleet: its own number and the shared keys.
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Hash))]
 pub struct Routes {
     /// The number of this edge.
     pub own: EdgeNumber,

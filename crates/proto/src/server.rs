@@ -33,6 +33,7 @@ use crate::wire::Request;
 
 /// Policy of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub struct ServerConfig {
     /// Maximum number of concurrent streams to origins; unproven sessions get one in
     /// [`UNPROVEN_SHARE`] of them, and at most [`SESSIONS`].
@@ -76,6 +77,7 @@ impl ServerConfig {
 
 /// A datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub struct Transmit {
     /// The client's address.
     pub to: SocketAddr,
@@ -104,6 +106,7 @@ pub struct Handover {
 
 /// State of the origin's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub enum OriginEnd {
     /// More may come.
     Open,
@@ -144,6 +147,7 @@ pub enum Attachment {
 /// [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout).
 /// [`limits`](crate::limits) bound memory and work, whoever sends.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub struct Server {
     config: ServerConfig,
     /// Fleet routing; `None` if this edge is alone.

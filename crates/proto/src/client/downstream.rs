@@ -8,6 +8,7 @@ use crate::limits::{SERVER_BYTES, STREAM_BUFFER};
 use crate::reassembly::Reassembly;
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Downstream {
     /// Bytes from datagrams; `None` once only TCP carries the stream.
     udp: Option<Reassembly>,

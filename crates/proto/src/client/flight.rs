@@ -14,6 +14,7 @@ use crate::wire::{REQUEST_HEADER, REQUEST_PAYLOAD_MAX, Request};
 const SLOT_PAYLOAD: usize = REQUEST_MIN - REQUEST_HEADER;
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Flight {
     id: SessionId,
     offered: bool,
@@ -27,6 +28,7 @@ pub(super) struct Flight {
 
 /// Progress of the flight: the ClientHello first, to one address; then early data where allowed.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(Hash))]
 enum Phase {
     /// The stream has no whole ClientHello yet.
     Gathering,

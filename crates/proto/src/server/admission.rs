@@ -15,6 +15,7 @@ use crate::time::Instant;
 /// Visiting one network visits at most 2 x [`SESSIONS_PER_JOINER`] slots: that many that are not
 /// spared, and that many that run or are spared.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Admission {
     networks: BTreeMap<IpAddr, Vec<Slot>>,
     /// Sessions that each host has joined of its own, until it joins none for a while.
@@ -22,6 +23,7 @@ pub(super) struct Admission {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(Hash))]
 struct Slot {
     host: IpAddr,
     id: SessionId,
@@ -30,6 +32,7 @@ struct Slot {
 
 /// Progress of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub(super) enum Stage {
     Gathering,
     Running,

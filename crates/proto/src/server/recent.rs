@@ -8,6 +8,7 @@ use crate::time::Instant;
 /// A map that forgets entries [`HELLO_MEMORY`] after they were written, or when they are the oldest
 /// of more than [`RECENT_ENTRIES`].
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Recent<K, V> {
     entries: BTreeMap<K, (Instant, V)>,
     /// Entries in order of time; one written again or forgotten leaves a stale one here.

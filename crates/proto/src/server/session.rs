@@ -16,6 +16,7 @@ use crate::time::Instant;
 use crate::wire::{RESPONSE_HEADER, Request, Response};
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Session {
     /// The only source address and port of its datagrams.
     pub(super) peer: SocketAddr,
@@ -40,6 +41,7 @@ pub(super) struct Session {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(Hash))]
 pub(super) enum Phase {
     /// The ClientHello is incomplete; nothing was answered.
     Gathering,
@@ -49,6 +51,7 @@ pub(super) enum Phase {
 
 /// A request that may be answered, with a response of at most `room` bytes.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(Hash))]
 struct Slot {
     seq: u8,
     room: usize,

@@ -17,6 +17,13 @@ use core::time::Duration;
 
 use headstart_testkit::hello::CraftedHello;
 
+impl Server {
+    /// Returns the number of sessions, and the bytes of memory held for their streams.
+    pub(crate) fn holds(&self) -> (usize, usize) {
+        (self.sessions.len(), self.sessions.values().map(Session::allocated).sum())
+    }
+}
+
 fn at(millis: u64) -> Instant {
     Instant::from_epoch(Duration::from_millis(millis))
 }

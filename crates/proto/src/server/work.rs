@@ -11,6 +11,7 @@ use crate::time::Instant;
 /// known, and nothing once it has joined: its address is proven, as that of a TCP client. So the
 /// bound holds for spoofed ClientHellos, and clients that join in time never meet it.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Work {
     /// Time spent and not yet granted again, as of `at`.
     spent: Duration,
