@@ -1,5 +1,6 @@
 //! The agent: beside applications, on the client's side of the slow network.
 
+mod check;
 pub mod context;
 mod harden;
 pub mod inbound;
@@ -12,6 +13,7 @@ mod serve;
 mod shares;
 pub mod upstream;
 
+pub use check::check;
 #[doc(hidden)]
 pub use managed::ManagedAgent;
 pub use serve::run;

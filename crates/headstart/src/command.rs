@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::agent::options::AgentOptions;
+use crate::base::failure::Failure;
+use crate::base::logging::LogOptions;
 use crate::base::settings::Invocation;
 use crate::base::settings::Stop;
 use crate::base::shell::{self, CompletionsOptions, ManOptions};
@@ -80,12 +82,18 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
     let program: Program = invocation.program()?;
     let done = match program.command {
+        Name::Edge(options) if options.check.check => {
+            runtime::run_here(edge::check(&options, invocation))
+        }
+        Name::Agent(options) if options.check.check => {
+            runtime::run_here(async { agent::check(&options, invocation) })
+        }
         Name::Edge(options) => {
-            logging::start(&options.log, logging::DAEMON)?;
+            start_logging(&options.log, options.access_log, invocation)?;
             runtime::run(options.workers, edge::run(*options, invocation))
         }
         Name::Agent(options) => {
-            logging::start(&options.log, logging::DAEMON)?;
+            start_logging(&options.log, false, invocation)?;
             runtime::run(None, agent::run(*options, invocation))
         }
         Name::Get(options) => {
@@ -108,4 +116,17 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
         Name::Man(options) => shell::man(&options, invocation.command()),
     };
     Ok(done?)
+}
+
+/// Starts the log of a daemon, and says there which variables nobody reads.
+fn start_logging(
+    options: &LogOptions,
+    access: bool,
+    invocation: &Invocation,
+) -> Result<(), Failure> {
+    logging::start_with(options, logging::DAEMON, access)?;
+    for variable in invocation.unknown_variables() {
+        tracing::warn!(variable, "no option has this environment variable");
+    }
+    Ok(())
 }

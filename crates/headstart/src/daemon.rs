@@ -1,5 +1,6 @@
 //! The common parts of both daemons: signals, limits, metrics, a stop that loses nothing.
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
@@ -84,7 +85,6 @@ pub(crate) enum Next<S, T> {
 impl<S: Send + Sync + 'static> Daemon<S> {
     /// A daemon with room for `connections` at one time.
     pub(crate) fn new(role: Role, settings: S, connections: NonZeroUsize) -> Result<Self, Failure> {
-        raise_file_limit();
         Ok(Self {
             role,
             metrics: None,
@@ -140,16 +140,17 @@ impl<S: Send + Sync + 'static> Daemon<S> {
                 Duration::MAX
             }
             None => {
-                tracing::info!("stopping");
+                let connections = self.places.taken();
+                tracing::info!(connections, "stopping; a second signal ends them at once");
                 supervisor::tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
                 offer.close();
                 self.phase.send_replace(Phase::Stopping);
                 patience
             }
         };
-        let left = self.end(listeners, patience).await;
-        if left > 0 {
-            tracing::warn!(connections = left, "stopped before they ended");
+        match self.end(listeners, patience).await {
+            0 => tracing::info!("stopped"),
+            left => tracing::warn!(connections = left, "stopped before they ended"),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -191,17 +192,18 @@ impl<S: Send + Sync + 'static> Daemon<S> {
             while listeners.join_next().await.is_some() {}
             places.empty(patience).await
         };
-        let mut ended = std::pin::pin!(ended);
-        loop {
-            tokio::select! {
-                left = &mut ended => return left,
-                signal = self.signals.next() => match signal {
-                    // Another process reads the configuration now, or none does.
-                    Signal::Reload => supervisor::tell(&[NotifyState::Ready]),
-                    Signal::Stop => return self.places.taken(),
-                },
+        let stopped = async {
+            // Another process reads the configuration now, or none does.
+            while self.signals.next().await == Signal::Reload {
+                supervisor::tell(&[NotifyState::Ready]);
             }
-        }
+        };
+        let left = tokio::select! {
+            left = ended => Some(left),
+            () = stopped => None,
+        };
+        // Counted once nothing waits for permits any more: who waits holds those that are free.
+        left.unwrap_or_else(|| self.places.taken())
     }
 
     fn serve_metrics(&mut self) {
@@ -284,10 +286,14 @@ impl<S> Running<S> {
 
 /// The options as they are now, for a reload.
 pub(crate) fn load<T: FromArgMatches>(invocation: &Invocation) -> Result<T, Failure> {
-    invocation.load().map_err(|stop| match stop {
+    invocation.load().map_err(stopped)
+}
+
+fn stopped(stop: Stop) -> Failure {
+    match stop {
         Stop::Failure(failure) => failure,
         Stop::Answer(_) => Failure::usage("help was asked for, not a daemon"),
-    })
+    }
 }
 
 /// The operator's request to a running daemon.
@@ -304,6 +310,8 @@ struct Signals {
     hangup: Stream,
     terminate: Stream,
     interrupt: Stream,
+    /// Would end the process, and other servers open their logs again.
+    user: Stream,
 }
 
 impl Signals {
@@ -316,14 +324,20 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            user: signal(SignalKind::user_defined1())?,
         })
     }
 
     async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.hangup.recv() => Signal::Reload,
-            _ = self.terminate.recv() => Signal::Stop,
-            _ = self.interrupt.recv() => Signal::Stop,
+        loop {
+            tokio::select! {
+                _ = self.hangup.recv() => return Signal::Reload,
+                _ = self.terminate.recv() => return Signal::Stop,
+                _ = self.interrupt.recv() => return Signal::Stop,
+                _ = self.user.recv() => {
+                    tracing::info!("SIGUSR1 does nothing: the log goes to standard error");
+                }
+            }
         }
     }
 }
@@ -431,20 +445,69 @@ pub(crate) async fn bridge<H: Handoff>(
     head: &[u8],
     limits: RelayLimits,
     opened: impl FnOnce(&H),
-) -> Outcome {
-    let bridge = headstart_net::bridge(opening, other, head, limits, &RELAYED, opened);
-    match bridge.await.reason {
-        RelayReason::Closed => Outcome::Closed,
-        RelayReason::IdleLimit | RelayReason::TotalLimit => Outcome::TimedOut,
-        RelayReason::Error(_, error) if error.kind() == io::ErrorKind::TimedOut => {
-            Outcome::TimedOut
+) -> RelayReason {
+    headstart_net::bridge(opening, other, head, limits, &RELAYED, opened).await.reason
+}
+
+impl From<&RelayReason> for Outcome {
+    fn from(reason: &RelayReason) -> Self {
+        match reason {
+            RelayReason::Closed => Self::Closed,
+            RelayReason::IdleLimit | RelayReason::TotalLimit => Self::TimedOut,
+            RelayReason::Error(_, error) if error.kind() == io::ErrorKind::TimedOut => {
+                Self::TimedOut
+            }
+            RelayReason::Reset(_) | RelayReason::Error(..) => Self::Reset,
         }
-        RelayReason::Reset(_) | RelayReason::Error(..) => Outcome::Reset,
     }
 }
 
+/// Options that take effect at a start only, and their values then.
+pub(crate) struct AtStart(Vec<(&'static str, Vec<OsString>)>);
+
+impl AtStart {
+    /// # Errors
+    /// The options have become unusable since they were read.
+    pub(crate) fn new(invocation: &Invocation, names: &[&'static str]) -> Result<Self, Failure> {
+        let values = |name: &&'static str| Ok((*name, invocation.values(name).map_err(stopped)?));
+        names.iter().map(values).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Warns of options that have changed, which a reload does not apply.
+    pub(crate) fn warn_of_changes(&self, invocation: &Invocation) {
+        let is_changed = |(name, before): &&(&str, Vec<OsString>)| {
+            invocation.values(name).is_ok_and(|now| now != *before)
+        };
+        let changed: Vec<_> =
+            self.0.iter().filter(is_changed).map(|(name, _)| format!("--{name}")).collect();
+        if !changed.is_empty() {
+            let options = changed.join(", ");
+            tracing::warn!(%options, "changed, but a reload does not apply it: restart");
+        }
+    }
+}
+
+/// Returns the number of files that this process may open.
+pub(crate) fn files() -> usize {
+    let files = getrlimit(Resource::Nofile).current;
+    files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
+}
+
+/// Returns `allowed` connections if `wanted` are more, with a warning.
+pub(crate) fn within_files(wanted: NonZeroUsize, allowed: usize) -> NonZeroUsize {
+    let running = NonZeroUsize::new(allowed).unwrap_or(NonZeroUsize::MIN).min(wanted);
+    if running < wanted {
+        tracing::warn!(
+            connections = running,
+            "the limit of open files allows fewer connections than --max-connections: raise it \
+            (LimitNOFILE= of systemd, ulimit -Hn)"
+        );
+    }
+    running
+}
+
 /// Raises the soft limit of open files to the hard one: a connection takes two, and pipes.
-fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {

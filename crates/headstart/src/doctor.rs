@@ -22,18 +22,24 @@ pub(crate) fn run(options: &DoctorOptions) -> Result<ExitCode, Failure> {
         let findings = runtime::run_here(server::check(host, options))?;
         sections.push((host.to_string(), findings));
     }
+    print(&sections, options.json)
+}
+
+/// Prints what was found, for people or as JSON; the exit code is negative if there is a problem.
+pub(crate) fn print(sections: &[Section], json: bool) -> Result<ExitCode, Failure> {
     let mut all = sections.iter().flat_map(|(_, findings)| findings);
     let well = all.all(|finding| finding.level != Level::Problem);
-    if options.json {
-        output::print(json_text(&sections, well).as_bytes())?;
+    if json {
+        output::print(json_text(sections, well).as_bytes())?;
     } else {
         // With colours; the findings escape what others say.
-        output::print_raw(text(&sections).as_bytes())?;
+        output::print_raw(text(sections).as_bytes())?;
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(NEGATIVE) })
 }
 
-type Section = (String, Vec<Finding>);
+/// A subject, and what was found about it.
+pub(crate) type Section = (String, Vec<Finding>);
 
 fn text(sections: &[Section]) -> String {
     let colours = colours_wanted(stdout().is_terminal());

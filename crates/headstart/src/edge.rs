@@ -1,7 +1,9 @@
 //! The edge: before a TLS server, on the server's side of the slow network.
 
+mod check;
 mod dial;
 mod fleet_links;
+mod health;
 mod keys;
 pub mod options;
 pub mod proxy_protocol;
@@ -9,6 +11,7 @@ mod serve;
 mod settings;
 mod terminate;
 
+pub use check::check;
 pub use serve::run;
 #[doc(hidden)]
 pub use terminate::HttpEdge;

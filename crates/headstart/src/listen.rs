@@ -8,7 +8,7 @@ use std::num::NonZeroU16;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headstart_net::fastopen::HiddenListener;
 use headstart_net::{Inherited, ListenAddress, ListenSockets, listen_tcp};
@@ -18,10 +18,21 @@ use rustix::net::{AddressFamily, SocketType};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::base::failure::Failure;
+use crate::base::log_throttle::LogThrottle;
 use crate::base::unix_socket::{SocketFile, SocketKind};
 
 /// Pause after a failed accept, such as for want of file descriptors: it passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts that fail: without descriptors, all of them.
+static FAILED_ACCEPTS: LogThrottle = LogThrottle::new();
+
+const FILES_HINT: &str = "raise the limit of open files (LimitNOFILE= of systemd, ulimit -Hn), or \
+    lower --max-connections";
+
+/// Error numbers of a process, and a system, with too many open files.
+const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
+const ENFILE: i32 = rustix::io::Errno::NFILE.raw_os_error();
 
 /// Label of a Unix socket among those that are handed over; its path follows.
 const UNIX: &str = "unix ";
@@ -310,7 +321,10 @@ pub(crate) async fn after_failed_accept(error: &io::Error) {
     if error.kind() == io::ErrorKind::ConnectionAborted {
         return;
     }
-    tracing::warn!(%error, "cannot accept");
+    if let Some(left_out) = FAILED_ACCEPTS.line(Instant::now()) {
+        let hint = matches!(error.raw_os_error(), Some(EMFILE | ENFILE)).then_some(FILES_HINT);
+        tracing::warn!(%error, hint, left_out, "cannot accept a connection");
+    }
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 

@@ -44,6 +44,7 @@ const HANDSHAKES: &str = "headstart_tls_handshakes_total";
 const REQUESTS: &str = "headstart_http_requests_total";
 const EARLY: &str = "headstart_early_requests_total";
 const ORIGIN_FAILURES: &str = "headstart_origin_failures_total";
+const ORIGINS: &str = "headstart_origins";
 const ANSWER_MEMORY: &str = "headstart_answer_memory_bytes";
 const EXPIRY: &str = "headstart_certificate_expiry_seconds";
 const FILTER: &str = "headstart_early_data_filter_total";
@@ -92,7 +93,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    fn label(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Closed => "closed",
             Self::Reset => "reset",
@@ -284,6 +285,20 @@ pub fn early_data_filter(asked: FilterAnswer) {
     counter!(FILTER, "outcome" => outcome).increment(1);
 }
 
+/// True while an edge cannot connect to any origin.
+static ORIGINS_DOWN: AtomicBool = AtomicBool::new(false);
+
+/// Says whether an edge could connect to none of its origins, and so is not ready.
+pub fn set_origins_down(down: bool) {
+    ORIGINS_DOWN.store(down, Ordering::Relaxed);
+}
+
+/// Shows how many origins could be connected to, and how many not.
+pub fn origins(up: usize, down: usize) {
+    gauge!(ORIGINS, "state" => "up").set(up as f64);
+    gauge!(ORIGINS, "state" => "down").set(down as f64);
+}
+
 /// Counts a request that an origin did not answer; `reason` is a word of the program.
 pub fn origin_failed(reason: &'static str) {
     counter!(ORIGIN_FAILURES, "reason" => reason).increment(1);
@@ -367,12 +382,13 @@ impl Metrics {
     }
 
     fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed)
+        self.ready.load(Ordering::Relaxed) && !ORIGINS_DOWN.load(Ordering::Relaxed)
     }
 }
 
 fn describe(role: Role) {
     describe_counter!(CONNECTIONS, Unit::Count, "Connections that ended, by opening and result");
+    describe_gauge!(ORIGINS, Unit::Count, "Origins, by whether the last look could connect");
     describe_gauge!(ACTIVE, Unit::Count, "Connections open now");
     describe_counter!(
         DATAGRAMS,

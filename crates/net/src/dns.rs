@@ -8,6 +8,7 @@ mod assembly;
 mod error;
 mod filter;
 mod follow;
+mod hosts;
 pub(crate) mod service;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use filter::NameFilter;
 use follow::Discovered;
 use headstart_proto::hello::address_literal;
 use hickory_resolver::{
-    Hosts, TokioResolver,
+    TokioResolver,
     config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
     net::runtime::TokioRuntimeProvider,
     proto::{
@@ -29,6 +30,7 @@ use hickory_resolver::{
     },
     system_conf::read_system_conf,
 };
+use hosts::HostsFile;
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -96,10 +98,13 @@ impl Default for DnsConfig {
     }
 }
 
+/// The system's hosts file (hosts(5)).
+const HOSTS_FILE: &str = "/etc/hosts";
+
 /// Resolves names; cheap to clone, clones share the cache.
 ///
-/// Keeps answers as long as their TTL says. With the system's name servers, the hosts file (read
-/// once) takes precedence; its entries are final and never have an advertisement.
+/// Keeps answers as long as their TTL says. With the system's name servers, the hosts file as
+/// it is now takes precedence; its entries are final and never have an advertisement.
 #[derive(Clone)]
 pub struct Resolver {
     inner: Arc<Inner>,
@@ -107,7 +112,7 @@ pub struct Resolver {
 
 struct Inner {
     dns: TokioResolver,
-    hosts: Hosts,
+    hosts: HostsFile,
     limit: Duration,
     service_queries: Arc<Semaphore>,
 }
@@ -120,9 +125,9 @@ impl Resolver {
     pub fn new(config: &DnsConfig) -> Result<Self, DnsError> {
         let (servers, options, hosts) = if config.name_servers.is_empty() {
             let (servers, options) = read_system_conf().map_err(|_| DnsError::Unavailable)?;
-            (servers, options, Hosts::from_system().unwrap_or_default())
+            (servers, options, Some(HOSTS_FILE.into()))
         } else {
-            (explicit(&config.name_servers), ResolverOpts::default(), Hosts::default())
+            (explicit(&config.name_servers), ResolverOpts::default(), None)
         };
         let mut builder =
             TokioResolver::builder_with_config(servers, TokioRuntimeProvider::default());
@@ -130,7 +135,7 @@ impl Resolver {
         Ok(Self {
             inner: Arc::new(Inner {
                 dns: builder.build().map_err(|_| DnsError::Unavailable)?,
-                hosts,
+                hosts: HostsFile::new(hosts),
                 limit: config.timeout * (RETRIES + 1),
                 service_queries: Arc::new(Semaphore::new(SERVICE_QUERIES)),
             }),
@@ -382,7 +387,7 @@ impl Inner {
     fn in_hosts_file(&self, name: &Name) -> Vec<IpAddr> {
         [RecordType::AAAA, RecordType::A]
             .into_iter()
-            .filter_map(|kind| self.hosts.lookup_static_host(&Query::query(name.clone(), kind)))
+            .filter_map(|kind| self.hosts.look_up(&Query::query(name.clone(), kind)))
             .flat_map(|lookup| {
                 lookup.answers().iter().filter_map(|r| r.data.ip_addr()).collect::<Vec<_>>()
             })

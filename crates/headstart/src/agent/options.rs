@@ -18,6 +18,7 @@ use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
 use crate::base::value::{SecondSyn, Spares, opening_policy};
+use crate::check::CheckOptions;
 use crate::metrics::options::MetricsOptions;
 use crate::takeover::options::TakeoverOptions;
 use headstart_net::OpeningPolicy;
@@ -60,8 +61,9 @@ user, by SOCKS5 user name.
       headstart agent --upstream socks5://localhost:9050 --upstream-isolation context
       curl --proxy socks5h://work:x@localhost:1080 https://www.example.com/
 
-Signals: SIGHUP reads --config again and keeps connections; SIGTERM and SIGINT stop accepting
-and wait up to --shutdown-timeout for connections to end."#;
+Signals: SIGHUP reads --config again and keeps connections, and names changes that need a restart;
+SIGTERM and SIGINT stop accepting and wait up to --shutdown-timeout for connections to end, a
+second one ends them at once."#;
 
 /// Stand beside applications and open their TLS connections in one round trip
 ///
@@ -192,6 +194,10 @@ pub struct AgentOptions {
     #[arg(long, value_name = "TIME", default_value = "5s",
           value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub shutdown_timeout: Duration,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub check: CheckOptions,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text

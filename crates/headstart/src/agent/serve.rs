@@ -5,17 +5,16 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::hello::{self, ClientHello, Progress};
 use headstart_net::upstream::{NEGOTIATION_TIME, REPLY_TIME};
 use headstart_net::{
-    Carrier, ClientStream, Connector, ConnectorConfig, Context, RelayLimits, ResetReason, Target,
-    original_destination,
+    Carrier, ClientStream, Connector, ConnectorConfig, Context, RelayLimits, RelayReason,
+    ResetReason, Side, Target, original_destination,
 };
-use rustix::process::{Resource, getrlimit};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -30,9 +29,10 @@ use super::shares::{Owner, Permit, Shares};
 use crate::agent::options::AgentOptions;
 use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
+use crate::base::log_throttle::LogThrottle;
 use crate::base::settings::Invocation;
 use crate::base::value::SecondSyn;
-use crate::daemon::{self, Daemon, Running};
+use crate::daemon::{self, AtStart, Daemon, Running, files};
 use crate::listen;
 use crate::metrics::{self, Connection, Outcome, Role};
 use crate::takeover::Takeover;
@@ -59,12 +59,35 @@ const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 /// Interval at which expired sessions are wiped, and the metrics updated.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
+/// Options that a reload does not apply.
+const AT_START: &[&str] = &[
+    "listen",
+    "listen-for",
+    "max-connections",
+    "shutdown-timeout",
+    "socket",
+    "socket-mode",
+    "socket-group",
+    "managed-listen",
+    "managed-token",
+    "takeover",
+    "metrics",
+    "metrics-host",
+    "log",
+    "log-format",
+];
+
+/// Connections that fail: web pages decide how many.
+static FAILED: LogThrottle = LogThrottle::new();
+
 /// Runs the agent until it is told to stop.
 ///
 /// # Errors
 /// Options that contradict each other, an address that cannot be listened on.
 pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
     harden();
+    daemon::raise_file_limit();
+    let at_start = AtStart::new(invocation, AT_START)?;
     let settings = Settings::new(options.clone(), None)?;
     let connector = settings.connector.clone();
     let known = Arc::clone(&settings.known);
@@ -90,7 +113,9 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     let tidying = tokio::spawn(tidy(known));
     let code = daemon
         .run(listeners, offer, options.shutdown_timeout, |before: &Settings| {
-            daemon::load(invocation).and_then(|options| Settings::new(options, Some(before)))
+            let settings = Settings::new(daemon::load(invocation)?, Some(before))?;
+            at_start.warn_of_changes(invocation);
+            Ok(settings)
         })
         .await;
     following.abort();
@@ -172,7 +197,7 @@ impl Settings {
     }
 }
 
-fn connector_config(
+pub(super) fn connector_config(
     options: &AgentOptions,
     isolation: &Arc<Isolation>,
 ) -> Result<ConnectorConfig, Failure> {
@@ -204,14 +229,7 @@ struct Permits {
 impl Permits {
     fn new(connections: NonZeroUsize) -> Self {
         let waiting = connections.get().min(files() / FILES_PER_WAITING).max(1);
-        let running = connections.get().min(files_allow());
-        if running < connections.get() {
-            tracing::warn!(
-                connections = running,
-                "the limit of open files allows fewer connections than --max-connections: raise it \
-                (LimitNOFILE= of systemd, ulimit -n)"
-            );
-        }
+        let running = daemon::within_files(connections, files_allow()).get();
         Self { waiting: Shares::new(waiting), running: Shares::new(running) }
     }
 }
@@ -220,12 +238,6 @@ impl Permits {
 /// TLS.
 pub(super) fn files_allow() -> usize {
     (files() / FILES_PER_CONNECTION).max(1)
-}
-
-/// Returns the number of files that this process may open.
-fn files() -> usize {
-    let files = getrlimit(Resource::Nofile).current;
-    files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
 /// An accepted connection, and whose it is.
@@ -348,11 +360,11 @@ async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Carr
     }
     let stream = match settings.connector.connect(&to) {
         Ok(stream) => stream,
-        Err(error) => return refuse(answer, &error.into()).await,
+        Err(error) => return refuse(answer, &to, &error.into()).await,
     };
     let (client, stream) = match (client, answer) {
         (Some(client), _) => (client, stream),
-        (None, Some(answer)) => match answer_client(answer, stream, late).await {
+        (None, Some(answer)) => match answer_client(answer, stream, &to, late).await {
             Ok(both) => both,
             Err(outcome) => return (Carrier::Tcp, outcome),
         },
@@ -365,11 +377,12 @@ async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Carr
 async fn answer_client(
     answer: inbound::Answer,
     mut stream: ClientStream,
+    to: &Target,
     late: bool,
 ) -> Result<(Client, ClientStream), Outcome> {
     stream.start();
     if late && let Err(error) = stream.connected().await {
-        tracing::debug!(%error, "cannot connect");
+        log_failed(to, &error);
         let _ = answer.failure(Reason::from(&error)).await;
         return Err(Outcome::Unreachable);
     }
@@ -407,9 +420,26 @@ async fn relay(
         );
     });
     let relayed = outcome.await;
-    let outcome = harm.unwrap_or(relayed);
+    let outcome = harm.unwrap_or_else(|| Outcome::from(&relayed));
+    match &relayed {
+        RelayReason::Error(Side::A, error) if outcome == Outcome::Unreachable => {
+            log_failed(to, error);
+        }
+        RelayReason::Reset(Side::A) if outcome == Outcome::Unreachable => {
+            log_failed(to, &io::ErrorKind::ConnectionReset.into());
+        }
+        _ => {}
+    }
     tracing::debug!(host = %to.host, port = to.port, ?outcome, "connection ended");
     (opening, outcome)
+}
+
+/// Says which server could not be reached, and why.
+fn log_failed(to: &Target, error: &io::Error) {
+    if let Some(left_out) = FAILED.line(Instant::now()) {
+        let (host, port) = (&to.host, to.port);
+        tracing::warn!(%host, port, %error, left_out, "cannot connect");
+    }
 }
 
 /// Reads what a redirected client says first. A client that waits for the server says nothing.
@@ -431,7 +461,12 @@ async fn read_hello(mut tcp: TcpStream, head: Bytes) -> io::Result<(Client, Opti
     Ok((Client { tcp, head: read.freeze() }, hello))
 }
 
-async fn refuse(answer: Option<inbound::Answer>, error: &io::Error) -> (Carrier, Outcome) {
+async fn refuse(
+    answer: Option<inbound::Answer>,
+    to: &Target,
+    error: &io::Error,
+) -> (Carrier, Outcome) {
+    log_failed(to, error);
     if let Some(answer) = answer {
         let _ = answer.failure(Reason::from(error)).await;
     }

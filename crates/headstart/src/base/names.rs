@@ -83,6 +83,11 @@ impl<T> NameMap<T> {
         name.and_then(|name| self.named(&canonical(name))).or(self.default.as_ref())
     }
 
+    /// Returns all values, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.exact.values().chain(self.below.values()).chain(&self.default)
+    }
+
     fn named(&self, name: &str) -> Option<&T> {
         let parents = name.match_indices('.').map(|(dot, _)| &name[dot + 1..]);
         self.exact.get(name).or_else(|| parents.filter_map(|parent| self.below.get(parent)).next())

@@ -6,7 +6,7 @@
 //! Options from the file that neither the user nor the environment gave are inserted into the
 //! command line, before the user's own arguments, so one parser reads all of them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,6 +30,9 @@ const FILE_OPTION: &str = "config";
 
 /// Similarity above which a key is taken for a misspelt option; clap uses the same for flags.
 const SIMILARITY_MIN: f64 = 0.7;
+
+/// Variables that begin as the agent's, and are those of `headstart run` and its library.
+const FOREIGN_VARIABLES: [&str; 1] = ["HEADSTART_AGENT_UID"];
 
 /// One run of the program: the command line as typed, which can be parsed repeatedly.
 ///
@@ -71,6 +74,37 @@ impl Invocation {
         let matches = self.matches()?;
         let (_, options) = matches.subcommand().ok_or_else(no_command)?;
         T::from_arg_matches(options).map_err(mismatch)
+    }
+
+    /// Returns the values of the subcommand's option `--name` as they are written now.
+    ///
+    /// # Errors
+    /// See [`program`](Self::program).
+    pub fn values(&self, name: &str) -> Result<Vec<OsString>, Stop> {
+        let matches = self.matches()?;
+        let (_, options) = matches.subcommand().ok_or_else(no_command)?;
+        let values = options.try_get_raw(&name.replace('-', "_")).ok().flatten();
+        Ok(values.into_iter().flatten().map(OsStr::to_owned).collect())
+    }
+
+    /// Returns variables of the environment that look as if they were the subcommand's, and are no
+    /// option's.
+    pub fn unknown_variables(&self) -> Vec<String> {
+        let name = self.argv.get(1).and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(command) = self.command.find_subcommand(name) else { return Vec::new() };
+        let prefix = format!("HEADSTART_{}_", name.to_ascii_uppercase());
+        let is_known = |variable: &str| {
+            FOREIGN_VARIABLES.contains(&variable)
+                || command.get_arguments().any(|option| {
+                    option.get_env().is_some_and(|known| known == OsStr::new(variable))
+                })
+        };
+        let mut unknown: Vec<_> = std::env::vars_os()
+            .filter_map(|(variable, _)| variable.into_string().ok())
+            .filter(|variable| variable.starts_with(&prefix) && !is_known(variable))
+            .collect();
+        unknown.sort();
+        unknown
     }
 
     fn matches(&self) -> Result<ArgMatches, Stop> {

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::base::failure::Failure;
 use crate::base::printable::printable;
 
 const RESET: &str = "\x1b[0m";
@@ -72,6 +73,16 @@ impl Finding {
             check: check.into(),
             text: text.into(),
             hint: Some(hint.into()),
+        }
+    }
+
+    /// A probe that failed, with the failure's own hint.
+    pub fn failed(check: impl Into<String>, failure: &Failure) -> Self {
+        Self {
+            level: Level::Problem,
+            check: check.into(),
+            text: failure.message().to_owned(),
+            hint: failure.advice().map(str::to_owned),
         }
     }
 

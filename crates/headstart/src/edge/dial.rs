@@ -48,7 +48,8 @@ impl Dial {
         connected
     }
 
-    async fn try_connect(&self, origin: &HostPort) -> io::Result<TcpStream> {
+    /// A connection to `origin`, whose failure the caller tells.
+    pub(super) async fn try_connect(&self, origin: &HostPort) -> io::Result<TcpStream> {
         let tcp = match origin.ip() {
             Some(ip) => {
                 let connect = TcpStream::connect((ip, origin.port));

@@ -249,7 +249,7 @@ fn unmade(error: &dyn std::error::Error) -> Failure {
     Failure::usage(format!("cannot make keys for session tickets: {error}"))
 }
 
-fn load(path: &Path) -> Result<KeyRing, Failure> {
+pub(super) fn load(path: &Path) -> Result<KeyRing, Failure> {
     KeyRing::load(path).map_err(|error| crate::keys::unusable(&error))
 }
 

@@ -15,6 +15,7 @@ use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
 use crate::base::value::{HostPort, Origin, OriginServer, network};
+use crate::check::CheckOptions;
 use crate::fleet::place::{FilterPlace, KeySource};
 use crate::metrics::options::MetricsOptions;
 use crate::takeover::options::TakeoverOptions;
@@ -70,7 +71,7 @@ they would without headstart.
 
 Signals: SIGHUP reads --config, certificates and keys again and keeps connections; SIGTERM and
 SIGINT stop accepting, tell HTTP clients to leave and wait up to --shutdown-timeout for
-connections to end.
+connections to end. A second one ends them at once. Changes that need a restart are named.
 
 Files of --cert, --key and --keys are read again by themselves within seconds of a change. A file
 with a mistake changes nothing but the log."#;
@@ -313,6 +314,14 @@ pub struct EdgeOptions {
     )]
     pub origin_connect_timeout: Duration,
 
+    /// Connect to each origin this often to see that it is there [default: never]
+    ///
+    /// At least 1s. The log says which is down and which is back, the metric headstart_origins how
+    /// many are; /readyz answers 503 while none can be connected to. Connections go to origins that
+    /// are down all the same.
+    #[arg(long, value_name = "TIME", value_parser = patience, help_heading = "Limits")]
+    pub health_check: Option<Duration>,
+
     /// Answer 504 if an origin http:// has not begun to answer after this long
     ///
     /// While the client sends its request it starts again, but for less than 1 KiB in that time the
@@ -371,11 +380,28 @@ pub struct EdgeOptions {
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub check: CheckOptions,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub takeover: TakeoverOptions,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub metrics: MetricsOptions,
+
+    /// Log a line for each request, and each connection as it ends
+    ///
+    /// Where the edge speaks HTTP: the client, method, host, path without its query, protocol,
+    /// status, bytes of the answer if its head says so, milliseconds to that head. Of each
+    /// connection: the client, how it was opened, how it ended, and after how long. With
+    /// --log-format json, one object a line.
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", action = ArgAction::Set,
+        help_heading = "Logs"
+    )]
+    pub access_log: bool,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
@@ -436,6 +462,13 @@ impl EdgeOptions {
         }
         let pairs = self.cert.iter().cloned().zip(self.key.iter().cloned());
         Ok(pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect())
+    }
+
+    /// Returns the names, but for wildcards, for which the edge needs a certificate.
+    pub(super) fn terminated_names(&self) -> impl Iterator<Item = String> {
+        let terminated = self.origin.iter().filter(|origin| origin.server.service.terminates());
+        let names = terminated.filter_map(|origin| origin.name.as_ref()).map(ToString::to_string);
+        names.filter(|name| !name.starts_with("*."))
     }
 
     /// Nothing that only a TLS server can use may be given, or somebody expects more than happens.

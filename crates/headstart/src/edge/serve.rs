@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use super::dial::Dial;
 use super::fleet_links::FleetLinks;
+use super::health;
 use super::keys::SiteKeys;
 use super::proxy_protocol;
 use super::settings::ConnectionSettings;
@@ -27,9 +28,10 @@ use super::terminate::{
     self, Claims, HttpOrigins, Room, RoomLimits, Termination, TlsServer, Unproven,
 };
 use crate::base::failure::Failure;
+use crate::base::logging::{ACCESS, millis};
 use crate::base::settings::Invocation;
 use crate::base::value::HostPort;
-use crate::daemon::{self, Daemon, Next, Phase, Running};
+use crate::daemon::{self, AtStart, Daemon, Next, Phase, Running};
 use crate::edge::options::EdgeOptions;
 use crate::fleet;
 use crate::listen::{self, Sockets};
@@ -49,12 +51,48 @@ const DRAINED_EVERY: Duration = Duration::from_millis(100);
 /// s). With 30 s, the end of an answer was thrown away on links that lose 20 % each way.
 const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
+/// Options that a reload does not apply, beside those that say so themselves.
+const AT_START: &[&str] = &[
+    "listen",
+    "udp-port",
+    "udp-workers",
+    "workers",
+    "quic",
+    "quic-flows",
+    "max-connections",
+    "max-address-requests",
+    "answer-memory",
+    "proxy-protocol-from",
+    "fast-open",
+    "fast-open-maps",
+    "hello-timeout",
+    "shutdown-timeout",
+    "takeover",
+    "metrics",
+    "metrics-host",
+    "log",
+    "log-format",
+    "access-log",
+    "health-check",
+];
+
+/// Returns the number of connections for which there are files, one in eight of which is for all
+/// else: each takes two. The pipes of bursts are few, and a connection without copies its bytes.
+pub(super) fn files_allow() -> usize {
+    let files = daemon::files();
+    files.saturating_sub(files / 8) / 2
+}
+
 /// Runs the edge until it is told to stop.
 ///
 /// # Errors
 /// Options that contradict each other, an address that cannot be listened on.
 pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
+    daemon::raise_file_limit();
+    let at_start = AtStart::new(invocation, AT_START)?;
     check_udp_port(&options)?;
+    let connections = daemon::within_files(options.max_connections, files_allow());
+    let options = EdgeOptions { max_connections: connections, ..options };
     let streams = streams(&options);
     let settings = Settings::new(&options, streams, None)?;
     let (server, tls) = (settings.server, settings.termination.tls.clone());
@@ -94,10 +132,16 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
         let serve = fleet_links.fleet().serve(links, generations, running.places.tasks());
         listeners.spawn(forwarded(serve, running));
     }
+    if let Some(every) = options.health_check {
+        let running = daemon.running();
+        tokio::spawn(health::watch(running, |settings: &Settings| &settings.connections, every));
+    }
     daemon
         .run(listeners, offer, options.shutdown_timeout, |before: &Settings| {
-            daemon::load(invocation)
-                .and_then(|options| Settings::new(&options, streams, Some(before)))
+            let fresh = daemon::load(invocation)?;
+            let settings = Settings::new(&fresh, streams, Some(before))?;
+            at_start.warn_of_changes(invocation);
+            Ok(settings)
         })
         .await
 }
@@ -273,7 +317,7 @@ fn room_limits(options: &EdgeOptions) -> RoomLimits {
 
 /// Refuses a UDP port that two of the addresses would share: each has sessions of its own, and the
 /// kernel would give clients of one to the other.
-fn check_udp_port(options: &EdgeOptions) -> Result<(), Failure> {
+pub(super) fn check_udp_port(options: &EdgeOptions) -> Result<(), Failure> {
     let is_one = |one: IpAddr, other: IpAddr| {
         one.is_ipv4() == other.is_ipv4()
             && (one == other || one.is_unspecified() || other.is_unspecified())
@@ -291,7 +335,7 @@ fn check_udp_port(options: &EdgeOptions) -> Result<(), Failure> {
 }
 
 /// Looks up the server for QUIC.
-async fn quic_server(options: &EdgeOptions) -> Result<Option<QuicServer>, Failure> {
+pub(super) async fn quic_server(options: &EdgeOptions) -> Result<Option<QuicServer>, Failure> {
     let Some(HostPort { host, port }) = &options.quic else { return Ok(None) };
     let found = tokio::net::lookup_host((host.as_str(), *port)).await;
     let failure = |error| {
@@ -375,14 +419,15 @@ async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let peer = arrival.peer_addr();
-    let counted = Connection::accepted(Role::Edge);
+    let (counted, begun) = (Connection::accepted(Role::Edge), Instant::now());
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
             let (_permit, peer) = (stream.take_permit(), stream.peer_addr());
             let (opened_by, proven) = (stream.opened_by(), stream.proven_addr());
             let outcome = find(stream, local, settings, stop).await;
             let opening = opening(opened_by, proven.by());
-            tracing::debug!(%peer, opening, ?outcome, "connection ended");
+            let (result, ms) = (outcome.label(), millis(begun.elapsed()));
+            tracing::info!(target: ACCESS, client = %peer, opening, result, ms, "connection");
             counted.finish(opening, outcome);
         }
         // It continued in the session that it joined, which counts it.
@@ -432,7 +477,9 @@ async fn pass(
     settings: &ConnectionSettings,
 ) -> Outcome {
     match connect(origin, &stream, local, settings).await {
-        Ok(origin) => daemon::bridge(stream, origin, &[], settings.limits, |_| {}).await,
+        Ok(origin) => {
+            Outcome::from(&daemon::bridge(stream, origin, &[], settings.limits, |_| {}).await)
+        }
         Err(_) => {
             stream.reset();
             Outcome::Unreachable

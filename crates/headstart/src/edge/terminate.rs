@@ -38,6 +38,7 @@ use hyper::http::uri::Authority;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 
+pub(super) use certificates::{Examined, examine};
 pub(super) use forward::Claims;
 pub use fuzzing::HttpEdge;
 pub(super) use origin::HttpOrigins;

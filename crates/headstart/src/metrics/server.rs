@@ -94,7 +94,9 @@ fn respond(
         "/metrics" => text(StatusCode::OK, metrics.render()),
         "/healthz" => text(StatusCode::OK, "alive\n"),
         "/readyz" if metrics.is_ready() => text(StatusCode::OK, "ready\n"),
-        "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "starting or stopping\n"),
+        "/readyz" => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "starting, stopping, or without an origin\n")
+        }
         _ => text(StatusCode::NOT_FOUND, "here are /metrics, /healthz and /readyz\n"),
     }
 }

@@ -68,17 +68,10 @@ impl<'a> Proxy<'a> {
 
 /// Returns the variables of an HTTP proxy, whose CONNECT every program with proxies takes, and
 /// which leaves the name of the host to the agent. Without http_proxy: the agent takes no plain
-/// HTTP.
-pub(super) fn variables(address: &str) -> [(&'static str, OsString); 4] {
-    let (http, socks) = (format!("http://{address}"), format!("socks5h://{address}"));
-    // Plain HTTP goes by SOCKS where a program asks for a proxy for all; curl takes it in small
-    // letters, too.
-    [
-        ("HTTPS_PROXY", http.clone().into()),
-        ("https_proxy", http.into()),
-        ("ALL_PROXY", socks.clone().into()),
-        ("all_proxy", socks.into()),
-    ]
+/// HTTP. Without ALL_PROXY: wget2 and httpx end at once for a kind of proxy that they do not know.
+pub(super) fn variables(address: &str) -> [(&'static str, OsString); 2] {
+    let http = OsString::from(format!("http://{address}"));
+    [("HTTPS_PROXY", http.clone()), ("https_proxy", http)]
 }
 
 fn listener(address: SocketAddr) -> Result<Option<u32>, Failure> {
@@ -129,11 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_has_no_variable() {
+    fn https_alone_goes_through_the_proxy() {
         let all = variables("127.0.0.1:1080");
-        assert!(all.contains(&("https_proxy", "http://127.0.0.1:1080".into())));
-        assert!(all.contains(&("ALL_PROXY", "socks5h://127.0.0.1:1080".into())));
-        assert!(all.iter().all(|(name, _)| !name.eq_ignore_ascii_case("http_proxy")));
+        assert_eq!(all.each_ref().map(|(name, _)| *name), ["HTTPS_PROXY", "https_proxy"]);
+        assert!(all.iter().all(|(_, proxy)| proxy == "http://127.0.0.1:1080"));
     }
 
     #[test]

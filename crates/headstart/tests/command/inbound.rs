@@ -117,6 +117,20 @@ async fn a_socks_user_name_is_the_context() {
     expect(&mut client, b"\x05\x02\x01\x00").await;
 }
 
+/// curl sends the first for `socks5h://alice@`, Java the second for an empty user.name.
+#[tokio::test]
+async fn socks_takes_an_empty_password_or_user_name() {
+    let request = [&[5, 1, 0][..], &socks_name(b"example.com", 443)].concat();
+    for (credentials, context) in
+        [(&b"\x01\x05alice\x00"[..], Some("alice")), (b"\x01\x00\x00", None)]
+    {
+        let (inbound, mut client) =
+            asked(&[b"\x05\x02\x00\x02", credentials, &request].concat()).await;
+        assert_eq!(inbound.unwrap().target.context.as_deref(), context);
+        expect(&mut client, b"\x05\x02\x01\x00").await;
+    }
+}
+
 #[tokio::test]
 async fn connect_with_a_name_and_tls_behind_it() {
     let request = b"CONNECT WWW.Example.com:443 HTTP/1.1\r\nHost: WWW.Example.com:443\r\n\
@@ -320,8 +334,10 @@ async fn malformed_socks_is_refused() {
     let (refusal, _) =
         refused(&[SOCKS_NO_AUTH, b"\x04\x01\x00\x01\x01\x02\x03\x04\x00\x50"].concat()).await;
     assert!(matches!(refusal, Refusal::Malformed("SOCKS version")));
-    let (refusal, _) = refused(b"\x05\x01\x02\x01\x00").await;
-    assert!(matches!(refusal, Refusal::Malformed("empty user name or password")));
+    let (refusal, _) = refused(b"\x05\x01\x02\x02\x01a\x01b").await;
+    assert!(matches!(refusal, Refusal::Malformed("user name")));
+    let (refusal, _) = refused(b"\x05\x01\x02\x01\x01\xff\x00").await;
+    assert!(matches!(refusal, Refusal::Malformed("user name")));
 }
 
 #[tokio::test]

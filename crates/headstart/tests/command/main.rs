@@ -24,9 +24,12 @@ mod inbound;
 mod inside;
 mod keys;
 mod metrics_server;
+mod operability;
 mod options;
 #[path = "../support/origin.rs"]
 mod origin;
+#[path = "../support/ports.rs"]
+mod ports;
 mod relayed;
 #[path = "../support/socks.rs"]
 mod socks;

@@ -38,7 +38,7 @@ fn the_environment_leads_through_the_agent() {
     assert_eq!((code, err.as_str()), (Some(0), ""));
     for line in [
         &format!("https_proxy=http://{address}"),
-        &format!("ALL_PROXY=socks5h://{address}"),
+        &format!("HTTPS_PROXY=http://{address}"),
         "HEADSTART_SOCKET=/run/none",
         "HEADSTART_CONTEXT=work",
         "HEADSTART_AGENT_UID=7",
@@ -46,6 +46,7 @@ fn the_environment_leads_through_the_agent() {
     ] {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");
     }
+    assert!(!out.to_lowercase().contains("all_proxy"), "{out}");
     let (_, out, _) = ended(&["--preload", "", "--proxy", "", "--", "env"]);
     assert!(!out.contains("LD_PRELOAD") && !out.to_lowercase().contains("_proxy="), "{out}");
     assert!(!out.contains("HEADSTART_AGENT_UID"), "{out}");

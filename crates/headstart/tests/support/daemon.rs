@@ -40,8 +40,12 @@ impl Daemon {
             // The line comes last: what it said before has been read as well.
             daemon.log().lines().any(|line| line.ends_with(" ready"))
         });
-        assert!(daemon.get("/readyz").is_some());
+        assert!(daemon.get("/healthz").is_some());
         daemon
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.get("/readyz").is_some()
     }
 
     /// The address that stands in its log behind `words`, for the first time.

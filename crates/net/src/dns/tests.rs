@@ -452,11 +452,17 @@ async fn literals_resolve_to_themselves() {
 }
 
 #[tokio::test]
-async fn the_hosts_file_is_final_and_advertises_nothing() {
+async fn the_hosts_file_is_final_as_it_is_now_and_advertises_nothing() {
     let (zone, mut resolver) = host().edge("www.example.").serve().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
     let hosts = &mut Arc::get_mut(&mut resolver.inner).unwrap().hosts;
-    hosts.read_hosts_conf(&b"10.1.1.1 www.example\n"[..]).unwrap();
+    *hosts = HostsFile::new(Some(file.path().to_owned()));
+    assert_eq!(outcome(&resolver, "localhost").await, found(&["::1", "127.0.0.1"], None));
+    std::fs::write(file.path(), "10.1.1.1 www.example\n").unwrap();
     assert_eq!(outcome(&resolver, "www.example").await, found(&["10.1.1.1"], None));
+    std::fs::write(file.path(), "10.1.1.10 www.example\n").unwrap();
+    assert_eq!(outcome(&resolver, "www.example").await, found(&["10.1.1.10"], None));
+    std::fs::write(file.path(), "10.1.1.1 www.example\n").unwrap();
     assert_eq!(resolver.advert_for("www.example", at("10.1.1.1", 443)).await, None);
     assert!(zone.queried.lock().unwrap().is_empty());
 }

@@ -1,17 +1,17 @@
 //! SOCKS version 5 (RFC 1928), with user names as contexts (RFC 1929).
 
-use fast_socks5::server::{
-    AuthMethodSuccessState, Socks5ServerProtocol, SocksServerError, StandardAuthentication,
-    StandardAuthenticationStarted, states,
-};
+use fast_socks5::server::{AuthMethod, Socks5ServerProtocol, SocksServerError, states};
 use fast_socks5::util::target_addr::{AddrError, TargetAddr};
 use fast_socks5::{ReplyError, Socks5Command};
 use headstart_net::close_after_drain;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::Refusal;
 use super::target::{Host, Target, Via};
+
+/// Version of the negotiation of user name and password (RFC 1929 section 2).
+const PASSWORD_VERSION: u8 = 1;
 
 /// Reply code of success (RFC 1928 section 6).
 pub(super) const SUCCEEDED: u8 = 0x00;
@@ -64,6 +64,12 @@ impl Unanswered {
     }
 }
 
+impl From<std::io::Error> for Unanswered {
+    fn from(error: std::io::Error) -> Self {
+        Self { refusal: error.into(), code: None }
+    }
+}
+
 /// The library's errors: it has replied where the protocol has a reply.
 impl From<SocksServerError> for Unanswered {
     fn from(error: SocksServerError) -> Self {
@@ -76,10 +82,6 @@ impl From<SocksServerError> for Unanswered {
             SocksServerError::AddrError(_) => Refusal::Closed,
             SocksServerError::AuthMethodUnacceptable(_) => Refusal::Authentication,
             SocksServerError::UnknownCommand(_) => Refusal::Command,
-            SocksServerError::EmptyUsername | SocksServerError::EmptyPassword => {
-                Refusal::Malformed("empty user name or password")
-            }
-            SocksServerError::FromUtf8 { .. } => Refusal::Malformed("user name or password"),
             _ => Refusal::Malformed("SOCKS version"),
         };
         Self { refusal, code: None }
@@ -97,18 +99,62 @@ async fn request(stream: &mut TcpStream) -> Result<Target, Unanswered> {
 
 type Authenticated<'s> = Socks5ServerProtocol<&'s mut TcpStream, states::Authenticated>;
 
-/// Takes any user name and password, preferring a client that gives them to one that does not.
-async fn authenticate(
-    stream: &mut TcpStream,
-) -> Result<(Authenticated<'_>, Option<String>), SocksServerError> {
-    let methods = StandardAuthentication::allow_no_auth(true);
-    match Socks5ServerProtocol::start(stream).negotiate_auth(methods).await? {
-        StandardAuthenticationStarted::NoAuthentication(none) => Ok((none.finish_auth(), None)),
-        StandardAuthenticationStarted::PasswordAuthentication(password) => {
-            let (user, _, received) = password.read_username_password().await?;
-            Ok((received.accept().await?.finish_auth(), Some(user)))
+/// Methods of authentication (RFC 1928 section 3), the preferred one first.
+#[derive(Clone, Copy)]
+enum Method {
+    /// RFC 1929. The library's own refuses an empty password, which curl and Java send for a user
+    /// name alone.
+    UserName,
+    None,
+}
+
+impl<T> AuthMethod<T> for Method {
+    type StartingState = (Self, T);
+
+    fn method_id(self) -> u8 {
+        match self {
+            Self::UserName => 2,
+            Self::None => 0,
         }
     }
+
+    fn new(self, inner: T) -> (Self, T) {
+        (self, inner)
+    }
+}
+
+/// Takes any user name and password, both may be empty, preferring a client that gives them to one
+/// that does not. An empty user name is none.
+async fn authenticate(
+    stream: &mut TcpStream,
+) -> Result<(Authenticated<'_>, Option<String>), Unanswered> {
+    let methods = [Method::UserName, Method::None];
+    let (method, stream) = Socks5ServerProtocol::start(stream).negotiate_auth(&methods).await?;
+    let user = match method {
+        Method::None => None,
+        Method::UserName => Some(user_name(stream).await?).filter(|user| !user.is_empty()),
+    };
+    Ok((Socks5ServerProtocol::skip_auth_this_is_not_rfc_compliant(stream), user))
+}
+
+/// Reads a user name and a password, and answers that they are good (RFC 1929 section 2).
+async fn user_name(stream: &mut TcpStream) -> Result<String, Unanswered> {
+    let malformed = || Unanswered { refusal: Refusal::Malformed("user name"), code: None };
+    if stream.read_u8().await? != PASSWORD_VERSION {
+        return Err(malformed());
+    }
+    let user = read_field(stream).await?;
+    read_field(stream).await?;
+    let user = String::from_utf8(user).map_err(|_| malformed())?;
+    stream.write_all(&[PASSWORD_VERSION, SUCCEEDED]).await?;
+    Ok(user)
+}
+
+/// Reads a field of up to 255 bytes behind its length.
+async fn read_field(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut field = vec![0; stream.read_u8().await?.into()];
+    stream.read_exact(&mut field).await?;
+    Ok(field)
 }
 
 fn target(address: TargetAddr, context: Option<String>) -> Result<Target, Unanswered> {

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use headstart_tls::CertifiedKey;
 use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::error::ErrorStack;
+use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
-use openssl::x509::X509;
+use openssl::x509::{X509, X509NameRef};
 use zeroize::Zeroizing;
 
 use crate::base::failure::Failure;
@@ -23,9 +24,15 @@ const FILE_MAX: u64 = 1024 * 1024;
 /// Debian's ssl-cert.
 const EVERYBODY: u32 = 0o007;
 
+/// Labels of PEM blocks; of keys of any kind.
+const PRIVATE_KEY: &str = "PRIVATE KEY-----";
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+
+const EQUAL: std::cmp::Ordering = std::cmp::Ordering::Equal;
+
 /// The certificates of an edge, at least one.
 #[derive(Clone, Debug)]
-pub(super) struct Certificates {
+pub(in crate::edge) struct Certificates {
     pub(super) keys: Vec<CertifiedKey>,
     /// When the first of them expires, in seconds since 1970.
     pub(super) expiry: i64,
@@ -41,15 +48,18 @@ impl Certificates {
     pub(super) fn load(files: &[CertificateFiles]) -> Result<Self, Failure> {
         let mut all = Self { keys: Vec::new(), expiry: i64::MAX };
         for files in files {
-            let (key, leaf) = load(files)?;
-            all.expiry = all.expiry.min(check_dates(&leaf, &files.chain)?);
+            let (key, chain) = load(files)?;
+            all.expiry = all.expiry.min(expiry(&chain)?);
+            if let Some(fault) = date_fault(&chain)? {
+                tracing::warn!(file = %files.chain.display(), "{fault}");
+            }
             all.keys.push(key);
         }
         Ok(all)
     }
 
     /// Returns true if one of them is for `name`, a host name in lower case.
-    pub(super) fn cover(&self, name: &str) -> bool {
+    pub(in crate::edge) fn cover(&self, name: &str) -> bool {
         let parent = name.split_once('.').map(|(_, parent)| parent);
         self.keys
             .iter()
@@ -58,34 +68,110 @@ impl Certificates {
     }
 }
 
-fn load(files: &CertificateFiles) -> Result<(CertifiedKey, X509), Failure> {
+/// A pair of files that an edge can start with.
+#[derive(Debug)]
+pub(in crate::edge) struct Examined {
+    /// Certificate and key.
+    pub(in crate::edge) certificates: Certificates,
+    /// Faults for which clients refuse it.
+    pub(in crate::edge) fault: Option<String>,
+    /// The issuer, if it is missing in the chain.
+    pub(in crate::edge) missing: Option<String>,
+    /// When it expires, for people.
+    pub(in crate::edge) until: String,
+}
+
+/// Reads a pair of files and looks at what clients will think of them.
+///
+/// # Errors
+/// As [`Certificates::load`].
+pub(in crate::edge) fn examine(files: &CertificateFiles) -> Result<Examined, Failure> {
+    let (key, chain) = load(files)?;
+    let (last, until) = (chain.last.issuer_name(), chain.leaf.not_after().to_string());
+    let is_complete = chain.length > 1
+        || last.try_cmp(chain.last.subject_name()).is_ok_and(|order| order == EQUAL);
+    Ok(Examined {
+        certificates: Certificates { keys: vec![key], expiry: expiry(&chain)? },
+        fault: date_fault(&chain)?,
+        missing: (!is_complete).then(|| name(last)),
+        until,
+    })
+}
+
+/// The most telling part of a distinguished name.
+fn name(name: &X509NameRef) -> String {
+    let by = |nid| name.entries_by_nid(nid).next().map(|entry| entry.data().as_slice());
+    let found = by(Nid::COMMONNAME).or_else(|| by(Nid::ORGANIZATIONNAME));
+    String::from_utf8_lossy(found.unwrap_or(b"without a name")).into_owned()
+}
+
+/// Certificates of a file, in its order.
+struct Chain {
+    leaf: X509,
+    last: X509,
+    length: usize,
+}
+
+fn load(files: &CertificateFiles) -> Result<(CertifiedKey, Chain), Failure> {
     let chain = read(&files.chain)?;
-    let key = read_key(&files.key)?;
-    let leaf = leaf(&chain, &files.chain)?;
-    check_key(&leaf, &private_key(&key, &files.key)?, files)?;
+    let (key, is_readable) = read_key(&files.key)?;
+    check_kinds(&chain, &key, files)?;
+    if let Some(mode) = is_readable {
+        return Err(readable(&files.key, mode));
+    }
+    let found = parse(&chain, &files.chain)?;
+    check_key(&found.leaf, &private_key(&key, &files.key)?, files)?;
     let key = CertifiedKey::from_pem(&chain, &key).map_err(|error| {
         Failure::usage(format!("cannot use {}: {error}", files.chain.display())).hint(error.hint())
     })?;
-    Ok((key, leaf))
+    Ok((key, found))
+}
+
+/// Refuses files that are not what their options say, before anything else is said of them.
+fn check_kinds(chain: &[u8], key: &[u8], files: &CertificateFiles) -> Result<(), Failure> {
+    let has =
+        |pem: &[u8], label: &str| pem.windows(label.len()).any(|window| window == label.as_bytes());
+    let (chain_file, key_file) = (files.chain.display(), files.key.display());
+    if has(key, PRIVATE_KEY) {
+        return Ok(());
+    }
+    if files.chain == files.key {
+        return Err(Failure::usage(format!("{chain_file} has no private key"))
+            .hint("give the key of the certificate with --key FILE"));
+    }
+    if has(key, CERTIFICATE) && has(chain, PRIVATE_KEY) {
+        return Err(Failure::usage(format!(
+            "{chain_file} is a private key, and {key_file} a certificate"
+        ))
+        .hint(format!("--cert and --key are swapped: --cert {key_file} --key {chain_file}")));
+    }
+    if has(key, CERTIFICATE) {
+        return Err(Failure::usage(format!("{key_file} is a certificate, and no private key"))
+            .hint("give the file of the key to --key"));
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     File::open(path).and_then(|file| contents(&file)).map_err(|error| unreadable(path, &error))
 }
 
-fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+/// Reads a key; and the file's mode, if everybody may read it.
+fn read_key(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), Failure> {
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     // Checks the open file, so that it cannot be swapped in between.
     let mode = file.metadata().map_err(|error| unreadable(path, &error))?.mode();
-    if mode & EVERYBODY != 0 {
-        let path = path.display();
-        return Err(Failure::usage(format!(
-            "everybody may use the private key in {path} (mode {:04o})",
-            mode & 0o7777
-        ))
-        .hint(format!("chmod o= {path}; if somebody may have read it, get a new certificate")));
-    }
-    contents(&file).map_err(|error| unreadable(path, &error))
+    let key = contents(&file).map_err(|error| unreadable(path, &error))?;
+    Ok((key, (mode & EVERYBODY != 0).then_some(mode)))
+}
+
+fn readable(path: &Path, mode: u32) -> Failure {
+    let path = path.display();
+    Failure::usage(format!(
+        "everybody may use the private key in {path} (mode {:04o})",
+        mode & 0o7777
+    ))
+    .hint(format!("chmod o= {path}; if somebody may have read it, get a new certificate"))
 }
 
 /// A file may be a key: its bytes are wiped, and memory that grows would leave copies behind.
@@ -110,12 +196,15 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// The certificate that comes first in a chain.
-fn leaf(chain: &[u8], path: &Path) -> Result<X509, Failure> {
+fn parse(chain: &[u8], path: &Path) -> Result<Chain, Failure> {
     let found = X509::stack_from_pem(chain).map_err(|error| reason(&error));
-    let first =
-        found.and_then(|found| found.into_iter().next().ok_or_else(|| "there is none".into()));
-    first.map_err(|reason: String| {
+    let found = found.and_then(|found| match (found.first(), found.last()) {
+        (Some(leaf), Some(last)) => {
+            Ok(Chain { leaf: leaf.clone(), last: last.clone(), length: found.len() })
+        }
+        _ => Err("there is none".into()),
+    });
+    found.map_err(|reason: String| {
         Failure::usage(format!("no certificate in {}: {reason}", path.display())).hint(
             "the file has to hold certificates in PEM form (-----BEGIN CERTIFICATE-----), \
              the server's own first",
@@ -146,24 +235,27 @@ fn check_key(leaf: &X509, key: &PKey<Private>, files: &CertificateFiles) -> Resu
     ))
 }
 
-/// Logs a certificate that clients will refuse; when it expires, in seconds since 1970.
-fn check_dates(leaf: &X509, path: &Path) -> Result<i64, Failure> {
-    try_check_dates(leaf, path).map_err(|error| {
-        Failure::usage(format!("cannot use {}: {}", path.display(), reason(&error)))
+/// Returns what is wrong with the dates, if anything is.
+fn date_fault(chain: &Chain) -> Result<Option<String>, Failure> {
+    let now = Asn1Time::days_from_now(0).map_err(|error| no_date(&error))?;
+    let leaf = &chain.leaf;
+    Ok(if leaf.not_after() < &*now {
+        Some(format!("certificate has expired ({}): clients will refuse it", leaf.not_after()))
+    } else if leaf.not_before() > &*now {
+        let from = leaf.not_before();
+        Some(format!("certificate is not valid yet (from {from}): clients will refuse it"))
+    } else {
+        None
     })
 }
 
-fn try_check_dates(leaf: &X509, path: &Path) -> Result<i64, ErrorStack> {
-    let now = Asn1Time::days_from_now(0)?;
-    let file = path.display();
-    if leaf.not_after() < &*now {
-        tracing::warn!(%file, since = %leaf.not_after(), "certificate has expired: clients will \
-            refuse it");
-    } else if leaf.not_before() > &*now {
-        tracing::warn!(%file, until = %leaf.not_before(), "certificate is not valid yet: clients \
-            will refuse it");
-    }
-    unix(leaf.not_after())
+/// Returns when a certificate expires, in seconds since 1970.
+fn expiry(chain: &Chain) -> Result<i64, Failure> {
+    unix(chain.leaf.not_after()).map_err(|error| no_date(&error))
+}
+
+fn no_date(error: &ErrorStack) -> Failure {
+    Failure::usage(format!("cannot compare dates: {}", reason(error)))
 }
 
 fn unix(time: &Asn1TimeRef) -> Result<i64, ErrorStack> {

@@ -32,7 +32,7 @@ pub(super) async fn serve(
     let Ok(tcp) = connect(origin, addresses, settings).await else { return Over::Unreachable };
     let outcome = tokio::select! {
         // The bridge resets both sides when it is dropped.
-        outcome = daemon::bridge(tls, tcp, &[], settings.limits, |_| {}) => outcome,
+        outcome = daemon::bridge(tls, tcp, &[], settings.limits, |_| {}) => Outcome::from(&outcome),
         over = life.handshake() => return over,
     };
     match outcome {

@@ -1,6 +1,6 @@
 //! The requests of one connection: passed on to the origin, or answered here.
 
-use std::fmt;
+use std::str::EscapeDebug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use super::body::{Answer, InFlight, Pending, Upload};
 use super::forward::{self, Claims, Hop, Refusal};
 use super::origin::{HttpOrigins, NoAnswer};
 use super::{step_back, streams};
+use crate::base::logging::{ACCESS, millis};
 use crate::base::names::NameMap;
 use crate::base::value::OriginServer;
 use crate::edge::options::EarlyDataRequests;
@@ -70,6 +71,17 @@ enum Came {
     Never,
 }
 
+impl Came {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Proven => "no",
+            Self::Early => "yes",
+            Self::Held => "held",
+            Self::Never => "in_vain",
+        }
+    }
+}
+
 impl Requests {
     /// The answer to `request`; there always is one.
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
@@ -102,9 +114,20 @@ impl Requests {
         };
         count(version, came, answer.status());
         if let Some(line) = line {
-            let (client, status) = (self.client.get(), answer.status().as_u16());
-            let time = begun.elapsed();
-            tracing::debug!(?client, asked = %line, status, ?came, ?time, "request");
+            let client = self.client.get().map_or_else(|| "unknown".into(), |at| at.to_string());
+            tracing::info!(
+                target: ACCESS,
+                client,
+                method = %line.method,
+                host = line.host,
+                path = %line.path(),
+                protocol = ?line.version,
+                status = answer.status().as_u16(),
+                bytes = answer.body().size_hint().exact(),
+                early = came.label(),
+                ms = millis(begun.elapsed()),
+                "request"
+            );
         }
         answer
     }
@@ -307,7 +330,7 @@ struct Line {
 impl Line {
     /// Begins to answer a request; `None` if nobody would see it.
     fn from_request<B>(request: &Request<B>) -> Option<Self> {
-        if !tracing::enabled!(tracing::Level::DEBUG) {
+        if !tracing::enabled!(target: ACCESS, tracing::Level::INFO) {
             return None;
         }
         let host = request
@@ -322,12 +345,10 @@ impl Line {
             version: request.version(),
         })
     }
-}
 
-impl fmt::Display for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.escape_debug();
-        write!(f, "{} {}{path} {:?}", self.method, self.host, self.version)
+    /// Returns the path, which moves no cursor.
+    fn path(&self) -> EscapeDebug<'_> {
+        self.path.escape_debug()
     }
 }
 
@@ -348,18 +369,10 @@ mod tests {
 
     #[test]
     fn a_line_of_the_log_has_no_query() {
-        let line = Line {
-            method: Method::GET,
-            host: "www.example.com".into(),
-            path: "/a".into(),
-            version: Version::HTTP_2,
-        };
-        assert_eq!(line.to_string(), "GET www.example.com/a HTTP/2.0");
         let request = Request::get("https://h/a?secret").body(()).unwrap();
         let debug = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).finish();
-        let shown = tracing::subscriber::with_default(debug, || Line::from_request(&request));
-        let shown = shown.map(|line| line.to_string());
-        assert_eq!(shown.as_deref(), Some("GET h/a HTTP/1.1"));
+        let line = tracing::subscriber::with_default(debug, || Line::from_request(&request));
+        assert_eq!(line.map(|line| (line.host, line.path)), Some(("h".into(), "/a".into())));
     }
 
     #[test]
@@ -370,6 +383,6 @@ mod tests {
             path: "/\u{9b}2J\"".into(),
             version: Version::HTTP_11,
         };
-        assert_eq!(line.to_string(), "GET h/\\u{9b}2J\\\" HTTP/1.1");
+        assert_eq!(line.path().to_string(), "/\\u{9b}2J\\\"");
     }
 }

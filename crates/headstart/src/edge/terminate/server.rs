@@ -370,13 +370,9 @@ fn unusable(error: &headstart_tls::ConfigError) -> Failure {
 
 /// Such a client gets the first certificate, and refuses it.
 fn warn_uncovered(options: &EdgeOptions, certificates: &Certificates) {
-    let terminated = options.origin.iter().filter(|origin| origin.server.service.terminates());
-    for name in terminated.filter_map(|origin| origin.name.as_ref()) {
-        let text = name.to_string();
-        if !text.starts_with("*.") && !certificates.cover(&text) {
-            tracing::warn!(%name, "no certificate is for this name: clients will refuse the \
-                connection");
-        }
+    for name in options.terminated_names().filter(|name| !certificates.cover(name)) {
+        tracing::warn!(%name, "no certificate is for this name: clients will refuse the \
+            connection");
     }
 }
 

@@ -107,6 +107,38 @@ fn a_key_of_another_certificate_is_named() {
     assert!(said.contains("b.key is not that of the certificate in"), "{said}");
 }
 
+/// The files are what they are, and no key has leaked.
+#[test]
+fn missing_and_swapped_files_are_named() {
+    let files = Files::new();
+    let pair = files.pair("a", &["a.example"], -60, 3600);
+    let without = CertificateFiles { chain: pair.chain.clone(), key: pair.chain.clone() };
+    let text = said(&without);
+    assert!(
+        text.ends_with(
+            "a.pem has no private key\nhint: give the key of the certificate with \
+        --key FILE"
+        ),
+        "{text}"
+    );
+    let swapped = CertificateFiles { chain: pair.key.clone(), key: pair.chain.clone() };
+    let text = said(&swapped);
+    assert!(text.contains("a.key is a private key, and ") && text.contains("swapped"), "{text}");
+    let other = files.pair("b", &["b.example"], -60, 3600);
+    let both = CertificateFiles { chain: pair.chain, key: other.chain };
+    let text = said(&both);
+    assert!(text.contains("b.pem is a certificate, and no private key\n"), "{text}");
+}
+
+#[test]
+fn faults_that_clients_see_are_told() {
+    let files = Files::new();
+    let fault = |from, until| examine(&files.pair("a", &["a.example"], from, until)).unwrap().fault;
+    assert_eq!(fault(-60, 3600), None);
+    assert!(fault(-7200, -3600).unwrap().starts_with("certificate has expired ("));
+    assert!(fault(3600, 7200).unwrap().starts_with("certificate is not valid yet (from "));
+}
+
 #[test]
 fn what_is_no_certificate_or_key_is_explained() {
     let files = Files::new();
