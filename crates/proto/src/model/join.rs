@@ -1,8 +1,8 @@
 //! The join without bytes: one client, one edge that may restart, one request that may be doubled.
 //!
-//! Read it beside "Client States" and "Edge Behavior" of docs/draft-headstart-turbotls.md. Both streams of a connection to the origin are a
-//! number here: the client must not get bytes of two of them. An answer either acknowledges or
-//! carries server bytes; lost is what never arrives.
+//! Read it beside "Client States" and "Edge Behavior" of docs/draft-headstart-turbotls.md. Both
+//! streams of a connection to the origin are a number here: the client must not get bytes of two of
+//! them. An answer either acknowledges or carries server bytes; lost is what never arrives.
 
 use std::vec::Vec;
 
