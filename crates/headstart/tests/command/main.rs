@@ -30,6 +30,7 @@ mod origin;
 mod relayed;
 #[path = "../support/socks.rs"]
 mod socks;
+mod status;
 mod supervisor;
 mod takeover;
 mod terminate;

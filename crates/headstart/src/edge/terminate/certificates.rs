@@ -1,5 +1,6 @@
 //! Certificates and their private keys, from files.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -27,8 +28,8 @@ const EVERYBODY: u32 = 0o007;
 #[derive(Clone, Debug)]
 pub(super) struct Certificates {
     pub(super) keys: Vec<CertifiedKey>,
-    /// When the first of them expires, in seconds since 1970.
-    pub(super) expiry: i64,
+    /// When they expire, in seconds since 1970, by their first names; of several, the first.
+    pub(super) expiries: BTreeMap<String, i64>,
 }
 
 impl Certificates {
@@ -39,10 +40,12 @@ impl Certificates {
     /// A file that cannot be read, is no PEM, or a key that everybody may read or that is another
     /// certificate's.
     pub(super) fn load(files: &[CertificateFiles]) -> Result<Self, Failure> {
-        let mut all = Self { keys: Vec::new(), expiry: i64::MAX };
+        let mut all = Self { keys: Vec::new(), expiries: BTreeMap::new() };
         for files in files {
             let (key, leaf) = load(files)?;
-            all.expiry = all.expiry.min(check_dates(&leaf, &files.chain)?);
+            let name = key.names().first().map_or("none", String::as_str).to_owned();
+            let expiry = check_dates(&leaf, &files.chain)?;
+            all.expiries.entry(name).and_modify(|old| *old = expiry.min(*old)).or_insert(expiry);
             all.keys.push(key);
         }
         Ok(all)
