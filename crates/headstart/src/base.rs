@@ -8,6 +8,7 @@ pub(crate) mod forward;
 pub(crate) mod log_throttle;
 pub mod logging;
 pub mod names;
+pub(crate) mod opening_event;
 pub mod output;
 pub mod own_address;
 pub mod printable;

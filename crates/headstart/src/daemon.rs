@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
@@ -22,7 +23,7 @@ use crate::base::names::NamePattern;
 use crate::base::settings::{Invocation, Stop};
 use crate::listen::Sockets;
 use crate::metrics::options::MetricsOptions;
-use crate::metrics::{self, Direction, Metrics, Outcome, Role};
+use crate::metrics::{self, Direction, Listeners, Metrics, Outcome, Role, StatusPage, Table};
 use crate::supervisor;
 use crate::takeover::{Offer, Successor};
 
@@ -47,10 +48,10 @@ pub(crate) struct Daemon<S> {
     listening: (mpsc::Sender<()>, mpsc::Receiver<()>),
 }
 
-/// Where metrics are read.
+/// Where metrics and status are read.
 enum Endpoint {
     /// Whoever asks waits, or is answered by the process from which this one takes over.
-    Opened(TcpListener, Vec<NamePattern>),
+    Opened(Listeners, Vec<NamePattern>),
     Serving(JoinHandle<()>),
 }
 
@@ -96,14 +97,33 @@ impl<S: Send + Sync + 'static> Daemon<S> {
         })
     }
 
-    /// Counts for the metrics endpoint if one is wanted, and opens it. Call it before a connection
-    /// can come: a gauge that is kept from before then counts nothing ever after.
+    /// Counts for the endpoints of metrics and status if one is wanted, and opens them; the status
+    /// page shows the `tables` of the settings. Call it before a connection can come: a gauge that
+    /// is kept from before then counts nothing ever after.
     pub(crate) fn with_metrics(
         self,
-        options: MetricsOptions,
+        options: &MetricsOptions,
         sockets: &mut Sockets,
+        tables: fn(&S) -> Vec<Table>,
     ) -> Result<Self, Failure> {
-        Ok(Self { metrics: open_metrics(self.role, options, sockets)?, ..self })
+        if options.metrics.is_none() && options.status.is_none() {
+            return Ok(self);
+        }
+        let figures = open_endpoint("metrics", options.metrics, sockets)?;
+        let status = open_endpoint("status", options.status, sockets)?;
+        let metrics = Metrics::install(self.role)?;
+        let settings = self.settings.subscribe();
+        let status = status.map(|listener| {
+            let tables = move || {
+                let settings = Arc::clone(&settings.borrow());
+                tables(&settings)
+            };
+            (listener, StatusPage::start(self.role, options.status_names, Arc::new(tables)))
+        });
+        tokio::spawn(count_relayed(self.role));
+        let listeners = Listeners { metrics: figures, status };
+        let endpoint = Endpoint::Opened(listeners, options.metrics_host.clone());
+        Ok(Self { metrics: Some((metrics, endpoint)), ..self })
     }
 
     pub(crate) fn running(&self) -> Running<S> {
@@ -209,8 +229,8 @@ impl<S: Send + Sync + 'static> Daemon<S> {
     fn serve_metrics(&mut self) {
         self.metrics = self.metrics.take().map(|(metrics, endpoint)| {
             let endpoint = match endpoint {
-                Endpoint::Opened(listener, names) => {
-                    Endpoint::Serving(metrics.serve(listener, names))
+                Endpoint::Opened(listeners, names) => {
+                    Endpoint::Serving(metrics.serve(listeners, names))
                 }
                 Endpoint::Serving(serving) => Endpoint::Serving(serving),
             };
@@ -399,23 +419,21 @@ fn taken(semaphore: &Semaphore, all: u32) -> u32 {
     all - u32::try_from(semaphore.available_permits()).unwrap_or(all)
 }
 
-/// Opens the metrics endpoint if one is wanted.
-fn open_metrics(
-    role: Role,
-    options: MetricsOptions,
+/// Opens the endpoint for `what` if one is wanted.
+fn open_endpoint(
+    what: &'static str,
+    address: Option<SocketAddr>,
     sockets: &mut Sockets,
-) -> Result<Option<(Metrics, Endpoint)>, Failure> {
-    let Some(address) = options.metrics else { return Ok(None) };
+) -> Result<Option<TcpListener>, Failure> {
+    let Some(address) = address else { return Ok(None) };
     let listener = sockets.tcp(address)?;
     // The port, if any will do.
     let address = listener.local_addr().unwrap_or(address);
-    let metrics = Metrics::install(role)?;
-    tokio::spawn(count_relayed(role));
-    tracing::info!(%address, "metrics");
+    tracing::info!(%address, "{what}");
     if !address.ip().to_canonical().is_loopback() {
-        tracing::warn!(%address, "other machines can ask for metrics; let a firewall choose");
+        tracing::warn!(%address, "other machines can ask for {what}; let a firewall choose");
     }
-    Ok(Some((metrics, Endpoint::Opened(listener, options.metrics_host))))
+    Ok(Some(listener))
 }
 
 async fn count_relayed(role: Role) {

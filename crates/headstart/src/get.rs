@@ -1,7 +1,6 @@
 //! `headstart get`: one URL fetched, and what its connection cost.
 
 mod account;
-mod event;
 mod explain;
 pub mod options;
 pub mod tls;

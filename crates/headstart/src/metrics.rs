@@ -1,16 +1,20 @@
 //! Metrics of both daemons, for Prometheus.
 //!
 //! This module describes every metric; those of the transport are counted in headstart-net, where
-//! things happen. Labels have fixed sets of values, never host names or
-//! addresses: their number must not grow with what clients send.
+//! things happen. Labels have fixed sets of values, never host names or addresses of others: their
+//! number must not grow with what clients send.
 
 pub mod options;
+mod process;
+mod recent;
 mod server;
+mod status;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use headstart_net::Report;
 use headstart_sessions::Counts;
 use headstart_tls::{EarlyData, Facts, Version};
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
@@ -18,8 +22,13 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use crate::base::clock::wall_clock;
 use crate::base::failure::Failure;
 use crate::base::names::NamePattern;
+use recent::{Recent, Record};
+use server::Site;
+pub use status::StatusPage;
+pub(crate) use status::{Cell, Table};
 
 const CONNECTIONS: &str = "headstart_connections_total";
 const ACTIVE: &str = "headstart_connections_active";
@@ -28,6 +37,8 @@ const FALLBACKS: &str = "headstart_fallbacks_total";
 const LIMITS: &str = "headstart_limits_hit_total";
 const RELAYED: &str = "headstart_relayed_bytes_total";
 const SAVED: &str = "headstart_round_trips_saved_total";
+const SAVED_RATIO: &str = "headstart_round_trips_saved_ratio";
+const LIMIT: &str = "headstart_limit";
 const QUIC_DATAGRAMS: &str = "headstart_quic_datagrams_total";
 const QUIC_FLOWS: &str = "headstart_quic_flows";
 const QUIC_EVENTS: &str = "headstart_quic_flows_total";
@@ -52,6 +63,33 @@ const FORWARDS_FAILED: &str = "headstart_forwards_failed_total";
 const RELOADS: &str = "headstart_reloads_total";
 const SESSIONS_HELD: &str = "headstart_sessions_held";
 const SESSIONS: &str = "headstart_sessions_total";
+
+/// Reasons for fallbacks that count from 0 (docs/metrics.md).
+const FALLBACK_REASONS: [&str; 23] = [
+    "not_advertised",
+    "port",
+    "address_literal",
+    "not_tls",
+    "advert_late",
+    "other_address",
+    "tcp_first",
+    "client_hello",
+    "silence",
+    "unreachable",
+    "no_server_bytes",
+    "not_awaited",
+    "tcp_late",
+    "server_first",
+    "held",
+    "path_memory",
+    "path_busy",
+    "socket",
+    "committed_refusal",
+    "refused",
+    "join_lost",
+    "protocol",
+    "early_data_too_old",
+];
 
 /// Interval at which the exporter tidies its buffers, as its own server does.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -93,6 +131,15 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    const ALL: [Self; 6] = [
+        Self::Closed,
+        Self::Reset,
+        Self::TimedOut,
+        Self::Unreachable,
+        Self::Refused,
+        Self::Committed,
+    ];
+
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -127,20 +174,51 @@ impl Direction {
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
+    accepted: Instant,
+    record: Record,
 }
 
 impl Connection {
     /// Counts a connection that has been accepted.
     pub fn accepted(role: Role) -> Self {
         gauge!(ACTIVE, "role" => role.label()).increment(1);
-        Self { role }
+        Self { role, accepted: Instant::now(), record: Record::default() }
+    }
+
+    /// Notes for the status page how an agent opened its side.
+    pub fn note_report(&mut self, report: &Report) {
+        if Recent::of_process().is_some() {
+            self.record.take_report(report);
+        }
+    }
+
+    /// Notes for the status page that an edge's client has opened its connection now.
+    pub fn note_established(&mut self) {
+        self.record.established = Some(self.accepted.elapsed());
+    }
+
+    /// Notes for the status page where it goes, or comes from; only if names are shown.
+    pub fn note_name(&mut self, name: impl FnOnce() -> String) {
+        if Recent::of_process().is_some_and(Recent::shows_names) {
+            self.record.name = Some(name());
+        }
     }
 
     /// Counts how it was opened, by a word of the program, and how it ended.
-    pub fn finish(self, opening: &'static str, outcome: Outcome) {
+    pub fn finish(mut self, opening: &'static str, outcome: Outcome) {
         let labels =
             [("role", self.role.label()), ("opening", opening), ("result", outcome.label())];
         counter!(CONNECTIONS, &labels).increment(1);
+        if matches!(outcome, Outcome::Closed | Outcome::Reset | Outcome::TimedOut) {
+            let (saved, plain) = recent::count_trips(opening);
+            gauge!(SAVED_RATIO, "role" => self.role.label()).set(saved as f64 / plain as f64);
+        }
+        if let Some(recent) = Recent::of_process() {
+            let lasted = self.accepted.elapsed();
+            let (ended, result) = (wall_clock().0, outcome.label());
+            let record = std::mem::take(&mut self.record);
+            recent.push(Record { ended, opening, result, lasted, ..record });
+        }
     }
 }
 
@@ -153,6 +231,11 @@ impl Drop for Connection {
 /// Counts a limit that was reached; `limit` is its name, a word of the program.
 pub fn limit_hit(limit: &'static str) {
     counter!(LIMITS, "limit" => limit).increment(1);
+}
+
+/// Shows a limit of this process; `limit` is its name, a word of the program.
+pub fn limit(limit: &'static str, value: usize) {
+    gauge!(LIMIT, "limit" => limit).set(value as f64);
 }
 
 /// Counts relayed bytes.
@@ -309,9 +392,11 @@ pub fn answer_memory() -> metrics::Gauge {
     gauge!(ANSWER_MEMORY)
 }
 
-/// Shows when the first certificate expires, in seconds since 1970.
-pub fn certificate_expiry(seconds: i64) {
-    gauge!(EXPIRY).set(seconds as f64);
+/// Shows when the certificate for `name` expires, in seconds since 1970; `None` if it is no longer
+/// used, since a series cannot be taken back.
+pub fn certificate_expiry(name: &str, seconds: Option<i64>) {
+    let seconds = seconds.map_or(f64::NAN, |seconds| seconds as f64);
+    gauge!(EXPIRY, "name" => name.to_owned()).set(seconds);
 }
 
 /// File that is read again while an edge runs.
@@ -332,6 +417,15 @@ pub fn reloaded(what: Reloaded, ok: bool) {
     counter!(RELOADS, "what" => what, "result" => if ok { "ok" } else { "kept" }).increment(1);
 }
 
+/// Listeners for those who read metrics and status.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// Serves `/metrics`, `/healthz` and `/readyz`.
+    pub metrics: Option<TcpListener>,
+    /// Serves the status page.
+    pub status: Option<(TcpListener, StatusPage)>,
+}
+
 /// The metrics of this process, and whether it is ready to serve.
 #[derive(Clone)]
 pub struct Metrics {
@@ -350,6 +444,7 @@ impl Metrics {
             .install_recorder()
             .map_err(|error| Failure::usage(format!("cannot start metrics: {error}")))?;
         describe(role);
+        begin(role);
         let ready = Arc::default();
         Ok(Self { prometheus, ready })
     }
@@ -360,12 +455,20 @@ impl Metrics {
         self.ready.store(ready, Ordering::Relaxed);
     }
 
-    /// Serves `/metrics`, `/healthz` and `/readyz` on `listener` until the task is aborted, to
-    /// clients that call it by an address, a local name or one of `names`.
-    pub fn serve(&self, listener: TcpListener, names: Vec<NamePattern>) -> JoinHandle<()> {
-        let metrics = self.clone();
+    /// Serves on `listeners` until the task is aborted, to clients that call them by an address, a
+    /// local name or one of `names`.
+    pub fn serve(&self, listeners: Listeners, names: Vec<NamePattern>) -> JoinHandle<()> {
+        let (metrics, names) = (self.clone(), Arc::<[NamePattern]>::from(names));
+        let Listeners { metrics: figures, status } = listeners;
+        let figures = figures.map(|listener| (listener, Site::Metrics));
+        let status = status.map(|(listener, page)| (listener, Site::Status(page)));
         tokio::spawn(async move {
-            tokio::join!(metrics.tidy(), server::serve(listener, &metrics, names.into()));
+            let serve = async |site: Option<(TcpListener, Site)>| {
+                if let Some((listener, site)) = site {
+                    server::serve(listener, site, &metrics, Arc::clone(&names)).await;
+                }
+            };
+            tokio::join!(metrics.tidy(), serve(figures), serve(status));
         })
     }
 
@@ -378,11 +481,49 @@ impl Metrics {
     }
 
     fn render(&self) -> String {
-        self.prometheus.render()
+        let mut text = self.prometheus.render();
+        process::append(&mut text);
+        text
     }
 
     fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed) && !ORIGINS_DOWN.load(Ordering::Relaxed)
+    }
+}
+
+/// Shows the counters that alerts and rates look at as 0, so that their first count is seen.
+fn begin(role: Role) {
+    let openings: &[&str] = match role {
+        Role::Edge => &["plain", "fop", "turbo", "attached", "unjoined"],
+        Role::Agent => &["plain", "spare", "fop", "turbo", "upstream", "optimistic"],
+    };
+    for opening in openings {
+        for outcome in Outcome::ALL {
+            let labels =
+                [("role", role.label()), ("opening", opening), ("result", outcome.label())];
+            counter!(CONNECTIONS, &labels).absolute(0);
+        }
+    }
+    gauge!(ACTIVE, "role" => role.label()).set(0);
+    relayed(Direction::ToServer, 0);
+    relayed(Direction::ToClient, 0);
+    match role {
+        Role::Edge => {
+            for outcome in ["joined", "attached", "fresh", "forwarded", "passed", "refused"] {
+                counter!(JOINS, "outcome" => outcome).absolute(0);
+            }
+            for what in ["certificates", "keys"] {
+                for result in ["ok", "kept"] {
+                    counter!(RELOADS, "what" => what, "result" => result).absolute(0);
+                }
+            }
+        }
+        Role::Agent => {
+            counter!(SAVED).absolute(0);
+            for reason in FALLBACK_REASONS {
+                counter!(FALLBACKS, "reason" => reason).absolute(0);
+            }
+        }
     }
 }
 
@@ -431,6 +572,12 @@ fn describe(role: Role) {
             result"
     );
     describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
+    describe_gauge!(
+        SAVED_RATIO,
+        Unit::Count,
+        "Part of the round trips before first flights that connections did not wait for"
+    );
+    describe_gauge!(LIMIT, Unit::Count, "Limits of this process, by name");
     describe_counter!(
         QUIC_DATAGRAMS,
         Unit::Count,
@@ -477,7 +624,7 @@ fn describe(role: Role) {
     describe_gauge!(
         EXPIRY,
         Unit::Seconds,
-        "When the first certificate expires, in seconds since 1970"
+        "When certificates expire, by their first name, in seconds since 1970"
     );
     describe_counter!(
         RELOADS,
@@ -517,12 +664,20 @@ mod tests {
             "headstart_connections_active{role=\"edge\"} 1",
             "headstart_limits_hit_total{limit=\"sessions\"} 1",
             "headstart_relayed_bytes_total{direction=\"to_client\"} 1500",
+            "headstart_round_trips_saved_ratio{role=\"edge\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
-        // Those that the transport counts, in headstart-net, are described when first counted.
+        // These are there before anything has happened; the transport counts joins.
+        for line in [
+            "headstart_connections_total{role=\"edge\",opening=\"fop\",result=\"refused\"} 0",
+            "headstart_joins_total{outcome=\"refused\"} 0",
+            "headstart_reloads_total{what=\"keys\",result=\"kept\"} 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
         let described = text.lines().filter(|line| line.starts_with("# HELP headstart_"));
-        assert_eq!(described.count(), 5, "{text}");
+        assert_eq!(described.count(), 8, "{text}");
         drop(second);
         assert!(metrics.render().contains("headstart_connections_active{role=\"edge\"} 0"));
     }

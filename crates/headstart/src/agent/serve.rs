@@ -34,7 +34,7 @@ use crate::base::settings::Invocation;
 use crate::base::value::SecondSyn;
 use crate::daemon::{self, AtStart, Daemon, Running, files};
 use crate::listen;
-use crate::metrics::{self, Connection, Outcome, Role};
+use crate::metrics::{self, Cell, Connection, Outcome, Role, Table};
 use crate::takeover::Takeover;
 
 /// Time that a redirected client on a TLS port may take for its ClientHello before the connection
@@ -93,7 +93,8 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     let known = Arc::clone(&settings.known);
     let (takeover, mut sockets) = Takeover::begin(Role::Agent, &options.takeover).await?;
     let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
-    let daemon = daemon.with_metrics(options.metrics.clone(), &mut sockets)?;
+    let daemon = daemon.with_metrics(&options.metrics, &mut sockets, Settings::tables)?;
+    metrics::limit("spares", spares(&options));
     let following = tokio::spawn(follow_networks(connector.clone()));
     tokio::spawn(keep_spares(connector, daemon.running()));
     let mut listening = managed::start(&options, &mut sockets, || daemon.running())?;
@@ -179,6 +180,13 @@ impl Settings {
         Ok(Self { options, connector, limits, known, clients, isolation })
     }
 
+    /// Returns what the status page shows of them.
+    fn tables(&self) -> Vec<Table> {
+        let edges = self.options.edge.iter().flat_map(|edges| &edges.0);
+        let rows = edges.map(|edge| vec![Cell::Text(edge.to_string())]);
+        vec![Table { title: "Edges", columns: &["Edge"], rows: rows.collect() }]
+    }
+
     /// Returns the time that a managed connection may take to open: the handshake as long again as
     /// TCP, and a proxy what it may.
     pub(super) fn opening_time(&self) -> Duration {
@@ -209,12 +217,17 @@ pub(super) fn connector_config(
         filter: inside::filter(&options.allow_inside),
         opening: options.opening,
         second_syn: options.second_syn == SecondSyn::Auto,
-        spares: options.spares.0.min(files() / FILES_PER_SPARE),
+        spares: spares(options),
         hold: options.hold,
         connect_timeout: options.connect_timeout,
         upstream: options.upstream.resolve(isolation)?.map(Arc::new),
         ..ConnectorConfig::new(resolver)
     })
+}
+
+/// Returns the number of spare connections that may be held.
+fn spares(options: &AgentOptions) -> usize {
+    options.spares.0.min(files() / FILES_PER_SPARE)
 }
 
 /// Permits of the connections of applications, which all ports share.
@@ -230,6 +243,8 @@ impl Permits {
     fn new(connections: NonZeroUsize) -> Self {
         let waiting = connections.get().min(files() / FILES_PER_WAITING).max(1);
         let running = daemon::within_files(connections, files_allow()).get();
+        metrics::limit("waiting_clients", waiting);
+        metrics::limit("max_connections", running);
         Self { waiting: Shares::new(waiting), running: Shares::new(running) }
     }
 }
@@ -306,7 +321,7 @@ async fn serve(
     settings: &Settings,
     shares: &Arc<Shares>,
 ) {
-    let counted = Connection::accepted(Role::Agent);
+    let mut counted = Connection::accepted(Role::Agent);
     let Accepted { client, redirected, user, owner, waiting } = accepted;
     let _ = client.set_nodelay(true);
     let mut inbound = match inbound::accept(client, redirected, Timeouts::default()).await {
@@ -329,7 +344,7 @@ async fn serve(
         return;
     };
     drop(waiting);
-    let (opening, outcome) = pass(inbound, &context, settings).await;
+    let (opening, outcome) = pass(inbound, &context, settings, &mut counted).await;
     counted.finish(opening.name(), outcome);
 }
 
@@ -339,8 +354,14 @@ struct Client {
     head: Bytes,
 }
 
-async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Carrier, Outcome) {
+async fn pass(
+    inbound: Inbound,
+    context: &Context,
+    settings: &Settings,
+    counted: &mut Connection,
+) -> (Carrier, Outcome) {
     let Inbound { target, answer } = inbound;
+    counted.note_name(|| format!("{}:{}", target.host, target.port));
     let tls = settings.options.is_tls_port(target.port);
     let late = settings.answers_late(target.port);
     let mut to = Target::new(target.host.to_string(), target.port);
@@ -370,7 +391,7 @@ async fn pass(inbound: Inbound, context: &Context, settings: &Settings) -> (Carr
         },
         (None, None) => return lost(),
     };
-    relay(client, stream, &to, settings.limits).await
+    relay(client, stream, &to, settings.limits, counted).await
 }
 
 /// Answers the application: at once, so that its ClientHello comes while TCP connects, or `late`.
@@ -395,10 +416,12 @@ async fn relay(
     stream: ClientStream,
     to: &Target,
     limits: RelayLimits,
+    counted: &mut Connection,
 ) -> (Carrier, Outcome) {
     let (mut opening, mut harm) = (Carrier::Tcp, None);
     let outcome = daemon::bridge(stream, client.tcp, &client.head, limits, |stream| {
         let Some(report) = stream.report() else { return };
+        counted.note_report(report);
         opening = report.opened_by;
         harm = if report.reset == Some(ResetReason::CommittedRefusal) {
             Some(Outcome::Committed)

@@ -88,6 +88,16 @@ impl<T> NameMap<T> {
         self.exact.values().chain(self.below.values()).chain(&self.default)
     }
 
+    /// Returns all of them in the order of names, the default last and without one.
+    pub fn iter(&self) -> impl Iterator<Item = (Option<String>, &T)> {
+        let exact = self.exact.iter().map(|(name, value)| (name.clone(), value));
+        let below = self.below.iter().map(|(name, value)| (format!("*.{name}"), value));
+        let mut named: Vec<_> = exact.chain(below).collect();
+        named.sort_by(|one, other| one.0.cmp(&other.0));
+        let named = named.into_iter().map(|(name, value)| (Some(name), value));
+        named.chain(self.default.iter().map(|value| (None, value)))
+    }
+
     fn named(&self, name: &str) -> Option<&T> {
         let parents = name.match_indices('.').map(|(dot, _)| &name[dot + 1..]);
         self.exact.get(name).or_else(|| parents.filter_map(|parent| self.below.get(parent)).next())

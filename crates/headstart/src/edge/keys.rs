@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headstart_proto::UnixSeconds;
 use headstart_tls::SharedRing;
-use headstart_tls::keyring::{Fleet, FleetKey, KeyRing, PERIOD};
+use headstart_tls::keyring::{Epoch, Fleet, FleetKey, KeyRing, PERIOD, Role};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -16,7 +16,7 @@ use crate::base::failure::Failure;
 use crate::fleet::place::{KeySource, RedisAddress};
 use crate::fleet::ring::own_are_due;
 use crate::fleet::ring::{AtHand, RingWatch};
-use crate::metrics::{self, Reloaded};
+use crate::metrics::{self, Cell, Reloaded, Table};
 
 /// Time that a start waits for keys in Redis, so that its first clients get tickets that others
 /// take. Without them it goes on with keys of its own, until Redis answers.
@@ -50,6 +50,22 @@ impl SiteKeys {
     /// The ring in use.
     pub(super) const fn ring(&self) -> &Arc<SharedRing> {
         &self.ring
+    }
+
+    /// Returns what the status page shows: no secret, and no address of Redis.
+    pub(super) fn table(&self) -> Table {
+        let source = match &*self.lock() {
+            Keys::Own => "own",
+            Keys::File { .. } => "file",
+            Keys::Redis { .. } => "Redis",
+        };
+        let ring = self.ring.current();
+        let row = |(role, epoch): (Role, &Epoch)| {
+            let from = i64::try_from(epoch.from.0).unwrap_or(i64::MAX);
+            vec![Cell::Text(source.into()), Cell::Text(role.name().into()), Cell::Time(from)]
+        };
+        let rows = ring.roles().map(row).collect();
+        Table { title: "Keys", columns: &["Source", "Epoch", "From"], rows }
     }
 
     /// Waits until keys from Redis are there, as far as they come soon.

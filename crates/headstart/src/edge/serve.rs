@@ -12,7 +12,7 @@ use headstart_net::{
     Acceptor, AcceptorConfig, Arrival, Carrier, Generations, Handoff, ListenAddress, ListenSockets,
     ProvenBy, QuicServer, RelayLimits, ServerConfig, ServerStream,
 };
-use headstart_proto::limits::{HANDSHAKE_COST, SESSION_LIFE_SPARE, UNPROVEN_WORK_SHARE};
+use headstart_proto::limits::{HANDSHAKE_COST, SESSION_LIFE_SPARE, SESSIONS, UNPROVEN_WORK_SHARE};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -35,7 +35,7 @@ use crate::daemon::{self, AtStart, Daemon, Next, Phase, Running};
 use crate::edge::options::EdgeOptions;
 use crate::fleet;
 use crate::listen::{self, Sockets};
-use crate::metrics::{self, Connection, Outcome, Role};
+use crate::metrics::{self, Cell, Connection, Outcome, Role, Table};
 use crate::takeover::Takeover;
 
 /// Time that a stop still takes the TCP part of sessions whose UDP part was answered: a client
@@ -102,7 +102,8 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options, &mut sockets))?;
     let links = fleet_links.as_ref().map(|links| links.listen(&mut sockets)).transpose()?;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
-    let daemon = daemon.with_metrics(options.metrics.clone(), &mut sockets)?;
+    let daemon = daemon.with_metrics(&options.metrics, &mut sockets, Settings::tables)?;
+    show_limits(&options);
     let quic = quic_server(&options).await?;
     let ports = listen(&options, &mut sockets)?;
     let generations = Arc::new(Generations::default());
@@ -262,6 +263,30 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Returns what the status page shows of them.
+    fn tables(&self) -> Vec<Table> {
+        let named = self.connections.origins.iter().map(|(name, server)| {
+            let name = name.unwrap_or_else(|| "all others".to_owned());
+            vec![Cell::Text(name), Cell::Text(server.to_string())]
+        });
+        let certificates = self.termination.tls.iter().flat_map(|tls| tls.expiries());
+        let certificates = certificates.map(|(name, at)| vec![Cell::Text(name), Cell::Time(at)]);
+        let mut all = vec![
+            Table { title: "Origins", columns: &["Name", "Server"], rows: named.collect() },
+            Table {
+                title: "Certificates",
+                columns: &["Name", "Expires"],
+                rows: certificates.collect(),
+            },
+        ];
+        if self.termination.tls.is_some() {
+            all.push(self.keys.table());
+        }
+        all
+    }
+}
+
 /// Returns the limits of connections.
 fn limits(options: &EdgeOptions) -> RelayLimits {
     RelayLimits {
@@ -312,6 +337,17 @@ fn room_limits(options: &EdgeOptions) -> RoomLimits {
             NonZeroUsize::get,
         ),
         memory: options.answer_memory.get().saturating_mul(1 << 20),
+    }
+}
+
+/// Shows the limits that a start settles, by their names among those reached.
+fn show_limits(options: &EdgeOptions) {
+    let room = room_limits(options);
+    metrics::limit("max_connections", room.places);
+    metrics::limit("answer_memory", room.memory);
+    metrics::limit("session_limit", SESSIONS.saturating_mul(options.listen.len()));
+    if options.quic.is_some() {
+        metrics::limit("quic_flows", options.quic_flows.get());
     }
 }
 
@@ -419,11 +455,15 @@ async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let peer = arrival.peer_addr();
-    let (counted, begun) = (Connection::accepted(Role::Edge), Instant::now());
+    let (mut counted, begun) = (Connection::accepted(Role::Edge), Instant::now());
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
             let (_permit, peer) = (stream.take_permit(), stream.peer_addr());
             let (opened_by, proven) = (stream.opened_by(), stream.proven_addr());
+            counted.note_established();
+            let hello = stream.client_hello();
+            let name = hello.and_then(|hello| hello.server_name.as_deref()).unwrap_or("no name");
+            counted.note_name(|| format!("{name} from {}", peer.ip()));
             let outcome = find(stream, local, settings, stop).await;
             let opening = opening(opened_by, proven.by());
             let (result, ms) = (outcome.label(), millis(begun.elapsed()));

@@ -4,8 +4,8 @@ use headstart_net::{Carrier, FastOpenNotUsed, NotUsed, OpeningEvent, Report};
 use headstart_tls::Facts;
 use serde_json::{Value, json};
 
-use super::event::words;
 use super::tls::{cipher_name, group_name, version_name};
+use crate::base::opening_event::words;
 
 /// All that was measured of one fetch; times since the connection was asked for.
 #[derive(Debug, Clone)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use headstart_net::Carrier;
 
 use super::Account;
-use super::event::words;
 use super::tls::{cipher_name, group_name, version_name};
+use crate::base::opening_event::words;
 
 impl Account {
     /// Returns a timeline with explanations; lines with their ends.

@@ -8,7 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::Metrics;
+use super::status::{POLICY, StatusPage};
 use crate::base::names::NamePattern;
 
 /// Clients at one time: a few Prometheus servers and a health check, not the public.
@@ -37,8 +41,28 @@ const MISDIRECTED: &str = "\
 not known here by that name: ask by the address, or start the daemon with --metrics-host NAME
 ";
 
-/// Serves until dropped.
-pub(super) async fn serve(listener: TcpListener, metrics: &Metrics, names: Arc<[NamePattern]>) {
+/// HTML in the encoding of Rust's strings.
+const HTML: &str = "text/html; charset=utf-8";
+
+const JSON: &str = "application/json";
+
+/// Header by which browsers keep answers from the pages of others.
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// What a listener serves.
+#[derive(Clone)]
+pub(super) enum Site {
+    Metrics,
+    Status(StatusPage),
+}
+
+/// Serves `site` until dropped.
+pub(super) async fn serve(
+    listener: TcpListener,
+    site: Site,
+    metrics: &Metrics,
+    names: Arc<[NamePattern]>,
+) {
     let places = Arc::new(Semaphore::new(CLIENTS));
     // They end with this: what they keep open would go on to ask a process that has handed over.
     let mut clients = JoinSet::new();
@@ -46,7 +70,8 @@ pub(super) async fn serve(listener: TcpListener, metrics: &Metrics, names: Arc<[
         match listener.accept().await {
             Ok((stream, _)) => {
                 while clients.try_join_next().is_some() {}
-                clients.spawn(serve_client(stream, metrics.clone(), Arc::clone(&names), place));
+                let (site, metrics) = (site.clone(), metrics.clone());
+                clients.spawn(serve_client(stream, site, metrics, Arc::clone(&names), place));
             }
             Err(error) => {
                 tracing::warn!(%error, "metrics: cannot accept");
@@ -58,12 +83,13 @@ pub(super) async fn serve(listener: TcpListener, metrics: &Metrics, names: Arc<[
 
 async fn serve_client(
     stream: TcpStream,
+    site: Site,
     metrics: Metrics,
     names: Arc<[NamePattern]>,
     _place: OwnedSemaphorePermit,
 ) {
     let service = service_fn(move |request| {
-        let response = respond(&request, &metrics, &names);
+        let response = respond(&request, &site, &metrics, &names);
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -77,6 +103,7 @@ async fn serve_client(
 
 fn respond(
     request: &Request<Incoming>,
+    site: &Site,
     metrics: &Metrics,
     names: &[NamePattern],
 ) -> Response<Full<Bytes>> {
@@ -90,14 +117,19 @@ fn respond(
         response.headers_mut().insert(ALLOW, methods);
         return response;
     }
-    match request.uri().path() {
-        "/metrics" => text(StatusCode::OK, metrics.render()),
-        "/healthz" => text(StatusCode::OK, "alive\n"),
-        "/readyz" if metrics.is_ready() => text(StatusCode::OK, "ready\n"),
-        "/readyz" => {
+    match (site, request.uri().path()) {
+        (Site::Metrics, "/metrics") => text(StatusCode::OK, metrics.render()),
+        (Site::Metrics, "/healthz") => text(StatusCode::OK, "alive\n"),
+        (Site::Metrics, "/readyz") if metrics.is_ready() => text(StatusCode::OK, "ready\n"),
+        (Site::Metrics, "/readyz") => {
             text(StatusCode::SERVICE_UNAVAILABLE, "starting, stopping, or without an origin\n")
         }
-        _ => text(StatusCode::NOT_FOUND, "here are /metrics, /healthz and /readyz\n"),
+        (Site::Metrics, _) => {
+            text(StatusCode::NOT_FOUND, "here are /metrics, /healthz and /readyz\n")
+        }
+        (Site::Status(page), "/") => private(HTML, page.html(&metrics.render())),
+        (Site::Status(page), "/status.json") => private(JSON, page.json(&metrics.render())),
+        (Site::Status(_), _) => text(StatusCode::NOT_FOUND, "here are / and /status.json\n"),
     }
 }
 
@@ -112,6 +144,24 @@ fn is_ours(host: &str, names: &[NamePattern]) -> bool {
         || !name.contains('.')
         || name.ends_with(".localhost")
         || names.iter().any(|known| known.matches(&name))
+}
+
+/// Returns an answer that browsers neither keep nor give to other sites' pages.
+fn private(kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    let policy = HeaderValue::from_str(&POLICY);
+    response.headers_mut().extend(
+        [
+            (CONTENT_TYPE, kind),
+            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (CACHE_CONTROL, "no-store"),
+            (REFERRER_POLICY, "no-referrer"),
+            (RESOURCE_POLICY, "same-origin"),
+        ]
+        .map(|(name, value)| (name, HeaderValue::from_static(value))),
+    );
+    response.headers_mut().extend(policy.map(|policy| (CONTENT_SECURITY_POLICY, policy)));
+    response
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {

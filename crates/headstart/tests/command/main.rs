@@ -33,6 +33,7 @@ mod ports;
 mod relayed;
 #[path = "../support/socks.rs"]
 mod socks;
+mod status;
 mod supervisor;
 mod takeover;
 mod terminate;

@@ -1,6 +1,6 @@
 //! The HTTP server beside a daemon.
 
-use headstart::metrics::{Metrics, Role, limit_hit};
+use headstart::metrics::{Listeners, Metrics, Role, limit_hit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -23,7 +23,8 @@ async fn it_answers_prometheus_and_health_checks() {
     let metrics = Metrics::install(Role::Agent).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let server = metrics.serve(listener, vec!["known.example".parse().unwrap()]);
+    let listeners = Listeners { metrics: Some(listener), ..Listeners::default() };
+    let server = metrics.serve(listeners, vec!["known.example".parse().unwrap()]);
     limit_hit("of_this_test");
 
     let answer = ask(address, "GET /metrics").await;

@@ -21,7 +21,7 @@ pub(super) fn connection(ask: &Ask, context: &Context, opened: &Result<Opened, R
     match opened {
         Ok(Opened::Managed(_, outcome)) => {
             let resumed = outcome.facts.resumed;
-            let opening = outcome.opened_by.name();
+            let opening = outcome.opened_by().name();
             let early_data = early_data(outcome.early_data);
             audit!(
                 uid,

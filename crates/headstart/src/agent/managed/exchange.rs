@@ -6,8 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use headstart_net::Carrier;
-use headstart_net::Context;
+use headstart_net::{Carrier, Context, Report};
 use headstart_tls::Facts;
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
@@ -67,7 +66,7 @@ pub(super) async fn serve(
     settings: Arc<Settings>,
     stop: impl Future<Output = ()>,
 ) {
-    let counted = Connection::accepted(Role::Agent);
+    let mut counted = Connection::accepted(Role::Agent);
     let left = Arc::<Left>::default();
     if !converse(local, caller, &settings, &left, stop).await {
         metrics::limit_hit("managed_slow");
@@ -75,7 +74,11 @@ pub(super) async fn serve(
     }
     match left.take() {
         Some(Next::Pass(opened, upgrade)) => {
-            let opening = opening_of(&opened);
+            let report = report_of(&opened);
+            let opening = report.map_or(Carrier::Tcp, |report| report.opened_by);
+            if let Some(report) = report {
+                counted.note_report(report);
+            }
             counted.finish(opening.name(), pass(*opened, upgrade, &settings).await);
         }
         Some(Next::Refused) => counted.finish(Carrier::Tcp.name(), Outcome::Refused),
@@ -184,7 +187,7 @@ fn describe(public: &Public, fields: &mut HeaderMap) {
     let Facts { version, cipher, group, alpn, resumed, peer_certificate, .. } = &public.facts;
     let certificate = peer_certificate.as_ref().map(|der| encode_block(der));
     let texts = [
-        (OPENING, Some(public.opened_by.name().to_owned())),
+        (OPENING, Some(public.opened_by().name().to_owned())),
         (VERSION, version.map(|version| version.to_string())),
         (CIPHER, cipher.map(str::to_owned)),
         (GROUP, group.clone()),
@@ -204,11 +207,11 @@ fn describe(public: &Public, fields: &mut HeaderMap) {
     }
 }
 
-fn opening_of(opened: &Opened) -> Carrier {
+/// Returns the report of the opening, if it is known yet.
+fn report_of(opened: &Opened) -> Option<&Report> {
     match opened {
-        Opened::Managed(_, public) => public.opened_by,
-        // It may not be known yet.
-        Opened::Bare(stream) => stream.report().map_or(Carrier::Tcp, |report| report.opened_by),
+        Opened::Managed(_, public) => public.report.as_ref(),
+        Opened::Bare(stream) => stream.report(),
     }
 }
 

@@ -32,8 +32,16 @@ pub(super) enum Opened {
 pub(super) struct Outcome {
     pub(super) facts: Facts,
     pub(super) early_data: EarlyData,
-    pub(super) opened_by: Carrier,
+    /// Report of the opening.
+    pub(super) report: Option<Report>,
     pub(super) ledger: Ledger,
+}
+
+impl Outcome {
+    /// Returns the carrier that opened the connection.
+    pub(super) fn opened_by(&self) -> Carrier {
+        self.report.as_ref().map_or(Carrier::Tcp, |report| report.opened_by)
+    }
 }
 
 /// When things were done, since the request was read.
@@ -125,7 +133,7 @@ async fn managed(
     metrics::handshake(&facts);
     let outcome = Outcome {
         early_data: if sent { facts.early_data } else { EarlyData::None },
-        opened_by: report.map_or(Carrier::Tcp, |report| report.opened_by),
+        report,
         facts,
         ledger,
     };

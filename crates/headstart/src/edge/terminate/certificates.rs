@@ -1,5 +1,6 @@
 //! Certificates and their private keys, from files.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -34,8 +35,8 @@ const EQUAL: std::cmp::Ordering = std::cmp::Ordering::Equal;
 #[derive(Clone, Debug)]
 pub(in crate::edge) struct Certificates {
     pub(super) keys: Vec<CertifiedKey>,
-    /// When the first of them expires, in seconds since 1970.
-    pub(super) expiry: i64,
+    /// When they expire, in seconds since 1970, by their first names; of several, the first.
+    pub(super) expiries: BTreeMap<String, i64>,
 }
 
 impl Certificates {
@@ -46,10 +47,12 @@ impl Certificates {
     /// A file that cannot be read, is no PEM, or a key that everybody may read or that is another
     /// certificate's.
     pub(super) fn load(files: &[CertificateFiles]) -> Result<Self, Failure> {
-        let mut all = Self { keys: Vec::new(), expiry: i64::MAX };
+        let mut all = Self { keys: Vec::new(), expiries: BTreeMap::new() };
         for files in files {
             let (key, chain) = load(files)?;
-            all.expiry = all.expiry.min(expiry(&chain)?);
+            let name = key.names().first().map_or("none", String::as_str).to_owned();
+            let expiry = expiry(&chain)?;
+            all.expiries.entry(name).and_modify(|old| *old = expiry.min(*old)).or_insert(expiry);
             if let Some(fault) = date_fault(&chain)? {
                 tracing::warn!(file = %files.chain.display(), "{fault}");
             }

@@ -1,5 +1,6 @@
 //! The TLS server of an edge: certificates, keys and early data, kept up to date.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -110,6 +111,18 @@ struct State {
     /// Period of the ring when contexts were made, which is the lifetime in their tickets.
     period: Duration,
     fast_open: Option<FastOpen>,
+}
+
+impl State {
+    /// Goes on with other certificates; those that are gone do not expire any more.
+    fn use_certificates(&mut self, fresh: Certificates) {
+        for name in self.certificates.expiries.keys() {
+            if !fresh.expiries.contains_key(name) {
+                metrics::certificate_expiry(name, None);
+            }
+        }
+        self.certificates = fresh;
+    }
 }
 
 /// TLS options of the server.
@@ -241,7 +254,8 @@ impl TlsServer {
             tracing::warn!("--early-data-filter is settled at the start, and stays");
         }
         warn_uncovered(options, &certificates);
-        (state.policy, state.certificates, state.watch) = (policy, certificates, watch);
+        (state.policy, state.watch) = (policy, watch);
+        state.use_certificates(certificates);
         state.complaint.close();
         Ok(())
     }
@@ -275,6 +289,11 @@ impl TlsServer {
         };
         let hello = hello.filter(|_| is_taken)?;
         filter.first(hello, &self.ring.current()).await
+    }
+
+    /// Returns when the certificates expire, in seconds since 1970, by name.
+    pub(in crate::edge) fn expiries(&self) -> BTreeMap<String, i64> {
+        self.lock().certificates.expiries.clone()
     }
 
     /// Returns the requests that are passed on before the handshake is done.
@@ -317,7 +336,9 @@ impl TlsServer {
         if let Some(fast_open) = &mut state.fast_open {
             fast_open.look(&self.ring);
         }
-        metrics::certificate_expiry(state.certificates.expiry);
+        for (name, expiry) in &state.certificates.expiries {
+            metrics::certificate_expiry(name, Some(*expiry));
+        }
     }
 
     /// No ticket lives longer than a period: keys that came meanwhile may have another one.
@@ -337,7 +358,7 @@ impl TlsServer {
             Ok(fresh) => {
                 tracing::info!("certificates read again");
                 metrics::reloaded(Reloaded::Certificates, true);
-                state.certificates = fresh;
+                state.use_certificates(fresh);
                 state.complaint.close();
             }
             Err(failure) if state.complaint.open(failure.message()) => {
