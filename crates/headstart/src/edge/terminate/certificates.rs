@@ -32,7 +32,7 @@ const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 const EQUAL: std::cmp::Ordering = std::cmp::Ordering::Equal;
 
 /// The certificates of an edge, at least one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::edge) struct Certificates {
     pub(super) keys: Vec<CertifiedKey>,
     /// When they expire, in seconds since 1970, by their first names; of several, the first.
@@ -47,18 +47,21 @@ impl Certificates {
     /// A file that cannot be read, is no PEM, or a key that everybody may read or that is another
     /// certificate's.
     pub(super) fn load(files: &[CertificateFiles]) -> Result<Self, Failure> {
-        let mut all = Self { keys: Vec::new(), expiries: BTreeMap::new() };
+        let mut all = Self::default();
         for files in files {
             let (key, chain) = load(files)?;
-            let name = key.names().first().map_or("none", String::as_str).to_owned();
-            let expiry = expiry(&chain)?;
-            all.expiries.entry(name).and_modify(|old| *old = expiry.min(*old)).or_insert(expiry);
             if let Some(fault) = date_fault(&chain)? {
                 tracing::warn!(file = %files.chain.display(), "{fault}");
             }
-            all.keys.push(key);
+            all.add(key, expiry(&chain)?);
         }
         Ok(all)
+    }
+
+    fn add(&mut self, key: CertifiedKey, expiry: i64) {
+        let name = key.names().first().map_or("none", String::as_str).to_owned();
+        self.expiries.entry(name).and_modify(|old| *old = expiry.min(*old)).or_insert(expiry);
+        self.keys.push(key);
     }
 
     /// Returns true if one of them is for `name`, a host name in lower case.
@@ -93,8 +96,10 @@ pub(in crate::edge) fn examine(files: &CertificateFiles) -> Result<Examined, Fai
     let (last, until) = (chain.last.issuer_name(), chain.leaf.not_after().to_string());
     let is_complete = chain.length > 1
         || last.try_cmp(chain.last.subject_name()).is_ok_and(|order| order == EQUAL);
+    let mut certificates = Certificates::default();
+    certificates.add(key, expiry(&chain)?);
     Ok(Examined {
-        certificates: Certificates { keys: vec![key], expiry: expiry(&chain)? },
+        certificates,
         fault: date_fault(&chain)?,
         missing: (!is_complete).then(|| name(last)),
         until,
