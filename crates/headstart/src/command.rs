@@ -18,8 +18,10 @@ use crate::get::options::GetOptions;
 use crate::keys::options::KeysOptions;
 use crate::run::options::RunOptions;
 use crate::sessions::options::SessionsOptions;
+use crate::up::options::{DownOptions, UpOptions};
 use crate::{
     agent, companion, dns_record, doctor, edge, fastopen, get, keys, run as run_program, sessions,
+    up,
 };
 
 const AFTER_HELP: &str = "\
@@ -44,6 +46,8 @@ struct Program {
 
 #[derive(Debug, Subcommand)]
 enum Name {
+    Up(UpOptions),
+    Down(DownOptions),
     Edge(Box<EdgeOptions>),
     Agent(Box<AgentOptions>),
     Get(GetOptions),
@@ -80,6 +84,8 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
     let program: Program = invocation.program()?;
     let done = match program.command {
+        Name::Up(options) => up::run(&options),
+        Name::Down(options) => up::down(&options),
         Name::Edge(options) => {
             logging::start(&options.log, logging::DAEMON)?;
             runtime::run(options.workers, edge::run(*options, invocation))
