@@ -107,7 +107,7 @@ deb() {
     mkdir "$WORK"/{headstart,headstart-lab}/DEBIAN
     mapfile -t libraries < <(find "$WORK/headstart" -path '*/bin/*' -o -name '*.so')
     control headstart "$(depends "${libraries[@]}"), systemd | systemd-sysusers" \
-"Recommends: ca-certificates, procps
+"Recommends: ca-certificates, iproute2, procps
 Suggests: headstart-lab
 Description: opens TLS connections over TCP one round trip sooner
  An edge before a TLS server and an agent beside applications send the first

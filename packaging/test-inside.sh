@@ -10,17 +10,85 @@ install() { apt-get install --yes --quiet --no-install-recommends "$@" >/dev/nul
 fails() { if "$@"; then false; fi; }
 property() { systemctl show --property "$1" --value "$2"; }
 
-# All files but those that logs, caches and running services change.
+# All files but those that logs, caches and running services change. systemctl makes the folder, and
+# removes it when it is empty.
 list() {
+    mkdir -p /etc/systemd/system/sockets.target.wants
     find / -xdev \( -path /root -o -path /tmp -o -path /var/log -o -path /var/cache -o \
         -path '/var/lib/dpkg/*-old' -o -path '/var/lib/systemd' -o -path /var/tmp \) \
         -prune -o -print | sort
 }
 
-# Two origins: the one that is asked tells its name.
+# Of apt, once and for all.
+mkdir -p /var/lib/apt/lists/auxfiles
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 9 \
     -subj /CN=www.example.com -addext subjectAltName=DNS:www.example.com \
     -keyout key.pem -out cert.pem 2>/dev/null
+
+say "up"
+ip address add 192.0.2.7/32 dev lo
+cat >/etc/nginx/conf.d/site.conf <<'EOF'
+server {
+    listen 443 ssl http2 default_server;
+    listen [::]:443 ssl http2 default_server; # both
+    ssl_certificate /root/cert.pem;
+    ssl_certificate_key /root/key.pem;
+    location / { return 200 "page for $remote_addr\n"; }
+}
+EOF
+systemctl restart nginx
+cp -a /etc/nginx nginx.before
+# The page, whoever has port 443, says the address of its client.
+site() {
+    headstart get --cacert cert.pem --opening "$1" --edge www.example.com=192.0.2.7:443 \
+        https://www.example.com/
+}
+list >before
+began=$(date +%s%N)
+install ./headstart_*-1_*.deb
+headstart up --yes | tee up
+say "from apt install to figures: $((($(date +%s%N) - began) / 1000000)) ms, 2 commands"
+grep -E '^(before|after|connections)' up | sed 's/^/== up: /'
+grep -q '^before .*(plain)' up
+grep -q '^after .*(turbo)$' up
+grep -q '^www.example.com. 300 IN HTTPS 1 . alpn="\?h2' up
+[ "$(site plain)" = "page for 192.0.2.7" ]
+[ "$(site turbo)" = "page for 192.0.2.7" ]
+systemctl --quiet is-enabled headstart-edge@up.service headstart-edge@up.socket
+fails headstart up --yes
+
+say "down"
+began=$(date +%s%N)
+headstart down
+say "down: $((($(date +%s%N) - began) / 1000000)) ms"
+diff -r nginx.before /etc/nginx
+[ "$(site plain)" = "page for 192.0.2.7" ]
+fails systemctl --quiet is-active headstart-edge@up.service headstart-edge@up.socket
+fails headstart down
+
+say "up, where the edge does not start"
+dropin=/run/systemd/system/headstart-edge@up.service.d
+mkdir -p $dropin
+printf '[Service]\nExecStart=\nExecStart=/bin/false\n' >$dropin/fails.conf
+systemctl daemon-reload
+fails headstart up --yes
+diff -r nginx.before /etc/nginx
+[ "$(site plain)" = "page for 192.0.2.7" ]
+rm -r $dropin
+systemctl daemon-reload
+
+say "up, and purge"
+headstart up --yes --json | grep rtts_to_first_request_byte
+headstart up --agent
+systemctl --quiet is-active headstart-agent
+apt-get purge --yes --quiet headstart >/dev/null
+list >after
+diff before after
+diff -r nginx.before /etc/nginx
+[ "$(curl --silent --insecure https://192.0.2.7/)" = "page for 192.0.2.7" ]
+rm /etc/nginx/conf.d/site.conf
+
+# Two origins: the one that is asked tells its name.
 for port in 8443 8444; do
     cat >"/etc/nginx/conf.d/$port.conf" <<EOF
 server {
@@ -38,8 +106,6 @@ page() {
         https://www.example.com/
 }
 
-# Of apt and systemctl, once and for all.
-mkdir -p /var/lib/apt/lists/auxfiles /etc/systemd/system/sockets.target.wants
 list >before
 began=$(date +%s%N)
 install ./headstart_*-1_*.deb

@@ -20,8 +20,10 @@ use crate::get::options::GetOptions;
 use crate::keys::options::KeysOptions;
 use crate::run::options::RunOptions;
 use crate::sessions::options::SessionsOptions;
+use crate::up::options::{DownOptions, UpOptions};
 use crate::{
     agent, companion, dns_record, doctor, edge, fastopen, get, keys, run as run_program, sessions,
+    up,
 };
 
 const AFTER_HELP: &str = "\
@@ -46,6 +48,8 @@ struct Program {
 
 #[derive(Debug, Subcommand)]
 enum Name {
+    Up(UpOptions),
+    Down(DownOptions),
     Edge(Box<EdgeOptions>),
     Agent(Box<AgentOptions>),
     Get(GetOptions),
@@ -88,6 +92,8 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
         Name::Agent(options) if options.check.check => {
             runtime::run_here(async { agent::check(&options, invocation) })
         }
+        Name::Up(options) => up::run(&options),
+        Name::Down(options) => up::down(&options),
         Name::Edge(options) => {
             start_logging(&options.log, options.access_log, invocation)?;
             runtime::run(options.workers, edge::run(*options, invocation))

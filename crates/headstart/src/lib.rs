@@ -26,5 +26,6 @@ pub mod run;
 pub mod sessions;
 mod supervisor;
 pub mod takeover;
+pub mod up;
 
 pub use command::main;

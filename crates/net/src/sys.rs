@@ -1,8 +1,9 @@
 //! System calls that no library here offers safely: bpf(2) on pinned objects, socket options of
-//! Fast Open, and descriptors that tokio waits on.
+//! Fast Open, tun devices, and descriptors that tokio waits on.
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, c_int, c_long};
+use std::ffi::{CString, c_char, c_int, c_long, c_short};
+use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -520,18 +521,38 @@ pub(crate) fn option(
 
 /// Returns the hardware type of an interface (ARPHRD_ in linux/if_arp.h), using any socket.
 pub(crate) fn hardware_type(socket: BorrowedFd<'_>, interface: &str) -> io::Result<u16> {
-    // SAFETY: all zero is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    if interface.len() >= request.ifr_name.len() {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = libc::c_char::from_ne_bytes([from]);
-    }
+    let mut request = interface_request(interface)?;
     // SAFETY: `request` names an interface and has room for its address.
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })?;
     // SAFETY: the call above wrote this member.
     Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
+}
+
+/// Makes a tun device in the network namespace of this thread; it ends with the file.
+///
+/// # Errors
+/// No `/dev/net/tun`, no CAP_NET_ADMIN, or another device of that name.
+pub fn tun(name: &str) -> io::Result<File> {
+    let device = File::options().read(true).write(true).open("/dev/net/tun")?;
+    let mut request = interface_request(name)?;
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI;
+    request.ifr_ifru.ifru_flags = c_short::try_from(flags).map_err(io::Error::other)?;
+    // SAFETY: `request` has the name and the flags, and is large enough for what the call writes.
+    checked(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+    Ok(device)
+}
+
+/// Names an interface, and nothing else.
+fn interface_request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: all zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = c_char::from_ne_bytes([from]);
+    }
+    Ok(request)
 }
 
 fn checked(result: c_int) -> io::Result<()> {

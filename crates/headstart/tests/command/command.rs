@@ -222,3 +222,14 @@ fn fast_open_options_are_checked() {
         assert!(err.starts_with(words), "{err}");
     }
 }
+
+#[test]
+fn up_takes_one_name_and_the_agent_no_server() {
+    assert_eq!(
+        failure(&["up", "--name", "*.example.com"]),
+        "error: invalid value '*.example.com' for '--name <HOST>': one name, without a wildcard\n\
+         hint: `headstart up --help` explains the options\n"
+    );
+    let err = failure(&["up", "--agent", "--server", "127.0.0.1:8443"]);
+    assert!(err.contains("'--agent' cannot be used with '--server <ADDR:PORT>'"), "{err}");
+}

@@ -21,7 +21,6 @@ mod server;
 #[allow(dead_code)] // the other test uses all of it
 #[path = "../fastopen_support/mod.rs"]
 mod support;
-mod sys;
 mod tun;
 mod unprivileged;
 mod valid;

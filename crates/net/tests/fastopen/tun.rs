@@ -13,14 +13,14 @@ use headstart_net::fastopen::{ServerOptions, attach_server};
 
 use crate::server::Server;
 use crate::support::{key, mint, now, succeeds};
-use crate::sys;
 use crate::world::{LIFE, LINE, PORT, World};
 
 const NAME: &str = "t0";
 
 /// Makes a tun device on a node, with addresses that end in `number`.
 fn device(node: &Node, number: u8) -> File {
-    let device = node.run(|| sys::tun(NAME)).unwrap().unwrap();
+    let device = node.run(|| headstart_net::tun(NAME)).unwrap().unwrap();
+    rustix::io::ioctl_fionbio(&device, true).unwrap();
     for arguments in [
         &["address", "add", &format!("10.79.0.{number}/24"), "dev", NAME][..],
         &["address", "add", &format!("fd79::{number}/64"), "dev", NAME, "nodad"],
