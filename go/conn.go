@@ -252,8 +252,8 @@ func (c *Conn) readTCP(tcp *net.TCPConn) {
 				}
 			}
 			if over = c.machine.state >= stateOpen; over {
-				// An end shows again in the application's own reads.
-				c.direct = true
+				// An end shows again in the application's own reads, which skip what TCP repeats.
+				c.direct, c.skip = true, c.machine.skip
 				c.applyDeadlines()
 			}
 		})

@@ -605,3 +605,34 @@ func TestRefusal(t *testing.T) {
 		t.Errorf("%x, %v", got, err)
 	}
 }
+
+// TestRepeatedBytes has TCP repeat more bytes than come with the acceptance of a join.
+func TestRepeatedBytes(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	tcp, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	edge, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer edge.Close()
+	c := &Conn{
+		stream:  stream{changed: make(chan struct{}), tcp: tcp},
+		machine: &client{state: stateJoining, delivered: 3000, asked: 3000},
+		opened:  true, dialer: &Dialer{},
+	}
+	_, _ = edge.Write(c.machine.config.key.accept(0))
+	c.readTCP(tcp.(*net.TCPConn))
+	_, _ = edge.Write(append(bytes.Repeat([]byte("x"), 3000), "more"...))
+	got := make([]byte, 4)
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != "more" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
