@@ -3,11 +3,11 @@
 
     packaging/tutorial.py ROOT.tar PACKAGE.deb    as root; packaging/test.sh calls it
 
-ROOT.tar has systemd, nginx, openssl, curl and OpenSSH. Of the tutorial, every block ```sh MACHINE is
-typed as it stands there: `root` behind the machine says by whom, `&` that it goes on in a terminal
-of its own, `^C` that this is ended first. A block must succeed, and print the lines of the block
-```output behind it, in their order; `...` in those is any text, and a number with a point may
-differ by a tenth.
+ROOT.tar has systemd, nginx, openssl, curl and OpenSSH. Every block of the tutorial that begins with
+```sh MACHINE is typed as it stands there: `root` behind the machine says by whom, `&` that it goes
+on in a terminal of its own, `^C` that this is ended first. A block must succeed, and print the
+lines of the block ```output behind it, in their order; `...` in those is any text, and a number
+with a point may differ by a tenth.
 """
 
 import fcntl
