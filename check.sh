@@ -6,7 +6,7 @@
 #   ./check.sh STEP...  only these steps, whether or not anything has changed
 #
 # Steps: format prose circles bpf clippy no_std docs test examples smoke go
-# and, of `full`: deny draft python valgrind conformance packages ech extension lab
+# and, of `full`: deny draft site python valgrind conformance packages ech extension lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
 # change of a document rebuilds nothing. What measures times may run again, at most twice; the last
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 QUICK=(format prose circles bpf clippy no_std docs test examples smoke go)
-SLOW=(deny draft python valgrind conformance packages ech extension lab)
+SLOW=(deny draft site python valgrind conformance packages ech extension lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
 # Tests and experiments that measure times, and ran again: one line each.
@@ -67,8 +67,9 @@ state() {
 
 format() { cargo fmt --all --check; }
 
-# Habits of prose that slow a reader down, links that lead nowhere, requirements that no code or no
-# test cites, and metrics that documents, dashboard and alerts name otherwise than the sources.
+# Habits of prose that slow a reader down, links that lead nowhere, commands that do not exist,
+# requirements that no code or no test cites, and metrics that documents, dashboard and alerts name
+# otherwise than the sources.
 prose() { tools/prose.py --check; tools/citations.py --check; tools/metrics.py --check; }
 
 # No two modules depend on each other.
@@ -125,6 +126,9 @@ go() {
     )
 }
 
+# The documents as a site, and its links.
+site() { tools/site.py "$TARGET/site"; }
+
 lab() { programs && tools/run_experiments.py --all; }
 
 # The package for Python on the real command, and its wheel. pip brings the tools.
@@ -155,7 +159,7 @@ valgrind() {
 # The edge that speaks TLS, as h2spec, sslyze and testssl judge it. Go and pip bring the first two.
 conformance() { programs && tools/conformance.py "$TARGET/debug/headstart" "$TARGET/conformance"; }
 
-# The packages, on a fresh Debian that systemd boots in a container.
+# The packages, on a fresh Debian that systemd boots in a container, and the tutorial, on two.
 packages() {
     [ "$(id -u)" = 0 ] || { echo "note: not root: packages are not installed"; return; }
     programs
@@ -227,7 +231,7 @@ if [ "${1:-}" = full ]; then
     steps+=("${SLOW[@]}")
     commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || { echo "full: commit your changes first" >&2; exit 2; }
-    for tool in cargo-deny kramdown-rfc valgrind testssl go mmdebstrap systemd-nspawn; do
+    for tool in cargo-deny kramdown-rfc mdbook valgrind testssl go mmdebstrap systemd-nspawn; do
         type -P "$tool" >/dev/null ||
             { echo "full: no $tool: tools/install.sh full installs it" >&2; exit 2; }
     done

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the packages on a fresh Debian, uses, upgrades, removes and purges them there:
+# Installs the packages on a fresh Debian, uses, upgrades, removes and purges them there, and types
+# docs/tutorial.md into two others:
 #
 #   packaging/test.sh            as root; PREFIX as for packaging/build.sh; SUITE: of Debian
 #
@@ -15,11 +16,12 @@ for tool in mmdebstrap systemd-nspawn; do
 done
 KEPT=$(realpath -m "${CARGO_TARGET_DIR:-target}")/packages-test
 SUITE=${SUITE:-bookworm}
-PACKAGES=systemd,ca-certificates,curl,nginx,openssl,procps
+PACKAGES=systemd,ca-certificates,curl,nginx,openssh-server,openssl,procps
+FRESH=$KEPT/$SUITE-$(cksum <<<"$PACKAGES" | cut -d' ' -f1).tar
 mkdir -p "$KEPT"
-[ -e "$KEPT/$SUITE.tar" ] || {
+[ -e "$FRESH" ] || {
     mmdebstrap --quiet --variant=minbase --include="$PACKAGES" "$SUITE" "$KEPT/fresh.tar"
-    mv "$KEPT/fresh.tar" "$KEPT/$SUITE.tar"
+    mv "$KEPT/fresh.tar" "$FRESH"
 }
 
 WORK=$(mktemp -d -p /var/tmp)
@@ -45,7 +47,7 @@ if type -P podman >/dev/null; then
 fi
 
 mkdir "$WORK/root"
-tar --directory "$WORK/root" --extract --file "$KEPT/$SUITE.tar"
+tar --directory "$WORK/root" --extract --file "$FRESH"
 cp "$WORK"/packages/*.deb packaging/test-inside.sh "$WORK/root/root"
 cat >"$WORK/root/etc/systemd/system/check.service" <<'EOF'
 [Unit]
@@ -68,3 +70,5 @@ tail -n 1 "$WORK/root/root/log" | grep -qx "all of it passed" || {
     exit 1
 }
 grep '^== ' "$WORK/root/root/log"
+
+packaging/tutorial.py "$FRESH" "$WORK"/packages/headstart_*-2_*.deb

@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 DENY=0.20.2
+MDBOOK=0.5.2
 
 missing=()
 # Packages by the command that they bring.
@@ -70,8 +71,10 @@ if [ ${#missing[@]} -gt 0 ]; then
     [ "$installed" = 0 ] || exit "$installed"
 fi
 cargo fmt --version >/dev/null && cargo clippy --version >/dev/null
-if [ "${1:-}" = full ] && ! cargo deny --version 2>/dev/null | grep -qF "$DENY"; then
-    # Its own speed matters less than that of its build.
-    CARGO_PROFILE_DEV_DEBUG=false \
-        cargo install --debug --locked --quiet cargo-deny --version "$DENY"
+# Their own speed matters less than that of their build.
+build() { CARGO_PROFILE_DEV_DEBUG=false cargo install --debug --locked --quiet "$@"; }
+if [ "${1:-}" = full ]; then
+    cargo deny --version 2>/dev/null | grep -qF "$DENY" || build cargo-deny --version "$DENY"
+    mdbook --version 2>/dev/null | grep -qF "$MDBOOK" ||
+        build mdbook --version "$MDBOOK" --no-default-features
 fi

@@ -4,8 +4,9 @@
     tools/prose.py [PATH...]           prints the counts of the tree, or of some paths
     tools/prose.py --list [PATH...]    prints each place as well, as file:line: kind: text
     tools/prose.py --check             exits with 1 if a count of the whole tree is over its limit,
-                                       SECURITY.md names a test that is not there, or a link between
-                                       documents leads nowhere
+                                       SECURITY.md names a test that is not there, a link between
+                                       documents leads nowhere, or a document has a command, an
+                                       option or an experiment that does not exist
 
 The limits come from reading quinn, rustls, pingora and s2n-quic in the same way.
 """
@@ -37,6 +38,14 @@ CODE = re.compile(r"`[^`]*`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 ANCHOR = re.compile(r'<a name="([^"]+)"')
+# A shell's lines, and a command of ours there or in code within a line.
+SHELL = re.compile(r"^ *```sh.*?^ *```", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"(?:`|^ *)headstart(?:-lab)? ([a-z][^`\n#]*)", re.MULTILINE)
+SUBCOMMANDS = re.compile(r"derive\([^)]*\bSubcommand\)\][^{]*?enum \w+ \{(.*?)^\}",
+                         re.DOTALL | re.MULTILINE)
+FIELD = re.compile(r"^ +pub(?:\(\w+\))? (\w+):", re.MULTILINE)
+LONG = re.compile(r"long = \"([\w-]+)\"")
+VARIANT = re.compile(r"^    (?:#\[command\(name = \"([\w-]+)\"|([A-Z]\w*))", re.MULTILINE)
 
 # Files of which every line counts, and those whose prose is ours but whose data is not.
 WRAPPED = {".rs", ".py", ".js", ".ts", ".mjs", ".c", ".h", ".sh", ".toml", ".md", ".css", ".lua"}
@@ -147,6 +156,32 @@ def broken_links():
                 yield name, target
 
 
+def kebab(name):
+    return re.sub(r"(?<!^)(?=[A-Z])|_", "-", name).lower()
+
+
+def unknown_commands():
+    """Yields (document, command) for each command of ours that the sources do not have."""
+    words, options = set(), {"help", "version"}
+    for name in listed(["crates/*.rs"]):
+        text = (ROOT / name).read_text()
+        for variants in SUBCOMMANDS.findall(text):
+            words |= {given or kebab(variant) for given, variant in VARIANT.findall(variants)}
+        if "clap::" in text:
+            options |= {kebab(it) for it in FIELD.findall(text)} | set(LONG.findall(text))
+    experiments = {Path(name).stem for name in listed(["lab/experiments"])}
+    for name in listed(["*.md"]):
+        text = (ROOT / name).read_text()
+        # Code within a line of other documents may be the head of a file.
+        text = text if name == "docs/papers.md" else "\n".join(SHELL.findall(text))
+        for command in COMMAND.findall(text):
+            first, second, third, *_ = (*command.split(" -- ")[0].split(), "", "", "")
+            is_builtin = (first, second) == ("lab", "run") and re.fullmatch(r"[a-z][\w-]+", third)
+            if (first not in words or {*re.findall(r" --([a-z][\w-]+)", command)} - options
+                    or is_builtin and third not in experiments):
+                yield name, f"headstart {command.strip()}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
@@ -173,7 +208,11 @@ def main():
     for name, target in broken:
         print(f"{name}: {target} leads nowhere")
 
-    exceeded = bool(missing or broken)
+    unknown = list(unknown_commands())
+    for name, command in unknown:
+        print(f"{name}: there is no {command}")
+
+    exceeded = bool(missing or broken or unknown)
     bases = {"percent": counts["doc"] / 100, "per": rust_lines / 1000}
     for kind, (limit, unit) in LIMITS.items():
         value = counts[kind] / (bases.get(unit.split()[0], 1) or 1)
