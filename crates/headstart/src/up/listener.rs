@@ -77,7 +77,7 @@ fn holds(process: &Path, sockets: &[String]) -> bool {
 
 /// The inodes of all TCP sockets that listen on `port`.
 fn inodes(port: u16) -> Vec<u64> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table));
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
     let lines = tables.iter().flatten().flat_map(|table| table.lines());
     lines.filter_map(|line| listening(line, port)).collect()
 }
