@@ -90,7 +90,8 @@ fn socks(request: &[u8], target: &Target, told: &[u8]) {
     let mut context = None;
     if methods.contains(&2) {
         assert_eq!(at.byte(), 1);
-        context = Some(String::from_utf8(at.counted().to_vec()).unwrap());
+        let user = String::from_utf8(at.counted().to_vec()).unwrap();
+        context = Some(user).filter(|user| !user.is_empty());
         at.counted();
         expected = vec![5, 2, 1, 0];
     } else {
