@@ -184,8 +184,8 @@ impl PathMemory {
             }
             Outcome::Late { awaited, rtt, lag } => path.late(awaited, rtt, lag, now),
             Outcome::Silent => path.standing.silent(now),
-            Outcome::Unreachable => path.standing.refused(PathReason::Unreachable, now),
-            Outcome::Refused => path.standing.refused(PathReason::Refused, now),
+            Outcome::Unreachable => path.standing.block(PathReason::Unreachable, now),
+            Outcome::Refused => path.standing.block(PathReason::Refused, now),
             Outcome::Reset => {}
         }
     }
@@ -267,7 +267,7 @@ impl Path {
         if self.gainless < GAINLESS_TO_BLOCK {
             self.standing.good();
         } else {
-            self.standing.refused(PathReason::Gainless, now);
+            self.standing.block(PathReason::Gainless, now);
         }
     }
 

@@ -73,6 +73,8 @@ const AT_START: &[&str] = &[
     "takeover",
     "metrics",
     "metrics-host",
+    "status",
+    "status-names",
     "log",
     "log-format",
 ];

@@ -70,6 +70,8 @@ const AT_START: &[&str] = &[
     "takeover",
     "metrics",
     "metrics-host",
+    "status",
+    "status-names",
     "log",
     "log-format",
     "access-log",
@@ -261,9 +263,7 @@ impl Settings {
             },
         })
     }
-}
 
-impl Settings {
     /// Returns what the status page shows of them.
     fn tables(&self) -> Vec<Table> {
         let named = self.connections.origins.iter().map(|(name, server)| {

@@ -144,14 +144,9 @@ impl Standing {
         }
     }
 
-    /// Blocks immediately after an explicit refusal by the path or the edge.
-    pub(super) fn refused(&mut self, reason: PathReason, now: Instant) {
-        self.block(reason, now);
-    }
-
     /// Backs off, twice as long as the previous time. Failures during a back-off are ignored: their
     /// connections started before it.
-    fn block(&mut self, reason: PathReason, now: Instant) {
+    pub(super) fn block(&mut self, reason: PathReason, now: Instant) {
         let before = match self {
             Self::Blocked { until, .. } if now < *until => return,
             Self::Blocked { times, .. } => *times,
