@@ -3,7 +3,11 @@
 set -euo pipefail
 cd /root
 export DEBIAN_FRONTEND=noninteractive HOME=/root
-trap 'journalctl --no-pager -n 40 -u "headstart*"; echo "line $LINENO failed: $BASH_COMMAND"' ERR
+failed() {
+    journalctl --no-pager -n 40 -u "headstart*" -u manager
+    echo "line $1 failed: $2"
+}
+trap 'failed "$LINENO" "$BASH_COMMAND"' ERR
 
 say() { echo "== $*"; }
 install() { apt-get install --yes --quiet --no-install-recommends "$@" >/dev/null; }
@@ -164,9 +168,14 @@ HEADSTART_AGENT_UID=$(id -u headstart-agent) \
 say "agent of a user"
 systemctl stop headstart-agent
 export XDG_RUNTIME_DIR=/run/manager
-systemd-run --quiet --unit manager --property Type=notify --property Delegate=yes \
+# A manager that begins before its control group is the user's ends, and is started again.
+systemd-run --quiet --no-block --unit manager --property Type=notify --property Delegate=yes \
+    --property Restart=on-failure --property RestartSec=200ms \
     --property User=daemon --property RuntimeDirectory=manager \
     --setenv XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR --setenv HOME=/nonexistent /lib/systemd/systemd --user
+for _ in $(seq 100); do systemctl --quiet is-active manager && break || sleep 0.1; done
+systemctl --quiet is-active manager
+say "agent of a user: its manager was started $(property NRestarts manager) times again"
 user() { HOME=/nonexistent setpriv --reuid daemon --regid daemon --clear-groups "$@"; }
 user systemctl --user start headstart-agent
 user headstart sessions list
