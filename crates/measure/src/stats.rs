@@ -153,16 +153,23 @@ pub(crate) fn difference_of_medians(of: &[f64], to: &[f64], seed: u64) -> Option
 
 /// The mean with its interval. None without samples.
 pub(crate) fn mean(samples: &[f64], seed: u64) -> Option<Estimate> {
-    if samples.is_empty() {
-        return None;
-    }
-    let count = samples.len();
+    let (value, _) = (!samples.is_empty()).then(|| mean_and_deviation(samples))?;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let ci95 = interval(|| {
-        let drawn = (0..count).filter_map(|_| samples.get(random.random_range(0..count)));
-        drawn.sum::<f64>() / count as f64
-    });
-    Some(Estimate { value: samples.iter().sum::<f64>() / count as f64, ci95 })
+    Some(Estimate { value, ci95: interval(|| resampled_mean(samples, &mut random)) })
+}
+
+/// Returns the ratio of two means. None if either has no samples.
+pub(crate) fn ratio_of_means(of: &[f64], to: &[f64], seed: u64) -> Option<Estimate> {
+    let [one, other] = [mean(of, seed)?, mean(to, seed)?];
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let ci95 = interval(|| resampled_mean(of, &mut random) / resampled_mean(to, &mut random));
+    Some(Estimate { value: one.value / other.value, ci95 })
+}
+
+fn resampled_mean(samples: &[f64], random: &mut Xoshiro256PlusPlus) -> f64 {
+    let count = samples.len();
+    let drawn = (0..count).filter_map(|_| samples.get(random.random_range(0..count)));
+    drawn.sum::<f64>() / count as f64
 }
 
 /// The mean with the interval of Student's t, which is right for few samples of about a normal
@@ -425,6 +432,15 @@ mod tests {
         assert_eq!(ratio_of_medians(&of, &[], 1), None);
         assert_eq!(ratio_of_medians(&of, &[0.0, 1.0], 1), None);
         assert_eq!(difference_of_medians(&[], &to, 1), None);
+    }
+
+    #[test]
+    fn ratios_of_means_are_no_ratios_of_medians() {
+        let (of, to) = ([1.0, 1.0, 7.0], [6.0; 5]);
+        let Estimate { value, ci95: [low, high] } = ratio_of_means(&of, &to, 1).unwrap();
+        assert_eq!(value, 0.5);
+        assert!((1.0 / 6.0..0.5).contains(&low) && (0.5..=7.0 / 6.0).contains(&high));
+        assert_eq!(ratio_of_means(&[], &to, 1), None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Comparison of results with an experiment's demands.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use headstart_openers::Arm;
@@ -35,6 +37,54 @@ pub(crate) struct Verdict {
     /// None if there was nothing to judge by, which misses it.
     pub(crate) found: Option<f64>,
     pub(crate) met: bool,
+}
+
+/// The condition that only asks whether trials completed.
+const COMPLETION: &str = "complete_min";
+
+/// Verdicts counted: most bars of an experiment only ask that every trial completes, and would hide
+/// how many of those on figures were missed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Tally {
+    figures: Count,
+    completion: Count,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+struct Count {
+    met: usize,
+    all: usize,
+}
+
+impl Tally {
+    pub(crate) fn new<'v>(verdicts: impl IntoIterator<Item = &'v Verdict>) -> Self {
+        let mut tally = Self::default();
+        for verdict in verdicts {
+            let of_completion = verdict.condition == COMPLETION;
+            let count = if of_completion { &mut tally.completion } else { &mut tally.figures };
+            count.all += 1;
+            count.met += usize::from(verdict.met);
+        }
+        tally
+    }
+
+    /// Returns how many of the bars on figures are met.
+    pub(crate) fn figures(self) -> String {
+        self.figures.to_string()
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.met, self.all)
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { figures, completion } = self;
+        write!(f, "{figures} bars on figures and {completion} on completion met")
+    }
 }
 
 /// Judges all cells by all bars that hold for such a run.
@@ -138,7 +188,7 @@ fn found(
     seed: u64,
 ) -> Option<f64> {
     match condition {
-        "complete_min" => completed(group),
+        COMPLETION => completed(group),
         "complete_less_max" => Some(completed(other?)? - completed(group)?),
         "zero_rtt_min" | "zero_rtt_max" => {
             (group.n > 0).then(|| group.zero_rtt as f64 / group.n as f64)
@@ -470,6 +520,14 @@ mod tests {
         for bar in ["complete_min = 0.95", "rtts_min = 1.1"] {
             assert!(!met(bar, true), "{bar}");
         }
+    }
+
+    #[test]
+    fn bars_on_completion_are_counted_apart() {
+        let bars = ["complete_min = 0.95", "complete_min = 0.9", "rtts_max = 1.1"];
+        let bars = bars.map(|bar| toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap());
+        let tally = Tally::new(&judge(&bars, &groups(), false, 1));
+        assert_eq!(tally.to_string(), "1 of 1 bars on figures and 1 of 2 on completion met");
     }
 
     #[test]

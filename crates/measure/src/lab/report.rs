@@ -7,6 +7,7 @@ mod environment;
 mod folder;
 mod group;
 mod html;
+mod json;
 mod model;
 pub(crate) mod options;
 mod paper;
@@ -33,20 +34,27 @@ use headstart::base::output;
 pub(crate) fn run(options: &LabReportOptions) -> Result<ExitCode, Failure> {
     let to = target(options)?;
     let runs = options.folders.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
-    let document = html::document(&runs).into_string();
-    fs::write(&to, document).map_err(|error| {
-        Failure::usage(format!("cannot write {}: {error}", to.display()))
-            .hint("--html FILE writes it elsewhere")
-    })?;
-    output::print(text::summary(&runs).as_bytes())?;
-    eprintln!("report: {}", to.display());
+    if let Some(to) = &to {
+        let document = html::document(&runs).into_string();
+        fs::write(to, document).map_err(|error| {
+            Failure::usage(format!("cannot write {}: {error}", to.display()))
+                .hint("--html FILE writes it elsewhere")
+        })?;
+    }
+    let summary = if options.json { json::document(&runs) } else { text::summary(&runs) };
+    output::print(summary.as_bytes())?;
+    if let Some(to) = to {
+        eprintln!("report: {}", to.display());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn target(options: &LabReportOptions) -> Result<PathBuf, Failure> {
+/// Where the HTML goes, if any is wanted.
+fn target(options: &LabReportOptions) -> Result<Option<PathBuf>, Failure> {
     match (&options.html, options.folders.as_slice()) {
-        (Some(file), _) => Ok(file.clone()),
-        (None, [folder]) => Ok(folder.join("report.html")),
+        (Some(file), _) => Ok(Some(file.clone())),
+        (None, _) if options.json => Ok(None),
+        (None, [folder]) => Ok(Some(folder.join("report.html"))),
         (None, _) => Err(Failure::usage("several folders make one report, and it has no name")
             .hint("add --html FILE")),
     }

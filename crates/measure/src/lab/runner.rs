@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headstart_emulation::{Privilege, privilege};
 
-use super::bars::{self, Verdict};
+use super::bars::{self, Tally, Verdict};
 use super::environment::{About, Environment};
 use super::experiment::Bar;
 use super::results::{self, Folder};
@@ -166,9 +166,8 @@ impl Finished {
         let broken = cells.iter().filter(|cell| cell.broken.is_some()).count();
         let missed: Vec<_> = verdicts.iter().filter(|verdict| !verdict.met).collect();
         missed.iter().for_each(|verdict| eprintln!("{}", bars::line(verdict)));
-        let met = verdicts.len() - missed.len();
         let and = if broken > 0 { format!(", {broken} cells broken") } else { String::new() };
-        eprintln!("{}: {met} of {} bars met{and}", place.display(), verdicts.len());
+        eprintln!("{}: {}{and}", place.display(), Tally::new(verdicts));
         match missed.is_empty() && broken == 0 {
             true => ExitCode::SUCCESS,
             false => ExitCode::from(NEGATIVE),

@@ -161,6 +161,40 @@ fn the_numbers_are_those_of_the_summary() {
 }
 
 #[test]
+fn json_has_the_figures_and_writes_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    Fixture::small().write(dir.path());
+    let (_, text, _) = report(&[dir.path()]);
+    fs::remove_file(dir.path().join("report.html")).unwrap();
+    let (code, out, err) = report(&[dir.path(), Path::new("--json")]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(!dir.path().join("report.html").exists());
+    let runs: Value = serde_json::from_str(&out).unwrap();
+    let [run] = &runs.as_array().unwrap()[..] else { panic!("{runs}") };
+    assert_eq!((&run["trials"], &run["bars"]["figures"]["all"]), (&80.into(), &1.into()));
+    let summary: Value =
+        serde_json::from_slice(&fs::read(dir.path().join("summary.json")).unwrap()).unwrap();
+    let cells = &run["groups"][0]["cells"];
+    for arm in [0, 1] {
+        for name in ["/arm", "/n", "/openings", "/first_response_byte/p50"] {
+            assert_eq!(cells[arm].pointer(name), summary[arm].pointer(name), "{name}");
+        }
+    }
+    let estimates = [&cells[1]["to_baseline"]["first_request_byte"], &published(run)["to_paper"]];
+    for estimate in estimates {
+        let [value, low, high] = [&estimate["value"], &estimate["ci95"][0], &estimate["ci95"][1]]
+            .map(|figure| format!("{:.3}", figure.as_f64().unwrap()));
+        assert!(text.contains(&format!("{value} [{low}, {high}]")), "{value}\n{text}");
+    }
+}
+
+/// Ours beside the published row of TurboTLS.
+fn published(run: &Value) -> &Value {
+    let mut lines = run["published"].as_array().unwrap().iter();
+    &lines.find(|line| line["arm"] == "turbo" && line["ours"].is_object()).unwrap()["ours"]
+}
+
+#[test]
 fn a_report_is_reproducible() {
     let dir = tempfile::tempdir().unwrap();
     Fixture::small().write(dir.path());

@@ -12,8 +12,8 @@ use headstart::base::failure::Failure;
 /// The arm that all others are compared with, and the one in its place where an experiment has no
 /// such arm.
 pub(super) const BASELINE: &str = "tls13";
-const BASELINES: [&str; 8] =
-    [BASELINE, "tls13-0rtt", "today", "http", "plain", "direct", "haproxy", "sink"];
+const BASELINES: [&str; 9] =
+    [BASELINE, "tls13-0rtt", "today", "http", "plain", "direct", "haproxy", "sink", "waiting"];
 
 /// Seed of intervals, so that a report is reproducible.
 pub(super) const SEED: u64 = 1;
@@ -160,9 +160,10 @@ pub(super) fn groups(folder: &Folder) -> Result<Vec<Group>, Failure> {
         let key = [&summary.arm, &summary.suite, &summary.link, &summary.variant];
         let trials = by_cell.get(&key.map(String::as_str)).map(Vec::as_slice).unwrap_or_default();
         let cell = Cell::new(folder, summary, trials)?;
-        match groups.last_mut() {
-            Some(group) if group.takes(summary) => group.cells.push(cell),
-            _ => groups.push(Group::new(&folder.experiment, cell)),
+        // Several variants of an experiment may have one name, each with arms of its own.
+        match groups.iter_mut().find(|group| group.takes(summary)) {
+            Some(group) => group.cells.push(cell),
+            None => groups.push(Group::new(&folder.experiment, cell)),
         }
     }
     groups.iter_mut().for_each(Group::compare);

@@ -6,6 +6,7 @@ use super::group::Group;
 use super::model::Run;
 use super::{browser, distribution, privacy, table, waterfall};
 use crate::chart::{HEAD, STYLE, figure, tile};
+use crate::lab::bars::Tally;
 use crate::stats::FEW;
 
 /// Fields of the environment in the head of a run; the rest follows in a table.
@@ -90,6 +91,7 @@ fn whole(run: &Run, at: usize) -> Markup {
             (browser::section(run))
             @if !run.verdicts.is_empty() {
                 h2 { "What the experiment demands" }
+                p { (Tally::new(&run.verdicts)) "." }
                 (table::verdicts(&run.verdicts))
             }
             h2 { "By link and suite" }
@@ -153,8 +155,7 @@ fn head(run: &Run, at: usize) -> Markup {
                 (tile(&format!("{late:.0} µs"), "p99 of the forwarder's lateness, at its worst"))
             }
             @if !run.verdicts.is_empty() {
-                @let met = run.verdicts.iter().filter(|verdict| verdict.met).count();
-                (tile(&format!("{met} of {}", run.verdicts.len()), "demands met"))
+                (tile(&Tally::new(&run.verdicts).figures(), "bars on figures met"))
             }
         }
         (environment(own.iter().chain(named).chain(exactness)))

@@ -27,4 +27,8 @@ pub(crate) struct LabReportOptions {
     /// Where the HTML goes [default: report.html in the folder, if it is only one]
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+
+    /// Print the figures as JSON, and write HTML only to a file of --html
+    #[arg(long)]
+    pub json: bool,
 }

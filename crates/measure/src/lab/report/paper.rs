@@ -1,6 +1,6 @@
 //! Published figures, and ours beside them.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::group::{BASELINE, Cell, Group, SEED};
 use crate::lab::experiment::Moment;
@@ -77,7 +77,7 @@ pub(super) struct Comparison {
 }
 
 /// One line of the table: theirs, and ours if we measured it.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Line {
     pub(super) place: String,
     pub(super) printed: String,
@@ -87,7 +87,7 @@ pub(super) struct Line {
 }
 
 /// Figures in ms.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Figures {
     pub(super) rtt: f64,
     pub(super) handshakes_per_s: Option<f64>,
@@ -103,7 +103,7 @@ pub(super) struct Figures {
 }
 
 /// Our measurement of the same.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Ours {
     pub(super) link: String,
     pub(super) suite: String,
@@ -216,6 +216,17 @@ impl Group {
 }
 
 impl Group {
+    /// Returns the ratio of the mean to that of the table's baseline, as papers with means have it.
+    fn ratio_of_means(&self, cell: &Cell, paper: &Paper) -> Option<Estimate> {
+        let baseline = self.cell(&paper.baseline)?;
+        let [of, to] = [cell, baseline].map(|cell| cell.samples(paper.moment));
+        // A failed trial took for ever, and is in no mean.
+        let whole = [cell, baseline].iter().all(|cell| cell.summary.failed == 0);
+        (whole && cell.summary.arm != baseline.summary.arm)
+            .then(|| stats::ratio_of_means(of, to, SEED))
+            .flatten()
+    }
+
     /// Returns true if its variant has this name, or this part of a variant with several.
     fn is_variant(&self, name: &str) -> bool {
         let before = self.variant.strip_suffix(name);
@@ -258,7 +269,11 @@ impl Ours {
             sd: times.and_then(|times| times.sd),
             missed,
             to_paper,
-            to_baseline: cell.ratio(paper.moment).filter(|_| missed.is_none()),
+            to_baseline: match (theirs.mean, missed) {
+                (_, Some(_)) => None,
+                (Some(_), None) => group.ratio_of_means(cell, paper),
+                (None, None) => cell.ratio(paper.moment),
+            },
         }
     }
 }

@@ -8,6 +8,7 @@ use super::paper::{Comparison, Line};
 use super::privacy;
 use super::table::{counterpart, demand, openings, printed};
 use crate::chart::figure;
+use crate::lab::bars::Tally;
 use crate::lab::browser;
 use crate::lab::experiment::Moment;
 use crate::stats::FEW;
@@ -116,10 +117,8 @@ fn verdicts(text: &mut String, run: &Run) {
     if run.verdicts.is_empty() {
         return;
     }
-    let missed: Vec<_> = run.verdicts.iter().filter(|verdict| !verdict.met).collect();
-    let met = run.verdicts.len() - missed.len();
-    let _ = writeln!(text, "\n{met} of {} demands met", run.verdicts.len());
-    for verdict in missed {
+    let _ = writeln!(text, "\n{}", Tally::new(&run.verdicts));
+    for verdict in run.verdicts.iter().filter(|verdict| !verdict.met) {
         let found = verdict.found.map_or("nothing to judge by".into(), |found| found.to_string());
         let names = [&verdict.arm, &verdict.suite, &verdict.link, &verdict.variant];
         let names: Vec<_> =
