@@ -433,3 +433,6 @@ fn line(cell: &CellSummary) -> String {
     }
     text
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

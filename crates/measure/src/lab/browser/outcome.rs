@@ -274,7 +274,10 @@ fn rounded(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
+    use crate::lab::summary::tests::{assert_agree, folders, json};
 
     fn loads(ms: &[Option<f64>]) -> Loads {
         let rounds = (1..)
@@ -337,5 +340,62 @@ mod tests {
         let text = serde_json::to_string(&outcome).unwrap();
         let again: Outcome = serde_json::from_str(&text).unwrap();
         assert_eq!(again.cells.len(), 2);
+    }
+
+    /// Loads of a cell, as loads.jsonl has them.
+    fn committed(lines: &[Value], cell: &CellOutcome) -> Loads {
+        let own = lines.iter().filter(|line| {
+            line["link"] == *cell.link
+                && line["variant"] == *cell.variant
+                && line["arm"] == *cell.arm
+        });
+        let mut loads =
+            Loads { idle: cell.idle, circuits: cell.circuits.clone(), ..Loads::default() };
+        for line in own {
+            let [page_load_ms, largest_paint_ms] =
+                ["page_load_ms", "largest_paint_ms"].map(|name| line[name].as_f64());
+            let times = Times { page_load_ms, largest_paint_ms, ..Times::default() };
+            let times = (line["ok"] == true).then_some(times);
+            loads.rounds.push((line["trial"].as_u64().unwrap().try_into().unwrap(), times));
+            loads.flagged += usize::from(line["flagged"] == true);
+        }
+        loads
+    }
+
+    /// Predictions are of the recordings and not of the loads, and stay as they were written.
+    #[test]
+    fn committed_outcomes_are_those_of_the_loads() {
+        for folder in folders().iter().filter(|folder| folder.join(FILE).exists()) {
+            let written: Outcome = json(&folder.join(FILE));
+            let lines = std::fs::read_to_string(folder.join("loads.jsonl")).unwrap();
+            let lines: Vec<Value> =
+                lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let mut again = Outcome {
+                browser: written.browser.clone(),
+                databases: written.databases.clone(),
+                ..Outcome::default()
+            };
+            for cells in written.cells.chunk_by(|one, other| one.link == other.link) {
+                let specs = cells.iter().map(|cell| {
+                    let arm = serde_json::from_value(cell.arm.as_str().into()).unwrap();
+                    let mut spec = spec(arm, &cell.variant);
+                    (spec.again, spec.classical) = (cell.again, cell.classical);
+                    spec
+                });
+                let specs: Vec<CellSpec> = specs.collect();
+                let loads: Vec<Loads> = cells.iter().map(|cell| committed(&lines, cell)).collect();
+                let known = cells.iter().zip(&specs).zip(&loads).map(|((cell, spec), loads)| {
+                    let predicted = Predicted {
+                        page_load_ms: cell.predicted_ms,
+                        at_start_ms: cell.at_start_ms,
+                    };
+                    Known { link: &cell.link, spec, loads, predicted }
+                });
+                again.add(&known.collect::<Vec<_>>());
+            }
+            let place = folder.display().to_string();
+            let written = json(&folder.join(FILE));
+            assert_agree(&written, &serde_json::to_value(again).unwrap(), &place);
+        }
     }
 }
