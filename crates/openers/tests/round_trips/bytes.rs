@@ -1,5 +1,5 @@
 //! Bytes and packets of each opening, as a capture at the client shows them: the table of
-//! docs/results.md. With `UPDATE_RESULTS=1` it is written anew.
+//! bench/README.md. With `UPDATE_RESULTS=1` it is written anew.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use headstart_testkit::has_net;
 
 use super::{RTT, alone, lab, lab_with, runtime, serve};
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/README.md");
 
 /// Comment before the table, which ends before an empty line.
 const MARK: &str = "<!-- bytes of openings -->\n";

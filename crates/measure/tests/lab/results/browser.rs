@@ -6,10 +6,8 @@ use flate2::read::GzDecoder;
 use headstart_pageload::har;
 use serde_json::Value;
 
-use super::{Quote, line, root};
-
-/// The columns of one cell, or of one mean.
-type Row = fn(&Value) -> Vec<String>;
+use super::quote::{Quote, counts, line};
+use super::root;
 
 /// `browser=cells`: each site with each arm; `browser=means`: each arm over all sites;
 /// `browser=recorded`: the same, predicted from what was recorded, less the share that the
@@ -20,41 +18,41 @@ pub(super) fn table(quote: &Quote<'_>, which: &str) -> Vec<String> {
         return from_recorded(quote, &outcome);
     }
     let all = outcome[which].as_array().unwrap();
-    let chosen: Vec<&Value> = all.iter().filter(|row| quote.chooses(row)).collect();
+    let chosen: Vec<&Value> = all.iter().filter(|row| chooses(quote, row)).collect();
     assert!(!chosen.is_empty(), "{}: nothing is chosen", quote.folder);
-    let (head, row): (&[&str], Row) = match which {
-        "cells" => (
-            &[
-                "link",
-                "site",
-                "arm",
-                "page load, s",
-                "saved",
-                "`plan`: saved",
-                "largest paint, s",
-                "saved",
-            ],
-            cell,
-        ),
-        "means" => (
-            &[
-                "link",
-                "arm",
-                "page load, s",
-                "`plan`, s",
-                "error",
-                "saved",
-                "`plan`: saved",
-                "BLAST",
-            ],
-            mean,
-        ),
+    let columns: &[&str] = match which {
+        "cells" => &["link", "site", "arm", "n (flagged)", "page load, s", "saved"],
+        "means" => &["link", "arm", "n (flagged)", "page load, s", "`plan`, s", "saved"],
         other => panic!("{}: browser={other}", quote.folder),
     };
-    let head: Vec<String> = head.iter().map(|&column| column.to_owned()).collect();
+    let last: &[&str] = match which {
+        "cells" => &["`plan`: saved", "largest paint, s", "saved"],
+        _ => &["`plan`: saved", "BLAST"],
+    };
+    let mut head: Vec<String> =
+        columns.iter().chain(last).map(|&column| column.to_owned()).collect();
+    head[0] = quote.first_cell("link");
     let mut table = vec![line(&head), line(&vec!["---".to_owned(); head.len()])];
-    table.extend(chosen.into_iter().map(|of| line(&row(of))));
+    table.extend(chosen.into_iter().map(|of| match which {
+        "cells" => line(&cell(of)),
+        _ => line(&mean(of, &of_mean(&outcome, of))),
+    }));
     table
+}
+
+fn chooses(quote: &Quote<'_>, row: &Value) -> bool {
+    [("links", "link"), ("arms", "arm"), ("variants", "variant")]
+        .iter()
+        .all(|(list, key)| row[*key].as_str().is_none_or(|value| quote.keeps(list, value)))
+}
+
+/// The cells that a mean is of.
+fn of_mean<'o>(outcome: &'o Value, mean: &Value) -> Vec<&'o Value> {
+    let cells = outcome["cells"].as_array().unwrap().iter();
+    let same = |cell: &&Value| {
+        ["link", "arm", "again", "classical"].iter().all(|key| cell[*key] == mean[*key])
+    };
+    cells.filter(same).collect()
 }
 
 /// Of runs before the program predicted so by itself.
@@ -62,10 +60,8 @@ fn from_recorded(quote: &Quote<'_>, outcome: &Value) -> Vec<String> {
     let [cells, means] = ["cells", "means"].map(|key| outcome[key].as_array().unwrap());
     let head = ["link", "arm", "page load, s", "predicted, s", "error"].map(str::to_owned);
     let mut table = vec![line(&head), line(&vec!["---".to_owned(); head.len()])];
-    for of in means.iter().filter(|row| quote.chooses(row)) {
-        let same = cells.iter().filter(|cell| {
-            ["link", "arm", "again", "classical"].iter().all(|key| cell[*key] == of[*key])
-        });
+    for of in means.iter().filter(|row| chooses(quote, row)) {
+        let same = of_mean(outcome, of).into_iter();
         let all: Vec<f64> = same.map(|cell| predicted_ms(quote, cells, cell)).collect();
         let predicted = all.iter().sum::<f64>() / all.len() as f64;
         let measured = of["page_load_ms"].as_f64().unwrap();
@@ -109,6 +105,7 @@ fn cell(cell: &Value) -> Vec<String> {
         word(cell, "link"),
         word(cell, "variant"),
         format!("{}{failed}", word(cell, "arm")),
+        counts(&[cell]),
         seconds(&cell["page_load_ms"]),
         saved(&cell["page_load_saved"]),
         percent(&cell["predicted_saved"], 1),
@@ -124,19 +121,32 @@ fn arm(mean: &Value) -> String {
     format!("{}{again}{classical}", word(mean, "arm"))
 }
 
-fn mean(mean: &Value) -> Vec<String> {
+fn mean(mean: &Value, cells: &[&Value]) -> Vec<String> {
     let [measured, predicted] = ["page_load_ms", "predicted_ms"]
         .map(|key| mean[key].as_f64().map_or("–".to_owned(), |ms| format!("{:.2}", ms / 1e3)));
     vec![
         word(mean, "link"),
         arm(mean),
+        counts(cells),
         measured,
         predicted,
-        mean["error"].as_f64().map_or("–".to_owned(), |share| format!("{:+.1} %", share * 100.0)),
-        percent(&mean["saved"], 1),
+        saved_by_all(&mean["saved"], cells),
         percent(&mean["predicted_saved"], 1),
         percent(&mean["published_saved"], 1),
     ]
+}
+
+/// The mean share of several sites, whose errors are independent.
+fn saved_by_all(share: &Value, cells: &[&Value]) -> String {
+    let Some(share) = share.as_f64() else { return "–".to_owned() };
+    let squares = cells.iter().map(|cell| {
+        let [low, high] =
+            [0, 1].map(|end| cell["page_load_saved"]["share"]["ci95"][end].as_f64().unwrap());
+        ((high - low) / 2.0).powi(2)
+    });
+    let half = squares.sum::<f64>().sqrt() / cells.len() as f64;
+    let [share, low, high] = [share, share - half, share + half].map(|share| share * 100.0);
+    format!("{share:.1} % [{low:.1} .. {high:.1}]")
 }
 
 fn word(of: &Value, key: &str) -> String {
