@@ -160,10 +160,13 @@ pub(crate) fn mean(samples: &[f64], seed: u64) -> Option<Estimate> {
 
 /// Returns the ratio of two means. None if either has no samples.
 pub(crate) fn ratio_of_means(of: &[f64], to: &[f64], seed: u64) -> Option<Estimate> {
-    let [one, other] = [mean(of, seed)?, mean(to, seed)?];
+    if of.is_empty() || to.is_empty() {
+        return None;
+    }
+    let [(one, _), (other, _)] = [of, to].map(mean_and_deviation);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let ci95 = interval(|| resampled_mean(of, &mut random) / resampled_mean(to, &mut random));
-    Some(Estimate { value: one.value / other.value, ci95 })
+    Some(Estimate { value: one / other, ci95 })
 }
 
 fn resampled_mean(samples: &[f64], random: &mut Xoshiro256PlusPlus) -> f64 {

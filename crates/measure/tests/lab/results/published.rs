@@ -83,7 +83,7 @@ fn counterpart(theirs: &Value, ours: &Value) -> String {
     }
 }
 
-/// By the ratio to the baseline, or by the share.
+/// Compares ratios to the baseline, or shares.
 fn verdict(theirs: &Value, ours: &Value) -> &'static str {
     let (theirs, ours) = match theirs["missed"].as_f64() {
         Some(share) => (Some(share), &ours["missed"]),
@@ -98,7 +98,7 @@ fn verdict(theirs: &Value, ours: &Value) -> &'static str {
     }
 }
 
-/// Who can link the connections of the arms.
+/// The arms' connections, and whether others can link them.
 pub(super) fn privacy(quote: &Quote<'_>) -> Vec<String> {
     let cells = quote.groups().iter().flat_map(|group| group["cells"].as_array().unwrap());
     let cells: Vec<&Value> = cells.collect();
