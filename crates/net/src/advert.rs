@@ -171,8 +171,16 @@ fn slots(value: &str) -> Result<u8, AdvertError> {
     Ok(slots.get().min(SLOTS_MAX))
 }
 
+/// Reads a port that a record may direct datagrams to.
 fn port(value: &str) -> Result<NonZeroU16, AdvertError> {
-    number(value)
+    number(value).and_then(|port| is_permitted(port).then_some(port).ok_or(AdvertError::Value))
+}
+
+/// Returns true for ports where no service of another protocol is expected: a record may send the
+/// clients of its name to any address.
+fn is_permitted(port: NonZeroU16) -> bool {
+    // W-DNS-7
+    matches!(port.get(), 443 | 1024..)
 }
 
 /// Reads a decimal number without a sign or leading zeros.
@@ -228,6 +236,9 @@ impl HttpsRecord {
         if self.port == 0 {
             return Err(RecordError::Port);
         }
+        if !self.advert.udp.is_none_or(is_permitted) {
+            return Err(RecordError::UdpPort);
+        }
         let (ttl, priority, port) = (self.ttl, self.priority, self.port);
         let (alpn, advert) = (self.alpn_param()?, self.advert);
         Ok(format!(
@@ -257,6 +268,8 @@ pub enum RecordError {
     Priority,
     /// Port 0 cannot be connected to.
     Port,
+    /// Clients send no datagrams to this port.
+    UdpPort,
     /// A protocol name that would need escapes.
     Alpn,
 }
@@ -268,6 +281,7 @@ impl fmt::Display for RecordError {
             Self::Target => "the target is neither \".\" nor a host name",
             Self::Priority => "priority 0 carries no parameters",
             Self::Port => "port 0 cannot be connected to",
+            Self::UdpPort => "clients send datagrams to UDP port 443 or to one from 1024 up",
             Self::Alpn => "a protocol name needs escapes",
         })
     }
@@ -283,7 +297,7 @@ fn absolute(name: &str) -> Option<String> {
 #[cfg(test)]
 #[allow(dead_code)] // others use all of it
 #[path = "../../proto/tests/wire_vectors/blocks.rs"]
-mod blocks;
+pub(crate) mod blocks;
 
 #[cfg(test)]
 mod tests {
@@ -303,10 +317,15 @@ mod tests {
 
     #[test]
     fn full_and_shortest() {
-        let all =
-            Advert { slots: 6, udp: NonZeroU16::new(444), fop: true, early_data: true, version: 2 };
-        assert_eq!(read("v=2,slots=6,udp=444,fop=1,ed=1"), Ok(all));
-        assert_eq!(read("ed=1,fop=1,udp=444,slots=6,v=2"), Ok(all));
+        let all = Advert {
+            slots: 6,
+            udp: NonZeroU16::new(8443),
+            fop: true,
+            early_data: true,
+            version: 2,
+        };
+        assert_eq!(read("v=2,slots=6,udp=8443,fop=1,ed=1"), Ok(all));
+        assert_eq!(read("ed=1,fop=1,udp=8443,slots=6,v=2"), Ok(all));
         assert_eq!(read("v=2"), Ok(Advert::default()));
         assert_eq!(read("v=2,fop=0,ed=0"), Ok(Advert::default()));
     }
@@ -328,12 +347,14 @@ mod tests {
         assert_eq!(read("v=2,slots=06"), Err(AdvertError::Value));
     }
 
+    // W-DNS-7
     #[test]
     fn the_port_of_datagrams_at_each_limit() {
         assert_eq!(read("v=2").unwrap().udp, None);
-        assert_eq!(read("v=2,udp=1").unwrap().udp.map(NonZeroU16::get), Some(1));
-        assert_eq!(read("v=2,udp=65535").unwrap().udp, NonZeroU16::new(65535));
-        for port in ["0", "65536", "0443", "+443", "https"] {
+        for port in [443, 1024, 65535] {
+            assert_eq!(read(&format!("v=2,udp={port}")).unwrap().udp, NonZeroU16::new(port));
+        }
+        for port in ["0", "53", "442", "444", "1023", "65536", "0443", "+443", "https"] {
             assert_eq!(read(&format!("v=2,udp={port}")), Err(AdvertError::Value), "{port}");
         }
     }
@@ -417,6 +438,13 @@ mod tests {
             (HttpsRecord { priority: 0, ..record() }, RecordError::Priority),
             (HttpsRecord { port: 0, ..record() }, RecordError::Port),
             (HttpsRecord { alpn: vec!["a,b".into()], ..record() }, RecordError::Alpn),
+            (
+                HttpsRecord {
+                    advert: Advert { udp: NonZeroU16::new(1023), ..Advert::default() },
+                    ..record()
+                },
+                RecordError::UdpPort,
+            ),
         ] {
             assert_eq!(record.zone_line(), Err(error));
         }
@@ -439,7 +467,7 @@ mod tests {
     fn advert() -> impl Strategy<Value = Advert> {
         (1..=SLOTS_MAX, any::<u16>(), any::<bool>(), any::<bool>()).prop_map(
             |(slots, port, fop, early_data)| {
-                let udp = NonZeroU16::new(port);
+                let udp = NonZeroU16::new(port).filter(|port| is_permitted(*port));
                 Advert { version: VERSION, slots, udp, fop, early_data }
             },
         )

@@ -234,7 +234,7 @@ impl Client {
         if self.flight.is_sent() && !same_address {
             // W-STATE-2
             self.give_up(now, PlainReason::OtherAddress);
-        } else if self.is_stale(now) {
+        } else if self.stale_from().is_some_and(|from| from <= now) {
             // W-STATE-3
             self.give_up(now, PlainReason::TcpLate);
         } else if wait.is_none() && self.is_unanswered() {
@@ -367,7 +367,9 @@ impl Client {
                 let end = (due.max(self.last_datagram) + wait.grace)
                     .min(due + wait.grace.saturating_mul(2));
                 let awaits_first = self.tag.is_some() && !self.has_server_bytes;
-                Some(if awaits_first { end.max(connected + wait.first_bytes) } else { end })
+                let end = if awaits_first { end.max(connected + wait.first_bytes) } else { end };
+                // W-STATE-16
+                Some(self.stale_from().map_or(end, |from| end.min(from)))
             }
             State::Joining { deadline, .. } => Some(deadline),
             _ => None,
@@ -487,10 +489,11 @@ impl Client {
         }
     }
 
-    /// Returns true if the edge may forget the session before a join arrives: nothing may rely on
-    /// it.
-    fn is_stale(&self, now: Instant) -> bool {
-        self.flight.is_sent() && self.age(now).is_some_and(|age| age + JOIN_MARGIN >= SESSION_LIFE)
+    /// Returns the time from which nothing may rely on the session any more: the edge may forget
+    /// it before a join arrives.
+    fn stale_from(&self) -> Option<Instant> {
+        let begun = self.begun.filter(|_| self.flight.is_sent())?;
+        Some(begun + SESSION_LIFE.saturating_sub(JOIN_MARGIN))
     }
 
     /// Returns the time since the first byte of the application.
@@ -570,7 +573,7 @@ impl Client {
 
     fn accepted(&mut self, asked: u32, server_offset: u32) {
         self.events.push_back(ClientEvent::JoinAccepted { server_offset });
-        if !(server_offset..=server_offset + record::LONGEST).contains(&asked) {
+        if !(server_offset..server_offset + record::LONGEST).contains(&asked) {
             // W-STATE-12
             return self.reset(ResetReason::Protocol);
         }

@@ -80,8 +80,9 @@ pub const SESSION_LIFE_SPARE: Duration = Duration::from_secs(120);
 
 /// Safety margin: a client abandons a session this long before the edge may drop it.
 ///
-/// Covers the grace and the join's travel time. A client that shows bytes of an expired session to
-/// the application would be refused, and the application reset, where plain TLS works.
+/// Covers the join's travel time, and a retransmission of it. A client that shows bytes of an
+/// expired session to the application would be refused, and the application reset, where plain TLS
+/// works.
 pub const JOIN_MARGIN: Duration = Duration::from_secs(2);
 
 /// Time a client waits for the answer to its join before the join counts as refused.
@@ -142,7 +143,7 @@ pub const EARLY_DATA_LIFE: Duration =
 /// oldest is forgotten early.
 ///
 /// Holds 6,500 connections a second for 10 s. A forgotten ClientHello may run twice; one of the two
-/// handshakes then cannot complete.
+/// handshakes then cannot complete, and its early data waits for the join.
 pub const RECENT_ENTRIES: usize = 65_536;
 
 /// Share of the server's concurrent work open to unproven sessions: one in this many.

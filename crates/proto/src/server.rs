@@ -233,7 +233,7 @@ impl Server {
         to: Option<IpAddr>,
         datagram: &[u8],
     ) -> Result<(), Discard> {
-        // W-FRAME-4
+        // W-FRAME-4, W-ADMIT-8
         let request = Request::parse(datagram).map_err(Discard::Wire)?;
         let mut hello = None;
         if !self.sessions.contains_key(&request.id) {
@@ -351,14 +351,16 @@ impl Server {
             if self.ended.get(now, &id).is_some() {
                 return JoinOutcome::Refused;
             }
-            if gathers || from_start {
+            // W-TAKEOVER-9
+            let may_be_forgotten = self.config.early_data && !self.ended.is_complete(now);
+            if gathers || from_start && !may_be_forgotten {
                 // Its datagrams come late now, and must not start a second stream; nor may another
                 // join.
                 self.ended.insert(now, id, ());
             }
-            return unknown;
+            return if may_be_forgotten { JoinOutcome::Refused } else { unknown };
         };
-        // W-TAKEOVER-3
+        // W-TAKEOVER-3, W-TAKEOVER-10
         if self.config.same_address && !session.is_from(peer.ip()) {
             self.end(now, id);
             return unknown;
@@ -515,7 +517,7 @@ impl Server {
         };
         session.take_request(from, request, size)?;
         if session.is_running() {
-            if self.config.passes_early_data() {
+            if session.passes_early_data() {
                 let bytes = session.take_client_bytes();
                 if !bytes.is_empty() {
                     self.events.push_back(ServerEvent::ClientBytes { id: request.id, bytes });
@@ -550,6 +552,10 @@ impl Server {
         }
         let granted = self.config.unproven_work;
         session.cost = self.work.start(now, granted).ok_or(Discard::WorkLimit)?;
+        // A copy of a session that was forgotten early looks new.
+        // W-RUN-5
+        let is_new = self.hellos.is_complete(now) && self.ended.is_complete(now);
+        let early_data = self.config.passes_early_data() && is_new;
         self.hellos.insert(now, hash, ());
         self.running_hellos.insert(hash, id);
         self.gathering.remove(&(session.deadline, id));
@@ -557,9 +563,9 @@ impl Server {
         session.deadline = now + SESSION_LIFE;
         self.running.insert((session.deadline, id));
         self.admission.advance(session.peer.ip(), id, Stage::Running);
-        session.phase = Phase::Running { hello: hash, passed: hello_end };
+        session.phase = Phase::Running { hello: hash, passed: hello_end, early_data };
         let mut bytes = session.hello_bytes(hello_end).to_vec();
-        if self.config.passes_early_data() {
+        if early_data {
             bytes.append(&mut session.take_client_bytes());
         }
         let peer = session.peer;
@@ -597,6 +603,7 @@ impl Server {
         if !session.is_origin_open() || !self.running.remove(&(session.deadline, id)) {
             return false;
         }
+        // W-END-3
         session.deadline = session.deadline + (SESSION_LIFE_SPARE - SESSION_LIFE);
         self.spared.insert((session.deadline, id));
         self.admission.advance(session.peer.ip(), id, Stage::Spared);

@@ -90,14 +90,17 @@ impl<'a> Frame<'a> {
 fn every_file_is_checked_by_a_test() {
     let frames = ["errors.txt", "frames.txt", "ids.txt", "lenient.txt", "route_tags.txt"];
     let streams = ["answers.txt", "hellos.txt", "joins.txt", "joins_read.txt"];
-    let scripts = ["client_ignores.txt", "drops.txt", "join_table.txt"];
+    let scripts =
+        ["client_ignores.txt", "client_states.txt", "drops.txt", "join_table.txt", "limits.txt"];
     let cookies = ["cookie_checks.txt", "cookies.txt", "fop_extension.txt", "siphash.txt"];
-    // crates/net/src/advert.rs checks advertisements, crates/tls/tests/keys/vectors.rs keys,
-    // cookie_vectors.rs cookies, and crates/pageload/tests/main/databases databases.
-    // crates/headstart/src/agent/managed/proof.rs, crates/client and bindings/python check proofs.
+    // crates/net checks advertisements (src/advert.rs) and their records (src/dns/service.rs),
+    // crates/tls/tests/keys/vectors.rs keys, cookie_vectors.rs cookies, and
+    // crates/pageload/tests/main/databases databases. crates/headstart/src/agent/managed/proof.rs,
+    // crates/client and bindings/python check proofs.
     let others = [
         "adverts.txt",
         "extension_database.txt",
+        "https_records.txt",
         "keys.txt",
         "page_databases.txt",
         "port_proofs.txt",

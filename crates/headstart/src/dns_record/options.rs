@@ -50,7 +50,8 @@ pub struct DnsRecordOptions {
 
     /// UDP port of the datagrams, if it is not the port of TCP
     ///
-    /// Where another server has that port on UDP, for instance for HTTP/3.
+    /// Where another server has that port on UDP, for instance for HTTP/3. Clients take 443, and
+    /// ports from 1024 up.
     #[arg(long, value_name = "PORT")]
     pub udp: Option<NonZeroU16>,
 

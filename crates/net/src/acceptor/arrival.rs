@@ -279,6 +279,7 @@ impl Unclassified {
                 // Now: the client waits for it, even if the origin fails.
                 let mut to_write = acceptance(&join.key, 0);
                 self.transport.write_at_once(&mut to_write).await?;
+                // W-JOIN-5
                 let hello = self.read_hello().await?;
                 self.start_stream(to_write, hello).await
             }

@@ -42,6 +42,7 @@ pub(super) struct Shared {
 
 #[derive(Debug)]
 struct State {
+    /// Of this acceptor alone (W-ADMIT-7).
     server: Server,
     /// In a fleet, the keys that the core makes tags with. Weak, because no datagram may arrive for
     /// days, and that must not keep the keys from being wiped.

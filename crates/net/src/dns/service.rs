@@ -154,9 +154,16 @@ fn offers_tcp(record: &SVCB) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hickory_resolver::proto::rr::rdata::{
-        A,
-        svcb::{Alpn, IpHint, Mandatory, Unknown},
+    use crate::advert::blocks;
+    use hickory_resolver::proto::{
+        rr::{
+            RData, Record,
+            rdata::{
+                A,
+                svcb::{Alpn, IpHint, Mandatory, Unknown},
+            },
+        },
+        serialize::binary::BinDecodable,
     };
 
     fn name(text: &str) -> Name {
@@ -212,6 +219,39 @@ mod tests {
         let far = record(2, ".", vec![SvcParamValue::Port(2), advertise("v=2")]);
         let near = record(1, ".", vec![SvcParamValue::Port(1)]);
         assert_eq!(chosen_port(&[far, near]), Some(1));
+    }
+
+    /// Reads an HTTPS record of the root with this data; `None` if it is malformed.
+    fn decoded(rdata: &[u8]) -> Option<SVCB> {
+        let length = u16::try_from(rdata.len()).unwrap().to_be_bytes();
+        let head = [0, 0, 65, 0, 1, 0, 0, 0, 60];
+        match Record::from_bytes(&[&head[..], &length, rdata].concat()).ok()?.data {
+            RData::HTTPS(https) => Some(https.0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn sets_say_what_the_vectors_say() {
+        for block in &blocks::read("https_records.txt") {
+            block.expect_names(&["rdata", "rdata2?", "then", "slots?"]);
+            let names = ["rdata", "rdata2"].into_iter().filter(|name| block.get(name).is_some());
+            let set: Option<Vec<_>> = names.map(|name| decoded(&block.bytes(name))).collect();
+            let then = match set.map_or(Choice::Nothing, |set| chosen(&set)) {
+                Choice::Alias(target) => format!("alias {target}"),
+                Choice::Service(Service {
+                    target,
+                    port: None | Some(443),
+                    advert: Some(advert),
+                    ..
+                }) => {
+                    assert_eq!(advert.slots, block.number::<u8>("slots"), "{block:?}");
+                    format!("offer {target}")
+                }
+                Choice::Service(_) | Choice::Nothing => "nothing".to_owned(),
+            };
+            assert_eq!(then, block.text("then"), "{block:?}");
+        }
     }
 
     #[test]

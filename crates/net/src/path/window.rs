@@ -62,6 +62,7 @@ pub(super) struct Grant {
 impl Window {
     /// Grants as many of `slots` slots of `slot_bytes` as fit; `None` if not even one does.
     pub(super) fn grant(&mut self, slots: usize, slot_bytes: usize, now: Instant) -> Option<Grant> {
+        // W-SEND-6
         let learnt = self.learnt(now);
         let room = (BYTES_FIRST + learnt.bytes).saturating_sub(self.bytes);
         let slots = slots.min(room / slot_bytes.max(1));
@@ -226,6 +227,7 @@ mod tests {
         }
     }
 
+    // W-SEND-6
     #[test]
     fn bytes_and_openings_at_their_limits_and_one_over() {
         let (mut window, now) = (Window::default(), Instant::now());

@@ -346,6 +346,39 @@ async fn a_join_from_the_start_of_an_unknown_session_begins_a_stream_once() {
     assert_eq!(client.join_at(0, 0).await.1, Answer::Refused);
 }
 
+/// The origin sees it, as it sees any other ClientHello.
+#[tokio::test]
+async fn a_second_join_on_a_connection_is_none() {
+    let mut acceptor = bind(AcceptorConfig::default());
+    let client = Client::new(acceptor.local_addr()).await;
+    let second = random_join().emit(&parsed(&client.hello));
+    let joins = async {
+        let (mut tcp, answer) = client.join_at(0, 0).await;
+        assert_eq!(answer, Answer::Accepted(0));
+        tcp.write_all(&second).await.unwrap();
+        tcp
+    };
+    let (mut stream, _tcp) = tokio::join!(next(&mut acceptor), joins);
+    let mut bytes = vec![0; second.len()];
+    timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(bytes, second);
+}
+
+// W-ADMIT-7
+#[tokio::test]
+async fn a_session_is_found_only_where_it_began() {
+    let (acceptor, mut client, mut stream) = opened(AcceptorConfig::default()).await;
+    let other = bind(AcceptorConfig::default());
+    client.tag = RouteTag::default();
+    let here = std::mem::replace(&mut client.edge, other.local_addr());
+    establish_all(acceptor);
+    establish_all(other);
+    assert_eq!(client.join().await.1, Answer::Refused);
+    client.edge = here;
+    let mut tcp = client.joined().await;
+    carries(&mut tcp, &mut stream).await;
+}
+
 #[tokio::test]
 async fn a_restarted_edge_serves_clients_that_delivered_nothing_and_refuses_the_others() {
     let (before, mut client, _stream) = opened(AcceptorConfig::default()).await;

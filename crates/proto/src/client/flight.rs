@@ -68,7 +68,7 @@ impl Flight {
             Phase::Gathering => match hello::read(stream) {
                 Ok(Progress::Incomplete) => {}
                 Ok(Progress::Complete(hello)) => {
-                    // W-SEND-3
+                    // W-SEND-3, W-SEND-7
                     let end = if early_data { stream.len() } else { hello.end };
                     self.send_bytes(stream, 0, end, hello.end, events);
                     // W-SEND-4
@@ -164,7 +164,7 @@ impl Flight {
     }
 
     fn queue_request(&mut self, offset: u32, payload: &[u8]) -> Option<u8> {
-        // W-SEQ-1
+        // W-SEQ-1, W-SEQ-4
         let seq = Some(self.used).filter(|seq| *seq < SEQUENCES)?;
         self.used += 1;
         self.queue.push_back(Request { id: self.id, seq, offset, payload }.emit());

@@ -13,19 +13,23 @@ pub(super) struct Recent<K, V> {
     entries: BTreeMap<K, (Instant, V)>,
     /// Entries in order of time; one written again or forgotten leaves a stale one here.
     order: VecDeque<(Instant, K)>,
+    /// Time at which the last entry would have expired that was forgotten early.
+    complete_from: Instant,
 }
 
 impl<K, V> Default for Recent<K, V> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), order: VecDeque::new() }
+        Self { entries: BTreeMap::new(), order: VecDeque::new(), complete_from: Instant::ZERO }
     }
 }
 
 impl<K: Copy + Ord, V> Recent<K, V> {
     pub(super) fn insert(&mut self, now: Instant, key: K, value: V) {
         self.expire(now);
-        if self.order.len() >= RECENT_ENTRIES {
-            self.drop_oldest();
+        if self.order.len() >= RECENT_ENTRIES
+            && let Some(written) = self.drop_oldest()
+        {
+            self.complete_from = written + HELLO_MEMORY;
         }
         self.order.push_back((now, key));
         self.entries.insert(key, (now, value));
@@ -34,6 +38,11 @@ impl<K: Copy + Ord, V> Recent<K, V> {
     pub(super) fn get(&self, now: Instant, key: &K) -> Option<&V> {
         let (written, value) = self.entries.get(key)?;
         (now < *written + HELLO_MEMORY).then_some(value)
+    }
+
+    /// Returns true unless an entry that is still due was forgotten early.
+    pub(super) fn is_complete(&self, now: Instant) -> bool {
+        self.complete_from <= now
     }
 
     pub(super) fn forget(&mut self, key: &K) {
@@ -46,13 +55,13 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         }
     }
 
-    fn drop_oldest(&mut self) {
-        let Some((written, key)) = self.order.pop_front() else {
-            return;
-        };
-        if self.entries.get(&key).is_some_and(|(last, _)| *last == written) {
-            self.entries.remove(&key);
-        }
+    /// Returns when the entry that was dropped was written; `None` if it had been rewritten or
+    /// forgotten before.
+    fn drop_oldest(&mut self) -> Option<Instant> {
+        let (written, key) = self.order.pop_front()?;
+        self.entries.get(&key).filter(|(last, _)| *last == written)?;
+        self.entries.remove(&key);
+        Some(written)
     }
 }
 
@@ -89,8 +98,11 @@ mod tests {
         let mut recent = Recent::default();
         (0..RECENT_ENTRIES).for_each(|n| recent.insert(at(n), n, ()));
         assert!(recent.get(at(RECENT_ENTRIES), &0).is_some());
+        assert!(recent.is_complete(at(RECENT_ENTRIES)));
         recent.insert(at(RECENT_ENTRIES), RECENT_ENTRIES, ());
         assert!(recent.get(at(RECENT_ENTRIES), &0).is_none());
+        let due = at(0) + HELLO_MEMORY;
+        assert!(!recent.is_complete(at(RECENT_ENTRIES)) && recent.is_complete(due));
         assert_eq!(recent.entries.len(), RECENT_ENTRIES);
         assert_eq!(recent.order.len(), RECENT_ENTRIES);
     }

@@ -45,8 +45,9 @@ pub(super) struct Session {
 pub(super) enum Phase {
     /// The ClientHello is incomplete; nothing was answered.
     Gathering,
-    /// The origin is processing it and has received `passed` bytes of the client stream.
-    Running { hello: HelloHash, passed: usize },
+    /// The origin is processing it and has received `passed` bytes of the client stream. With
+    /// `early_data` it gets more of them before the join.
+    Running { hello: HelloHash, passed: usize, early_data: bool },
 }
 
 /// A request that may be answered, with a response of at most `room` bytes.
@@ -82,6 +83,10 @@ impl Session {
 
     pub(super) const fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Running { .. })
+    }
+
+    pub(super) const fn passes_early_data(&self) -> bool {
+        matches!(self.phase, Phase::Running { early_data: true, .. })
     }
 
     pub(super) fn is_from(&self, address: IpAddr) -> bool {

@@ -805,6 +805,37 @@ fn early_data_is_passed_on_in_order_where_allowed() {
     assert_eq!(passed, stream);
 }
 
+// W-RUN-5, W-TAKEOVER-9
+#[test]
+fn early_data_waits_while_a_session_may_have_been_forgotten() {
+    let mut server = Server::new(ServerConfig { early_data: true, ..ServerConfig::default() });
+    let join_from_start = |server: &mut Server, millis, number| {
+        server.handle_join(at(millis), peer(1), &join(number, 0, 0))
+    };
+    let joins = u64::try_from(RECENT_ENTRIES).unwrap();
+    for number in 0..=joins {
+        assert_eq!(join_from_start(&mut server, 0, number), JoinOutcome::Fresh);
+    }
+    assert_eq!(join_from_start(&mut server, 1, 0), JoinOutcome::Refused, "forgotten early");
+    let stream = |number| [hello(number, 100), vec![23; 50]].concat();
+    let passed = |server: &mut Server, millis, number, seq, range: Range<usize>| {
+        let bytes = request(number, seq, range.start, &stream(number)[range]);
+        server.handle_datagram(at(millis), peer(1), None, &bytes).unwrap();
+        let bytes = server.happened().into_iter().map(|event| match event {
+            ServerEvent::Started { bytes, .. } | ServerEvent::ClientBytes { bytes, .. } => {
+                bytes.len()
+            }
+            ServerEvent::Expired { .. } => 0,
+        });
+        bytes.sum::<usize>()
+    };
+    let (held, other) = (joins + 1, joins + 2);
+    assert_eq!(passed(&mut server, 9_999, held, 0, 0..120), 100);
+    assert_eq!(passed(&mut server, 10_000, held, 1, 120..150), 0, "for as long as it runs");
+    assert_eq!(passed(&mut server, 10_000, other, 0, 0..150), 150);
+    assert_eq!(join_from_start(&mut server, 10_000, other + 1), JoinOutcome::Fresh);
+}
+
 #[test]
 fn a_session_belongs_to_the_address_and_port_that_began_it() {
     let mut server = server();

@@ -291,6 +291,22 @@ fn nothing_relies_on_a_session_that_may_have_ended() {
     }
 }
 
+// W-STATE-16
+#[test]
+fn no_wait_outlasts_what_the_edge_promises() {
+    let long = Duration::from_secs(4);
+    let waits = [Wait::within(long), Wait { first_bytes: long, ..Wait::within(GRACE) }];
+    for (wait, payload) in waits.into_iter().zip([FLIGHT, b""]) {
+        let mut client = offered(false);
+        let datagram = response(&mut client, 1, 300, payload);
+        client.handle_datagram(at(90), &datagram);
+        client.handle_tcp_connected(at(7900), true, Some(wait));
+        assert_eq!(client.poll_timeout(), Some(at(8000)));
+        client.handle_timeout(at(8000));
+        assert!(client.is_decided());
+    }
+}
+
 #[test]
 fn bytes_of_an_application_that_stops_early_are_sent() {
     let mut client = offered(false);

@@ -10,7 +10,16 @@ const WAIT: Option<Wait> = Some(Wait::within(Duration::from_millis(25)));
 
 #[test]
 fn clients_ignore_and_reset_what_the_scripts_say() {
-    for script in scripts("client_ignores.txt") {
+    play("client_ignores.txt");
+}
+
+#[test]
+fn clients_send_and_take_over_as_the_scripts_say() {
+    play("client_states.txt");
+}
+
+fn play(file: &str) {
+    for script in scripts(file) {
         let (config, steps) = script.split_first().expect("a configuration");
         let name = config.text("note");
         assert!(!steps.is_empty(), "{name} has no step");
@@ -26,6 +35,8 @@ struct Player {
     now: Instant,
     client: Client,
     plain: bool,
+    /// Number of datagrams sent.
+    sent: u8,
     /// The reset that the client reported.
     reset: Option<ResetReason>,
     /// The reset that a step has named.
@@ -34,22 +45,23 @@ struct Player {
 
 impl Player {
     fn new(block: &Block) -> Self {
-        block.expect_names(&["step", "key", "slots", "early_data"]);
+        block.expect_names(&["step", "key", "slots", "early_data", "hold?"]);
         let config = ClientConfig {
             slots: block.number("slots"),
             early_data: block.flag("early_data"),
-            hold: false,
+            hold: block.flag("hold"),
         };
         let mut client = Client::new(JoinKey::new(block.array("key")), config);
         client.offer_udp(config);
         let now = Instant::ZERO;
-        Self { now, client, plain: false, reset: None, expected_reset: false }
+        Self { now, client, plain: false, sent: 0, reset: None, expected_reset: false }
     }
 
     fn step(&mut self, block: &Block, at: &str) {
         let step = block.text("step");
         block.expect_names(match step {
-            "client sends" => &["step", "times"],
+            "client sends" => &["step", "times?", "bytes?"],
+            "tcp connects" => &["step", "address?"],
             "app writes" | "app gets" | "client gets" | "tcp gets" | "client tcp" => {
                 &["step", "bytes"]
             }
@@ -58,13 +70,19 @@ impl Player {
             _ => &["step"],
         });
         match step {
-            "client sends" => {
-                for number in 0..block.number::<u8>("times") {
+            "client sends" if block.get("times").is_some() => {
+                for _ in 0..block.number::<u8>("times") {
                     let datagram = self.client.poll_datagram();
-                    assert_eq!(datagram.map(|bytes| bytes[14]), Some(number), "{at}");
+                    assert_eq!(datagram.map(|bytes| bytes[14]), Some(self.sent), "{at}");
+                    self.sent += 1;
                 }
             }
-            "tcp connects" => self.client.handle_tcp_connected(self.now, true, WAIT),
+            "app finishes" => self.client.handle_app_finished(self.now),
+            "unreachable" => self.client.handle_unreachable(self.now),
+            "tcp connects" => {
+                let same = block.get("address").is_none_or(|address| address != "other");
+                self.client.handle_tcp_connected(self.now, same, WAIT);
+            }
             "tcp ends" => self.client.handle_tcp_finished(),
             "tcp breaks" => self.client.handle_tcp_failed(),
             "grace ends" => {
@@ -86,6 +104,10 @@ impl Player {
     fn carry(&mut self, step: &str, bytes: &[u8], at: &str) {
         match step {
             "app writes" => self.client.handle_app_data(self.now, bytes),
+            "client sends" => {
+                assert_eq!(self.client.poll_datagram().as_deref(), Some(bytes), "{at}");
+                self.sent += 1;
+            }
             "client gets" => self.client.handle_datagram(self.now, bytes),
             "tcp gets" => self.client.handle_tcp_data(bytes),
             "app gets" => assert_eq!(self.client.poll_app().as_deref(), Some(bytes), "{at}"),
