@@ -63,7 +63,8 @@ func (a *Advertisement) set(key, value string) bool {
 	case "udp":
 		port, ok := decimal(value, 65535)
 		a.UDPPort = uint16(port)
-		return ok
+		// W-DNS-7
+		return ok && (port == 443 || port >= 1024)
 	case "ed":
 		a.EarlyData = value == "1"
 		return value == "0" || value == "1"

@@ -274,13 +274,25 @@ func (c *client) decide(now time.Time) {
 		c.giveUp(now, "unreachable")
 	case !c.timing.worth:
 		c.giveUp(now, "no wait")
-	case !now.Before(c.timing.end):
+	case !now.Before(c.waitEnd()):
 		c.giveUp(now, "silence")
 	}
 }
 
-// waitEnd returns until when a client whose edge has answered waits for more.
+// waitEnd returns until when a client waits for datagrams (W-STATE-16).
 func (c *client) waitEnd() time.Time {
+	end := c.timing.end
+	if c.answers > 0 {
+		end = c.answeredEnd()
+	}
+	if last := c.firstWrite.Add(sessionGiveUp); last.Before(end) {
+		return last
+	}
+	return end
+}
+
+// answeredEnd returns until when a client whose edge has answered waits for more.
+func (c *client) answeredEnd() time.Time {
 	due, grace := c.timing.due, c.timing.grace
 	end := due.Add(2 * grace)
 	if c.lastTaken.Before(due.Add(grace)) {
@@ -298,10 +310,8 @@ func (c *client) waitEnd() time.Time {
 // timeout returns when handleTimeout is to be called.
 func (c *client) timeout() (time.Time, bool) {
 	switch {
-	case c.state == stateWaiting && c.answers > 0:
-		return c.waitEnd(), true
 	case c.state == stateWaiting:
-		return c.timing.end, true
+		return c.waitEnd(), true
 	case c.state == stateJoining:
 		return c.joinedAt.Add(joinTimeout), true
 	}
@@ -382,7 +392,7 @@ func (c *client) handleTCP(b []byte) {
 			c.fail(ResetRefused)
 		case verdict == answerIncomplete:
 		// W-STATE-12
-		case offset > c.asked || c.asked-offset > recordStreamMax+recordHeader:
+		case offset > c.asked || c.asked-offset >= recordStreamMax+recordHeader:
 			c.fail(ResetProtocol)
 		default:
 			c.state, c.joined, c.skip = stateOpen, true, c.delivered-offset

@@ -21,9 +21,14 @@ const (
 	typeOPT   = 41
 	typeHTTPS = 65
 
-	svcMandatory = 0
-	svcPort      = 3
-	svcKnownMax  = 6 // ipv6hint: all keys up to it may be mandatory
+	svcMandatory     = 0
+	svcALPN          = 1
+	svcNoDefaultALPN = 2
+	svcPort          = 3
+	svcIPv4Hint      = 4
+	svcECH           = 5
+	svcIPv6Hint      = 6
+	svcKnownMax      = svcIPv6Hint // all keys up to it but ech may be mandatory
 )
 
 var errDNS = errors.New("malformed DNS message")
@@ -96,7 +101,7 @@ func (d *Dialer) lookupHTTPS(ctx context.Context, host string) (record httpsReco
 		servers = systemServers()
 	}
 	name := host
-	for i := 0; i < aliasesMax; i++ {
+	for i := 0; i <= aliasesMax; i++ {
 		err = errors.New("turbotls: no DNS server is known")
 		for _, server := range servers {
 			if record, err = queryHTTPS(ctx, server, name); err == nil {
@@ -221,7 +226,7 @@ func parseHTTPS(message []byte, name string) (record httpsRecord, err error) {
 	}
 	_, at, ok := readName(message, 12)
 	at += 4
-	owner, best := strings.ToLower(name), 1<<16
+	owner, best, void := strings.ToLower(name), 1<<16, false
 	for n := binary.BigEndian.Uint16(message[6:]); ok && n > 0; n-- {
 		var rr resourceRecord
 		if rr, at, ok = readRecord(message, at); !ok {
@@ -236,8 +241,8 @@ func parseHTTPS(message []byte, name string) (record httpsRecord, err error) {
 				record.ttl = rr.ttl
 			}
 		case typeHTTPS:
-			priority, r, valid := readService(rr.data)
-			if !valid || priority >= best {
+			priority, r, usable, whole := readService(rr.data)
+			if void = void || !whole; !usable || priority >= best {
 				continue
 			}
 			best = priority
@@ -255,6 +260,9 @@ func parseHTTPS(message []byte, name string) (record httpsRecord, err error) {
 	}
 	if !ok {
 		return httpsRecord{}, errDNS
+	}
+	if void {
+		return httpsRecord{ttl: record.ttl}, nil
 	}
 	if record.target == owner && owner != name {
 		record.target = strings.ToLower(name) // addresses of the name follow the same CNAMEs
@@ -318,41 +326,84 @@ func readName(message []byte, at int) (name string, next int, ok bool) {
 	}
 }
 
-// readService reads an HTTPS record that may be used: an alias, or one with mandatory keys that are
-// known. An advertisement counts as found only in one for the port that was asked for.
-func readService(data []byte) (priority int, r httpsRecord, valid bool) {
+// readService reads an HTTPS record: whether it is usable, an alias or a service over TCP of which
+// the mandatory keys are known and there, and whether it is whole; one that is not voids its set. An
+// advertisement counts as found only in one for the port that was asked for.
+func readService(data []byte) (priority int, r httpsRecord, usable, whole bool) {
 	if len(data) < 3 {
-		return 0, r, false
+		return 0, r, false, false
 	}
 	priority = int(binary.BigEndian.Uint16(data))
 	target, at, ok := readName(data[2:], 0)
 	if !ok {
-		return 0, r, false
+		return 0, r, false, false
 	}
 	if r.target = target; priority == 0 {
 		r.alias = target != ""
-		return 0, r, r.alias
+		return 0, r, r.alias, true
 	}
-	params, elsewhere := reader{rest: data[2+at:]}, false
-	for len(params.rest) > 0 {
+	params := reader{rest: data[2+at:]}
+	values, last := make(map[int][]byte), -1
+	for len(params.rest) > 0 && !params.bad {
 		key, value := params.number(2), params.vector(2)
-		switch key {
-		case svcMandatory:
-			for ; len(value) >= 2; value = value[2:] {
-				if binary.BigEndian.Uint16(value) > svcKnownMax {
-					return 0, r, false
-				}
-			}
-		case svcPort:
-			if len(value) != 2 || value[0]|value[1] == 0 {
-				return 0, r, false
-			}
-			elsewhere = binary.BigEndian.Uint16(value) != 443
-		case advertisedKey:
-			advert, err := ParseAdvertisement(string(value))
-			r.advert, r.found = advert, err == nil
+		if key <= last || !isParamWhole(key, value) {
+			return 0, r, false, false
+		}
+		values[key], last = value, key
+	}
+	if params.bad {
+		return 0, r, false, false
+	}
+	for list := values[svcMandatory]; len(list) > 0; list = list[2:] {
+		key := int(binary.BigEndian.Uint16(list))
+		if _, there := values[key]; !there || key > svcKnownMax || key == svcECH {
+			return 0, r, false, true
 		}
 	}
-	r.found = r.found && !elsewhere
-	return priority, r, !params.bad
+	port := 443
+	if value, ok := values[svcPort]; ok {
+		port = int(binary.BigEndian.Uint16(value))
+	}
+	_, tcp := values[svcNoDefaultALPN]
+	tcp = !tcp
+	for list := (reader{rest: values[svcALPN]}); len(list.rest) > 0; {
+		tcp = !strings.HasPrefix(string(list.vector(1)), "h3") || tcp
+	}
+	if port == 0 || !tcp {
+		return 0, r, false, true
+	}
+	advert, err := ParseAdvertisement(string(values[advertisedKey]))
+	r.advert, r.found = advert, err == nil && port == 443
+	return priority, r, true, true
+}
+
+// isParamWhole reports whether the value of a SvcParam has the format of its key.
+func isParamWhole(key int, value []byte) bool {
+	switch key {
+	case svcMandatory:
+		last := svcMandatory
+		for ; len(value) >= 2; value = value[2:] {
+			key := int(binary.BigEndian.Uint16(value))
+			if key <= last {
+				return false
+			}
+			last = key
+		}
+		return len(value) == 0 && last > svcMandatory
+	case svcALPN:
+		list := reader{rest: value}
+		for len(list.rest) > 0 && !list.bad {
+			list.bad = len(list.vector(1)) == 0 || list.bad
+		}
+		return len(value) > 0 && !list.bad
+	case svcNoDefaultALPN:
+		return len(value) == 0
+	case svcPort:
+		return len(value) == 2
+	case svcIPv4Hint:
+		return len(value) > 0 && len(value)%4 == 0
+	case svcIPv6Hint:
+		return len(value) > 0 && len(value)%16 == 0
+	}
+	return true
 }

@@ -74,28 +74,6 @@ func TestParseHTTPS(t *testing.T) {
 			[][]byte{rr(typeHTTPS, service(1, "svc.example", "v=2"))},
 			httpsRecord{found: true, target: "svc.example", advert: Advertisement{Slots: 4}},
 		},
-		"the lowest priority": {
-			[][]byte{
-				rr(typeHTTPS, service(2, "", "v=2,slots=2")),
-				rr(typeHTTPS, service(1, "", "v=2,slots=1")),
-			},
-			httpsRecord{found: true, target: testName, advert: Advertisement{Slots: 1}},
-		},
-		// W-DNS-2
-		"the lowest priority, without advertisement": {
-			[][]byte{
-				rr(typeHTTPS, service(2, "", "v=2,slots=2")),
-				rr(typeHTTPS, service(1, "", "v=3")),
-			},
-			httpsRecord{},
-		},
-		"the lowest priority, for another port": {
-			[][]byte{
-				rr(typeHTTPS, append(service(1, "", "v=2"), 0, 3, 0, 2, 0x20, 0xfb)),
-				rr(typeHTTPS, service(2, "", "v=2")),
-			},
-			httpsRecord{},
-		},
 		"an alias": {
 			[][]byte{rr(typeHTTPS, service(0, "other.example", ""))},
 			httpsRecord{alias: true, target: "other.example"},
@@ -105,20 +83,37 @@ func TestParseHTTPS(t *testing.T) {
 			httpsRecord{found: true, target: testName, advert: Advertisement{Slots: 4}},
 		},
 		"of a name nobody asked for": {[][]byte{other}, httpsRecord{}},
-		"void":                       {[][]byte{rr(typeHTTPS, service(1, "", "v=3"))}, httpsRecord{}},
-		"a mandatory key that is not known": {
-			[][]byte{rr(typeHTTPS, append(service(1, "", "v=2"), 0, 0, 0, 2, 0, 99))},
-			httpsRecord{},
-		},
-		"another port": {
-			[][]byte{rr(typeHTTPS, append(service(1, "", "v=2"), 0, 3, 0, 2, 0x20, 0xfb))},
-			httpsRecord{},
-		},
 	} {
 		got, err := parseHTTPS(dnsAnswer(t, testName, test.records...), testName)
 		got.ttl = 0
 		if err != nil || got != test.want {
 			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestHTTPSRecords(t *testing.T) {
+	for _, b := range vectors(t, "https_records") {
+		var records [][]byte
+		for _, name := range []string{"rdata", "rdata2"} {
+			if b.keys[name] != "" {
+				records = append(records, rr(typeHTTPS, b.bytes(t, name)))
+			}
+		}
+		got, err := parseHTTPS(dnsAnswer(t, testName, records...), testName)
+		then := "nothing"
+		switch {
+		case err != nil:
+			t.Errorf("%v: %v", b, err)
+		case got.alias:
+			then = "alias " + got.target + "."
+		case got.found && got.target == testName:
+			then = "offer ."
+		case got.found:
+			then = "offer " + got.target + "."
+		}
+		if then != b.keys["then"] || got.found && got.advert.Slots != b.number(t, "slots") {
+			t.Errorf("%v: %s %+v", b, then, got)
 		}
 	}
 }

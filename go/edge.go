@@ -87,7 +87,8 @@ type session struct {
 	work    time.Duration
 
 	client prefix
-	given  int // client bytes that the origin has
+	given  int  // client bytes that the origin has
+	early  bool // it gets those behind the ClientHello before the join
 	used   [sequences]bool
 	slots  []slot
 
@@ -325,6 +326,9 @@ func (e *edge) start(now time.Time, s *session, end int, hash helloHash) {
 	e.budget -= s.work
 	e.running[hash] = s
 	e.dueAt(now.Add(sessionLife))
+	// W-RUN-4, W-RUN-5
+	s.early = e.config.earlyData && !e.config.sameAddress && e.ids.isComplete(now) &&
+		e.hellos.isComplete(now)
 	e.hellos.add(now, hash)
 	// W-RUN-3
 	s.respond(nil)
@@ -355,8 +359,7 @@ func (e *edge) evict(now time.Time, most int, match func(*session) bool) bool {
 
 // giveEarly gives the origin client bytes behind the ClientHello, where that may be.
 func (s *session) giveEarly() {
-	// W-RUN-4
-	if s.edge.config.earlyData && !s.edge.config.sameAddress {
+	if s.early {
 		s.give()
 	}
 }
@@ -495,8 +498,9 @@ func (e *edge) expire(now time.Time) {
 
 // memory holds what ended a short time ago, oldest first, and at most memoryMax of it.
 type memory[K comparable] struct {
-	at    map[K]time.Time
-	queue []remembered[K]
+	at       map[K]time.Time
+	queue    []remembered[K]
+	complete time.Time // from then on, nothing is missing that was forgotten early
 }
 
 type remembered[K comparable] struct {
@@ -509,12 +513,15 @@ func (m *memory[K]) has(now time.Time, key K) bool {
 	return ok && now.Sub(at) < memoryLife
 }
 
+func (m *memory[K]) isComplete(now time.Time) bool { return !now.Before(m.complete) }
+
 func (m *memory[K]) add(now time.Time, key K) {
 	for len(m.queue) > 0 &&
 		(now.Sub(m.queue[0].at) >= memoryLife || len(m.queue) >= memoryMax) {
 		// A key that was added again later stays until that entry leaves.
 		if first := m.queue[0]; m.at[first.key] == first.at {
 			delete(m.at, first.key)
+			m.complete = first.at.Add(memoryLife)
 		}
 		m.queue = m.queue[1:]
 	}

@@ -45,8 +45,10 @@ func (e *edge) handleJoin(now time.Time, from netip.Addr, j join) (handover, joi
 	} else if s != nil && !s.isRunning() {
 		e.remember(now, s)
 	}
+	// W-TAKEOVER-9
+	forgotten := !known && e.config.earlyData && !e.ids.isComplete(now)
 	// W-TAKEOVER-1, W-TAKEOVER-2
-	if ended || j.clientOffset != 0 || j.serverOffset != 0 {
+	if ended || forgotten || j.clientOffset != 0 || j.serverOffset != 0 {
 		return handover{}, joinRefused
 	}
 	e.ids.add(now, id)

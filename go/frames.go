@@ -192,17 +192,11 @@ func recordStart(stream []byte, at int) int {
 	start := 0
 	for {
 		head := stream[start:]
-		if len(head) > recordHeader {
-			head = head[:recordHeader]
-		}
-		if len(head) > 0 && (head[0] < 20 || head[0] > 24) || len(head) > 1 && head[1] != 3 {
-			return at
-		}
-		if len(head) < recordHeader {
+		if start >= at || len(head) < recordHeader {
 			return start
 		}
 		length := int(binary.BigEndian.Uint16(head[3:]))
-		if length > recordStreamMax {
+		if head[0] < 20 || head[0] > 24 || head[1] != 3 || length > recordStreamMax {
 			return at
 		}
 		if end := start + recordHeader + length; at < end || end > len(stream) {

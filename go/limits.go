@@ -84,7 +84,7 @@ const (
 	writeAheadMax       = 65536 // bytes that an application may write before TCP is connected
 	dnsTimeout          = 2 * time.Second
 	dnsMessageMax       = 16384 // over TCP, whose answers could have 65,535 bytes
-	aliasesMax          = 8
+	aliasesMax          = 4
 	adverTTLMin         = 5 * time.Second
 	adverTTLMax         = time.Hour
 	advertisedKey       = 65480

@@ -161,7 +161,7 @@ func (n *network) run(t *testing.T, delay, connect time.Duration) {
 	from := netip.MustParseAddrPort("192.0.2.1:4000")
 	n.edge.stream = &tcpSteps{from: from}
 	n.after(delay, func() { n.client.client.write(n.now, n.hello) })
-	n.after(connect, func() { n.client.connect() })
+	n.after(connect, func() { n.client.connect(true) })
 	for steps := 0; len(n.later) > 0 && steps < 100000; steps++ {
 		next := n.later[0]
 		n.later = n.later[1:]

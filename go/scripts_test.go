@@ -33,7 +33,8 @@ func newClientEnd(t *testing.T, b block) *clientEnd {
 	now := time.Unix(1000, 0)
 	slots := b.number(t, "slots")
 	return &clientEnd{now: now, client: &client{config: clientConfig{
-		key: b.key(t), slots: slots, earlyData: b.keys["early_data"] == "yes", synAt: now,
+		key: b.key(t), slots: slots, earlyData: b.keys["early_data"] == "yes",
+		hold: b.keys["hold"] == "yes", synAt: now,
 	}}}
 }
 
@@ -43,12 +44,12 @@ func (e *clientEnd) collect() {
 	e.toApp = append(e.toApp, take(&e.client.toApp)...)
 }
 
-func (e *clientEnd) connect() {
+func (e *clientEnd) connect(same bool) {
 	flight := e.client.flightAt
 	if flight.IsZero() {
 		flight = e.client.config.synAt
 	}
-	e.client.handleConnected(e.now, true, e.path.timing(e.client.config.synAt, flight, e.now))
+	e.client.handleConnected(e.now, same, e.path.timing(e.client.config.synAt, flight, e.now))
 }
 
 func (e *clientEnd) wait(until time.Time) {
@@ -71,8 +72,12 @@ func (e *clientEnd) step(t *testing.T, b block) bool {
 		e.client.write(e.now, raw)
 	case "client gets":
 		e.client.handleDatagram(e.now, raw)
+	case "app finishes":
+		e.client.finish(e.now)
+	case "unreachable":
+		e.client.handleUnreachable(e.now)
 	case "tcp connects":
-		e.connect()
+		e.connect(b.keys["address"] != "other")
 	case "grace ends":
 		at, ok := e.client.timeout()
 		if !ok {
@@ -153,11 +158,13 @@ func run(t *testing.T, end scriptEnd, steps []block) {
 	end.nothing(t, steps[len(steps)-1])
 }
 
-func TestClientIgnores(t *testing.T) {
-	for _, script := range scripts(t, "client_ignores") {
-		t.Run(script[0].keys["note"], func(t *testing.T) {
-			run(t, newClientEnd(t, script[0]), script[1:])
-		})
+func TestClientScripts(t *testing.T) {
+	for _, file := range []string{"client_ignores", "client_states"} {
+		for _, script := range scripts(t, file) {
+			t.Run(file+"/"+script[0].keys["note"], func(t *testing.T) {
+				run(t, newClientEnd(t, script[0]), script[1:])
+			})
+		}
 	}
 }
 
@@ -182,6 +189,7 @@ type edgeEnd struct {
 type tcpSteps struct {
 	from  netip.AddrPort
 	open  bool // behind its ClientHello
+	anew  bool // behind a join that began it
 	skip  int
 	first []byte
 }
@@ -258,13 +266,13 @@ func (e *edgeEnd) tcp(raw []byte) (then string) {
 		e.toOrig = append(e.toOrig, rest...)
 		return "new"
 	}
-	if join, ok := readJoin(hello); ok {
+	if join, ok := readJoin(hello); ok && !s.anew {
 		h, result := e.edge.handleJoin(e.now, s.from.Addr(), join)
 		switch result {
 		case joinRefused:
 			return "refused"
 		case joinAnew:
-			if e.answers {
+			if s.anew = true; e.answers {
 				e.toTCP = append(e.toTCP, h.toTCP...)
 			}
 			return fmt.Sprint("accepted 0", e.tcp(rest[hello.end:]))
@@ -375,12 +383,49 @@ func (e *edgeEnd) nothing(t *testing.T, b block) {
 }
 
 func TestEdgeScripts(t *testing.T) {
-	for _, file := range []string{"drops", "join_table"} {
+	for _, file := range []string{"drops", "limits", "join_table"} {
 		for _, script := range scripts(t, file) {
 			t.Run(file+"/"+script[0].keys["note"], func(t *testing.T) {
 				run(t, newEdgeEnd(t, script[0]), script[1:])
 			})
 		}
+	}
+}
+
+// TestForgottenEarly fills the memory of ids (W-RUN-5, W-TAKEOVER-9).
+func TestForgottenEarly(t *testing.T) {
+	now, from := time.Unix(1000, 0), netip.MustParseAddrPort("192.0.2.1:4000")
+	e := newEdge(edgeConfig{tag: 1, earlyData: true, streams: 1 << 20, work: time.Second}, now)
+	joined := func(n int) joinResult {
+		_, result := e.handleJoin(now, from.Addr(), join{key: joinKey{byte(n), byte(n >> 8), byte(n >> 16)}})
+		return result
+	}
+	for n := 0; n <= memoryMax; n++ {
+		if joined(n) != joinAnew {
+			t.Fatalf("join %d was refused", n)
+		}
+	}
+	if joined(0) != joinRefused {
+		t.Error("a join is accepted that may have been forgotten")
+	}
+	hello := vectors(t, "hellos")[0].bytes(t, "bytes")
+	early := append(append([]byte{}, hello...), "early"...)
+	for _, want := range []int{len(hello), len(early)} {
+		early[11]++ // of the random: another ClientHello
+		id, given := sessionID{early[11]}, 0
+		if reason := e.handleDatagram(now, from, request{id, 0, 0, early}.marshal()); reason != taken {
+			t.Fatal(reason)
+		}
+		for _, event := range take(&e.events) {
+			given += len(event.bytes)
+		}
+		if given != want {
+			t.Errorf("the origin got %d bytes, not %d", given, want)
+		}
+		now = now.Add(memoryLife)
+	}
+	if joined(memoryMax+1) != joinAnew {
+		t.Error("a join is refused though nothing is missing")
 	}
 }
 
