@@ -17,6 +17,7 @@ mod recordings;
 mod simulated;
 mod stats;
 mod table;
+mod terminal;
 mod value;
 
 pub use command::main;

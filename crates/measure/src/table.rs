@@ -27,6 +27,25 @@ pub(crate) fn table(rows: &[Vec<String>], left: &[usize]) -> String {
     text
 }
 
+/// Breaks words into lines, of which all but the first are indented as much as `mark` is long.
+pub(crate) fn wrapped(mark: &str, words: &str, columns: usize) -> String {
+    let mut text = mark.to_owned();
+    let mut column = mark.len();
+    for (at, word) in words.split(' ').enumerate() {
+        let width = word.chars().count();
+        if at > 0 && column + 1 + width > columns {
+            let _ = write!(text, "\n{:1$}", "", mark.len());
+            column = mark.len();
+        } else if at > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += width;
+    }
+    text + "\n"
+}
+
 /// Returns a row of fixed texts.
 pub(crate) fn header(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
@@ -42,5 +61,13 @@ mod tests {
         assert_eq!(table(&rows, &[0]), "  arm    ms\n  tls13   7\n  é\n");
         assert_eq!(table(&rows, &[]), "    arm  ms\n  tls13   7\n      é\n");
         assert_eq!(table(&[], &[]), "");
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        let text = wrapped("  1. ", "word word word", 14);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() == 2 && lines[1].starts_with("     word"), "{text}");
+        assert!(lines.iter().all(|line| line.len() <= 14), "{text}");
     }
 }

@@ -26,7 +26,7 @@ pub(crate) mod bounded_json;
 mod entry;
 mod error;
 mod exchange;
-mod frames;
+pub(crate) mod frames;
 mod initiator;
 pub mod limits;
 mod parents;
@@ -48,7 +48,7 @@ use self::exchange::Exchange;
 use self::limits::{ENTRIES, PAGES, URL_MAX};
 use self::recording::PageFacts;
 use self::stream::{BYTE_ORDER_MARK, Log, StreamError};
-use self::value::{cut, time, unix_time};
+use self::value::{cut, unix_time};
 use crate::page::{Ignored, Page, PageError, Reason};
 
 /// First bytes of compressed files.
@@ -85,13 +85,21 @@ pub struct Facts {
     pub kind: Kind,
     /// Priority by the browser, where recorded.
     pub priority: Option<Priority>,
+    /// True if the page waits for it before it shows what follows: as recorded, otherwise by kind
+    /// and priority.
+    pub blocks_rendering: bool,
     /// Status of the response.
     pub status: u16,
 }
 
 impl Facts {
     fn from_exchange(exchange: &Exchange) -> Self {
-        Self { kind: exchange.kind, priority: exchange.priority, status: exchange.status }
+        Self {
+            kind: exchange.kind,
+            priority: exchange.priority,
+            blocks_rendering: exchange.blocks_rendering,
+            status: exchange.status,
+        }
     }
 }
 
@@ -156,11 +164,10 @@ impl Log for Reader {
         if self.pages.len() >= PAGES {
             return;
         }
-        let on_load = page.page_timings.and_then(|timings| timings.on_load);
         let facts = PageFacts {
             title: cut(page.title.text().unwrap_or_default().to_owned(), URL_MAX),
             started: page.started_date_time.text().and_then(unix_time),
-            on_load: on_load.filter(|ms| *ms > 0.0).map(|ms| time(Some(ms))),
+            milestones: page.page_timings.unwrap_or_default().milestones(),
         };
         self.pages.push((cut(page.id.name().unwrap_or_default(), URL_MAX), facts));
     }

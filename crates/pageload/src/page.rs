@@ -42,8 +42,12 @@ pub struct Page {
 pub struct Recorded {
     /// Start of the load.
     pub at: Option<SystemTime>,
+    /// Time until the document was parsed (`DOMContentLoaded`).
+    pub content_loaded: Option<Duration>,
     /// Time until the browser's load event.
     pub on_load: Option<Duration>,
+    /// Time until the largest contentful paint.
+    pub largest_paint: Option<Duration>,
     /// Time until 95 % of the resources are loaded.
     pub page_load_time: Option<Duration>,
 }
@@ -434,6 +438,12 @@ impl Page {
     #[must_use]
     pub fn recorded(&self) -> &Recorded {
         &self.recorded
+    }
+
+    /// Returns the page's own document: the first resource after the redirects.
+    #[must_use]
+    pub fn document(&self) -> &Resource {
+        &self.resources[self.redirects]
     }
 
     /// Returns counts of the recording's entries that are not in it.

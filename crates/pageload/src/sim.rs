@@ -13,6 +13,8 @@ mod triggers;
 
 use std::time::Duration;
 
+use crate::page::Page;
+
 /// Times of a resource, since the load began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
@@ -40,6 +42,10 @@ pub struct Load {
     /// Sum of the round trips before each connection accepted its first request. [`blast`] does not
     /// count them.
     pub round_trips: u32,
+    /// Estimated time of the largest contentful paint, where recorded. [`blast`] has none.
+    pub largest_paint: Option<Duration>,
+    /// Estimated time of the load event, where recorded. [`blast`] has none.
+    pub on_load: Option<Duration>,
 }
 
 impl Load {
@@ -52,6 +58,28 @@ impl Load {
         let begin = self.resources.iter().map(|times| times.created).min();
         let end = ends.get(ends.len() * 95 / 100).copied();
         end.unwrap_or_default().saturating_sub(begin.unwrap_or_default())
+    }
+
+    /// Estimates the events of the `page` that was loaded.
+    fn estimate_events(&mut self, page: &Page) {
+        let recorded = page.recorded();
+        self.largest_paint = recorded.largest_paint.and_then(|at| self.event(page, at));
+        self.on_load = recorded.on_load.and_then(|at| self.event(page, at));
+    }
+
+    /// Returns the time of an event that the recording has `at`: when all has arrived that had
+    /// arrived by then in the recording, and as much later as there. An upper bound, since an event
+    /// need not have waited for all of these.
+    fn event(&self, page: &Page, at: Duration) -> Option<Duration> {
+        let both = page.resources().iter().zip(&self.resources);
+        let there = both.filter_map(|(resource, times)| {
+            let end = resource.measured?.end();
+            (end <= at).then_some((end, times.last))
+        });
+        let (recorded, simulated) =
+            there.reduce(|one, other| (one.0.max(other.0), one.1.max(other.1)))?;
+        let begin = self.resources.iter().map(|times| times.created).min()?;
+        Some(simulated.saturating_sub(begin).saturating_add(at.saturating_sub(recorded)))
     }
 
     /// Returns the time until all resources are loaded. Zero without resources.

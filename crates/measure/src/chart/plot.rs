@@ -8,6 +8,9 @@ use super::scale::{self, Scale};
 const MARKS: f64 = 16.0;
 const TITLE: f64 = 34.0;
 
+/// Height of a name.
+const LABEL: f64 = 16.0;
+
 /// The area between the axes, in CSS pixels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Area {
@@ -94,6 +97,24 @@ pub(crate) fn name((x, y): (f64, f64), label: (f64, f64), gap: f64, name: &str) 
     }
 }
 
+/// Moves places apart until each has [`LABEL`] to the next, within bounds if there is room.
+pub(crate) fn apart(places: Vec<f64>, top: f64, bottom: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by(|&one, &other| places[one].total_cmp(&places[other]));
+    let mut apart = places;
+    let mut least = top;
+    for &at in &order {
+        apart[at] = apart[at].max(least);
+        least = apart[at] + LABEL;
+    }
+    let mut most = bottom;
+    for &at in order.iter().rev() {
+        apart[at] = apart[at].min(most);
+        most = apart[at] - LABEL;
+    }
+    apart
+}
+
 /// A part of a bar, at least so wide that it is seen.
 pub(crate) fn bar(class: &str, [from, to]: [f64; 2], y: f64, height: f64) -> Markup {
     const NARROWEST: f64 = 1.0;
@@ -104,4 +125,16 @@ pub(crate) fn bar(class: &str, [from, to]: [f64; 2], y: f64, height: f64) -> Mar
 /// A length or place, to a tenth of a pixel.
 pub(crate) fn px(place: f64) -> String {
     format!("{place:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_not_on_each_other() {
+        assert_eq!(apart(vec![50.0, 52.0, 51.0], 0.0, 200.0), [50.0, 82.0, 66.0]);
+        assert_eq!(apart(vec![198.0, 199.0, 20.0], 0.0, 200.0), [184.0, 200.0, 20.0]);
+        assert_eq!(apart(vec![100.0], 0.0, 200.0), [100.0]);
+    }
 }

@@ -1,18 +1,18 @@
 //! The figures for the eye.
 
 use std::fmt::Write;
-use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
 use headstart_net::Carrier;
-use rustix::termios::tcgetwinsize;
 
 use super::figures::{Arm, Figures};
-use headstart::base::failure::colours_wanted;
+use crate::terminal::{self, Color};
 
 /// Columns where the terminal does not say, and at most: longer bars are no clearer.
 const COLUMNS: u16 = 80;
 const COLUMNS_MAX: u16 = 100;
+/// Columns at least: fewer hold no bar.
+const COLUMNS_MIN: u16 = 40;
 
 /// Columns left of a bar, and right of it for its figure.
 const LABEL: u16 = 11;
@@ -22,14 +22,9 @@ const RESET: &str = "\x1b[0m";
 
 /// A table, bars, and what they mean.
 pub(super) fn draw(figures: &Figures) -> String {
-    let terminal = stdout().is_terminal();
-    let columns = if terminal { columns() } else { COLUMNS };
-    text(figures, columns, colours_wanted(terminal))
-}
-
-fn columns() -> u16 {
-    let columns = tcgetwinsize(stdout()).map_or(COLUMNS, |size| size.ws_col);
-    if columns == 0 { COLUMNS } else { columns.min(COLUMNS_MAX) }
+    let columns = terminal::columns().and_then(|columns| u16::try_from(columns).ok());
+    let columns = columns.unwrap_or(COLUMNS).clamp(COLUMNS_MIN, COLUMNS_MAX);
+    text(figures, columns, Color::Auto.is_wanted())
 }
 
 fn text(figures: &Figures, columns: u16, colours: bool) -> String {

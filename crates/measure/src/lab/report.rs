@@ -1,6 +1,7 @@
 //! `headstart lab report`: one HTML file from the folders that runs have written, and a summary on
 //! the terminal, both from one model.
 
+mod answer;
 mod browser;
 mod distribution;
 mod environment;

@@ -46,6 +46,11 @@ impl Source {
             .transpose()
     }
 
+    /// Returns true if it may have been made of this load.
+    pub(super) fn may_be_learned_from(&self, page: &Page) -> bool {
+        self.database.may_be_learned_from(page)
+    }
+
     /// Returns the share for these pages.
     pub(super) fn used<'a>(&self, of: impl IntoIterator<Item = &'a Coverage>) -> Used {
         let mut coverage = Coverage::default();

@@ -1,13 +1,16 @@
 //! Options of `headstart pageload`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use headstart_openers::{Arm, Suite};
+use headstart_pageload::sharing::CostModel;
 
 use crate::pageload::db::options::DbOptions;
 use crate::pageload::plan::options::{PageFiles, PlanOptions, SimulateOptions, ValidateOptions};
 use crate::pageload::record::options::RecordOptions;
+use crate::terminal::Color;
 use headstart::base::logging::LogOptions;
 
 const EXAMPLES: &str = "\
@@ -20,6 +23,9 @@ Examples:
       curl -O https://iptoasn.com/data/ip2asn-combined.tsv.gz
       gunzip ip2asn-combined.tsv.gz
       headstart pageload sharing today.pcap --asn ip2asn-combined.tsv
+
+  With the latency of handshakes as measured on your network:
+      headstart pageload sharing today.pcap --cost 120ms,60ms
 
   Captures in several files, in their order; a compressed one:
       headstart pageload sharing part-*.pcapng
@@ -82,9 +88,8 @@ pub(crate) enum PageloadCommand {
 ///
 /// Reads packet captures (pcap, pcapng) and HAR files, and counts full handshakes as they were,
 /// with one session store for all programs of the client, and with servers that share their keys as
-/// well; with latency and energy by the cost model of Hiller et al. (2019). Nothing is sent
-/// anywhere. Captures may be larger than memory. Exit code 1: there is no TLS connection in the
-/// files.
+/// well; with latency and energy if --cost says what handshakes take. Nothing is sent anywhere.
+/// Captures may be larger than memory. Exit code 1: there is no TLS connection in the files.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct SharingOptions {
@@ -99,6 +104,11 @@ pub(crate) struct SharingOptions {
     #[arg(long, value_name = "FILE")]
     pub asn: Option<PathBuf>,
 
+    /// Means of a connection with a full handshake, and with a resumed one, such as 120ms,60ms: a
+    /// recording does not tell them. `paper` for those of phones in 2019
+    #[arg(long, value_name = "FULL,RESUMED|paper")]
+    pub cost: Option<Cost>,
+
     /// Services to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
@@ -108,12 +118,32 @@ pub(crate) struct SharingOptions {
     pub json: bool,
 }
 
+/// Costs of connections.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Cost(pub(crate) CostModel);
+
+impl FromStr for Cost {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "paper" {
+            return Ok(Self(CostModel::PAPER));
+        }
+        let ms =
+            |text: &str| Some(humantime::parse_duration(text.trim()).ok()?.as_secs_f64() * 1e3);
+        let both = text.split_once(',').and_then(|(full, resumed)| Some((ms(full)?, ms(resumed)?)));
+        let (full_ms, resumed_ms) = both.ok_or("write two times, such as 120ms,60ms, or paper")?;
+        Ok(Self(CostModel { full_ms, resumed_ms, full_uah: None, resumed_uah: None }))
+    }
+}
+
 /// Show what a page loads: tree, waterfall, round trips, and where the time went
 ///
 /// Reads HAR files as browsers save them, the recordings of CS244 and page loads published with
 /// BLAST. One page is shown whole; of several each in a line, with distributions over all. What is
-/// in a file and is no resource (cached, aborted, WebSockets and so on) is counted by reason. Exit
-/// code 2: a file could not be read; the others are shown.
+/// in a file and is no resource (cached, aborted, WebSockets and so on) is counted by reason. Text
+/// is as wide as the terminal, or as COLUMNS says. Exit code 2: a file could not be read; the
+/// others are shown.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = SHOW_EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct ShowOptions {
@@ -132,11 +162,15 @@ pub(crate) struct ShowOptions {
     #[arg(long)]
     pub json: bool,
 
+    /// When to colour the waterfall
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub color: Color,
+
     /// Write tree and waterfall of the page as a picture
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 
-    /// Write everything as a report
+    /// Write everything as a report, whose waterfall can be filtered, also on a phone
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

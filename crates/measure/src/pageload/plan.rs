@@ -1,8 +1,11 @@
 //! `headstart pageload plan`: what each technique would save.
 
+mod conclusion;
+mod figures;
 mod html;
 pub(crate) mod options;
 mod plot;
+mod techniques;
 mod text;
 
 use std::collections::BTreeMap;
@@ -11,12 +14,13 @@ use std::process::ExitCode;
 
 use headstart_pageload::db::Coverage;
 use headstart_pageload::page::Ignored;
-use headstart_pageload::plan::{Overall, PagePlan, Questions};
+use headstart_pageload::plan::{Overall, Own, PagePlan, Questions};
 use headstart_pageload::printable;
 use headstart_pageload::sim::profile::Model;
 use headstart_pageload::statistics::Quantiles;
 use serde::Serialize;
 
+use self::conclusion::{Conclusion, Facts};
 use super::batch::Batch;
 use super::database::{Source, Used, known};
 use super::model::{self, Setting};
@@ -37,7 +41,8 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitCode, Failure> {
         plans(contents, &questions, database.as_ref())
     })?;
     let exit_code = batch.exit_code();
-    let answers = Answers::new(&questions, database.as_ref(), batch);
+    let own_is_given = !options.own.is_empty();
+    let answers = Answers::new(&questions, database.as_ref(), batch, own_is_given);
     if let Some(file) = &options.html {
         let report = html::document(&answers).into_string();
         fs::write(file, report)
@@ -58,6 +63,7 @@ fn questions(options: &PlanOptions) -> Result<Questions, Failure> {
     // If nothing is drawn, one load suffices.
     let draws = if model.profile.is_certain() { 1 } else { model.draws };
     let mut questions = Questions::all(Model { draws, ..model });
+    questions.own = Own::new(options.own.clone());
     if !options.technique.is_empty() {
         questions.order.clear();
         for &technique in &options.technique {
@@ -74,6 +80,9 @@ fn questions(options: &PlanOptions) -> Result<Questions, Failure> {
 #[derive(Debug, Serialize)]
 struct Answers {
     setting: Setting,
+    conclusion: Conclusion,
+    /// Techniques in words.
+    techniques: BTreeMap<&'static str, &'static str>,
     /// Share of all pages that the database knew, if one was named.
     database: Option<Used>,
     /// Techniques in the order in which one is added to the other.
@@ -99,8 +108,13 @@ struct Answer {
     database: Option<Coverage>,
     #[serde(flatten)]
     plan: PagePlan,
+    /// True if the database may have been made of this very load.
+    learned_from: bool,
     #[serde(skip)]
     not_resources: Ignored,
+    /// URL of the document, or what stands for it.
+    #[serde(skip)]
+    document: String,
 }
 
 /// Plans for the pages of a file, and its entries that belong to no page.
@@ -112,7 +126,10 @@ fn plans(
     let Contents { recordings, ignored } = contents;
     (
         on_all_cores(recordings.into_iter(), |Recording { file, page, har }: Recording| {
+            let learned_from = database.is_some_and(|source| source.may_be_learned_from(&page));
             let (page, coverage) = known(database, page);
+            let url = &page.document().url;
+            let document = if url.is_empty() { page.name() } else { url };
             Answer {
                 file,
                 name: printable(page.name()),
@@ -120,6 +137,8 @@ fn plans(
                     Quantiles::from_values(har.round_trips_ms).map(|times| times.p50)
                 }),
                 database: coverage,
+                learned_from,
+                document: document.to_owned(),
                 plan: questions.ask(&page),
                 not_resources: page.ignored().clone(),
             }
@@ -133,6 +152,7 @@ impl Answers {
         questions: &Questions,
         database: Option<&Source>,
         batch: Batch<(Vec<Answer>, Ignored)>,
+        own_is_given: bool,
     ) -> Self {
         let (mut ignored, mut not_resources) = (Ignored::default(), Ignored::default());
         let mut pages: Vec<Answer> = Vec::new();
@@ -141,12 +161,24 @@ impl Answers {
             of_file.iter().for_each(|page| not_resources.merge(&page.not_resources));
             pages.extend(of_file);
         }
+        let overall = Overall::from_plans(pages.iter().map(|page| &page.plan));
+        let database = database
+            .map(|source| source.used(pages.iter().filter_map(|page| page.database.as_ref())));
+        let facts = Facts {
+            questions,
+            overall: &overall,
+            pages: &pages,
+            database: database.as_ref(),
+            own_is_given,
+        };
+        let techniques = questions.model.profile.techniques();
         Self {
             setting: Setting::from_model(&questions.model),
-            database: database
-                .map(|source| source.used(pages.iter().filter_map(|page| page.database.as_ref()))),
+            conclusion: facts.conclusion(),
+            techniques: techniques.map(|of| (of.name(), techniques::about(of))).collect(),
+            database,
             order: questions.order.iter().map(|technique| technique.name()).collect(),
-            overall: Overall::from_plans(pages.iter().map(|page| &page.plan)),
+            overall,
             pages,
             not_resources: counted(&not_resources),
             ignored: counted(&ignored),

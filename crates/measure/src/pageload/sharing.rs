@@ -22,6 +22,10 @@ pub(super) fn run(options: &SharingOptions) -> Result<ExitCode, Failure> {
     // The table first: it is small, and a wrong one is reported before a large capture is read.
     let systems = options.asn.as_deref().map(systems).transpose()?;
     let report = audit(options)?.report(systems.as_ref());
+    let report = match options.cost {
+        None => report,
+        Some(cost) => report.with_costs(cost.0),
+    };
     if report.connections == 0 {
         return Err(nothing(&report));
     }

@@ -4,6 +4,7 @@ mod html;
 mod picture;
 pub(super) mod summary;
 pub(super) mod text;
+mod waterfall;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,6 +18,7 @@ use self::summary::{All, DETAILED, PageSummary, ResourceSummary};
 use super::batch::Batch;
 use crate::pageload::options::ShowOptions;
 use crate::recordings::Contents;
+use crate::terminal;
 use headstart::base::failure::{Failure, USAGE};
 use headstart::base::output;
 
@@ -40,7 +42,9 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitCode, Failure> {
     if options.json {
         output::print(format!("{}\n", json(&mut all)?).as_bytes())?;
     } else {
-        output::print(text::report(&all, options.rows).as_bytes())?;
+        let columns = terminal::columns().unwrap_or(text::COLUMNS);
+        let look = text::Look::new(columns, options.color.is_wanted());
+        output::print_raw(text::report(&all, options.rows, look).as_bytes())?;
     }
     Ok(if all.unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use headstart_pageload::sharing::{
-    Grouping, Lifetime, PAPER_APPS, PAPER_WEB, PaperColumn, Report, Seen, Service,
+    CostModel, Grouping, Lifetime, PAPER_APPS, PAPER_WEB, PaperColumn, Report, Seen, Service,
 };
 
 use crate::table::{header, table};
@@ -38,18 +38,40 @@ fn summary(report: &Report) -> String {
 fn handshakes(report: &Report) -> String {
     let arms = [&report.today, &report.client_only, &report.client_and_server];
     let today = if report.connections_unknown > 0 { "today, at most" } else { "today" };
-    let rows = [
+    let mut rows: Vec<Vec<String>> = vec![
         ["", today, "client only", "client + server"].map(str::to_owned).into(),
         row("full handshakes", arms.map(|arm| with_share(arm.full, arm.full_share))),
         row("resumptions", arms.map(|arm| grouped(arm.resumed))),
         row("saved", arms.map(|arm| grouped(arm.avoided))),
-        row("energy, uAh a connection *", arms.map(|arm| format!("{:.2}", arm.energy_uah))),
-        row("latency, ms a connection *", arms.map(|arm| format!("{:.2}", arm.latency_ms))),
-        row("paper, apps: full handshakes", PAPER_APPS.map(full_share)),
-        row("paper, web: full handshakes", PAPER_WEB.map(full_share)),
     ];
+    let cost = |of: Option<f64>| of.map_or_else(|| "–".into(), |cost| format!("{cost:.1}"));
+    if let Some(model) = &report.cost_model {
+        rows.push(row("latency, ms a connection *", arms.map(|arm| cost(arm.latency_ms))));
+        if model.full_uah.is_some() {
+            rows.push(row("energy, uAh a connection *", arms.map(|arm| cost(arm.energy_uah))));
+        }
+    }
     let mut text = table(&rows, &[0]);
-    text.push_str("  * by the paper's cost model, measured on its phones; not measured here\n");
+    if let Some(model) = &report.cost_model {
+        let whose = if *model == CostModel::PAPER {
+            "of phones of 2019 (Hiller et al.)"
+        } else {
+            "as --cost says"
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "  * not measured here: {} ms a full handshake, {} ms a resumed one, {whose}",
+            model.full_ms, model.resumed_ms
+        );
+    }
+    for (of, columns) in [("apps", PAPER_APPS), ("web", PAPER_WEB)] {
+        let [today, client, both] = columns.map(full_share);
+        let _ = writeln!(
+            text,
+            "  Hiller et al. 2019, {of}: {today} full handshakes, {client} and {both} if shared"
+        );
+    }
     text
 }
 
@@ -252,11 +274,16 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 pub(super) fn shortened(name: &str) -> String {
-    if name.chars().count() <= NAME_MAX {
+    shortened_to(name, NAME_MAX)
+}
+
+/// Returns as many letters of a name as fit.
+pub(super) fn shortened_to(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
         return name.to_owned();
     }
     // The end of a name tells more than its beginning.
-    let end: Vec<char> = name.chars().rev().take(NAME_MAX - 1).collect();
+    let end: Vec<char> = name.chars().rev().take(most.saturating_sub(1)).collect();
     format!("…{}", end.into_iter().rev().collect::<String>())
 }
 

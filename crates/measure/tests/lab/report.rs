@@ -62,8 +62,8 @@ fn parse(html: &str) -> (String, Vec<String>) {
 }
 
 /// Everything that a report can show. Left in the target folder, to be looked at.
-fn everything() -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-of-everything");
+fn everything(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let fixture = Fixture {
         links: vec![
             Link { name: "paris-paris", rtt_ms: 0.261, slow: 0.0, fails: 0.0 },
@@ -81,7 +81,7 @@ fn everything() -> PathBuf {
 
 #[test]
 fn the_html_is_well_formed_and_needs_nothing_else() {
-    let dir = everything();
+    let dir = everything("report-of-everything");
     let (code, _, err) = report(&[&dir]);
     assert_eq!(code, Some(0), "{err}");
     let html = fs::read_to_string(dir.join("report.html")).unwrap();
@@ -92,8 +92,10 @@ fn the_html_is_well_formed_and_needs_nothing_else() {
     for absent in ["http:", "https:", "url(", "@import", " src=", "NaN", "inf "] {
         assert!(!html.contains(absent), "{absent}");
     }
-    // Three distributions, a timeline and its three colour keys for each link and suite.
-    assert_eq!(elements.iter().filter(|name| *name == "svg").count(), 3 * 2 * (3 + 1 + 3));
+    // Three distributions, a timeline and its three colour keys for each link and suite; the
+    // answer, and a chart over links for each suite.
+    let pictures = elements.iter().filter(|name| *name == "svg").count();
+    assert_eq!(pictures, 3 * 2 * (3 + 1 + 3) + 1 + 2);
     for shown in [
         "A fixture, drawn and not measured",
         "headstart lab run fixture",
@@ -195,6 +197,69 @@ fn published(run: &Value) -> &Value {
 }
 
 #[test]
+fn the_answer_and_its_picture_come_first() {
+    let dir = everything("answer-of-everything");
+    let (code, out, err) = report(&[&dir]);
+    assert_eq!(code, Some(0), "{err}");
+    let html = fs::read_to_string(dir.join("report.html")).unwrap();
+    let (text, _) = parse(&html);
+    let answer = "-0rtt takes least: 0.0";
+    assert!(out.lines().nth(1).is_some_and(|line| line.contains(answer)), "{out}");
+    let places = [
+        answer,
+        "Left of 1 is faster",
+        ", over what is swept",
+        "are flagged: while they ran",
+        "paris-oregon · p256",
+        "Times here are drawn",
+        "exactness.realtime",
+    ];
+    let places = places.map(|part| text.find(part).unwrap_or_else(|| panic!("{part}")));
+    assert!(places.is_sorted(), "{places:?}");
+    // Contents: each link and suite.
+    assert!(html.contains("<a href=\"#run-0-group-5\">loss 5 % · mlkem512-mldsa44</a>"));
+}
+
+/// Without a trial that was not flagged there is no such median: nothing has failed.
+#[test]
+fn flagged_trials_have_not_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    Fixture::small().write(dir.path());
+    edit(dir.path(), "summary.json", |text| {
+        let mut summary: Value = serde_json::from_str(&text).unwrap();
+        summary[1]["flagged"] = summary[1]["n"].clone();
+        summary.to_string()
+    });
+    let (code, _, err) = report(&[dir.path()]);
+    assert_eq!(code, Some(0), "{err}");
+    let (text, _) = parse(&fs::read_to_string(dir.path().join("report.html")).unwrap());
+    assert!(text.contains("all flagged"), "{text}");
+}
+
+#[test]
+fn the_end_of_a_page_load_comes_first() {
+    let dir = tempfile::tempdir().unwrap();
+    Fixture::small().write(dir.path());
+    let times = report(&[dir.path()]).1;
+    assert!(
+        times.contains("request, ms p50") && times.contains(" to the first request byte"),
+        "{times}"
+    );
+    edit(dir.path(), "experiment.toml", |text| {
+        text + "[[variant]]\nwork.page = { file = \"page.har\" }\n"
+    });
+    let (code, out, err) = report(&[dir.path()]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(
+        out.contains("page load, ms p50") && out.contains(" to the end of the page load"),
+        "{out}"
+    );
+    let (text, _) = parse(&fs::read_to_string(dir.path().join("report.html")).unwrap());
+    let end = text.find("ms to the end of the page load").unwrap();
+    assert!(end < text.find("ms to the first request byte").unwrap());
+}
+
+#[test]
 fn a_report_is_reproducible() {
     let dir = tempfile::tempdir().unwrap();
     Fixture::small().write(dir.path());
@@ -281,7 +346,7 @@ fn several_folders_make_one_report() {
     assert!(err.contains("hint: add --html FILE"), "{err}");
     let html = dir.path().join("both.html");
     let (code, out, err) = report(&[&one, &other, Path::new("--html"), &html]);
-    assert_eq!((code, out.matches("80 trials").count()), (Some(0), 2), "{err}");
+    assert_eq!((code, out.matches(": 80 trials, ").count()), (Some(0), 2), "{err}");
     parse(&fs::read_to_string(&html).unwrap());
 }
 

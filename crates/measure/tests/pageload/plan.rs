@@ -118,14 +118,133 @@ fn a_plan_as_text() {
         "\nhttps://a.test/\n  2 resources from 2 servers, 4.0 kB back, minRTT 6\n",
         "\n  recorded 0.460 s, with round trips of 40 ms in the median of servers\n",
         "\nEach technique alone\n",
-        "\nOver round trips: s until 95 % is loaded\n",
+        "\nOver round trips: s until 95 % is loaded, and change of it\n",
         "\nWhat dominates: shares of the critical path\n",
         "\nIf this took no time\n",
-        "\nWhich hosts to give an edge first\n",
+        "\nWhich of your hosts to give an edge first\n",
+        "\n  turbotls: TLS's first flights go over UDP while TCP connects\n",
         "\nOf the pages' entries no resources: 1\n  from the browser's cache: 1\n",
     ] {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }
+}
+
+/// A recording as other browsers save it: without initiators.
+fn without_initiators(har: &[u8]) -> Vec<u8> {
+    let mut har: Value = serde_json::from_slice(har).unwrap();
+    for entry in har["log"]["entries"].as_array_mut().unwrap() {
+        entry.as_object_mut().unwrap().remove("_initiator");
+    }
+    har.to_string().into_bytes()
+}
+
+#[test]
+fn a_plan_begins_with_its_answer() {
+    let mut recording: Value = serde_json::from_slice(&har("a.test")).unwrap();
+    recording["log"]["pages"][0]["pageTimings"]["_largestContentfulPaint"] = json!(470);
+    let place = place(&[("page.har", recording.to_string().as_bytes())]);
+    let text = place.prints(&["plan", "page.har", "--rtt", "100ms"]);
+    let (answer, rest) = text.split_once("\n\nDo first\n").unwrap();
+    let answer = answer.replace('\n', " ");
+    assert!(answer.starts_with("Edges in front of your 2 hosts ("), "{answer}");
+    for part in [" would load 95 % of the page in 0.", "; LCP -", ", load event -"] {
+        assert!(answer.contains(part), "{part:?} in {answer}");
+    }
+    assert!(answer.ends_with(" This is an estimate from one load."), "{answer}");
+    for part in [
+        "  1. ",
+        "(turbotls alone: -",
+        "\n\nHow sure is this?\n  - Parents: all are as recorded.\n  - One load: ",
+        "\n  - Databases are taken to know this very recording",
+        "\n  - Your hosts: the site of the document (",
+    ] {
+        assert!(rest.contains(part), "{part:?} in\n{text}");
+    }
+    let json = place.json(&["plan", "page.har", "--rtt", "100ms"]);
+    let conclusion = &json["conclusion"];
+    assert_eq!(
+        format!("{} {}", text_of(&conclusion["answer"][0]), text_of(&conclusion["answer"][1])),
+        answer
+    );
+    let first = conclusion["first"].as_array().unwrap();
+    assert!((1..=3).contains(&first.len()), "{first:?}");
+    // What a database saves by this recording is not told apart from what it was made of.
+    assert!(first.iter().all(|step| !text_of(&step["technique"]).ends_with("-db")), "{first:?}");
+    let saved: Vec<f64> = first.iter().map(|step| step["saved"].as_f64().unwrap()).collect();
+    assert!(saved.is_sorted_by(|one, next| one >= next), "{saved:?}");
+    let page = &json["pages"][0];
+    let (none, edges) = (&page["none"], &page["hosts"]["edges"]);
+    for event in ["largest_paint_ms", "on_load_ms"] {
+        let [none, edges] = [none, edges].map(|of| of[event].as_f64().unwrap());
+        assert!(near(none - edges, 400.0), "{event}: {none}, {edges}");
+    }
+    let point = &page["by_rtt"]["points"][0];
+    assert_eq!(page["by_rtt"]["arms"][1], "your edges");
+    assert!(point["saved"][1].as_f64().unwrap() > 0.1, "{point}");
+    assert!(json["techniques"]["0rtt"].as_str().unwrap().contains("ClientHello"));
+}
+
+fn text_of(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+#[test]
+fn a_guess_is_not_ranked() {
+    let place =
+        place(&[("guess.har", &without_initiators(&har("a.test"))), ("sure.har", &har("a.test"))]);
+    let text = place.prints(&["plan", "guess.har", "--html", "plan.html"]);
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "This is a guess, without an order of hosts or steps",
+        "1. Record the page in Chromium",
+        "- Parents: 1 of 1 inferred from times",
+        "Which of your hosts to give an edge first Not ranked: ",
+    ] {
+        assert!(flat.contains(part), "{part:?} in\n{text}");
+    }
+    assert!(!text.contains("an edge for it alone"), "{text}");
+    assert!(is_well_formed(&place, "plan.html").contains("Not ranked: "));
+    let json = place.json(&["plan", "guess.har"]);
+    let hosts = &json["pages"][0]["hosts"];
+    assert_eq!(
+        (&hosts["are_ranked"], &hosts["alone"], &hosts["in_order"]),
+        (&json!(false), &json!([]), &json!([]))
+    );
+    assert_eq!(json["conclusion"]["first"].as_array().map(Vec::len), Some(1));
+    // One of two: hosts are ranked by the other.
+    let json = place.json(&["plan", "guess.har", "sure.har"]);
+    assert_eq!(
+        (&json["overall"]["guesses"], &json["overall"]["hosts"][0]["pages"]),
+        (&json!(1), &json!(1))
+    );
+    let text = place.prints(&["plan", "guess.har", "sure.har"]);
+    assert!(text.contains("\n  - 2 loads of 1 page.\n"), "{text}");
+}
+
+#[test]
+fn only_own_hosts_have_edges() {
+    let mut recording = String::from_utf8(har("a.test")).unwrap();
+    recording = recording.replace("static.a.test", "cdn.b.test");
+    let place = place(&[("page.har", recording.as_bytes())]);
+    let own = |options: &[&str]| {
+        let json = place.json(&[&["plan", "page.har", "--rtt", "100ms"], options].concat());
+        let hosts = json["pages"][0]["hosts"].clone();
+        let saved = json["pages"][0]["none"]["page_load_ms"].as_f64().unwrap()
+            - hosts["edges"]["page_load_ms"].as_f64().unwrap();
+        (hosts["own"].clone(), hosts["others"].clone(), saved)
+    };
+    let (hosts, others, saved) = own(&[]);
+    assert_eq!((hosts, others), (json!(["a.test:443"]), json!(1)));
+    assert!(near(saved, 200.0), "{saved}");
+    let (hosts, others, both) = own(&["--own", ".B.test", "--own", "a.test"]);
+    assert_eq!((hosts, others), (json!(["a.test:443", "cdn.b.test:443"]), json!(0)));
+    assert!(near(both, 400.0), "{both}");
+    let (hosts, others, none) = own(&["--own", "b.test"]);
+    assert_eq!((hosts, others), (json!([]), json!(2)));
+    assert!(near(none, 0.0), "{none}");
+    let text = place.prints(&["plan", "page.har", "--own", "b.test"]);
+    assert!(text.starts_with("None of your hosts speaks TLS here"), "{text}");
+    assert!(place.fails(&["plan", "page.har", "--own", "https://a.test"]).contains("write a host"));
 }
 
 /// The client's state and number of connections are parameters.

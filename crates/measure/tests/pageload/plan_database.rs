@@ -31,8 +31,12 @@ fn entry(day: u32, ms: usize, url: &str, status: u16, to: &str) -> Value {
         Some("png") => "image/png",
         _ => "text/html",
     };
+    let initiator = match url {
+        FIRST | PAGE => json!({ "type": "other" }),
+        _ => json!({ "type": "parser", "url": PAGE }),
+    };
     json!({
-        "pageref": "p",
+        "pageref": "p", "_initiator": initiator,
         "startedDateTime": format!("2026-11-{day:02}T10:00:00.{ms:03}Z"),
         "time": 20,
         "request": {
@@ -96,6 +100,13 @@ fn a_plan_with_what_a_database_knows() {
     assert_eq!(json["database"]["file"], "pages.hsdb");
     assert!(json["database"]["made"].as_str().unwrap().starts_with("20"), "{}", json["database"]);
     assert_eq!(json["database"]["prefetch"], known["prefetch"]);
+    assert_eq!(page["learned_from"], false, "it is newer than all that it was made of");
+    assert!(sure(&json).contains(": made of other loads than these."), "{}", sure(&json));
+    assert!(steps(&json).iter().any(|step| step.ends_with("-db")), "{:?}", steps(&json));
+    let again = place.json(&with_database(&["plan", "3.har", "--rtt", "100ms"]));
+    assert_eq!(again["pages"][0]["learned_from"], true);
+    assert!(sure(&again).contains("1 load may be among those it was made of"), "{}", sure(&again));
+    assert!(!steps(&again).iter().any(|step| step.ends_with("-db")), "{:?}", steps(&again));
     let without = place.json(&["plan", "4.har", "--rtt", "100ms"]);
     assert!(without["database"].is_null() && without["pages"][0]["database"].is_null());
     // A recording alone does not say what a prefetch database would have.
@@ -159,6 +170,16 @@ fn loads_with_what_a_database_knows() {
         assert_eq!(json["pages"][0]["database"]["redirects"], tally(1, 0, 0));
         assert_eq!(json["database"]["pages"], tally(1, 0, 1));
     }
+}
+
+fn sure(json: &Value) -> String {
+    json["conclusion"]["sure"].to_string()
+}
+
+/// Techniques of what to do first.
+fn steps(json: &Value) -> Vec<String> {
+    let steps = json["conclusion"]["first"].as_array().unwrap();
+    steps.iter().map(|step| step["technique"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
 fn saved(json: &Value, technique: &str) -> f64 {

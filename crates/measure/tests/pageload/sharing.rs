@@ -182,6 +182,41 @@ fn help_explains_how_to_record() {
     assert!(help.contains("Exit code 1: there is no TLS connection"), "{help}");
 }
 
+/// What a handshake takes is not in a capture, and so not in the report, unless somebody says it.
+#[test]
+fn costs_are_those_that_are_given() {
+    let place = place(&[("today.pcap", &capture(&day()))]);
+    let plain = place.prints(&["today.pcap"]);
+    assert!(!plain.contains("latency") && !plain.contains("energy"), "{plain}");
+    let json = place.json(&["today.pcap"]);
+    assert_eq!((&json["cost_model"], &json["today"]["latency_ms"]), (&Value::Null, &Value::Null));
+
+    let own = place.prints(&["today.pcap", "--cost", "120ms,60ms"]);
+    assert!(own.contains("\n  latency, ms a connection *") && !own.contains("energy"), "{own}");
+    assert!(
+        own.contains(
+            "* not measured here: 120 ms a full handshake, 60 ms a resumed one, as --cost says\n"
+        ),
+        "{own}"
+    );
+    let json = place.json(&["today.pcap", "--cost", "120ms,60ms"]);
+    let today = &json["today"];
+    let [full, resumed] = ["full", "resumed"].map(|key| today[key].as_f64().unwrap());
+    let mean = (120.0 * full + 60.0 * resumed) / (full + resumed);
+    assert!((today["latency_ms"].as_f64().unwrap() - mean).abs() < 1e-6, "{today}");
+    assert_eq!(today["energy_uah"], Value::Null);
+
+    let paper = place.prints(&["today.pcap", "--cost", "paper"]);
+    assert!(paper.contains("energy, uAh a connection *"), "{paper}");
+    assert!(
+        paper.contains("567.6 ms a resumed one, of phones of 2019 (Hiller et al.)\n"),
+        "{paper}"
+    );
+    for wrong in ["fast", "120ms", "120ms,soon"] {
+        assert!(place.fails(&["today.pcap", "--cost", wrong]).contains("write two times"));
+    }
+}
+
 /// The example of docs/sharing.md is what the command prints for [`day`]; UPDATE_DOCS=1 writes it
 /// anew.
 #[test]

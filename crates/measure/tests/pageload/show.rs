@@ -51,11 +51,111 @@ fn one_page_as_text() {
     }
     // Each below what asked for it, all on the critical path, and only the first opened a
     // connection.
-    for row in ["  *+ a.test/  ", "  *    a.test/a.js  ", "  *      a.test/b  "] {
+    for row in ["  *+  a.test/  ", "  *     a.test/a.js  ", "  *       a.test/b  "] {
         assert!(text.contains(row), "{row:?} in\n{text}");
     }
     let few = place.prints(&["page.har", "--rows", "1"]);
     assert!(few.contains("  and 2 more (--rows N)\n") && !few.contains("a.test/b"), "{few}");
+}
+
+/// A load with all events, whose script blocks rendering.
+fn with_events() -> Vec<u8> {
+    let mut har: Value = serde_json::from_slice(&har("a.test")).unwrap();
+    har["log"]["pages"][0]["pageTimings"]["onContentLoad"] = json!(371);
+    har["log"]["pages"][0]["pageTimings"]["_largestContentfulPaint"] = json!(420);
+    let script = &mut har["log"]["entries"][1];
+    script["_priority"] = json!("High");
+    script["_resourceType"] = json!("script");
+    har["log"]["entries"][2]["_priority"] = json!("VeryLow");
+    har.to_string().into_bytes()
+}
+
+#[test]
+fn text_is_as_wide_as_the_terminal() {
+    let place = place(&[("page.har", &with_events())]);
+    for columns in [80, 100, 160] {
+        let mut command = place.command(&["page.har"]);
+        let (_, text, _) = outcome(command.env("COLUMNS", columns.to_string()).output().unwrap());
+        let (_, tree) = text.split_once("\nTree (").unwrap();
+        let rows: Vec<&str> = tree.lines().skip(3).take(4).collect();
+        let widest = rows.iter().map(|row| row.chars().count()).max();
+        assert_eq!(widest, Some(columns), "{rows:?}");
+        assert!(
+            text.lines()
+                .filter(|line| !line.starts_with("  ."))
+                .all(|line| line.chars().count() <= columns.max(100)),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn events_priorities_and_what_blocks_rendering() {
+    let place = place(&[("page.har", &with_events())]);
+    let text = place.prints(&["page.har"]);
+    for part in ["  D DOMContentLoaded 0.37 s", "  P LCP 0.42 s", "  L load event 0.48 s"] {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+    let row =
+        |name: &str| text.lines().find(|line| line.contains(name) && line.contains(" kB")).unwrap();
+    assert!(
+        row("a.test/a.js").starts_with("  * !") && row("a.test/a.js").ends_with("    H"),
+        "{text}"
+    );
+    assert!(row("a.test/b ").ends_with("   VL"), "{text}");
+    // The script ends where the document was parsed; the first row has all three events behind it.
+    assert_eq!(row("a.test/  ").matches(':').count(), 3, "{text}");
+    let json = place.json(&["page.har"]);
+    let page = &json["pages"][0];
+    assert_eq!(
+        (&page["content_loaded_ms"], &page["largest_paint_ms"]),
+        (&json!(371.0), &json!(420.0))
+    );
+    let blocks: Vec<_> =
+        page["resources"].as_array().unwrap().iter().map(|one| &one["blocks_rendering"]).collect();
+    assert_eq!(blocks, [&json!(false), &json!(true), &json!(false)]);
+}
+
+#[test]
+fn colours_are_there_where_they_are_wanted() {
+    let place = place(&[("page.har", &with_events())]);
+    let call = |arguments: &[&str], no_color: &str| {
+        let mut command = place.command(arguments);
+        outcome(command.env("NO_COLOR", no_color).output().unwrap()).1
+    };
+    // Standard output is no terminal.
+    for plain in [&["page.har"][..], &["page.har", "--color", "never"]] {
+        assert!(!call(plain, "").contains('\x1b'), "{plain:?}");
+    }
+    let coloured = call(&["page.har", "--color", "always"], "1");
+    assert!(
+        coloured.contains("\x1b[1;31m*+  a.test/ ") && coloured.contains("\x1b[36m#"),
+        "{coloured}"
+    );
+    let mut plain = coloured;
+    for style in ["1;31", "2", "33", "34", "35", "36", "0"] {
+        plain = plain.replace(&format!("\x1b[{style}m"), "");
+    }
+    assert_eq!(plain, call(&["page.har"], ""));
+}
+
+#[test]
+fn a_waterfall_is_filtered_without_a_script() {
+    let place = place(&[("page.har", &with_events())]);
+    place.prints(&["page.har", "--html", "page.html", "--svg", "page.svg"]);
+    let html = fs::read_to_string(place.path("page.html")).unwrap();
+    for part in [
+        r#"<input type="radio" class="of-script" name="page-0" id="page-0-script"/>"#,
+        ".load .of-script:checked ~ .rows .row:not(.script)",
+        r#"<details class="row all critical blocking script">"#,
+        "<i class=\"lcp\" style=\"left:",
+        "<dt>priority</dt><dd>H, blocks rendering</dd>",
+    ] {
+        assert!(html.contains(part), "{part:?} in\n{html}");
+    }
+    assert!(!html.contains("of-font\" name"), "no font, no choice");
+    let svg = fs::read_to_string(place.path("page.svg")).unwrap();
+    assert!(svg.contains("<title>DOMContentLoaded</title>") && svg.contains("<title>LCP</title>"));
 }
 
 #[test]
@@ -226,6 +326,6 @@ fn recordings_of_cs244() {
     let place = place(&[("small.json", recording.to_string().as_bytes())]);
     let text = place.prints(&["small.json"]);
     assert!(text.contains("small\n") && text.contains("tree height 2, minRTT 4"), "{text}");
-    assert!(text.contains("\n   +   b.test/x.png"), "{text}");
+    assert!(text.contains("\n   +    b.test/x.png"), "{text}");
     assert!(place.fails_with_hint(&["small.json", "--svg", "x.svg"]).contains("no times"));
 }

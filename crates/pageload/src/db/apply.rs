@@ -1,6 +1,7 @@
 //! Applies a database to a page: the page as a client with that database sees it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 
@@ -14,6 +15,9 @@ use crate::page::{BYTES_MAX, Known, KnownServer, Page, Protocol, Resource, Serve
 /// Maximum assumed size of a needlessly requested URL in bytes: however large a page's own
 /// resources are, all URLs of a database together stay within the limits of a page.
 const OTHER_BYTES: u64 = BYTES_MAX / ENTRIES_PER_PAGE as u64;
+
+/// Seconds of a day, in which ages of recordings are counted.
+const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 /// Coverage of a load's needs by a database, and the database's useless entries. For one page, or
 /// summed over several.
@@ -72,6 +76,20 @@ impl Database {
             .with_ignored(page.ignored().clone())
             .with_known(known);
         (with, coverage)
+    }
+
+    /// Returns true if the database may have been learned from this very load: it has the page, and
+    /// a recording of it no older than the load, as far as dates are known.
+    #[must_use]
+    pub fn may_be_learned_from(&self, page: &Page) -> bool {
+        let document = page.document().url.parse();
+        let Some(entry) = document.ok().and_then(|document| self.page(&document)) else {
+            return false;
+        };
+        let at = page.recorded().at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        entry.age_days.zip(at).is_none_or(|(days, at)| {
+            at.as_secs() <= self.created().0.saturating_sub(u64::from(days) * DAY_SECONDS)
+        })
     }
 }
 

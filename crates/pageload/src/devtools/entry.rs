@@ -24,6 +24,8 @@ pub(super) struct Hop {
     initiator: Value,
     kind: String,
     priority: Option<String>,
+    /// As WebPageTest writes it.
+    render_blocking: Option<String>,
     issued: f64,
     wall: Option<f64>,
     response: Option<Value>,
@@ -58,6 +60,7 @@ impl Hop {
             initiator,
             kind: text(event, "type").unwrap_or_default().to_owned(),
             priority: text(request, "initialPriority").map(str::to_owned),
+            render_blocking: text(event, "renderBlockingBehavior").map(snake_case),
             issued,
             wall: number(event, "wallTime"),
             last_sign: issued,
@@ -181,6 +184,9 @@ impl Hop {
         });
         if let Some(priority) = &self.priority {
             entry["_priority"] = json!(priority);
+        }
+        if let Some(blocking) = &self.render_blocking {
+            entry["_renderBlocking"] = json!(blocking);
         }
         if hinted {
             entry["_fromEarlyHints"] = json!(true);
@@ -324,6 +330,18 @@ pub(super) fn size(value: &Value) -> usize {
 
 /// Cuts texts to the length that readers use: each stack frame of a script in a `data:` URL repeats
 /// the whole script.
+/// Writes words that begin with capitals as words with `_` between them.
+fn snake_case(name: &str) -> String {
+    let mut text = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_lowercase());
+    }
+    text
+}
+
 fn cut(value: &mut Value) {
     match value {
         Value::String(text) if text.len() > URL_MAX => {

@@ -34,6 +34,9 @@ pub(super) struct Entry {
     pub(super) initiator: Initiator,
     #[serde(rename = "_priority", default)]
     pub(super) priority: Scalar,
+    /// Our recorder and WebPageTest.
+    #[serde(rename = "_renderBlocking", default)]
+    render_blocking: Scalar,
     #[serde(rename = "_resourceType", default)]
     pub(super) resource_type: Scalar,
     #[serde(rename = "_fromCache", default)]
@@ -119,11 +122,23 @@ pub(super) struct RawPage {
     pub(super) page_timings: Option<PageTimings>,
 }
 
+/// Times of a page's events since its start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Milestones {
+    pub(super) content_loaded: Option<Duration>,
+    pub(super) on_load: Option<Duration>,
+    pub(super) largest_paint: Option<Duration>,
+}
+
 /// Milliseconds since the page's start; -1 or missing where it did not happen.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PageTimings {
-    pub(super) on_load: Option<f64>,
+    on_content_load: Option<f64>,
+    on_load: Option<f64>,
+    /// Our recorder and sitespeed.io.
+    #[serde(rename = "_largestContentfulPaint", default)]
+    largest_paint: Scalar,
 }
 
 /// Size of headers as HTTP/1.1 writes them; the headers themselves are not kept.
@@ -169,6 +184,18 @@ impl<'de> Deserialize<'de> for HeaderBytes {
     }
 }
 
+impl PageTimings {
+    /// Returns `DOMContentLoaded`, the load event and the largest paint, where they happened.
+    pub(super) fn milestones(&self) -> Milestones {
+        let happened = |ms: Option<f64>| ms.filter(|ms| *ms > 0.0).map(|ms| time(Some(ms)));
+        Milestones {
+            content_loaded: happened(self.on_content_load),
+            on_load: happened(self.on_load),
+            largest_paint: happened(self.largest_paint.number()),
+        }
+    }
+}
+
 impl Entry {
     /// Returns the name of the connection; Firefox gives the server's port instead, which names
     /// none.
@@ -176,6 +203,12 @@ impl Entry {
         self.own_connection
             .name()
             .or_else(|| self.connection.name().filter(|id| *id != port.to_string()))
+    }
+
+    /// Returns true if the page waits for it before it shows what follows, where recorded.
+    pub(super) fn blocks_rendering(&self) -> Option<bool> {
+        let text = self.render_blocking.text()?;
+        Some(["blocking", "in_body_parser_blocking"].contains(&text))
     }
 
     /// Returns the text of an error, if there was one.

@@ -114,6 +114,8 @@ pub(super) struct Exchange {
     /// True if the browser marks it as the document of a page or a frame.
     pub(super) is_document: bool,
     pub(super) priority: Option<Priority>,
+    /// True if the page waits for it before it shows what follows.
+    pub(super) blocks_rendering: bool,
     pub(super) request_bytes: u64,
     pub(super) response_bytes: u64,
     pub(super) initiator: Initiator,
@@ -160,6 +162,12 @@ impl Exchange {
         let redirect = redirect.filter(|to| !to.is_empty() && (300..400).contains(&status));
         let mime_type =
             response.and_then(|response| response.content.as_ref()?.mime_type.as_deref());
+        let kind = Kind::from_types(
+            entry.resource_type.text().unwrap_or_default(),
+            mime_type.unwrap_or_default(),
+        );
+        let priority = entry.priority.text().and_then(Priority::from_name);
+        let by_parser = entry.initiator.kind == InitiatorKind::Parser;
         Ok(Self {
             key: UrlKey::from_url(&url),
             location: redirect.and_then(|to| url.join(to).ok()).map(|to| UrlKey::from_url(&to)),
@@ -168,12 +176,12 @@ impl Exchange {
             address: entry.address.as_deref().and_then(address),
             connection: entry.connection(port).filter(|name| name.len() <= CONNECTION_MAX),
             status,
-            kind: Kind::from_types(
-                entry.resource_type.text().unwrap_or_default(),
-                mime_type.unwrap_or_default(),
-            ),
+            kind,
             is_document: entry.resource_type.text() == Some("document"),
-            priority: entry.priority.text().and_then(Priority::from_name),
+            priority,
+            blocks_rendering: entry
+                .blocks_rendering()
+                .unwrap_or_else(|| by_parser && has_blocking_priority(kind, priority)),
             request_bytes: request.bytes(),
             response_bytes: response.map_or(0, Response::bytes),
             initiator: entry.initiator.clone(),
@@ -209,6 +217,16 @@ impl Exchange {
 
     pub(super) fn end(&self) -> Duration {
         self.timings.end()
+    }
+}
+
+/// Returns true if Chromium gives this priority to what the parser waits for: style sheets for all
+/// media, and scripts of the head that are neither `async` nor `defer`.
+fn has_blocking_priority(kind: Kind, priority: Option<Priority>) -> bool {
+    match kind {
+        Kind::Style => priority == Some(Priority::VeryHigh),
+        Kind::Script => priority == Some(Priority::High),
+        _ => false,
     }
 }
 

@@ -47,7 +47,7 @@ fn is_shared(resources: &[Resource]) -> bool {
 
 /// Returns the registrable part of a host, by the public suffix list as browsers use it; the host
 /// itself if it is an address or a suffix.
-fn site(host: &str) -> &str {
+pub(crate) fn site(host: &str) -> &str {
     let is_address = host.contains(':') || host.bytes().all(|of| of.is_ascii_digit() || of == b'.');
     if is_address { host } else { psl::domain_str(host).unwrap_or(host) }
 }

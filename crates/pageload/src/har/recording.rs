@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::entry::Milestones;
 use super::exchange::{Exchange, Origin};
 use super::frames;
 use super::limits::{LONGEST, QUIET, URL_MAX};
@@ -20,7 +21,7 @@ pub(super) struct PageFacts {
     pub(super) title: String,
     /// Start, since 1970.
     pub(super) started: Option<Duration>,
-    pub(super) on_load: Option<Duration>,
+    pub(super) milestones: Milestones,
 }
 
 /// Makes a page of `exchanges`; counts those that are not resources in `ignored`, too.
@@ -34,7 +35,10 @@ pub(super) fn recording(
 ) -> Result<Recording, (PageError, Ignored)> {
     exchanges.sort_by_key(Exchange::started);
     drop_far(facts, &mut exchanges, &mut ignored);
-    let loaded = loaded(facts, &exchanges);
+    let Milestones { content_loaded, on_load, largest_paint } = facts.milestones;
+    let loaded = event(facts, &exchanges, on_load);
+    let [content_loaded, largest_paint] =
+        [content_loaded, largest_paint].map(|at| event(facts, &exchanges, at));
     set_late(&mut exchanges, loaded);
     for reason in exchanges.iter().filter_map(|exchange| exchange.ignored) {
         ignored.add(reason);
@@ -51,7 +55,9 @@ pub(super) fn recording(
         order.iter().map(|&place| build.resource(place, &waits[place], begin)).collect();
     let recorded = Recorded {
         at: Some(UNIX_EPOCH + begin),
-        on_load: loaded.map(|loaded| loaded.saturating_sub(begin)),
+        content_loaded: content_loaded.map(|at| at.saturating_sub(begin)),
+        on_load: loaded.map(|at| at.saturating_sub(begin)),
+        largest_paint: largest_paint.map(|at| at.saturating_sub(begin)),
         page_load_time: page_load_time(&resources),
     };
     let facts = order.iter().map(|&place| Facts::from_exchange(&exchanges[place])).collect();
@@ -86,12 +92,12 @@ fn drop_far(facts: &PageFacts, exchanges: &mut Vec<Exchange>, ignored: &mut Igno
     });
 }
 
-/// Returns the time of the load event since 1970; `None` if it is [`LONGEST`] before or after the
-/// first request, and so by another clock.
-fn loaded(facts: &PageFacts, exchanges: &[Exchange]) -> Option<Duration> {
+/// Returns the time of an event of the page since 1970; `None` if it is [`LONGEST`] before or after
+/// the first request, and so by another clock.
+fn event(facts: &PageFacts, exchanges: &[Exchange], after: Option<Duration>) -> Option<Duration> {
     let first = exchanges.first()?.started();
-    let loaded = facts.started.unwrap_or(first).checked_add(facts.on_load?)?;
-    (loaded.abs_diff(first) <= LONGEST).then_some(loaded)
+    let at = facts.started.unwrap_or(first).checked_add(after?)?;
+    (at.abs_diff(first) <= LONGEST).then_some(at)
 }
 
 /// Sets aside requests made after the page was loaded: after its load event, and after [`QUIET`].

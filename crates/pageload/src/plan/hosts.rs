@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::Shares;
 use crate::page::Page;
 use crate::sim::profile::{Expected, Model, Profile};
 use crate::sim::tcp::{Technique, Techniques};
@@ -14,17 +15,26 @@ const HOSTS: usize = 20;
 /// Maximum hosts of the order in which edges help most.
 const IN_ORDER: usize = 5;
 
-/// Savings of edges for the hosts of a page. Empty by the published rules, which have no edges.
+/// Savings of edges for the operator's hosts. Empty by the published rules, which have no edges.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Hosts {
-    /// Each host alone, those that save most first; at most twenty.
-    pub alone: Vec<Host>,
-    /// Order in which edges help most: each is the best addition to those before it.
-    pub in_order: Vec<Next>,
-    /// Number of hosts that speak TLS.
+    /// Names and ports of the operator's hosts that speak TLS; at most twenty.
+    pub own: Vec<String>,
+    /// Number of the operator's hosts that speak TLS.
     pub count: usize,
-    /// Saving of edges with early data for all of them, in ms.
-    pub all_ms: f64,
+    /// Number of hosts of others that speak TLS.
+    pub others: usize,
+    /// Expected times with edges that take early data at all of the operator's hosts.
+    pub edges: Option<Expected>,
+    /// Shares that these edges save.
+    pub saved: Shares,
+    /// False if the tree is a guess, so that an order of hosts would be one, too.
+    pub are_ranked: bool,
+    /// Each host alone, those that save most first; at most twenty. Empty unless ranked.
+    pub alone: Vec<Host>,
+    /// Order in which edges help most: each is the best addition to those before it. Empty unless
+    /// ranked.
+    pub in_order: Vec<Next>,
 }
 
 /// A host, and the savings if it alone has an edge, in ms of the page load time.
@@ -54,24 +64,47 @@ pub struct Next {
 }
 
 impl Hosts {
-    pub(super) fn from_page(model: &Model, page: &Page, none: Expected) -> Self {
+    pub(super) fn from_page(
+        model: &Model,
+        page: &Page,
+        none: Expected,
+        is_own: &dyn Fn(usize) -> bool,
+        is_guess: bool,
+    ) -> Self {
         if matches!(model.profile, Profile::Blast(_)) {
             return Self::default();
         }
-        let groups = groups(page);
+        let others = groups(page, |server| !is_own(server)).names.len();
+        let groups = groups(page, is_own);
         let ask = Ask { model, page, groups: &groups };
+        let edges = ask.expected(EARLY, &|_| true);
+        let hosts = Self {
+            own: groups.names.iter().take(HOSTS).cloned().collect(),
+            count: groups.names.len(),
+            others,
+            edges: Some(edges),
+            saved: Shares::between(&none, &edges),
+            are_ranked: !is_guess,
+            ..Self::default()
+        };
+        if is_guess {
+            return hosts;
+        }
         let mut alone: Vec<(usize, Host)> =
             (0..groups.names.len()).map(|group| (group, ask.alone(group, none))).collect();
         alone.sort_by(|(_, one), (_, other)| other.rank().total_cmp(&one.rank()));
         let candidates: Vec<usize> = alone.iter().take(HOSTS).map(|(group, _)| *group).collect();
-        let all = ask.expected(EARLY, &|_| true);
         Self {
             in_order: ask.in_order(candidates, none),
             alone: alone.into_iter().take(HOSTS).map(|(_, host)| host).collect(),
-            count: groups.names.len(),
-            all_ms: all.page_load_ms,
+            ..hosts
         }
     }
+}
+
+/// Returns what an edge that takes early data does.
+pub(super) fn edges() -> Techniques {
+    Techniques::from_list(EARLY)
 }
 
 impl Host {
@@ -94,13 +127,14 @@ struct Groups {
     of_server: Vec<Option<usize>>,
 }
 
-/// Groups a page's servers by name and port, as an edge serves both pools that a browser may have.
-fn groups(page: &Page) -> Groups {
+/// Groups some of a page's servers by name and port, as an edge serves both pools that a browser
+/// may have.
+fn groups(page: &Page, takes: impl Fn(usize) -> bool) -> Groups {
     let mut places = BTreeMap::new();
     let mut names = Vec::new();
     let mut of_server = Vec::new();
-    for server in page.servers() {
-        let group = server.tls.then(|| {
+    for (place, server) in page.servers().iter().enumerate() {
+        let group = (server.tls && takes(place)).then(|| {
             *places.entry((server.host.clone(), server.port)).or_insert_with(|| {
                 names.push(format!("{}:{}", server.host, server.port));
                 names.len() - 1
@@ -244,7 +278,7 @@ mod tests {
         let none = model.expected(&page, Techniques::default());
         // Three connections one after the other, three round trips each.
         assert!((none.page_load_ms - 900.0).abs() < 2.0, "{none:?}");
-        let hosts = Hosts::from_page(&model, &page, none);
+        let hosts = Hosts::from_page(&model, &page, none, &|_| true, false);
         assert_eq!((hosts.count, hosts.alone.len()), (3, 3), "d.test speaks no TLS");
         for host in &hosts.alone {
             assert!((host.turbotls_ms - 100.0).abs() < 2.0, "{host:?}");
@@ -255,14 +289,14 @@ mod tests {
         assert_eq!(b.resources, 2, "with and without credentials");
         // Of five resources these two take 200 ms less, each from when it was needed.
         assert!((b.early_resource_ms - 2.0 * 200.0 / 5.0).abs() < 2.0, "{b:?}");
-        assert!((hosts.all_ms - 300.0).abs() < 2.0, "{hosts:?}");
+        assert!((hosts.edges.unwrap().page_load_ms - 300.0).abs() < 2.0, "{hosts:?}");
     }
 
     #[test]
     fn the_order_ends_with_all_of_them() {
         let (model, page) = (model(), page());
         let none = model.expected(&page, Techniques::default());
-        let hosts = Hosts::from_page(&model, &page, none);
+        let hosts = Hosts::from_page(&model, &page, none, &|_| true, false);
         let times: Vec<f64> = hosts.in_order.iter().map(|next| next.page_load_ms).collect();
         assert_eq!(hosts.in_order[0].host, "b.test:443", "two of its resources come sooner");
         for (time, expected) in times.iter().zip([700.0, 500.0, 300.0]) {
@@ -275,6 +309,33 @@ mod tests {
     fn the_published_rules_have_no_edges() {
         let profile = Profile::Blast(crate::sim::blast::Settings::default());
         let model = Model { profile, ..model() };
-        assert_eq!(Hosts::from_page(&model, &page(), Expected::default()), Hosts::default());
+        let hosts = Hosts::from_page(&model, &page(), Expected::default(), &|_| true, false);
+        assert_eq!(hosts, Hosts::default());
+    }
+
+    #[test]
+    fn hosts_of_others_have_no_edge_and_no_rank() {
+        let (model, page) = (model(), page());
+        let none = model.expected(&page, Techniques::default());
+        // Those of a.test and c.test.
+        let is_own = |server: usize| server == 0 || server == 3;
+        let hosts = Hosts::from_page(&model, &page, none, &is_own, false);
+        assert_eq!(
+            (hosts.own.as_slice(), hosts.others),
+            (&["a.test:443", "c.test:443"].map(String::from)[..], 1)
+        );
+        assert_eq!((hosts.alone.len(), hosts.in_order.len()), (2, 2));
+        let edges = hosts.edges.unwrap().page_load_ms;
+        assert!((edges - 500.0).abs() < 2.0, "{edges}");
+        assert!((hosts.saved.page_load - 4.0 / 9.0).abs() < 0.005, "{:?}", hosts.saved);
+    }
+
+    #[test]
+    fn a_guessed_tree_has_no_rank() {
+        let (model, page) = (model(), page());
+        let none = model.expected(&page, Techniques::default());
+        let hosts = Hosts::from_page(&model, &page, none, &|_| true, true);
+        assert!(!hosts.are_ranked && hosts.alone.is_empty() && hosts.in_order.is_empty());
+        assert!(hosts.count == 3 && hosts.edges.is_some());
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{PagePlan, Point, Saving, Sweep, by_name};
+use super::{PagePlan, Point, Saving, Shares, Sources, Sweep, by_name};
+use crate::sim::profile::Expected;
 use crate::sim::tcp::Technique;
 use crate::statistics::Correlation;
 use crate::statistics::mean;
@@ -27,6 +28,13 @@ pub struct Overall {
     pub recorded_ms: Option<f64>,
     /// Mean page load time without any technique.
     pub none_ms: f64,
+    /// Shares that edges for the operator's hosts save of the mean times; `None` by the published
+    /// rules.
+    pub edges: Option<Shares>,
+    /// Number of pages whose tree is a guess, and that are in no order of hosts.
+    pub guesses: usize,
+    /// Sources of all parents.
+    pub parents: Sources,
     /// Each technique alone.
     pub alone: Vec<Gain>,
     /// Each technique of the order with all before it; the last has all.
@@ -61,6 +69,8 @@ pub struct Gain {
     pub pages_50: f64,
     /// Share of the pages that are slower by more than one percent.
     pub pages_slower: f64,
+    /// Shares by which the means are lower if only the operator's hosts take part.
+    pub own: Shares,
 }
 
 /// Pages of similar size.
@@ -126,6 +136,15 @@ impl Overall {
             pages: plans.len(),
             recorded_ms: mean(plans.iter().filter_map(|plan| plan.recorded_ms)),
             none_ms: mean(plans.iter().map(|plan| plan.none.page_load_ms)).unwrap_or_default(),
+            edges: plans
+                .iter()
+                .any(|plan| plan.hosts.edges.is_some())
+                .then(|| mean_shares(plans.iter().map(|plan| (plan.none, plan.hosts.saved)))),
+            guesses: plans.iter().filter(|plan| plan.parents.are_a_guess()).count(),
+            parents: Sources {
+                count: plans.iter().map(|plan| plan.parents.count).sum(),
+                guessed: plans.iter().map(|plan| plan.parents.guessed).sum(),
+            },
             alone: gains(&plans, |plan| &plan.alone),
             cumulative: gains(&plans, |plan| &plan.cumulative),
             by_size: by_size(&plans),
@@ -140,6 +159,27 @@ impl Overall {
 /// Returns the share of true values; zero if there are none.
 fn share(of: impl Iterator<Item = bool>) -> f64 {
     mean(of.map(|holds| f64::from(u8::from(holds)))).unwrap_or_default()
+}
+
+/// Returns the shares by which the means of several times are lower, given those of each.
+fn mean_shares(of: impl Iterator<Item = (Expected, Shares)> + Clone) -> Shares {
+    let page_load = of.clone().map(|(none, shares)| Some((none.page_load_ms, shares.page_load)));
+    let paint = of.clone().map(|(none, shares)| none.largest_paint_ms.zip(shares.largest_paint));
+    let on_load = of.map(|(none, shares)| none.on_load_ms.zip(shares.on_load));
+    Shares {
+        page_load: mean_share(page_load).unwrap_or_default(),
+        largest_paint: mean_share(paint),
+        on_load: mean_share(on_load),
+    }
+}
+
+fn mean_share(of: impl Iterator<Item = Option<(f64, f64)>>) -> Option<f64> {
+    let (mut before, mut less) = (0.0, 0.0);
+    for (time, share) in of.flatten() {
+        before += time;
+        less += time * share;
+    }
+    (before > 0.0).then(|| less / before)
 }
 
 fn gains(plans: &[&PagePlan], savings: fn(&PagePlan) -> &[Saving]) -> Vec<Gain> {
@@ -159,6 +199,7 @@ fn gain(plans: &[&PagePlan], savings: fn(&PagePlan) -> &[Saving], at: usize) -> 
         pages_25: share(all.iter().map(|saving| saving.saved >= 0.25)),
         pages_50: share(all.iter().map(|saving| saving.saved >= 0.5)),
         pages_slower: share(all.iter().map(|saving| saving.saved < -0.01)),
+        own: mean_shares(plans.iter().zip(&all).map(|(plan, saving)| (plan.none, saving.own))),
     })
 }
 
@@ -221,16 +262,14 @@ fn sweep(plans: &[&PagePlan], read: fn(&PagePlan) -> &Sweep) -> Sweep {
         .points
         .iter()
         .enumerate()
-        .map(|(place, point): (usize, &Point)| Point {
-            at: point.at,
-            page_load_ms: (0..first.arms.len())
-                .map(|arm: usize| {
-                    let times = plans.iter().filter_map(|plan| {
-                        read(plan).points.get(place)?.page_load_ms.get(arm).copied()
-                    });
-                    mean(times).unwrap_or_default()
-                })
-                .collect(),
+        .map(|(place, point): (usize, &Point)| {
+            let means = (0..first.arms.len()).map(|arm: usize| {
+                let times = plans.iter().filter_map(|plan| {
+                    read(plan).points.get(place)?.page_load_ms.get(arm).copied()
+                });
+                mean(times).unwrap_or_default()
+            });
+            Point::new(point.at, means.collect())
         })
         .collect();
     Sweep { arms: first.arms.clone(), points }
@@ -262,11 +301,13 @@ mod tests {
     use crate::tree::Shape;
 
     fn expected(page_load_ms: f64) -> Expected {
-        Expected { page_load_ms, resource_ms: 1.0 }
+        Expected { page_load_ms, resource_ms: 1.0, ..Expected::default() }
     }
 
     fn saving(technique: Technique, ms: f64) -> Saving {
-        Saving { technique, expected: expected(ms), saved: 1.0 - ms / 1000.0 }
+        let saved = 1.0 - ms / 1000.0;
+        let own = Shares { page_load: saved / 2.0, ..Shares::default() };
+        Saving { technique, expected: expected(ms), saved, own }
     }
 
     fn host(host: &str, early_ms: f64) -> Host {
@@ -293,7 +334,7 @@ mod tests {
             min_rtt,
             redirects: 0,
         };
-        let point = Point { at: 50.0, page_load_ms: vec![1000.0, all] };
+        let point = Point::new(50.0, vec![1000.0, all]);
         let alone = vec![host("a.test:443", 10.0), host("b.test:443", all / 10.0)];
         PagePlan {
             shape,
@@ -307,6 +348,7 @@ mod tests {
             simulated_path_ms: None,
             without: vec![],
             hosts: Hosts { alone, ..Hosts::default() },
+            parents: Sources::default(),
         }
     }
 
@@ -327,6 +369,8 @@ mod tests {
         let saved = overall.by_size.iter().map(|class| class.saved);
         assert!(saved.zip([0.225, 0.24]).all(|(found, saved)| (found - saved).abs() < 1e-12));
         assert_eq!(overall.by_rtt.points[0].page_load_ms, [1000.0, 767.5]);
+        assert!((overall.by_rtt.points[0].saved[1] - 0.2325).abs() < 1e-12);
+        assert!((all.own.page_load - 0.2325 / 2.0).abs() < 1e-12, "{:?}", all.own);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::page::{Dependency, Protocol, Resource, Server};
+use crate::page::{Dependency, Protocol, Recorded, Resource, Server, Timings};
 use crate::sim::{blast, tcp};
 
 /// A document that names a script of another host, which a prefetch database knows.
@@ -36,6 +36,8 @@ fn trips(expected: Expected) -> f64 {
 fn each_technique_saves_what_it_saves() {
     let plan = Questions::all(model()).ask(&page());
     assert_eq!(trips(plan.none), 6.0);
+    let turbo = plan.alone[2];
+    assert!((turbo.own.page_load - 1.0 / 6.0).abs() < 0.005, "at a.test alone: {turbo:?}");
     let alone: Vec<_> =
         plan.alone.iter().map(|of| (of.technique.name(), trips(of.expected))).collect();
     let expected = [
@@ -68,12 +70,14 @@ fn each_technique_saves_what_it_saves() {
 #[test]
 fn sweeps_have_a_line_for_each_arm() {
     let plan = Questions::all(model()).ask(&page());
-    let arms = ["none", "turbotls", "turbotls+0rtt", "databases", "all"];
+    let arms = ["none", "your edges", "turbotls", "turbotls+0rtt", "databases", "all"];
     assert_eq!(plan.by_rtt.arms, arms);
     for (point, rtt) in plan.by_rtt.points.iter().zip(RTTS_MS) {
         assert_eq!(point.at, rtt as f64);
         let trips = point.page_load_ms.iter().map(|ms| (ms / point.at).round());
-        assert_eq!(trips.collect::<Vec<_>>(), [6.0, 4.0, 2.0, 3.0, 1.0], "{rtt} ms");
+        // Of the two hosts only the document's is the operator's.
+        assert_eq!(trips.collect::<Vec<_>>(), [6.0, 4.0, 4.0, 2.0, 3.0, 1.0], "{rtt} ms");
+        assert!((point.saved[3] - 4.0 / 6.0).abs() < 0.05, "{:?}", point.saved);
     }
     assert_eq!(plan.by_rate.points.iter().map(|point| point.at).collect::<Vec<_>>(), RATES_MBIT);
     for arm in 0..arms.len() {
@@ -124,6 +128,49 @@ fn the_critical_path_is_that_of_the_simulated_load() {
     let path = plan.simulated_path_ms.unwrap();
     let [queue, tls, wait, ..] = path.parts().map(|(_, part)| part.as_millis());
     assert_eq!((queue, tls, wait), (400, 0, 200), "two openings, two requests");
+}
+
+/// A recorded load of [`page`]: paint and load event come after the script, 30 and 50 ms later.
+#[test]
+fn events_come_as_much_later_as_recorded() {
+    let mut resources = page().resources().to_vec();
+    for (resource, ms) in resources.iter_mut().zip([200, 400]) {
+        let wait = Duration::from_millis(ms);
+        resource.measured = Some(Timings { wait, ..Timings::default() });
+    }
+    let recorded = Recorded {
+        largest_paint: Some(Duration::from_millis(230)),
+        on_load: Some(Duration::from_millis(450)),
+        ..Recorded::default()
+    };
+    let page = Page::new("page".into(), page().servers().to_vec(), resources).unwrap();
+    let page = page.with_recorded(recorded);
+    let plan = Questions::all(model()).ask(&page);
+    let near = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 2.0;
+    // The document takes three round trips, the script three more.
+    assert!(near(plan.none.largest_paint_ms, 330.0), "{:?}", plan.none);
+    assert!(near(plan.none.on_load_ms, 650.0), "{:?}", plan.none);
+    let edges = plan.hosts.edges.unwrap();
+    assert!(near(edges.largest_paint_ms, 130.0) && near(edges.on_load_ms, 450.0), "{edges:?}");
+    let saved = plan.hosts.saved;
+    assert!((saved.largest_paint.unwrap() - 200.0 / 330.0).abs() < 0.01, "{saved:?}");
+}
+
+#[test]
+fn hosts_are_ranked_unless_parents_are_a_guess() {
+    let with = |confidence: Confidence| {
+        let mut resources = page().resources().to_vec();
+        resources[1].confidence = confidence;
+        let page = Page::new("page".into(), page().servers().to_vec(), resources).unwrap();
+        Questions::all(model()).ask(&page)
+    };
+    let known = with(Confidence::Recorded);
+    assert_eq!(known.parents, Sources { count: 1, guessed: 0 });
+    assert!(known.hosts.are_ranked && !known.hosts.alone.is_empty());
+    let guessed = with(Confidence::Only);
+    assert_eq!(guessed.parents, Sources { count: 1, guessed: 1 });
+    assert!(!guessed.hosts.are_ranked && guessed.hosts.alone.is_empty());
+    assert!(!Sources { count: 10, guessed: 1 }.are_a_guess());
 }
 
 #[test]

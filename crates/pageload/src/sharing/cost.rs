@@ -1,11 +1,9 @@
-//! Cost of a connection for a phone, as the paper measured it.
+//! Cost of a connection: what somebody has measured, since a recording does not tell.
 
 use serde::Serialize;
 
-/// Mean latency and energy of one connection, by how its handshake began (Hiller et al. 2019).
-///
-/// The paper prints the means of whole columns (Table I); these four numbers are what they solve
-/// to.
+/// Mean latency of one connection, and its energy where that was measured, by how its handshake
+/// began.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CostModel {
     /// Milliseconds of a full handshake.
@@ -13,15 +11,16 @@ pub struct CostModel {
     /// Milliseconds of a resumed one.
     pub resumed_ms: f64,
     /// Microampere-hours of a full handshake.
-    pub full_uah: f64,
+    pub full_uah: Option<f64>,
     /// Microampere-hours of a resumed one.
-    pub resumed_uah: f64,
+    pub resumed_uah: Option<f64>,
 }
 
 impl CostModel {
-    /// The model of the paper.
+    /// The model of Hiller et al. 2019, of their phones and networks. The paper prints the means of
+    /// whole columns (Table I); these four numbers are what they solve to.
     pub const PAPER: Self =
-        Self { full_ms: 906.5, resumed_ms: 567.6, full_uah: 55.4, resumed_uah: 34.3 };
+        Self { full_ms: 906.5, resumed_ms: 567.6, full_uah: Some(55.4), resumed_uah: Some(34.3) };
 
     /// Returns the mean milliseconds of a connection; 0 if there are none.
     #[must_use]
@@ -29,10 +28,10 @@ impl CostModel {
         mean(full, self.full_ms, resumed, self.resumed_ms)
     }
 
-    /// Returns the mean microampere-hours of a connection; 0 if there are none.
+    /// Returns the mean microampere-hours of a connection, where measured; 0 if there are none.
     #[must_use]
-    pub fn energy_uah(&self, full: u64, resumed: u64) -> f64 {
-        mean(full, self.full_uah, resumed, self.resumed_uah)
+    pub fn energy_uah(&self, full: u64, resumed: u64) -> Option<f64> {
+        Some(mean(full, self.full_uah?, resumed, self.resumed_uah?))
     }
 }
 
@@ -72,13 +71,14 @@ pub const PAPER_WEB: [PaperColumn; 3] = [
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn the_model_gives_the_means_that_the_paper_prints() {
         for column in PAPER_APPS.iter().chain(&PAPER_WEB) {
             let latency = CostModel::PAPER.latency_ms(column.full, column.resumed);
-            let energy = CostModel::PAPER.energy_uah(column.full, column.resumed);
+            let energy = CostModel::PAPER.energy_uah(column.full, column.resumed).unwrap();
             // The model's numbers are rounded to 0.1, the paper's to 0.01.
             assert!((latency - column.latency_ms).abs() < 0.06, "{column:?}: {latency}");
             assert!((energy - column.energy_uah).abs() < 0.06, "{column:?}: {energy}");
@@ -96,8 +96,10 @@ mod tests {
     #[test]
     fn no_connection_costs_nothing() {
         assert_eq!(CostModel::PAPER.latency_ms(0, 0), 0.0);
-        assert_eq!(CostModel::PAPER.energy_uah(0, 0), 0.0);
+        assert_eq!(CostModel::PAPER.energy_uah(0, 0), Some(0.0));
         assert_eq!(CostModel::PAPER.latency_ms(3, 0), 906.5);
-        assert_eq!(CostModel::PAPER.energy_uah(0, 3), 34.3);
+        assert_eq!(CostModel::PAPER.energy_uah(0, 3), Some(34.3));
+        let own = CostModel { full_uah: None, ..CostModel::PAPER };
+        assert_eq!(own.energy_uah(1, 1), None);
     }
 }

@@ -42,8 +42,9 @@ pub struct Report {
     pub client_only: Arm,
     /// Savings with session keys shared by servers, too: grouped by `grouping`.
     pub client_and_server: Arm,
-    /// Model behind the figures for latency and energy.
-    pub cost_model: CostModel,
+    /// Model behind the figures for latency and energy, if one was given
+    /// ([`Self::with_costs`]).
+    pub cost_model: Option<CostModel>,
     /// Ages of sessions.
     pub revisits: Revisits,
     /// All names, those where sharing saves most first.
@@ -120,9 +121,9 @@ pub struct Arm {
     /// Resumptions.
     pub resumed: u64,
     /// Mean latency of a connection by the cost model, in milliseconds.
-    pub latency_ms: f64,
+    pub latency_ms: Option<f64>,
     /// Mean energy of a connection by the cost model, in microampere-hours.
-    pub energy_uah: f64,
+    pub energy_uah: Option<f64>,
     /// Number of today's full handshakes that are saved.
     pub avoided: u64,
     /// Number of handshakes that began before the first of their group could have had a ticket.
@@ -228,13 +229,23 @@ impl Report {
             today: Arm::today(&tally),
             client_only: Arm::shared(&tally, &tally.client_only),
             client_and_server: Arm::shared(&tally, &tally.client_and_server),
-            cost_model: CostModel::PAPER,
+            cost_model: None,
             revisits: Revisits::new(&tally),
             services: services(&tally, &names),
             tickets: tickets.sizes(),
             versions,
             seen,
         }
+    }
+
+    /// Returns the report with latency and energy by a model.
+    #[must_use]
+    pub fn with_costs(mut self, model: CostModel) -> Self {
+        for arm in [&mut self.today, &mut self.client_only, &mut self.client_and_server] {
+            arm.latency_ms = Some(model.latency_ms(arm.full, arm.resumed));
+            arm.energy_uah = model.energy_uah(arm.full, arm.resumed);
+        }
+        Self { cost_model: Some(model), ..self }
     }
 
     /// Returns true if connections that were not counted may change the figures much: more than a
@@ -255,8 +266,8 @@ impl Arm {
             full,
             full_share: share(full, tally.connections),
             resumed,
-            latency_ms: CostModel::PAPER.latency_ms(full, resumed),
-            energy_uah: CostModel::PAPER.energy_uah(full, resumed),
+            latency_ms: None,
+            energy_uah: None,
             avoided: tally.full - full,
             avoided_by_waiting: waiting,
             groups,

@@ -179,24 +179,37 @@ pub struct Expected {
     pub page_load_ms: f64,
     /// Time of a resource, from when it was known to be needed.
     pub resource_ms: f64,
+    /// Time of the largest contentful paint, where recorded ([`Load::largest_paint`]).
+    pub largest_paint_ms: Option<f64>,
+    /// Time of the load event, where recorded ([`Load::on_load`]).
+    pub on_load_ms: Option<f64>,
 }
 
 impl Expected {
     fn from_load(load: &Load) -> Self {
         Self {
-            page_load_ms: load.page_load_time().as_secs_f64() * 1e3,
-            resource_ms: load.mean_resource_time().as_secs_f64() * 1e3,
+            page_load_ms: ms(load.page_load_time()),
+            resource_ms: ms(load.mean_resource_time()),
+            largest_paint_ms: load.largest_paint.map(ms),
+            on_load_ms: load.on_load.map(ms),
         }
     }
 
     /// Weighs two outcomes: the first has probability `share`.
     fn mixed(share: f64, first: Self, other: Self) -> Self {
-        let rest = 1.0 - share;
+        let mix = |first: f64, other: f64| share * first + (1.0 - share) * other;
+        let both = |first: Option<f64>, other: Option<f64>| Some(mix(first?, other?));
         Self {
-            page_load_ms: share * first.page_load_ms + rest * other.page_load_ms,
-            resource_ms: share * first.resource_ms + rest * other.resource_ms,
+            page_load_ms: mix(first.page_load_ms, other.page_load_ms),
+            resource_ms: mix(first.resource_ms, other.resource_ms),
+            largest_paint_ms: both(first.largest_paint_ms, other.largest_paint_ms),
+            on_load_ms: both(first.on_load_ms, other.on_load_ms),
         }
     }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 impl Model {
@@ -249,15 +262,13 @@ impl Model {
         let prepared = self.profile.prepare(page, techniques);
         let mut simulator = blast::Simulator::new();
         let seeds = if self.profile.is_certain() { self.seed..=self.seed } else { self.seeds() };
-        let (mut sum, mut count) = (Expected::default(), 0.0);
+        let (mut mean, mut count) = (Expected::default(), 0.0);
         for seed in seeds {
             let load = Expected::from_load(&prepared.load(&mut simulator, takes_part, seed));
-            sum.page_load_ms += load.page_load_ms;
-            sum.resource_ms += load.resource_ms;
             count += 1.0;
+            mean = if count > 1.0 { Expected::mixed(1.0 / count, load, mean) } else { load };
         }
-        // There is at least one.
-        Expected { page_load_ms: sum.page_load_ms / count, resource_ms: sum.resource_ms / count }
+        mean
     }
 
     fn seeds(&self) -> std::ops::RangeInclusive<u64> {

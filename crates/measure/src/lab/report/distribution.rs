@@ -5,6 +5,7 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use super::group::{Cell, Group};
+use super::model::Run;
 use crate::chart::plot::{self, Area};
 use crate::chart::scale::Scale;
 use crate::lab::experiment::Moment;
@@ -29,21 +30,20 @@ const LETTERS_MAX: usize = 20;
 const FINEST: f64 = 0.5;
 
 /// The panels of a group: one for each time of a connection.
-pub(super) fn panels(group: &Group) -> Markup {
+pub(super) fn panels(run: &Run, group: &Group) -> Markup {
     html! {
         div.panels {
-            @for moment in Moment::ALL { (panel(group, moment)) }
+            @for moment in run.moments() { (panel(group, moment, run.title_of(moment))) }
         }
     }
 }
 
-fn panel(group: &Group, moment: Moment) -> Markup {
+fn panel(group: &Group, moment: Moment, title: &str) -> Markup {
     let mut lines: Vec<Line<'_>> =
         group.cells.iter().filter_map(|cell| Line::new(cell, moment)).collect();
     lines.sort_by(|one, other| one.median().total_cmp(&other.median()));
     let frame = Frame::new(&lines);
-    let axis =
-        format!("ms to the {}{}", moment.title(), if frame.scale.is_log() { " (log)" } else { "" });
+    let axis = format!("ms to the {title}{}", if frame.scale.is_log() { " (log)" } else { "" });
     let name = format!("{}: share of trials by {axis}", group.name());
     let Area { left, right, top, floor } = frame.area;
     let (x, y) = (f64::midpoint(left, right), f64::midpoint(top, floor));

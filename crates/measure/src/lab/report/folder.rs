@@ -78,6 +78,15 @@ pub(super) struct Experiment {
     pub(super) links: Vec<LinkEntry>,
     #[serde(default, rename = "variant")]
     pub(super) variants: Vec<VariantEntry>,
+    work: Option<toml::Value>,
+}
+
+impl Experiment {
+    /// Returns true if a trial is a load of a page.
+    pub(super) fn loads_pages(&self) -> bool {
+        let works = self.variants.iter().filter_map(|variant| variant.work.as_ref());
+        works.chain(&self.work).any(|work| work.get("page").is_some())
+    }
 }
 
 /// A link of the experiment.
@@ -107,6 +116,7 @@ impl LinkEntry {
 pub(super) struct VariantEntry {
     #[serde(default)]
     pub(super) name: String,
+    work: Option<toml::Value>,
 }
 
 /// Milliseconds of `0.3ms`, `261us` or `1s 500ms`; humantime knows no fractions.

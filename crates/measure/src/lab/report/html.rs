@@ -4,7 +4,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::group::Group;
 use super::model::Run;
-use super::{browser, distribution, privacy, table, waterfall};
+use super::{answer, browser, distribution, privacy, table, waterfall};
 use crate::chart::{HEAD, STYLE, figure, tile};
 use crate::lab::bars::Tally;
 use crate::stats::FEW;
@@ -62,8 +62,12 @@ fn whole(run: &Run, at: usize) -> Markup {
     html! {
         section id=(format!("run-{at}")) {
             h1 { (run.title) }
+            p.answer { (answer::words(run)) }
+            (answer::picture(run))
+            (answer::sweeps(run))
+            (tiles(run, at))
+            (sections(run, at))
             @if !run.about.is_empty() { p.about { (run.about.trim()) } }
-            (head(run, at))
             (reading(run))
             @if let Some(comparison) = &run.comparison {
                 h2 { "Beside the published figures" }
@@ -95,12 +99,12 @@ fn whole(run: &Run, at: usize) -> Markup {
                 (table::verdicts(&run.verdicts))
             }
             h2 { "By link and suite" }
-            @if run.groups.len() > 1 { (groups(run, at)) }
             @for (number, group) in run.groups.iter().enumerate() {
-                (side_by_side(group, &format!("run-{at}-group-{number}")))
+                (side_by_side(run, group, &format!("run-{at}-group-{number}")))
             }
             (failures(run, at))
-            h2 { "Environment" }
+            h2 id=(format!("run-{at}-environment")) { "Environment" }
+            (facts(run))
             (environment(run.environment.iter()))
             @for list in &run.lists { h3 { (list.name) } (table::list(list)) }
         }
@@ -133,17 +137,9 @@ fn failures(run: &Run, at: usize) -> Markup {
     }
 }
 
-/// Head of a run: what, when, where; how exact the lab was and how much of it was disturbed.
-fn head(run: &Run, at: usize) -> Markup {
-    let own = [
-        ("experiment".to_owned(), run.name.clone()),
-        ("folder".to_owned(), run.folder.display().to_string()),
-    ];
-    let named =
-        FOREMOST.iter().filter_map(|name| run.environment.iter().find(|(key, _)| key == name));
-    let exactness = run.environment.iter().filter(|(key, _)| {
-        ["exactness", "forwarder", "late"].iter().any(|part| key.starts_with(part))
-    });
+/// How many trials there were, how many failed, and how exact the lab was.
+fn tiles(run: &Run, at: usize) -> Markup {
+    let flags = answer::flags(run);
     html! {
         div.tiles {
             (tile(&run.trials.to_string(), "trials"))
@@ -158,8 +154,22 @@ fn head(run: &Run, at: usize) -> Markup {
                 (tile(&Tally::new(&run.verdicts).figures(), "bars on figures met"))
             }
         }
-        (environment(own.iter().chain(named).chain(exactness)))
+        @if !flags.is_empty() { p.reading { (flags) } }
     }
+}
+
+/// What ran when and where, and how exact the lab was.
+fn facts(run: &Run) -> Markup {
+    let own = [
+        ("experiment".to_owned(), run.name.clone()),
+        ("folder".to_owned(), run.folder.display().to_string()),
+    ];
+    let named =
+        FOREMOST.iter().filter_map(|name| run.environment.iter().find(|(key, _)| key == name));
+    let exactness = run.environment.iter().filter(|(key, _)| {
+        ["exactness", "forwarder", "late"].iter().any(|part| key.starts_with(part))
+    });
+    environment(own.iter().chain(named).chain(exactness))
 }
 
 fn environment<'r>(lines: impl Iterator<Item = &'r (String, String)>) -> Markup {
@@ -201,9 +211,12 @@ fn reading(run: &Run) -> Markup {
     }
 }
 
-fn groups(run: &Run, at: usize) -> Markup {
+/// The contents of a run.
+fn sections(run: &Run, at: usize) -> Markup {
     html! {
         nav { ul {
+            li { a href=(format!("#run-{at}-failures")) { "Failed trials" } }
+            li { a href=(format!("#run-{at}-environment")) { "Environment" } }
             @for (number, group) in run.groups.iter().enumerate() {
                 li { a href=(format!("#run-{at}-group-{number}")) { (group.name()) } }
             }
@@ -211,7 +224,7 @@ fn groups(run: &Run, at: usize) -> Markup {
     }
 }
 
-fn side_by_side(group: &Group, id: &str) -> Markup {
+fn side_by_side(run: &Run, group: &Group, id: &str) -> Markup {
     html! {
         section.group id=(id) {
             h3 { (group.name()) }
@@ -219,9 +232,9 @@ fn side_by_side(group: &Group, id: &str) -> Markup {
                 @if let Some(rtt) = group.rtt_ms { "Round trip " (figure::ms(rtt)) " ms" }
                 @if !group.path.is_empty() { " · " code { (group.path) } }
             }
-            (table::arms(group))
+            (table::arms(run, group))
             figure {
-                (distribution::panels(group))
+                (distribution::panels(run, group))
                 figcaption {
                     "Share of all trials, failed ones included, by the time they took; a line \
                         that ends below 100 % "

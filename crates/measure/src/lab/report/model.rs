@@ -9,6 +9,7 @@ use super::group::{Group, groups};
 use super::paper::{Comparison, Paper};
 use crate::lab::bars::Verdict;
 use crate::lab::browser::outcome::Outcome;
+use crate::lab::experiment::Moment;
 use crate::lab::summary::CellSummary;
 use crate::lab::trial::Row;
 use headstart::base::failure::Failure;
@@ -32,6 +33,8 @@ pub(super) struct Run {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) comparison: Option<Comparison>,
     pub(super) groups: Vec<Group>,
+    /// True if trials are loads of pages.
+    pub(super) loads_pages: bool,
     /// Results of loads in a browser.
     pub(super) browser: Option<Outcome>,
     /// Trials that failed, by cell and reason.
@@ -53,6 +56,22 @@ pub(super) struct Reason {
 }
 
 impl Run {
+    /// Returns what is measured, the most important first.
+    pub(super) const fn moments(&self) -> [Moment; 3] {
+        match self.loads_pages {
+            true => [Moment::Last, Moment::Request, Moment::Response],
+            false => Moment::ALL,
+        }
+    }
+
+    /// Returns the name of a moment for people: the last byte of a page is that of the page.
+    pub(super) const fn title_of(&self, moment: Moment) -> &'static str {
+        match moment {
+            Moment::Last if self.loads_pages => "end of the page load",
+            moment => moment.title(),
+        }
+    }
+
     /// The model of a folder.
     ///
     /// # Errors
@@ -62,6 +81,7 @@ impl Run {
         let groups = groups(&folder)?;
         let paper = folder.experiment.reference.as_deref().map(Paper::named).transpose()?;
         let named = folder.cells.first().map(|cell| cell.experiment.clone()).unwrap_or_default();
+        let loads_pages = folder.experiment.loads_pages();
         let Folder { trials, experiment, environment, path, cells, verdicts, browser } = folder;
         Ok(Self {
             title: if experiment.title.is_empty() { named.clone() } else { experiment.title },
@@ -77,6 +97,7 @@ impl Run {
             verdicts,
             comparison: paper.map(|paper| Comparison::new(paper, &groups)),
             groups,
+            loads_pages: loads_pages || browser.is_some(),
             browser,
             failures: reasons(&cells, &trials, |trial| {
                 (!trial.ok).then(|| words([&trial.error, &trial.reason]))

@@ -4,14 +4,14 @@ use maud::{Markup, html};
 
 use super::environment::List;
 use super::group::{Cell, Group};
-use super::model::Reason;
+use super::model::{Reason, Run};
 use super::paper::{Comparison, Figures, Line, Ours};
 use crate::chart::figure;
 use crate::lab::bars::Verdict;
 use crate::lab::experiment::Moment;
 
 /// Arms side by side: how many, how opened, how long.
-pub(super) fn arms(group: &Group) -> Markup {
+pub(super) fn arms(run: &Run, group: &Group) -> Markup {
     let columns: Vec<Extra> = EXTRAS
         .into_iter()
         .filter(|extra| group.cells.iter().any(|cell| (extra.cell)(cell).is_some()))
@@ -26,18 +26,18 @@ pub(super) fn arms(group: &Group) -> Markup {
                     th.n rowspan="2" { "flagged" }
                     th.n rowspan="2" { "RTTs" }
                     @for extra in &columns { th.n rowspan="2" { (extra.title) } }
-                    @for moment in Moment::ALL {
-                        th.group colspan="5" { "ms to the " (moment.title()) }
+                    @for moment in run.moments() {
+                        th.group colspan="5" { "ms to the " (run.title_of(moment)) }
                     }
                 }
                 tr {
-                    @for _ in Moment::ALL {
+                    @for _ in run.moments() {
                         th.n.first { "p50" } th.n { "p90" } th.n { "p99" } th.n { "mean (sd)" }
                         th.n { "to " (group.baseline()) }
                     }
                 }
             }
-            tbody { @for cell in &group.cells { (arm(cell, &columns)) } }
+            tbody { @for cell in &group.cells { (arm(run, cell, &columns)) } }
         } }
     }
 }
@@ -86,10 +86,13 @@ fn bytes_each(cell: &Cell) -> Option<String> {
 /// The median of the first request byte without what was flagged, where that was any.
 fn unflagged(cell: &Cell) -> Option<String> {
     let summary = &cell.summary;
-    (summary.flagged > 0).then(|| figure::or_failed(summary.p50_unflagged))
+    (summary.flagged > 0).then(|| match summary.flagged < summary.n {
+        true => figure::or_failed(summary.p50_unflagged),
+        false => "all flagged".into(),
+    })
 }
 
-fn arm(cell: &Cell, columns: &[Extra]) -> Markup {
+fn arm(run: &Run, cell: &Cell, columns: &[Extra]) -> Markup {
     let summary = &cell.summary;
     html! {
         tr {
@@ -99,7 +102,7 @@ fn arm(cell: &Cell, columns: &[Extra]) -> Markup {
             td.n { (figure::share(summary.flagged, summary.n)) }
             td.n { (summary.rtts.map_or("–".into(), |rtts| format!("{rtts:.2}"))) }
             @for extra in columns { td.n { ((extra.cell)(cell).unwrap_or_else(|| "–".into())) } }
-            @for moment in Moment::ALL { (times(cell, moment)) }
+            @for moment in run.moments() { (times(cell, moment)) }
         }
     }
 }

@@ -5,17 +5,20 @@ use std::fmt::Write;
 use super::group::{Cell, Group};
 use super::model::Run;
 use super::paper::{Comparison, Line};
-use super::privacy;
 use super::table::{counterpart, demand, openings, printed};
+use super::{answer, privacy};
 use crate::chart::figure;
 use crate::lab::bars::Tally;
 use crate::lab::browser;
 use crate::lab::experiment::Moment;
 use crate::stats::FEW;
-use crate::table::{header, table};
+use crate::table::{header, table, wrapped};
 
 /// Reasons for failures that are listed; the HTML has them all.
 const FAILURES_SHOWN: usize = 10;
+
+/// Columns of sentences.
+const COLUMNS: usize = 100;
 
 /// The runs one after another.
 pub(super) fn summary(runs: &[Run]) -> String {
@@ -25,14 +28,19 @@ pub(super) fn summary(runs: &[Run]) -> String {
 
 fn run(run: &Run) -> String {
     let mut text = format!(
-        "{}\n{}: {} trials, {} failed, {} flagged\n",
+        "{}\n{}{}: {} trials, {} failed, {} flagged\n",
         run.title,
+        wrapped("", &answer::words(run), COLUMNS),
         run.folder.display(),
         run.trials,
         figure::share(run.failed, run.trials),
         figure::share(run.flagged, run.trials),
     );
-    run.groups.iter().for_each(|group| side_by_side(&mut text, group));
+    let flags = answer::flags(run);
+    if !flags.is_empty() {
+        text.push_str(&wrapped("", &flags, COLUMNS));
+    }
+    run.groups.iter().for_each(|group| side_by_side(&mut text, run, group));
     if let Some(comparison) = &run.comparison {
         beside(&mut text, comparison);
     }
@@ -52,32 +60,36 @@ fn run(run: &Run) -> String {
     text
 }
 
-fn side_by_side(text: &mut String, group: &Group) {
+fn side_by_side(text: &mut String, run: &Run, group: &Group) {
     let rtt = group.rtt_ms.map(|rtt| format!(", round trip {} ms", figure::ms(rtt)));
     let _ = writeln!(text, "\n{}{}", group.name(), rtt.unwrap_or_default());
-    let names = ["arm", "n", "failed", "RTTs", "request, ms p50 [95 %]", "p90", "p99"];
     let compared = format!("to {} [95 %]", group.baseline());
-    let names = [&names[..], &["response p50", "all p50", &compared, "opened by"]].concat();
-    let mut rows = vec![header(&names)];
-    rows.extend(group.cells.iter().map(cells));
+    let names = match run.loads_pages {
+        true => ["page load, ms p50 [95 %]", "request p50", "response p50"],
+        false => ["request, ms p50 [95 %]", "response p50", "all p50"],
+    };
+    let [first, second, third] = names;
+    let names = ["arm", "n", "failed", "RTTs", first, "p90", "p99", second, third, &compared];
+    let mut rows = vec![header(&[&names[..], &["opened by"]].concat())];
+    rows.extend(group.cells.iter().map(|cell| cells(cell, run.moments())));
     // Names are aligned left, figures right; the last column lists openings.
     text.push_str(&table(&rows, &[0, 9, 10]));
 }
 
-fn cells(cell: &Cell) -> Vec<String> {
+fn cells(cell: &Cell, [first, second, third]: [Moment; 3]) -> Vec<String> {
     let summary = &cell.summary;
-    let request = cell.times(Moment::Request);
+    let times = cell.times(first);
     vec![
         summary.arm.clone(),
         summary.n.to_string(),
         summary.failed.to_string(),
         summary.rtts.map_or("–".into(), |rtts| format!("{rtts:.2}")),
-        request.as_ref().map_or("–".into(), figure::median),
-        figure::p90(request),
-        figure::p99(request),
-        figure::middle(cell.times(Moment::Response)),
-        figure::middle(cell.times(Moment::Last)),
-        cell.ratio(Moment::Request).as_ref().map_or("–".into(), figure::estimate),
+        times.as_ref().map_or("–".into(), figure::median),
+        figure::p90(times),
+        figure::p99(times),
+        figure::middle(cell.times(second)),
+        figure::middle(cell.times(third)),
+        cell.ratio(first).as_ref().map_or("–".into(), figure::estimate),
         openings(cell),
     ]
 }

@@ -7,8 +7,10 @@ use headstart_pageload::sim::tcp::Technique;
 use headstart_pageload::tree::{Breakdown, Shape};
 use maud::{Markup, PreEscaped, html};
 
+use super::conclusion::Conclusion;
+use super::figures::{change, less};
 use super::plot::{self, Bar};
-use super::text::{self, change, correlation, less};
+use super::text::{self, correlation};
 use super::{Answer, Answers};
 use crate::chart::figure;
 use crate::chart::{HEAD, STYLE, heads, rows, tile};
@@ -26,7 +28,7 @@ const LINES: usize = 1000;
 const PLAN_STYLE: &str = "\
 rect.tls13 { fill: var(--tls13); } rect.turbo { fill: var(--turbo); } rect.agent { fill: \
 var(--agent); } rect.other { fill: var(--other); }
-@media (min-width: 900px) { .panels.two { grid-template-columns: 1fr 1fr; gap: 20px; } }
+ol, ul { padding-left: 22px; margin: 8px 0; }
 ";
 
 /// The whole file.
@@ -42,14 +44,16 @@ pub(super) fn document(answers: &Answers) -> Markup {
         (PreEscaped("</head>"))
         body {
             main {
+                h1 { (title) }
+                (conclusion(&answers.conclusion))
                 @if answers.pages.len() > 1 {
-                    h1 { (title) }
                     p.about { (answers.setting.words()) }
                     (overview(answers))
                 }
                 @for (at, page) in answers.pages.iter().take(SECTIONS).enumerate() {
-                    (whole(page, at, &answers.setting.words()))
+                    (whole(page, at, answers))
                 }
+                (explained(&answers.techniques))
                 @if let Some(used) = &answers.database {
                     h2 { "What the database had" }
                     (database(used))
@@ -65,6 +69,26 @@ pub(super) fn document(answers: &Answers) -> Markup {
             }
         }
         (PreEscaped("</html>"))
+    }
+}
+
+/// The answer, what to do first, and how sure that is.
+fn conclusion(of: &Conclusion) -> Markup {
+    html! {
+        p.answer { (of.answer.join(" ")) }
+        @if !of.first.is_empty() {
+            h2 { "Do first" }
+            ol { @for step in &of.first { li { (step.words()) } } }
+        }
+        h2 { "How sure is this?" }
+        ul { @for line in &of.sure { li { (line) } } }
+    }
+}
+
+fn explained(techniques: &BTreeMap<&'static str, &'static str>) -> Markup {
+    html! {
+        h2 { "Techniques" }
+        dl { @for (name, about) in techniques { dt { (name) } dd { (about) } } }
     }
 }
 
@@ -93,8 +117,9 @@ fn overview(answers: &Answers) -> Markup {
         h2 { "What each technique saves" }
         (bars_of(all.none_ms, [&all.alone, &all.cumulative].map(|all| parts(all, part_of_gain))))
         (rows(&text::gains("alone", &all.alone)))
-        (rows(&text::gains("one after the other", &all.cumulative)))
-        p.reading { "Change: of the mean page load time; of a page: mean of each page's change, \
+        (rows(&text::gains(text::IN_ORDER, &all.cumulative)))
+        p.reading { "At your hosts: if no others take part. Change: of the mean page load \
+            time; of a page: mean of each page's change, \
             which counts short and long loads the same." }
         h2 { "How many pages gain how much" }
         figure { div.panels.two { (shares(answers)) } }
@@ -110,7 +135,7 @@ fn overview(answers: &Answers) -> Markup {
         figure { div.panels { (dots(&answers.pages)) } figcaption { "A dot for each page: \
             simulated page load time in s, with nothing done." } }
         @if !all.hosts.is_empty() {
-            h2 { "Which hosts to give an edge first" }
+            h2 { (text::FIRST_HOSTS) }
             (rows(&text::hosts_of_all(&all.hosts, all.hosts.len())))
         }
         h2 { "Pages" }
@@ -191,17 +216,22 @@ fn pages(pages: &[Answer]) -> Markup {
     }
 }
 
-fn whole(page: &Answer, at: usize, setting: &str) -> Markup {
+fn whole(page: &Answer, at: usize, answers: &Answers) -> Markup {
     let plan = &page.plan;
     html! {
         section id=(format!("page-{at}")) {
-            h1 { (page.name) }
+            @if answers.pages.len() > 1 { h1 { (page.name) } }
             p.about { code { (page.file) } }
-            p.about { (setting) @if let Some(recorded) = page.recorded() { "; " (recorded) } }
+            p.about {
+                (answers.setting.words())
+                @if let Some(recorded) = page.recorded() { "; " (recorded) }
+            }
             (tiles(plan))
             h2 { "What each technique saves" }
             @let bars = [&plan.alone, &plan.cumulative].map(|all| parts(all, part_of_saving));
             (bars_of(plan.none.page_load_ms, bars))
+            (rows(&text::savings_table(&plan.alone)))
+            p.reading { "− is faster, + is slower; at your hosts: if no others take part." }
             h2 { "Over round trips and bandwidths" }
             (sweeps(&plan.by_rtt, &plan.by_rate))
             h2 { "What dominates" }
@@ -210,8 +240,12 @@ fn whole(page: &Answer, at: usize, setting: &str) -> Markup {
             p.reading {
                 "These do not add up: what happens at the same time counts twice, or never."
             }
+            @if plan.hosts.count > 0 && !plan.hosts.are_ranked {
+                h2 { (text::FIRST_HOSTS) }
+                p { (text::NOT_RANKED) }
+            }
             @if !plan.hosts.alone.is_empty() {
-                h2 { "Which hosts to give an edge first" }
+                h2 { (text::FIRST_HOSTS) }
                 (hosts(&plan.hosts, plan.none.page_load_ms))
             }
         }
@@ -222,8 +256,20 @@ fn tiles(plan: &PagePlan) -> Markup {
     let shape = &plan.shape;
     html! { div.tiles {
         (tile(&seconds(plan.none.page_load_ms), "until 95 % is loaded, nothing done"))
-        (tile(&seconds(plan.all().page_load_ms), "with all techniques"))
-        (tile(&change(plan.saved()), "of the time"))
+        @if let Some(edges) = plan.hosts.edges {
+            (tile(&change(plan.hosts.saved.page_load), "with edges at your hosts"))
+            (tile(&seconds(edges.page_load_ms), "until 95 % is loaded with them"))
+        }
+        @if let Some(ms) = plan.none.largest_paint_ms {
+            (tile(&seconds(ms), "until LCP, nothing done"))
+        }
+        @if let Some(saved) = plan.hosts.saved.largest_paint {
+            (tile(&change(saved), "of LCP with edges"))
+        }
+        @if let Some(ms) = plan.none.on_load_ms {
+            (tile(&seconds(ms), "until the load event, nothing done"))
+        }
+        (tile(&change(plan.saved()), "with all techniques everywhere"))
         @if let Some(ms) = plan.recorded_ms { (tile(&seconds(ms), "when recorded")) }
         (tile(&shape.resources.to_string(), "resources"))
         (tile(&shape.servers.to_string(), "servers"))
@@ -255,7 +301,7 @@ fn bars_of(none_ms: f64, [alone, cumulative]: [Vec<Part>; 2]) -> Markup {
     let most = first.iter().chain(&second).map(|bar| bar.ms).fold(0.0, f64::max);
     html! { figure { div.panels.two {
         (plot::bars("Each technique alone", &first, most))
-        (plot::bars("One after the other", &second, most))
+        (plot::bars(text::IN_ORDER, &second, most))
     } } }
 }
 
@@ -275,15 +321,20 @@ fn sweeps(
     by_rtt: &headstart_pageload::plan::Sweep,
     by_rate: &headstart_pageload::plan::Sweep,
 ) -> Markup {
-    let title = "Time until 95 % is loaded";
-    html! { figure {
-        div.panels.two {
-            (plot::lines(title, "round trip, ms", by_rtt))
-            (plot::lines(title, "bandwidth, Mbit/s", by_rate))
+    let title = "Change of the time until 95 % is loaded";
+    html! {
+        figure {
+            div.panels.two {
+                (plot::lines(title, "round trip, ms", by_rtt))
+                (plot::lines(title, "bandwidth, Mbit/s", by_rate))
+            }
+            figcaption { "Percent by which the time until 95 % of the resources are there is \
+                shorter; all else as above. your edges: with early data, at your hosts alone. \
+                databases: those of the techniques above that are databases." }
         }
-        figcaption { "Seconds until 95 % of the resources are there; all else as above. \
-            databases: those of the techniques above that are databases." }
-    } }
+        (rows(&text::sweep_table("round trip, ms", by_rtt)))
+        (rows(&text::sweep_table("bandwidth, Mbit/s", by_rate)))
+    }
 }
 
 fn paths(plan: &PagePlan) -> Markup {

@@ -5,12 +5,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use headstart_pageload::plan::OwnHost;
 use headstart_pageload::sim::tcp::{Technique, Techniques};
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
   Save a page in the browser: network panel, cache off, load it, \"Save all as HAR\". Then
       headstart pageload plan page.har --rtt 100ms --down 20Mbit --html plan.html
+
+  Your hosts, where they are not all of the document's site:
+      headstart pageload plan page.har --own .example.com --own cdn.example.net
 
   A client that was never there before; only what an edge does:
       headstart pageload plan page.har --visit first --technique turbotls,0rtt
@@ -55,8 +59,10 @@ const DRAWS_MAX: u64 = 10_000;
 /// Loads each page in simulated time: with each technique alone, with more and more of them, over
 /// other round trips and bandwidths, without what takes time, and with an edge for one host alone.
 /// Of many pages also how many gain a quarter or a half, by their size, and what load times hang
-/// on. Exit code 2: a file could not be read; the others are answered. Exit code 1: the database is
-/// not good.
+/// on. The answer, what to do first, and how sure that is come before all else. Where a recording
+/// names too few parents, no hosts and no steps are ranked, and the answer says so. Exit code 0:
+/// ranked or not. Exit code 2: a file could not be read; the others are answered. Exit code 1: the
+/// database is not good.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = PLAN_EXAMPLES, after_help = "See --help for examples.")]
 pub(crate) struct PlanOptions {
@@ -69,6 +75,11 @@ pub(crate) struct PlanOptions {
     /// Techniques in the order in which one is added to the other, with commas between them
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub technique: Vec<Technique>,
+
+    /// Host that may get an edge, or .SUFFIX for all below a name; may be given several times
+    /// [default: the document's site]
+    #[arg(long, value_name = "HOST|.SUFFIX")]
+    pub own: Vec<OwnHost>,
 
     /// Hosts, or pages, to show as text
     #[arg(long, value_name = "N", default_value_t = 10)]

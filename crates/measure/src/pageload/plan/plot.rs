@@ -18,8 +18,6 @@ const LEFT: f64 = 46.0;
 const RIGHT: f64 = 118.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 44.0;
-/// Height of a name.
-const LABEL: f64 = 16.0;
 
 /// Gains that lie closer, in percent, are one step.
 const FINEST: f64 = 0.1;
@@ -59,15 +57,18 @@ pub(super) fn bars(title: &str, bars: &[Bar], most: f64) -> Markup {
     plot::svg(WIDTH, height, title, &content)
 }
 
-/// Lines of page load times in s over something, in logarithmic steps.
+/// Lines of savings in percent over something, in logarithmic steps.
 pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
     let (Some(first), Some(last)) = (sweep.points.first(), sweep.points.last()) else {
         return html! {};
     };
-    let most = sweep.points.iter().flat_map(|point| &point.page_load_ms).fold(0.0, most_of);
+    // Without the first line: nothing saves nothing.
+    let saved = sweep.points.iter().flat_map(|point| point.saved.iter().skip(1));
+    let (low, high) =
+        saved.fold((0.0_f64, 0.1_f64), |(low, high), saved| (low.min(*saved), high.max(*saved)));
     let frame = Frame {
         x: Scale::Log { low: first.at, high: last.at.max(first.at * 1.01) },
-        y: Scale::linear(most / 1e3),
+        y: Scale::Linear { low: 100.0 * low, high: 100.0 * high },
         right: RIGHT,
         width: WIDTH,
     };
@@ -75,12 +76,13 @@ pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
         .arms
         .iter()
         .enumerate()
+        .skip(1)
         .map(|(arm, name): (usize, &String)| Line {
             name: name.clone(),
             points: sweep
                 .points
                 .iter()
-                .filter_map(|point: &Point| Some((point.at, point.page_load_ms.get(arm)? / 1e3)))
+                .filter_map(|point: &Point| Some((point.at, 100.0 * point.saved.get(arm)?)))
                 .collect(),
         })
         .collect();
@@ -88,7 +90,7 @@ pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
     let label = format!("{title}, over {axis}");
     let content = html! {
         (frame.grid(marks, plot::marks(frame.y)))
-        (frame.titles(&format!("{axis} (log)"), "s"))
+        (frame.titles(&format!("{axis} (log)"), "% shorter"))
         (frame.named(&lines))
     };
     plot::svg(WIDTH, HEIGHT, &label, &content)
@@ -146,19 +148,15 @@ pub(super) fn dots(axis: &str, points: &[(f64, f64)]) -> Markup {
     plot::svg(NARROW, HEIGHT, &label, &content)
 }
 
-fn most_of(most: f64, value: &f64) -> f64 {
-    most.max(*value)
-}
-
 /// Colour of a line.
 fn class(arm: &str) -> &'static str {
     match arm {
-        "none" => "tls13",
+        "your edges" => "fop",
         "turbotls" => "turbo",
         "databases" | "prefetch-db" => "other",
         "all" => "agent",
         arm if arm.contains("0rtt") => "turbo early",
-        _ => "fop",
+        _ => "quic",
     }
 }
 
@@ -214,7 +212,7 @@ impl Frame {
             })
             .collect();
         let heights = ends.iter().map(|(_, y)| *y).collect();
-        let places = apart(heights, TOP + 4.0, HEIGHT - BOTTOM - 4.0);
+        let places = plot::apart(heights, TOP + 4.0, HEIGHT - BOTTOM - 4.0);
         html! {
             @for line in lines {
                 path class=(format!("line {}", class(&line.name))) d=(self.path(line)) {
@@ -239,34 +237,9 @@ impl Frame {
     }
 }
 
-/// Moves places apart until each has [`LABEL`] to the next, within bounds if there is room.
-fn apart(places: Vec<f64>, top: f64, bottom: f64) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..places.len()).collect();
-    order.sort_by(|&one, &other| places[one].total_cmp(&places[other]));
-    let mut apart = places;
-    let mut least = top;
-    for &at in &order {
-        apart[at] = apart[at].max(least);
-        least = apart[at] + LABEL;
-    }
-    let mut most = bottom;
-    for &at in order.iter().rev() {
-        apart[at] = apart[at].min(most);
-        most = apart[at] - LABEL;
-    }
-    apart
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_not_on_each_other() {
-        assert_eq!(apart(vec![50.0, 52.0, 51.0], 0.0, 200.0), [50.0, 82.0, 66.0]);
-        assert_eq!(apart(vec![198.0, 199.0, 20.0], 0.0, 200.0), [184.0, 200.0, 20.0]);
-        assert_eq!(apart(vec![100.0], 0.0, 200.0), [100.0]);
-    }
 
     #[test]
     fn lines_go_from_point_to_point() {

@@ -3,22 +3,37 @@
 use std::fmt::Write as _;
 
 use headstart_pageload::plan::{
-    Correlated, Gain, HostTotal, Hosts, Overall, PagePlan, Saving, SizeClass, Sweep, Without,
+    Correlated, Gain, HostTotal, Hosts, Overall, PagePlan, Saving, Shares, SizeClass, Sweep,
+    Without,
 };
+use headstart_pageload::sim::profile::Expected;
 use headstart_pageload::statistics::Correlation;
 use headstart_pageload::tree::Breakdown;
 
+use super::conclusion::Conclusion;
+use super::figures::{change, less, seconds};
 use super::{Answer, Answers, cost};
 use crate::pageload::database::Used;
 use crate::pageload::model::short;
 use crate::pageload::show::summary::ms;
 use crate::pageload::show::text::{bytes, left_out};
 use crate::pageload::text::{counted, percent, shortened};
-use crate::table::{header, table};
+use crate::table::{header, table, wrapped};
+
+/// Columns of sentences.
+const COLUMNS: usize = 100;
+
+/// Titles, and what stands beneath.
+pub(super) const IN_ORDER: &str = "One after the other (another order has other steps)";
+pub(super) const FIRST_HOSTS: &str = "Which of your hosts to give an edge first";
+pub(super) const NOT_RANKED: &str =
+    "Not ranked: too many parents are guessed, and another guess has another order.";
+const SIGNS: &str = "  - is faster, + is slower; at your hosts: if no others take part\n";
 
 /// All answers; of one page, or over several; with at most `rows` lines of a list.
 pub(super) fn report(answers: &Answers, rows: usize) -> String {
-    let mut text = format!("{}\n", answers.setting.words());
+    let mut text = conclusion(&answers.conclusion);
+    let _ = writeln!(text, "\n{}", answers.setting.words());
     match answers.pages.as_slice() {
         [page] => text.push_str(&one(page, rows)),
         pages => {
@@ -26,14 +41,32 @@ pub(super) fn report(answers: &Answers, rows: usize) -> String {
             text.push_str(&several(pages, rows));
             let hosts = &answers.overall.hosts;
             if !hosts.is_empty() {
-                let title = "Which hosts to give an edge first: sums over all pages";
+                let title = "Which of your hosts to give an edge first: sums over all pages";
                 text.push_str(&section(title, &hosts_of_all(hosts, rows), &[0]));
             }
         }
     }
+    text.push_str("\nTechniques\n");
+    for (name, about) in &answers.techniques {
+        let _ = writeln!(text, "  {name}: {about}");
+    }
     text.push_str(&answers.database.as_ref().map_or_else(String::new, Used::text));
     let unreadable = answers.unreadable.len();
     text.push_str(&left_out(&answers.not_resources, &answers.ignored, unreadable));
+    text
+}
+
+/// What comes first.
+fn conclusion(of: &Conclusion) -> String {
+    let mut text = wrapped("", &of.answer.join(" "), COLUMNS);
+    if !of.first.is_empty() {
+        text.push_str("\nDo first\n");
+        for (at, step) in of.first.iter().enumerate() {
+            text.push_str(&wrapped(&format!("  {}. ", at + 1), &step.words(), COLUMNS));
+        }
+    }
+    text.push_str("\nHow sure is this?\n");
+    of.sure.iter().for_each(|line| text.push_str(&wrapped("  - ", line, COLUMNS)));
     text
 }
 
@@ -51,47 +84,77 @@ fn one(page: &Answer, rows: usize) -> String {
     );
     let _ = writeln!(
         text,
-        "  95 % loaded after {} s with nothing done, {} s with all techniques ({})",
+        "  95 % loaded after {} s with nothing done, {} s with all techniques everywhere ({})",
         seconds(plan.none.page_load_ms),
         seconds(plan.all().page_load_ms),
         change(plan.saved())
     );
+    if let Some(events) = events(&plan.none) {
+        let _ = writeln!(text, "  {events} with nothing done");
+    }
     if let Some(recorded) = page.recorded() {
         let _ = writeln!(text, "  {recorded}");
     }
     text.push_str(&savings("Each technique alone", &plan.alone));
-    text.push_str(&savings("One after the other", &plan.cumulative));
-    text.push_str(&sweep("Over round trips: s until 95 % is loaded", "ms", &plan.by_rtt));
-    text.push_str(&sweep("Over bandwidths: s until 95 % is loaded", "Mbit/s", &plan.by_rate));
+    text.push_str(&savings(IN_ORDER, &plan.cumulative));
+    text.push_str(&sweep("Over round trips", "ms", &plan.by_rtt));
+    text.push_str(&sweep("Over bandwidths", "Mbit/s", &plan.by_rate));
     text.push_str(&waits(plan));
     text.push_str(&hosts(&plan.hosts, plan, rows));
     text
 }
 
+/// LCP and load event, where recorded.
+pub(super) fn events(expected: &Expected) -> Option<String> {
+    let both = [("LCP", expected.largest_paint_ms), ("load event", expected.on_load_ms)];
+    let both: Vec<String> = both
+        .into_iter()
+        .filter_map(|(name, ms)| Some(format!("{name} after {} s", seconds(ms?))))
+        .collect();
+    (!both.is_empty()).then(|| both.join(", "))
+}
+
 fn savings(title: &str, all: &[Saving]) -> String {
-    let mut rows = vec![header(&["", "95 %, s", "change", "a resource, ms"])];
+    section(title, &savings_table(all), &[0]) + SIGNS
+}
+
+pub(super) fn savings_table(all: &[Saving]) -> Vec<Vec<String>> {
+    let names = ["", "95 %, s", "change", "at your hosts", "LCP there", "load event there"];
+    let mut rows = vec![header(&names)];
     rows.extend(all.iter().map(|of| {
-        vec![
-            of.technique.to_string(),
-            seconds(of.expected.page_load_ms),
-            change(of.saved),
-            format!("{:.1}", of.expected.resource_ms),
-        ]
+        let first = [of.technique.to_string(), seconds(of.expected.page_load_ms), change(of.saved)];
+        first.into_iter().chain(shares(&of.own)).collect()
     }));
-    section(title, &rows, &[0])
+    rows
+}
+
+fn shares(of: &Shares) -> [String; 3] {
+    [Some(of.page_load), of.largest_paint, of.on_load]
+        .map(|saved| saved.map_or_else(|| "–".into(), change))
 }
 
 fn sweep(title: &str, unit: &str, sweep: &Sweep) -> String {
     if sweep.points.is_empty() {
         return String::new();
     }
-    let names = sweep.arms.iter().cloned();
+    let rows = sweep_table(unit, sweep);
+    // The heads, and every other point.
+    let few: Vec<Vec<String>> =
+        rows.iter().take(1).chain(rows.iter().skip(1).step_by(2)).cloned().collect();
+    section(&format!("{title}: s until 95 % is loaded, and change of it"), &few, &[])
+}
+
+/// The time with nothing done, and the changes of it.
+pub(super) fn sweep_table(unit: &str, sweep: &Sweep) -> Vec<Vec<String>> {
+    let names = sweep.arms.iter().enumerate();
+    let names = names.map(|(at, name)| if at == 0 { "none, s".into() } else { name.clone() });
     let mut rows: Vec<Vec<String>> = vec![[unit.to_owned()].into_iter().chain(names).collect()];
     rows.extend(sweep.points.iter().map(|point| {
-        let times = point.page_load_ms.iter().map(|&ms| seconds(ms));
-        [short(point.at)].into_iter().chain(times).collect()
+        let none = point.page_load_ms.first().copied().unwrap_or_default();
+        let changes = point.saved.iter().skip(1).map(|saved| change(*saved));
+        [short(point.at), seconds(none)].into_iter().chain(changes).collect()
     }));
-    section(title, &rows, &[])
+    rows
 }
 
 fn waits(plan: &PagePlan) -> String {
@@ -120,6 +183,9 @@ pub(super) fn without(plan: &PagePlan) -> Vec<Vec<String>> {
 }
 
 fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
+    if hosts.count > 0 && !hosts.are_ranked {
+        return format!("\n{FIRST_HOSTS}\n  {NOT_RANKED}\n");
+    }
     if hosts.alone.is_empty() {
         return String::new();
     }
@@ -135,7 +201,7 @@ fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
         let first = [shortened(&host.host), host.resources.to_string()];
         first.into_iter().chain(saved).collect()
     }));
-    let mut text = section("Which hosts to give an edge first", &rows, &[0]);
+    let mut text = section(FIRST_HOSTS, &rows, &[0]);
     if let Some(more) =
         hosts.count.checked_sub(hosts.alone.len().min(most)).filter(|more| *more > 0)
     {
@@ -149,7 +215,8 @@ fn hosts(hosts: &Hosts, plan: &PagePlan, most: usize) -> String {
 pub(super) fn in_order(hosts: &Hosts, before: f64) -> Vec<Vec<String>> {
     let mut rows = vec![header(&["one after the other", "95 %, s", "change"])];
     let next = hosts.in_order.iter().map(|next| (shortened(&next.host), next.page_load_ms));
-    rows.extend(next.chain([(format!("all {}", hosts.count), hosts.all_ms)]).map(|(name, ms)| {
+    let all = hosts.edges.map(|edges| (format!("all {}", hosts.count), edges.page_load_ms));
+    rows.extend(next.chain(all).map(|(name, ms)| {
         let saved = if before > 0.0 { 1.0 - ms / before } else { 0.0 };
         vec![name, seconds(ms), change(saved)]
     }));
@@ -164,15 +231,13 @@ fn overall(all: &Overall) -> String {
         counted(all.pages as u64, "page", "pages"),
         seconds(all.none_ms),
     );
-    for (title, all) in
-        [("Each technique alone", &all.alone), ("One after the other", &all.cumulative)]
-    {
+    for (title, all) in [("Each technique alone", &all.alone), (IN_ORDER, &all.cumulative)] {
         let title = format!("{title}, and the share of pages that gain so much");
         text.push_str(&section(&title, &gains("", all), &[0]));
     }
     text.push_str(&section("All techniques, by size of the page", &sizes(&all.by_size), &[0]));
-    text.push_str(&sweep("Over round trips: mean s until 95 % is loaded", "ms", &all.by_rtt));
-    text.push_str(&sweep("Over bandwidths: mean s until 95 % is loaded", "Mbit/s", &all.by_rate));
+    text.push_str(&sweep("Over round trips, means", "ms", &all.by_rtt));
+    text.push_str(&sweep("Over bandwidths, means", "Mbit/s", &all.by_rate));
     let title = "Correlation of page load times with (of ranks)";
     text.push_str(&section(title, &correlations(all), &[0]));
     if let Some(both) = all.correlations.simulated_on_recorded {
@@ -182,8 +247,16 @@ fn overall(all: &Overall) -> String {
 }
 
 pub(super) fn gains(title: &str, all: &[Gain]) -> Vec<Vec<String>> {
-    let names =
-        [title, "mean, s", "change", "of a page", ">= 25 % less", ">= 50 % less", "slower pages"];
+    let names = [
+        title,
+        "mean, s",
+        "change",
+        "of a page",
+        ">= 25 % less",
+        ">= 50 % less",
+        "slower pages",
+        "at your hosts",
+    ];
     let mut rows = vec![header(&names)];
     rows.extend(all.iter().map(|of| {
         vec![
@@ -194,6 +267,7 @@ pub(super) fn gains(title: &str, all: &[Gain]) -> Vec<Vec<String>> {
             percent(of.pages_25),
             percent(of.pages_50),
             percent(of.pages_slower),
+            change(of.own.page_load),
         ]
     }));
     rows
@@ -268,32 +342,4 @@ pub(super) fn hosts_of_all(all: &[HostTotal], most: usize) -> Vec<Vec<String>> {
 
 fn section(title: &str, rows: &[Vec<String>], left: &[usize]) -> String {
     format!("\n{title}\n{}", table(rows, left))
-}
-
-fn seconds(ms: f64) -> String {
-    format!("{:.3}", ms / 1e3)
-}
-
-/// Formats a saved share as the change of a time.
-pub(super) fn change(saved: f64) -> String {
-    // Not -0.0.
-    let change = 0.0 - saved;
-    percent(if change.abs() < 0.0005 { 0.0 } else { change })
-}
-
-/// Formats a saved time in ms as the change of a time.
-pub(super) fn less(saved_ms: f64) -> String {
-    let change = 0.0 - saved_ms;
-    format!("{:.1}", if change.abs() < 0.05 { 0.0 } else { change })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_have_a_sign_where_there_is_one() {
-        assert_eq!([0.25, 0.0, -0.031, 0.0004].map(change), ["-25.0 %", "0.0 %", "3.1 %", "0.0 %"]);
-        assert_eq!([120.0, 0.0, -5.26, 0.01].map(less), ["-120.0", "0.0", "5.3", "0.0"]);
-    }
 }

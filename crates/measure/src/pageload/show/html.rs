@@ -6,9 +6,10 @@ use headstart_pageload::har::{Agreed, Agreement};
 use headstart_pageload::tree::Breakdown;
 use maud::{Markup, PreEscaped, html};
 
-use super::picture::{self, SHOW_STYLE};
+use super::picture::SHOW_STYLE;
 use super::summary::{All, DETAILED, Distribution, PageSummary, ms, reason};
 use super::text::bytes;
+use super::waterfall;
 use crate::chart::figure;
 use crate::chart::{HEAD, STYLE, heads, tile};
 use crate::pageload::text::grouped;
@@ -91,6 +92,10 @@ fn whole(page: &PageSummary, at: usize) -> Markup {
             h1 { (page.name) }
             p.about { code { (page.file) } }
             (tiles(page))
+            @if let Some(waterfall) = waterfall::waterfall(page, at) {
+                h2 { "Tree and waterfall" }
+                (waterfall)
+            }
             @if let (Some(path), Some(all)) = (page.critical_path_ms, page.all_resources_ms) {
                 h2 { "Where the time went" }
                 (categories(&path, &all))
@@ -104,10 +109,6 @@ fn whole(page: &PageSummary, at: usize) -> Markup {
                             others on the same HTTP/1.1 connection."
                     }
                 }
-            }
-            @if let Some(picture) = picture::embedded(page) {
-                h2 { "Tree and waterfall" }
-                figure { (picture) }
             }
             h2 { "Over all resources" }
             (distributions(&page.distributions))
@@ -123,8 +124,10 @@ fn tiles(page: &PageSummary) -> Markup {
     let shape = &page.shape;
     let times = [
         (page.page_load_ms, "until 95 % was loaded"),
-        (page.full_load_ms, "until all was"),
+        (page.largest_paint_ms, "until the largest paint (LCP)"),
+        (page.content_loaded_ms, "until DOMContentLoaded"),
         (page.on_load_ms, "until the load event"),
+        (page.full_load_ms, "until all was loaded"),
     ];
     html! { div.tiles {
         @for (ms, what) in times {

@@ -2,8 +2,9 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::summary::{PageSummary, ResourceSummary, Times};
+use super::summary::{Event, PageSummary, ResourceSummary, Times};
 use super::text;
+use super::waterfall::{LEGEND, words};
 use crate::chart::STYLE;
 use crate::chart::figure;
 use crate::chart::plot::{self, Area, px};
@@ -17,7 +18,7 @@ const LEFT: f64 = 330.0;
 /// Room for the figures after a bar.
 const RIGHT: f64 = 120.0;
 const TOP: f64 = 58.0;
-const BOTTOM: f64 = 30.0;
+const BOTTOM: f64 = 34.0;
 const ROW: f64 = 18.0;
 const BAR: f64 = 11.0;
 /// To the right for each that is above in the tree, and how often.
@@ -32,35 +33,20 @@ const ROWS_MAX: usize = 600;
 /// From one key of the legend to the next.
 const LEGEND_STEP: f64 = 145.0;
 
-/// Parts of a bar that have a colour, and what it means.
-const LEGEND: [(&str, &str); 6] = [
-    ("queue", "queue"),
-    ("dns", "name"),
-    ("tcp", "TCP"),
-    ("tls", "TLS"),
-    ("wait", "sending, server wait"),
-    ("transfer", "transfer"),
-];
-
 /// The picture as a file of its own; none if there are no times.
 pub(super) fn standalone(page: &PageSummary) -> Option<String> {
-    let drawn = drawing(page, true)?;
+    let drawn = drawing(page)?;
     Some(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", drawn.into_string()))
 }
 
-/// The picture as part of a document; none if there are no times.
-pub(super) fn embedded(page: &PageSummary) -> Option<Markup> {
-    drawing(page, false)
-}
-
-fn drawing(page: &PageSummary, alone: bool) -> Option<Markup> {
+fn drawing(page: &PageSummary) -> Option<Markup> {
     let all = page.resources.as_deref().unwrap_or_default();
     let rows: Vec<Row<'_>> = all
         .iter()
         .take(ROWS_MAX)
         .filter_map(|one| Some(Row { one, times: one.times_ms? }))
         .collect();
-    let end = rows.iter().map(|row| row.times.end()).fold(0.0, f64::max);
+    let end = page.end();
     if rows.is_empty() {
         return None;
     }
@@ -71,15 +57,13 @@ fn drawing(page: &PageSummary, alone: bool) -> Option<Markup> {
     let more = page.shape.resources.saturating_sub(rows.len());
     let size = format!("0 0 {WIDTH} {:.0}", frame.height());
     Some(html! {
-        svg.load xmlns=[alone.then_some("http://www.w3.org/2000/svg")] viewBox=(size) role="img"
+        svg.load xmlns="http://www.w3.org/2000/svg" viewBox=(size) role="img"
             aria-label=(format!("Tree and waterfall of {}", page.name)) {
-            @if alone {
-                style { (PreEscaped(STYLE)) (PreEscaped(SHOW_STYLE)) }
-                rect width=(WIDTH) height=(format!("{:.0}", frame.height())) fill="var(--page)" {}
-            }
+            style { (PreEscaped(STYLE)) (PreEscaped(SHOW_STYLE)) }
+            rect width=(WIDTH) height=(format!("{:.0}", frame.height())) fill="var(--page)" {}
             (heading(page, more))
             (frame.bands())
-            (frame.axes(page.on_load_ms))
+            (frame.axes(&page.events()))
             @for (at, row) in rows.iter().enumerate() { (row.draw(&frame, at)) }
             @for (at, row) in rows.iter().enumerate() { (row.link(&frame, &rows, at)) }
         }
@@ -134,14 +118,14 @@ impl Row<'_> {
         let y = frame.y(at);
         #[allow(clippy::cast_precision_loss)] // at most INDENTS
         let indent = 4.0 + INDENT * self.one.above.min(INDENTS) as f64;
-        let url = self.one.url.split_once("://").map_or(self.one.url.as_str(), |(_, rest)| rest);
+        let url = self.one.short_url();
         let class = if self.one.is_on_critical_path { "url critical" } else { "url" };
         let after = frame.x(self.times.end()) + 5.0;
         let took = format!("{} ms", figure::ms(self.times.end() - self.times.started));
         let mut from = self.times.started;
         html! {
             g {
-                title { (self.words()) }
+                title { (words(self.one, &self.times)) }
                 text class=(class) x=(indent) y=(y + BAR - 2.0) { (cut(url, LEFT - indent - 8.0)) }
                 @for (class, time) in self.times.parts() { @if time > 0.0 {
                     @let (start, _) = (from, from += time);
@@ -164,22 +148,6 @@ impl Row<'_> {
                     frame.x(from), frame.y(parent) + BAR, frame.y(at) + BAR / 2.0, frame.x(to))) {}
             }
         }
-    }
-
-    fn words(&self) -> String {
-        let one = self.one;
-        let parts = self.times.parts().into_iter().filter(|(_, time)| *time > 0.0);
-        let parts: Vec<String> =
-            parts.map(|(name, time)| format!("{name} {} ms", figure::ms(time))).collect();
-        format!(
-            "{}\nasked for at {} ms; {}\n{} back, minRTT {}; parent: {}",
-            one.url,
-            figure::ms(self.times.started),
-            parts.join(", "),
-            text::bytes(one.response_bytes),
-            one.min_rtt,
-            one.parent_is,
-        )
     }
 }
 
@@ -212,7 +180,7 @@ impl Frame {
         }
     }
 
-    fn axes(&self, loaded: Option<f64>) -> Markup {
+    fn axes(&self, events: &[Event]) -> Markup {
         let floor = self.area.floor;
         html! {
             g.grid {
@@ -222,9 +190,10 @@ impl Frame {
                 }
                 (self.area.axis())
                 text.axis-title x=(LEFT - 12.0) y=(floor + 16.0) text-anchor="end" { "ms" }
-                @if let Some(loaded) = loaded.filter(|loaded| self.scale.place(*loaded) < 1.0) {
-                    @let x = px(self.x(loaded));
-                    line.event x1=(x) x2=(x) y1=(TOP) y2=(floor) { title { "load event" } }
+                @for event in events {
+                    @let x = px(self.x(event.at));
+                    line.(event.class) x1=(x) x2=(x) y1=(TOP) y2=(floor) { title { (event.name) } }
+                    text x=(x) y=(floor + 28.0) text-anchor="middle" { (event.name) }
                 }
             }
         }

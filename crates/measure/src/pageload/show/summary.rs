@@ -47,7 +47,9 @@ pub(super) struct PageSummary {
     /// Until 95 % of the resources were there, and all of them; where recorded.
     pub(super) page_load_ms: Option<f64>,
     pub(super) full_load_ms: Option<f64>,
+    pub(super) content_loaded_ms: Option<f64>,
     pub(super) on_load_ms: Option<f64>,
+    pub(super) largest_paint_ms: Option<f64>,
     /// Where the time until 95 % went.
     pub(super) critical_path_ms: Option<Breakdown>,
     /// Sums over all resources.
@@ -107,6 +109,8 @@ pub(super) struct ResourceSummary {
     pub(super) status: Option<u16>,
     pub(super) kind: Option<Kind>,
     pub(super) priority: Option<Priority>,
+    /// True if the page waits for it before it shows what follows.
+    pub(super) blocks_rendering: bool,
     pub(super) request_bytes: u64,
     pub(super) response_bytes: u64,
     pub(super) server_time_ms: f64,
@@ -159,6 +163,58 @@ impl Times {
     }
 }
 
+/// An event of a load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    /// In a line of text.
+    pub(super) letter: char,
+    /// Class of its line in a picture.
+    pub(super) class: &'static str,
+    pub(super) name: &'static str,
+    pub(super) at: f64,
+}
+
+impl PageSummary {
+    /// Returns the events that were recorded.
+    pub(super) fn events(&self) -> Vec<Event> {
+        let all = [
+            ('D', "dcl", "DOMContentLoaded", self.content_loaded_ms),
+            ('P', "lcp", "LCP", self.largest_paint_ms),
+            ('L', "event", "load event", self.on_load_ms),
+        ];
+        all.into_iter()
+            .filter_map(|(letter, class, name, at)| Some(Event { letter, class, name, at: at? }))
+            .collect()
+    }
+
+    /// Returns the time of the last resource or event; zero without times.
+    pub(super) fn end(&self) -> f64 {
+        let resources = self.resources.iter().flatten();
+        let end = resources.filter_map(|one| Some(one.times_ms?.end())).fold(0.0, f64::max);
+        if end > 0.0 { self.events().iter().map(|event| event.at).fold(end, f64::max) } else { 0.0 }
+    }
+}
+
+impl ResourceSummary {
+    /// Returns the letters of its priority.
+    pub(super) fn priority_letters(&self) -> &'static str {
+        match self.priority {
+            None => "",
+            Some(Priority::VeryLow) => "VL",
+            Some(Priority::Low) => "L",
+            Some(Priority::Medium) => "M",
+            Some(Priority::High) => "H",
+            Some(Priority::VeryHigh) => "VH",
+        }
+    }
+
+    /// Returns the URL without its scheme.
+    pub(super) fn short_url(&self) -> &str {
+        let url = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
+        if url.is_empty() { "(no URL)" } else { url }
+    }
+}
+
 impl All {
     pub(super) fn new(
         pages: Vec<PageSummary>,
@@ -190,7 +246,9 @@ impl PageSummary {
             shape: tree.shape(&page),
             page_load_ms: page.recorded().page_load_time.map(ms),
             full_load_ms: full.map(ms),
+            content_loaded_ms: page.recorded().content_loaded.map(ms),
             on_load_ms: page.recorded().on_load.map(ms),
+            largest_paint_ms: page.recorded().largest_paint.map(ms),
             critical_path_ms: path.as_ref().map(|path| path.breakdown),
             all_resources_ms: full.map(|_| Breakdown::of_all(&page)),
             head_of_line_ms: waited.iter().copied().map(ms).sum(),
@@ -386,6 +444,8 @@ fn resources(
                 status: facts.map(|facts| facts.status),
                 kind: facts.map(|facts| facts.kind),
                 priority: facts.and_then(|facts| facts.priority),
+                blocks_rendering: facts.is_some_and(|facts| facts.blocks_rendering)
+                    && !resource.in_foreign_frame,
                 request_bytes: resource.request_bytes,
                 response_bytes: resource.response_bytes,
                 server_time_ms: ms(resource.server_time),

@@ -6,48 +6,122 @@ use std::fmt::Write as _;
 use headstart_pageload::har::{Agreed, Agreement, Parents};
 use headstart_pageload::tree::Breakdown;
 
-use super::summary::{All, Distribution, PageSummary, ResourceSummary, Times, ms, reason};
+use super::summary::{All, Distribution, Event, PageSummary, ResourceSummary, Times, ms, reason};
 use crate::chart::figure;
-use crate::pageload::text::{counted, grouped, percent, shortened};
-use crate::table::table;
+use crate::pageload::text::{counted, grouped, percent, shortened_to};
+use crate::table::{table, wrapped};
+use headstart::base::printable::{printable, printable_word};
 
-/// Characters of a waterfall, and of the names beside it.
-const WATERFALL: usize = 40;
-const LABEL: usize = 44;
+/// Columns where nobody says how many there are, and the fewest and most that are used.
+pub(super) const COLUMNS: usize = 100;
+const COLUMNS_LEAST: usize = 72;
+const COLUMNS_MOST: usize = 240;
+
+/// Columns of the marks before a name, with a space behind them.
+const MARKS: usize = 4;
+
+/// Widths of the columns behind the waterfall.
+const CELLS: [usize; 4] = [4, 8, 7, 4];
+
+/// Longest name: what is left is the waterfall's.
+const LABEL_MOST: usize = 60;
+
+/// Marks of a waterfall, and what they mean.
+const PARTS: [(char, &str); 4] =
+    [('.', "queue"), ('-', "opening"), ('=', "waiting"), ('#', "receiving")];
+const EVENT: char = ':';
+
+/// Colours (SGR, ECMA-48): bold red, and those of the parts.
+const CRITICAL: &str = "1;31";
+
+fn style(mark: char) -> &'static str {
+    match mark {
+        '.' => "2",
+        '-' => "35",
+        '=' => "34",
+        '#' => "36",
+        _ => "33",
+    }
+}
+
+/// How wide a text is, and whether it has colours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    columns: usize,
+    label: usize,
+    waterfall: usize,
+    colours: bool,
+}
+
+impl Look {
+    pub(super) fn new(columns: usize, colours: bool) -> Self {
+        let columns = columns.clamp(COLUMNS_LEAST, COLUMNS_MOST);
+        // Two spaces before each column.
+        let cells: usize = CELLS.iter().map(|width| width + 2).sum();
+        let both = columns - cells - MARKS - 2 * 2;
+        let label = (both / 2).min(LABEL_MOST);
+        Self { columns, label, waterfall: both - label, colours }
+    }
+
+    fn paint(self, style: &str, text: &str) -> String {
+        if self.colours { format!("\x1b[{style}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// A waterfall's line, each part in its colour.
+    fn painted(self, bars: &str) -> String {
+        let marks: Vec<char> = bars.chars().collect();
+        let runs = marks.chunk_by(|one, next| one == next).map(|run| {
+            let text: String = run.iter().collect();
+            match run.first() {
+                Some(&mark) if mark != ' ' => self.paint(style(mark), &text),
+                _ => text,
+            }
+        });
+        runs.collect()
+    }
+
+    /// A line of the tree: the name, and the waterfall, are as wide as they shall be.
+    fn line(self, name: &str, bars: &str, cells: &[String; 4]) -> String {
+        let mut line = format!("  {name:<width$}  {bars}", width = MARKS + self.label);
+        for (cell, width) in cells.iter().zip(CELLS) {
+            let _ = write!(line, "  {cell:>width$}");
+        }
+        line.trim_end().to_owned() + "\n"
+    }
+}
 
 /// Steps to the right in a tree; deeper ones stand below each other.
 const STEPS: usize = 10;
 
 /// The page with all that is known of it, or each of several in a line; with at most `rows` lines
 /// of a list.
-pub(super) fn report(all: &All, rows: usize) -> String {
+pub(super) fn report(all: &All, rows: usize, look: Look) -> String {
     let mut text = match all.pages.as_slice() {
-        [page] => one(page, rows),
-        pages => several(pages, rows) + &distributions("Over all pages", &all.distributions),
+        [page] => one(page, rows, look),
+        pages => several(pages, rows, look) + &distributions("Over all pages", &all.distributions),
     };
     let mut not_resources = BTreeMap::new();
     if all.pages.len() > 1 {
-        text.push_str(&agreement(&all.agreement));
+        text.push_str(&agreement(&all.agreement, look.columns));
         not_resources = together(&all.pages);
     }
     text.push_str(&left_out(&not_resources, &all.ignored, all.unreadable.len()));
     text
 }
 
-fn one(page: &PageSummary, rows: usize) -> String {
-    let mut text = head(page);
-    text.push_str(&categories(page));
-    text.push_str(&tree(page, rows));
+fn one(page: &PageSummary, rows: usize, look: Look) -> String {
+    let mut text = head(page, look.columns) + &categories(page);
+    text = printable(&text).into_owned() + &tree(page, rows, look);
     text.push_str(&distributions("Over all resources", &page.distributions));
-    text.push_str(&servers(page, rows));
+    text.push_str(&printable(&servers(page, rows, look)));
     if let Some(of) = &page.parents {
-        text.push_str(&parents(of));
+        text.push_str(&parents(of, look.columns));
     }
     text.push_str(&ignored_by_reason("No resources", &page.ignored));
     text
 }
 
-fn head(page: &PageSummary) -> String {
+fn head(page: &PageSummary, columns: usize) -> String {
     let shape = &page.shape;
     // Writing to a string cannot fail.
     let mut text = format!("{}\n", page.name);
@@ -55,15 +129,11 @@ fn head(page: &PageSummary) -> String {
         let _ = writeln!(text, "  {}", page.file);
     }
     if let (Some(most), Some(full)) = (page.page_load_ms, page.full_load_ms) {
-        let event = page
-            .on_load_ms
-            .map_or(String::new(), |at| format!(", load event after {}", seconds(at)));
-        let _ = writeln!(
-            text,
-            "  95 % loaded after {}, all after {}{event}",
-            seconds(most),
-            seconds(full)
-        );
+        let mut words = format!("95 % loaded after {}, all after {}", seconds(most), seconds(full));
+        for event in page.events() {
+            let _ = write!(words, ", {} after {}", event.name, seconds(event.at));
+        }
+        text.push_str(&wrapped("  ", &words, columns));
     }
     let _ = writeln!(
         text,
@@ -97,7 +167,7 @@ fn categories(page: &PageSummary) -> String {
         header,
         parts("critical path, ms", &path, figure::ms),
         parts("share", &path, |time| percent(time / whole)),
-        parts("sum of all resources, ms", &all, figure::ms),
+        parts("all resources, ms", &all, figure::ms),
     ];
     let mut text = String::from("\nWhere the time until 95 % went\n");
     text.push_str(&table(&rows, &[0]));
@@ -119,22 +189,32 @@ fn parts(name: &str, breakdown: &Breakdown, cell: impl Fn(f64) -> String) -> Vec
     row
 }
 
-fn tree(page: &PageSummary, rows: usize) -> String {
+/// The tree with its waterfall, in colour if wanted: foreign words in it are printable.
+fn tree(page: &PageSummary, rows: usize, look: Look) -> String {
     let Some(resources) = &page.resources else { return String::new() };
-    let end = resources.iter().filter_map(|one| Some(one.times_ms?.end())).fold(0.0, f64::max);
-    let mut text = String::from("\nTree (* on the critical path, + a new connection)");
+    let end = page.end();
+    let events = page.events();
+    let mut text =
+        String::from("\nTree (* on the critical path, + a new connection, ! blocks rendering)");
     if end > 0.0 {
-        let _ = write!(
-            text,
-            " and waterfall over {}\n  . queue  - opening  = waiting  # receiving",
-            seconds(end)
-        );
+        let keys = PARTS
+            .map(|(mark, name)| format!("{} {name}", look.paint(style(mark), &mark.to_string())));
+        let _ = write!(text, " and waterfall over {}\n  {}", seconds(end), keys.join("  "));
+        text.push_str(if events.is_empty() { "" } else { "\n" });
+        for event in &events {
+            let _ = write!(text, "  {} {} {}", event.letter, event.name, seconds(event.at));
+        }
     }
     text.push('\n');
-    let mut lines: Vec<Vec<String>> =
-        vec![["", "", "minRTT", "bytes", "ms"].map(str::to_owned).into()];
-    lines.extend(resources.iter().take(rows).map(|one| line(one, end)));
-    text.push_str(&table(&lines, &[0, 1]));
+    let heads = ["RTTs", "size", "ms", "prio"].map(str::to_owned);
+    text.push_str(&look.line(
+        &format!("{:MARKS$}", ""),
+        &ruler(&events, end, look.waterfall),
+        &heads,
+    ));
+    for one in resources.iter().take(rows) {
+        text.push_str(&line(one, &events, end, look));
+    }
     let more = page.shape.resources.saturating_sub(rows);
     if more > 0 {
         let _ = writeln!(text, "  and {} (--rows N)", counted(more as u64, "more", "more"));
@@ -142,32 +222,44 @@ fn tree(page: &PageSummary, rows: usize) -> String {
     text
 }
 
-fn line(one: &ResourceSummary, end: f64) -> Vec<String> {
-    let mark = match (one.is_on_critical_path, one.opens_connection) {
-        (true, true) => "*+",
-        (true, false) => "* ",
-        (false, true) => " +",
-        (false, false) => "  ",
-    };
-    let indent = "  ".repeat(one.above.min(STEPS));
-    let name: String = label(one, LABEL - indent.len());
+fn line(one: &ResourceSummary, events: &[Event], end: f64, look: Look) -> String {
+    let mark = |is: bool, mark: char| if is { mark } else { ' ' };
+    let marks = [
+        mark(one.is_on_critical_path, '*'),
+        mark(one.opens_connection, '+'),
+        mark(one.blocks_rendering, '!'),
+    ];
+    let indent = "  ".repeat(one.above.min(STEPS).min(look.label / 4));
+    let name = label(one, look.label - indent.len());
+    let name = format!("{} {indent}{}", marks.iter().collect::<String>(), printable_word(&name));
+    let name = format!("{name:<width$}", width = MARKS + look.label);
+    let name = if one.is_on_critical_path { look.paint(CRITICAL, &name) } else { name };
     let time =
         one.times_ms.map_or_else(String::new, |times| figure::ms(times.end() - times.started));
-    let bars = one.times_ms.map_or_else(String::new, |times| bars(&times, end));
-    let name = format!("{mark} {indent}{name}");
-    vec![
-        format!("{name:<width$}", width = LABEL + 3),
-        format!("{bars:<WATERFALL$}"),
+    let cells = [
         one.min_rtt.to_string(),
-        grouped(one.response_bytes),
+        bytes(one.response_bytes),
         time,
-    ]
+        one.priority_letters().to_owned(),
+    ];
+    let bars = bars(one.times_ms.as_ref(), events, end, look.waterfall);
+    look.line(&name, &look.painted(&bars), &cells)
+}
+
+/// Letters of events where they stand.
+fn ruler(events: &[Event], end: f64, width: usize) -> String {
+    let mut line = vec![' '; width];
+    for event in events.iter().filter(|_| end > 0.0) {
+        if let Some(place) = line.get_mut(place(event.at, end, width).min(width - 1)) {
+            *place = event.letter;
+        }
+    }
+    line.into_iter().collect()
 }
 
 /// Host and end of the path, which say more than the middle.
 fn label(one: &ResourceSummary, width: usize) -> String {
-    let url = one.url.split_once("://").map_or(one.url.as_str(), |(_, rest)| rest);
-    let url = if url.is_empty() { "(no URL)" } else { url };
+    let url = one.short_url();
     let count = url.chars().count();
     if count <= width {
         return url.to_owned();
@@ -177,13 +269,17 @@ fn label(one: &ResourceSummary, width: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// A line of a waterfall, each character a part of the time.
-fn bars(times: &Times, end: f64) -> String {
+/// A line of a waterfall, each character a part of the time, with the events behind it.
+fn bars(times: Option<&Times>, events: &[Event], end: f64, width: usize) -> String {
     let marks = ['.', '-', '-', '-', '-', '=', '#'];
-    let mut line = vec![' '; WATERFALL];
-    let mut at = times.started;
-    for ((_, time), mark) in times.parts().into_iter().zip(marks) {
-        let (from, to) = (place(at, end), place(at + time, end));
+    let mut line: Vec<char> = ruler(events, end, width)
+        .chars()
+        .map(|mark| if mark == ' ' { ' ' } else { EVENT })
+        .collect();
+    let mut at = times.map_or(0.0, |times| times.started);
+    let parts = times.map(Times::parts).into_iter().flatten();
+    for ((_, time), mark) in parts.zip(marks) {
+        let (from, to) = (place(at, end, width), place(at + time, end, width));
         at += time;
         // A mark too short for its own place takes a free one.
         let to = if time > 0.0 { to.max(from + 1) } else { to };
@@ -191,13 +287,13 @@ fn bars(times: &Times, end: f64) -> String {
             *place = mark;
         }
     }
-    line.into_iter().collect::<String>().trim_end().to_owned()
+    line.into_iter().collect()
 }
 
-// 0 to WATERFALL
+// 0 to width
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-fn place(at: f64, end: f64) -> usize {
-    ((at / end.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0) * WATERFALL as f64) as usize
+fn place(at: f64, end: f64, width: usize) -> usize {
+    ((at / end.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0) * width as f64) as usize
 }
 
 fn distributions(title: &str, all: &[Distribution]) -> String {
@@ -220,15 +316,17 @@ fn whole(value: f64) -> String {
     grouped(value.max(0.0) as u64)
 }
 
-fn servers(page: &PageSummary, rows: usize) -> String {
-    let header = ["server", "speaks", "resources", "connections", "bytes", "round trip, ms"];
+fn servers(page: &PageSummary, rows: usize, look: Look) -> String {
+    // The other columns take about this much.
+    let most = look.columns.saturating_sub(66).clamp(20, 48);
+    let header = ["server", "speaks", "resources", "connections", "bytes", "RTT, ms"];
     let mut lines: Vec<Vec<String>> = vec![header.map(str::to_owned).into()];
     let mut servers: Vec<_> = page.servers.iter().collect();
     servers.sort_by_key(|server| std::cmp::Reverse(server.resources));
     for server in servers.iter().take(rows) {
         let pool = if server.anonymous { " (no credentials)" } else { "" };
         lines.push(vec![
-            shortened(&format!("{}:{}{pool}", server.host, server.port)),
+            shortened_to(&format!("{}:{}{pool}", server.host, server.port), most),
             format!("{}{}", server.protocol, if server.tls { "" } else { " without TLS" }),
             grouped(server.resources as u64),
             grouped(server.connections as u64),
@@ -243,12 +341,13 @@ fn servers(page: &PageSummary, rows: usize) -> String {
     text
 }
 
-fn parents(of: &Parents) -> String {
-    let mut text = format!(
-        "\nParents: {} recorded; {} by time, as the only one before, {} as one that is a parent \
-            already, {} as the last; {} without\n",
+fn parents(of: &Parents, columns: usize) -> String {
+    let words = format!(
+        "Parents: {} recorded; {} by time, as the only one before, {} as one that is a parent \
+            already, {} as the last; {} without",
         of.recorded, of.only, of.chosen, of.last, of.roots
     );
+    let mut text = format!("\n{}", wrapped("", &words, columns));
     let wrong = [
         (of.unknown_initiators, "initiators that are not in the recording"),
         (of.impossible_initiators, "initiators that were asked for later, and cycles"),
@@ -256,11 +355,11 @@ fn parents(of: &Parents) -> String {
     for (count, words) in wrong.into_iter().filter(|(count, _)| *count > 0) {
         let _ = writeln!(text, "  {words}: {count}, so that time decided");
     }
-    text.push_str(&agreement(&of.agreement));
+    text.push_str(&agreement(&of.agreement, columns));
     text
 }
 
-fn agreement(of: &Agreement) -> String {
+fn agreement(of: &Agreement, columns: usize) -> String {
     if of.total().of == 0 {
         return String::new();
     }
@@ -270,10 +369,11 @@ fn agreement(of: &Agreement) -> String {
             .map_or_else(|| "none".into(), |share| format!("{} of {}", percent(share), agreed.of))
     });
     let [total, only, chosen, last] = shares;
-    format!(
-        "  the rule by time agrees with what is recorded in {total}: the only one {only}, already \
-            a parent {chosen}, the last {last}\n"
-    )
+    let words = format!(
+        "the rule by time agrees with what is recorded in {total}: the only one {only}, already a \
+            parent {chosen}, the last {last}"
+    );
+    wrapped("  ", &words, columns)
 }
 
 /// Returns what a command has not used: entries of pages, entries of none, and files.
@@ -311,7 +411,9 @@ fn together(pages: &[PageSummary]) -> BTreeMap<&'static str, usize> {
     sum
 }
 
-fn several(pages: &[PageSummary], rows: usize) -> String {
+fn several(pages: &[PageSummary], rows: usize, look: Look) -> String {
+    // The other columns take about this much.
+    let most = look.columns.saturating_sub(98).clamp(20, 48);
     let header = [
         "page",
         "load, s",
@@ -331,7 +433,7 @@ fn several(pages: &[PageSummary], rows: usize) -> String {
         let shape = &page.shape;
         let load = page.page_load_ms.map_or_else(|| "–".into(), |ms| format!("{:.2}", ms / 1e3));
         let mut line = vec![
-            shortened(&page.name),
+            shortened_to(&page.name, most),
             load,
             grouped(shape.resources as u64),
             grouped(shape.servers as u64),
@@ -348,7 +450,7 @@ fn several(pages: &[PageSummary], rows: usize) -> String {
     let mut text = format!(
         "{}, with shares of the time until 95 % was loaded\n{}",
         counted(pages.len() as u64, "page", "pages"),
-        table(&lines, &[0])
+        printable(&table(&lines, &[0]))
     );
     if let Some(more) = pages.len().checked_sub(rows).filter(|more| *more > 0) {
         let _ = writeln!(text, "  and {} (--rows N)", counted(more as u64, "more", "more"));
@@ -386,9 +488,32 @@ mod tests {
             wait: 10.0,
             receive: 0.1,
         };
-        assert_eq!(bars(&times, 80.0), "     .....-----=====#");
-        assert_eq!(bars(&times, 1e9), "#", "all in the first");
-        assert_eq!(bars(&times, 0.0).len(), 0);
+        let line = |end: f64| bars(Some(&times), &[], end, 40).trim_end().to_owned();
+        assert_eq!(line(80.0), "     .....-----=====#");
+        assert_eq!(line(1e9), "#", "all in the first");
+        assert_eq!(line(0.0).len(), 0);
+    }
+
+    #[test]
+    fn events_stand_behind_the_bars() {
+        let event = Event { letter: 'L', class: "event", name: "load event", at: 60.0 };
+        assert_eq!(ruler(&[event], 80.0, 8), "      L ");
+        assert_eq!(bars(None, &[event], 80.0, 8), "      : ");
+        let last = Event { at: 80.0, ..event };
+        assert_eq!(ruler(&[last], 80.0, 8), "       L");
+    }
+
+    #[test]
+    fn lines_fill_the_terminal() {
+        for columns in [0, 80, 100, 120, 1000] {
+            let look = Look::new(columns, false);
+            let bars = "#".repeat(look.waterfall);
+            let cells = ["1", "1.0 kB", "1.0", "VH"].map(str::to_owned);
+            let line = look.line("a", &bars, &cells);
+            assert_eq!(line.trim_end().len(), columns.clamp(COLUMNS_LEAST, COLUMNS_MOST));
+        }
+        let look = Look::new(100, true);
+        assert_eq!(look.painted(" ..#"), " \x1b[2m..\x1b[0m\x1b[36m#\x1b[0m");
     }
 
     #[test]

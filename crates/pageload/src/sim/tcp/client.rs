@@ -52,6 +52,7 @@ pub(super) fn load(
     }
     // Resources that are not needed are not awaited.
     run.load.resources.truncate(needed);
+    run.load.estimate_events(page);
     run.load
 }
 

@@ -258,7 +258,12 @@ fn requests_with_authorization_belong_to_one_user() {
     let har = json!({ "log": { "entries": entries } }).to_string();
     let methods = Methods::read(har.as_bytes()).unwrap();
     let page = page_of(&[DOCUMENT, mine, ours, "https://a.test/x"]);
-    let fact = headstart_pageload::har::Facts { kind: Kind::Other, priority: None, status: 200 };
+    let fact = headstart_pageload::har::Facts {
+        kind: Kind::Other,
+        priority: None,
+        blocks_rendering: false,
+        status: 200,
+    };
     let facts = Facts::of_resources(&page, &[fact; 4], &methods);
     let mut recordings = Recordings::new();
     (0..3).for_each(|number| recordings.add(&page, day(number), &facts).unwrap());

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use headstart_pageload::sharing::{AsTable, Audit, Grouping, RecordingKind, Report};
+use headstart_pageload::sharing::{AsTable, Audit, CostModel, Grouping, RecordingKind, Report};
 use headstart_proto::hello::ClientHello;
 use headstart_proto::join::Join;
 use headstart_proto::wire::Request;
@@ -563,7 +563,7 @@ proptest! {
         for systems in [None, Some(&systems)] {
             let mut audit = Audit::new();
             audit.read("test", capture(&visits).as_slice()).unwrap();
-            let report = audit.report(systems);
+            let report = audit.report(systems).with_costs(CostModel::PAPER);
             prop_assert_eq!(report.connections, visits.len() as u64);
             let [today, near, far] = full(&report);
             prop_assert!(far <= near && near <= today);
