@@ -13,6 +13,8 @@ use crate::base::failure::Failure;
 use crate::base::logging::{self, LogOptions};
 use crate::base::settings::Invocation;
 use crate::doctor::Finding;
+use crate::qlog;
+use crate::qlog::options::QlogOptions;
 
 /// A check in place of a start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -104,8 +106,17 @@ fn bind(kind: Type, address: SocketAddr) -> std::io::Result<()> {
     socket.bind(&address.into())
 }
 
-/// Checks that a Unix socket can be made at `path`.
-pub(crate) fn unix_socket(option: &str, path: &Path) -> Finding {
+/// Checks that qlog files can be written, and makes nothing.
+pub(crate) fn qlog(options: &QlogOptions) -> Option<Finding> {
+    let path = options.qlog.as_deref()?;
+    Some(match path.try_exists() {
+        Ok(false) => new_file("qlog", path),
+        _ => finding("qlog", &qlog::check(path), format!("{} can be used", path.display())),
+    })
+}
+
+/// Checks that a file, such as a Unix socket, can be made at `path`.
+pub(crate) fn new_file(option: &str, path: &Path) -> Finding {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let dir = parent.map_or_else(|| PathBuf::from("."), Path::to_owned);
     let shown = dir.display();

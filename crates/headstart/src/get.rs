@@ -23,6 +23,8 @@ use crate::base::output;
 use crate::base::printable::printable_word;
 use crate::base::value::SecondSyn;
 use crate::get::options::GetOptions;
+use crate::metrics::Outcome;
+use crate::qlog::{Directory, Trace, Vantage};
 pub use account::{Account, millis, rounded};
 use headstart_net::OpeningPolicy;
 use tls::HelloSize;
@@ -35,9 +37,11 @@ pub async fn run(options: GetOptions) -> Result<ExitCode, Failure> {
     let size = if is_fop { HelloSize::Syn } else { HelloSize::Usual };
     let tls = tls::client_trusting(options.cacert.as_ref(), options.insecure, size)?;
     let mut body = Body::open(&options)?;
+    let path = options.qlog.qlog.as_deref();
+    let mut qlog = path.map(|path| Directory::open(path, Vantage::Get)).transpose()?;
     let mut visit = Visit::new(&options.url);
     if is_fop {
-        visit = visit.resuming(fetch_ticket(&options, &connector, &tls).await?);
+        visit = visit.resuming(fetch_ticket(&options, &connector, &tls, &mut qlog).await?);
     }
     let request = request(&options);
     let answer = tokio::time::timeout(
@@ -46,6 +50,7 @@ pub async fn run(options: GetOptions) -> Result<ExitCode, Failure> {
     )
     .await
     .unwrap_or_else(|_| Err(visit.out_of_time(options.max_time)));
+    log(&visit, answer.is_ok(), &mut qlog);
     let account = visit.into_account(body.bytes);
     if options.explain {
         eprint!("{}", account.explain());
@@ -60,18 +65,29 @@ async fn fetch_ticket(
     options: &GetOptions,
     connector: &Connector,
     tls: &ClientContext,
+    qlog: &mut Option<Directory>,
 ) -> Result<Option<Session>, Failure> {
     let mut request = request(options);
     request.method = Method::HEAD;
     let mut visit = Visit::new(&options.url);
-    tokio::time::timeout(options.max_time, visit.fetch(connector, tls, request, |_, _| Ok(())))
+    let fetch = visit.fetch(connector, tls, request, |_, _| Ok(()));
+    let answer = tokio::time::timeout(options.max_time, fetch)
         .await
-        .unwrap_or_else(|_| Err(visit.out_of_time(options.max_time)))?;
+        .unwrap_or_else(|_| Err(visit.out_of_time(options.max_time)));
+    log(&visit, answer.is_ok(), qlog);
+    answer?;
     let session = visit.take_session();
     if session.is_none() {
         eprintln!("note: the server gives no session tickets, so there is no cookie");
     }
     Ok(session)
+}
+
+/// Writes the qlog file of a visit that is over, if there was a connection.
+fn log(visit: &Visit, answered: bool, qlog: &mut Option<Directory>) {
+    if let (Some(qlog), Some(report)) = (qlog, visit.report()) {
+        qlog.write(&Trace::own(&report, Outcome::of_own(&report, answered).label()));
+    }
 }
 
 /// A connector for one fetch.

@@ -22,6 +22,7 @@ mod http;
 pub mod keys;
 mod listen;
 pub mod metrics;
+pub mod qlog;
 pub mod run;
 pub mod sessions;
 mod supervisor;

@@ -10,21 +10,25 @@ mod recent;
 mod server;
 mod status;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use headstart_net::Report;
+use headstart_net::{Carrier, EdgeTimeline, Report};
 use headstart_sessions::Counts;
 use headstart_tls::{EarlyData, Facts, Version};
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tracing::Level;
 
 use crate::base::clock::wall_clock;
 use crate::base::failure::Failure;
+use crate::base::logging::ACCESS;
 use crate::base::names::NamePattern;
+use crate::qlog::{self, Trace};
 use recent::{Recent, Record};
 use server::Site;
 pub use status::StatusPage;
@@ -140,7 +144,19 @@ impl Outcome {
         Self::Committed,
     ];
 
-    pub(crate) const fn label(self) -> &'static str {
+    /// Returns that of a connection of this program's own, which was `answered` or not.
+    #[must_use]
+    pub const fn of_own(report: &Report, answered: bool) -> Self {
+        match report.address {
+            Some(_) if answered => Self::Closed,
+            Some(_) => Self::Reset,
+            None => Self::Unreachable,
+        }
+    }
+
+    /// Returns its name in metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Closed => "closed",
             Self::Reset => "reset",
@@ -176,24 +192,47 @@ pub struct Connection {
     role: Role,
     accepted: Instant,
     record: Record,
+    /// Timeline at an edge.
+    timeline: EdgeTimeline,
+    /// Report of an agent, if connections are logged.
+    report: Option<Report>,
+    /// The server of an agent's connection, or the client of an edge's.
+    remote: Option<SocketAddr>,
 }
 
 impl Connection {
     /// Counts a connection that has been accepted.
     pub fn accepted(role: Role) -> Self {
         gauge!(ACTIVE, "role" => role.label()).increment(1);
-        Self { role, accepted: Instant::now(), record: Record::default() }
+        Self {
+            role,
+            accepted: Instant::now(),
+            record: Record::default(),
+            timeline: EdgeTimeline::default(),
+            report: None,
+            remote: None,
+        }
     }
 
-    /// Notes for the status page how an agent opened its side.
+    /// Notes for the status page and qlog how an agent opened its side.
     pub fn note_report(&mut self, report: &Report) {
         if Recent::of_process().is_some() {
             self.record.take_report(report);
         }
+        if qlog::is_on() {
+            self.report = Some(report.clone());
+            self.remote = report.address;
+        }
     }
 
-    /// Notes for the status page that an edge's client has opened its connection now.
-    pub fn note_established(&mut self) {
+    /// Notes for qlog what happens to an edge's client.
+    pub fn note_timeline(&mut self, timeline: EdgeTimeline) {
+        self.timeline = timeline;
+    }
+
+    /// Notes for the status page and qlog that an edge's client has opened its connection now.
+    pub fn note_established(&mut self, client: SocketAddr) {
+        self.remote = Some(client);
         self.record.established = Some(self.accepted.elapsed());
     }
 
@@ -219,6 +258,28 @@ impl Connection {
             let record = std::mem::take(&mut self.record);
             recent.push(Record { ended, opening, result, lasted, ..record });
         }
+        self.log(opening, outcome.label());
+    }
+
+    /// Logs a connection that another one, another process or another edge goes on with, and
+    /// counts.
+    pub fn passed_on(self) {
+        self.log(Carrier::TurboTls.name(), "passed_on");
+    }
+
+    /// Writes the qlog file, with addresses if the log has them.
+    fn log(&self, opening: &'static str, result: &'static str) {
+        if !qlog::is_on() {
+            return;
+        }
+        let trace = match &self.report {
+            Some(report) => Trace::opening(report, tracing::enabled!(Level::DEBUG)),
+            None => {
+                let shown = tracing::enabled!(target: ACCESS, Level::INFO);
+                Trace::edge(&self.timeline, shown)
+            }
+        };
+        qlog::log(trace.ended(opening, result, self.remote));
     }
 }
 

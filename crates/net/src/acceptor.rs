@@ -10,6 +10,7 @@ mod session;
 mod shared;
 mod sockets;
 mod stream;
+mod timeline;
 mod transport;
 mod worker;
 
@@ -34,6 +35,7 @@ pub use generations::{Direction, Generations, StrayJoin};
 pub use quic::QuicServer;
 pub use sockets::{Inherited, ListenAddress, ListenSockets, listen_tcp};
 pub use stream::ServerStream;
+pub use timeline::{EdgeEvent, EdgeTimeline};
 
 use arrival::Unclassified;
 use event::NewSession;
@@ -78,6 +80,8 @@ pub struct AcceptorConfig {
     pub fleet: Option<Arc<Fleet>>,
     /// The processes of this edge before and after this one.
     pub generations: Option<Arc<Generations>>,
+    /// True if each connection keeps a timeline of at most 96 events ([`Arrival::timeline`]).
+    pub timelines: bool,
 }
 
 impl Default for AcceptorConfig {
@@ -96,6 +100,7 @@ impl Default for AcceptorConfig {
             hidden: None,
             fleet: None,
             generations: None,
+            timelines: false,
         }
     }
 }

@@ -39,8 +39,8 @@ pub use headstart_proto::{
 pub use headstart_sessions::{Context, Network};
 
 pub use acceptor::{
-    Acceptor, AcceptorConfig, Arrival, Direction, Fleet, Generations, Inherited, ListenAddress,
-    ListenSockets, QuicServer, ServerStream, StrayJoin, listen_tcp,
+    Acceptor, AcceptorConfig, Arrival, Direction, EdgeEvent, EdgeTimeline, Fleet, Generations,
+    Inherited, ListenAddress, ListenSockets, QuicServer, ServerStream, StrayJoin, listen_tcp,
 };
 pub use bridge::{Handoff, bridge};
 pub use clock::BootClock;

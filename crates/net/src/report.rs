@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headstart_proto::Carrier;
 use headstart_proto::fastopen::{FastOpenEvent, NotFast};
@@ -12,7 +12,7 @@ use headstart_sessions::{Network, Unspendable};
 use crate::path::PathReason;
 
 /// Entries kept for one connection: three flights, all slots and answers, and some attempts.
-const TIMELINE_MAX: usize = 96;
+pub(crate) const TIMELINE_MAX: usize = 96;
 
 /// Reason why TurboTLS was not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,6 +195,8 @@ pub enum OpeningEvent {
     Transport(ClientEvent),
     /// Event of a connection through a proxy.
     Upstream(UpstreamEvent),
+    /// TCP alone carries the stream.
+    HandedOver,
 }
 
 /// Event while a connection through a proxy opens.
@@ -251,6 +253,8 @@ pub struct TimelineEntry {
 /// Report on one opening: its times, and why it was not faster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
+    /// When the connection was requested; the timeline counts from then.
+    pub begun: Instant,
     /// Carrier that opened the connection; TCP until another has.
     pub opened_by: Carrier,
     /// Reason why TurboTLS was not used, if it was not and the reason is known.
@@ -271,9 +275,10 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) const fn new() -> Self {
-        let timeline = Vec::new();
+    pub(crate) fn new() -> Self {
+        let (begun, timeline) = (Instant::now(), Vec::new());
         Self {
+            begun,
             opened_by: Carrier::Tcp,
             not_used: None,
             fast_open_not_used: None,

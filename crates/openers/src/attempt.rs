@@ -1,6 +1,7 @@
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use headstart_net::Report;
 use openssl::error::ErrorStack;
 use openssl::ssl::Error;
 use openssl::x509::X509VerifyResult;
@@ -195,6 +196,11 @@ impl<S: Transport> Attempt<S> {
 
     pub(crate) const fn stage(&self) -> &'static str {
         self.exchange.marks.stage()
+    }
+
+    /// Returns the report of the opening, if there is one.
+    pub(crate) fn report(&self) -> Option<&Report> {
+        self.stream.get_ref().report()
     }
 
     fn refusal(&self, error: &Error) -> String {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, HTTPS_PORT, Resolver};
-use headstart_net::{Connector, ConnectorConfig, Edge, EdgeLookup, Target};
+use headstart_net::{Connector, ConnectorConfig, Edge, EdgeLookup, Report, Target};
 use headstart_proto::Carrier;
 use openssl::x509::X509;
 use tokio::time::timeout_at;
@@ -250,13 +250,17 @@ impl Client {
     async fn over_tls(
         &self,
         tls: Prepared,
-        stream: impl Transport,
+        mut stream: impl Transport,
         exchange: Exchange,
         deadline: Instant,
     ) -> Trial {
         let tls = match tls {
             Prepared::OpenSsl(tls) => tls,
-            Prepared::Ech(tls) => return tls.open(stream, exchange, deadline).await,
+            Prepared::Ech(tls) => {
+                let trial = tls.open(&mut stream, exchange, deadline).await;
+                self.tell(stream.report(), trial.ok);
+                return trial;
+            }
         };
         let early = self.options.arm.sends_early_data();
         let marks = exchange.marks;
@@ -267,10 +271,18 @@ impl Client {
         let outcome = timeout_at(deadline.into(), attempt.run()).await;
         let outcome = outcome.unwrap_or_else(|_| Err(out_of_time(attempt.stage())));
         let trial = attempt.trial(outcome);
+        self.tell(attempt.report(), trial.ok);
         if trial.ok {
             attempt.end().await;
         }
         trial
+    }
+
+    /// Passes a report on, unless too many wait.
+    fn tell(&self, report: Option<&Report>, ok: bool) {
+        if let (Some(report), Some(reports)) = (report, &self.options.reports) {
+            let _ = reports.try_send((report.clone(), ok));
+        }
     }
 
     /// Returns what is missing of the arm's best, where nobody gave a reason.

@@ -58,11 +58,11 @@ impl EchTls {
     /// encrypted ClientHello, since it would measure something else.
     pub(crate) async fn open(
         &self,
-        mut transport: impl Transport,
+        transport: &mut impl Transport,
         mut exchange: Exchange,
         deadline: Instant,
     ) -> Trial {
-        let outcome = timeout_at(deadline.into(), self.run(&mut transport, &mut exchange)).await;
+        let outcome = timeout_at(deadline.into(), self.run(transport, &mut exchange)).await;
         let outcome = match outcome {
             Ok(Ok(stream)) => {
                 end(stream).await;

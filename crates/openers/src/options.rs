@@ -3,10 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::mpsc::SyncSender;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use headstart_net::{AcceptorConfig, OpeningPolicy};
+use headstart_net::{AcceptorConfig, OpeningPolicy, Report};
 use headstart_proto::Carrier;
 
 use crate::arm::{Arm, Suite};
@@ -53,6 +54,8 @@ pub struct ClientOptions {
     pub threads: usize,
     /// Seed of the arrival times of [`Load::PerSecond`](crate::Load::PerSecond).
     pub seed: u64,
+    /// Where the report of each connection by TurboTLS goes, and true if its response came whole.
+    pub reports: Option<SyncSender<(Report, bool)>>,
 }
 
 impl ClientOptions {
@@ -74,6 +77,7 @@ impl ClientOptions {
             timeout: TIMEOUT,
             threads: 1,
             seed: 1,
+            reports: None,
         }
     }
 

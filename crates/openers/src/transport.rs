@@ -7,7 +7,7 @@ use std::time::Duration;
 use fast_socks5::client::{Config, Socks5Stream};
 use fast_socks5::util::target_addr::TargetAddr;
 use fast_socks5::{AuthenticationMethod, Socks5Command, SocksError};
-use headstart_net::{ClientEvent, ClientStream, OpeningEvent, TimelineEntry};
+use headstart_net::{ClientEvent, ClientStream, OpeningEvent, Report, TimelineEntry};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -21,6 +21,11 @@ pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send {
 
     /// When the byte before `end` of what was written left: the copy of it that arrived.
     fn left(&self, end: u64) -> Left;
+
+    /// Returns the report of the opening, if there is one.
+    fn report(&self) -> Option<&Report> {
+        None
+    }
 }
 
 /// When a byte left that TLS wrote.
@@ -61,6 +66,10 @@ impl Transport for ClientStream {
     fn left(&self, end: u64) -> Left {
         let timeline = self.report().map(|report| report.timeline.as_slice());
         left(timeline.unwrap_or_default(), end).map_or(Left::NotYet, Left::After)
+    }
+
+    fn report(&self) -> Option<&Report> {
+        self.report()
     }
 }
 

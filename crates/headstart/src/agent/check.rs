@@ -43,10 +43,11 @@ pub fn check(options: &AgentOptions, invocation: &Invocation) -> Result<ExitCode
     all.extend(options.metrics.metrics.map(|address| check::port(Type::STREAM, address)));
     let sockets = [("socket", &options.managed.socket), ("takeover", &options.takeover.takeover)];
     all.extend(
-        sockets.into_iter().filter_map(|(option, path)| {
-            path.as_deref().map(|path| check::unix_socket(option, path))
-        }),
+        sockets
+            .into_iter()
+            .filter_map(|(option, path)| path.as_deref().map(|path| check::new_file(option, path))),
     );
+    all.extend(check::qlog(&options.qlog));
     all.push(check::connections(options.max_connections, files_allow()));
     doctor::print(&[("this agent".to_owned(), all)], options.check.json)
 }

@@ -20,6 +20,7 @@ use crate::base::settings::SOURCES;
 use crate::base::value::{SecondSyn, Spares, opening_policy};
 use crate::check::CheckOptions;
 use crate::metrics::options::MetricsOptions;
+use crate::qlog::options::QlogOptions;
 use crate::takeover::options::TakeoverOptions;
 use headstart_net::OpeningPolicy;
 
@@ -210,6 +211,10 @@ pub struct AgentOptions {
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub metrics: MetricsOptions,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub qlog: QlogOptions,
 
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text

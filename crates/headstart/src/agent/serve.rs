@@ -35,6 +35,7 @@ use crate::base::value::SecondSyn;
 use crate::daemon::{self, AtStart, Daemon, Running, files};
 use crate::listen;
 use crate::metrics::{self, Cell, Connection, Outcome, Role, Table};
+use crate::qlog::{self, Vantage};
 use crate::takeover::Takeover;
 
 /// Time that a redirected client on a TLS port may take for its ClientHello before the connection
@@ -77,6 +78,7 @@ const AT_START: &[&str] = &[
     "status-names",
     "log",
     "log-format",
+    "qlog",
 ];
 
 /// Connections that fail: web pages decide how many.
@@ -90,6 +92,7 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     harden();
     daemon::raise_file_limit();
     let at_start = AtStart::new(invocation, AT_START)?;
+    let _writer = qlog::start(&options.qlog, Vantage::Agent)?;
     let settings = Settings::new(options.clone(), None)?;
     let connector = settings.connector.clone();
     let known = Arc::clone(&settings.known);

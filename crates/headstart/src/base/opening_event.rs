@@ -20,6 +20,7 @@ pub(crate) fn words(what: &OpeningEvent) -> String {
         OpeningEvent::FastOpenNotUsed(reason) => format!("Fast Open not used: {reason}"),
         OpeningEvent::Transport(event) => transport(event),
         OpeningEvent::Upstream(event) => format!("proxy: {event:?}"),
+        OpeningEvent::HandedOver => "TCP     alone carries the connection from here on".into(),
     }
 }
 

@@ -40,7 +40,8 @@ pub async fn check(options: &EdgeOptions, invocation: &Invocation) -> Result<Exi
     all.extend(ports(options));
     all.push(check::connections(options.max_connections, files_allow()));
     let path = options.takeover.takeover.as_deref();
-    all.extend(path.map(|path| check::unix_socket("takeover", path)));
+    all.extend(path.map(|path| check::new_file("takeover", path)));
+    all.extend(check::qlog(&options.qlog));
     doctor::print(&[("this edge".to_owned(), all)], options.check.json)
 }
 

@@ -18,6 +18,7 @@ use crate::base::value::{HostPort, Origin, OriginServer, network};
 use crate::check::CheckOptions;
 use crate::fleet::place::{FilterPlace, KeySource};
 use crate::metrics::options::MetricsOptions;
+use crate::qlog::options::QlogOptions;
 use crate::takeover::options::TakeoverOptions;
 
 /// Heading of the options for several edges of one site.
@@ -389,6 +390,10 @@ pub struct EdgeOptions {
     #[command(flatten)]
     #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub metrics: MetricsOptions,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub qlog: QlogOptions,
 
     /// Log a line for each request, and each connection as it ends
     ///

@@ -36,6 +36,7 @@ use crate::edge::options::EdgeOptions;
 use crate::fleet;
 use crate::listen::{self, Sockets};
 use crate::metrics::{self, Cell, Connection, Outcome, Role, Table};
+use crate::qlog::{self, Vantage};
 use crate::takeover::Takeover;
 
 /// Time that a stop still takes the TCP part of sessions whose UDP part was answered: a client
@@ -75,6 +76,7 @@ const AT_START: &[&str] = &[
     "log",
     "log-format",
     "access-log",
+    "qlog",
     "health-check",
 ];
 
@@ -93,6 +95,7 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     daemon::raise_file_limit();
     let at_start = AtStart::new(invocation, AT_START)?;
     check_udp_port(&options)?;
+    let _writer = qlog::start(&options.qlog, Vantage::Edge)?;
     let connections = daemon::within_files(options.max_connections, files_allow());
     let options = EdgeOptions { max_connections: connections, ..options };
     let streams = streams(&options);
@@ -401,6 +404,7 @@ fn acceptor_config(
         hidden: None,
         fleet: None,
         generations: None,
+        timelines: options.qlog.qlog.is_some(),
     }
 }
 
@@ -456,11 +460,12 @@ async fn serve(
 ) {
     let peer = arrival.peer_addr();
     let (mut counted, begun) = (Connection::accepted(Role::Edge), Instant::now());
+    counted.note_timeline(arrival.timeline());
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
             let (_permit, peer) = (stream.take_permit(), stream.peer_addr());
             let (opened_by, proven) = (stream.opened_by(), stream.proven_addr());
-            counted.note_established();
+            counted.note_established(peer);
             let hello = stream.client_hello();
             let name = hello.and_then(|hello| hello.server_name.as_deref()).unwrap_or("no name");
             counted.note_name(|| format!("{name} from {}", peer.ip()));
@@ -471,7 +476,7 @@ async fn serve(
             counted.finish(opening, outcome);
         }
         // It continued in the session that it joined, which counts it.
-        Ok(None) => {}
+        Ok(None) => counted.passed_on(),
         Err(error) => {
             tracing::debug!(%peer, %error, "connection refused");
             counted.finish(Carrier::Tcp.name(), Outcome::Refused);

@@ -14,6 +14,7 @@ use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
 use crate::base::value::{SecondSyn, opening_policy};
+use crate::qlog::options::QlogOptions;
 use headstart_net::OpeningPolicy;
 
 const EXAMPLES: &str = "\
@@ -102,6 +103,10 @@ pub struct GetOptions {
     /// Show the timeline: each datagram and TCP event, round trips, what was used and what not
     #[arg(long)]
     pub explain: bool,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub qlog: QlogOptions,
 
     /// Print the measurements as JSON instead of the body (which -o can still save)
     #[arg(long)]

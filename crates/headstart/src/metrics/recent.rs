@@ -187,6 +187,7 @@ mod tests {
             TimelineEntry { at: ms(4), event: OpeningEvent::Transport(flight) },
         ];
         let turbo = Report {
+            begun: std::time::Instant::now(),
             opened_by: Carrier::TurboTls,
             not_used: None,
             fast_open_not_used: None,

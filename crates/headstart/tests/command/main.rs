@@ -30,6 +30,7 @@ mod options;
 mod origin;
 #[path = "../support/ports.rs"]
 mod ports;
+mod qlog;
 mod relayed;
 #[path = "../support/socks.rs"]
 mod socks;

@@ -21,6 +21,7 @@ use super::topology::{self, Topology};
 use super::trial::Key;
 use super::workload::{Handshakes, Seen};
 use headstart::base::failure::Failure;
+use headstart::qlog::{Directory, Vantage};
 
 /// A run of such an experiment.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Openings {
     text: String,
     /// True if packets of all clients are captured.
     pcap: bool,
+    /// Where programs write qlog files, if they do.
+    qlog: Option<PathBuf>,
     program: PathBuf,
     fast_open: Option<Arc<ClientSide>>,
     captures: Option<PathBuf>,
@@ -55,6 +58,7 @@ impl Openings {
             plan,
             text,
             pcap: false,
+            qlog: None,
             program: product()?,
             fast_open: None,
             captures: None,
@@ -65,6 +69,19 @@ impl Openings {
     /// Captures the packets of all clients, or of those alone whose captures decide something.
     pub(crate) fn with_captures(self, pcap: bool) -> Self {
         Self { pcap, ..self }
+    }
+
+    /// Has edges, agents and clients write qlog files there.
+    ///
+    /// # Errors
+    /// They could not.
+    pub(crate) fn with_qlog(self, path: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(self) };
+        Directory::open(path, Vantage::Lab)?;
+        let path = path
+            .canonicalize()
+            .map_err(|error| Failure::usage(format!("--qlog {}: {error}", path.display())))?;
+        Ok(Self { qlog: Some(path), ..self })
     }
 
     /// Where packets of a stage are captured, if they are: whatever is decided by them can be
@@ -190,6 +207,7 @@ impl Scenario for Openings {
             peer: this_program()?,
             work: run.folder.work()?,
             fast_open: self.fast_open.clone(),
+            qlog: self.qlog.clone(),
         };
         let topology = Topology::build(&stage)?;
         let folder = self.captures(&stage, run)?;

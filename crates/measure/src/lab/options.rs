@@ -9,6 +9,7 @@ use crate::lab::peer::PeerOptions;
 use crate::lab::report::options::LabReportOptions;
 use crate::lab::site_options::LabSiteOptions;
 use headstart::base::logging::LogOptions;
+use headstart::qlog::options::QlogOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,6 +97,10 @@ pub(crate) struct LabRunOptions {
     /// Capture the packets of each client, one file for each link and variant, in DIR/captures
     #[arg(long)]
     pub pcap: bool,
+
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub qlog: QlogOptions,
 
     /// Print the summary as JSON
     #[arg(long)]

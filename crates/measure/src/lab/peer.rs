@@ -4,6 +4,8 @@ use std::io::{stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -13,9 +15,15 @@ use headstart_openers::{
 };
 
 use headstart::base::failure::Failure;
+use headstart::metrics::Outcome;
+use headstart::qlog::options::QlogOptions;
+use headstart::qlog::{Directory, Trace, Vantage};
 
 /// Upper bound of `--timeout`, in seconds; experiments allow 600 s at most.
 const TIMEOUT_MAX_S: f64 = 3600.0;
+
+/// Connections that wait for their qlog files; further ones have none.
+const REPORTS: usize = 256;
 
 /// One end of an experiment's connections, driven by lines on standard input
 #[derive(Debug, Clone, Args)]
@@ -125,6 +133,9 @@ struct ClientArgs {
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     timeout: Duration,
 
+    #[command(flatten)]
+    qlog: QlogOptions,
+
     /// Seed for the arrival times of rate
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -171,11 +182,30 @@ impl PageArgs {
 pub(crate) fn run(options: &PeerOptions) -> Result<ExitCode, Failure> {
     let result = match options.side.clone() {
         Side::Server(server) => run_server(server.into(), stdin(), stdout()),
-        Side::Client(client) => run_client(client.into(), stdin(), stdout()),
+        Side::Client(client) => return run_logged(client),
         Side::Page(page) => {
             page.options().and_then(|options| run_page_client(options, stdin(), stdout()))
         }
     };
+    result.map(|()| ExitCode::SUCCESS).map_err(|error| failure(&error))
+}
+
+/// Runs a client, and writes the qlog files of its connections if that is wanted.
+fn run_logged(client: ClientArgs) -> Result<ExitCode, Failure> {
+    let path = client.qlog.qlog.clone();
+    let directory = path.map(|path| Directory::open(&path, Vantage::Lab)).transpose()?;
+    let mut options = ClientOptions::from(client);
+    let writer = directory.map(|mut directory| {
+        let (sender, reports) = sync_channel(REPORTS);
+        options.reports = Some(sender);
+        thread::spawn(move || {
+            for (report, ok) in reports {
+                directory.write(&Trace::own(&report, Outcome::of_own(&report, ok).label()));
+            }
+        })
+    });
+    let result = run_client(options, stdin(), stdout());
+    let _ = writer.map(JoinHandle::join);
     result.map(|()| ExitCode::SUCCESS).map_err(|error| failure(&error))
 }
 

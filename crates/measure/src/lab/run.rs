@@ -22,6 +22,7 @@ const WITH_BESIDE: &str = "they are relay, handshakes, managed and attack-http";
 /// The experiment is wrong, the machine does not allow it, or the user interrupted.
 pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
     if let Some((benchmark, text)) = bench::find(&options.experiment)? {
+        without_qlog(options)?;
         let scenario = Bench::new(options, benchmark, text)?;
         let (finished, outcome) = carry_out(scenario, options.out.clone())?;
         return print(options, &finished, &finished.cells, bench::text(&outcome));
@@ -30,16 +31,28 @@ pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("only benchmarks have --beside").hint(WITH_BESIDE));
     }
     if let Some((experiment, text)) = browser::find(&options.experiment)? {
+        without_qlog(options)?;
         let scenario = PagesInBrowser::new(options, experiment, text)?;
         let (finished, outcome) = carry_out(scenario, options.out.clone())?;
         let table = if options.json { String::new() } else { browser::text::text(&outcome) };
         return print(options, &finished, &outcome, table);
     }
     let finished = match options.experiment.as_str() {
-        tor::NAME => carry_out(tor::Run::new(options)?, options.out.clone())?.0,
+        tor::NAME => {
+            without_qlog(options)?;
+            carry_out(tor::Run::new(options)?, options.out.clone())?.0
+        }
         _ => carry_out(openings(options)?, options.out.clone())?.0,
     };
     print(options, &finished, &finished.cells, summary::table(&finished.cells))
+}
+
+fn without_qlog(options: &LabRunOptions) -> Result<(), Failure> {
+    match options.qlog.qlog {
+        Some(_) => Err(Failure::usage(format!("{} has no --qlog", options.experiment))
+            .hint("leave it out; only experiments with openings have it")),
+        None => Ok(()),
+    }
 }
 
 fn openings(options: &LabRunOptions) -> Result<Openings, Failure> {
@@ -50,7 +63,8 @@ fn openings(options: &LabRunOptions) -> Result<Openings, Failure> {
         (false, true) => RunSize::Full,
         (false, false) => RunSize::Usual,
     };
-    Ok(Openings::new(experiment, text, extent, options.seed)?.with_captures(options.pcap))
+    let openings = Openings::new(experiment, text, extent, options.seed)?;
+    openings.with_captures(options.pcap).with_qlog(options.qlog.qlog.as_deref())
 }
 
 fn print(

@@ -20,6 +20,7 @@ use super::proxied;
 use super::session::Session;
 use super::shared::Shared;
 use super::stream::ServerStream;
+use super::timeline::{EdgeEvent, EdgeTimeline};
 use super::transport::ClientTransport;
 use crate::closing::close_after_drain;
 use crate::proven_addr::ProvenBy;
@@ -31,6 +32,7 @@ const FIRST_READ: usize = 2048;
 #[derive(Debug)]
 pub struct Arrival {
     peer: SocketAddr,
+    timeline: EdgeTimeline,
     kind: Kind,
 }
 
@@ -43,13 +45,14 @@ enum Kind {
 
 impl Arrival {
     pub(super) fn tcp(establishing: OwnedSemaphorePermit, first: Unclassified) -> Self {
-        Self { peer: first.transport.client(), kind: Kind::Tcp(establishing, Box::new(first)) }
+        let (peer, timeline) = (first.transport.client(), first.timeline.clone());
+        Self { peer, timeline, kind: Kind::Tcp(establishing, Box::new(first)) }
     }
 
     pub(super) fn session(shared: Arc<Shared>, new: NewSession) -> Self {
-        let NewSession { id, peer, hello, bytes, events, permit } = new;
+        let NewSession { id, peer, hello, bytes, events, permit, timeline } = new;
         let session = Session::new(shared, id, events, bytes);
-        Self { peer, kind: Kind::Session(session, permit, hello) }
+        Self { peer, timeline, kind: Kind::Session(session, permit, hello) }
     }
 
     /// Returns the client's address, or its balancer's until the header is read; not proven if
@@ -63,6 +66,13 @@ impl Arrival {
     #[must_use]
     pub const fn is_unproven(&self) -> bool {
         matches!(self.kind, Kind::Session(..))
+    }
+
+    /// Returns its timeline, to which events are added until the connection is handed over. That of
+    /// a TCP connection becomes empty when it joins a session.
+    #[must_use]
+    pub fn timeline(&self) -> EdgeTimeline {
+        self.timeline.clone()
     }
 
     /// Reads as far as needed to classify the connection, and waits for a permit to serve it.
@@ -82,8 +92,8 @@ impl Arrival {
                     Some(permit) => permit,
                     None => session.shared.permit().await?,
                 };
-                let stream = ServerStream::session(session, self.peer, *hello).if_alive()?;
-                Ok(Some(stream.with_permit(permit)))
+                let stream = ServerStream::session(session, self.peer, *hello, self.timeline);
+                Ok(Some(stream.if_alive()?.with_permit(permit)))
             }
             Kind::Tcp(establishing, first) => {
                 let shared = Arc::clone(&first.shared);
@@ -131,6 +141,7 @@ pub(super) struct Unclassified {
     read: Vec<u8>,
     /// Direction in which another process of this edge has passed it on.
     passed: Option<Direction>,
+    timeline: EdgeTimeline,
 }
 
 impl JoinHandler for Shared {
@@ -150,12 +161,10 @@ impl JoinHandler for Shared {
 }
 
 impl Unclassified {
-    pub(super) const fn new(
-        shared: Arc<Shared>,
-        transport: ClientTransport,
-        opened_by: Carrier,
-    ) -> Self {
-        Self { shared, transport, opened_by, read: Vec::new(), passed: None }
+    pub(super) fn new(shared: Arc<Shared>, transport: ClientTransport, opened_by: Carrier) -> Self {
+        let timeline = shared.timeline();
+        timeline.note(EdgeEvent::TcpConnected);
+        Self { shared, transport, opened_by, read: Vec::new(), passed: None, timeline }
     }
 
     /// A join that another process has passed on.
@@ -175,11 +184,14 @@ impl Unclassified {
 
     /// Handles a join that another edge has read and forwards with the bytes behind it.
     async fn join_forwarded(self, join: Join) -> io::Result<()> {
+        self.note_join(&join);
         let (outcome, sender) = self.shared.handle_join_here(self.client(), &join);
         match outcome {
             JoinOutcome::Joined(handover) => {
                 count_join("joined");
-                let answer = acceptance(&join.key, handover.server_offset);
+                let server_offset = handover.server_offset;
+                self.timeline.note(EdgeEvent::JoinAnswered { server_offset });
+                let answer = acceptance(&join.key, server_offset);
                 self.hand_over(answer, handover, sender, ProvenBy::Join).await
             }
             // The edge to which the client came decides whether it may be a new stream.
@@ -191,6 +203,7 @@ impl Unclassified {
 
     async fn refuse(mut self) -> io::Result<()> {
         count_join("refused");
+        self.timeline.note(EdgeEvent::JoinRefused);
         // W-ANSWER-3
         self.transport.write_all(&REFUSAL).await?;
         close_after_drain(self.transport).await?;
@@ -218,6 +231,11 @@ impl Unclassified {
         }
     }
 
+    fn note_join(&self, join: &Join) {
+        let Join { client_offset, server_offset, .. } = *join;
+        self.timeline.note(EdgeEvent::JoinReceived { client_offset, server_offset });
+    }
+
     fn client(&self) -> SocketAddr {
         self.transport.client()
     }
@@ -242,6 +260,7 @@ impl Unclassified {
 
     /// Handles a join, which takes up `length` bytes.
     async fn join(mut self, join: Join, length: usize) -> io::Result<Established> {
+        self.note_join(&join);
         if self.shared.is_stray(&join) {
             match self.pass_on(&join)? {
                 Some(this) => self = this,
@@ -255,6 +274,7 @@ impl Unclassified {
                     let ClientTransport::Tcp(client, _) = self.transport else {
                         return Err(io::ErrorKind::Unsupported.into());
                     };
+                    self.timeline.note(EdgeEvent::Forwarded);
                     return Ok(Established::Forwarded(Box::new(forwarded), client));
                 }
                 Err(reason) => {
@@ -270,12 +290,15 @@ impl Unclassified {
         match outcome {
             JoinOutcome::Joined(handover) => {
                 count_join("joined");
-                let answer = acceptance(&join.key, handover.server_offset);
+                let server_offset = handover.server_offset;
+                self.timeline.note(EdgeEvent::JoinAnswered { server_offset });
+                let answer = acceptance(&join.key, server_offset);
                 self.hand_over(answer, handover, sender, ProvenBy::Join).await?;
                 Ok(Established::Joined)
             }
             JoinOutcome::Fresh => {
                 count_join("fresh");
+                self.timeline.note(EdgeEvent::JoinAnswered { server_offset: 0 });
                 // Now: the client waits for it, even if the origin fails.
                 let mut to_write = acceptance(&join.key, 0);
                 self.transport.write_at_once(&mut to_write).await?;
@@ -315,11 +338,13 @@ impl Unclassified {
                 if owner.is_none() {
                     count_join("passed");
                 }
+                self.timeline.note(EdgeEvent::PassedOn);
                 Ok(None)
             }
             // Too many wait: begun anew here, it might give early data to the origin again.
             Err(stray) if owner.is_some() || generations.has_way(self.passed) => {
                 count_join("refused");
+                self.timeline.note(EdgeEvent::JoinRefused);
                 stray.refuse().map(|()| None)
             }
             Err(stray) => {
@@ -364,13 +389,15 @@ impl Unclassified {
             let (attachment, sender) = self.shared.handle_plain(self.client(), hello);
             if let Attachment::Attached(handover) = attachment {
                 count_join("attached");
+                self.timeline.note(EdgeEvent::Attached);
                 self.hand_over(to_write, handover, sender, ProvenBy::Start).await?;
                 return Ok(Established::Joined);
             }
         }
         let (transport, to_read, by) = (self.transport, self.read, ProvenBy::Start);
-        let tcp = Tcp { transport, to_write, to_read, skip: 0, finish: false, by };
-        let stream = ServerStream::tcp(tcp, self.opened_by, hello);
+        let (skip, finish, entries) = (0, false, Vec::new());
+        let tcp = Tcp { transport, to_write, to_read, skip, finish, by, entries };
+        let stream = ServerStream::tcp(tcp, self.opened_by, hello, self.timeline);
         Ok(Established::Stream(Box::new(stream)))
     }
 
@@ -390,7 +417,8 @@ impl Unclassified {
         to_read.extend(self.read.drain(..).skip(known));
         let finish = handover.end == OriginEnd::Finished;
         let skip = handover.skip - known;
-        let tcp = Tcp { transport: self.transport, to_write, to_read, skip, finish, by };
+        let (transport, entries) = (self.transport, self.timeline.take());
+        let tcp = Tcp { transport, to_write, to_read, skip, finish, by, entries };
         let orphan = match sender {
             Some(sender) => match sender.send(SessionEvent::Joined(Box::new(tcp))) {
                 Ok(()) => return Ok(()),

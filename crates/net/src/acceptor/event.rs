@@ -8,6 +8,7 @@ use headstart_proto::hello::ClientHello;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
+use super::timeline::{EdgeTimeline, Entries};
 use super::transport::ClientTransport;
 use crate::proven_addr::ProvenBy;
 
@@ -40,6 +41,8 @@ pub(super) struct Tcp {
     pub(super) finish: bool,
     /// What it began with.
     pub(super) by: ProvenBy,
+    /// Its timeline so far, for that of the session.
+    pub(super) entries: Entries,
 }
 
 /// A session whose ClientHello came over UDP, before a task serves it.
@@ -52,6 +55,7 @@ pub(super) struct NewSession {
     pub(super) bytes: Vec<u8>,
     pub(super) events: mpsc::UnboundedReceiver<SessionEvent>,
     pub(super) permit: Option<OwnedSemaphorePermit>,
+    pub(super) timeline: EdgeTimeline,
 }
 
 impl Tcp {

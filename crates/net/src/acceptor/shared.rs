@@ -17,6 +17,7 @@ use super::AcceptorConfig;
 use super::event::{NewSession, SessionEvent, SessionSender};
 use super::fleet::Fleet;
 use super::generations::{Generations, SessionHolder, Stray};
+use super::timeline::{EdgeTimeline, Timelines};
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
@@ -37,6 +38,7 @@ pub(super) struct Shared {
     waiting: Semaphore,
     pub(super) fleet: Option<Arc<Fleet>>,
     pub(super) generations: Option<Arc<Generations>>,
+    has_timelines: bool,
     state: Mutex<State>,
 }
 
@@ -49,6 +51,7 @@ struct State {
     keys: Weak<KeyRing>,
     /// Sender to the task of each running session.
     senders: HashMap<SessionId, SessionSender>,
+    timelines: Timelines,
     /// True once the acceptor is closed.
     closed: bool,
     /// Sessions that the gauge shows for this acceptor; all acceptors of a process add up in it.
@@ -65,6 +68,7 @@ impl Shared {
             server: Server::new(config.server),
             keys: Weak::new(),
             senders: HashMap::new(),
+            timelines: Timelines::new(config.timelines),
             closed: false,
             shown: 0,
         };
@@ -78,6 +82,7 @@ impl Shared {
             waiting: Semaphore::new(config.establishing),
             fleet: config.fleet,
             generations: config.generations,
+            has_timelines: config.timelines,
             state: Mutex::new(state),
         }
     }
@@ -100,6 +105,11 @@ impl Shared {
     /// Returns true if connections from this address begin with a PROXY header.
     pub(super) fn is_balancer(&self, address: IpAddr) -> bool {
         self.balancers.iter().any(|network| network.contains(&address))
+    }
+
+    /// Returns a timeline for a connection that arrives.
+    pub(super) fn timeline(&self) -> EdgeTimeline {
+        EdgeTimeline::new(self.has_timelines)
     }
 
     pub(super) fn configure(&self, server: ServerConfig) {
@@ -154,7 +164,9 @@ impl Shared {
         let (mut outcomes, mut started) = (Outcomes::default(), false);
         for Received { from, to, bytes } in datagrams {
             state.server.pause(self.permits.available_permits() == 0);
-            outcomes.add(state.server.handle_datagram(now, from, Some(to), bytes).err());
+            let outcome = state.server.handle_datagram(now, from, Some(to), bytes);
+            state.timelines.received(bytes, outcome);
+            outcomes.add(outcome.err());
             // Each session takes its permit before the next datagram is handled.
             started |= self.dispatch_all(&mut state);
         }
@@ -198,6 +210,7 @@ impl Shared {
         let now = self.clock.now();
         let mut state = self.lock();
         state.senders.remove(&id);
+        state.timelines.ended(&id);
         state.server.handle_origin_lost(now, id);
     }
 
@@ -236,7 +249,7 @@ impl Shared {
     ) -> (JoinOutcome, Option<SessionSender>) {
         // `settle` notifies a session that the join ended; one refused for bad offsets stays.
         let sender = match &outcome {
-            JoinOutcome::Joined(handover) => state.senders.remove(&handover.id),
+            JoinOutcome::Joined(handover) => state.end(&handover.id),
             JoinOutcome::Fresh | JoinOutcome::Refused | JoinOutcome::Elsewhere(_) => None,
         };
         self.process_output(state);
@@ -254,7 +267,7 @@ impl Shared {
         let mut state = self.lock();
         let attachment = state.server.handle_plain(self.clock.now(), peer, hello);
         let sender = match &attachment {
-            Attachment::Attached(handover) => state.senders.remove(&handover.id),
+            Attachment::Attached(handover) => state.end(&handover.id),
             Attachment::New => None,
         };
         (attachment, sender)
@@ -265,6 +278,7 @@ impl Shared {
         self.dispatch_all(&mut state);
         let transmits: Vec<Transmit> =
             std::iter::from_fn(|| state.server.poll_transmit()).collect();
+        transmits.iter().for_each(|transmit| state.timelines.sent(&transmit.bytes));
         drop(state);
         transmits.iter().for_each(|transmit| self.send(transmit));
     }
@@ -288,10 +302,11 @@ impl Shared {
                 };
                 let (sender, events) = mpsc::unbounded_channel();
                 state.senders.insert(id, sender);
+                let timeline = state.timelines.started(id);
                 // There was a permit just now; if another stream took it, the session waits for the
                 // next.
                 let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
-                slot.send(NewSession { id, peer, hello, bytes, events, permit });
+                slot.send(NewSession { id, peer, hello, bytes, events, permit, timeline });
             }
             ServerEvent::ClientBytes { id, bytes } => {
                 if let Some(sender) = state.senders.get(&id) {
@@ -299,6 +314,7 @@ impl Shared {
                 }
             }
             ServerEvent::Expired { id } => {
+                state.timelines.expired(&id);
                 if let Some(sender) = state.senders.remove(&id) {
                     let _ = sender.send(SessionEvent::Expired);
                 }
@@ -339,6 +355,12 @@ impl SessionHolder for Shared {
 }
 
 impl State {
+    /// Ends a session that TCP takes over; returns the sender to its task.
+    fn end(&mut self, id: &SessionId) -> Option<SessionSender> {
+        self.timelines.ended(id);
+        self.senders.remove(id)
+    }
+
     /// Gives the core the ring's keys if they have changed. Sessions begin with datagrams, so
     /// checking when some arrive is enough.
     fn renew_keys(&mut self, fleet: Option<&Fleet>) {

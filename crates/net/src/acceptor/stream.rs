@@ -13,6 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::event::Tcp;
 use super::session::Session;
+use super::timeline::{EdgeEvent, EdgeTimeline};
 use crate::bridge::Handoff;
 use crate::proven_addr::ProvenAddr;
 use crate::wakers::Wakers;
@@ -30,6 +31,7 @@ pub struct ServerStream {
     proven: ProvenAddr,
     permit: Option<OwnedSemaphorePermit>,
     wakers: Wakers,
+    timeline: EdgeTimeline,
     /// Reason why it failed while it opened: reported to it once, repeated on every call.
     failed: Option<io::ErrorKind>,
 }
@@ -41,7 +43,12 @@ enum Medium {
 }
 
 impl ServerStream {
-    pub(super) fn session(session: Session, peer: SocketAddr, hello: ClientHello) -> Self {
+    pub(super) fn session(
+        session: Session,
+        peer: SocketAddr,
+        hello: ClientHello,
+        timeline: EdgeTimeline,
+    ) -> Self {
         Self {
             peer,
             opened_by: Carrier::TurboTls,
@@ -50,11 +57,17 @@ impl ServerStream {
             proven: ProvenAddr::default(),
             permit: None,
             wakers: Wakers::default(),
+            timeline,
             failed: None,
         }
     }
 
-    pub(super) fn tcp(tcp: Tcp, opened_by: Carrier, hello: Option<ClientHello>) -> Self {
+    pub(super) fn tcp(
+        tcp: Tcp,
+        opened_by: Carrier,
+        hello: Option<ClientHello>,
+        timeline: EdgeTimeline,
+    ) -> Self {
         let (peer, proven) = (tcp.transport.client(), ProvenAddr::default());
         proven.set(peer, tcp.by);
         Self {
@@ -65,6 +78,7 @@ impl ServerStream {
             proven,
             permit: None,
             wakers: Wakers::default(),
+            timeline,
             failed: None,
         }
     }
@@ -154,7 +168,8 @@ impl ServerStream {
             // Reader and writer both wait for it, and may be two tasks.
             let waker = self.wakers.waker();
             let joined = ready!(session.poll_joined(&mut Context::from_waker(&waker)));
-            let tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
+            let mut tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
+            self.timeline.add(std::mem::take(&mut tcp.entries));
             self.proven.set(tcp.transport.client(), tcp.by);
             self.medium = Medium::Tcp(tcp);
         }
@@ -276,7 +291,10 @@ impl Handoff for ServerStream {
 
     fn into_tcp(self) -> Option<TcpStream> {
         match self.medium {
-            Medium::Tcp(tcp) => tcp.transport.into_tcp(),
+            Medium::Tcp(tcp) => {
+                self.timeline.note(EdgeEvent::HandedOver);
+                tcp.transport.into_tcp()
+            }
             Medium::Session(_) => None,
         }
     }

@@ -209,6 +209,7 @@ impl Opener for Opening {
     /// background task waits for late datagrams, since they tell how long the grace should be.
     fn into_tcp(mut self: Box<Self>) -> Option<(TcpStream, Report)> {
         let tcp = self.tcp.take()?;
+        self.note(OpeningEvent::HandedOver);
         self.record_long_flight();
         if let (true, Some(udp), Some(connected)) =
             (self.client.awaits_late_datagram(), self.udp.take(), self.connected)

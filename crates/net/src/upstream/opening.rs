@@ -199,8 +199,10 @@ impl Opener for Opening {
             && (!self.finished || self.finish_sent)
     }
 
-    fn into_tcp(self: Box<Self>) -> Option<(TcpStream, Report)> {
-        Some((self.won?.into_tcp()?, self.report))
+    fn into_tcp(mut self: Box<Self>) -> Option<(TcpStream, Report)> {
+        let tcp = self.won.take()?.into_tcp()?;
+        self.report.note(self.clock.now().since_epoch(), OpeningEvent::HandedOver);
+        Some((tcp, self.report))
     }
 
     fn into_report(self: Box<Self>) -> Report {

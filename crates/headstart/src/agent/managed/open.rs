@@ -282,7 +282,8 @@ fn is_silent(event: &OpeningEvent) -> bool {
         OpeningEvent::Spare(_)
         | OpeningEvent::SpareDead
         | OpeningEvent::FastOpen(_)
-        | OpeningEvent::Transport(_) => false,
+        | OpeningEvent::Transport(_)
+        | OpeningEvent::HandedOver => false,
     }
 }
 
@@ -346,6 +347,7 @@ mod tests {
     fn report(what: &[OpeningEvent]) -> Report {
         let at = Duration::from_millis(5);
         Report {
+            begun: Instant::now(),
             opened_by: Carrier::Tcp,
             not_used: None,
             fast_open_not_used: None,

@@ -28,6 +28,8 @@ pub(crate) struct RunContext {
     pub(crate) work: PathBuf,
     /// Programs attached for clients with private cookies, if there are any.
     pub(crate) fast_open: Option<Arc<ClientSide>>,
+    /// Where programs write qlog files, if they do.
+    pub(crate) qlog: Option<PathBuf>,
 }
 
 /// All that starting a program of a cell depends on.

@@ -186,6 +186,7 @@ impl Setting {
         if self.spec.arm.has_agent() {
             command.arg("--proxy").arg(Agent::listen(self.number).to_string());
         } else {
+            self.log(&mut command);
             option(&mut command, "--slots", self.stage.variant.slots);
             option(&mut command, "--grace", self.stage.variant.grace);
             option(&mut command, "--policy", self.stage.variant.policy);
@@ -223,6 +224,11 @@ impl Setting {
         side.map_or(Ok(()), |side| side.take(program))
     }
 
+    /// Has a program write qlog files, if they are wanted.
+    fn log(&self, command: &mut Command) {
+        option(command, "--qlog", self.place.qlog.as_deref().map(Path::display));
+    }
+
     /// An edge; `turn` tells edges that take over from each other apart.
     pub(super) fn edge(
         &self,
@@ -240,6 +246,7 @@ impl Setting {
         }
         let mut command = node.command(&self.place.program);
         command.args(["edge", "--log", "error", "--listen", &listen.to_string()]);
+        self.log(&mut command);
         if self.spec.arm == Arm::FOP_AGENT {
             return self.terminating_edge(site, command, maps, interrupt);
         }
@@ -286,6 +293,7 @@ impl Setting {
     pub(super) fn agent(&self, node: &Node, interrupt: &Interrupt) -> Result<Agent, Broken> {
         let mut command = node.command(&self.place.program);
         command.args(["agent", "--log", "error"]);
+        self.log(&mut command);
         command.args(["--edge", &format!("{NAME}={}", self.target())]);
         let usual = match self.spec.arm {
             Arm::FOP_AGENT => OpeningPolicy::Fop,
