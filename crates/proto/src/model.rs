@@ -1,9 +1,11 @@
 //! Model checking of the join (docs/verification.md): every order of events within bounds.
 //!
 //! * [`world`]: the real `Client` and `Server`, with a network that does what it likes.
+//! * [`network`]: what of it is checked.
 //! * [`join`]: the same protocol without bytes.
 
 mod join;
+mod network;
 mod world;
 
 use std::time::{Duration, Instant};
@@ -14,7 +16,8 @@ use stateright::report::WriteReporter;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::ClientConfig;
-use world::{Action, Bug, Claim, Harm, Network, World};
+use network::{Bug, Harm, Network};
+use world::{Action, Claim, World};
 
 impl Model for Network {
     type State = World;
