@@ -128,30 +128,30 @@ async fn ask(
             settle().await;
         }
         let _ = program.shutdown().await;
-        let mut told = Vec::new();
-        let _ = program.read_to_end(&mut told).await;
-        told
+        let mut received = Vec::new();
+        let _ = program.read_to_end(&mut received).await;
+        received
     };
-    let (told, ()) = tokio::join!(asking, agent.serve(socket, user, token));
-    answers(&told)
+    let (received, ()) = tokio::join!(asking, agent.serve(socket, user, token));
+    answers(&received)
 }
 
-fn answers(mut told: &[u8]) -> Vec<Answer> {
+fn answers(mut received: &[u8]) -> Vec<Answer> {
     let mut answers = Vec::new();
-    while !told.is_empty() {
+    while !received.is_empty() {
         let mut fields = [httparse::EMPTY_HEADER; 32];
         let mut head = httparse::Response::new(&mut fields);
-        let parsed = head.parse(told);
+        let parsed = head.parse(received);
         let Ok(httparse::Status::Complete(length)) = parsed else {
-            panic!("no answer, {parsed:?}: {:?}", String::from_utf8_lossy(told))
+            panic!("no answer, {parsed:?}: {:?}", String::from_utf8_lossy(received))
         };
         let status = head.code.unwrap();
-        told = &told[length..];
+        received = &received[length..];
         // To HEAD there is none, whatever its length would be.
-        let is_none = told.is_empty() || told.starts_with(b"HTTP/1.");
+        let is_none = received.is_empty() || received.starts_with(b"HTTP/1.");
         let length = text(&head, "content-length").filter(|_| !is_none);
-        let (body, rest) = told.split_at(length.map_or(0, |length| length.parse().unwrap()));
-        told = rest;
+        let (body, rest) = received.split_at(length.map_or(0, |length| length.parse().unwrap()));
+        received = rest;
         // The library looks into a head that comes in pieces only when it is whole, and says
         // whether to go on only to who has not.
         let is_of_library = status == 100 || body.is_empty() && [400, 431].contains(&status);

@@ -453,7 +453,7 @@ impl Path {
     }
 
     /// No datagram outlives what both ends remember: a network that brings one after 20 s could
-    /// start a ClientHello anew.
+    /// start another ClientHello.
     fn age(&mut self, now: Instant) {
         self.0.retain(|(sent, _)| now.since(*sent) < DATAGRAM_LIFE);
     }

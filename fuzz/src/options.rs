@@ -50,7 +50,7 @@ where
     T: Args + FromArgMatches + Debug,
 {
     const TYPED: &str = "--shutdown-timeout=7s";
-    let said = load::<T>(&["headstart", name, "--config", path, TYPED]);
+    let loaded = load::<T>(&["headstart", name, "--config", path, TYPED]);
     let flags = file.and_then(|file| flags::<T>(name, file)).and_then(|mut flags| {
         // A file has to be right by itself, also where something typed goes before it.
         load::<T>(&words(name, &flags)).ok()?;
@@ -58,9 +58,9 @@ where
         flags.push(TYPED.to_owned());
         load::<T>(&words(name, &flags)).ok()
     });
-    let shown = said.as_ref().map(|said| said.replace(&format!("Some({path:?})"), "None"));
-    assert_eq!(shown.as_ref().ok(), flags.as_ref(), "[{name}]: {said:?}");
-    said.err().unwrap_or_default()
+    let shown = loaded.as_ref().map(|loaded| loaded.replace(&format!("Some({path:?})"), "None"));
+    assert_eq!(shown.as_ref().ok(), flags.as_ref(), "[{name}]: {loaded:?}");
+    loaded.err().unwrap_or_default()
 }
 
 fn words<'a>(name: &'a str, flags: &'a [String]) -> Vec<&'a str> {

@@ -20,11 +20,11 @@ pub fn proxies(bytes: &[u8]) {
         (Came::Wants(target, rest), Came::Wants(other, other_rest)) => {
             assert_eq!((target, rest), (other, other_rest));
             // Dates have one length.
-            assert_eq!(whole.told.len(), cut.told.len());
+            assert_eq!(whole.reply.len(), cut.reply.len());
             let request = stream.strip_suffix(&rest[..]).expect("bytes that the client sent");
             match target.via {
-                Via::Socks5 => socks(request, target, &whole.told),
-                _ => connect(request, target, &whole.told),
+                Via::Socks5 => socks(request, target, &whole.reply),
+                _ => connect(request, target, &whole.reply),
             }
         }
         // The library looks into a head that comes in pieces only when it is whole.
@@ -37,7 +37,7 @@ pub fn proxies(bytes: &[u8]) {
 struct Visit {
     came: Came,
     /// Bytes that the client was sent.
-    told: Vec<u8>,
+    reply: Vec<u8>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -63,10 +63,10 @@ async fn visit(stream: &[u8], length: usize) -> Visit {
         settle().await;
     }
     let _ = client.shutdown().await;
-    let mut told = Vec::new();
-    let _ = client.read_to_end(&mut told).await;
+    let mut reply = Vec::new();
+    let _ = client.read_to_end(&mut reply).await;
     drop(client);
-    Visit { came: serving.await.unwrap(), told }
+    Visit { came: serving.await.unwrap(), reply }
 }
 
 async fn serve(agent: TcpStream) -> Came {
@@ -82,7 +82,7 @@ async fn serve(agent: TcpStream) -> Came {
 }
 
 /// RFC 1928 and 1929: version, methods, a login if there is that method, the request.
-fn socks(request: &[u8], target: &Target, told: &[u8]) {
+fn socks(request: &[u8], target: &Target, reply: &[u8]) {
     let mut at = Cursor(request);
     assert_eq!(at.byte(), 5);
     let methods = at.counted();
@@ -108,16 +108,16 @@ fn socks(request: &[u8], target: &Target, told: &[u8]) {
     let port = u16::from_be_bytes(*at.take(2).first_chunk().unwrap());
     assert!(at.0.is_empty(), "bytes were lost");
     expected.extend([5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(told, expected);
+    assert_eq!(reply, expected);
     assert_eq!((&target.context, target.port), (&context, port));
     assert!(port != 0);
     same_host(&host, target);
 }
 
 /// RFC 9110 section 9.3.6: a method, an authority, no body.
-fn connect(request: &[u8], target: &Target, told: &[u8]) {
-    assert!(told.starts_with(b"HTTP/1.1 200 OK\r\n") || told.starts_with(b"HTTP/1.0 200 OK\r\n"));
-    assert!(told.ends_with(b"\r\n\r\n"));
+fn connect(request: &[u8], target: &Target, reply: &[u8]) {
+    assert!(reply.starts_with(b"HTTP/1.1 200 OK\r\n") || reply.starts_with(b"HTTP/1.0 200 OK\r\n"));
+    assert!(reply.ends_with(b"\r\n\r\n"));
     let mut fields = [httparse::EMPTY_HEADER; 128];
     let mut head = httparse::Request::new(&mut fields);
     let length = head.parse(request).unwrap();
@@ -131,12 +131,12 @@ fn connect(request: &[u8], target: &Target, told: &[u8]) {
 }
 
 /// Names have one spelling, and addresses are addresses however they are written.
-fn same_host(said: &str, target: &Target) {
+fn same_host(written: &str, target: &Target) {
     let host = target.host.to_string();
-    match said.parse::<IpAddr>() {
+    match written.parse::<IpAddr>() {
         Ok(ip) => assert_eq!(host, ip.to_canonical().to_string()),
         Err(_) => {
-            let name = said.strip_suffix('.').unwrap_or(said);
+            let name = written.strip_suffix('.').unwrap_or(written);
             assert_eq!(host, name.to_ascii_lowercase());
             assert!(host.bytes().all(|b| b.is_ascii_graphic() && !b"/@:[]".contains(&b)));
         }

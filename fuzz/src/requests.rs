@@ -29,17 +29,17 @@ pub fn requests(bytes: &[u8]) {
         2 => (true, [frames::PREFACE, rest].concat()),
         _ => (false, rest.to_vec()),
     };
-    let asked = SITE.with(|site| {
+    let requests = SITE.with(|site| {
         let site = site.get_or_init(|| run(Site::new()));
         run(ask(site, sent.clone(), is_http2))
     });
-    for one in &asked {
+    for one in &requests {
         one.check();
     }
-    let whole = asked.iter().filter(|one| one.is_whole);
+    let whole = requests.iter().filter(|one| one.is_whole);
     if is_http2 {
         let streams = Streams::read(&sent);
-        assert!(asked.len() <= streams.all.len(), "more than were asked");
+        assert!(requests.len() <= streams.all.len(), "more than were asked");
         let mut left: Vec<_> = streams.all.values().collect();
         let mut whole: Vec<_> = whole.collect();
         // The longest first: what begins with it begins with the shorter ones, too.
@@ -54,7 +54,7 @@ pub fn requests(bytes: &[u8]) {
         }
     } else {
         let versions = sent.windows(7).filter(|part| part == b"HTTP/1.").count();
-        assert!(asked.len() <= versions, "more than were asked");
+        assert!(requests.len() <= versions, "more than were asked");
     }
 }
 
@@ -65,12 +65,12 @@ async fn ask(site: &Site, sent: Vec<u8>, is_http2: bool) -> Vec<Asked> {
     let asking = async {
         let (mut answers, mut client) = split(client);
         let reading = tokio::spawn(async move {
-            let mut told = Vec::new();
-            let _ = answers.read_to_end(&mut told).await;
+            let mut received = Vec::new();
+            let _ = answers.read_to_end(&mut received).await;
         });
         let _ = client.write_all(&sent).await;
         site.origin.quiet().await;
-        // A half of a connection is none.
+        // Half of a connection does not count.
         reading.abort();
         let _ = reading.await;
         drop(client);

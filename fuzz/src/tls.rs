@@ -122,8 +122,8 @@ pub fn tls_sessions(bytes: &[u8]) {
     }
     assert_eq!(server.write(b"data"), Ok(4));
     pass(&mut server, &mut client);
-    let mut room = [0; 10];
-    assert_eq!(client.read(&mut room), Ok(Read::Bytes(4)));
+    let mut buffer = [0; 10];
+    assert_eq!(client.read(&mut buffer), Ok(Read::Bytes(4)));
 }
 
 /// Changes in the first flight of a client that resumes, on its way to the server: no handshake
@@ -136,9 +136,9 @@ pub fn tls_tickets(bytes: &[u8]) {
     let mut trial = Trial::new(kind);
     let changed = edited(&trial.flight, edits);
     trial.server.handle_bytes(&changed);
-    let said = trial.server.handshake();
+    let progress = trial.server.handshake();
     let is_same = message(&changed) == message(&trial.flight);
-    if said == Ok(Progress::EarlyData) {
+    if progress == Ok(Progress::EarlyData) {
         assert!(is_same && trial.is_early, "early data of a ClientHello that was changed");
     }
     let is_done = finish(&mut trial.client, &mut trial.server);
@@ -148,7 +148,7 @@ pub fn tls_tickets(bytes: &[u8]) {
         assert_eq!(trial.client.facts().resumed, trial.resumes);
     }
     if changed == trial.flight {
-        assert!(is_done && (said == Ok(Progress::EarlyData)) == trial.is_early);
+        assert!(is_done && (progress == Ok(Progress::EarlyData)) == trial.is_early);
     }
     let _ = (trial.server.write(b"answer"), trial.server.read(&mut [0; 10]));
 }
@@ -304,11 +304,10 @@ fn pass(from: &mut Conn, to: &mut Conn) {
     }
 }
 
-/// The bytes with changes, four bytes each: what is done 1 | where 2, big-endian | value 1.
+/// Applies edits of four bytes each: operation 1 | position 2, big-endian | value 1.
 ///
-/// Done is: the value is XORed over the byte there; so many bytes less before the end; the bytes
-/// from there on cut off; the byte taken out; the value put in. Places lie in the bytes, whatever
-/// their number.
+/// The operations: XOR the byte with the value; remove `value` bytes before the end; truncate at
+/// the position; remove the byte; insert the value. Positions wrap around.
 fn edited(bytes: &[u8], edits: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for edit in edits.chunks_exact(4).take(EDITS_MAX) {

@@ -126,8 +126,8 @@ impl Agent {
     }
 
     async fn ask(&self, request: Request) -> Result<(Io, Head, Bytes), Error> {
-        let asked = timeout(self.timeout, self.exchange(request)).await;
-        asked.unwrap_or(Err(Error::TimedOut))
+        let response = timeout(self.timeout, self.exchange(request)).await;
+        response.unwrap_or(Err(Error::TimedOut))
     }
 
     /// Sends the request to a listener that has shown that it is the agent, and to no other.

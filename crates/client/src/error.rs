@@ -17,7 +17,7 @@ pub enum Error {
         /// Error of the system.
         source: io::Error,
     },
-    /// Whoever listens there may not be the agent, and was sent nothing: on a Unix socket the
+    /// The listener may not be the agent, and was sent nothing: on a Unix socket the
     /// listener's user is not trusted, on a port the listener does not prove that it has the token.
     Untrusted {
         /// The path or address.

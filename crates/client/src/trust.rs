@@ -9,7 +9,7 @@ const AGENT_UID: &str = "HEADSTART_AGENT_UID";
 /// Initial value of kernel.overflowuid.
 const OVERFLOW_UID: u32 = 65534;
 
-/// Returns true if whoever listens as `uid` may be trusted with plain bytes: root, this user, or
+/// Returns true if a listener of `uid` may be trusted with plain bytes: root, this user, or
 /// the one that the environment names.
 pub(crate) fn is_trusted(uid: u32) -> bool {
     let own = rustix::process::geteuid().as_raw();

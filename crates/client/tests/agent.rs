@@ -41,11 +41,11 @@ fn play(path: &PathBuf, answer: String) -> JoinHandle<(String, UnixStream)> {
 async fn answered(answer: &str) -> Error {
     let (_dir, path) = place();
     let playing = play(&path, answer.to_owned());
-    let asked = tokio::spawn(async move {
+    let connecting = tokio::spawn(async move {
         Agent::socket(path).connect("a.example", 443, &Options::default(), b"").await
     });
     drop(playing.await.unwrap());
-    asked.await.unwrap().unwrap_err()
+    connecting.await.unwrap().unwrap_err()
 }
 
 #[tokio::test]
@@ -121,8 +121,8 @@ async fn too_much_early_data_is_refused_before_connecting() {
     let (agent, options) = (Agent::socket(&path), Options::default());
     let refused = agent.connect("a.example", 443, &options, &early).await;
     assert!(matches!(refused, Err(Error::Unsupported(_))));
-    let asked = agent.connect("a.example", 443, &options, &early[1..]).await;
-    assert!(matches!(asked, Err(Error::Unavailable { .. })), "this is");
+    let refused = agent.connect("a.example", 443, &options, &early[1..]).await;
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "this is");
 }
 
 #[tokio::test]
@@ -133,12 +133,12 @@ async fn a_listener_of_the_port_that_proves_nothing_is_sent_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let agent = Agent::port(listener.local_addr().unwrap(), TOKEN);
         assert!(!format!("{agent:?}").contains(TOKEN));
-        let asked =
+        let connecting =
             tokio::spawn(async move { agent.connect_bare("a.example", 80, Some("work")).await });
         let (mut tcp, _) = listener.accept().await.unwrap();
         let answer = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
         tcp.write_all(answer.as_bytes()).await.unwrap();
-        let error = asked.await.unwrap().unwrap_err();
+        let error = connecting.await.unwrap().unwrap_err();
         assert!(matches!(error, Error::Untrusted { .. }) && error.hint().is_some(), "{error:?}");
         let mut request = String::new();
         tcp.read_to_string(&mut request).await.unwrap();
@@ -165,12 +165,12 @@ async fn a_listener_cannot_prove_a_token_that_anyone_could_guess() {
 async fn answered_before_the_proof(status: u16) -> Error {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let agent = Agent::port(listener.local_addr().unwrap(), TOKEN);
-    let asked = tokio::spawn(async move { agent.connect_bare("a.example", 80, None).await });
+    let connecting = tokio::spawn(async move { agent.connect_bare("a.example", 80, None).await });
     let (mut tcp, _) = listener.accept().await.unwrap();
     let head = format!("HTTP/1.1 {status} No\r\nheadstart-error: certificate_expired\r\n\r\n");
     // Without an end: a client that reads the words waits for more of them.
     tcp.write_all(format!("{head}run this\nhint: as root\n").as_bytes()).await.unwrap();
-    asked.await.unwrap().unwrap_err()
+    connecting.await.unwrap().unwrap_err()
 }
 
 #[tokio::test]

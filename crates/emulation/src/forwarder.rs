@@ -115,8 +115,8 @@ struct WirePort {
     wire: Arc<Wire>,
     missed: u64,
     refused: u64,
-    /// When the kernel was last asked for what it dropped.
-    asked: Duration,
+    /// Time at which the kernel was last asked for what it dropped.
+    polled: Duration,
     tap: Option<Tap>,
 }
 
@@ -197,7 +197,7 @@ impl Shared {
             wire: Arc::clone(wire),
             missed: 0,
             refused: 0,
-            asked: Duration::ZERO,
+            polled: Duration::ZERO,
             tap: None,
         });
         let ports = ports.collect();
@@ -267,7 +267,7 @@ impl WirePort {
     fn count_missed(&mut self, now: Duration, record: &mut Record) {
         let missed = sys::take_missed(&self.wire.socket).map_or(0, u64::from);
         self.missed += missed;
-        record.missed(std::mem::replace(&mut self.asked, now), now, missed);
+        record.missed(std::mem::replace(&mut self.polled, now), now, missed);
     }
 
     fn show(&mut self, at: Duration, direction: Direction, packet: &Packet) {
@@ -389,8 +389,8 @@ impl Clock {
         moment.saturating_duration_since(self.epoch)
     }
 
-    /// When the kernel received a frame, which may be well before this thread got to it; `None` if
-    /// the wall clock, by which the kernel stamps, cannot be right.
+    /// Returns the time at which the kernel received a frame, which may be well before this thread
+    /// got to it; `None` if the wall clock, by which the kernel stamps, cannot be right.
     fn at(&self, stamp: Duration) -> Option<Duration> {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
         let age = wall.checked_sub(stamp).filter(|age| *age <= MAX_STAMP_AGE)?;

@@ -1,7 +1,7 @@
 //! IP packets (RFC 791, RFC 8200), as far as the forwarder and the elements read and change them.
 //!
 //! Packets are made by etherparse, and read and changed by hand and in place: that library reads
-//! headers into values and writes whole packets anew, while a box that is emulated changes a few
+//! headers into values and writes whole packets afresh, while a box that is emulated changes a few
 //! bytes and leaves the rest as it came, wrong checksums included.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,13 +20,14 @@ pub(crate) use {checksum::has_right_checksums, made::udp};
 /// one.
 const MAX_EXTENSION_HEADERS: usize = 8;
 
-/// Bytes of a transport header that say the flow; an ICMP error quotes at least so many (RFC 792).
+/// Bytes of a transport header that identify the flow; an ICMP error quotes at least these (RFC
+/// 792).
 const FLOW_BYTES: usize = 8;
 
 /// The flag of IPv4 in byte 6 of its header.
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// Where a TCP header has its sequence number, and the one that it acknowledges.
+/// Offsets of the sequence and acknowledgement numbers in a TCP header.
 pub(crate) const SEQ: usize = 4;
 pub(crate) const ACKNOWLEDGED: usize = 8;
 
@@ -42,12 +43,12 @@ impl Packet {
         Some(Packet { protocol, bytes })
     }
 
-    /// Where the IP packet comes from.
+    /// Returns the source of the IP packet.
     pub fn source(&self) -> Option<IpAddr> {
         address(&self.bytes, Side::Source)
     }
 
-    /// Where the IP packet goes.
+    /// Returns the destination of the IP packet.
     pub fn destination(&self) -> Option<IpAddr> {
         address(&self.bytes, Side::Destination)
     }
@@ -116,12 +117,12 @@ pub(crate) enum Side {
     Destination,
 }
 
-/// Where the headers of an IP packet are; places were checked against its length.
+/// Positions of the headers of an IP packet, checked against its length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headers {
     version: Version,
     upper: Upper,
-    /// Where the packet ends by its own length field.
+    /// End of the packet by its own length field.
     end: usize,
 }
 
@@ -131,9 +132,9 @@ pub(crate) struct Segment {
     pub(crate) seq: u32,
     pub(crate) ack: u32,
     pub(crate) flags: u8,
-    /// Where its options are in the packet.
+    /// Range of its options in the packet.
     pub(crate) options: Range<usize>,
-    /// Where its data are in the packet.
+    /// Range of its data in the packet.
     pub(crate) payload: Range<usize>,
 }
 
@@ -183,14 +184,14 @@ impl Headers {
         })
     }
 
-    /// Where the data of an unfragmented datagram of UDP are.
+    /// Returns the range of the data of an unfragmented UDP datagram.
     pub(crate) fn datagram(&self) -> Option<Range<usize>> {
         let at = self.upper.at + FLOW_BYTES;
         let is_one = self.upper.protocol == UDP && !self.upper.is_later_fragment;
         (is_one && at <= self.end).then_some(at..self.end)
     }
 
-    /// Where the packet that an ICMP error is about begins in it (RFC 792, RFC 4443).
+    /// Returns the offset of the packet that an ICMP error quotes (RFC 792, RFC 4443).
     pub(crate) fn icmp_quote(&self, bytes: &[u8]) -> Option<usize> {
         let kind = *bytes.get(self.upper.at)?;
         let is_error = match self.upper.protocol {
@@ -254,7 +255,7 @@ impl Headers {
         }
     }
 
-    /// Computes the checksum of an ICMP message anew.
+    /// Recomputes the checksum of an ICMP message.
     pub(crate) fn refresh_icmp(&self, bytes: &mut [u8]) {
         checksum::refresh_icmp(bytes, self);
     }

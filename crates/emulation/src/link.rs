@@ -42,7 +42,7 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Where elements stand that nothing else is said of: the other direction has all of its
+    /// Default position of elements: the other direction has all of its
     /// elements before them.
     const CORE: usize = usize::MAX;
 }
@@ -51,7 +51,7 @@ impl Placed {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) at: Duration,
-    /// Where the element stands.
+    /// Position of the element.
     pub(crate) place: usize,
     pub(crate) packet: Packet,
 }

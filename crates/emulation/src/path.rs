@@ -12,11 +12,11 @@ use crate::words::{Direction, ParseError, Words};
 ///
 /// As text, elements are listed from the node to the core: what the node sends meets them in this
 /// order, what it gets in the reverse one. `up(...)` and `down(...)` hold elements for packets from
-/// the node, and to it; others are there in each direction anew, with draws of their own. A seed
+/// the node, and to it; others exist separately in each direction, with draws of their own. A seed
 /// that is not given is the element's place in the text.
 ///
-/// A `nat` that is to change its address does so each time that many packets or so much time have
-/// passed; after the last address comes the first again. Loss in `bursts` ends in 100 ms of
+/// A `nat` that is to change its address does so after each batch of packets or each interval;
+/// after the last address comes the first again. Loss in `bursts` ends in 100 ms of
 /// silence.
 ///
 /// ```
@@ -152,7 +152,7 @@ mod tests {
         text.parse::<Path>().unwrap_err().to_string()
     }
 
-    /// When a packet sent at 0 comes out each way, in ms.
+    /// Returns the time at which a packet sent at 0 comes out each way, in ms.
     fn delays(text: &str) -> (u128, u128) {
         let mut path = path(text);
         (delay(&mut path.outbound), delay(&mut path.inbound))

@@ -36,9 +36,9 @@ struct Bursts {
     share: f64,
     begin: f64,
     end: f64,
-    /// True if the next packet is picked; drawn anew after a silence, and at first.
+    /// True if the next packet is picked; drawn at first and again after a silence.
     within: bool,
-    /// When the last packet came.
+    /// Time at which the last packet came.
     last: Option<Duration>,
     draws: Xoshiro256PlusPlus,
 }

@@ -180,7 +180,7 @@ fn without_warm_up(mut seen: Vec<Duration>) -> Vec<Duration> {
     seen
 }
 
-/// When to start which round trip.
+/// Schedule of round trips.
 struct Pace {
     start: Instant,
     gap: Duration,

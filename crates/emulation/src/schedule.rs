@@ -14,7 +14,7 @@ const PROGRAM_PRIORITY: i32 = 1;
 /// Above the programs under test, which would otherwise delay each other's packets.
 const FORWARDER_PRIORITY: i32 = 2;
 
-/// Where and how urgently a thread or a program runs.
+/// CPU and priority of a thread or a program.
 ///
 /// Measured, programs that are pinned and go before others are what shortens the tail of round-trip
 /// times most. A program that never sleeps must not be real-time: nothing else would run on its

@@ -42,7 +42,7 @@ struct Splice {
 #[derive(Debug)]
 enum Server {
     /// The ClientHello is not whole, or the server has not answered: what the client sent.
-    Wanted { asked: Option<usize>, kept: Vec<Packet> },
+    Wanted { port: Option<usize>, kept: Vec<Packet> },
     /// From this port; its sequence numbers are higher by `ahead` than those the client sees.
     Joined { port: usize, ahead: u32 },
 }
@@ -93,7 +93,7 @@ impl Splice {
             seq: segment.seq,
             segment_size: first.unwrap_or_default().to_vec(),
             stream,
-            server: Server::Wanted { asked: None, kept: Vec::new() },
+            server: Server::Wanted { port: None, kept: Vec::new() },
         }
     }
 
@@ -114,15 +114,15 @@ impl Splice {
         packet: Packet,
         choose: impl FnOnce(&str) -> Option<usize>,
     ) -> Vec<Onward> {
-        let (asked, kept) = match &mut self.server {
+        let (port, kept) = match &mut self.server {
             Server::Joined { port, ahead } => {
                 return onward(Some(*port), shifted(packet, ACKNOWLEDGED, *ahead));
             }
-            Server::Wanted { asked, kept } => (asked, kept),
+            Server::Wanted { port, kept } => (port, kept),
         };
         let payload = packet.bytes.get(segment.payload.clone()).unwrap_or_default();
         let begins = !payload.is_empty() && segment.seq == self.seq.wrapping_add(1);
-        let was_asked = asked.is_some();
+        let was_asked = port.is_some();
         let is_read = was_asked || self.stream.take(segment, payload);
         if !is_read && self.stream.hello().is_none() {
             return onward(None, reset(flow, segment.ack));
@@ -131,12 +131,12 @@ impl Splice {
             kept.push(packet);
         }
         if let Some(hello) = self.stream.hello().filter(|_| !was_asked) {
-            *asked = choose(hello.name.as_deref().unwrap_or_default());
+            *port = choose(hello.name.as_deref().unwrap_or_default());
         } else if !begins {
             return Vec::new();
         }
         // Again with what the client repeats, as the SYN or its answer may have been lost.
-        let to = *asked;
+        let to = *port;
         let syn = tcp(flow.source, flow.destination, self.opening(self.seq, 0, SYN));
         onward(to, syn.filter(|_| to.is_some()))
     }
@@ -147,14 +147,14 @@ impl Splice {
             Server::Joined { ahead, .. } if !begins => {
                 onward(None, shifted(packet, SEQ, ahead.wrapping_neg()))
             }
-            Server::Wanted { asked: Some(port), kept } if begins => {
+            Server::Wanted { port: Some(port), kept } if begins => {
                 let (port, ahead) = (*port, segment.seq.wrapping_sub(!self.seq));
                 let kept = std::mem::take(kept);
                 self.server = Server::Joined { port, ahead };
                 let each = kept.into_iter().filter_map(|kept| shifted(kept, ACKNOWLEDGED, ahead));
                 each.map(|packet| Onward { to: Some(port), packet }).collect()
             }
-            Server::Wanted { asked: Some(_), .. } if segment.flags & RST != 0 => {
+            Server::Wanted { port: Some(_), .. } if segment.flags & RST != 0 => {
                 onward(None, reset(flow.back(), (!self.seq).wrapping_add(1)))
             }
             // The client repeats what the server did not get.

@@ -22,11 +22,11 @@ mod relay;
 /// 128 MB.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// Tunnel connections that stand ready: so many connections may begin within a round trip of the
-/// tunnel without waiting for it. Each has two descriptors of this process.
+/// Idle tunnel connections: this many connections may begin within a round trip of the tunnel
+/// without waiting for it. Each has two descriptors of this process.
 const IDLE_TUNNELS: usize = 16;
 
-/// Where the far half waits for tunnel connections; any port will do, as its address is its own.
+/// Port on which the far half waits for tunnel connections; any will do, as its address is its own.
 const TUNNEL_PORT: u16 = 1;
 
 /// A proxy between a client and a server that ends the client's TCP connections and has its own to
@@ -96,7 +96,7 @@ impl SplitTcp {
             .map_err(LabError::system("starting a proxy"))
     }
 
-    /// Where the near half stands in for the server.
+    /// Address at which the near half impersonates the server.
     fn places(&self, server: &Node) -> Vec<SocketAddr> {
         let places = server.addresses().iter().flat_map(|address| {
             self.ports.iter().map(move |port| SocketAddr::from((*address, *port)))

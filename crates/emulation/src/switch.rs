@@ -77,7 +77,7 @@ pub(crate) struct Port {
 pub(crate) struct Departure {
     /// Number of the port where it leaves.
     pub(crate) port: usize,
-    /// When it was due.
+    /// Time at which it was due.
     pub(crate) due: Duration,
     /// The packet.
     pub(crate) packet: Packet,

@@ -152,7 +152,7 @@ impl TorNetwork {
     /// consensuses: relays publish themselves when they have seen the first.
     pub const PATIENCE: Duration = Duration::from_secs(240);
 
-    /// Where the client takes SOCKS5, in its own network namespace.
+    /// Returns the client's SOCKS5 address, in its own network namespace.
     pub const SOCKS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9050);
 
     /// The nodes that a lab needs for it, with links that delay by this much each way.
@@ -187,8 +187,8 @@ impl TorNetwork {
         Self::start_while(lab, client, names, work, Self::PATIENCE, &|| true)
     }
 
-    /// The same with another patience, and given up when it is no more `wanted`, which is asked
-    /// several times a second.
+    /// Starts the network with another timeout, and gives up once it is no longer `wanted`, which
+    /// it checks several times a second.
     ///
     /// # Errors
     /// As [`start`](Self::start); and it was given up.
@@ -270,7 +270,7 @@ impl<'l> Member<'l> {
         Ok(Self { name: name.to_owned(), node, directory })
     }
 
-    /// As Tor calls it: letters and digits.
+    /// Name in Tor: letters and digits.
     fn nickname(&self) -> String {
         self.name.replace('-', "")
     }
@@ -317,7 +317,7 @@ impl<'l> Member<'l> {
         self.directory.join("torrc")
     }
 
-    /// Where it looks up names.
+    /// Address of its resolver.
     fn resolver(&self) -> PathBuf {
         self.directory.join("resolv.conf")
     }

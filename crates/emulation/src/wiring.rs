@@ -25,7 +25,7 @@ const SOCKET_BUFFER: usize = 4 << 20;
 /// Time that an interface may take to come up; it takes the kernel a few milliseconds.
 const UP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where `ip` is when it is not on the path: ordinary users often lack the sbin directories.
+/// Directories of `ip` beside the path: ordinary users often lack the sbin directories.
 pub const IP_COMMANDS: [&str; 3] = ["ip", "/usr/sbin/ip", "/sbin/ip"];
 
 /// Returns true if this kernel has IPv6.

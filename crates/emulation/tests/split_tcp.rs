@@ -123,7 +123,7 @@ fn the_client_is_connected_before_the_server_hears_of_it() {
     });
 }
 
-/// When a connection stands, and the first byte of each end has arrived.
+/// Returns the time at which a connection stands, and the first byte of each end has arrived.
 fn first_byte(lab: &Lab, family: usize, listener: &TcpListener) -> (Duration, Duration, Duration) {
     let start = Instant::now();
     let mut client = connect(lab, family);

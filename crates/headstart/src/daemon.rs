@@ -27,6 +27,11 @@ use crate::metrics::{self, Direction, Listeners, Metrics, Outcome, Role, StatusP
 use crate::supervisor;
 use crate::takeover::{Offer, Successor};
 
+/// Half-closed connections may be quiet this long: longer than the 120 s that TCP may pause before
+/// it sends a lost segment again (RFC 6298 allows no less than 60 s as the maximum, Linux takes 120
+/// s). With 30 s, the end of a response was thrown away on links that lose 20 % each way.
+pub(crate) const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
+
 /// Interval at which relayed bytes reach the metrics.
 const RELAYED_EVERY: Duration = Duration::from_secs(1);
 
@@ -43,14 +48,14 @@ pub(crate) struct Daemon<S> {
     signals: Signals,
     settings: watch::Sender<Arc<S>>,
     phase: watch::Sender<Phase>,
-    places: Places,
+    permits: ConnectionPermits,
     /// Closed once every listener has dropped its sender.
     listening: (mpsc::Sender<()>, mpsc::Receiver<()>),
 }
 
 /// Where metrics and status are read.
 enum Endpoint {
-    /// Whoever asks waits, or is answered by the process from which this one takes over.
+    /// Clients wait, or get a response of the process from which this one takes over.
     Opened(Listeners, Vec<NamePattern>),
     Serving(JoinHandle<()>),
 }
@@ -70,21 +75,21 @@ pub(crate) struct Running<S> {
     settings: watch::Receiver<Arc<S>>,
     phase: watch::Receiver<Phase>,
     listening: Option<mpsc::Sender<()>>,
-    pub(crate) places: Places,
+    pub(crate) permits: ConnectionPermits,
 }
 
 /// The next step of a listener.
 pub(crate) enum Next<S, T> {
-    /// Its work came to this.
+    /// Result of its work.
     Done(T),
     /// The settings were replaced by these; its work was dropped.
     Reloaded(Arc<S>),
-    /// To end; its work was dropped.
+    /// The listener has to end; its work was dropped.
     Stop,
 }
 
 impl<S: Send + Sync + 'static> Daemon<S> {
-    /// A daemon with room for `connections` at one time.
+    /// Makes a daemon for at most `connections` at one time.
     pub(crate) fn new(role: Role, settings: S, connections: NonZeroUsize) -> Result<Self, Failure> {
         Ok(Self {
             role,
@@ -92,7 +97,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
             signals: Signals::listen()?,
             settings: watch::Sender::new(Arc::new(settings)),
             phase: watch::Sender::new(Phase::Running),
-            places: Places::new(connections.get()),
+            permits: ConnectionPermits::new(connections.get()),
             listening: mpsc::channel(1),
         })
     }
@@ -129,7 +134,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
     pub(crate) fn running(&self) -> Running<S> {
         let (settings, phase) = (self.settings.subscribe(), self.phase.subscribe());
         let listening = Some(self.listening.0.clone());
-        Running { settings, phase, listening, places: self.places.clone() }
+        Running { settings, phase, listening, permits: self.permits.clone() }
     }
 
     /// Runs `listeners` until the operator stops them, or another process takes over by `offer`,
@@ -160,7 +165,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
                 Duration::MAX
             }
             None => {
-                let connections = self.places.taken();
+                let connections = self.permits.taken();
                 tracing::info!(connections, "stopping; a second signal ends them at once");
                 supervisor::tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
                 offer.close();
@@ -181,14 +186,14 @@ impl<S: Send + Sync + 'static> Daemon<S> {
         offer: &mut Offer,
         reload: impl Fn(&S) -> Result<S, Failure>,
     ) -> Option<Successor> {
-        let mut asked = std::pin::pin!(offer.asked());
+        let mut successor = std::pin::pin!(offer.successor());
         loop {
             tokio::select! {
                 signal = self.signals.next() => match signal {
                     Signal::Reload => self.reload(&reload),
                     Signal::Stop => return None,
                 },
-                successor = &mut asked => return Some(successor),
+                found = &mut successor => return Some(found),
             }
         }
     }
@@ -207,10 +212,10 @@ impl<S: Send + Sync + 'static> Daemon<S> {
 
     /// Waits for listeners and connections to end; returns how many have not.
     async fn end(&mut self, mut listeners: JoinSet<()>, patience: Duration) -> u32 {
-        let places = self.places.clone();
+        let permits = self.permits.clone();
         let ended = async {
             while listeners.join_next().await.is_some() {}
-            places.empty(patience).await
+            permits.drained(patience).await
         };
         let stopped = async {
             // Another process reads the configuration now, or none does.
@@ -223,7 +228,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
             () = stopped => None,
         };
         // Counted once nothing waits for permits any more: who waits holds those that are free.
-        left.unwrap_or_else(|| self.places.taken())
+        left.unwrap_or_else(|| self.permits.taken())
     }
 
     fn serve_metrics(&mut self) {
@@ -271,7 +276,7 @@ impl<S> Running<S> {
     pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + use<S> {
         let mut phase = self.phase.clone();
         async move {
-            // Stop, whether the sender says so or has gone.
+            // Stop, on the sender's word or because it has gone.
             let _ = phase.wait_for(|phase| *phase != Phase::Running).await;
         }
     }
@@ -365,41 +370,43 @@ impl Signals {
 /// Tasks of a process at one time: more than it could have files.
 const TASKS: u32 = u32::MAX >> 3;
 
-/// The connections that run, at most so many at one time.
+/// Permits for the daemon's connections, which bound them and let a stop wait for them.
 #[derive(Clone)]
-pub(crate) struct Places {
-    free: Arc<Semaphore>,
-    all: u32,
-    /// Permits left of [`TASKS`]: connections that have no place yet are not to be cut off either.
+pub(crate) struct ConnectionPermits {
+    connections: Arc<Semaphore>,
+    max: u32,
+    /// Permits left of [`TASKS`]: a stop must not cut off connections without a permit yet either.
     tasks: Arc<Semaphore>,
 }
 
-impl Places {
-    fn new(all: usize) -> Self {
-        let all = u32::try_from(all).unwrap_or(u32::MAX).min(TASKS);
-        Self { free: semaphore(all), all, tasks: semaphore(TASKS) }
+impl ConnectionPermits {
+    fn new(max: usize) -> Self {
+        let max = u32::try_from(max).unwrap_or(u32::MAX).min(TASKS);
+        Self { connections: semaphore(max), max, tasks: semaphore(TASKS) }
     }
 
-    /// The free places, for whoever takes them itself.
-    pub(crate) fn free(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.free)
+    /// Returns the permits of connections.
+    pub(crate) fn connections(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.connections)
     }
 
-    /// Held by the task of a connection that takes its place later, so that a stop waits for it.
+    /// Returns a permit for the task of a connection that takes its own permit later, so that a
+    /// stop waits for it.
     pub(crate) fn task(&self) -> Option<OwnedSemaphorePermit> {
         self.tasks().try_acquire_owned().ok()
     }
 
-    /// The permits of such tasks, for whoever takes them itself.
+    /// Returns the permits of such tasks.
     pub(crate) fn tasks(&self) -> Arc<Semaphore> {
         Arc::clone(&self.tasks)
     }
 
-    /// Waits until every connection has ended, but not longer than `limit`; how many have not.
-    async fn empty(&self, limit: Duration) -> u32 {
+    /// Waits until every connection has ended, but not longer than `limit`; returns how many have
+    /// not.
+    async fn drained(&self, limit: Duration) -> u32 {
         let ended = async {
             let _ = self.tasks.acquire_many(TASKS).await;
-            let _ = self.free.acquire_many(self.all).await;
+            let _ = self.connections.acquire_many(self.max).await;
         };
         let _ = tokio::time::timeout(limit, ended).await;
         self.taken()
@@ -407,7 +414,7 @@ impl Places {
 
     /// Returns how many connections run.
     fn taken(&self) -> u32 {
-        taken(&self.tasks, TASKS).max(taken(&self.free, self.all))
+        taken(&self.tasks, TASKS).max(taken(&self.connections, self.max))
     }
 }
 
@@ -555,14 +562,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stop_waits_for_connections_with_and_without_a_place() {
-        let places = Places::new(1);
-        let place = places.free().acquire_owned().await;
-        let tasks = [places.task(), places.task()];
-        assert_eq!(places.empty(Duration::ZERO).await, 2);
+    async fn a_stop_waits_for_connections_with_and_without_a_permit() {
+        let permits = ConnectionPermits::new(1);
+        let connection = permits.connections().acquire_owned().await;
+        let tasks = [permits.task(), permits.task()];
+        assert_eq!(permits.drained(Duration::ZERO).await, 2);
         drop(tasks);
-        assert_eq!(places.empty(Duration::ZERO).await, 1);
-        drop(place);
-        assert_eq!(places.empty(Duration::from_secs(20)).await, 0);
+        assert_eq!(permits.drained(Duration::ZERO).await, 1);
+        drop(connection);
+        assert_eq!(permits.drained(Duration::from_secs(20)).await, 0);
     }
 }

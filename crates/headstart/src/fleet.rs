@@ -11,9 +11,9 @@
 mod clock;
 pub(crate) mod filter;
 mod guard;
-pub mod place;
 pub(crate) mod redis;
 pub(crate) mod ring;
+pub mod storage;
 
 use std::path::Path;
 

@@ -110,7 +110,7 @@ pub fn resolver(servers: &[std::net::SocketAddr]) -> Result<Resolver, Failure> {
     })
 }
 
-/// Where the body goes.
+/// Destination of the body.
 struct Body {
     file: Option<(String, File)>,
     /// Standard output is for something else, or for nothing.

@@ -52,9 +52,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let asked = Instant::now();
+        let started = Instant::now();
         let taken = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
-        self.written.get_or_insert(asked);
+        self.written.get_or_insert(started);
         Poll::Ready(Ok(taken))
     }
 
@@ -76,10 +76,10 @@ impl From<hyper::Error> for ExchangeError {
     }
 }
 
-/// Sends `request` and gives the body of the answer to `sink`, piece by piece; returns the head.
+/// Sends `request` and passes the body of the response to `sink`, piece by piece; returns the head.
 ///
 /// # Errors
-/// What breaks before the last byte of the body; `stream` says which moments were reached.
+/// A failure before the last byte of the body; `stream` has the times that were reached.
 pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut Timed<S>,
     request: request::Parts,

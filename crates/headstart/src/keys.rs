@@ -16,9 +16,9 @@ use crate::base::clock::wall_clock;
 use crate::base::failure::Failure;
 use crate::base::{output, runtime};
 use crate::fleet;
-use crate::fleet::place::{KeySource, RedisAddress};
 use crate::fleet::redis::RedisFailure;
 use crate::fleet::ring::RingPlace;
+use crate::fleet::storage::{KeySource, RedisAddress};
 use crate::keys::options::{
     KeysCommand, KeysExportOptions, KeysNewOptions, KeysOptions, KeysRotateOptions, KeysShowOptions,
 };
@@ -329,7 +329,7 @@ fn name(epoch: &Epoch) -> String {
     epoch.ticket_name().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// In UTC. A ring that was read has no date that cannot be written.
+/// Formats a date in UTC. A ring that was read has only dates that can be formatted.
 fn date(time: UnixSeconds) -> String {
     let time = UNIX_EPOCH + Duration::from_secs(time.0);
     humantime::format_rfc3339_seconds(time).to_string()

@@ -84,7 +84,7 @@ impl Sockets {
     /// [handed over](Self::copies).
     ///
     /// # Errors
-    /// One of them is not for listening.
+    /// A socket of systemd cannot be used.
     pub(crate) fn from_systemd(copies: bool) -> Result<Self, Failure> {
         let copies = copies.then(Vec::new);
         let own = env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
@@ -109,7 +109,7 @@ impl Sockets {
     /// Adds a socket of the process from which this one takes over, unless systemd passes it too.
     ///
     /// # Errors
-    /// It is not for listening.
+    /// It is not a listening socket.
     pub(crate) fn inherit(&mut self, Labelled { label, socket }: Labelled) -> io::Result<()> {
         let socket = match (socket_domain(&socket)?, socket_type(&socket)?) {
             (AddressFamily::UNIX, SocketType::STREAM) if socket_acceptconn(&socket)? => {
@@ -213,7 +213,7 @@ impl Sockets {
         }
     }
 
-    /// Lets a process that takes over have a hidden listener, with what waits there.
+    /// Offers a hidden listener to a successor, with the connections that wait there.
     ///
     /// # Errors
     /// Too many open files.

@@ -359,7 +359,7 @@ pub fn sessions(counts: &Counts) {
     }
 }
 
-/// Counts a request that the edge has answered, by the first digit of the status.
+/// Counts a response of the edge, by the first digit of the status.
 pub fn request(is_h2: bool, status: u16) {
     let class = match status / 100 {
         1 => "1xx",
@@ -379,7 +379,7 @@ pub enum EarlyRequest {
     Passed,
     /// It had to wait for the end of the handshake.
     Held,
-    /// It was answered with status 425.
+    /// The response was 425.
     TooEarly,
 }
 
@@ -393,38 +393,38 @@ pub fn early(request: EarlyRequest) {
     counter!(EARLY, "outcome" => outcome).increment(1);
 }
 
-/// Answer of a filter in Redis about early data.
+/// Reply of a filter in Redis about early data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FilterAnswer {
-    /// It came for the first time.
+pub enum FilterReply {
+    /// The early data is new.
     First,
-    /// It came before.
+    /// The early data came before.
     Seen,
-    /// The memory is too new to know.
+    /// The filter is too new to know.
     New,
-    /// Redis is not there, or not as it should be.
+    /// Redis is away or unfit.
     Away,
-    /// It did not answer in time.
+    /// There was no reply in time.
     Slow,
-    /// Its answer was none.
+    /// The reply was malformed.
     Failed,
-    /// Its clock shows another time than that of this machine.
+    /// Redis's clock differs from this machine's.
     Clock,
-    /// Too many others were asking.
+    /// Too many queries were pending.
     TooMany,
 }
 
-/// Counts an answer of the filter in Redis; all but the first deny the early data.
-pub fn early_data_filter(asked: FilterAnswer) {
-    let outcome = match asked {
-        FilterAnswer::First => "first",
-        FilterAnswer::Seen => "seen",
-        FilterAnswer::New => "new",
-        FilterAnswer::Away => "away",
-        FilterAnswer::Slow => "slow",
-        FilterAnswer::Failed => "failed",
-        FilterAnswer::Clock => "clock",
-        FilterAnswer::TooMany => "too_many",
+/// Counts a reply of the filter in Redis; all but `First` reject the early data.
+pub fn early_data_filter(reply: FilterReply) {
+    let outcome = match reply {
+        FilterReply::First => "first",
+        FilterReply::Seen => "seen",
+        FilterReply::New => "new",
+        FilterReply::Away => "away",
+        FilterReply::Slow => "slow",
+        FilterReply::Failed => "failed",
+        FilterReply::Clock => "clock",
+        FilterReply::TooMany => "too_many",
     };
     counter!(FILTER, "outcome" => outcome).increment(1);
 }
@@ -443,12 +443,12 @@ pub fn origins(up: usize, down: usize) {
     gauge!(ORIGINS, "state" => "down").set(down as f64);
 }
 
-/// Counts a request that an origin did not answer; `reason` is a word of the program.
+/// Counts a request without a response of the origin; `reason` is a word of the program.
 pub fn origin_failed(reason: &'static str) {
     counter!(ORIGIN_FAILURES, "reason" => reason).increment(1);
 }
 
-/// Returns the gauge of bytes of answers that wait for clients.
+/// Returns the gauge of bytes of responses that wait for clients.
 pub fn answer_memory() -> metrics::Gauge {
     gauge!(ANSWER_MEMORY)
 }
@@ -665,12 +665,12 @@ fn describe(role: Role) {
     describe_counter!(
         ORIGIN_FAILURES,
         Unit::Count,
-        "HTTP requests that an origin did not answer, by reason"
+        "HTTP requests without a response of the origin, by reason"
     );
     describe_gauge!(
         ANSWER_MEMORY,
         Unit::Bytes,
-        "Memory of requests and of answers that wait for their clients"
+        "Memory of requests, and of responses that wait for their clients"
     );
     describe_counter!(
         FILTER,

@@ -28,7 +28,7 @@ pub(crate) fn keep_watchdog() {
     let Some(interval) = sd_notify::watchdog_enabled() else { return };
     tokio::spawn(async move {
         loop {
-            // A supervisor that hangs holds up whoever writes to it.
+            // A supervisor that hangs blocks its writers.
             let _ = tokio::task::spawn_blocking(|| tell(&[NotifyState::Watchdog])).await;
             tokio::time::sleep(interval / 2).await;
         }

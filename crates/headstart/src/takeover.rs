@@ -96,7 +96,7 @@ impl Takeover {
         Ok((Self { role, path, predecessor }, sockets))
     }
 
-    /// Has the predecessor stop listening, now that this process could serve, and offers `sockets`
+    /// Makes the predecessor stop listening, now that this process is ready, and offers `sockets`
     /// to the next one. Joins go between the processes by `generations`.
     ///
     /// # Errors
@@ -183,14 +183,14 @@ async fn ask(path: &Path, role: Role, sockets: &mut Sockets) -> Result<Option<Ch
     }
 }
 
-/// The process before, once this one could serve.
+/// State of the predecessor, once this process is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
-    /// It listens no more.
+    /// It has stopped listening.
     Stopped,
     /// It has ended.
     Ended,
-    /// It hangs; it will stop as soon as it goes on.
+    /// It hangs; it will stop as soon as it resumes.
     Silent,
 }
 
@@ -200,7 +200,7 @@ enum Before {
 /// The predecessor did not wait any longer, and goes on.
 async fn stop(predecessor: &Channel) -> Result<Before, Failure> {
     let answer = async {
-        // Whoever has given up has said so, and does not read this.
+        // A predecessor that has given up has reported it, and does not read this.
         let _ = predecessor.send(Kind::Ready, &[], &[]).await;
         predecessor.recv().await
     };
@@ -223,7 +223,7 @@ fn greeting(role: Role) -> Vec<u8> {
 
 impl Offer {
     /// Waits for a successor that is ready to serve.
-    pub(crate) async fn asked(&mut self) -> Successor {
+    pub(crate) async fn successor(&mut self) -> Successor {
         self.listen().await;
         loop {
             let Some((listener, _)) = &self.place else { return std::future::pending().await };
@@ -265,9 +265,9 @@ impl Offer {
     ) -> io::Result<Successor> {
         let channel = Channel::accepted(stream)?;
         let copies = self.sockets.copies();
-        let asked = timeout(ANSWER_TIME, channel.recv()).await??;
-        let asked = asked.ok_or(io::ErrorKind::UnexpectedEof)?;
-        if asked.kind != Kind::Ask || asked.bytes != greeting(self.role) {
+        let request = timeout(ANSWER_TIME, channel.recv()).await??;
+        let request = request.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if request.kind != Kind::Ask || request.bytes != greeting(self.role) {
             let role = self.role.label();
             return refuse(&channel, &format!("an {role} of this version listens there")).await;
         }
@@ -312,7 +312,7 @@ impl Offer {
     }
 }
 
-/// Waits for `work`, and refuses whoever asks meanwhile.
+/// Waits for `work`, and refuses other successors meanwhile.
 async fn alone<T>(listener: &UnixListener, work: impl Future<Output = T>) -> T {
     let refusing = async {
         while let Ok((stream, _)) = listener.accept().await {

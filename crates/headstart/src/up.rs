@@ -30,7 +30,7 @@ use crate::up::server::{Edit, Kind};
 
 const HTTPS: u16 = 443;
 
-/// What is to be done.
+/// Steps to take.
 struct Plan {
     /// Words for the server that is moved; none for one that was moved by hand.
     moves: Option<String>,
@@ -125,7 +125,7 @@ fn confirm(options: &UpOptions) -> Result<(), Failure> {
 /// Measures the server behind the edge.
 ///
 /// # Errors
-/// It does not answer as it did.
+/// It does not respond as before.
 fn verified(way: &Way, before: Option<&Cost>) -> Result<Cost, Failure> {
     let after = way.measure("turbo");
     let after = after.map_err(|why| Failure::negative(format!("a request fails: {why}")))?;
@@ -194,7 +194,7 @@ impl Plan {
         Ok(Self { moves, identity, edits, journal })
     }
 
-    /// For a server that does not listen on the port any more.
+    /// Plans for a server that has already left the port.
     fn for_moved(options: &UpOptions, journal: Journal) -> Result<Self, Failure> {
         let (port, server) = (options.port, options.server);
         if Listener::find(server.port()).is_none() {

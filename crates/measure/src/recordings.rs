@@ -62,7 +62,7 @@ pub(crate) fn name_of(path: &Path) -> String {
 
 /// Reads files on all cores, and gives what `of` makes of each and its place, in their order.
 ///
-/// Only that is kept: thousands of recordings are larger than what is said of them.
+/// Keeps the results alone: thousands of recordings are larger than their figures.
 pub(crate) fn read_all<T: Send>(
     files: &[PathBuf],
     of: impl Fn(usize, Contents) -> T + Sync,

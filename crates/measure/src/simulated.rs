@@ -52,7 +52,7 @@ impl Simulated {
         })
     }
 
-    /// Until all resources are there, in ms.
+    /// Time until all resources are there, in ms.
     pub(crate) fn full_load_ms(&self, arm: Arm, link: Link) -> f64 {
         let (page, techniques) = self.for_arm(arm);
         let connections = match self.way.connections {

@@ -42,14 +42,14 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
 /// Over which connections a page is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connections {
-    /// At most so many to each server at a time, each for whatever waits.
+    /// At most this many to each server at a time, each for any waiting resource.
     Pool(usize),
     /// Each resource over that on which it was recorded.
     Recorded,
 }
 
 impl Default for Connections {
-    /// As browsers have them.
+    /// The pools of browsers.
     fn default() -> Self {
         Self::Pool(Pools::default().connections)
     }

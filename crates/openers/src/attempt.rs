@@ -25,19 +25,19 @@ pub(crate) const END: Duration = Duration::from_secs(3);
 pub(crate) struct Exchange {
     request: Vec<u8>,
     response: Response,
-    /// When the connection was asked for.
-    asked: Instant,
+    /// Time at which the connection was asked for.
+    requested: Instant,
     pub(crate) marks: Marks,
 }
 
 impl Exchange {
-    /// Asks the server of this name for so many bytes, on a connection that is asked for now.
+    /// Requests this many bytes of the server of this name, on a connection that starts now.
     pub(crate) fn new(name: &str, bytes: u64, marks: Marks) -> Self {
         let (request, response) = (content::request(name, bytes), Response::new(bytes));
-        Self { request, response, asked: Instant::now(), marks }
+        Self { request, response, requested: Instant::now(), marks }
     }
 
-    /// The request, for whoever hands it to TLS.
+    /// Returns the request, to pass to TLS.
     pub(crate) fn request(&self) -> &[u8] {
         &self.request
     }
@@ -62,14 +62,14 @@ impl Exchange {
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
     ) -> Result<(), String> {
-        let mut room = vec![0; READ];
+        let mut buffer = vec![0; READ];
         loop {
-            let count = match stream.read(&mut room).await {
+            let count = match stream.read(&mut buffer).await {
                 Ok(0) => return Err(self.marks.stage().to_owned()),
                 Ok(count) => count,
                 Err(error) => return Err(format!("{}: {error}", self.marks.stage())),
             };
-            if self.take(room.get(..count).unwrap_or_default())? {
+            if self.take(buffer.get(..count).unwrap_or_default())? {
                 return Ok(());
             }
         }
@@ -78,8 +78,8 @@ impl Exchange {
 
 /// Waits for the end of a connection whose response is here, since tickets may come until then.
 pub(crate) async fn end(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let mut room = [0; 1024];
-    let rest = async { while stream.read(&mut room).await.is_ok_and(|count| count > 0) {} };
+    let mut buffer = [0; 1024];
+    let rest = async { while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {} };
     // The response has arrived: how the connection ends does not affect the trial.
     let _ = tokio::time::timeout(END, rest).await;
     let _ = tokio::time::timeout(END, stream.shutdown()).await;
@@ -122,10 +122,10 @@ impl<S: Transport> Attempt<S> {
         Ok(Self { stream, offered, early, accepted: false, sent_early: None, exchange })
     }
 
-    /// All of it, up to the last response byte.
+    /// Runs the exchange, up to the last response byte.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The trial's error.
     pub(crate) async fn run(&mut self) -> Result<(), String> {
         if self.early {
             self.write_early().await?;
@@ -162,7 +162,7 @@ impl<S: Transport> Attempt<S> {
         let Some(SentEarly { from, written, end }) = self.sent_early else { return };
         let moment = match self.stream.get_ref().left(end) {
             Left::AsWritten => written,
-            Left::After(after) => from.max(self.exchange.asked + after),
+            Left::After(after) => from.max(self.exchange.requested + after),
             Left::NotYet => return,
         };
         self.exchange.marks.request_at(moment);

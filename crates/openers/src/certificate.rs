@@ -32,7 +32,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// A new one for `name`, with so many bytes of padding in the server's own certificate.
+    /// Makes one for `name`, with this many bytes of padding in the server's own certificate.
     pub(crate) fn new(suite: Suite, name: &str, padding: usize) -> Result<Self, PeerError> {
         let (algorithm, server) = (algorithm(suite), server(name, padding)?);
         if suite != Suite::RsaChain {
@@ -54,7 +54,7 @@ impl Chain {
 /// Makes a certificate for a host that is its own issuer, valid for a day, and its key.
 ///
 /// # Errors
-/// The name is none.
+/// The name is not a host name.
 pub fn self_signed(name: &str) -> Result<(X509, PKey<Private>), PeerError> {
     let key = KeyPair::generate()?;
     let certificate = host(name, 1)?.self_signed(&key)?;
@@ -72,7 +72,7 @@ pub(crate) fn issue(
     Ok((X509::from_der(certificate.der())?, private(&key)?))
 }
 
-/// An authority's certificate, valid for so many days.
+/// Makes an authority's certificate, valid for this many days.
 pub(crate) fn authority(name: &str, days: u32) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -80,7 +80,7 @@ pub(crate) fn authority(name: &str, days: u32) -> CertificateParams {
     named(params, name, days)
 }
 
-/// A host's certificate, valid for so many days.
+/// Makes a host's certificate, valid for this many days.
 pub(crate) fn host(name: &str, days: u32) -> Result<CertificateParams, PeerError> {
     Ok(named(CertificateParams::new([name.to_owned()])?, name, days))
 }

@@ -124,12 +124,12 @@ impl Client {
         &self.options
     }
 
-    /// Opens one connection now and asks for so many bytes on it.
+    /// Opens one connection now and requests this many bytes on it.
     pub async fn open(&self, bytes: u64) -> Trial {
         self.visit(&Visit::new(bytes)).await
     }
 
-    /// The same for any visit that the arm can make.
+    /// Makes any visit that the arm supports.
     pub async fn visit(&self, visit: &Visit) -> Trial {
         let ready = self.ready(visit);
         self.open_ready(ready, visit, Instant::now()).await

@@ -27,7 +27,7 @@ use crate::visit::Visit;
 const LINES_AHEAD: usize = 16;
 
 /// Answers that wait to be written, 200 bytes each: those of a load of 1,000 connections a second
-/// for 16 seconds. Only beyond them does a client wait for whoever reads.
+/// for 16 seconds. Only beyond them does a client wait for its reader.
 const ANSWERS_AHEAD: usize = 1 << 14;
 
 /// Bytes in a line at most: the longest order takes 40.
@@ -189,15 +189,15 @@ async fn obey(
             answer(answers, Answer::Other(json!({ "forgot": true })))
         }
         Order::Load { bytes, load, lasting } => {
-            let mut told = Ok(());
+            let mut result = Ok(());
             let tally = client
                 .load(bytes, load, lasting, &mut |trial| {
-                    if told.is_ok() {
-                        told = answer(answers, Answer::Trial(trial));
+                    if result.is_ok() {
+                        result = answer(answers, Answer::Trial(trial));
                     }
                 })
                 .await;
-            told?;
+            result?;
             answer(answers, Answer::Tally(tally))
         }
     }
@@ -314,7 +314,7 @@ fn runtime(threads: usize) -> Result<Runtime, PeerError> {
     built.map_err(|error| PeerError::new(format!("cannot start the runtime: {error}")))
 }
 
-/// As many open files as the system lets this user have: connections take two each.
+/// Raises the limit of open files to the system's maximum: connections take two each.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

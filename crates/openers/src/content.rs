@@ -25,9 +25,9 @@ const PAGE_WRITE: usize = 4 * 1024;
 /// The last part of a path whose answer is a redirect.
 const REDIRECT: &str = "redirect";
 
-/// Writes what stands at `offset` of every response into `room`, for origins of other making.
-pub fn fill(offset: u64, room: &mut [u8]) {
-    for (byte, at) in room.iter_mut().zip(offset..) {
+/// Writes what stands at `offset` of every response into `buffer`, for other origins.
+pub fn fill(offset: u64, buffer: &mut [u8]) {
+    for (byte, at) in buffer.iter_mut().zip(offset..) {
         *byte = byte_at(at);
     }
 }
@@ -46,7 +46,7 @@ pub(crate) fn request(name: &str, bytes: u64) -> Vec<u8> {
 /// Target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// So many bytes of content, and the end of the connection.
+    /// This many bytes of content, and the end of the connection.
     Bytes(u64),
     /// A resource of a page.
     Resource(Recorded),
@@ -114,12 +114,12 @@ fn request_head(text: &[u8]) -> Result<Option<(Asked, usize, u64)>, &'static str
         Ok(httparse::Status::Partial) => return Ok(None),
         Ok(httparse::Status::Complete(length)) => length,
     };
-    let asked = request.path.and_then(asked).ok_or("404 Not Found")?;
+    let target = request.path.and_then(parse).ok_or("404 Not Found")?;
     let content = match content_length(request.headers) {
         None => 0,
         Some(value) => value.filter(|value| *value <= BYTES_MAX).ok_or("400 Bad Request")?,
     };
-    Ok(Some((asked, length, content)))
+    Ok(Some((target, length, content)))
 }
 
 /// The value of the field, if it is there and if it is a number.
@@ -129,7 +129,7 @@ fn content_length(fields: &[httparse::Header<'_>]) -> Option<Option<u64>> {
 }
 
 /// Parses a path: `/bytes/N`, or a resource by [`resource_path`].
-fn asked(path: &str) -> Option<Asked> {
+fn parse(path: &str) -> Option<Asked> {
     if let Some(number) = path.strip_prefix("/bytes/") {
         return byte_count(number).map(Asked::Bytes);
     }
@@ -289,7 +289,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// To a request for `expected` bytes.
+    /// Expects the response to a request for `expected` bytes.
     pub(crate) const fn new(expected: u64) -> Self {
         Self { head: Some(Vec::new()), expected }
     }
@@ -470,7 +470,7 @@ mod tests {
             assert_eq!(seen, [one, other].map(|one| Ok(Asked::Resource(one))), "by {most}");
         }
         for path in ["/page/5", "/page/5/-1", "/page/5/300000001", "/page/5/0/else", "/page/x/0"] {
-            assert_eq!(asked(path), None, "{path}");
+            assert_eq!(parse(path), None, "{path}");
         }
     }
 

@@ -54,8 +54,8 @@ impl EchTls {
         Ok(Self { config: Arc::new(config), name })
     }
 
-    /// One connection over `transport`, one request. It fails where the server did not take the
-    /// encrypted ClientHello, since it would measure something else.
+    /// Makes one connection over `transport`, with one request. Fails if the server did not accept
+    /// the encrypted ClientHello, since it would measure something else.
     pub(crate) async fn open(
         &self,
         transport: &mut impl Transport,

@@ -50,11 +50,11 @@ struct Memory {
 }
 
 impl Read for Memory {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.to_read.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let count = self.to_read.as_slice().read(room)?;
+        let count = self.to_read.as_slice().read(buffer)?;
         self.to_read.drain(..count);
         Ok(count)
     }

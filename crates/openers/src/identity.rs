@@ -98,7 +98,7 @@ fn of_suite(folder: &str, suite: Suite) -> bool {
 fn read(file: &Path) -> Result<Vec<u8>, PeerError> {
     fs::read(file).map_err(|error| {
         PeerError::new(format!("cannot read {}: {error}", file.display()))
-            .with_hint("remove its folder, so that the server makes it anew")
+            .with_hint("remove its folder, so that the server makes a new one")
     })
 }
 

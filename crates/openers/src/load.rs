@@ -17,12 +17,12 @@ use crate::visit::Visit;
 /// should begin above it count as failed: the server is far over its capacity.
 pub(crate) const OUTSTANDING_MAX: usize = 4096;
 
-/// When connections begin.
+/// Schedule of connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// So many at a time, each followed by the next.
+    /// This many at a time, each followed by the next.
     InFlight(usize),
-    /// So many a second on average, whatever becomes of them: a Poisson process.
+    /// This many a second on average, whatever their outcome: a Poisson process.
     PerSecond(f64),
 }
 
@@ -41,7 +41,7 @@ pub struct Tally {
     pub completed_in_slice: u64,
     /// Time in which connections were begun, as asked for.
     pub slice_ms: f64,
-    /// From the first to the end of the last.
+    /// Time from the first connection to the end of the last.
     pub ms: f64,
     /// CPU time of the whole process meanwhile.
     pub cpu_ms: f64,
@@ -88,7 +88,7 @@ struct Run<'a, Sink> {
     visit: Visit,
     /// Trials and when each ended, whenever somebody comes to hear of it.
     tasks: JoinSet<(Trial, Instant)>,
-    /// When the slice ends.
+    /// Time at which the slice ends.
     until: Instant,
     count: u64,
     completed: u64,

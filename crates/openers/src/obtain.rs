@@ -14,8 +14,8 @@ use crate::identity::{CHAIN, Identity, KEY, ROOT, folder_name, unusable};
 impl Identity {
     /// Reads the identity of `suite` in `directory`, and makes it where it is missing.
     ///
-    /// With `flight`, the certificate is padded so that a first flight of the server's is so long
-    /// in bytes, TLS records included.
+    /// With `flight`, the certificate is padded so that the server's first flight has this many
+    /// bytes, TLS records included.
     ///
     /// # Errors
     /// The directory cannot be used, or no flight can be so short or long.

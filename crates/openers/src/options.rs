@@ -33,7 +33,7 @@ pub struct ClientOptions {
     pub to: SocketAddr,
     /// Further addresses of it, which a [`Visit`](crate::Visit) can ask for.
     pub more: Vec<SocketAddr>,
-    /// Where servers leave the certificates that are trusted.
+    /// Directory in which servers leave the trusted certificates.
     pub identity: PathBuf,
     /// The server's name.
     pub name: String,
@@ -135,11 +135,11 @@ pub struct ServerOptions {
     pub arm: Arm,
     /// Cryptography.
     pub suite: Suite,
-    /// Where it listens; port 0 picks one.
+    /// Address to listen on; port 0 picks one.
     pub listen: SocketAddr,
-    /// Where it listens besides, for arms that can be at several addresses.
+    /// Further addresses to listen on, for arms that can be at several.
     pub more: Vec<SocketAddr>,
-    /// Where certificate and key are, or are left for other servers and clients.
+    /// Directory of the certificate and key, which other servers and clients may share.
     pub identity: PathBuf,
     /// The name that a new certificate is for.
     pub name: String,
@@ -149,7 +149,8 @@ pub struct ServerOptions {
     pub threads: usize,
     /// Threads that read the datagrams of TurboTLS.
     pub udp_workers: usize,
-    /// Where `headstart fastopen attach server` pinned its maps, for arms with private cookies.
+    /// Directory in which `headstart fastopen attach server` pinned its maps, for arms with private
+    /// cookies.
     /// Without them cookies are handed out and open nothing.
     pub fast_open_maps: Option<PathBuf>,
     /// Life of private cookies, if not the default.

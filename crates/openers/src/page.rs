@@ -7,8 +7,8 @@
 //! and TLS are real.
 //!
 //! # Rules
-//! * A resource is asked for when all of its dependencies are there: so many bytes of another
-//!   response, or all of it, and the time behind. These are the rules of the simulator
+//! * A resource is requested when all of its dependencies are met: a number of bytes of another
+//!   response, or all of it, and the time after that. These are the rules of the simulator
 //!   (`headstart-pageload`, `sim/triggers.rs`).
 //! * Requests to one pool wait in a queue, first come first served. A connection that is there and
 //!   idle takes the first. One more is opened while fewer are being opened than requests wait, up
@@ -26,7 +26,7 @@
 
 mod browser;
 mod connection;
-mod door;
+mod host_client;
 mod load;
 mod plan;
 

@@ -144,7 +144,7 @@ async fn accept_at<Served: Future<Output = ()> + Send + 'static>(
     }
 }
 
-/// At all addresses, each with an acceptor of its own; gives the first.
+/// Listens on all addresses, each with an acceptor of its own; returns the first.
 fn serve_turbo(
     options: &ServerOptions,
     tls: &Arc<Prepared>,
@@ -202,7 +202,7 @@ impl Prepared {
         ready.map_or_else(|| self.make(), Ok)
     }
 
-    /// For the next connection, when one is over.
+    /// Prepares the next connection, after one has ended.
     fn refill(&self) -> Result<(), ErrorStack> {
         if self.lock().len() < READY {
             let made = self.make()?;
@@ -301,13 +301,13 @@ async fn read_early(
     requests: &mut Requests,
 ) -> Result<Option<Answer>, Broken> {
     let mut answer = None;
-    let mut room = [0; 2048];
+    let mut buffer = [0; 2048];
     loop {
-        let count = Pin::new(&mut *stream).read_early_data(&mut room).await?;
+        let count = Pin::new(&mut *stream).read_early_data(&mut buffer).await?;
         if count == 0 {
             return Ok(answer);
         }
-        requests.take(room.get(..count).unwrap_or_default());
+        requests.take(buffer.get(..count).unwrap_or_default());
         if answer.is_none()
             && let Some(asked) = requests.poll()
         {
@@ -338,16 +338,16 @@ async fn read_request(
     stream: &mut (impl AsyncRead + Unpin),
     requests: &mut Requests,
 ) -> Result<Option<Answer>, Broken> {
-    let mut room = [0; 2048];
+    let mut buffer = [0; 2048];
     loop {
         if let Some(asked) = requests.poll() {
             return Ok(Some(Answer::new(asked)));
         }
-        let count = stream.read(&mut room).await?;
+        let count = stream.read(&mut buffer).await?;
         if count == 0 {
             return Ok(None);
         }
-        requests.take(room.get(..count).unwrap_or_default());
+        requests.take(buffer.get(..count).unwrap_or_default());
     }
 }
 
@@ -375,9 +375,9 @@ mod tests {
         if session.is_none() {
             stream.write_all(&request).await.unwrap();
         }
-        let (mut room, mut pieces) = (vec![0; 1 << 16], Vec::new());
+        let (mut buffer, mut pieces) = (vec![0; 1 << 16], Vec::new());
         loop {
-            match stream.read(&mut room).await.unwrap() {
+            match stream.read(&mut buffer).await.unwrap() {
                 0 => break,
                 count => pieces.push(count),
             }

@@ -32,7 +32,7 @@ pub(crate) fn listen(address: SocketAddr, fast_open: bool) -> io::Result<TcpList
 /// Reason why a connection ended early.
 pub(crate) type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-/// A client sees for itself when its connection breaks; here it is only said to whoever listens.
+/// A client notices a broken connection itself; this only reports it.
 pub(crate) async fn end(connection: impl Future<Output = Result<(), Broken>>) {
     match tokio::time::timeout(LIFE, connection).await {
         Ok(Ok(())) => {}

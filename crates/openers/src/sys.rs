@@ -53,7 +53,7 @@ pub(crate) fn bytes_written(ssl: &SslRef) -> u64 {
     unsafe { BIO_number_written(bio) }
 }
 
-/// Lets a listener take data in SYNs, of at most so many connections not yet established.
+/// Lets a listener take data in SYNs, of at most `length` connections not yet established.
 pub(crate) fn fast_open_queue(socket: &impl AsFd, length: c_int) -> io::Result<()> {
     set_tcp_option(socket, libc::TCP_FASTOPEN, length)
 }

@@ -1,4 +1,4 @@
-//! Transports of TLS, and how they were opened.
+//! Transports for TLS, and the way in which they were opened.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,11 +15,13 @@ use tokio::net::TcpStream;
 
 use headstart_proto::Carrier;
 
-/// A byte stream that can tell how it was opened, and why not better where it knows.
+/// A byte stream that reports how it was opened.
 pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send {
+    /// Returns the carrier, and the reason why it is not a better one, if that is known.
     fn account(&self) -> (Carrier, &'static str);
 
-    /// When the byte before `end` of what was written left: the copy of it that arrived.
+    /// Returns the time at which the last byte before `end` of the client's stream was sent, in the
+    /// copy that arrived.
     fn left(&self, end: u64) -> Left;
 
     /// Returns the report of the opening, if there is one.
@@ -28,14 +30,14 @@ pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send {
     }
 }
 
-/// When a byte left that TLS wrote.
+/// Time at which a byte of TLS was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// As soon as it was written.
+    /// When it was written.
     AsWritten,
-    /// So long after the connection was asked for.
+    /// This long after the connection was requested.
     After(Duration),
-    /// It did not leave.
+    /// It was not sent.
     NotYet,
 }
 
@@ -73,12 +75,11 @@ impl Transport for ClientStream {
     }
 }
 
-/// Returns when a byte left: with the datagrams if the server has acknowledged them; else on TCP
-/// with everything from the start, which is when the opening was decided on.
+/// Returns the time at which a byte was sent: with the datagrams if the server has acknowledged it;
+/// else on TCP, which starts when the opening is decided.
 ///
-/// Every datagram of the server tells how far it has the client's stream. Where those that would
-/// tell are lost, or there were no slots for them, this is too late by a round trip and not too
-/// early.
+/// Every datagram of the server acknowledges a prefix of the client's stream. If that datagram is
+/// lost, or there was no slot for it, the result is a round trip too late, and never too early.
 fn left(timeline: &[TimelineEntry], end: u64) -> Option<Duration> {
     let events = timeline.iter().filter_map(|moment| match moment.event {
         OpeningEvent::Transport(event) => Some((moment.at, event)),
@@ -98,18 +99,18 @@ fn left(timeline: &[TimelineEntry], end: u64) -> Option<Duration> {
     carriers.next().map(|(at, _)| at)
 }
 
-/// TCP after its handshake.
+/// Opens a TCP connection.
 pub(crate) async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(to).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// TCP whose SYN has as much of `data` as it holds, if the kernel has a cookie for `to`, and how
-/// much that is; without a cookie it asks for one, and nothing is taken. Returns at once: the
-/// stream becomes writable when it is connected.
+/// Opens a TCP connection by Fast Open: if the kernel has a cookie for `to`, the SYN carries as
+/// much of `data` as fits; returns how much that is. Without a cookie the SYN requests one and
+/// carries nothing. Returns at once: the stream becomes writable when it is connected.
 ///
-/// The same calls as `headstart_net::fastopen::connect` makes, but for those that set a cookie.
+/// Makes the same calls as `headstart_net::fastopen::connect`, but for those that set a cookie.
 pub(crate) fn connect_fast(to: SocketAddr, data: &[u8]) -> io::Result<(TcpStream, usize)> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
@@ -122,8 +123,8 @@ pub(crate) fn connect_fast(to: SocketAddr, data: &[u8]) -> io::Result<(TcpStream
     Ok((TcpStream::from_std(socket.into())?, taken))
 }
 
-/// TCP to `name` by way of a SOCKS5 proxy, which finds the address; it is told the user, if there
-/// is one.
+/// Opens a TCP connection to `name` through a SOCKS5 proxy, which resolves the name; sends it the
+/// user, if there is one.
 pub(crate) async fn connect_by(
     proxy: SocketAddr,
     name: &str,
@@ -136,14 +137,14 @@ pub(crate) async fn connect_by(
         username: user.to_owned(),
         password: "-".to_owned(),
     });
-    let asked = async {
+    let conversation = async {
         let mut stream = Socks5Stream::use_stream(stream, user, Config::default()).await?;
         let target = TargetAddr::Domain(name.to_owned(), port);
         stream.request(Socks5Command::TCPConnect, target).await?;
         Ok(stream.get_socket())
     };
-    let answer: Result<_, SocksError> = asked.await;
-    answer.map_err(|error| io::Error::other(format!("proxy {proxy}: {error}")))
+    let connected: Result<_, SocksError> = conversation.await;
+    connected.map_err(|error| io::Error::other(format!("proxy {proxy}: {error}")))
 }
 
 #[cfg(test)]
@@ -156,11 +157,12 @@ mod tests {
     const EARLY: ClientEvent = ClientEvent::FlightSent { seq: 4, offset: 300, bytes: 100 };
     const JOIN: ClientEvent = ClientEvent::JoinSent { client_offset: 0, server_offset: 0 };
 
-    const fn answer(ack: u32) -> ClientEvent {
+    const fn received(ack: u32) -> ClientEvent {
         ClientEvent::DatagramReceived { seq: 0, ack, offset: 0, bytes: 0 }
     }
 
-    /// Events at 1 ms, 2 ms and so on; when byte 400 of the client's stream left.
+    /// Returns the millisecond at which byte 400 of the client's stream was sent, of events at 1
+    /// ms, 2 ms and so on.
     fn when(events: &[ClientEvent]) -> Option<u64> {
         let at = (1..).map(Duration::from_millis);
         let moments = at
@@ -171,30 +173,30 @@ mod tests {
     }
 
     #[test]
-    fn early_data_that_the_server_has_by_udp_left_with_its_datagram() {
-        let events = [HELLO, EARLY, ClientEvent::TcpConnected, answer(300), answer(400), JOIN];
+    fn early_data_that_udp_delivered_was_sent_with_its_datagram() {
+        let events = [HELLO, EARLY, ClientEvent::TcpConnected, received(300), received(400), JOIN];
         assert_eq!(when(&events), Some(2));
         // The acknowledgement may arrive after the join.
-        let events = [HELLO, EARLY, ClientEvent::TcpConnected, answer(300), JOIN, answer(400)];
+        let events = [HELLO, EARLY, ClientEvent::TcpConnected, received(300), JOIN, received(400)];
         assert_eq!(when(&events), Some(2));
     }
 
     #[test]
-    fn early_data_that_was_lost_left_with_the_join() {
+    fn early_data_that_was_lost_was_sent_with_the_join() {
         let silence = ClientEvent::GivenUp(PlainReason::Silence);
         assert_eq!(when(&[HELLO, EARLY, ClientEvent::TcpConnected, silence, JOIN]), Some(5));
         // The ClientHello alone arrived.
-        assert_eq!(when(&[HELLO, EARLY, ClientEvent::TcpConnected, answer(300), JOIN]), Some(5));
-        assert_eq!(when(&[HELLO, EARLY, ClientEvent::TcpConnected, answer(399), JOIN]), Some(5));
+        assert_eq!(when(&[HELLO, EARLY, ClientEvent::TcpConnected, received(300), JOIN]), Some(5));
+        assert_eq!(when(&[HELLO, EARLY, ClientEvent::TcpConnected, received(399), JOIN]), Some(5));
     }
 
     #[test]
-    fn early_data_for_which_no_datagram_was_left_went_with_the_join() {
-        assert_eq!(when(&[HELLO, ClientEvent::TcpConnected, answer(300), JOIN]), Some(4));
+    fn early_data_without_a_slot_was_sent_with_the_join() {
+        assert_eq!(when(&[HELLO, ClientEvent::TcpConnected, received(300), JOIN]), Some(4));
     }
 
     #[test]
-    fn early_data_of_a_plain_connection_left_once_tcp_was_connected() {
+    fn early_data_of_a_plain_connection_was_sent_once_tcp_was_connected() {
         let plain = ClientEvent::Plain(PlainReason::NotOffered);
         assert_eq!(when(&[ClientEvent::TcpConnected, plain]), Some(2));
         assert_eq!(when(&[HELLO, EARLY]), None);

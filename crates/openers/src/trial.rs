@@ -18,14 +18,14 @@ pub struct Trial {
     pub resumed: bool,
     /// True if the server accepted the request as early data.
     pub early_data: bool,
-    /// When the client handed its first request byte to TLS, with a transport below that could take
-    /// it. Early data counts from when it left: with the SYN or the datagram that carried it, if
-    /// the server got that, else when TCP took it. If early data was refused, the second time
-    /// counts.
+    /// Time at which the client handed its first request byte to TLS, with a transport below that
+    /// could take it. Early data counts from when it left: with the SYN or the datagram that
+    /// carried it, if the server got that, else when TCP took it. If early data was refused, the
+    /// second time counts.
     pub ms_to_first_request_byte: Option<f64>,
-    /// When TLS handed out the first response byte.
+    /// Time at which TLS handed out the first response byte.
     pub ms_to_first_response_byte: Option<f64>,
-    /// When TLS handed out the last response byte.
+    /// Time at which TLS handed out the last response byte.
     pub ms_to_last_response_byte: Option<f64>,
     /// Bytes of content that came and were right.
     pub bytes: u64,

@@ -1,13 +1,13 @@
-/// One connection that is asked for, and as whom.
+/// One connection to make, and its identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Visit {
     /// Content bytes that are asked for.
     pub bytes: u64,
-    /// At which of the server's addresses, counted from 0.
+    /// Index of the server's address, from 0.
     pub at: usize,
-    /// Under which of the server's names; none for the usual one.
+    /// Name of the server; none for the usual one.
     pub name: Option<String>,
-    /// In which context: nothing that one is given is used in another. None is one, too.
+    /// Context: contexts share no sessions or cookies. `None` is a context, too.
     pub context: Option<String>,
 }
 

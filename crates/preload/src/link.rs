@@ -22,7 +22,7 @@ pub(crate) trait AgentLink {
     /// Sends all bytes, or fails.
     fn send(&mut self, bytes: &[u8]) -> Option<()>;
     /// Receives bytes; 0 at the end, `None` after the deadline.
-    fn receive(&mut self, room: &mut [u8]) -> Option<usize>;
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize>;
 }
 
 /// Takes a session from the agent, or learns that there is none.
@@ -47,11 +47,11 @@ fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
 
 fn answer(line: &mut impl AgentLink) -> Option<Answer> {
     let mut answer = Vec::new();
-    let mut room = [0; 4096];
+    let mut buffer = [0; 4096];
     while answer.len() < ANSWER_MAX {
-        match line.receive(&mut room)? {
+        match line.receive(&mut buffer)? {
             0 => break,
-            count => answer.extend_from_slice(room.get(..count)?),
+            count => answer.extend_from_slice(buffer.get(..count)?),
         }
         if let Some(answer) = Answer::read(&answer) {
             return Some(answer);
@@ -72,9 +72,9 @@ mod tests {
             self.1.then_some(())
         }
 
-        fn receive(&mut self, room: &mut [u8]) -> Option<usize> {
+        fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
             let piece = if self.0.is_empty() { Some(Vec::new()) } else { self.0.remove(0) }?;
-            room[..piece.len()].copy_from_slice(&piece);
+            buffer[..piece.len()].copy_from_slice(&piece);
             Some(piece.len())
         }
     }

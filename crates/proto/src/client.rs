@@ -144,7 +144,7 @@ impl Client {
     /// Reports that the first `bytes` of the client stream went with TCP's SYN.
     ///
     /// Call it before [`handle_tcp_connected`](Self::handle_tcp_connected), for the same TCP
-    /// connection. A connection that may send datagrams starts its stream anew on TCP, so the call
+    /// connection. A connection that may send datagrams restarts its stream on TCP, so the call
     /// has no effect there.
     pub fn handle_syn_data(&mut self, bytes: usize) {
         if matches!(self.state, State::Connecting) && !self.flight.is_offered() {

@@ -3,7 +3,7 @@ use core::fmt;
 /// Reason why bytes are not a frame of this protocol: the peer (or a third party) is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WireError {
-    /// The first byte is none of this protocol's.
+    /// The first byte is not of this protocol.
     NotOurs,
     /// Unsupported protocol version.
     Version(u8),

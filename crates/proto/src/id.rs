@@ -12,7 +12,8 @@ pub(crate) const ROUTE_TAG_LEN: usize = 4;
 
 /// The secret of one session: 16 random bytes that appear only in the join.
 ///
-/// Whoever shows it on TCP owns the session, so an observer of the datagrams cannot join first.
+/// The client that presents it on TCP owns the session, so an observer of the datagrams cannot join
+/// first.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(test, derive(Hash))]
 pub struct JoinKey([u8; JOIN_KEY_LEN]);

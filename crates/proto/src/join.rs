@@ -198,7 +198,7 @@ impl Use {
     }
 }
 
-/// The random of a join: whoever reads it knows that the identity is a join, with these fields.
+/// The random of a join: its reader knows that the identity is a join, with these fields.
 fn join_random(key: &JoinKey, fields: &[u8; FIELDS_LEN]) -> [u8; DIGEST_LEN] {
     digest(key, 0, fields)
 }

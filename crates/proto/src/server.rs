@@ -282,7 +282,7 @@ impl Server {
 
     /// Reports that the origin cannot be reached, or broke off.
     ///
-    /// If it sent nothing, the server forgets the session: the client's TCP stream starts anew and
+    /// If it sent nothing, the server forgets the session: the client's TCP stream starts over and
     /// meets the same failure. Otherwise the client gets the bytes there are, then the reset.
     pub fn handle_origin_lost(&mut self, now: Instant, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else {

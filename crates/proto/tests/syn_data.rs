@@ -56,7 +56,7 @@ fn reports_about_the_syn_after_connecting_change_nothing() {
     assert_eq!(client.poll_tcp().unwrap(), b"more");
 }
 
-/// A client that may send datagrams starts its stream anew on TCP.
+/// A client that may send datagrams restarts its stream on TCP.
 #[test]
 fn datagrams_and_data_in_the_syn_exclude_each_other() {
     let mut client = client();

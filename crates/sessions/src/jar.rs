@@ -16,7 +16,7 @@ use crate::table::{Owned, Table};
 #[cfg(test)]
 mod tests;
 
-/// Fast Open cookies by host name and context. Gives each out once, before its end, and on the
+/// Fast Open cookies by host name and context. Hands out each once, before it expires, and on the
 /// network where it was received.
 ///
 /// The server's address does not matter: a name's other addresses accept the same cookies (Sy et
@@ -63,11 +63,11 @@ pub enum Visited {
     Never,
     /// The last one was on the same network.
     Here {
-        /// Time since the last visit, so the age of what it brought.
+        /// Time since the last visit, and so the age of the cookies that it received.
         ago: Duration,
     },
-    /// They were on another network, or the machine has been elsewhere since: do not show here what
-    /// was received there.
+    /// They were on another network, or the machine has been elsewhere since: send nothing here
+    /// that was received there.
     Elsewhere,
 }
 
@@ -84,10 +84,10 @@ impl CookieJar {
         Self { limits, spent: SeenCookies::new(limits.spent), ..Self::default() }
     }
 
-    /// Begins a visit. Drops what earlier ones brought on another network.
+    /// Begins a visit. Drops the cookies of earlier ones on another network.
     ///
     /// A visit affects later ones only once it [arrives](Self::arrive): several that begin at once
-    /// show data of the same age.
+    /// send data of the same age.
     pub fn visit(&mut self, visit: &Visit<'_>, now: Instant) -> Visited {
         let Ok(key) = Key::from_visit(visit) else { return Visited::Never };
         match self.entry(key, visit.network).last {
@@ -97,7 +97,7 @@ impl CookieJar {
         }
     }
 
-    /// Reports that the visit is connected: later visits may show data received by it.
+    /// Reports that the visit is connected: later visits may send data received by it.
     pub fn arrive(&mut self, visit: &Visit<'_>, now: Instant) {
         let Ok(key) = Key::from_visit(visit) else { return };
         if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.is_at(visit)) {
@@ -181,7 +181,7 @@ impl CookieJar {
         self.entries.retain(|key, _| !whose.includes(&key.context));
     }
 
-    /// Reports that the machine left the networks for which `left` returns true. Drops what was
+    /// Reports that the machine left the networks for which `left` returns true. Drops the cookies
     /// received there; the next visit of the same host is [`Visited::Elsewhere`], wherever it is.
     pub fn leave(&mut self, left: impl Fn(&Network) -> bool) {
         for entry in self.entries.values_mut() {

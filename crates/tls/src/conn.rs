@@ -56,8 +56,8 @@ pub(crate) trait Role: Send + Sync {
     /// Asks for tickets, at a client.
     fn request_tickets(&self, _: TicketRequest) {}
 
-    /// Returns what the ClientHello said.
-    fn asked(&self) -> Facts {
+    /// Returns the facts that the ClientHello states.
+    fn offered(&self) -> Facts {
         Facts::default()
     }
 
@@ -185,18 +185,18 @@ impl Conn {
     ///
     /// # Errors
     /// The reason why the connection failed.
-    pub fn read(&mut self, room: &mut [u8]) -> Result<Read, TlsError> {
-        if room.is_empty() {
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<Read, TlsError> {
+        if buffer.is_empty() {
             return Err(TlsError::Misuse("no room to read into"));
         }
         if self.early.waiting.is_empty() && !matches!(self.phase, Phase::Open) {
             self.handshake()?;
         }
         if !self.early.waiting.is_empty() {
-            return Ok(Read::Bytes(self.early.give(room)));
+            return Ok(Read::Bytes(self.early.give(buffer)));
         }
         match self.phase {
-            Phase::Open => self.read_open(room),
+            Phase::Open => self.read_open(buffer),
             _ => Ok(Read::Wait),
         }
     }
@@ -233,8 +233,8 @@ impl Conn {
         let left = self.early.max.saturating_sub(self.early.count);
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         // OpenSSL takes it all at once.
-        let room = OUTPUT_MAX.saturating_sub(self.stream.get_ref().leaving());
-        let piece = bytes.get(..left.min(room)).unwrap_or(bytes);
+        let buffer = OUTPUT_MAX.saturating_sub(self.stream.get_ref().leaving());
+        let piece = bytes.get(..left.min(buffer)).unwrap_or(bytes);
         match (self.phase, self.role.side()) {
             (Phase::Failed(error), _) => Err(error),
             (_, Side::Server) => Err(TlsError::Misuse("a server writes no early data")),
@@ -275,11 +275,11 @@ impl Conn {
     /// Returns what is known of the connection so far.
     #[must_use]
     pub fn facts(&self) -> Facts {
-        let asked = Facts { early_bytes: self.early.count, ..self.role.asked() };
+        let offered = Facts { early_bytes: self.early.count, ..self.role.offered() };
         if matches!(self.phase, Phase::Open) || self.is_half_open() {
-            self.agreed(asked)
+            self.agreed(offered)
         } else {
-            asked
+            offered
         }
     }
 
@@ -290,7 +290,7 @@ impl Conn {
     }
 
     /// Adds the results of the handshake.
-    fn agreed(&self, asked: Facts) -> Facts {
+    fn agreed(&self, offered: Facts) -> Facts {
         let ssl = self.stream.ssl();
         Facts {
             version: ssl.version2().and_then(Version::from_openssl),
@@ -300,7 +300,7 @@ impl Conn {
             resumed: ssl.session_reused(),
             early_data: EarlyData::from_status(ffi::early_data_status(ssl)),
             peer_certificate: ssl.peer_certificate().and_then(|peer| peer.to_der().ok()),
-            ..asked
+            ..offered
         }
     }
 
@@ -372,9 +372,9 @@ impl Conn {
         if self.is_half_open() { Progress::EarlyData } else { Progress::Wait }
     }
 
-    fn read_open(&mut self, room: &mut [u8]) -> Result<Read, TlsError> {
+    fn read_open(&mut self, buffer: &mut [u8]) -> Result<Read, TlsError> {
         forget_errors();
-        let read = self.stream.ssl_read(room);
+        let read = self.stream.ssl_read(buffer);
         let pipe = self.stream.get_mut();
         match read {
             _ if pipe.leaving() > UNSENT_MAX => {
@@ -451,9 +451,9 @@ impl fmt::Debug for Conn {
 
 impl Early {
     /// Gives a reader pending early data, as far as there is room.
-    fn give(&mut self, room: &mut [u8]) -> usize {
-        let count = self.waiting.len().min(room.len());
-        room[..count].copy_from_slice(&self.waiting[..count]);
+    fn give(&mut self, buffer: &mut [u8]) -> usize {
+        let count = self.waiting.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&self.waiting[..count]);
         self.waiting.drain(..count);
         self.count += count as u64;
         count
@@ -520,33 +520,33 @@ mod tests {
     #[test]
     fn a_peer_that_asks_endlessly_and_reads_nothing_is_cut_off() {
         let (mut client, mut server) = open();
-        let mut asked = 0;
+        let mut requests = 0;
         let error = loop {
             match ask(&mut client, &mut server) {
                 Ok(read) => assert_eq!(read, Read::Wait),
                 Err(error) => break error,
             }
             assert!(server.stream.get_ref().leaving() <= UNSENT_MAX);
-            asked += 1;
+            requests += 1;
         };
         assert!(matches!(error, TlsError::Limit(_)), "{error}");
-        assert!(asked > 1000, "{asked}");
+        assert!(requests > 1000, "{requests}");
         assert_eq!(server.read(&mut [0; 100]), Err(error));
     }
 
     #[test]
     fn protocol_messages_without_data_are_limited() {
         let (mut client, mut server) = open();
-        let mut asked = 0;
+        let mut requests = 0;
         let error = loop {
             match ask(&mut client, &mut server) {
                 Ok(read) => assert_eq!(read, Read::Wait),
                 Err(error) => break error,
             }
             server.poll_bytes();
-            asked += 1;
+            requests += 1;
             // Far more than the limit, with some data in between.
-            if asked % 5000 == 0 && asked <= 15_000 {
+            if requests % 5000 == 0 && requests <= 15_000 {
                 assert_eq!(client.write(b"data"), Ok(4));
                 pass(&mut client, &mut server);
                 assert_eq!(server.read(&mut [0; 100]), Ok(Read::Bytes(4)));
@@ -554,6 +554,6 @@ mod tests {
         };
         assert!(matches!(error, TlsError::Limit(_)), "{error}");
         let record = 27; // header 5, message 5, type 1, authentication tag 16
-        assert_eq!(asked, 15_000 + PROTOCOL_MAX / record);
+        assert_eq!(requests, 15_000 + PROTOCOL_MAX / record);
     }
 }

@@ -87,9 +87,9 @@ fn client(key: Zeroizing<[u8; 32]>) -> Result<SslContext, ConfigError> {
     // No certificate can replace the key: there are no trusted issuers.
     tls.set_verify(SslVerifyMode::PEER);
     tls.set_psk_client_callback(move |_, _, identity, psk| {
-        let room = identity.get_mut(..=IDENTITY.len());
-        Ok(room.map_or(0, |room| {
-            put(room, IDENTITY.iter().copied().chain([0]));
+        let buffer = identity.get_mut(..=IDENTITY.len());
+        Ok(buffer.map_or(0, |buffer| {
+            put(buffer, IDENTITY.iter().copied().chain([0]));
             put_key(psk, &key)
         }))
     });
@@ -121,18 +121,18 @@ fn common(method: SslMethod) -> Result<SslContextBuilder, ConfigError> {
 }
 
 /// Copies the key if there is room for it, and returns its length.
-fn put_key(room: &mut [u8], key: &[u8; 32]) -> usize {
-    match room.get_mut(..key.len()) {
-        Some(room) => {
-            put(room, key.iter().copied());
+fn put_key(buffer: &mut [u8], key: &[u8; 32]) -> usize {
+    match buffer.get_mut(..key.len()) {
+        Some(buffer) => {
+            put(buffer, key.iter().copied());
             key.len()
         }
         None => 0,
     }
 }
 
-fn put(room: &mut [u8], bytes: impl Iterator<Item = u8>) {
-    room.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+fn put(buffer: &mut [u8], bytes: impl Iterator<Item = u8>) {
+    buffer.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
 }
 
 #[cfg(test)]
@@ -169,9 +169,9 @@ mod tests {
         assert_eq!(settle([&mut a, &mut b]), [Ok(Progress::Done), Ok(Progress::Done)]);
         assert_eq!(a.write(b"joined").unwrap(), 6);
         b.handle_bytes(&a.poll_bytes().unwrap());
-        let mut room = [0; 16];
-        assert_eq!(b.read(&mut room).unwrap(), Read::Bytes(6));
-        assert_eq!(&room[..6], b"joined");
+        let mut buffer = [0; 16];
+        assert_eq!(b.read(&mut buffer).unwrap(), Read::Bytes(6));
+        assert_eq!(&buffer[..6], b"joined");
         // External keys leave no room for resumption, and the exchange is ephemeral.
         let facts = a.facts();
         assert_eq!(facts.version, Some(Version::Tls13));

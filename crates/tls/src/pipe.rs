@@ -58,13 +58,13 @@ impl Pipe {
 }
 
 impl Read for Pipe {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let rest = self.arrived.get(self.taken..).unwrap_or_default();
         if rest.is_empty() {
             return if self.ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
-        let count = rest.len().min(room.len());
-        room[..count].copy_from_slice(&rest[..count]);
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
         self.taken += count;
         self.fruitless += count;
         Ok(count)
@@ -89,16 +89,16 @@ mod tests {
     #[test]
     fn bytes_come_out_in_order_and_then_reads_block() {
         let mut pipe = Pipe::default();
-        let mut room = [0; 4];
-        assert_eq!(pipe.read(&mut room).unwrap_err().kind(), ErrorKind::WouldBlock);
+        let mut buffer = [0; 4];
+        assert_eq!(pipe.read(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
         pipe.push(b"abcde");
-        assert_eq!((pipe.read(&mut room).unwrap(), &room[..4]), (4, &b"abcd"[..]));
+        assert_eq!((pipe.read(&mut buffer).unwrap(), &buffer[..4]), (4, &b"abcd"[..]));
         pipe.push(b"f");
         assert!(pipe.is_readable());
-        assert_eq!((pipe.read(&mut room).unwrap(), &room[..2]), (2, &b"ef"[..]));
-        assert_eq!(pipe.read(&mut room).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!((pipe.read(&mut buffer).unwrap(), &buffer[..2]), (2, &b"ef"[..]));
+        assert_eq!(pipe.read(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
         pipe.end();
-        assert_eq!(pipe.read(&mut room).unwrap(), 0);
+        assert_eq!(pipe.read(&mut buffer).unwrap(), 0);
     }
 
     #[test]

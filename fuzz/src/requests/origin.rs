@@ -82,11 +82,11 @@ impl Origin {
     /// Ends the connections, and returns what was asked on them.
     pub(super) fn take(&self) -> Vec<Asked> {
         let connections = std::mem::take(&mut *self.connections.0.lock().unwrap());
-        let asked = connections.into_iter().flat_map(|one| {
+        let all = connections.into_iter().flat_map(|one| {
             one.task.abort();
             requests(&one.bytes)
         });
-        asked.collect()
+        all.collect()
     }
 }
 
@@ -121,23 +121,23 @@ pub(super) struct Asked {
 fn requests(mut bytes: &[u8]) -> Vec<Asked> {
     let mut all = Vec::new();
     while let Some(end) = bytes.windows(4).position(|part| part == b"\r\n\r\n") {
-        let mut asked = head(&bytes[..end + 2]);
+        let mut request = head(&bytes[..end + 2]);
         bytes = &bytes[end + 4..];
-        let length = asked.one("content-length").map(|length| length.parse::<usize>().unwrap());
-        let coding = asked.one("transfer-encoding");
+        let length = request.one("content-length").map(|length| length.parse::<usize>().unwrap());
+        let coding = request.one("transfer-encoding");
         assert!(length.is_none() || coding.is_none(), "two ways to find the end");
         assert!(coding.is_none_or(|coding| coding == "chunked"));
-        asked.is_chunked = coding.is_some();
-        let rest = match (asked.is_chunked, length) {
-            (true, _) => chunks(bytes, &mut asked.body),
+        request.is_chunked = coding.is_some();
+        let rest = match (request.is_chunked, length) {
+            (true, _) => chunks(bytes, &mut request.body),
             (false, None) => Some(bytes),
             (false, Some(length)) => {
-                asked.body = bytes[..length.min(bytes.len())].to_vec();
+                request.body = bytes[..length.min(bytes.len())].to_vec();
                 bytes.get(length..)
             }
         };
-        asked.is_whole = rest.is_some();
-        all.push(asked);
+        request.is_whole = rest.is_some();
+        all.push(request);
         bytes = rest.unwrap_or_default();
     }
     // What is no whole head yet must be the beginning of one.

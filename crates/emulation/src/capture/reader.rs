@@ -15,7 +15,7 @@ const FILE_MAX: u64 = 512 << 20;
 /// A packet of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapturedPacket {
-    /// When it passed the node's interface, since 1970.
+    /// Time at which it passed the node's interface, since 1970.
     pub at: Duration,
     /// True if the node sent the packet, false if it received it.
     pub from_node: bool,

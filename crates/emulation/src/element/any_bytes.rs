@@ -8,7 +8,7 @@ use super::KINDS;
 use crate::ip::{TcpFields, tcp, udp};
 use crate::{Link, Packet, Path, Protocol};
 
-/// Each kind of element at least once, in its forms.
+/// Paths with each kind of element at least once.
 const PATHS: &[&str] = &[
     "delay 5ms",
     "delay 5ms jitter 7ms",
@@ -40,7 +40,7 @@ const PATHS: &[&str] = &[
 ];
 
 #[test]
-fn no_kind_is_left_out() {
+fn paths_cover_all_kinds() {
     for kind in KINDS {
         assert!(
             PATHS.iter().any(|path| path.split(' ').any(|word| word == kind.name)),
@@ -50,8 +50,8 @@ fn no_kind_is_left_out() {
     }
 }
 
-/// Anything, or a whole packet between the ends the paths know, with some bytes changed and the end
-/// perhaps cut off.
+/// Generates packets: arbitrary bytes, or a valid packet between ends that the paths know, perhaps
+/// with some bytes changed and its tail cut off.
 fn some_packet() -> impl Strategy<Value = Packet> {
     let protocol = prop_oneof![Just(Protocol::Udp), Just(Protocol::Tcp), Just(Protocol::Other)];
     let anything = (protocol, prop::collection::vec(any::<u8>(), 0..120))
@@ -59,8 +59,8 @@ fn some_packet() -> impl Strategy<Value = Packet> {
     let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
     let cut = prop_oneof![3 => Just(None), 1 => any::<prop::sample::Index>().prop_map(Some)];
     let nearly_whole = (whole_packet(), changes, cut).prop_map(|(mut packet, changes, cut)| {
-        for (place, byte) in changes {
-            *place.get_mut(&mut packet.bytes) = byte;
+        for (index, byte) in changes {
+            *index.get_mut(&mut packet.bytes) = byte;
         }
         if let Some(cut) = cut {
             packet.bytes.truncate(cut.index(packet.bytes.len()));
@@ -90,7 +90,7 @@ fn whole_packet() -> impl Strategy<Value = Packet> {
     )
 }
 
-/// Takes what is due off a link, looking at each packet.
+/// Polls a link for the packets due until then, and checks each.
 fn poll(link: &mut Link, until: Duration) -> Result<(), TestCaseError> {
     let mut last = Duration::ZERO;
     while let Some(due) = link.next_due().filter(|due| *due <= until) {
@@ -108,7 +108,7 @@ fn poll(link: &mut Link, until: Duration) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Gives a link packet by packet, one a millisecond, and looks at each as it comes out.
+/// Sends packets over a link, one a millisecond, and checks each that comes out.
 fn run(link: &mut Link, packets: &[Packet]) -> Result<(), TestCaseError> {
     let mut now = Duration::ZERO;
     for packet in packets {

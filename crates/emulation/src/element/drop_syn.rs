@@ -16,12 +16,12 @@ struct DropSyn {
     counted: Counted,
 }
 
-/// Those seen so far.
+/// SYNs seen so far.
 #[derive(Debug)]
 enum Counted {
-    /// Of all connections together.
+    /// Count of all connections together.
     Together(Pick),
-    /// Of each connection.
+    /// Counts by connection.
     Apart(FlowTable<Pick>),
 }
 

@@ -44,8 +44,8 @@ fn strip(bytes: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Where in a list of TCP options those of Fast Open are, in both forms; read as the kernel reads
-/// it, to the first that is broken.
+/// Positions of the Fast Open options in a list of TCP options, in both forms; read as the kernel
+/// reads it, to the first that is broken.
 pub(crate) fn fast_open_options(options: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;

@@ -12,7 +12,7 @@ pub struct Jitter {
     shortest: Duration,
     longest: Duration,
     keeps_order: bool,
-    /// When the last packet leaves.
+    /// Time at which the last packet leaves.
     last: Duration,
     draws: Box<Xoshiro256PlusPlus>,
 }

@@ -55,17 +55,17 @@ struct Nat {
     inbound: HashMap<Flow, SocketAddr>,
 }
 
-/// When another address is used.
+/// Rule by which the address changes.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     /// Never: a flow has one of all by its hash.
     ByFlow,
-    /// Each time so many packets have gone out; mappings end then unless flows are kept, and after
-    /// the last address comes the first again.
+    /// After each batch of this many outbound packets; mappings end then unless flows are kept, and
+    /// after the last address comes the first again.
     ///
-    /// With one address only the ports change, as of a box that was started anew.
+    /// With one address only the ports change, as of a box that was restarted.
     Packets(u64),
-    /// Each time so much time has passed since the first packet; otherwise the same.
+    /// After each interval of this length since the first packet; otherwise the same.
     Time(Duration),
 }
 

@@ -14,7 +14,7 @@ const NANOS_PER_SECOND: u128 = 1_000_000_000;
 pub struct Rate {
     bits_per_second: u64,
     queue: u64,
-    /// When all that was taken so far has left.
+    /// Time at which all that was taken so far has left.
     busy_until: Duration,
 }
 

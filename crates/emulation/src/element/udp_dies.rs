@@ -16,7 +16,7 @@ struct UdpDies {
     begun: Begun,
 }
 
-/// When the time began.
+/// Start of the time.
 #[derive(Debug)]
 enum Begun {
     /// Begins with the first packet that the box saw of any protocol, for all flows.

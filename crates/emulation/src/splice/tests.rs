@@ -154,7 +154,7 @@ fn retransmissions_of_the_client_repeat_the_balancers_syn() {
         let syns = net.client_sends(hello.clone());
         assert_eq!(syns, [(1, 11 * MS, from_client(CLIENT_ISN, 0, SYN, b""))]);
     }
-    // Another connection of the same ports begins anew.
+    // Another connection of the same ports starts afresh.
     let answered = net.client_sends(from_client(77, 0, SYN, b""));
     assert_eq!(parts(&answered[0].2).unwrap().1.ack, 78);
 }

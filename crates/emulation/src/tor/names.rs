@@ -19,7 +19,7 @@ use super::EXIT_NAME;
 use crate::Node;
 use crate::error::LabError;
 
-/// Where the exit asks, in its own namespace.
+/// Address of the exit's resolver, in its own namespace.
 pub(super) const AT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), 53);
 
@@ -52,10 +52,10 @@ impl Names {
         let wanted = Arc::new(AtomicBool::new(true));
         let held = Arc::clone(&wanted);
         let serving = thread::spawn(move || {
-            let mut room = [0; 512];
+            let mut buffer = [0; 512];
             while held.load(Ordering::Relaxed) {
-                let Ok((length, from)) = socket.recv_from(&mut room) else { continue };
-                let question = room.get(..length).unwrap_or_default();
+                let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
+                let question = buffer.get(..length).unwrap_or_default();
                 if let Some(answer) = answer(question, &known) {
                     let _ = socket.send_to(&answer, from);
                 }
@@ -74,11 +74,11 @@ impl Drop for Names {
 
 /// Answers a question; `None` for other bytes.
 fn answer(question: &[u8], known: &HashMap<Name, Ipv4Addr>) -> Option<Vec<u8>> {
-    let asked = Message::from_vec(question).ok()?;
-    let query = asked.queries.first()?;
-    let mut answer = Message::response(asked.metadata.id, asked.metadata.op_code);
+    let message = Message::from_vec(question).ok()?;
+    let query = message.queries.first()?;
+    let mut answer = Message::response(message.metadata.id, message.metadata.op_code);
     answer.metadata.authoritative = true;
-    answer.metadata.recursion_desired = asked.metadata.recursion_desired;
+    answer.metadata.recursion_desired = message.metadata.recursion_desired;
     answer.metadata.recursion_available = true;
     match known.get(query.name()) {
         None => answer.metadata.response_code = ResponseCode::NXDomain,
@@ -101,7 +101,7 @@ fn name(text: &str) -> io::Result<Name> {
 mod tests {
     use super::*;
 
-    fn question(kind: u8) -> Vec<u8> {
+    fn query_of(kind: u8) -> Vec<u8> {
         let mut bytes = vec![7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         bytes.extend(b"\x06oRiGin\x04test\0");
         bytes.extend([0, kind, 0, 1]);
@@ -111,16 +111,16 @@ mod tests {
     #[test]
     fn a_name_is_found_in_any_case_and_the_question_repeated() {
         let known = HashMap::from([(name("origin.test").unwrap(), Ipv4Addr::new(10, 77, 2, 1))]);
-        let asked = question(1);
-        let found = answer(&asked, &known).unwrap();
+        let question = query_of(1);
+        let found = answer(&question, &known).unwrap();
         assert_eq!(found[..12], [7, 9, 0x85, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
-        assert_eq!(found[12..asked.len()], asked[12..]);
+        assert_eq!(found[12..question.len()], question[12..]);
         assert_eq!(found[found.len() - 4..], [10, 77, 2, 1]);
-        let six = answer(&question(28), &known).unwrap();
+        let six = answer(&query_of(28), &known).unwrap();
         assert_eq!((six[3], six[7]), (0x80, 0), "there is the name, and no such address");
-        let none = answer(&asked, &HashMap::new()).unwrap();
+        let none = answer(&question, &HashMap::new()).unwrap();
         assert_eq!((none[3], none[7]), (0x83, 0));
-        assert_eq!(answer(&asked[..20], &known), None);
+        assert_eq!(answer(&question[..20], &known), None);
         assert_eq!(answer(b"", &known), None);
     }
 }

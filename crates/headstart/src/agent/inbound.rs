@@ -38,9 +38,9 @@ const SOCKS5: u8 = 0x05;
 /// Time limits of a request; [`Default`] is what the agent uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// From accepting the connection to its first byte.
+    /// Time from accepting the connection to its first byte.
     pub first_byte: Duration,
-    /// From the first byte to the whole request.
+    /// Time from the first byte to the whole request.
     pub request: Duration,
 }
 
@@ -50,10 +50,10 @@ impl Default for Timeouts {
     }
 }
 
-/// A client that has said where it wants to go and waits for the answer.
+/// A client whose request is read, and that waits for the answer.
 #[derive(Debug)]
 pub struct Inbound {
-    /// Where to, and how it was asked.
+    /// Requested host and port, and the form of the request.
     pub target: Target,
     /// Channel that tells the client the outcome.
     pub answer: Answer,

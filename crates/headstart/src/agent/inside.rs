@@ -1,7 +1,7 @@
 //! Names that lead inside: DNS does not send applications to addresses that only this machine or
 //! its network can reach, unless the operator says so.
 //!
-//! Whoever owns a name can have it lead anywhere. To a browser a page of that name then shares its
+//! The owner of a name can have it lead anywhere. To a browser a page of that name then shares its
 //! origin with a router or a database of this network (DNS rebinding), and behind a proxy it sees
 //! no address by which to tell.
 

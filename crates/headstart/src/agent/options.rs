@@ -92,7 +92,8 @@ pub struct AgentOptions {
 
     /// Allow --listen on addresses that other machines can reach
     ///
-    /// Whoever reaches the port can open connections from this machine. Let a firewall choose.
+    /// Any host that reaches the port can open connections from this machine. Let a firewall
+    /// choose.
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", default_value = "false",
           action = ArgAction::Set)]

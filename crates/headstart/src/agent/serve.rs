@@ -42,20 +42,16 @@ use crate::takeover::Takeover;
 /// goes on without its name: it is on this machine, and believes itself connected.
 const HELLO_TIME: Duration = Duration::from_millis(50);
 
-/// One of so many files that this process may open can be that of a client that has asked for
-/// nothing yet: the others are for connections, which take two or more each.
+/// Open files per client without a request yet: the others are for connections, which take two or
+/// more each.
 const FILES_PER_WAITING: usize = 4;
 
-/// One of so many files that this process may open is for a connection that is asked for: it takes
-/// two, its pipes four more, and the attempts of its opening some for a while. The proxy ports and
-/// managed TLS have their own.
+/// Open files per requested connection: it takes two, its pipes four more, and the attempts of its
+/// opening some for a while. The proxy ports and managed TLS have their own.
 const FILES_PER_CONNECTION: usize = 8;
 
-/// One of so many files that this process may open is for a spare connection.
+/// Open files per spare connection.
 const FILES_PER_SPARE: usize = 16;
-
-/// As for the edge.
-const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
 /// Interval at which expired sessions are wiped, and the metrics updated.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
@@ -160,7 +156,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// From `options`; what `before` has learnt of paths is kept.
+    /// Makes the settings of `options`; keeps what `before` has learnt of paths.
     pub(super) fn new(options: AgentOptions, before: Option<&Self>) -> Result<Self, Failure> {
         if before.is_some_and(|before| before.options.upstream != options.upstream) {
             return Err(Failure::usage("--upstream and its options cannot be changed by a reload")
@@ -177,7 +173,7 @@ impl Settings {
         };
         let limits = RelayLimits {
             idle: Some(options.idle_timeout),
-            half_closed_idle: Some(HALF_CLOSED_IDLE),
+            half_closed_idle: Some(daemon::HALF_CLOSED_IDLE),
             total: options.total_timeout,
         };
         let known = before.map_or_else(Arc::default, |before| Arc::clone(&before.known));
@@ -185,7 +181,7 @@ impl Settings {
         Ok(Self { options, connector, limits, known, clients, isolation })
     }
 
-    /// Returns what the status page shows of them.
+    /// Returns the tables of the status page.
     fn tables(&self) -> Vec<Table> {
         let edges = self.options.edge.iter().flat_map(|edges| &edges.0);
         let rows = edges.map(|edge| vec![Cell::Text(edge.to_string())]);
@@ -238,9 +234,9 @@ fn spares(options: &AgentOptions) -> usize {
 /// Permits of the connections of applications, which all ports share.
 #[derive(Clone)]
 struct Permits {
-    /// For clients that have not asked for anything yet.
+    /// Permits of clients without a request yet.
     waiting: Arc<Shares>,
-    /// For connections to where clients want to go.
+    /// Permits of requested connections.
     running: Arc<Shares>,
 }
 
@@ -312,7 +308,7 @@ async fn accept(
             }
         };
         let (settings, context) = (running.settings(), context.clone());
-        let (shares, task) = (Arc::clone(&permits.running), running.places.task());
+        let (shares, task) = (Arc::clone(&permits.running), running.permits.task());
         tokio::spawn(async move {
             let _task = task;
             serve(accepted, context.as_deref(), &settings, &shares).await;

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Permits that one owner may hold for each that is free.
 ///
 /// An owner alone gets three quarters of all, two get three sevenths each, and n of them leave one
-/// part in 3n+1 free: whoever comes next finds room, and nobody waits where there is plenty.
+/// part in 3n+1 free: the next owner finds permits, and no owner waits while there are plenty.
 const PER_FREE: usize = 3;
 
-/// Whoever a connection counts against.
+/// Party that a connection counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Owner {
     /// A user of this machine, as the kernel says.
@@ -26,7 +26,7 @@ impl Owner {
     pub(super) fn new(user: Option<u32>, peer: Option<IpAddr>) -> Self {
         match (user, peer.map(|peer| peer.to_canonical())) {
             (Some(user), _) => Self::User(user),
-            // There are as many addresses of loopback as somebody likes.
+            // One program may use any number of loopback addresses.
             (None, Some(peer)) if !peer.is_loopback() => Self::Host(network(peer)),
             (None, _) => Self::Unknown,
         }
@@ -40,7 +40,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A number of permits, shared by whoever asks for them.
+/// Permits that all owners share.
 #[derive(Debug)]
 pub(super) struct Shares {
     all: usize,

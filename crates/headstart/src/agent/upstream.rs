@@ -38,7 +38,7 @@ pub struct UpstreamOptions {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub upstream_optimistic: OptimisticName,
 
-    /// Connections that the proxy is told to keep apart
+    /// Connections that the proxy is asked to keep apart
     #[arg(long, value_name = "WHAT", default_value = "none")]
     pub upstream_isolation: IsolationName,
 
@@ -53,16 +53,16 @@ pub struct UpstreamOptions {
 /// When bytes are sent ahead of a proxy's replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OptimisticName {
-    /// A ClientHello at once, all else once the proxy has shown that it bears that; not for an hour
-    /// after it did not
+    /// A ClientHello at once, other early data once the proxy has accepted some; after a failure,
+    /// neither for an hour
     Auto,
-    /// Everything, from the first connection: for Tor, and whoever is known to bear it
+    /// Everything, from the first connection: for Tor, and proxies that are known to accept it
     Always,
     /// Never: step by step
     Never,
 }
 
-/// Connections that a proxy is told to keep apart.
+/// Connections that a proxy is asked to keep apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum IsolationName {
     /// Nothing: all connections have the login of --upstream, if any
@@ -129,7 +129,7 @@ impl UpstreamOptions {
         self.upstream.is_some() && self.upstream_ports.contains(&port)
     }
 
-    /// Refuses options of a proxy where there is none: the mistake would go unseen.
+    /// Refuses options of a proxy without a proxy: the mistake would go unnoticed.
     fn unused(&self) -> Result<(), Failure> {
         match self.upstream_isolation {
             IsolationName::None => Ok(()),

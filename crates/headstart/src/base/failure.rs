@@ -44,7 +44,7 @@ impl Failure {
         }
     }
 
-    /// The same failure with advice: one line that says what to do.
+    /// Adds a hint to the failure: one line that says what to do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -84,7 +84,7 @@ impl Failure {
         let _ = writeln!(stderr, "{text}");
     }
 
-    /// The same for a terminal: it may say what a server or another user said.
+    /// Returns the same for a terminal, escaped: it may quote a server or another user.
     fn printable(&self) -> Self {
         let hint = self.hint.as_deref().map(|hint| printable(hint).into_owned());
         Self { message: printable(&self.message).into_owned(), hint, code: self.code }

@@ -108,7 +108,7 @@ pub fn check_unread(file: &File) -> Result<(), FileFault> {
     }
 }
 
-/// Checks that nobody but its owner, whoever that is, has any rights to a file.
+/// Checks that a file's owner alone has rights to it.
 ///
 /// # Errors
 /// Somebody has.
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Its owner can exchange what is in it, whatever its mode.
+    /// A directory's owner can replace its files, whatever its mode.
     #[test]
     fn no_directory_is_made_in_that_of_another_user() {
         if !geteuid().is_root() {

@@ -21,7 +21,7 @@ impl LogThrottle {
         Self(Mutex::new(Lines { last: None, left_out: 0 }))
     }
 
-    /// If a line may be written: how many were left out since the last one.
+    /// Returns the number of lines left out since the last one, if a line may be written.
     pub(crate) fn line(&self, now: Instant) -> Option<u64> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.last.is_some_and(|last| now.saturating_duration_since(last) < EVERY) {

@@ -11,7 +11,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| matches!(letter, '\n' | '\t') || is_printable(letter))
 }
 
-/// The same for a word in a line or a cell of a table: line feeds and tabs are escaped, too.
+/// Escapes a word in a line or a cell of a table: line feeds and tabs, too.
 pub fn printable_word(text: &str) -> Cow<'_, str> {
     escaped(text, is_printable)
 }

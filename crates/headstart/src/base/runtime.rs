@@ -8,7 +8,7 @@ use crate::base::failure::Failure;
 /// Runs `work` to its end on `workers` threads, one for each CPU if none is given.
 ///
 /// # Errors
-/// What `work` returns, or a system that gives no threads.
+/// The error of `work`, or of starting threads.
 pub fn run<T>(
     workers: Option<NonZeroUsize>,
     work: impl Future<Output = Result<T, Failure>>,
@@ -22,10 +22,10 @@ pub fn run<T>(
 
 /// Runs `work` to its end on this thread, in whose namespaces it stays.
 ///
-/// Where times are measured, too: no other thread has to be woken.
+/// Suits measurements of time: no other thread has to be woken.
 ///
 /// # Errors
-/// What `work` returns, or a system that gives no descriptors.
+/// The error of `work`, or of opening descriptors.
 pub fn run_here<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     block_on(tokio::runtime::Builder::new_current_thread(), work)
 }

@@ -42,10 +42,10 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Listens at `path`, for whoever mode and group allow to write.
+    /// Listens at `path`, for the users that mode and group allow to write.
     ///
     /// # Errors
-    /// Somebody answers there already, or the file system does not allow it.
+    /// Another process listens there already, or the file system does not allow it.
     pub(crate) fn listen(path: &Path, kind: SocketKind) -> Result<(UnixListener, Self), Failure> {
         let lock = lock(path, kind.in_use)?;
         make_way(path, kind.in_use)?;
@@ -57,7 +57,7 @@ impl SocketFile {
     /// group.
     ///
     /// # Errors
-    /// There is none, it is no socket, or another process has it.
+    /// The file is missing, it is not a socket, or another process has it.
     pub(crate) fn adopt(path: &Path, kind: SocketKind) -> Result<Self, Failure> {
         let lock = lock(path, kind.in_use)?;
         let id = permit(path, kind).map_err(|error| unusable(path, &error))?;
@@ -301,8 +301,8 @@ mod tests {
         inotify::add_watch(&watch, dir.path(), all).unwrap();
         let kind = SocketKind { mode: 0o666, ..KIND };
         let _socket = SocketFile::listen(&dir.path().join("s"), kind).unwrap();
-        let mut room = [MaybeUninit::uninit(); 4096];
-        let (mut events, mut seen) = (inotify::Reader::new(watch, &mut room), Vec::new());
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let (mut events, mut seen) = (inotify::Reader::new(watch, &mut buffer), Vec::new());
         while let Ok(event) = events.next() {
             if event.file_name() == Some(c"s") {
                 seen.push(event.events());

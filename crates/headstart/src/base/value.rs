@@ -243,11 +243,11 @@ pub(crate) fn opening_policy() -> impl TypedValueParser<Value = OpeningPolicy> {
             }
             OpeningPolicy::Plain => "TCP only, as without headstart; for comparison",
             OpeningPolicy::Turbo => {
-                "As auto, and try TurboTLS also where the path is remembered not to bear it; no \
+                "As auto, and try TurboTLS also on a path that is known to block it; no \
                  Fast Open"
             }
             OpeningPolicy::Fop => {
-                "As auto, and try Fast Open also where the path is remembered not to bear it, and \
+                "As auto, and try Fast Open also on a path that is known to block it, and \
                  at all edges of --edge"
             }
         })

@@ -180,8 +180,8 @@ fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
 
 /// A kernel without connection tracking does not know the option at all.
 fn redirection() -> Finding {
-    let asked = tcp_pair().map(|(_near, far)| ip_original_dst(&far));
-    match asked {
+    let destination = tcp_pair().map(|(_near, far)| ip_original_dst(&far));
+    match destination {
         Ok(Ok(_) | Err(Errno::NOENT)) => {
             Finding::ok("redirect", "the kernel tells where redirected connections were going")
         }

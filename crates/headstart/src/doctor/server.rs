@@ -16,7 +16,7 @@ use crate::doctor::options::DoctorOptions;
 use crate::get::tls::{self, HelloSize, cipher_name, group_name, version_name};
 use crate::get::{self, Visit};
 
-/// For everything together; curl gives up connecting after minutes, a person does not wait so long.
+/// Time for all checks together; curl gives up connecting after minutes, which nobody waits for.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Probes of a server: its DNS records, and the opening of a connection.
@@ -145,7 +145,7 @@ fn tcp(report: &Report) -> Option<Finding> {
     Some(Finding::ok("tcp", format!("{address} connected in {:.1} ms", ms(rtt))))
 }
 
-/// Only where a datagram was sent is there anything to say.
+/// Returns a finding about UDP, if a datagram was sent.
 fn udp(report: &Report) -> Option<Finding> {
     let sent = first(report, |event| matches!(event, ClientEvent::FlightSent { .. }))?;
     let came = first(report, |event| matches!(event, ClientEvent::DatagramReceived { .. }));

@@ -17,7 +17,7 @@ use crate::base::settings::Invocation;
 use crate::check::{self, finding};
 use crate::daemon;
 use crate::doctor::{self, Finding};
-use crate::fleet::{self, place::KeySource};
+use crate::fleet::{self, storage::KeySource};
 
 /// Checks all that a start needs, and prints a line for each.
 ///

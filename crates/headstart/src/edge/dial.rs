@@ -18,14 +18,14 @@ static UNREACHABLE: LogThrottle = LogThrottle::new();
 /// Connector to origins.
 #[derive(Debug)]
 pub(super) struct Dial {
-    /// To those that are names; none if all are addresses.
+    /// Resolver for origins that are names; none if all are addresses.
     names: Option<Connector>,
     timeout: Duration,
 }
 
 impl Dial {
     /// # Errors
-    /// Origins that are names, and a machine that cannot look up any.
+    /// There are origins that are names, and this machine cannot resolve names.
     pub(super) fn new(options: &EdgeOptions) -> Result<Self, Failure> {
         let named = options.origin.iter().any(|origin| origin.server.address.ip().is_none());
         Ok(Self {
@@ -34,10 +34,10 @@ impl Dial {
         })
     }
 
-    /// A connection to `origin`.
+    /// Connects to `origin`, and logs a failure.
     ///
     /// # Errors
-    /// `TimedOut` if it took too long, otherwise what TCP or the lookup says; it is logged.
+    /// `TimedOut` if it took too long, otherwise the error of TCP or of the lookup.
     pub(super) async fn connect(&self, origin: &HostPort) -> io::Result<TcpStream> {
         let connected = self.try_connect(origin).await;
         if let Err(error) = &connected
@@ -48,7 +48,7 @@ impl Dial {
         connected
     }
 
-    /// A connection to `origin`, whose failure the caller tells.
+    /// Connects to `origin`; the caller reports a failure.
     pub(super) async fn try_connect(&self, origin: &HostPort) -> io::Result<TcpStream> {
         let tcp = match origin.ip() {
             Some(ip) => {

@@ -13,9 +13,9 @@ use tokio::task::JoinSet;
 use super::terminate::files::{Complaint, LOOK_EVERY, Watch};
 use crate::base::clock::wall_clock;
 use crate::base::failure::Failure;
-use crate::fleet::place::{KeySource, RedisAddress};
 use crate::fleet::ring::own_are_due;
 use crate::fleet::ring::{AtHand, RingWatch};
+use crate::fleet::storage::{KeySource, RedisAddress};
 use crate::metrics::{self, Cell, Reloaded, Table};
 
 /// Time that a start waits for keys in Redis, so that its first clients get tickets that others
@@ -30,7 +30,7 @@ pub(super) struct SiteKeys {
 }
 
 impl SiteKeys {
-    /// The keys that are at `source`, or own ones; those in Redis are sealed with the key of
+    /// Reads the keys at `source`, or makes new ones; those in Redis are sealed with the key of
     /// `fleet`.
     ///
     /// # Errors
@@ -47,12 +47,12 @@ impl SiteKeys {
         Ok(site)
     }
 
-    /// The ring in use.
+    /// Returns the ring in use.
     pub(super) const fn ring(&self) -> &Arc<SharedRing> {
         &self.ring
     }
 
-    /// Returns what the status page shows: no secret, and no address of Redis.
+    /// Returns the table of the status page, without secrets and without the address of Redis.
     pub(super) fn table(&self) -> Table {
         let source = match &*self.lock() {
             Keys::Own => "own",
@@ -68,7 +68,7 @@ impl SiteKeys {
         Table { title: "Keys", columns: &["Source", "Epoch", "From"], rows }
     }
 
-    /// Waits until keys from Redis are there, as far as they come soon.
+    /// Waits for keys from Redis, but not for long.
     pub(super) async fn settled(&self) {
         let Some(mut settled) = self.lock().settled() else { return };
         let _ = tokio::time::timeout(START, settled.wait_for(|settled| *settled)).await;
@@ -93,7 +93,7 @@ impl SiteKeys {
         Ok(Prepared(Some((keys, ring))))
     }
 
-    /// Does what was prepared.
+    /// Makes the prepared change.
     pub(super) fn reload(&self, prepared: Prepared) {
         let Some((mut keys, ring)) = prepared.0 else { return };
         let mut place = self.lock();
@@ -145,7 +145,7 @@ enum Keys {
 }
 
 impl Keys {
-    /// The ring to begin with, of the file if there is one. Nobody watches a place in Redis yet.
+    /// Returns the first ring, from the file if there is one. No task watches Redis yet.
     ///
     /// # Errors
     /// A file that is no key ring or that others may read; no fleet; no randomness.
@@ -170,7 +170,7 @@ impl Keys {
         }
     }
 
-    /// Keys from Redis come in the place of those of `before`, which stay in use until then.
+    /// Starts to take keys from Redis; those of `before` stay in use until they come.
     fn follow(&mut self, before: &Self) {
         let Self::Redis { address, at_hand, .. } = self else { return };
         *at_hand = match before {
@@ -183,7 +183,7 @@ impl Keys {
         };
     }
 
-    /// Starts what puts newer keys from Redis into `ring`.
+    /// Starts the task that puts newer keys from Redis into `ring`.
     fn begin(&mut self, ring: &Arc<SharedRing>) {
         if let Self::Redis { address, fleet, at_hand, watch, settled } = self {
             let (tell, told) = watch::channel(false);
@@ -200,7 +200,7 @@ impl Keys {
         }
     }
 
-    /// Returns true if a reload with `source` leaves everything as it is. A file is read again.
+    /// Returns true if a reload with `source` changes nothing. A file is reread.
     fn stay_with(&self, source: Option<&KeySource>) -> bool {
         match (self, source) {
             (Self::Own, None) => true,
@@ -209,7 +209,7 @@ impl Keys {
         }
     }
 
-    /// Puts a newer ring into `shared` if there is one; a file with a mistake leaves the old one.
+    /// Puts a newer ring into `shared` if there is one; keeps the old one if the file is malformed.
     fn look(&mut self, shared: &SharedRing) {
         let now = wall_clock();
         let current = shared.current();
@@ -277,7 +277,7 @@ mod tests {
 
     use super::*;
 
-    /// Some keys, their file, and the ids of their current epochs as a look finds them.
+    /// Returns the path of a file of new keys, and its directory.
     fn file() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys");

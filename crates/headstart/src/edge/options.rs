@@ -16,7 +16,7 @@ use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
 use crate::base::value::{HostPort, Origin, OriginServer, network};
 use crate::check::CheckOptions;
-use crate::fleet::place::{FilterPlace, KeySource};
+use crate::fleet::storage::{FilterStorage, KeySource};
 use crate::metrics::options::MetricsOptions;
 use crate::qlog::options::QlogOptions;
 use crate::takeover::options::TakeoverOptions;
@@ -150,10 +150,10 @@ pub struct EdgeOptions {
     /// place, each once among them; Redis must not evict keys (maxmemory-policy noeviction).
     /// Whatever is wrong with Redis, early data is refused and sessions are resumed.
     #[arg(
-        long, value_name = "WHERE", default_value_t, value_parser = FilterPlace::parser(),
+        long, value_name = "WHERE", default_value_t, value_parser = FilterStorage::parser(),
         help_heading = TLS
     )]
-    pub early_data_filter: FilterPlace,
+    pub early_data_filter: FilterStorage,
 
     /// Other servers of the site with the same ticket keys (see headstart keys export)
     ///
@@ -323,17 +323,17 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "TIME", value_parser = patience, help_heading = "Limits")]
     pub health_check: Option<Duration>,
 
-    /// Answer 504 if an origin http:// has not begun to answer after this long
+    /// Respond with 504 if an origin http:// has not begun its response after this long
     ///
-    /// While the client sends its request it starts again, but for less than 1 KiB in that time the
-    /// answer is 408.
+    /// The time starts again while the client sends its request; a client that sends less than 1
+    /// KiB in that time gets 408.
     #[arg(
         long, value_name = "TIME", default_value = "1m", value_parser = humantime::parse_duration,
         help_heading = "Limits"
     )]
     pub origin_response_timeout: Duration,
 
-    /// End an answer of an origin http:// of which the client takes nothing for this long
+    /// Cancel a response of an origin http:// of which the client takes nothing for this long
     ///
     /// At least 1s. Over HTTP/1.1 its connection ends.
     #[arg(
@@ -349,12 +349,12 @@ pub struct EdgeOptions {
     ///
     /// Addresses of IPv6 are one by their first 64 bits; those with the same first 48 have twice as
     /// many together. Raise it to --max-connections behind a balancer that hides the addresses of
-    /// clients. All clients whose address is not proven yet count as one, which has half of the
-    /// places at least.
+    /// clients. All clients whose address is not proven yet count as one, which may have half of
+    /// --max-connections at least.
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub max_address_requests: Option<NonZeroUsize>,
 
-    /// Memory in MiB for answers of origins http:// that wait for their clients
+    /// Memory in MiB for responses of origins http:// that wait for their clients
     ///
     /// Beyond it, connections end: first those of the address for which most has waited for
     /// longest.
@@ -398,7 +398,7 @@ pub struct EdgeOptions {
     /// Log a line for each request, and each connection as it ends
     ///
     /// Where the edge speaks HTTP: the client, method, host, path without its query, protocol,
-    /// status, bytes of the answer if its head says so, milliseconds to that head. Of each
+    /// status, bytes of the response if its head says so, milliseconds to that head. Of each
     /// connection: the client, how it was opened, how it ended, and after how long. With
     /// --log-format json, one object a line.
     #[arg(
@@ -484,7 +484,7 @@ impl EdgeOptions {
             // Tags for the other edges are made with them, too.
             ("--keys", self.keys.is_some() && self.fleet_edge.is_none()),
             ("--early-data-requests", self.early_data_requests != EarlyDataRequests::Off),
-            ("--early-data-filter", self.early_data_filter != FilterPlace::Memory),
+            ("--early-data-filter", self.early_data_filter != FilterStorage::Memory),
             ("--ticket-peers", self.ticket_peers != TicketPeers::None),
             ("--drop-header", !self.drop_header.is_empty()),
             ("--fast-open", self.fast_open),
@@ -538,7 +538,7 @@ pub enum EarlyDataRequests {
     /// Requests of safe methods (GET, HEAD, OPTIONS, TRACE); others wait until the handshake is
     /// done
     Safe,
-    /// All, also for tcp:// origins; only where every origin bears that a request comes twice
+    /// All, also for tcp:// origins; only where every origin tolerates a repeated request
     On,
 }
 

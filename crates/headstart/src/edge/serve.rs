@@ -25,7 +25,7 @@ use super::keys::SiteKeys;
 use super::proxy_protocol;
 use super::settings::ConnectionSettings;
 use super::terminate::{
-    self, Claims, HttpOrigins, Room, RoomLimits, Termination, TlsServer, Unproven,
+    self, Capacity, CapacityLimits, Claims, HttpOrigins, Termination, TlsServer, Unproven,
 };
 use crate::base::failure::Failure;
 use crate::base::logging::{ACCESS, millis};
@@ -46,11 +46,6 @@ const JOIN_TIME: Duration = Duration::from_secs(1);
 /// Interval at which a process that drains looks for sessions: they are joined, and expire, in
 /// tasks of their own.
 const DRAINED_EVERY: Duration = Duration::from_millis(100);
-
-/// Half-closed connections may be quiet this long: longer than the 120 s that TCP may pause before
-/// it sends a lost segment again (RFC 6298 allows no less than 60 s as the maximum, Linux takes 120
-/// s). With 30 s, the end of an answer was thrown away on links that lose 20 % each way.
-const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
 /// Options that a reload does not apply, beside those that say so themselves.
 const AT_START: &[&str] = &[
@@ -116,7 +111,7 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     for (address, port) in options.listen.iter().zip(ports) {
         let running = daemon.running();
         let hidden = tls.as_ref().and_then(|tls| tls.hidden_listener(*address));
-        let config = acceptor_config(&options, server, running.places.free());
+        let config = acceptor_config(&options, server, running.permits.connections());
         let fleet = fleet_links.as_ref().map(|fleet_links| fleet_links.fleet());
         let generations = Some(Arc::clone(&generations));
         let config = AcceptorConfig { hidden, fleet, quic, generations, ..config };
@@ -135,7 +130,7 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     }
     if let (Some(fleet_links), Some(links)) = (&fleet_links, links) {
         let running = daemon.running();
-        let serve = fleet_links.fleet().serve(links, generations, running.places.tasks());
+        let serve = fleet_links.fleet().serve(links, generations, running.permits.tasks());
         listeners.spawn(forwarded(serve, running));
     }
     if let Some(every) = options.health_check {
@@ -198,14 +193,14 @@ struct Settings {
 }
 
 impl Settings {
-    /// `streams` is what [`streams`] said at the start; of the settings `before`, what outlives a
-    /// reload is kept.
+    /// Makes the settings; `streams` is the result of [`streams`] at the start. Keeps from those
+    /// `before` the parts that outlive a reload.
     fn new(options: &EdgeOptions, streams: usize, before: Option<&Self>) -> Result<Self, Failure> {
         let origins = Arc::new(options.origins()?);
         let dial = Arc::new(Dial::new(options)?);
-        let room = before.map_or_else(
-            || Arc::new(Room::new(room_limits(options))),
-            |before| Arc::clone(before.termination.http.room()),
+        let capacity = before.map_or_else(
+            || Arc::new(Capacity::new(capacity_limits(options))),
+            |before| Arc::clone(before.termination.http.capacity()),
         );
         options.check_fleet()?;
         let fleet = options.fleet.as_deref().map(fleet::load).transpose()?;
@@ -236,14 +231,18 @@ impl Settings {
         Ok(Self {
             termination: Termination {
                 tls,
-                http: HttpOrigins::new(Arc::clone(&dial), options.origin_response_timeout, room),
+                http: HttpOrigins::new(
+                    Arc::clone(&dial),
+                    options.origin_response_timeout,
+                    capacity,
+                ),
                 claims: Arc::new(Claims::new(options.drop_header.clone())),
                 stalled: options.client_timeout,
                 unproven: Unproven::new(
                     options.max_unproven_handshakes.is_none(),
                     before.map_or_else(
                         || Arc::new(Semaphore::new(processors(options))),
-                        |before| Arc::clone(before.termination.unproven.places()),
+                        |before| Arc::clone(before.termination.unproven.permits()),
                     ),
                 ),
             },
@@ -267,7 +266,7 @@ impl Settings {
         })
     }
 
-    /// Returns what the status page shows of them.
+    /// Returns the tables of the status page.
     fn tables(&self) -> Vec<Table> {
         let named = self.connections.origins.iter().map(|(name, server)| {
             let name = name.unwrap_or_else(|| "all others".to_owned());
@@ -294,7 +293,7 @@ impl Settings {
 fn limits(options: &EdgeOptions) -> RelayLimits {
     RelayLimits {
         idle: Some(options.idle_timeout),
-        half_closed_idle: Some(HALF_CLOSED_IDLE),
+        half_closed_idle: Some(daemon::HALF_CLOSED_IDLE),
         total: options.total_timeout,
     }
 }
@@ -302,7 +301,7 @@ fn limits(options: &EdgeOptions) -> RelayLimits {
 /// Streams to origins for each address listened on: it grants unproven sessions their share of
 /// them.
 ///
-/// From the options of the start, as the number of places.
+/// From the options of the start, as the number of permits.
 fn streams(options: &EdgeOptions) -> usize {
     options.max_connections.get() / options.listen.len().max(1)
 }
@@ -327,16 +326,16 @@ fn processors(options: &EdgeOptions) -> usize {
 }
 
 /// Requests that a browser has open for one page, beside streams that stay: a small edge gives an
-/// address as many, up to half of its places.
+/// address as many, up to half of its permits.
 const PAGE: usize = 16;
 
-/// Returns the room for requests: as many at origins at one time as clients' connections.
-fn room_limits(options: &EdgeOptions) -> RoomLimits {
-    let places = options.max_connections.get();
-    RoomLimits {
-        places,
-        address_places: options.max_address_requests.map_or_else(
-            || places.div_ceil(8).max(places.div_ceil(2).min(PAGE)),
+/// Returns the limits on requests: as many at origins at one time as clients' connections.
+fn capacity_limits(options: &EdgeOptions) -> CapacityLimits {
+    let requests = options.max_connections.get();
+    CapacityLimits {
+        requests,
+        requests_per_address: options.max_address_requests.map_or_else(
+            || requests.div_ceil(8).max(requests.div_ceil(2).min(PAGE)),
             NonZeroUsize::get,
         ),
         memory: options.answer_memory.get().saturating_mul(1 << 20),
@@ -345,9 +344,9 @@ fn room_limits(options: &EdgeOptions) -> RoomLimits {
 
 /// Shows the limits that a start settles, by their names among those reached.
 fn show_limits(options: &EdgeOptions) {
-    let room = room_limits(options);
-    metrics::limit("max_connections", room.places);
-    metrics::limit("answer_memory", room.memory);
+    let capacity = capacity_limits(options);
+    metrics::limit("max_connections", capacity.requests);
+    metrics::limit("answer_memory", capacity.memory);
     metrics::limit("session_limit", SESSIONS.saturating_mul(options.listen.len()));
     if options.quic.is_some() {
         metrics::limit("quic_flows", options.quic_flows.get());
@@ -388,16 +387,15 @@ pub(super) async fn quic_server(options: &EdgeOptions) -> Result<Option<QuicServ
 fn acceptor_config(
     options: &EdgeOptions,
     server: ServerConfig,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 ) -> AcceptorConfig {
     AcceptorConfig {
         server,
         udp_workers: options.udp_workers.get(),
         udp_port: options.udp_port,
         quic: None,
-        permits: places,
-        // Whoever wants to keep others out by saying nothing needs as many connections as one who
-        // says something.
+        permits,
+        // To keep others out, silent connections have to be as many as those that send something.
         establishing: AcceptorConfig::default().establishing.max(options.max_connections.get()),
         hello_timeout: options.hello_timeout,
         balancers: options.proxy_protocol_from.clone(),
@@ -445,7 +443,7 @@ async fn drain(mut acceptor: Acceptor, running: &Running<Settings>, join_time: D
 
 /// Serves an arrival in a task of its own.
 fn spawn(arrival: Arrival, local: SocketAddr, running: &Running<Settings>) {
-    let (settings, task, stop) = (running.settings(), running.places.task(), running.stopping());
+    let (settings, task, stop) = (running.settings(), running.permits.task(), running.stopping());
     tokio::spawn(async move {
         let _task = task;
         serve(arrival, local, &settings, stop).await;
@@ -587,7 +585,7 @@ mod tests {
         assert_eq!(share, Duration::from_millis(25));
     }
 
-    /// Listens on two addresses with one place; an origin that sends what it got back.
+    /// Listens on two addresses with one permit; an origin that echoes.
     #[tokio::test]
     async fn one_place_serves_all_addresses() {
         let origin = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -604,23 +602,23 @@ mod tests {
         let daemon = Daemon::new(Role::Edge, settings, options.max_connections).unwrap();
         let addresses = [(); 2].map(|()| {
             let running = daemon.running();
-            let config = acceptor_config(&options, server, running.places.free());
+            let config = acceptor_config(&options, server, running.permits.connections());
             let acceptor = Acceptor::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
             let address = acceptor.local_addr();
             tokio::spawn(accept(acceptor, running));
             address
         });
         for edge in addresses {
-            let asked = async {
+            let exchange = async {
                 let mut tcp = TcpStream::connect(edge).await?;
                 tcp.write_all(b"not TLS").await?;
                 tcp.shutdown().await?;
-                let mut answer = Vec::new();
-                tcp.read_to_end(&mut answer).await?;
-                io::Result::Ok(answer)
+                let mut reply = Vec::new();
+                tcp.read_to_end(&mut reply).await?;
+                io::Result::Ok(reply)
             };
-            let answer = tokio::time::timeout(Duration::from_secs(120), asked).await;
-            assert_eq!(answer.expect("both have the place in turn").unwrap(), b"not TLS");
+            let reply = tokio::time::timeout(Duration::from_secs(120), exchange).await;
+            assert_eq!(reply.expect("both have the permit in turn").unwrap(), b"not TLS");
         }
     }
 }

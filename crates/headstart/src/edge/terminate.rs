@@ -1,11 +1,12 @@
 //! The terminating edge: it speaks TLS itself, before HTTP servers and others that do not.
 //!
 //! [`server`] has the certificates and keys, and tells the kernel of them for [`fast_open`].
-//! [`http`] and [`raw`] serve connections, [`requests`] each request; [`forward`] says what becomes
-//! of heads, [`origin`] asks the origin, [`life`] bounds all of it in time, [`room`] in number and
-//! memory; [`exchange`] knows what waits for whom.
+//! [`http`] and [`raw`] serve connections, [`requests`] each request; [`forward`] rewrites heads,
+//! [`origin`] sends requests to origins, [`life`] limits connections in time, [`capacity`] requests
+//! in number and memory; [`exchange`] counts the bytes that wait for each client.
 
 mod body;
+mod capacity;
 mod certificates;
 mod exchange;
 mod fast_open;
@@ -20,7 +21,6 @@ mod origin;
 mod raw;
 mod refusals;
 mod requests;
-mod room;
 mod server;
 mod streams;
 
@@ -38,11 +38,11 @@ use hyper::http::uri::Authority;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 
+pub(super) use capacity::{Capacity, CapacityLimits};
 pub(super) use certificates::{Examined, examine};
 pub(super) use forward::Claims;
 pub use fuzzing::HttpEdge;
 pub(super) use origin::HttpOrigins;
-pub(super) use room::{Room, RoomLimits};
 pub(super) use server::TlsServer;
 
 use body::Pending;
@@ -62,7 +62,7 @@ pub(super) struct Termination {
     pub(super) http: HttpOrigins,
     /// Headers that clients may not send to origins.
     pub(super) claims: Arc<Claims>,
-    /// Time that a client may take nothing of an answer.
+    /// Time that a client may take nothing of a response.
     pub(super) stalled: Duration,
     pub(super) unproven: Unproven,
 }
@@ -71,21 +71,21 @@ pub(super) struct Termination {
 pub(super) struct Unproven {
     /// True if they count as what they cost, false if as one each.
     weighs: bool,
-    /// Places for their costly halves, one for each processor.
-    places: Arc<Semaphore>,
+    /// Permits for their costly halves, one for each processor.
+    permits: Arc<Semaphore>,
 }
 
 impl Unproven {
-    pub(super) const fn new(weighs: bool, places: Arc<Semaphore>) -> Self {
-        Self { weighs, places }
+    pub(super) const fn new(weighs: bool, permits: Arc<Semaphore>) -> Self {
+        Self { weighs, permits }
     }
 
-    pub(super) const fn places(&self) -> &Arc<Semaphore> {
-        &self.places
+    pub(super) const fn permits(&self) -> &Arc<Semaphore> {
+        &self.permits
     }
 
-    /// Waits until the client of `stream` may take a processor, and returns its place; `None` if it
-    /// needs none, as it has joined.
+    /// Waits until the client of `stream` may take a processor, and returns its permit; `None` if
+    /// it needs none, as it has joined.
     ///
     /// # Errors
     /// Its session has ended.
@@ -96,19 +96,19 @@ impl Unproven {
         tokio::select! {
             biased;
             joined = stream.joined() => joined.map(|()| None).map_err(|_| Over::Broken),
-            place = self.place() => Ok(place),
+            permit = self.permit() => Ok(permit),
         }
     }
 
-    /// Waits for a place, and for what is ready: clients that come during a burst of spoofed
+    /// Waits for a permit, and for what is ready: clients that come during a burst of spoofed
     /// ClientHellos would otherwise wait behind all of it.
-    async fn place(&self) -> Option<SemaphorePermit<'_>> {
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         // It is never closed.
-        let place = self.places.acquire().await.ok();
+        let permit = self.permits.acquire().await.ok();
         // First the runtime looks for events; then the tasks that wait for them have their turn.
         yield_now().await;
         step_back().await;
-        place
+        permit
     }
 }
 
@@ -126,8 +126,8 @@ pub(super) async fn serve(
     let peer = stream.peer_addr();
     let (client, server_name) = (stream.proven_addr(), server_name(&stream));
     let first = server.first_seen(origin.service, stream.client_hello()).await;
-    let place = match termination.unproven.take_turn(&mut stream).await {
-        Ok(place) => place,
+    let permit = match termination.unproven.take_turn(&mut stream).await {
+        Ok(permit) => permit,
         Err(over) => return over.outcome(),
     };
     let tls = match server.accept(origin.service, peer.ip().to_canonical(), first) {
@@ -139,7 +139,7 @@ pub(super) async fn serve(
         }
     };
     let handle = tls.handle();
-    let pending = Pending::new(termination.http.room());
+    let pending = Pending::new(termination.http.capacity());
     let mut life = Life::new(
         handle.clone(),
         pending.clone(),
@@ -147,8 +147,8 @@ pub(super) async fn serve(
         settings.limits,
         termination.stalled,
     );
-    let opened = match place {
-        Some(place) => opened_in(place, &life, &handle, termination.unproven.weighs).await,
+    let opened = match permit {
+        Some(permit) => open_with(permit, &life, &handle, termination.unproven.weighs).await,
         None => life.opened().await,
     };
     if let Err(over) = opened {
@@ -184,10 +184,10 @@ fn server_name(stream: &ServerStream) -> Option<String> {
     stream.client_hello().and_then(|hello| hello.server_name.clone())
 }
 
-/// Waits until the client may be answered. Its ClientHello is here, so the first poll is the
-/// costly half of the handshake: it needs the `place`, and is reported if it `weighs`.
-async fn opened_in(
-    place: SemaphorePermit<'_>,
+/// Waits until the edge may respond to the client. Its ClientHello is here, so the first poll is
+/// the costly half of the handshake: it needs the `permit`, and is reported if it `weighs`.
+async fn open_with(
+    permit: SemaphorePermit<'_>,
     life: &Life,
     tls: &TlsHandle<ServerStream>,
     weighs: bool,
@@ -195,7 +195,7 @@ async fn opened_in(
     let mut opened = pin!(life.opened());
     let before = thread_time();
     let first = poll_fn(|cx| Poll::Ready(opened.as_mut().poll(cx))).await;
-    drop(place);
+    drop(permit);
     if weighs {
         tls.with_transport(|client| client.report_cost(thread_time().saturating_sub(before)));
     }
@@ -219,8 +219,7 @@ async fn step_back() {
     .await;
 }
 
-/// Closes the connection: requests that are still being answered must not keep that of a client
-/// that is gone.
+/// Closes the connection: unfinished responses must not keep that of a client that is gone.
 fn end(handle: &TlsHandle<ServerStream>, over: Over) -> Outcome {
     match over {
         // The client's refusal is on its way, and a reset would overtake it.
@@ -245,7 +244,7 @@ mod tests {
                 for _ in 0..200 {
                     let (unproven, order) = (Arc::clone(&unproven), Arc::clone(&order));
                     tokio::spawn(async move {
-                        let _place = unproven.place().await;
+                        let _permit = unproven.permit().await;
                         order.lock().unwrap().push('u');
                     });
                 }

@@ -1,8 +1,8 @@
-//! The clock of Redis beside that of this machine.
+//! Comparison of Redis's clock with this machine's.
 //!
-//! Redis forgets by its clock, and an edge says by its own what early data is fresh. They have to
-//! agree, and that of Redis has to go on as time does: what it has forgotten early would be fresh
-//! once more.
+//! Redis expires keys by its clock, and an edge decides by its own which early data is fresh. The
+//! clocks have to agree, and Redis's has to advance at the rate of time: early data whose key
+//! expired too soon would count as fresh again.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,24 +11,24 @@ use tokio::time::Instant;
 
 use super::redis::{ANSWER, Redis, RedisFailure};
 
-/// Tolerance of a clock between two looks: slewing, a smeared leap second, and rounded
+/// Tolerance between two readings of a clock: slewing, a smeared leap second, and rounded
 /// milliseconds.
 const STEP: Duration = Duration::from_secs(1);
 
-/// The time there, in milliseconds.
+/// Script that returns Redis's time in milliseconds.
 const TIME: &str = "\
 local time = redis.call('TIME')
 return time[1] * 1000 + math.floor(time[2] / 1000)";
 
-/// Time of Redis's clock at some moment between two.
+/// Reading of Redis's clock, taken at some moment between `before` and `after`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct Reading {
     before: Instant,
     after: Instant,
     shown: Duration,
 }
 
-impl Look {
+impl Reading {
     pub(super) async fn at(redis: &Redis) -> Result<Self, RedisFailure> {
         let before = Instant::now();
         let shown: u64 = redis.ask(redis::cmd("EVAL").arg(TIME).arg(0), ANSWER).await?;
@@ -36,18 +36,20 @@ impl Look {
         Ok(Self { before, after: Instant::now(), shown })
     }
 
-    /// Returns true if the clock went on since `earlier` as time did.
+    /// Returns true if the clock has advanced since `earlier` by the time that passed.
     pub(super) fn follows(&self, earlier: &Self) -> bool {
         let least = self.before.saturating_duration_since(earlier.after);
         let most = self.after.saturating_duration_since(earlier.before);
-        let gone = self.shown.checked_sub(earlier.shown);
-        gone.is_some_and(|gone| least <= gone + STEP && gone <= most + STEP)
+        let advance = self.shown.checked_sub(earlier.shown);
+        advance.is_some_and(|advance| least <= advance + STEP && advance <= most + STEP)
     }
 
+    /// Checks the reading against this machine's clock.
+    ///
     /// # Errors
-    /// The clock of this machine shows another time.
+    /// They differ by more than [`CLOCK_SLACK`].
     pub(super) fn agrees(&self) -> Result<(), RedisFailure> {
-        // An answer may take a while, which counts as a difference only if it is too long.
+        // A slow reply looks like a difference, which matters only above the slack.
         if is_near(self.shown, wall()) {
             return Ok(());
         }
@@ -67,7 +69,7 @@ fn is_near(shown: Duration, wall: Duration) -> bool {
     shown.abs_diff(wall) <= CLOCK_SLACK
 }
 
-/// Since 1970; OpenSSL reads the same clock.
+/// Returns the time since 1970; OpenSSL reads the same clock.
 fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -76,24 +78,24 @@ fn wall() -> Duration {
 mod tests {
     use super::*;
 
-    /// Looks that took a tenth of a second each: at such a time here, a clock showed that there.
-    fn look(start: Instant, at: u64, shown: u64) -> Look {
+    /// Returns a reading of `shown` ms, which took from `at` ms after `start` a tenth of a second.
+    fn reading(start: Instant, at: u64, shown: u64) -> Reading {
         let before = start + Duration::from_millis(at);
         let after = before + Duration::from_millis(100);
-        Look { before, after, shown: Duration::from_millis(shown) }
+        Reading { before, after, shown: Duration::from_millis(shown) }
     }
 
     #[tokio::test]
-    async fn a_clock_goes_on_or_was_set() {
+    async fn a_clock_that_was_set_or_stopped_does_not_follow() {
         let start = Instant::now();
-        let first = look(start, 0, 1_000_000);
+        let first = reading(start, 0, 1_000_000);
         for shown in [1_001_000, 1_000_000, 1_002_000, 1_002_100] {
-            assert!(look(start, 1_000, shown).follows(&first), "{shown}");
+            assert!(reading(start, 1_000, shown).follows(&first), "{shown}");
         }
         for shown in [999_999, 0, 1_002_101, 5_000_000] {
-            assert!(!look(start, 1_000, shown).follows(&first), "{shown}");
+            assert!(!reading(start, 1_000, shown).follows(&first), "{shown}");
         }
-        assert!(!look(start, 3_000, 1_001_000).follows(&first), "it stood still");
+        assert!(!reading(start, 3_000, 1_001_000).follows(&first), "it stopped");
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! Replay cache of early data in Redis, for all edges of a site (RFC 8446 section 8.2).
 //!
-//! TLS asks in the middle of a handshake, where nothing can be waited for. So the edge asks before:
-//! the binder of a ClientHello is public, and names it as well as TLS could. What comes back is
-//! handed to TLS, which takes early data if it is about the very binder it has checked, and the
-//! ticket is of the scope that was asked in.
+//! TLS asks in the middle of a handshake, where it cannot wait. So the edge asks before: the binder
+//! of a ClientHello is public, and identifies it as well as TLS could. The edge hands the reply to
+//! TLS, which accepts early data if the reply is about the very binder that TLS has checked, and
+//! the ticket has the scope of the query.
 //!
-//! **Scope.** A random mark lies in Redis beside what came; it names the process that keeps it
-//! (`run_id`) and its line of replication (`master_replid`). The scope is a hash of it, and is
-//! written into tickets. Each question is asked about the mark in the same transaction. So a memory
-//! that begins anew (restarted, flushed, failed over to another process) has another scope, and
-//! early data with tickets from before is refused; and where two processes both believe that they
-//! are the master, a ticket counts with one of them only.
+//! **Scope.** Redis holds a random mark beside the binders; it names the process that keeps them
+//! (`run_id`) and its replication history (`master_replid`). The scope is a hash of the mark, and
+//! is part of tickets. Each query checks the mark in the same transaction. So a cache that starts
+//! empty (restarted, flushed, failed over to another process) has another scope, and rejects early
+//! data with older tickets; and where two processes both believe that they are the master, a ticket
+//! is valid with one of them only.
 //!
-//! **Time.** Beside that a new mark denies everything for as long as OpenSSL may find early data
-//! fresh. What is fresh each edge says by its own clock: with one that is wrong, something may be
-//! fresh that was forgotten long ago. So the answer has the time of Redis, and an edge whose clock
-//! shows another one takes nothing ([`clock`](super::clock)).
+//! **Time.** With a new mark, the filter also rejects all early data for as long as OpenSSL may
+//! find it fresh. Each edge decides by its own clock what is fresh: with a wrong clock, early data
+//! may seem fresh whose binder has expired. So the reply has Redis's time, and an edge whose clock
+//! differs accepts nothing ([`clock`](super::clock)).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,43 +31,43 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::clock::{self, Look};
+use super::clock::{self, Reading};
 use super::redis::{ANSWER, Redis, RedisFailure};
-use crate::fleet::place::RedisAddress;
-use crate::metrics::{self, FilterAnswer};
+use crate::fleet::storage::RedisAddress;
+use crate::metrics::{self, FilterReply};
 
-/// Time that a handshake with early data waits for the answer.
+/// Time that a handshake with early data waits for the reply.
 ///
-/// A Redis near enough to be useful answers in a fraction of a millisecond; early data is to save
-/// one round trip to the client, of which little would be left.
+/// A Redis near enough to be useful replies in a fraction of a millisecond; a longer wait would use
+/// up the round trip that early data saves.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// Questions at one time; more are denied. With [`WAIT`] that is 51,200 a second.
-const ASKING: usize = 256;
+/// Queries at one time; early data beyond them is rejected. With [`WAIT`] that is 51,200 a second.
+const QUERIES: usize = 256;
 
-/// Interval at which Redis is asked whether it is still the same.
+/// Interval at which the filter checks that Redis is still the same process.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Pause before Redis is connected to again, doubled with each failure.
+/// Pause before a reconnection, doubled with each failure.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A memory that was good for so long has not failed again; one that takes nothing more may look
-/// good at each start.
+/// A cache that worked for this long resets the pause; one that is full may seem to work at each
+/// start.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// The one setting under which Redis forgets nothing before its time.
+/// The one policy under which Redis evicts nothing before it expires.
 const POLICY: &str = "noeviction";
 
-/// Time that a ClientHello is remembered.
+/// Time until a binder expires.
 ///
-/// One edge finds it fresh for 10 s ([`REPLAY_LIFE`] is twice that), and two whose clocks are
-/// [`CLOCK_SLACK`] off either way for twice as long. As much again is for an edge that stands still
-/// between the question and the handshake.
+/// One edge finds a ClientHello fresh for 10 s ([`REPLAY_LIFE`] is twice that), and two whose
+/// clocks are [`CLOCK_SLACK`] off either way for twice as long. As much again is for an edge that
+/// is suspended between the query and the handshake.
 const REMEMBERED: Duration = REPLAY_LIFE.saturating_add(CLOCK_SLACK.saturating_mul(4));
 
-/// Finds the mark, or makes one where it is missing or of another process: the mark, and the time
-/// there in seconds.
+/// Script that finds the mark, or makes one if it is missing or another process's; returns it, and
+/// Redis's time in seconds.
 const MARK: &str = "\
 local now = redis.call('TIME')[1]
 local mark = redis.call('GET', KEYS[1])
@@ -77,8 +77,8 @@ if not mark or string.sub(mark, 1, #ARGV[1]) ~= ARGV[1] then
 end
 return {mark, now}";
 
-/// Script that tells whether a binder is new. It answers what was sent along, to match the answer
-/// by; 1 or 0, or 2 if the mark is another one; and Redis's time in milliseconds.
+/// Script that adds a binder. It returns the nonce of the query; 1 if the binder is new, 0 if not,
+/// 2 if the mark has changed; and Redis's time in milliseconds.
 const FIRST: &str = "\
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -90,99 +90,102 @@ if redis.call('SET', KEYS[2], '', 'NX', 'PX', ARGV[3]) then
 end
 return {ARGV[2], 0, now}";
 
-/// Asks Redis about early data; early data is denied whenever it does not know.
+/// Replay filter in Redis; early data is rejected whenever Redis does not confirm that it is new.
 pub(crate) struct RedisFilter {
     shared: Arc<Shared>,
-    /// Keeps the connection; ends with the filter.
+    /// Task that keeps the connection; ends with the filter.
     _keeper: JoinSet<()>,
 }
 
 struct Shared {
     address: RedisAddress,
     state: Mutex<State>,
-    asking: Semaphore,
+    queries: Semaphore,
 }
 
 struct State {
     /// Scope of the last mark; random and unique before there was one.
     scope: [u8; 16],
-    /// Memory in Redis; `None` while Redis is away, or not as it should be.
-    memory: Option<Arc<Memory>>,
+    /// Cache in Redis; `None` while Redis is away or unfit.
+    cache: Option<Arc<Cache>>,
 }
 
-/// State that belongs to one mark.
-struct Memory {
+/// Cache under one mark.
+struct Cache {
     redis: Redis,
     mark: Vec<u8>,
     scope: [u8; 16],
-    /// From when it may say yes.
+    /// Time from which it may accept early data.
     open: Instant,
-    /// Its clock at the start.
-    clock: Look,
-    /// Something was wrong with an answer: the keeper is to connect again.
+    /// Redis's clock at the start.
+    clock: Reading,
+    /// Notified of a bad reply: the keeper has to reconnect.
     broken: Notify,
 }
 
 impl RedisFilter {
-    /// A filter that connects by itself, and again whenever that is needed.
+    /// Makes a filter that connects, and reconnects, in a task of its own.
     pub(crate) fn new(address: RedisAddress) -> Self {
-        let state = State { scope: rand::random(), memory: None };
-        let shared =
-            Arc::new(Shared { address, state: Mutex::new(state), asking: Semaphore::new(ASKING) });
+        let state = State { scope: rand::random(), cache: None };
+        let shared = Arc::new(Shared {
+            address,
+            state: Mutex::new(state),
+            queries: Semaphore::new(QUERIES),
+        });
         let mut keeper = JoinSet::new();
         keeper.spawn(keep(Arc::clone(&shared)));
         Self { shared, _keeper: keeper }
     }
 
-    /// Where it remembers.
+    /// Returns the address of Redis.
     pub(crate) fn address(&self) -> &RedisAddress {
         &self.shared.address
     }
 
-    /// Asks whether the early data behind a ClientHello is new, if `ring` made its ticket: nobody
-    /// else's ClientHellos take room in Redis.
+    /// Asks whether the early data behind a ClientHello is new, if `ring` made its ticket: other
+    /// ClientHellos take no memory in Redis.
     pub(crate) async fn first(&self, hello: &ClientHello, ring: &KeyRing) -> Option<FirstSeen> {
         let ticket = hello.psk_identities.first().filter(|_| hello.early_data && hello.tls13)?;
         let binder = binder_key(hello.binder.as_ref()?);
         if !ring.made(ticket) {
             return None;
         }
-        let (asked, first) = self.ask(binder).await;
-        metrics::early_data_filter(asked);
+        let (reply, first) = self.query(binder).await;
+        metrics::early_data_filter(reply);
         first
     }
 
-    async fn ask(&self, binder: [u8; 32]) -> (FilterAnswer, Option<FirstSeen>) {
-        let Some(memory) = self.shared.lock().memory.clone() else {
-            return (FilterAnswer::Away, None);
+    async fn query(&self, binder: [u8; 32]) -> (FilterReply, Option<FirstSeen>) {
+        let Some(cache) = self.shared.lock().cache.clone() else {
+            return (FilterReply::Away, None);
         };
-        if Instant::now() < memory.open {
-            return (FilterAnswer::New, None);
+        if Instant::now() < cache.open {
+            return (FilterReply::New, None);
         }
-        let Ok(_asking) = self.shared.asking.try_acquire() else {
-            return (FilterAnswer::TooMany, None);
+        let Ok(_query) = self.shared.queries.try_acquire() else {
+            return (FilterReply::TooMany, None);
         };
         let nonce: [u8; 16] = rand::random();
-        match memory.first(&self.shared.address.name, &binder, &nonce).await {
+        match cache.first(&self.shared.address.name, &binder, &nonce).await {
             Ok((echo, 0 | 1, now)) if echo == nonce && !clock::agrees(now) => {
-                (FilterAnswer::Clock, None)
+                (FilterReply::Clock, None)
             }
             Ok((echo, 1, _)) if echo == nonce => {
-                (FilterAnswer::First, Some(FirstSeen { scope: memory.scope, binder }))
+                (FilterReply::First, Some(FirstSeen { scope: cache.scope, binder }))
             }
-            Ok((echo, 0, _)) if echo == nonce => (FilterAnswer::Seen, None),
-            // It may be slow for once; the keeper finds out whether it is gone.
-            Err(RedisFailure::Slow) => (FilterAnswer::Slow, None),
+            Ok((echo, 0, _)) if echo == nonce => (FilterReply::Seen, None),
+            // One reply may be slow; the keeper detects whether Redis is gone.
+            Err(RedisFailure::Slow) => (FilterReply::Slow, None),
             wrong => {
-                tracing::debug!(?wrong, "no answer about early data");
-                self.shared.give_up(&memory);
-                (FilterAnswer::Failed, None)
+                tracing::debug!(?wrong, "no reply about early data");
+                self.shared.drop_cache(&cache);
+                (FilterReply::Failed, None)
             }
         }
     }
 }
 
-/// Answers TLS's own question: it was told before, or not at all.
+/// TLS's own query is always denied: TLS has the reply already, or there is none.
 impl ReplayFilter for RedisFilter {
     fn scope(&self) -> [u8; 16] {
         self.shared.lock().scope
@@ -200,11 +203,12 @@ impl fmt::Debug for RedisFilter {
 }
 
 impl Shared {
-    /// Asks nothing more of a memory that something is wrong with.
-    fn give_up(&self, memory: &Arc<Memory>) {
-        let was_known = self.lock().memory.take_if(|known| Arc::ptr_eq(known, memory)).is_some();
-        if was_known {
-            memory.broken.notify_one();
+    /// Sends no more queries to a cache that gave a bad reply.
+    fn drop_cache(&self, cache: &Arc<Cache>) {
+        let was_current =
+            self.lock().cache.take_if(|current| Arc::ptr_eq(current, cache)).is_some();
+        if was_current {
+            cache.broken.notify_one();
         }
     }
 
@@ -214,18 +218,18 @@ impl Shared {
     }
 }
 
-/// Keeps a memory for as long as the filter lives.
+/// Keeps a cache open for as long as the filter lives.
 async fn keep(shared: Arc<Shared>) {
     let (mut pause, mut logged, mut announced) = (PAUSE_MIN, None, false);
     loop {
-        let why = match Memory::open(&shared.address).await {
-            Ok(memory) => {
+        let why = match Cache::open(&shared.address).await {
+            Ok(cache) => {
                 if !announced {
                     tracing::info!(place = %shared.address, "early data is remembered in Redis");
                     announced = true;
                 }
                 let begun = Instant::now();
-                let why = watch(&shared, memory).await;
+                let why = watch(&shared, cache).await;
                 if begun.elapsed() >= STEADY {
                     (pause, logged) = (PAUSE_MIN, None);
                 }
@@ -241,38 +245,38 @@ async fn keep(shared: Arc<Shared>) {
             tracing::error!(place = %shared.address, "early data is refused: {why}");
             logged = Some(why);
         }
-        // Not all edges at once.
+        // Jitter: edges do not reconnect all at once.
         tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.5))).await;
         pause = (2 * pause).min(PAUSE_MAX);
     }
 }
 
-/// Has questions asked of `memory` until something is wrong with it, and says what.
-async fn watch(shared: &Shared, memory: Memory) -> RedisFailure {
-    let (mut clock, memory) = (memory.clock, Arc::new(memory));
+/// Directs queries to `cache` until it fails; returns the failure.
+async fn watch(shared: &Shared, cache: Cache) -> RedisFailure {
+    let (mut clock, cache) = (cache.clock, Arc::new(cache));
     {
         let mut state = shared.lock();
-        state.scope = memory.scope;
-        state.memory = Some(Arc::clone(&memory));
+        state.scope = cache.scope;
+        state.cache = Some(Arc::clone(&cache));
     }
     let why = loop {
         tokio::select! {
-            () = memory.broken.notified() => {
-                break RedisFailure::Malformed("an answer about early data is none".into());
+            () = cache.broken.notified() => {
+                break RedisFailure::Malformed("a reply about early data".into());
             }
             () = tokio::time::sleep(CHECK_EVERY) => {}
         }
-        match memory.check(&shared.address.name, &clock).await {
+        match cache.check(&shared.address.name, &clock).await {
             Ok(now) => clock = now,
             Err(failure) => break failure,
         }
     };
-    shared.lock().memory = None;
+    shared.lock().cache = None;
     why
 }
 
-impl Memory {
-    /// Connects, checks that Redis is as it should be, and finds or makes the mark.
+impl Cache {
+    /// Connects, checks that Redis is fit, and finds or makes the mark.
     async fn open(address: &RedisAddress) -> Result<Self, RedisFailure> {
         let redis = Redis::connect(address).await?;
         let start = Server::ask(&redis, &address.name).await?.mark();
@@ -282,29 +286,29 @@ impl Memory {
         command.arg(MARK).arg(1).arg(mark_key(&address.name)).arg(&start).arg(random);
         let (mark, now): (Vec<u8>, u64) = redis.ask(&command, ANSWER).await?;
         let made = made(&mark, &start).ok_or_else(|| RedisFailure::Malformed("no mark".into()))?;
-        // Rounded up: both are whole seconds.
+        // A second less: both are whole seconds.
         let age = Duration::from_secs(now.saturating_sub(made).saturating_sub(1));
         let open = Instant::now() + REPLAY_LIFE.saturating_sub(age);
         let mut hash = Sha256::new();
         hash.update(b"headstart early data\0");
         hash.update(&mark);
         let hash = hash.finish();
-        let clock = Look::at(&redis).await?;
+        let clock = Reading::at(&redis).await?;
         clock.agrees()?;
         let scope = std::array::from_fn(|at| hash[at]);
         Ok(Self { redis, mark, scope, open, clock, broken: Notify::new() })
     }
 
-    /// Checks that Redis is still the same, and that its clock went on since `before`; also that
-    /// the mark is still there, since an edge that only makes tickets asks no question that would
-    /// show it.
-    async fn check(&self, name: &str, before: &Look) -> Result<Look, RedisFailure> {
+    /// Checks that Redis is still the same process, and that its clock has advanced since `before`;
+    /// also that the mark is still there, since an edge that only makes tickets sends no query that
+    /// would show it.
+    async fn check(&self, name: &str, before: &Reading) -> Result<Reading, RedisFailure> {
         let start = Server::ask(&self.redis, name).await?.mark();
         if !self.mark.starts_with(start.as_bytes()) {
             let words = "it was restarted, or another one has taken over";
             return Err(RedisFailure::Refused(words.into()));
         }
-        let clock = Look::at(&self.redis).await?;
+        let clock = Reading::at(&self.redis).await?;
         if !clock.follows(before) {
             forget(&self.redis, name).await;
             return Err(RedisFailure::Refused(
@@ -317,7 +321,7 @@ impl Memory {
         if mark.as_ref() == Some(&self.mark) {
             Ok(clock)
         } else {
-            Err(RedisFailure::Refused("its memory began anew".into()))
+            Err(RedisFailure::Refused("its memory was reset".into()))
         }
     }
 
@@ -340,29 +344,32 @@ fn mark_key(name: &str) -> String {
     format!("headstart:{{{name}}}:filter")
 }
 
-/// Takes the mark away: what was forgotten until now nobody knows, so the memory begins anew.
+/// Deletes the mark: binders may have expired too soon, so the cache starts over.
 async fn forget(redis: &Redis, name: &str) {
     let mut command = redis::cmd("DEL");
-    // A replica refuses that; its mark names another line of replication anyway.
+    // A replica refuses that; its mark names another replication history anyway.
     let _ = redis.ask::<i64>(command.arg(mark_key(name)), ANSWER).await;
 }
 
-/// When a mark was made that begins with `start`: its last part, in seconds of Redis's clock.
+/// Returns the time at which a mark with the prefix `start` was made, in seconds of Redis's clock:
+/// its last part.
 fn made(mark: &[u8], start: &str) -> Option<u64> {
     let rest = mark.strip_prefix(start.as_bytes())?;
     std::str::from_utf8(rest).ok()?.rsplit_once(':')?.1.parse().ok()
 }
 
-/// Identity of a Redis, as INFO tells it.
+/// Identity of a Redis, from INFO.
 struct Server {
     run_id: String,
     replication: String,
 }
 
 impl Server {
+    /// Reads the identity.
+    ///
     /// # Errors
-    /// Redis is not the master, or may forget keys before their time. What it forgot until then
-    /// nobody knows, so whoever finds that out takes the mark away: the memory begins anew.
+    /// Redis is not the master, or may evict keys before they expire. It may have evicted some
+    /// already, so the mark is deleted: the cache starts over.
     async fn ask(redis: &Redis, name: &str) -> Result<Self, RedisFailure> {
         let info: String = redis.ask(&redis::cmd("INFO"), ANSWER).await?;
         let server = Self::read(&info);
@@ -394,14 +401,14 @@ impl Server {
     }
 }
 
-/// A field of INFO of letters and digits: marks are joined from such, with a separator.
+/// Returns a field of INFO that has letters and digits alone, as the parts of marks do.
 fn word<'a>(info: &'a str, name: &str) -> Result<&'a str, RedisFailure> {
     field(info, name)
         .filter(|value| value.bytes().all(|byte| byte.is_ascii_alphanumeric()))
         .ok_or_else(|| RedisFailure::Malformed(format!("INFO without {name}")))
 }
 
-/// A field of INFO.
+/// Returns a field of INFO.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = info.lines().filter_map(|line| line.split_once(':'));
     fields.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
@@ -416,7 +423,7 @@ mod tests {
                         role:master\r\nmaster_replid:2c3d\r\n";
 
     #[test]
-    fn a_mark_names_the_process_and_its_line() {
+    fn a_mark_names_the_process_and_its_replication_history() {
         let server = Server::read(INFO).unwrap();
         assert_eq!(server.mark(), "1:0a1b:2c3d:");
         assert_eq!(made(b"1:0a1b:2c3d:ffff:1790000000", &server.mark()), Some(1_790_000_000));
@@ -426,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_evict_or_are_no_master_are_refused() {
+    fn servers_that_evict_and_replicas_are_refused() {
         for (part, instead, expected) in [
             ("role:master", "role:slave", "this is a replica"),
             ("noeviction", "allkeys-lru", "is allkeys-lru and has to be noeviction"),

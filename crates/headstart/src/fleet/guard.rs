@@ -104,10 +104,10 @@ mod tests {
     async fn answers_have_room() {
         let (mut near, mut far) = pair();
         let surplus = near.surplus();
-        let mut room = vec![0; UNASKED_MAX];
+        let mut buffer = vec![0; UNASKED_MAX];
         for _ in 0..3 {
-            far.write_all(&room).await.unwrap();
-            near.read_exact(&mut room).await.unwrap();
+            far.write_all(&buffer).await.unwrap();
+            near.read_exact(&mut buffer).await.unwrap();
             surplus.answered();
         }
     }
@@ -117,19 +117,19 @@ mod tests {
     async fn an_answer_without_end_ends() {
         const QUESTION: usize = 100;
         let (mut near, mut far) = pair();
-        let mut room = vec![0; 1024];
+        let mut buffer = vec![0; 1024];
         let mut read = 0;
         let error = loop {
             near.write_all(&[7; QUESTION]).await.unwrap();
             far.read_exact(&mut [0; QUESTION]).await.unwrap();
-            far.write_all(&room).await.unwrap();
-            match near.read_exact(&mut room).await {
+            far.write_all(&buffer).await.unwrap();
+            match near.read_exact(&mut buffer).await {
                 Ok(count) => read += count,
                 Err(error) => break error,
             }
             assert!(read < 2 * UNASKED_MAX);
         };
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        assert!(read > UNASKED_MAX - room.len());
+        assert!(read > UNASKED_MAX - buffer.len());
     }
 }

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::guard::{Guard, Surplus};
 use crate::base::files::{self, FileFault};
-use crate::fleet::place::RedisAddress;
+use crate::fleet::storage::RedisAddress;
 
 /// Time that a connection may take, with its handshakes and the password.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(2);
 /// A password has no use for more, and a wrong file may be large.
 const PASSWORD_MAX: usize = 4096;
 
-/// Longest excerpt of an error of Redis that is told on, in characters: it goes into logs.
+/// Longest excerpt of an error of Redis that is passed on, in characters: it goes into logs.
 const WORDS_MAX: usize = 200;
 
 /// Closed when dropped.

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::redis::{ANSWER, Redis, RedisFailure};
 use crate::base::clock::wall_clock;
-use crate::fleet::place::RedisAddress;
+use crate::fleet::storage::RedisAddress;
 use crate::metrics::{self, Reloaded};
 
 /// Interval at which the place is checked: that of files. One short command a look; notifications
@@ -101,12 +101,12 @@ struct Known {
 }
 
 impl AtHand {
-    /// Keys that this process did not make, of which nothing else is known.
+    /// Returns the keys of a site, not made by this process, of which none is known yet.
     pub(crate) fn of_site() -> Self {
         Self(Arc::new(Mutex::new(Known { newest: Newest::default(), of_site: true })))
     }
 
-    /// The same keys, at a place where another site's come from: of those none was taken yet.
+    /// Returns the same kind of keys for another source, of which none was taken yet.
     pub(crate) fn elsewhere(&self) -> Self {
         if self.lock().of_site { Self::of_site() } else { Self::default() }
     }
@@ -153,8 +153,7 @@ impl RingWatch {
         }
     }
 
-    /// Own keys are renewed here; those of the site by whoever has to, and late ones are complained
-    /// of.
+    /// Renews own keys; those of the site have their own rotation, and this warns if it is late.
     fn renew(&mut self, ring: &SharedRing) {
         let (current, now) = (ring.current(), wall_clock());
         if !self.at_hand.lock().of_site {

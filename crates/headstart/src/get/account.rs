@@ -36,7 +36,7 @@ impl Account {
         self.report.as_ref()?.rtt
     }
 
-    /// Until an address was known; times are counted from then.
+    /// Returns the time until an address was known; other times count from then.
     pub fn lookup(&self) -> Duration {
         self.report.as_ref().and_then(resolved).unwrap_or_default()
     }
@@ -138,7 +138,7 @@ pub fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 
-/// When the first address was known.
+/// Returns the time at which the first address was known.
 fn resolved(report: &Report) -> Option<Duration> {
     let mut timeline = report.timeline.iter();
     let found = timeline.find(|moment| matches!(moment.event, OpeningEvent::Resolved(_)));

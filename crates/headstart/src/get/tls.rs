@@ -19,9 +19,9 @@ pub enum HelloSize {
 }
 
 impl HelloSize {
-    /// Returns the groups in OpenSSL's form; `None`: its default.
+    /// Returns the groups in OpenSSL's form; `None` for its default.
     ///
-    /// For a SYN it is the default list without X25519MLKEM768.
+    /// For a SYN these are the default list without X25519MLKEM768.
     fn groups(self) -> Option<String> {
         let small = "?*X25519:?secp256r1 / ?X448:?secp384r1:?secp521r1";
         (self == Self::Syn).then(|| small.to_owned())

@@ -19,15 +19,15 @@ use crate::http::{ExchangeError, Timed, exchange};
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("headstart/", env!("CARGO_PKG_VERSION")));
 
-/// One connection to the server of a URL, with all that is to be said of it, however far it came.
+/// One connection to the server of a URL, and the facts to report of it, however far it got.
 pub struct Visit {
     /// Without the brackets of an IPv6 address.
     host: String,
     port: u16,
     secure: bool,
-    /// To be resumed.
+    /// Session to resume.
     session: Option<Session>,
-    asked: Instant,
+    started: Instant,
     stream: Option<Stream>,
     secured: Option<Instant>,
     done: Option<Instant>,
@@ -39,7 +39,7 @@ enum Stream {
 }
 
 impl Stream {
-    /// When the first request byte was taken, and the first response byte given.
+    /// Returns the times of the first request byte written, and the first response byte read.
     fn moments(&self) -> (Option<Instant>, Option<Instant>) {
         match self {
             Self::Tls(stream) => (stream.written, stream.read),
@@ -59,14 +59,14 @@ impl Visit {
             port,
             secure,
             session: None,
-            asked: Instant::now(),
+            started: Instant::now(),
             stream: None,
             secured: None,
             done: None,
         }
     }
 
-    /// The same with the session that another visit left.
+    /// Makes a visit with the session of an earlier one.
     pub fn resuming(self, session: Option<Session>) -> Self {
         Self { session, ..self }
     }
@@ -101,7 +101,7 @@ impl Visit {
         connector: &Connector,
         tls: &ClientContext,
     ) -> Result<(), Failure> {
-        self.asked = Instant::now();
+        self.started = Instant::now();
         let mut target = Target::new(self.host.as_str(), self.port);
         target.context = Context::user(rustix::process::getuid().as_raw());
         // Without TLS the request is only made once TCP is connected.
@@ -158,7 +158,7 @@ impl Visit {
     pub fn into_account(self, bytes: u64) -> Account {
         let (written, read) = self.stream.as_ref().map(Stream::moments).unwrap_or_default();
         let [secured, written, read, done] = [self.secured, written, read, self.done]
-            .map(|moment| moment.map(|moment| moment - self.asked));
+            .map(|moment| moment.map(|moment| moment - self.started));
         Account {
             host: self.host.clone(),
             secure: self.secure,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use headstart_tls::keyring::{PERIOD_MAX, PERIOD_MIN};
 
-use crate::fleet::place::KeySource;
+use crate::fleet::storage::KeySource;
 
 const EXAMPLES: &str = "\
 Examples:

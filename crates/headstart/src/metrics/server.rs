@@ -49,7 +49,7 @@ const JSON: &str = "application/json";
 /// Header by which browsers keep answers from the pages of others.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// What a listener serves.
+/// Site that a listener serves.
 #[derive(Clone)]
 pub(super) enum Site {
     Metrics,
@@ -63,15 +63,15 @@ pub(super) async fn serve(
     metrics: &Metrics,
     names: Arc<[NamePattern]>,
 ) {
-    let places = Arc::new(Semaphore::new(CLIENTS));
+    let permits = Arc::new(Semaphore::new(CLIENTS));
     // They end with this: what they keep open would go on to ask a process that has handed over.
     let mut clients = JoinSet::new();
-    while let Ok(place) = places.clone().acquire_owned().await {
+    while let Ok(permit) = permits.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
                 while clients.try_join_next().is_some() {}
                 let (site, metrics) = (site.clone(), metrics.clone());
-                clients.spawn(serve_client(stream, site, metrics, Arc::clone(&names), place));
+                clients.spawn(serve_client(stream, site, metrics, Arc::clone(&names), permit));
             }
             Err(error) => {
                 tracing::warn!(%error, "metrics: cannot accept");
@@ -86,7 +86,7 @@ async fn serve_client(
     site: Site,
     metrics: Metrics,
     names: Arc<[NamePattern]>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 ) {
     let service = service_fn(move |request| {
         let response = respond(&request, &site, &metrics, &names);

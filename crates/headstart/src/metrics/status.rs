@@ -16,7 +16,7 @@ use super::{CONNECTIONS, FALLBACKS, LIMITS, Role};
 use crate::base::clock::wall_clock;
 use timeline::points;
 
-/// Tables of a daemon's own, made anew for each reader.
+/// Tables of the daemon, rendered for each request.
 pub(crate) type Tables = Arc<dyn Fn() -> Vec<Table> + Send + Sync>;
 
 /// A table about the configuration of a daemon.
@@ -37,7 +37,7 @@ pub(crate) enum Cell {
     Time(i64),
 }
 
-/// What a status page is made of.
+/// Content of a status page.
 #[derive(Clone)]
 pub struct StatusPage {
     role: Role,

@@ -50,8 +50,8 @@ impl Call {
 /// There is no agent, or another user's (2), or it refuses (1).
 pub(super) async fn ask(agent: &AgentSocket, call: &Call) -> Result<Value, Failure> {
     let path = path_of(agent)?;
-    let asked = timeout(PATIENCE, exchange(&path, call)).await;
-    asked.unwrap_or_else(|_| Err(broken(&path, "it does not answer")))
+    let reply = timeout(PATIENCE, exchange(&path, call)).await;
+    reply.unwrap_or_else(|_| Err(broken(&path, "it does not answer")))
 }
 
 fn path_of(agent: &AgentSocket) -> Result<PathBuf, Failure> {

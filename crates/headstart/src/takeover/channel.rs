@@ -57,7 +57,7 @@ pub(super) struct Message {
 pub(super) struct Channel(UnixStream);
 
 impl Channel {
-    /// Connects to whoever listens at `path`.
+    /// Connects to the listener at `path`.
     ///
     /// # Errors
     /// `ConnectionRefused` or `NotFound` if there is nobody, `PermissionDenied` if it is another

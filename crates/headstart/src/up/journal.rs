@@ -1,4 +1,4 @@
-//! What was done, in a file, so that it can be undone.
+//! The journal: a file with the changes made, from which they can be undone.
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
@@ -18,7 +18,7 @@ use crate::up::unit::{run, systemctl};
 /// The edge's options.
 pub(super) const CONFIG: &str = "/etc/headstart/up.toml";
 
-/// The journal. It is there from before the first change until after the last one is undone.
+/// The journal's file. It exists from before the first change until after the last is undone.
 const JOURNAL: &str = "/etc/headstart/up.json";
 
 const EDGE: &str = "headstart-edge@up.service";
@@ -27,15 +27,15 @@ const SOCKET: &str = "headstart-edge@up.socket";
 /// Port of [`SOCKET`].
 const SOCKET_PORT: u16 = 443;
 
-/// Longest wait for a port to be free, or taken. nginx tries for two seconds.
+/// Longest wait until a port is free, or has a listener. nginx tries for two seconds.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// All that `headstart down` needs to know.
+/// State that `headstart down` needs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Journal {
     /// Port of clients.
     pub(super) port: u16,
-    /// Where the server listens behind the edge.
+    /// Address of the server behind the edge.
     pub(super) server: SocketAddr,
     pub(super) proxy_protocol: bool,
     /// Service of the server; none if it was moved by hand.
@@ -59,10 +59,10 @@ impl Journal {
         read.map(Some).map_err(|error| Failure::usage(format!("{JOURNAL}: {error}")))
     }
 
-    /// Moves the server and starts the edge. Returns how long nobody listened on the port.
+    /// Moves the server and starts the edge. Returns the time without a listener on the port.
     ///
     /// # Errors
-    /// A step failed; those before it are to be undone.
+    /// A step failed; the caller has to undo those before it.
     pub(super) fn apply(&self, edits: &[Edit]) -> Result<Duration, Failure> {
         write(Path::new(JOURNAL), &serde_json::to_string_pretty(self).unwrap_or_default())?;
         write(Path::new(CONFIG), &self.config())?;
@@ -70,7 +70,7 @@ impl Journal {
             write(&edit.path, &edit.text)?;
         }
         self.check()?;
-        // One that is ending would be waited for while nobody has the port.
+        // An edge that is still ending would delay the new one while the port has no listener.
         systemctl(&["stop", EDGE])?;
         let began = Instant::now();
         self.reload()?;
@@ -83,15 +83,15 @@ impl Journal {
         Ok(began.elapsed())
     }
 
-    /// Undoes all of it, however far it came.
+    /// Undoes all changes, also those of an incomplete [`apply`](Self::apply).
     ///
     /// # Errors
     /// The server does not come back; the journal stays.
     pub(super) fn undo(&self) -> Result<(), Failure> {
-        // What was not enabled or started yet is no error.
+        // Units that are not enabled or started yet are no error.
         let _ = systemctl(&[&["disable"], self.units()].concat());
-        // Open connections may take their time to end; the port is free at once. In one command
-        // with its service, a socket would be closed last.
+        // The port is free at once, while open connections may take long to end. If one command
+        // stopped both, systemd would close the socket after the service.
         let _ = systemctl(&["stop", SOCKET]);
         let _ = systemctl(&["stop", "--no-block", EDGE]);
         for path in &self.files {
@@ -164,7 +164,7 @@ fn is_edge(listener: &listener::Listener) -> bool {
     ["headstart", "systemd"].contains(&listener.name().as_str())
 }
 
-/// Replaces a file as a whole; one that was there keeps its owner and mode.
+/// Replaces a file atomically; keeps the owner and mode of an existing one.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let written = || {
         let above = path.parent().unwrap_or(Path::new("/"));

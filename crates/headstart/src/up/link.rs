@@ -45,7 +45,7 @@ impl Link {
         Ok(Self)
     }
 
-    /// Where `port` of this machine is beyond the link.
+    /// Returns the address of this machine's `port` beyond the link.
     pub(super) fn far(&self, port: u16) -> SocketAddr {
         (FAR, port).into()
     }

@@ -144,7 +144,7 @@ impl Way {
 }
 
 impl Cost {
-    /// In words; nothing over loopback.
+    /// Describes the cost in words; `None` over loopback.
     pub(super) fn line(&self, when: &str) -> Option<String> {
         let trips = self.round_trips?;
         let why = self.not_used.as_ref().map(|why| format!("; TurboTLS not used: {why}"));

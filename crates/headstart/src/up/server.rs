@@ -229,7 +229,8 @@ pub(super) fn restored(text: &str) -> Option<String> {
     })
 }
 
-/// One line, so that one line is to be undone. The port of redirects is that of clients.
+/// Returns the new directives as one line, so that undoing replaces one line. Redirects leave out
+/// the port, since clients use another one.
 fn moved_nginx(server: SocketAddr, arguments: &[&str]) -> String {
     let kept = kept(arguments, &["reuseport", "ipv6only=on", "ipv6only=off"]);
     format!(

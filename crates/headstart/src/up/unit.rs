@@ -23,7 +23,7 @@ pub(super) fn systemctl(arguments: &[&str]) -> Result<(), Failure> {
     run("systemctl", arguments)
 }
 
-/// Runs a program that says nothing if all is well.
+/// Runs a program that prints nothing on success.
 ///
 /// # Errors
 /// Its words.

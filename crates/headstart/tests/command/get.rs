@@ -256,7 +256,7 @@ async fn failures_say_what_to_do() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Serves these bytes to whoever connects, and closes the connection once the peer has sent some.
+/// Serves these bytes to each client, and closes the connection once the peer has sent some.
 async fn serve_bytes(bytes: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();

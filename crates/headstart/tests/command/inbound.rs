@@ -29,19 +29,19 @@ async fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// Returns the agent's reading of `request`, and the client's socket.
-async fn asked(request: &[u8]) -> (Result<Inbound, Refusal>, TcpStream) {
+async fn accept(request: &[u8]) -> (Result<Inbound, Refusal>, TcpStream) {
     let (mut client, server) = pair().await;
     client.write_all(request).await.unwrap();
     (inbound::accept(server, None, PATIENT).await, client)
 }
 
-/// The agent refuses `request`: the refusal and all that the client is told.
+/// Has the agent refuse `request`; returns the refusal, and all bytes that the client gets.
 async fn refused(request: &[u8]) -> (Refusal, Vec<u8>) {
     let (mut client, server) = pair().await;
     client.write_all(request).await.unwrap();
     let reading = tokio::spawn(async move {
-        let mut told = Vec::new();
-        client.read_to_end(&mut told).await.map(|_| told)
+        let mut reply = Vec::new();
+        client.read_to_end(&mut reply).await.map(|_| reply)
     });
     let refusal = inbound::accept(server, None, PATIENT).await.unwrap_err();
     (refusal, reading.await.unwrap().unwrap_or_default())
@@ -82,7 +82,7 @@ async fn first_bytes(stream: &mut TcpStream, ahead: &[u8], length: usize) -> Vec
 #[tokio::test]
 async fn socks_with_a_name_and_tls_behind_it() {
     let request = socks_request(1, &socks_name(b"WWW.Example.com.", 443));
-    let (inbound, mut client) = asked(&[&request, HELLO].concat()).await;
+    let (inbound, mut client) = accept(&[&request, HELLO].concat()).await;
     let Inbound { target, answer } = inbound.unwrap();
     assert_eq!(name_of(&target), "www.example.com");
     assert_eq!((target.port, target.via, target.context), (443, Via::Socks5, None));
@@ -95,15 +95,15 @@ async fn socks_with_a_name_and_tls_behind_it() {
 
 #[tokio::test]
 async fn socks_with_addresses() {
-    let (inbound, _client) = asked(&socks_request(1, &[1, 192, 0, 2, 1, 1, 187])).await;
+    let (inbound, _client) = accept(&socks_request(1, &[1, 192, 0, 2, 1, 1, 187])).await;
     let target = inbound.unwrap().target;
     assert_eq!((target.host.to_string().as_str(), target.port), ("192.0.2.1", 443));
 
     let six = b"\x04\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01\x01\xbb";
-    let (inbound, _client) = asked(&socks_request(1, six)).await;
+    let (inbound, _client) = accept(&socks_request(1, six)).await;
     assert_eq!(inbound.unwrap().target.host.to_string(), "2001:db8::1");
 
-    let (inbound, _client) = asked(&socks_request(1, &socks_name(b"192.0.2.1", 443))).await;
+    let (inbound, _client) = accept(&socks_request(1, &socks_name(b"192.0.2.1", 443))).await;
     assert_eq!(inbound.unwrap().target.host, Host::Ip([192, 0, 2, 1].into()));
 }
 
@@ -112,7 +112,7 @@ async fn a_socks_user_name_is_the_context() {
     let greeting = b"\x05\x02\x00\x02";
     let credentials = b"\x01\x05alice\x06secret";
     let request = [&[5, 1, 0][..], &socks_name(b"example.com", 443)].concat();
-    let (inbound, mut client) = asked(&[greeting, &credentials[..], &request].concat()).await;
+    let (inbound, mut client) = accept(&[greeting, &credentials[..], &request].concat()).await;
     assert_eq!(inbound.unwrap().target.context.as_deref(), Some("alice"));
     expect(&mut client, b"\x05\x02\x01\x00").await;
 }
@@ -125,7 +125,7 @@ async fn socks_takes_an_empty_password_or_user_name() {
         [(&b"\x01\x05alice\x00"[..], Some("alice")), (b"\x01\x00\x00", None)]
     {
         let (inbound, mut client) =
-            asked(&[b"\x05\x02\x00\x02", credentials, &request].concat()).await;
+            accept(&[b"\x05\x02\x00\x02", credentials, &request].concat()).await;
         assert_eq!(inbound.unwrap().target.context.as_deref(), context);
         expect(&mut client, b"\x05\x02\x01\x00").await;
     }
@@ -135,7 +135,7 @@ async fn socks_takes_an_empty_password_or_user_name() {
 async fn connect_with_a_name_and_tls_behind_it() {
     let request = b"CONNECT WWW.Example.com:443 HTTP/1.1\r\nHost: WWW.Example.com:443\r\n\
                     Proxy-Authorization: Basic YWxpY2U6c2VjcmV0\r\n\r\n";
-    let (inbound, mut client) = asked(&[request, HELLO].concat()).await;
+    let (inbound, mut client) = accept(&[request, HELLO].concat()).await;
     let Inbound { target, answer } = inbound.unwrap();
     assert_eq!(name_of(&target), "www.example.com");
     assert_eq!((target.port, target.via, target.context), (443, Via::Connect, None));
@@ -159,10 +159,10 @@ async fn read_head(client: &mut TcpStream) -> String {
 
 #[tokio::test]
 async fn connect_with_addresses() {
-    let (inbound, _client) = asked(b"CONNECT [2001:db8::1]:853 HTTP/1.1\r\n\r\n").await;
+    let (inbound, _client) = accept(b"CONNECT [2001:db8::1]:853 HTTP/1.1\r\n\r\n").await;
     let target = inbound.unwrap().target;
     assert_eq!((target.host.to_string().as_str(), target.port), ("2001:db8::1", 853));
-    let (inbound, _client) = asked(b"CONNECT 192.0.2.1:443 HTTP/1.0\r\n\r\n").await;
+    let (inbound, _client) = accept(b"CONNECT 192.0.2.1:443 HTTP/1.0\r\n\r\n").await;
     assert_eq!(inbound.unwrap().target.host, Host::Ip([192, 0, 2, 1].into()));
 }
 
@@ -182,9 +182,9 @@ async fn a_client_may_end_its_stream_behind_the_request() {
         assert_eq!(all, HELLO);
         bare.write_all(b"still open").await.unwrap();
         drop(bare);
-        let mut told = Vec::new();
-        client.read_to_end(&mut told).await.unwrap();
-        assert!(told.ends_with(b"still open"));
+        let mut reply = Vec::new();
+        client.read_to_end(&mut reply).await.unwrap();
+        assert!(reply.ends_with(b"still open"));
     }
 }
 
@@ -249,27 +249,27 @@ async fn failures_have_the_codes_of_their_protocol() {
         (Reason::Overloaded, 1, "503"),
     ] {
         let request = socks_request(1, &socks_name(b"example.com", 443));
-        let told = told_of_failure(&[&request, HELLO].concat(), reason).await;
-        assert_eq!(told, [5, 0, 5, socks, 0, 1, 0, 0, 0, 0, 0, 0], "{reason:?}");
+        let reply = told_of_failure(&[&request, HELLO].concat(), reason).await;
+        assert_eq!(reply, [5, 0, 5, socks, 0, 1, 0, 0, 0, 0, 0, 0], "{reason:?}");
         let request = b"CONNECT example.com:443 HTTP/1.1\r\n\r\n";
-        let told = told_of_failure(&[request, HELLO].concat(), reason).await;
-        let told = String::from_utf8(told).unwrap();
-        assert!(told.starts_with(&format!("HTTP/1.1 {http} ")), "{told}");
-        assert!(told.ends_with(".\n"), "{told}");
+        let reply = told_of_failure(&[request, HELLO].concat(), reason).await;
+        let reply = String::from_utf8(reply).unwrap();
+        assert!(reply.starts_with(&format!("HTTP/1.1 {http} ")), "{reply}");
+        assert!(reply.ends_with(".\n"), "{reply}");
     }
 }
 
 async fn told_of_failure(request: &[u8], reason: Reason) -> Vec<u8> {
-    let (inbound, mut client) = asked(request).await;
-    let mut told = Vec::new();
+    let (inbound, mut client) = accept(request).await;
+    let mut reply = Vec::new();
     let (failed, read) = tokio::join!(inbound.unwrap().answer.failure(reason), async {
-        let read = client.read_to_end(&mut told).await;
+        let read = client.read_to_end(&mut reply).await;
         drop(client);
         read
     });
     failed.unwrap();
     read.unwrap();
-    told
+    reply
 }
 
 #[test]
@@ -289,19 +289,19 @@ fn errors_of_connecting_are_reasons() {
 
 #[tokio::test]
 async fn other_protocols_are_refused_in_their_own_words() {
-    let (refusal, told) = refused(b"\x04\x01\x01\xbb\xc0\x00\x02\x01user\0").await;
+    let (refusal, reply) = refused(b"\x04\x01\x01\xbb\xc0\x00\x02\x01user\0").await;
     assert!(matches!(refusal, Refusal::Socks4));
-    assert_eq!(told, [0, 91, 0, 0, 0, 0, 0, 0]);
-    let (refusal, told) = refused(HELLO).await;
+    assert_eq!(reply, [0, 91, 0, 0, 0, 0, 0, 0]);
+    let (refusal, reply) = refused(HELLO).await;
     assert!(matches!(refusal, Refusal::UnknownProtocol(0x16)));
-    assert_eq!(told, b"");
-    let (refusal, told) =
+    assert_eq!(reply, b"");
+    let (refusal, reply) =
         refused(b"GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n").await;
     assert!(matches!(refusal, Refusal::NotConnect));
-    let told = String::from_utf8(told).unwrap();
-    assert!(told.starts_with("HTTP/1.1 405 "), "{told}");
-    assert!(told.contains("allow: CONNECT\r\n"), "{told}");
-    assert!(told.contains("export https_proxy="), "{told}");
+    let reply = String::from_utf8(reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 405 "), "{reply}");
+    assert!(reply.contains("allow: CONNECT\r\n"), "{reply}");
+    assert!(reply.contains("export https_proxy="), "{reply}");
 }
 
 #[tokio::test]
@@ -316,21 +316,21 @@ async fn other_socks_commands_and_address_types_have_their_reply_code() {
         (socks_request(1, &socks_name(b"exa mple.com", 443)), 4),
         (socks_request(1, &socks_name(b"", 443)), 4),
     ] {
-        let (_, told) = refused(&request).await;
-        assert_eq!(told, [5, 0, 5, code, 0, 1, 0, 0, 0, 0, 0, 0], "{request:?}");
+        let (_, reply) = refused(&request).await;
+        assert_eq!(reply, [5, 0, 5, code, 0, 1, 0, 0, 0, 0, 0, 0], "{request:?}");
     }
 }
 
 #[tokio::test]
 async fn malformed_socks_is_refused() {
-    let (refusal, told) = refused(b"\x05\x01\x01").await;
+    let (refusal, reply) = refused(b"\x05\x01\x01").await;
     assert!(matches!(refusal, Refusal::Authentication));
-    assert_eq!(told, [5, 0xff]);
+    assert_eq!(reply, [5, 0xff]);
     let (refusal, _) = refused(b"\x05\x00").await;
     assert!(matches!(refusal, Refusal::Authentication));
-    let (refusal, told) = refused(&socks_request(1, &socks_name(b"\xff\xfe", 443))).await;
+    let (refusal, reply) = refused(&socks_request(1, &socks_name(b"\xff\xfe", 443))).await;
     assert!(matches!(refusal, Refusal::Malformed("host name")));
-    assert_eq!(told.len(), 12);
+    assert_eq!(reply.len(), 12);
     let (refusal, _) =
         refused(&[SOCKS_NO_AUTH, b"\x04\x01\x00\x01\x01\x02\x03\x04\x00\x50"].concat()).await;
     assert!(matches!(refusal, Refusal::Malformed("SOCKS version")));
@@ -355,9 +355,9 @@ async fn malformed_connect_is_refused() {
         "127.1:443",
     ] {
         let request = format!("CONNECT {target} HTTP/1.1\r\n\r\n");
-        let (refusal, told) = refused(request.as_bytes()).await;
-        let told = String::from_utf8(told).unwrap();
-        assert!(told.starts_with("HTTP/1.1 400 "), "{target}: {told}");
+        let (refusal, reply) = refused(request.as_bytes()).await;
+        let reply = String::from_utf8(reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 400 "), "{target}: {reply}");
         assert!(matches!(refusal, Refusal::Malformed(_)), "{target}: {refusal}");
     }
 }
@@ -372,12 +372,12 @@ async fn a_connect_with_a_body_is_refused() {
         "Transfer-Encoding: chunked\r\n\r\nhello",
     ] {
         let request = format!("CONNECT example.com:443 HTTP/1.1\r\n{rest}");
-        let (refusal, told) = refused(request.as_bytes()).await;
+        let (refusal, reply) = refused(request.as_bytes()).await;
         assert!(matches!(refusal, Refusal::Malformed("CONNECT with a body")), "{refusal}");
-        assert!(told.starts_with(b"HTTP/1.1 400 "));
+        assert!(reply.starts_with(b"HTTP/1.1 400 "));
     }
     let (inbound, _client) =
-        asked(b"CONNECT a.example:443 HTTP/1.1\r\nContent-Length: 0\r\n\r\n").await;
+        accept(b"CONNECT a.example:443 HTTP/1.1\r\nContent-Length: 0\r\n\r\n").await;
     assert!(inbound.unwrap().answer.success().await.is_ok());
 }
 

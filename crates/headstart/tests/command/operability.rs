@@ -143,9 +143,9 @@ fn an_agent_says_which_server_it_cannot_reach() {
     let _ = client.read_to_end(&mut Vec::new());
     until("it says so", || agent.logged("cannot connect") == 1);
     let log = agent.log();
-    let said = line(&log, "cannot connect");
-    assert!(said.contains(" WARN ") && said.contains("Connection refused"), "{said}");
-    assert!(said.contains(&format!("host=127.0.0.1 port={}", down.port())), "{said}");
+    let warning = line(&log, "cannot connect");
+    assert!(warning.contains(" WARN ") && warning.contains("Connection refused"), "{warning}");
+    assert!(warning.contains(&format!("host=127.0.0.1 port={}", down.port())), "{warning}");
 }
 
 #[test]

@@ -35,14 +35,14 @@ impl Supervisor {
         Daemon::start(command.env("NOTIFY_SOCKET", self.path("notify")))
     }
 
-    /// The next message.
-    fn told(&self) -> String {
+    /// Returns the next message.
+    fn message(&self) -> String {
         let mut message = [0; 4096];
         let length = self.socket.recv(&mut message).unwrap();
         String::from_utf8(message[..length].to_vec()).unwrap()
     }
 
-    /// The messages of a process that has ended.
+    /// Returns the messages of a process that has ended.
     fn rest(&self) -> Vec<String> {
         self.socket.set_nonblocking(true).unwrap();
         let mut message = [0; 4096];
@@ -72,12 +72,12 @@ fn a_reload_is_answered_once_the_new_configuration_is_in_use() {
     name(&origins[0]);
     let mut command = command("edge", &["--listen", &listen.to_string(), "--config"]);
     let mut edge = supervisor.start(command.arg(&file));
-    assert_eq!(supervisor.told(), "READY=1\nSTATUS=serving\n");
+    assert_eq!(supervisor.message(), "READY=1\nSTATUS=serving\n");
     let reload = || {
         edge.signal(Signal::HUP);
-        let begun = supervisor.told();
+        let begun = supervisor.message();
         assert!(begun.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{begun}");
-        supervisor.told()
+        supervisor.message()
     };
 
     // Its message has several lines, and each would be one to the supervisor.
@@ -89,7 +89,7 @@ fn a_reload_is_answered_once_the_new_configuration_is_in_use() {
     name(&origins[1]);
     assert_eq!(reload(), "READY=1\nSTATUS=serving\n");
     ask(listen);
-    assert_eq!(origins.each_ref().map(|origin| origin.asked("GET /head")), [1, 1]);
+    assert_eq!(origins.each_ref().map(|origin| origin.requests("GET /head")), [1, 1]);
 
     edge.signal(Signal::TERM);
     assert!(edge.ended().success());
@@ -107,7 +107,7 @@ fn a_process_whose_sockets_are_taken_over_does_not_say_that_it_stops() {
     let _second = after.start(&mut agent());
     assert!(first.ended().success());
     assert_eq!(before.rest(), ["READY=1\nSTATUS=serving\n", "STATUS=serving what has begun\n"]);
-    assert_eq!(after.told(), "READY=1\nSTATUS=serving\n");
+    assert_eq!(after.message(), "READY=1\nSTATUS=serving\n");
 }
 
 #[test]
@@ -115,6 +115,6 @@ fn a_watchdog_is_answered_again_and_again() {
     let supervisor = Supervisor::new();
     let mut agent = command("agent", &["--listen", "127.0.0.1:0"]);
     let _agent = supervisor.start(agent.env("WATCHDOG_USEC", "20000"));
-    let answers = std::iter::repeat_with(|| supervisor.told());
-    assert_eq!(answers.filter(|told| told == "WATCHDOG=1\n").take(3).count(), 3);
+    let answers = std::iter::repeat_with(|| supervisor.message());
+    assert_eq!(answers.filter(|message| message == "WATCHDOG=1\n").take(3).count(), 3);
 }

@@ -307,9 +307,9 @@ fn another_users_socket_is_not_believed_nor_another_user_served() {
         s.connect(sys.argv[1])\n\
         s.send(b'\\x01headstart takeover 2 edge'); sys.exit(len(s.recv(1)))";
     let mut python = Command::new("python3");
-    let asked = python.args(["-c", asks, &site.path()]).uid(OTHER).gid(OTHER).output().unwrap();
-    let message = String::from_utf8_lossy(&asked.stderr);
-    assert!(asked.status.code() == Some(0) || message.contains("Error"), "{message}");
+    let output = python.args(["-c", asks, &site.path()]).uid(OTHER).gid(OTHER).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(0) || message.contains("Error"), "{message}");
     whole(site.ask());
 }
 

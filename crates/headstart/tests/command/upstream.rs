@@ -43,9 +43,9 @@ fn connect(agent: SocketAddr, target: &str) -> (TcpStream, String) {
 fn echoed(stream: &mut TcpStream, text: &[u8]) {
     stream.write_all(text).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    let mut heard = Vec::new();
-    stream.read_to_end(&mut heard).unwrap();
-    assert!(heard == text, "{} of {} bytes", heard.len(), text.len());
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    assert!(received == text, "{} of {} bytes", received.len(), text.len());
 }
 
 fn granted(agent: &Daemon, manner: &str) -> u64 {
@@ -72,9 +72,9 @@ fn both_doors_lead_through_the_proxy() {
         let manner = if option == "always" { "optimistic" } else { "waiting" };
         assert_eq!(granted(&daemon, manner), 2);
     }
-    let asked: Vec<_> = proxy.asked().into_iter().map(|asked| asked.target).collect();
+    let targets: Vec<_> = proxy.requests().into_iter().map(|request| request.target).collect();
     let each = [format!("socks.invalid:{port}"), format!("connect.invalid:{port}")];
-    assert_eq!(asked, [each.clone(), each].concat());
+    assert_eq!(targets, [each.clone(), each].concat());
 }
 
 /// Where the client waits for the server's first word, it hears what the proxy says.
@@ -108,8 +108,8 @@ fn a_proxy_that_is_down_is_named_and_no_password_is_shown() {
     assert!(text.contains("the upstream proxy cannot be reached: connection refused"), "{text}");
     // A client of a client-first port was told yes: it sees a reset, and the log has the reason.
     let mut early = socks(at, None, "www.invalid", 443).unwrap();
-    let mut heard = Vec::new();
-    assert!(early.read_to_end(&mut heard).is_err() || heard.is_empty());
+    let mut received = Vec::new();
+    assert!(early.read_to_end(&mut received).is_err() || received.is_empty());
     until("the log says why", || daemon.logged("the upstream proxy cannot be reached") >= 3);
     assert!(!daemon.log().contains(SECRET), "{}", daemon.log());
 }
@@ -121,8 +121,8 @@ fn each_context_has_a_login_of_its_own() {
     for user in [None, Some("work"), Some("home"), Some("work")] {
         echoed(&mut socks(at, user, "a.invalid", port).unwrap(), b"x");
     }
-    let asked = proxy.asked();
-    let logins: Vec<_> = asked.iter().map(|asked| asked.user.as_deref().unwrap()).collect();
+    let requests = proxy.requests();
+    let logins: Vec<_> = requests.iter().map(|request| request.user.as_deref().unwrap()).collect();
     assert!(logins.iter().all(|login| !login.contains("work") && login.len() == 44), "{logins:?}");
     assert_eq!(logins[1], logins[3]);
     assert!(logins[0] != logins[1] && logins[1] != logins[2] && logins[0] != logins[2]);
@@ -163,9 +163,9 @@ fn a_proxy_of_other_making_that_loses_early_bytes() {
         // It does not support half-closed connections.
         let mut stream = socks(at, None, "localhost", port).unwrap();
         stream.write_all(&sent).unwrap();
-        let mut heard = vec![0; sent.len()];
-        stream.read_exact(&mut heard).unwrap();
-        assert!(heard == sent);
+        let mut received = vec![0; sent.len()];
+        stream.read_exact(&mut received).unwrap();
+        assert!(received == sent);
     }
     let all = ["optimistic", "fallback", "waiting"].map(|manner| granted(&daemon, manner));
     assert_eq!(all.iter().sum::<u64>(), 3, "{all:?}");

@@ -35,7 +35,7 @@ impl Client {
         Self::with(|_| ())
     }
 
-    /// One that offers other things.
+    /// Makes a client with changes to its configuration.
     pub(crate) fn with(change: impl FnOnce(&mut ClientConfig)) -> Self {
         let mut config = ClientConfig::new(Trust::Anyone);
         config.alpn = vec![b"http/1.1".to_vec()];
@@ -61,20 +61,20 @@ impl Client {
         tcp.set_read_timeout(Some(PATIENCE))?;
         conn.handshake().map_err(io::Error::other)?;
         tcp.write_all(&leaving(&mut conn))?;
-        let mut asked = sent_early;
-        let (mut room, mut answer, mut session) = ([0; 16 * 1024], Vec::new(), None);
+        let mut requested = sent_early;
+        let (mut buffer, mut answer, mut session) = ([0; 16 * 1024], Vec::new(), None);
         loop {
-            let count = tcp.read(&mut room)?;
+            let count = tcp.read(&mut buffer)?;
             if count == 0 {
                 conn.handle_end();
             } else {
-                conn.handle_bytes(&room[..count]);
+                conn.handle_bytes(&buffer[..count]);
             }
             let done = conn.handshake().map_err(io::Error::other)? == Progress::Done;
             // Refused early data must be sent again.
-            asked &= !done || !sent_early || conn.facts().early_data == EarlyData::Accepted;
-            if done && !asked && answer.is_empty() {
-                asked = conn.write(request.as_bytes()).map_err(io::Error::other)? > 0;
+            requested &= !done || !sent_early || conn.facts().early_data == EarlyData::Accepted;
+            if done && !requested && answer.is_empty() {
+                requested = conn.write(request.as_bytes()).map_err(io::Error::other)? > 0;
             }
             let mut plain = [0; 16 * 1024];
             let ended = loop {

@@ -207,7 +207,7 @@ fn the_export_is_private_and_names_only_existing_files() {
     assert!(fs::exists(&previous).unwrap());
     site.files.keys("keys");
     export(&site, &ring);
-    assert!(!fs::exists(&previous).unwrap(), "made anew, a ring has no key of before");
+    assert!(!fs::exists(&previous).unwrap(), "a new ring has no previous key");
     let none = keys(&["export", &ring]);
     assert_eq!(none.code, Some(2));
     assert!(none.err.contains("--nginx"), "{}", none.err);

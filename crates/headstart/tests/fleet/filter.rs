@@ -54,7 +54,7 @@ fn until_taken(site: &Site, from: &Edge, to: &Edge) {
 }
 
 /// Returns the filter's count of ClientHellos at an edge with this outcome.
-fn asked(edge: &Edge, outcome: &str) -> u64 {
+fn counted(edge: &Edge, outcome: &str) -> u64 {
     edge.count("headstart_early_data_filter_total", &[&format!("outcome=\"{outcome}\"")])
 }
 
@@ -65,7 +65,7 @@ fn spent(site: &Site, edge: &Edge, path: &str) -> Vec<u8> {
         flight = site.client.flight(path, ticket(site, edge.address));
         assert!(replay(edge.address, &flight) > 0, "the ClientHello itself is answered");
         thread::sleep(SOON);
-        site.origin.asked(&format!("GET {path}")) == 1
+        site.origin.requests(&format!("GET {path}")) == 1
     });
     flight
 }
@@ -77,7 +77,7 @@ fn a_ticket_of_one_edge_brings_early_data_to_another_once() {
     site.make_keys(&url);
     let edges: [Edge; 3] = edges(&site, &url, &url);
     until_taken(&site, &edges[0], &edges[1]);
-    assert!(asked(&edges[1], "new") > 0, "a new memory denies everything at first");
+    assert!(counted(&edges[1], "new") > 0, "a new memory denies everything at first");
 
     // An answer that a busy machine brings too late denies early data, too; so it is tried until
     // some were taken.
@@ -99,16 +99,16 @@ fn a_ticket_of_one_edge_brings_early_data_to_another_once() {
             }
         });
         thread::sleep(SOON);
-        let times = site.origin.asked(&format!("GET {path}"));
+        let times = site.origin.requests(&format!("GET {path}"));
         assert!(times <= 1, "{times} times");
         came += times;
         for edge in &edges {
             replay(edge.address, &flight);
         }
         thread::sleep(SOON);
-        assert_eq!(site.origin.asked(&format!("GET {path}")), times, "later, too");
+        assert_eq!(site.origin.requests(&format!("GET {path}")), times, "later, too");
     }
-    let seen: u64 = edges.iter().map(|edge| asked(edge, "seen")).sum();
+    let seen: u64 = edges.iter().map(|edge| counted(edge, "seen")).sum();
     assert!(seen > 0, "the others were known");
 }
 
@@ -131,7 +131,7 @@ fn nobody_elses_client_hellos_take_room_in_redis() {
     thread::sleep(SOON);
     let after = edge.count("headstart_early_data_filter_total", &[]);
     assert_eq!(after, before, "nobody was asked");
-    assert_eq!(site.origin.asked("GET /head/foreign"), 0);
+    assert_eq!(site.origin.requests("GET /head/foreign"), 0);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_memory_that_begins_anew_denies_what_came_before() {
         assert!(replay(edge.address, &flight) > 0);
     }
     thread::sleep(SOON);
-    assert_eq!(site.origin.asked("GET /head/flushed"), 1);
+    assert_eq!(site.origin.requests("GET /head/flushed"), 1);
     until_taken(&site, &one, &other);
     let visit = site.client.visit(other.address, "/head/old", Some(old), true).unwrap().ok();
     assert!(visit.resumed() && !visit.early(), "a ticket of before");
@@ -165,7 +165,7 @@ fn a_memory_that_begins_anew_denies_what_came_before() {
         assert!(replay(edge.address, &flight) > 0);
     }
     thread::sleep(SOON);
-    assert_eq!(site.origin.asked("GET /head/killed"), 1);
+    assert_eq!(site.origin.requests("GET /head/killed"), 1);
     until_taken(&site, &one, &other);
 }
 
@@ -192,10 +192,10 @@ fn a_redis_that_may_forget_is_not_asked() {
     assert!(!takes(&site, &one, &other));
     redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     thread::sleep(SEEN);
-    assert!(!takes(&site, &one, &other), "it begins anew");
+    assert!(!takes(&site, &one, &other), "the cache starts over");
     replay(other.address, &flight);
     thread::sleep(SOON);
-    assert_eq!(site.origin.asked("GET /head/evicted"), 1);
+    assert_eq!(site.origin.requests("GET /head/evicted"), 1);
     until_taken(&site, &one, &other);
 
     // When full, it accepts nothing more, and neither does the edge without it.
@@ -226,7 +226,7 @@ fn a_replica_is_not_asked() {
     thread::sleep(SEEN);
     replay(other.address, &flight);
     thread::sleep(SOON);
-    assert_eq!(site.origin.asked("GET /head/replica"), 1);
+    assert_eq!(site.origin.requests("GET /head/replica"), 1);
     until_taken(&site, &one, &other);
 }
 
@@ -263,7 +263,7 @@ fn replayed(site: &Site, edges: [&Edge; 2], flight: &[u8]) -> usize {
         assert!(replay(edge.address, flight) > 0);
     }
     thread::sleep(SOON);
-    site.origin.asked("GET /head/failover")
+    site.origin.requests("GET /head/failover")
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn of_two_masters_a_ticket_counts_with_one() {
             assert!(replay(edge.address, &flight) > 0);
         }
         thread::sleep(SOON);
-        assert_eq!(site.origin.asked(&format!("GET {path}")), 1, "{path}");
+        assert_eq!(site.origin.requests(&format!("GET {path}")), 1, "{path}");
     }
     assert!(!takes(&site, &one, &other) && !takes(&site, &other, &one));
     until_taken(&site, &one, &one);
@@ -313,12 +313,12 @@ fn whatever_redis_says_nothing_is_taken_that_it_did_not_mean() {
         }
         thread::sleep(SEEN);
         assert!(!takes(&site, &one, &other), "{mode:?}");
-        assert_eq!(site.origin.asked(&format!("GET {path}")), 1, "{mode:?}");
+        assert_eq!(site.origin.requests(&format!("GET {path}")), 1, "{mode:?}");
         proxy.set(Mode::Pass);
         // It is the same memory, so nothing has to age first, unless its clock was set.
         until_taken(&site, &one, &other);
         replay(other.address, &flight);
         thread::sleep(SOON);
-        assert_eq!(site.origin.asked(&format!("GET {path}")), 1, "{mode:?} is over");
+        assert_eq!(site.origin.requests(&format!("GET {path}")), 1, "{mode:?} is over");
     }
 }

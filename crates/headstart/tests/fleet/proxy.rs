@@ -86,11 +86,11 @@ fn pass(client: &TcpStream, server: &TcpStream, mode: &Mutex<Mode>) {
             let _ = std::io::copy(&mut from, &mut to);
             let _ = server.shutdown(Shutdown::Both);
         });
-        let mut room = [0; 64 * 1024];
+        let mut buffer = [0; 64 * 1024];
         let (mut from, mut to) = (server, client);
-        while let Ok(count @ 1..) = from.read(&mut room) {
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
             let now = *mode.lock().unwrap();
-            if answer(&mut to, &room[..count], now).is_err() {
+            if answer(&mut to, &buffer[..count], now).is_err() {
                 break;
             }
         }
@@ -125,8 +125,7 @@ fn answer(to: &mut &TcpStream, text: &[u8], mode: Mode) -> std::io::Result<()> {
     }
 }
 
-/// The same with all times in milliseconds a minute later: they are the only numbers of so many
-/// digits.
+/// Moves all times in milliseconds a minute later: they are the only numbers with this many digits.
 fn later(output: &[u8]) -> Vec<u8> {
     const DIGITS: usize = 13;
     let mut bytes = output.to_vec();

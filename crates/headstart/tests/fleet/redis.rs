@@ -30,7 +30,7 @@ impl Redis {
         redis
     }
 
-    /// One that copies all of `master`, once it does.
+    /// Starts a replica of `master`, and waits for its first copy.
     pub(crate) fn replica_of(master: &Self) -> Self {
         let port = master.address.port().to_string();
         let flags = ["--replicaof", "127.0.0.1", &port, "--masterauth", PASSWORD];
@@ -61,7 +61,7 @@ impl Redis {
         until("Redis answers", || self.try_ask(&["PING"]).is_some_and(|text| text == b"+PONG"));
     }
 
-    /// As kill -9.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         drop(self.child.take().expect("it runs"));
     }

@@ -100,7 +100,7 @@ fn hyper_speaks_what_was_agreed_on() {
             }
         }
     });
-    assert_eq!(site.origin.asked("GET /head"), 8);
+    assert_eq!(site.origin.requests("GET /head"), 8);
     // Clients reused connections. On a busy machine one is not back when the next request
     // looks for it.
     let words = ["managed connection"];
@@ -174,7 +174,7 @@ async fn page(mut stream: Stream) -> String {
     answer
 }
 
-/// Whoever listens there would read all that the program sends.
+/// A listener there would read all that the program sends.
 #[test]
 fn a_socket_of_another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {

@@ -96,7 +96,7 @@ fn a_private_context_shows_nothing_of_before_and_leaves_nothing_behind() {
     assert_eq!(watched.visit(&private).len(), 1);
     assert_eq!(call(&watched.agent, "DELETE", "/contexts/private-1", "").0, 200);
     assert_eq!(watched.tickets_of(Some("private-1")), 0);
-    assert_eq!(watched.visit(&private).len(), 0, "the next one of this name begins anew");
+    assert_eq!(watched.visit(&private).len(), 0, "the next one of this name starts empty");
     assert_eq!(watched.visit(&[]).len(), 1, "others go on");
     let isolated = [("Headstart-Policy", "isolate")];
     assert_eq!(watched.visit(&isolated).len(), 0);

@@ -43,6 +43,6 @@ fn documented_examples_fetch_a_page_through_the_agent() {
     {
         assert!(run(program, &arguments, &agent).contains("GET /head"), "{program}");
     }
-    assert_eq!(origin.asked("GET /head"), 2);
+    assert_eq!(origin.requests("GET /head"), 2);
     agent.until_audited(&["managed connection", "error=\"-\""], 2);
 }

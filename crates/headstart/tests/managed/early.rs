@@ -16,7 +16,7 @@ fn field() -> String {
     encode_block(EARLY.as_bytes())
 }
 
-/// One connection, up to the server's hearing of it; a ticket is kept then.
+/// Makes one connection until the server has its bytes, by when the agent has a ticket.
 fn visit(server: &Server, agent: &Agent, early: &str, words: &str) -> String {
     let answer = server.connect(agent, &[("Headstart-Early-Data", early)]);
     assert_eq!(answer.status, 200);

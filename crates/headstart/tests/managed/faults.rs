@@ -200,8 +200,8 @@ fn bytes_before_an_abrupt_end_are_delivered() {
         ("Headstart-Verify", roots.as_str()),
     ];
     let mut stream = connect(&agent, &to, &fields).stream;
-    let (mut room, mut count) = ([0; 4096], 0);
-    while let Ok(more @ 1..) = stream.read(&mut room) {
+    let (mut buffer, mut count) = ([0; 4096], 0);
+    while let Ok(more @ 1..) = stream.read(&mut buffer) {
         count += more;
     }
     assert_eq!(count, BYTES);

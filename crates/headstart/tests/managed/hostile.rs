@@ -84,8 +84,8 @@ fn a_user_has_three_quarters_of_the_connections() {
     drop(own);
     until("there is room again", || {
         let mut stream = dial(&agent);
-        let asked = stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-        asked.is_ok() && answer(stream).status == 200
+        let sent = stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        sent.is_ok() && answer(stream).status == 200
     });
 }
 

@@ -31,7 +31,7 @@ fn a_managed_connection_opens_with_turbotls_and_resumes() {
         assert_eq!(answer.field("Headstart-Opening"), "turbo");
         assert!(answer.get("/head").starts_with("HTTP/1.1 200"));
     }
-    assert_eq!(origin.asked("GET /head"), VISITS);
+    assert_eq!(origin.requests("GET /head"), VISITS);
 }
 
 /// The edge answers requests for tickets (RFC 9149), so several programs can resume at once.

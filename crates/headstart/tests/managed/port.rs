@@ -163,12 +163,12 @@ where
 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (send, heard) = channel();
+    let (send, received) = channel();
     thread::spawn(move || {
         let (tcp, _) = listener.accept().unwrap();
         let _ = send.send(answers(tcp));
     });
-    (address, heard)
+    (address, received)
 }
 
 /// Reads the first request, answers with `answer` to it, and returns all that comes.
@@ -183,14 +183,19 @@ fn hear(mut tcp: TcpStream, answer: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
 }
 
 /// Asserts that a client of this port does not believe its listener, which has heard nothing.
-fn assert_told_nothing(server: &Server, port: SocketAddr, token: &str, heard: &Receiver<Vec<u8>>) {
+fn assert_told_nothing(
+    server: &Server,
+    port: SocketAddr,
+    token: &str,
+    received: &Receiver<Vec<u8>>,
+) {
     let refused = managed(server, port, token);
     assert!(matches!(refused, Err(Error::Untrusted { .. })), "{refused:?}");
-    let heard = String::from_utf8(heard.recv_timeout(PATIENCE).unwrap()).unwrap();
-    assert!(heard.starts_with("GET /proof HTTP/1.1\r\n"), "{heard}");
-    assert_eq!(heard.matches("\r\n\r\n").count(), 1, "there is one request: {heard}");
+    let received = String::from_utf8(received.recv_timeout(PATIENCE).unwrap()).unwrap();
+    assert!(received.starts_with("GET /proof HTTP/1.1\r\n"), "{received}");
+    assert_eq!(received.matches("\r\n\r\n").count(), 1, "there is one request: {received}");
     for secret in [token, "uthorization", "CONNECT", NAME] {
-        assert!(!heard.contains(secret), "{heard}");
+        assert!(!received.contains(secret), "{received}");
     }
 }
 
@@ -202,8 +207,8 @@ fn an_impostor_on_the_port_is_sent_neither_token_nor_request() {
         "HTTP/1.1 200 OK\r\nheadstart-version: TLS 1.3\r\nheadstart-nonce: {NONCE}\r\n\
          headstart-proof: {NONCE}\r\n\r\n"
     );
-    let (port, heard) = listener(move |tcp| hear(tcp, |_| answer.clone().into()));
-    assert_told_nothing(&server, port, NONCE, &heard);
+    let (port, received) = listener(move |tcp| hear(tcp, |_| answer.clone().into()));
+    assert_told_nothing(&server, port, NONCE, &received);
 }
 
 /// It has the agent prove the token for it: the addresses of its own connection are others.
@@ -212,7 +217,7 @@ fn an_impostor_that_relays_the_agents_proof_is_not_believed() {
     let files = files();
     let server = Server::start(&files, PAGE);
     let (_agent, port, token) = start();
-    let (relay, heard) = listener(move |tcp| {
+    let (relay, received) = listener(move |tcp| {
         hear(tcp, |request| {
             let mut agent = TcpStream::connect(port).unwrap();
             agent.write_all(request).unwrap();
@@ -223,7 +228,7 @@ fn an_impostor_that_relays_the_agents_proof_is_not_believed() {
             answer
         })
     });
-    assert_told_nothing(&server, relay, &read(&token), &heard);
+    assert_told_nothing(&server, relay, &read(&token), &received);
     assert!(managed(&server, port, &read(&token)).is_ok());
 }
 

@@ -59,9 +59,9 @@ fn memory(id: u32) -> Vec<Vec<u8>> {
             let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
             let from = u64::from_str_radix(from, 16).unwrap();
             let length = u64::from_str_radix(to, 16).unwrap() - from;
-            let mut room = vec![0; usize::try_from(length).unwrap()];
+            let mut buffer = vec![0; usize::try_from(length).unwrap()];
             // The kernel's own pages, for example, cannot be read.
-            file.read_exact_at(&mut room, from).ok().map(|()| room)
+            file.read_exact_at(&mut buffer, from).ok().map(|()| buffer)
         })
         .collect();
     assert!(regions.iter().map(Vec::len).sum::<usize>() > 1 << 20, "there is more in a program");
@@ -82,7 +82,7 @@ fn found(program: &Running, log: &str) -> usize {
     secrets(log).iter().filter(|secret| holds(&memory, secret)).count()
 }
 
-/// curl passes what it is told to the agent's socket.
+/// curl passes its configuration to the agent's socket.
 fn managed(server: &Server, agent: &Agent) -> Running {
     let ask = request(&server.address.to_string(), &server.fields());
     let file = agent.path("request");

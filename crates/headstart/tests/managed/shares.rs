@@ -39,9 +39,9 @@ fn is_served(agent: &Agent, origin: u16) {
     assert_eq!(call(agent, "GET", "/sessions", "").0, 200);
     let mut stream = socks(proxy(agent), None, "127.0.0.1", origin).unwrap();
     stream.write_all(b"words").unwrap();
-    let mut heard = [0; 5];
-    stream.read_exact(&mut heard).unwrap();
-    assert_eq!(&heard, b"words");
+    let mut received = [0; 5];
+    stream.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"words");
 }
 
 #[test]

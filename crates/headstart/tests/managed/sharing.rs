@@ -1,4 +1,4 @@
-//! Different programs share sessions, and what is public is told.
+//! Different programs share sessions, and public facts are reported.
 
 use openssl::base64::decode_block;
 use openssl::x509::X509;

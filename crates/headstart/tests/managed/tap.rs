@@ -58,10 +58,10 @@ fn tickets(sent: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn pass(mut from: TcpStream, mut to: TcpStream, sent: &Mutex<Vec<u8>>) {
-    let mut room = [0; 16 * 1024];
-    while let Ok(count @ 1..) = from.read(&mut room) {
-        sent.lock().unwrap().extend_from_slice(&room[..count]);
-        if to.write_all(&room[..count]).is_err() {
+    let mut buffer = [0; 16 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        sent.lock().unwrap().extend_from_slice(&buffer[..count]);
+        if to.write_all(&buffer[..count]).is_err() {
             break;
         }
     }

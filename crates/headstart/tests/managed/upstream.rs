@@ -38,6 +38,6 @@ fn sessions_and_early_data_go_through_it() {
         });
     }
     assert_eq!(server.output().matches(EARLY).count(), 1, "{}", server.output());
-    assert_eq!(proxy.asked().len(), 2);
-    assert!(proxy.asked().iter().all(|asked| asked.user.is_none()));
+    assert_eq!(proxy.requests().len(), 2);
+    assert!(proxy.requests().iter().all(|request| request.user.is_none()));
 }

@@ -1,11 +1,11 @@
-//! Certificates are checked, by whoever's word the program takes.
+//! Certificates are checked, by the trust store of the program.
 
 use crate::agent::Agent;
 use crate::client::{Answer, connect};
 use crate::edge::closed;
 use crate::server::{NAME, PAGE, Server, files};
 
-fn asked(agent: &Agent, server: &Server, fields: &[(&str, &str)]) -> Answer {
+fn ask(agent: &Agent, server: &Server, fields: &[(&str, &str)]) -> Answer {
     let managed = [("Headstart-TLS", "managed")];
     connect(agent, &server.address.to_string(), &[&managed[..], fields].concat())
 }
@@ -14,7 +14,7 @@ fn asked(agent: &Agent, server: &Server, fields: &[(&str, &str)]) -> Answer {
 fn a_certificate_that_nobody_vouches_for_is_refused_and_explained() {
     let files = files();
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
-    let answer = asked(&agent, &server, &[("Headstart-Server-Name", NAME)]);
+    let answer = ask(&agent, &server, &[("Headstart-Server-Name", NAME)]);
     assert_eq!(answer.refused(), (502, "certificate_untrusted"));
     let text = answer.rest();
     assert!(text.contains("\nhint: if you know its issuer"), "{text}");
@@ -29,10 +29,10 @@ fn a_certificate_for_another_name_is_refused() {
     let roots = files.path(&format!("{NAME}.pem"));
     for name in ["other.example.com", "127.0.0.1"] {
         let fields = [("Headstart-Server-Name", name), ("Headstart-Verify", roots.as_str())];
-        assert_eq!(asked(&agent, &server, &fields).refused(), (502, "certificate_name"), "{name}");
+        assert_eq!(ask(&agent, &server, &fields).refused(), (502, "certificate_name"), "{name}");
     }
     let by_host = [("Headstart-Verify", roots.as_str())];
-    assert_eq!(asked(&agent, &server, &by_host).refused(), (502, "certificate_name"));
+    assert_eq!(ask(&agent, &server, &by_host).refused(), (502, "certificate_name"));
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn roots_that_cannot_be_used_are_named() {
     let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
     let no_pem = files.write("no.pem", b"nothing", 0o644);
     for path in ["/nonexistent/roots.pem", "/dev/zero", no_pem.as_str()] {
-        let answer = asked(&agent, &server, &[("Headstart-Verify", path)]);
+        let answer = ask(&agent, &server, &[("Headstart-Verify", path)]);
         assert_eq!(answer.refused(), (400, "roots"), "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! The checks of a program hold, whoever has made the session that it resumes.
+//! A program's own checks hold, whichever program made the session that it resumes.
 
 use crate::agent::Agent;
 use crate::files::Files;

@@ -82,7 +82,7 @@ fn exit_codes_are_the_programs_or_say_why_it_did_not_run() {
     }
 }
 
-/// Otherwise whoever comes first to that port would have what the program sends.
+/// Otherwise the first process at that port would get what the program sends.
 #[test]
 fn a_proxy_port_that_nobody_listens_on_is_an_error() {
     let (listener, address) = proxy();

@@ -28,7 +28,7 @@ fn without_an_agent_handshakes_are_ordinary() {
     }
 }
 
-/// One that answers anything at all with what it was given.
+/// The agent sends the same bytes whatever the request is.
 #[test]
 fn a_lying_agent_breaks_no_handshake() {
     let files = files();

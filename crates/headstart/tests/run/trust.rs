@@ -39,7 +39,7 @@ fn visits(socket: &Path, server: &Server, files: &Files, options: &[&str]) -> [b
     [(); 2].map(|()| resumed(&Program::curl(server, &[]).page(socket, files, &options)))
 }
 
-/// Whoever listens at the socket can be any server to a program that asks there, and its directory
+/// The listener at the socket can be any server to a program that asks there, and its directory
 /// may have been made by anybody.
 #[test]
 fn a_directory_of_another_user_makes_no_agent_of_its_listener() {

@@ -24,7 +24,7 @@ impl Agent {
         Self::run(dir, arguments, &[])
     }
 
-    /// One whose system has these roots.
+    /// Starts an agent whose system has these root certificates.
     pub(crate) fn start_trusting(dir: TempDir, roots: &str, arguments: &[&str]) -> Self {
         Self::run(dir, arguments, &[("SSL_CERT_FILE", roots)])
     }
@@ -48,7 +48,7 @@ impl Agent {
         self.address("listening for managed TLS address=").expect("no port")
     }
 
-    /// Waits until so many lines of the audit log contain all of `words`; more there are not to be.
+    /// Waits until exactly `count` lines of the audit log contain all of `words`.
     pub(crate) fn until_audited(&self, words: &[&str], count: usize) {
         until("the audit log has it", || self.audited(words) >= count);
         assert_eq!(self.audited(words), count, "{words:?}");

@@ -26,12 +26,12 @@ impl Answer {
         self.field("Headstart-Resumed") == "1"
     }
 
-    /// The status and what it is about, of a refusal.
+    /// Returns the status and the error of a refusal.
     pub(crate) fn refused(&self) -> (u16, &str) {
         (self.status, self.field("Headstart-Error"))
     }
 
-    /// The same, when the answer is of no more use.
+    /// Returns the same as owned values.
     pub(crate) fn owned_refusal(&self) -> (u16, String) {
         let (status, error) = self.refused();
         (status, error.to_owned())

@@ -36,7 +36,7 @@ impl Files {
         self.issue_until(name, 3600);
     }
 
-    /// The same, valid until so many seconds from now.
+    /// Makes the same, valid until this many seconds from now.
     pub(crate) fn issue_until(&self, name: &str, until: i64) {
         let issued = headstart_testkit::self_signed(&[name], until.min(0) - 3600..until);
         // The key first, so that a certificate in place has its key.

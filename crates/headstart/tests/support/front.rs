@@ -78,18 +78,18 @@ fn accept(to: SocketAddr, gate: &Gate) {
 /// Each client has a socket of its own towards the edge.
 fn balance(clients: &Arc<UdpSocket>, edge: SocketAddr, gate: &Arc<Gate>) {
     let mut known: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
-    let mut room = [0; 2048];
-    while let Ok((length, from)) = clients.recv_from(&mut room) {
+    let mut buffer = [0; 2048];
+    while let Ok((length, from)) = clients.recv_from(&mut buffer) {
         let towards = known.entry(from).or_insert_with(|| {
             let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
             socket.connect(edge).unwrap();
             let (back, clients, gate) =
                 (Arc::clone(&socket), Arc::clone(clients), Arc::clone(gate));
             thread::spawn(move || {
-                let mut room = [0; 2048];
+                let mut buffer = [0; 2048];
                 let mut answers = 0;
-                while let Ok(length) = back.recv(&mut room) {
-                    let _ = clients.send_to(&room[..length], from);
+                while let Ok(length) = back.recv(&mut buffer) {
+                    let _ = clients.send_to(&buffer[..length], from);
                     if answers == 0 {
                         gate.release();
                     }
@@ -98,7 +98,7 @@ fn balance(clients: &Arc<UdpSocket>, edge: SocketAddr, gate: &Arc<Gate>) {
             });
             socket
         });
-        let _ = towards.send(&room[..length]);
+        let _ = towards.send(&buffer[..length]);
     }
 }
 

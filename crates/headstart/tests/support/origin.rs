@@ -1,4 +1,4 @@
-//! An HTTP origin that shows what it was asked.
+//! An HTTP origin that records its requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -41,12 +41,12 @@ impl Origin {
         format!("http://{}", self.address)
     }
 
-    /// Returns how often `METHOD PATH` was asked for.
-    pub(crate) fn asked(&self, what: &str) -> usize {
+    /// Returns the number of requests for `METHOD PATH`.
+    pub(crate) fn requests(&self, what: &str) -> usize {
         self.seen.lock().unwrap().iter().filter(|(seen, _)| seen == what).count()
     }
 
-    /// Connections on which something was asked.
+    /// Returns the number of connections with a request.
     pub(crate) fn connections(&self) -> usize {
         let mut numbers: Vec<_> = self.seen.lock().unwrap().iter().map(|(_, at)| *at).collect();
         numbers.sort_unstable();

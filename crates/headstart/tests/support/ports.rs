@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// what nobody listens on now stays so.
 const FIRST: u32 = 20_000;
 
-/// So many at most in one run, of a hundred that may run beside each other.
+/// Ports of one run at most, of a hundred runs that may be concurrent.
 const RUN: u32 = 100;
 
 /// An address of loopback that nobody listens on.

@@ -1,4 +1,4 @@
-//! A SOCKS5 proxy that connects wherever it is asked to and keeps what it was asked, and a client.
+//! A SOCKS5 proxy that connects to any target and records its requests, and a client.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use crate::daemon::PATIENCE;
 
 /// Requests and answers that its clients say and hear.
 #[derive(Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Request {
     /// Host, as it was written, and port.
     pub(crate) target: String,
     /// User name, if one was offered.
@@ -18,27 +18,28 @@ pub(crate) struct Asked {
 
 pub(crate) struct Proxy {
     pub(crate) at: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Proxy {
-    /// One that replies with this code, and passes bytes if that is 0. Names are this machine.
+    /// Starts a proxy that replies with this code, and passes bytes if that is 0. It resolves every
+    /// name to this machine.
     pub(crate) fn start(code: u8) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = listener.local_addr().unwrap();
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
-        let seen = Arc::clone(&asked);
+        let requests = Arc::<Mutex<Vec<Request>>>::default();
+        let seen = Arc::clone(&requests);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let seen = Arc::clone(&seen);
                 thread::spawn(move || serve(client, code, &seen));
             }
         });
-        Self { at, asked }
+        Self { at, requests }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
@@ -55,14 +56,14 @@ fn text(client: &mut TcpStream) -> io::Result<String> {
     Ok(String::from_utf8(text).unwrap())
 }
 
-fn serve(mut client: TcpStream, code: u8, seen: &Mutex<Vec<Asked>>) -> io::Result<()> {
+fn serve(mut client: TcpStream, code: u8, seen: &Mutex<Vec<Request>>) -> io::Result<()> {
     client.set_nodelay(true)?;
     let [5, 1, method] = bytes(&mut client)? else { return Ok(()) };
     client.write_all(&[5, method])?;
-    let mut asked = Asked::default();
+    let mut request = Request::default();
     if method == 2 {
         bytes::<1>(&mut client)?;
-        asked.user = Some(text(&mut client)?);
+        request.user = Some(text(&mut client)?);
         text(&mut client)?;
         client.write_all(&[1, 0])?;
     }
@@ -72,8 +73,8 @@ fn serve(mut client: TcpStream, code: u8, seen: &Mutex<Vec<Asked>>) -> io::Resul
         _ => text(&mut client)?,
     };
     let port = u16::from_be_bytes(bytes(&mut client)?);
-    asked.target = format!("{host}:{port}");
-    seen.lock().unwrap().push(asked);
+    request.target = format!("{host}:{port}");
+    seen.lock().unwrap().push(request);
     client.write_all(&[5, code, 0, 1, 0, 0, 0, 0, 0, 0])?;
     if code == 0 {
         let target = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;

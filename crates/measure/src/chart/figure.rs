@@ -16,7 +16,7 @@ pub(crate) fn ms(time: f64) -> String {
     format!("{time:.digits$}")
 }
 
-/// A time, or that so many failed that there is none.
+/// Formats a time, or `failed` if too many trials failed for one.
 pub(crate) fn or_failed(time: Option<f64>) -> String {
     time.map_or_else(|| "failed".into(), ms)
 }

@@ -16,7 +16,7 @@ const TICKS: f64 = 6.0;
 pub(crate) enum Scale {
     /// Lengths in proportion, from zero as a rule.
     Linear { low: f64, high: f64 },
-    /// From a time above zero.
+    /// Scale that starts at a time above zero.
     Log { low: f64, high: f64 },
 }
 
@@ -37,7 +37,7 @@ impl Scale {
         matches!(self, Self::Log { .. })
     }
 
-    /// Where a time stands, 0 to 1.
+    /// Returns the position of a time, from 0 to 1.
     pub(crate) fn place(self, time: f64) -> f64 {
         let place = match self {
             Self::Linear { low, high } => (time - low) / (high - low),

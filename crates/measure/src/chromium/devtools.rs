@@ -164,10 +164,10 @@ impl Devtools {
         until: Instant,
     ) -> Result<Value, Trouble> {
         let began = Instant::now();
-        let asked = self.ask(session, method, params)?;
+        let request = self.ask(session, method, params)?;
         loop {
             match self.receive(until)? {
-                Some((Message::Answer { id, result }, _)) if id == asked => {
+                Some((Message::Answer { id, result }, _)) if id == request => {
                     return result.map_err(|why| {
                         Trouble::Browser(format!("refuses {method}: {}", shown(&why)))
                     });
@@ -191,8 +191,7 @@ impl Devtools {
         }
     }
 
-    /// The next message; none if there was none until then. After that moment there is none, even
-    /// if more has come.
+    /// Returns the next message; `None` if none came before `until`, and always after it.
     pub(crate) fn next(&mut self, until: Instant) -> Result<Option<Message>, Trouble> {
         if Instant::now() < until
             && let Some((message, bytes)) = self.set_aside.pop_front()
@@ -212,7 +211,7 @@ impl Devtools {
         Ok(())
     }
 
-    /// Drops what comes until nothing did for so long.
+    /// Drops messages until none has come for this long.
     ///
     /// # Errors
     /// There is no such pause until then.
@@ -259,8 +258,7 @@ fn write_all(mut to: impl Write, commands: &Receiver<Vec<u8>>) {
     }
 }
 
-/// Reads messages until the pipe ends, or one is none: whoever waits then sees that nothing more
-/// comes.
+/// Reads messages until the pipe ends or one is malformed: the receiver then sees the end.
 fn read_all(from: impl Read, messages: &SyncSender<Weighed>) {
     let mut from = BufReader::new(from);
     while let Some(message) = read_one(&mut from, MESSAGE_MAX) {
@@ -351,7 +349,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn said(text: &'static [u8]) -> Devtools {
+    fn receiving(text: &'static [u8]) -> Devtools {
         // Imitates a browser that keeps running: the end of the pipe does not arrive.
         let from = text.chain(Forever);
         Devtools::new(io::sink(), from, Interrupt::default())
@@ -367,14 +365,14 @@ mod tests {
         }
     }
 
-    /// Says the same far longer than any wait here takes; then it ends, which is told apart.
+    /// Says the same far longer than any wait here takes; then it ends, which tests can tell apart.
     fn talkative() -> Devtools {
         let event = b"{\"method\":\"A.b\",\"params\":{\"x\":1}}\0";
         let from = io::Cursor::new(event.repeat(1 << 12));
         Devtools::new(io::sink(), Again { from, left: 1 << 10 }, Interrupt::default())
     }
 
-    /// So often one after the other.
+    /// Repeats its bytes `left` more times.
     struct Again {
         from: io::Cursor<Vec<u8>>,
         left: u32,
@@ -399,7 +397,7 @@ mod tests {
 
     #[test]
     fn answers_are_waited_for_and_events_kept() {
-        let mut devtools = said(
+        let mut devtools = receiving(
             b"{\"method\":\"A.b\",\"params\":{\"x\":1},\"sessionId\":\"s\"}\0\
               {\"id\":7,\"result\":{}}\0{\"id\":1,\"result\":{\"y\":2}}\0\
               {\"id\":2,\"error\":{\"message\":\"no\"}}\0",
@@ -434,7 +432,7 @@ mod tests {
 
     #[test]
     fn idle_requests_are_ignored_until_they_move() {
-        let mut devtools = said(b"{\"method\":\"A.b\"}\0{\"method\":\"A.b\"}\0");
+        let mut devtools = receiving(b"{\"method\":\"A.b\"}\0{\"method\":\"A.b\"}\0");
         let quiet =
             devtools.forget_until_quiet(Duration::from_millis(500), Instant::now() + PATIENCE);
         assert_eq!(quiet, Ok(()));

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::devtools::{Devtools, Message, Tab, Trouble, shown};
 use super::process::Browser;
 
-/// A loaded page is over when nothing came for so long (as WebPageTest has it, and the reader of
-/// HAR files).
+/// Silence after which a loaded page is complete (as in WebPageTest, and in the reader of HAR
+/// files).
 const QUIET: Duration = headstart_pageload::har::limits::QUIET;
 
-/// A page without a load event is over when nothing came for so long: some answer never comes.
+/// Silence after which a page without a load event is over: some response never comes.
 const STALLED: Duration = Duration::from_secs(10);
 
 /// Documents of a page's own frame, one after the other without redirects by servers, at most.
@@ -78,7 +78,7 @@ struct Following<'b> {
     tab: &'b Tab,
     navigation: u64,
     began: Instant,
-    /// When something last went over the wire.
+    /// Time at which something last went over the wire.
     changed: Instant,
     notes: Vec<String>,
     is_download: bool,

@@ -122,10 +122,10 @@ pub(crate) struct Browser {
 
 type Tail = Arc<Mutex<VecDeque<String>>>;
 
-/// Where Chromium is.
+/// Returns the path of Chromium.
 ///
 /// # Errors
-/// It is nowhere.
+/// It is not installed.
 pub(crate) fn find(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
     if let Some(path) = named {
         return match is_program(path) {
@@ -211,7 +211,7 @@ impl Browser {
         }
     }
 
-    /// Has it end by itself, so that its cache is on disk.
+    /// Lets it exit by itself, so that its cache is on disk.
     pub(crate) fn close(mut self) -> Result<(), Trouble> {
         self.devtools.ask(None, "Browser.close", json!({}))?;
         let until = Instant::now() + END;

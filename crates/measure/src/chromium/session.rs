@@ -29,7 +29,7 @@ const ASKED: Duration = Duration::from_secs(10);
 /// Interval at which one of its own pages is asked whether it is ready.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// For what the browser does behind a command that has been answered: closing connections takes
+/// Time for the browser's work after it has answered a command: closing connections takes
 /// some milliseconds.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -113,10 +113,10 @@ pub(crate) struct Session {
     _profile: TempDir,
 }
 
-/// Where Chromium is.
+/// Returns the path of Chromium.
 ///
 /// # Errors
-/// It is nowhere.
+/// It is not installed.
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     process::find(None)
 }
@@ -223,7 +223,7 @@ impl Session {
         self.in_worker(promise, PATIENCE, until)
     }
 
-    /// Has the service worker of the one extension evaluate a promise; what that is fulfilled with.
+    /// Evaluates a promise in the service worker of the one extension; returns its value.
     /// None if it does not, or sleeps: Chromium ends service workers that have nothing to do.
     pub(crate) fn ask_extension(&mut self, promise: &str) -> Option<Value> {
         self.in_worker(promise, NAP, Instant::now() + ASKED).ok()

@@ -161,7 +161,7 @@ pub(crate) enum BrowserTls {
 }
 
 impl BrowserTls {
-    /// As it is called on the command line.
+    /// Name on the command line.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {

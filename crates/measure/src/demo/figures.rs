@@ -10,9 +10,9 @@ use headstart::get::{millis, rounded};
 /// One connection.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
-    /// From connecting to the first request byte.
+    /// Time from connecting to the first request byte.
     pub(super) request: Duration,
-    /// From connecting to the first response byte.
+    /// Time from connecting to the first response byte.
     pub(super) response: Duration,
     /// Time that TCP took to connect.
     pub(super) rtt: Duration,
@@ -92,7 +92,7 @@ impl Arm {
 pub(super) struct Figures {
     /// Round trip of the emulated link, as asked for.
     pub(super) rtt: Duration,
-    /// As TCP saw it, median.
+    /// Median round trip of TCP.
     pub(super) rtt_seen: Duration,
     /// Group of the key exchange, in all connections.
     pub(super) group: Option<String>,

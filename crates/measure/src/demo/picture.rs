@@ -70,10 +70,10 @@ fn row(text: &mut String, arm: &Arm) {
 }
 
 fn bar(text: &mut String, arm: &Arm, longest: Duration, columns: u16, colours: bool) {
-    let room = f64::from(columns.saturating_sub(LABEL + FIGURE).max(10));
+    let width = f64::from(columns.saturating_sub(LABEL + FIGURE).max(10));
     let [solid, whole] = [arm.request.p50, arm.response.p50].map(|time| match longest.is_zero() {
         true => 0,
-        false => in_cells(room * time.as_secs_f64() / longest.as_secs_f64()),
+        false => in_cells(width * time.as_secs_f64() / longest.as_secs_f64()),
     });
     let light = whole.saturating_sub(solid);
     let colour = match (colours, arm.opening) {

@@ -33,8 +33,8 @@ pub(crate) struct Verdict {
     pub(crate) variant: String,
     pub(crate) condition: String,
     pub(crate) limit: f64,
-    /// In as few digits as show on which side of the limit it is; it was judged by all of them.
-    /// None if there was nothing to judge by, which misses it.
+    /// Formats the value with just enough digits to show on which side of the limit it is; all
+    /// digits were judged. None if there was nothing to judge by, which misses it.
     pub(crate) found: Option<f64>,
     pub(crate) met: bool,
 }
@@ -200,15 +200,15 @@ fn found(
         "paired_ratio_max" => group.paired_ratio(other?),
         "rate_kept_min" | "p99_kept_min" => {
             let kept = |group: &Group| {
-                let kept = group.told.kept?;
+                let kept = group.facts.kept?;
                 Some(if condition == "rate_kept_min" { kept.rate } else { kept.p99 })
             };
             Some(kept(group)? / other.map_or(Some(1.0), kept)?)
         }
-        "grown_max_mb" => Some(group.told.kept?.grown_mb),
-        "recovery_max_s" => Some(group.told.kept?.recovery_s),
+        "grown_max_mb" => Some(group.facts.kept?.grown_mb),
+        "recovery_max_s" => Some(group.facts.kept?.recovery_s),
         "linkable_min" | "linkable_max" => {
-            let linkable = group.told.privacy.as_ref()?.linkable?;
+            let linkable = group.facts.privacy.as_ref()?.linkable?;
             Some(linkable.level().into())
         }
         "mean_max_ms" => summary_of(bar, group)?.mean,
@@ -259,7 +259,7 @@ fn completed(group: &Group) -> Option<f64> {
 
 /// The share of full handshakes.
 fn full(group: &Group) -> Option<f64> {
-    group.told.handshakes.as_ref()?.full_share()
+    group.facts.handshakes.as_ref()?.full_share()
 }
 
 #[cfg(test)]
@@ -284,7 +284,7 @@ mod tests {
             suite: "p256".into(),
             arm: arm.into(),
         };
-        let said = match ms {
+        let trial = match ms {
             Some(_) => Trial {
                 ok: true,
                 opening: Carrier::Tcp,
@@ -293,7 +293,7 @@ mod tests {
             },
             None => failed("reset".into()),
         };
-        Row::new(key, 1, 1, RTT, said)
+        Row::new(key, 1, 1, RTT, trial)
     }
 
     /// TLS 1.3 takes about 20 ms, TurboTLS 10, one of ten fails; QUIC fails always.
@@ -344,7 +344,7 @@ mod tests {
         assert!(!one(&format!("{against}complete_less_max = 0.09")).1);
     }
 
-    /// To three decimals it would be all of them.
+    /// Rounded to three decimals it would be all of them.
     #[test]
     fn nearly_all_is_not_rounded_to_all() {
         let mut groups = Groups::default();
@@ -400,8 +400,8 @@ mod tests {
             (Carrier::Tcp, true),
             (Carrier::Fop, true),
         ] {
-            let said = Trial { ok: true, opening, early_data, ..Trial::default() };
-            groups.add(&Row::new(row("tfo", None).key(), 1, 1, RTT, said), RTT);
+            let trial = Trial { ok: true, opening, early_data, ..Trial::default() };
+            groups.add(&Row::new(row("tfo", None).key(), 1, 1, RTT, trial), RTT);
         }
         let met = |bar: &str| {
             let bar: Bar = toml::from_str(&format!("arm = \"tfo\"\n{bar}")).unwrap();
@@ -478,9 +478,9 @@ mod tests {
         let mut groups = Groups::default();
         for (round, tls13, turbo) in [(1, 100.0, 90.0), (2, 10.0, 8.0), (3, 1000.0, 2000.0)] {
             for (arm, ms) in [("tls13", tls13), ("turbo", turbo)] {
-                let said =
+                let trial =
                     Trial { ok: true, ms_to_last_response_byte: Some(ms), ..Trial::default() };
-                groups.add(&Row::new(row(arm, None).key(), round, round, RTT, said), RTT);
+                groups.add(&Row::new(row(arm, None).key(), round, round, RTT, trial), RTT);
             }
         }
         let mut alone = row("turbo", Some(1.0));

@@ -1,4 +1,4 @@
-//! Benchmarks on loopback: the load that proxies and programs that speak TLS bear, beside each
+//! Benchmarks on loopback: the load that proxies and programs that speak TLS sustain, beside each
 //! other and under attack. bench/README.md tells what is compared, and what came out.
 //!
 //! Everything happens on one node, in whose namespace 198.18.0.0/15 (RFC 2544, for benchmarks) is
@@ -47,7 +47,7 @@ use headstart::base::failure::Failure;
 use honest::{Honest, Times};
 use outcome::{Besieged, Reading, Turn};
 pub(super) use outcome::{Outcome, text};
-use programs::{Contender, Door, Starter, cannot, differs, installed, metrics};
+use programs::{Access, Contender, Starter, cannot, differs, installed, metrics};
 use siege::{Attackers, Done, Kind, Siege};
 pub(super) use spec::{Benchmark, all, find};
 use spec::{OTHER, QUIET_MAX, Subject, Variant, Work as Load};
@@ -295,12 +295,12 @@ impl Bench {
             let load = self.outcome.totals(&variant.name, arm);
             let kept = self.outcome.kept(&variant.name, arm);
             let broken = violation.clone().filter(|_| arm == "edge");
-            let told = CellFacts { load, broken, kept, ..CellFacts::default() };
-            run.groups.tell(|of| *of == key, &told);
+            let facts = CellFacts { load, broken, kept, ..CellFacts::default() };
+            run.groups.tell(|of| *of == key, &facts);
         }
         if let Some(account) = account {
-            let said = scrape(ground.node()?.namespace(), metrics()).unwrap_or_default();
-            let lines = said.lines();
+            let text = scrape(ground.node()?.namespace(), metrics()).unwrap_or_default();
+            let lines = text.lines();
             let counters: Vec<_> =
                 lines.filter(|line| COUNTED.iter().any(|name| line.starts_with(name))).collect();
             let found = json!({ "account": account, "counters": counters });
@@ -330,8 +330,8 @@ impl Bench {
                         self.attacked_turn(attack, ground, variant, round, on, run)?;
                     }
                     (None, Load::Siege(siege)) => {
-                        let told = self.siege(siege, ground, variant, round, on, run)?;
-                        account.add(&told);
+                        let facts = self.siege(siege, ground, variant, round, on, run)?;
+                        account.add(&facts);
                     }
                     (None, _) => self.turn(ground, variant, round, on, run)?,
                 }
@@ -353,8 +353,8 @@ impl Bench {
         contenders: &[Contender],
     ) -> Result<Option<Attack>, Failure> {
         let Load::Flood(kind) = variant.work else { return Ok(None) };
-        let mut edges = contenders.iter().filter_map(|one| match (&one.door, &one.program) {
-            (Door::Relay(at), Some(program)) => Some((*at, program)),
+        let mut edges = contenders.iter().filter_map(|one| match (&one.access, &one.program) {
+            (Access::Relay(at), Some(program)) => Some((*at, program)),
             _ => None,
         });
         let (Some((at, edge)), None) = (edges.next(), edges.next()) else {
@@ -381,8 +381,8 @@ impl Bench {
         run: &mut Run,
     ) -> Result<(), Failure> {
         let (place, edge) = (ground.place()?, on.program.as_ref().map(Program::pid));
-        let target = match (&on.door, edge) {
-            (Door::Relay(at), Some(_)) => *at,
+        let target = match (&on.access, edge) {
+            (Access::Relay(at), Some(_)) => *at,
             _ => ground.unread.local_addr().map_err(cannot)?,
         };
         let sent = attack::datagrams_sent(place.node).map_err(cannot)?;
@@ -408,7 +408,7 @@ impl Bench {
         on: &mut Contender,
         run: &mut Run,
     ) -> Result<Account, Failure> {
-        let (Door::Web(way @ Way::Direct(server)), Some(program)) = (&on.door, &mut on.program)
+        let (Access::Web(way @ Way::Direct(server)), Some(program)) = (&on.access, &mut on.program)
         else {
             return Err(Failure::usage("a siege is of servers that speak TLS"));
         };
@@ -605,12 +605,12 @@ fn settle(work: &Work, variant: &Variant) {
 
 /// Starts the load of a variant on a contender.
 fn load(place: Place<'_>, variant: &Variant, on: &Contender) -> io::Result<Work> {
-    match (&on.door, variant.work) {
-        (Door::Relay(at), Load::Bulk(count)) => tcp::streams(place, *at, count.get().into()),
-        (Door::Relay(at), Load::Connections(count)) => tcp::clients(place, *at, count.get()),
-        (Door::Relay(at), Load::Flood(_)) => tcp::clients(place, *at, TCP_CLIENTS),
-        (Door::Web(way), Load::Bulk(count)) => way.streams(place, count.get().into()),
-        (Door::Web(way), Load::Connections(count)) => way.clients(place, count.get()),
+    match (&on.access, variant.work) {
+        (Access::Relay(at), Load::Bulk(count)) => tcp::streams(place, *at, count.get().into()),
+        (Access::Relay(at), Load::Connections(count)) => tcp::clients(place, *at, count.get()),
+        (Access::Relay(at), Load::Flood(_)) => tcp::clients(place, *at, TCP_CLIENTS),
+        (Access::Web(way), Load::Bulk(count)) => way.streams(place, count.get().into()),
+        (Access::Web(way), Load::Connections(count)) => way.clients(place, count.get()),
         (_, Load::Flood(_) | Load::Siege(_)) => {
             Err(io::Error::other("work.flood and work.siege are of attacks alone"))
         }

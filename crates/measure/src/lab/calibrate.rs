@@ -21,7 +21,7 @@ use headstart::base::output;
 /// Error that 99 of 100 UDP echoes may have, where forwarder and programs are pinned and real-time.
 const BAR: Duration = Duration::from_micros(300);
 
-/// A TCP connection for so many UDP echoes: it takes so much longer to have as many.
+/// UDP echoes for each TCP connection: as many connections would take much longer.
 const ECHOES_PER_CONNECT: u16 = 5;
 
 const EXAMPLES: &str = "\
@@ -167,8 +167,8 @@ impl Calibrated {
 
 impl Errors {
     /// Computes the errors of round trips; none are numbers without any.
-    fn new(asked: Duration, seen: &[Duration]) -> Self {
-        let errors = seen.iter().map(|seen| micros(*seen) - micros(asked));
+    fn new(expected: Duration, seen: &[Duration]) -> Self {
+        let errors = seen.iter().map(|seen| micros(*seen) - micros(expected));
         let Some(Quantiles { count, p50, p99, max, .. }) = Quantiles::from_values(errors) else {
             return Self { count: 0, p50: f64::NAN, p99: f64::NAN, max: f64::NAN };
         };
@@ -323,11 +323,11 @@ mod tests {
 
     #[test]
     fn errors_are_what_is_too_much_by_nearest_rank() {
-        let asked = Duration::from_millis(1);
-        let seen: Vec<_> = (1..=200).map(|us| asked + Duration::from_micros(us)).collect();
-        let errors = Errors::new(asked, &seen);
+        let expected = Duration::from_millis(1);
+        let seen: Vec<_> = (1..=200).map(|us| expected + Duration::from_micros(us)).collect();
+        let errors = Errors::new(expected, &seen);
         assert_eq!([errors.p50, errors.p99, errors.max].map(rounded), [100.0, 198.0, 200.0]);
-        assert!(Errors::new(asked, &[]).p99.is_nan());
+        assert!(Errors::new(expected, &[]).p99.is_nan());
     }
 
     #[test]

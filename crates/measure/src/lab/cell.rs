@@ -251,7 +251,8 @@ impl Cell {
         Ok(())
     }
 
-    /// One connection, by the client whose turn it is; `how` is what the order says besides.
+    /// Makes one connection, by the client whose turn it is; `how` has the further words of the
+    /// order.
     fn open(
         &mut self,
         context: Context<'_>,
@@ -376,9 +377,9 @@ impl Cell {
         Ok(())
     }
 
-    fn row(&self, context: Context<'_>, trial: u32, round: u32, said: Trial) -> Row {
+    fn row(&self, context: Context<'_>, trial: u32, round: u32, outcome: Trial) -> Row {
         let key = self.key(context, &context.stage.variant.column(trial));
-        Row::new(key, trial, round, context.stage.link.rtt, said)
+        Row::new(key, trial, round, context.stage.link.rtt, outcome)
     }
 
     /// The key of its samples that have this in the column `variant`.

@@ -129,7 +129,7 @@ impl Environment {
         })
     }
 
-    /// As it is after the run.
+    /// State after the run.
     pub(crate) fn end(&mut self) {
         self.seconds = self.begun.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64().round());
         self.load_after = load();
@@ -171,7 +171,7 @@ fn of_lab(
 /// Returns the commit of the checkout that this program was built in, `-dirty` behind it if files
 /// have changed since; `unknown` without git or away from the checkout.
 ///
-/// Read at run time: as a part of the program it would have each commit build the program anew.
+/// Read at run time: as a part of the program it would rebuild the program at each commit.
 fn commit() -> String {
     let arguments = ["describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"];
     let mut git = Command::new("git");

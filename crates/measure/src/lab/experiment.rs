@@ -78,7 +78,7 @@ pub(crate) struct Experiment {
     /// Stretches of load of a cell, at least; the arms take turns.
     #[serde(default = "default_slices")]
     pub(crate) slices: u32,
-    /// When a connection counts as failed.
+    /// Time at which a connection counts as failed.
     #[serde(default = "default_timeout", deserialize_with = "text::time")]
     pub(crate) timeout: Duration,
     /// A trial is flagged if the forwarder sent a packet later than this while it lasted; by
@@ -93,7 +93,7 @@ pub(crate) struct Experiment {
     pub(crate) suites: Vec<Suite>,
     /// Over which links.
     pub(crate) link: Vec<LinkSpec>,
-    /// Other settings; one without any if there is none.
+    /// Other settings; one empty variant if there are none.
     #[serde(default)]
     pub(crate) variant: Vec<Variant>,
     /// Bars that the results must meet.
@@ -145,13 +145,13 @@ pub(crate) struct Variant {
     /// May be empty if there is one.
     #[serde(default)]
     pub(crate) name: String,
-    /// Only these arms.
+    /// Arms it is limited to.
     #[serde(default, deserialize_with = "text::some_list")]
     pub(crate) arms: Option<Vec<Arm>>,
-    /// Only these suites.
+    /// Suites it is limited to.
     #[serde(default, deserialize_with = "text::some_list")]
     pub(crate) suites: Option<Vec<Suite>>,
-    /// Only these links.
+    /// Links it is limited to.
     pub(crate) links: Option<Vec<String>>,
     /// Work of a cell in its turn.
     #[serde(default)]
@@ -483,7 +483,7 @@ const fn default_quick_slice() -> Duration {
     Duration::from_secs(1)
 }
 
-/// So many that whatever disturbs the machine for a while disturbs all arms.
+/// Slices of each arm: enough that a disturbance of the machine affects all arms.
 const fn default_slices() -> u32 {
     10
 }

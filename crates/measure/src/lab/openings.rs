@@ -84,8 +84,8 @@ impl Openings {
         Ok(Self { qlog: Some(path), ..self })
     }
 
-    /// Where packets of a stage are captured, if they are: whatever is decided by them can be
-    /// looked at again.
+    /// Returns the directory for packet captures of a stage, if there are any: so that decisions by
+    /// them can be checked later.
     fn captures(&self, stage: &Stage, run: &Run) -> Result<Option<PathBuf>, Failure> {
         match (&self.captures, stage.mode) {
             (None, Mode::Case(_)) => run.folder.captures().map(Some),
@@ -276,7 +276,7 @@ fn tell(
     }
     let columns = stage.variant.columns();
     let link = &stage.link.name;
-    let told = CellFacts {
+    let facts = CellFacts {
         load: cell.load,
         openings: cell.openings.clone(),
         links: cell.links,
@@ -289,7 +289,7 @@ fn tell(
     };
     run.groups.tell(
         |key: &Key| key.link == *link && columns.contains(&key.variant) && cell.is(key),
-        &told,
+        &facts,
     );
 }
 
@@ -310,12 +310,12 @@ fn counted(cell: &Cell, packets: Option<&[CapturedPacket]>) -> Option<Handshakes
     cell.handshakes(packets.map(|packets| Seen::from_packets(packets, &servers)))
 }
 
-/// The connections of a cell one by one, for whoever wants to count otherwise.
+/// Returns the connections of a cell one by one, for other statistics.
 fn visited(cell: &Cell) -> Value {
     json!({ "cell": cell.name(), "connections": cell.visited() })
 }
 
-/// Returns the evidence about one cell, for whoever looks at its capture again.
+/// Returns the evidence about one cell, to check it against its capture.
 fn decision((cell, finding): (&Cell, &Option<Finding>)) -> Value {
     let (cases, servers) = cell.cases();
     json!({ "cell": cell.name(), "servers": servers, "cases": cases, "finding": finding })

@@ -78,13 +78,13 @@ pub(crate) struct CellSpec {
 pub(crate) enum Mode {
     /// One connection.
     One,
-    /// Forgets everything, then so many connections one after the other.
+    /// Forgets everything, then makes this many connections one after the other.
     Group(u32),
-    /// Connections at a time, for so long.
+    /// This many connections at a time, for this long.
     InFlight(u32, Duration),
-    /// Connections a second, for so long.
+    /// This many connections a second, for this long.
     Rate(f64, Duration),
-    /// Forgets everything, then so many visits to one host, each at an address of it.
+    /// Forgets everything, then visits one host this many times, each at another address.
     Revisits(u32),
     /// Forgets everything, then visits in front of a boundary and behind it, seen in a capture.
     Case(Boundary),
@@ -98,7 +98,7 @@ impl Plan {
     /// The plan of an experiment.
     ///
     /// # Errors
-    /// Nothing is left to do, or a link has too many cells.
+    /// No cell is left, or a link has too many.
     pub(crate) fn new(
         experiment: Experiment,
         extent: RunSize,
@@ -137,7 +137,7 @@ impl Plan {
     /// Reads the pages that are loaded, each once.
     ///
     /// # Errors
-    /// One is not there, or no page.
+    /// A file is missing, or has no page.
     pub(crate) fn read_pages(&mut self) -> Result<(), Failure> {
         let mut read: Vec<(PageWork, Arc<StagePage>)> = Vec::new();
         for stage in &mut self.stages {
@@ -295,8 +295,7 @@ impl Stage {
         (!self.mode.is_load()).then(|| Scheduling::exact(program))
     }
 
-    /// Returns true if a cell that had so many turns, and made so many connections under load,
-    /// needs no more.
+    /// Returns true if a cell that had `turns`, and made `connections` under load, needs no more.
     pub(crate) fn is_enough(&self, turns: u32, connections: u64) -> bool {
         turns >= self.rounds && (!self.mode.is_load() || connections >= self.connections)
     }

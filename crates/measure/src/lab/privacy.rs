@@ -38,7 +38,7 @@ pub(crate) use observe::{Connection, connections};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Boundary {
-    /// Nothing: any two visits, seen by whoever watches the network.
+    /// Nothing: any two visits, seen by an observer of the network.
     Network,
     /// The same server, as a part of pages of two others.
     ThirdParties,
@@ -62,9 +62,9 @@ pub(crate) enum Boundary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Linkable {
-    /// Not by what is shown.
+    /// Not linkable by the identifiers shown.
     Blocked,
-    /// Linkable by whoever issued what is shown, once for each, until it expires.
+    /// Linkable by the issuer of each identifier, once, until it expires.
     Bounded,
     /// Linkable by everybody who sees the connections, without limit.
     Viable,
@@ -94,10 +94,10 @@ pub(crate) struct Case {
     pub(crate) visits: Vec<Visit>,
 }
 
-/// A visit, as whoever made it knows it.
+/// A visit, as its client knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Visit {
-    /// When it began, since 1970.
+    /// Time at which it began, since 1970.
     pub(crate) begun: Duration,
     /// True if the visit is behind the boundary.
     pub(crate) behind: bool,
@@ -137,7 +137,7 @@ impl Boundary {
         matches!(self, Self::ThirdParties | Self::VirtualHosts | Self::PrivateMode)
     }
 
-    /// As people call the row.
+    /// Title of the row.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Network => "network attacker",
@@ -154,7 +154,7 @@ impl Boundary {
 }
 
 impl Linkable {
-    /// As bars write it: 0, 1 and 2.
+    /// Its number in bars: 0, 1 or 2.
     pub(crate) const fn level(self) -> u8 {
         match self {
             Self::Blocked => 0,
@@ -163,7 +163,7 @@ impl Linkable {
         }
     }
 
-    /// As people say it.
+    /// Words for it.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Blocked => "blocked",

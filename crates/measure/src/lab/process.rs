@@ -23,7 +23,7 @@ const LINE_MAX: u64 = 8 << 20;
 /// Last lines of standard error that are kept, to say why a program broke.
 const TAIL: usize = 12;
 
-/// Lines read ahead of whoever takes them; then the program has to wait.
+/// Lines read ahead; beyond them the program has to wait.
 const LINES: usize = 4096;
 
 /// Interval at which a wait looks whether the user has interrupted.
@@ -117,8 +117,8 @@ impl Program {
 
     /// Sends one line.
     pub(crate) fn tell(&mut self, line: &str) -> Result<(), Broken> {
-        let told = self.stdin.as_mut().is_some_and(|stdin| writeln!(stdin, "{line}").is_ok());
-        if told { Ok(()) } else { Err(self.ended()) }
+        let written = self.stdin.as_mut().is_some_and(|stdin| writeln!(stdin, "{line}").is_ok());
+        if written { Ok(()) } else { Err(self.ended()) }
     }
 
     /// Its next line.
@@ -165,7 +165,8 @@ impl Program {
         cpu_of(self.child.id())
     }
 
-    /// The same to the nanosecond, of threads that still run; of short work ticks tell little.
+    /// Returns the same to the nanosecond, of threads that still run; ticks are too coarse for
+    /// short work.
     pub(crate) fn run_time(&self) -> Option<Duration> {
         run_time_of(self.child.id()).or_else(|| self.cpu())
     }
@@ -188,10 +189,10 @@ impl Program {
 
     fn broken(&self, how: &str) -> Broken {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = tail.iter().map(String::as_str).collect::<Vec<_>>().join(" | ");
-        let said =
-            if said.is_empty() { String::new() } else { format!("; its last words: {said}") };
-        Broken::Program(format!("{} {how}{said}", self.what))
+        let last = tail.iter().map(String::as_str).collect::<Vec<_>>().join(" | ");
+        let last =
+            if last.is_empty() { String::new() } else { format!("; its last words: {last}") };
+        Broken::Program(format!("{} {how}{last}", self.what))
     }
 }
 
@@ -255,7 +256,7 @@ fn run_time_of(pid: u32) -> Option<Duration> {
     (!times.is_empty()).then(|| times.into_iter().sum())
 }
 
-/// The sum of two fields of a stat file, behind so many after the name.
+/// Returns the sum of two fields of a stat file, `skipped` fields after the name.
 fn times_of(file: &str, skipped: usize) -> Option<Duration> {
     let stat = std::fs::read_to_string(file).ok()?;
     // The second field is the name in parentheses, which may contain spaces.
@@ -283,7 +284,7 @@ fn busy_in(stat: &str, cpu: usize) -> Option<Duration> {
     Some(in_time(user + nice + system + irq + softirq + steal))
 }
 
-/// Where servers are that ordinary users lack on the path.
+/// Directories of servers that ordinary users lack on the path.
 const DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// Returns the file of a program, on the path or in the folders of servers.

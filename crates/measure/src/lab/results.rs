@@ -65,12 +65,12 @@ impl Folder {
         Ok(Self { place, partial, samples, loads, rows: 0, finished: false, _lock: lock })
     }
 
-    /// For keys and configurations of programs, by an absolute path.
+    /// Directory for keys and configurations of programs, as an absolute path.
     pub(crate) fn work(&self) -> Result<PathBuf, Failure> {
         self.partial.join(WORK).canonicalize().map_err(|error| self.failed(&error))
     }
 
-    /// For packet captures.
+    /// Directory for packet captures.
     pub(crate) fn captures(&self) -> Result<PathBuf, Failure> {
         self.subfolder(CAPTURES)
     }
@@ -97,7 +97,7 @@ impl Folder {
         write_json(&file, value).map_err(|error| self.failed(&error))
     }
 
-    /// Where the results will be.
+    /// Returns the directory of the results.
     pub(crate) fn place(&self) -> &Path {
         &self.place
     }

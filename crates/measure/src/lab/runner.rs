@@ -97,7 +97,7 @@ impl Run {
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) cells: Vec<CellSummary>,
-    /// Where the results are.
+    /// Directory of the results.
     pub(crate) place: PathBuf,
     verdicts: Vec<Verdict>,
 }

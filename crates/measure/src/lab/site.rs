@@ -57,10 +57,10 @@ async fn serve(
                 json!({ "name": site.name(), "url": site.url(), "hosts": hosts })
             })
             .collect();
-        let said = json!({
+        let ready = json!({
             "address": address, "without_tls": clear, "fingerprint": fingerprint, "sites": sites,
         });
-        format!("{said}\n")
+        format!("{ready}\n")
     } else {
         let urls: Vec<String> = sites.iter().map(Site::url).collect();
         let clear = clear.map_or(String::new(), |clear| format!(", without TLS at {clear}"));

@@ -48,7 +48,7 @@ pub(crate) struct Group {
     unflagged: Vec<f64>,
     /// Times to the last response byte, by the round.
     rounds: BTreeMap<u32, f64>,
-    pub(crate) told: CellFacts,
+    pub(crate) facts: CellFacts,
 }
 
 /// Facts about a cell beside its samples.
@@ -197,9 +197,9 @@ impl Groups {
     }
 
     /// Adds what is known of a cell beside its samples, to all groups that are of it.
-    pub(crate) fn tell(&mut self, of: impl Fn(&Key) -> bool, told: &CellFacts) {
+    pub(crate) fn tell(&mut self, of: impl Fn(&Key) -> bool, facts: &CellFacts) {
         for group in self.groups.iter_mut().filter(|group| of(&group.key)) {
-            group.told = told.clone();
+            group.facts = facts.clone();
         }
     }
 
@@ -246,7 +246,7 @@ impl Group {
             failed_at: BTreeMap::new(),
             unflagged: Vec::new(),
             rounds: BTreeMap::new(),
-            told: CellFacts::default(),
+            facts: CellFacts::default(),
         }
     }
 
@@ -278,7 +278,7 @@ impl Group {
     }
 
     fn openings(&self) -> &BTreeMap<String, u64> {
-        if self.told.openings.is_empty() { &self.openings } else { &self.told.openings }
+        if self.facts.openings.is_empty() { &self.openings } else { &self.facts.openings }
     }
 
     /// The median of the ratios of whole connections to those of `other` in the same round: where
@@ -304,8 +304,8 @@ impl Group {
         let rtt_ms = self.rtt.as_secs_f64() * 1e3;
         let [first_request_byte, first_response_byte, last_response_byte] = Moment::ALL
             .map(|moment| Summary::from_samples(&self.ranked(moment)).map(to_the_microsecond));
-        let load = self.told.load;
-        let in_groups = self.told.in_groups;
+        let load = self.facts.load;
+        let in_groups = self.facts.in_groups;
         let each = |time: Duration| {
             let each = time.as_secs_f64() * 1e3 / load.connections as f64;
             (load.connections > 0).then(|| rounded(each))
@@ -323,7 +323,7 @@ impl Group {
             flagged_share: (self.n > 0).then(|| rounded(self.flagged as f64 / self.n as f64)),
             p50_unflagged: Summary::from_samples(&self.unflagged).and_then(|times| times.p50),
             failed_at: if in_groups { self.failed_at.clone() } else { BTreeMap::new() },
-            links: self.told.links,
+            links: self.facts.links,
             rtts: first_request_byte.and_then(|times| Some(rounded(times.p50? / rtt_ms))),
             first_request_byte,
             first_response_byte,
@@ -332,15 +332,15 @@ impl Group {
             openings: self.openings().clone(),
             errors: self.errors.clone(),
             zero_rtt: self.zero_rtt,
-            privacy: self.told.privacy.clone(),
-            handshakes: self.told.handshakes.clone(),
-            kept: self.told.kept,
+            privacy: self.facts.privacy.clone(),
+            handshakes: self.facts.handshakes.clone(),
+            kept: self.facts.kept,
             to_today: None,
             exchanges_per_s: (!load.time.is_zero()).then(|| rounded(per_s)),
             client_cpu_ms: each(load.client_cpu),
             server_cpu_ms: each(load.server_cpu),
-            flight_bytes: self.told.flight_bytes,
-            broken: self.told.broken.clone(),
+            flight_bytes: self.facts.flight_bytes,
+            broken: self.facts.broken.clone(),
         }
     }
 }

@@ -131,8 +131,8 @@ fn check_rtt(link: &LinkSpec, client: Path, server: Path) -> Result<(), Failure>
     };
     let real: f64 = delays.iter().map(|delay| delay.mean).sum();
     let error: f64 = delays.iter().map(|delay| delay.width * PROBE_ERROR).sum();
-    let said = link.rtt.as_secs_f64();
-    if (said - real).abs() <= RTT_TOLERANCE * real + error {
+    let stated = link.rtt.as_secs_f64();
+    if (stated - real).abs() <= RTT_TOLERANCE * real + error {
         return Ok(());
     }
     let (name, ms) = (&link.name, real * 1e3);
@@ -238,7 +238,7 @@ impl Topology {
         (0..self.clients).filter_map(|number| self.lab.node(&client_name(number)))
     }
 
-    /// Where the servers of a cell are.
+    /// Returns the servers of a cell.
     pub(crate) fn servers(&self, cell: usize) -> impl Iterator<Item = Site<'_>> {
         let apart = self.apart.get(cell).is_some_and(|apart| *apart);
         (0..self.servers).filter_map(move |number| {
@@ -247,7 +247,7 @@ impl Topology {
         })
     }
 
-    /// Where HAProxy is.
+    /// Returns the node of HAProxy.
     pub(crate) fn haproxy(&self) -> Option<&Node> {
         self.lab.node(HAPROXY)
     }

@@ -80,7 +80,7 @@ impl Arm {
         }
     }
 
-    /// As the agent calls what it did.
+    /// Returns the agent's name for the opening.
     const fn opening(self) -> &'static str {
         match self {
             Self::Waiting => "upstream",
@@ -215,8 +215,8 @@ impl Run {
         if let Some(why) = &broken {
             run.progress.note(&format!("broken: {}: {why}", link.name));
         }
-        let told = CellFacts { broken, ..CellFacts::default() };
-        run.groups.tell(|key| key.link == link.name, &told);
+        let facts = CellFacts { broken, ..CellFacts::default() };
+        run.groups.tell(|key| key.link == link.name, &facts);
         let stage = json!({
             "link": link.name,
             "circuit_rtt_ms": pings,
@@ -485,7 +485,7 @@ fn saved(pairs: &Pairs, rtt: Duration) -> Value {
 }
 
 fn version() -> String {
-    let said = Command::new("tor").arg("--version").output().map(|output| output.stdout);
-    let text = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
+    let version = Command::new("tor").arg("--version").output().map(|output| output.stdout);
+    let text = String::from_utf8_lossy(&version.unwrap_or_default()).into_owned();
     text.lines().next().unwrap_or_default().to_owned()
 }

@@ -41,7 +41,8 @@ pub(crate) struct Row {
     pub(crate) arm: String,
     pub(crate) suite: String,
     pub(crate) link: String,
-    /// From 1: of the cell; within its group where a variant has first and later connections.
+    /// Number in the cell, from 1; within its group where a variant has first and later
+    /// connections.
     pub(crate) trial: u32,
     /// `plain`, `turbo`, `tfo`, `fop` or `quic`; empty if a program broke.
     pub(crate) opening: String,
@@ -62,11 +63,11 @@ pub(crate) struct Row {
     pub(crate) early_data: bool,
     pub(crate) bytes: u64,
     pub(crate) error: String,
-    /// From 1: the turn of the cell it was made in.
+    /// Turn of the cell in which it was made, from 1.
     pub(crate) round: u32,
 }
 
-/// Where a row belongs.
+/// Cell that a row belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) experiment: String,
@@ -77,27 +78,27 @@ pub(crate) struct Key {
 }
 
 impl Row {
-    pub(crate) fn new(key: Key, trial: u32, round: u32, rtt: Duration, said: Trial) -> Self {
-        let request = said.ms_to_first_request_byte.map(rounded);
+    pub(crate) fn new(key: Key, trial: u32, round: u32, rtt: Duration, outcome: Trial) -> Self {
+        let request = outcome.ms_to_first_request_byte.map(rounded);
         Self {
             experiment: key.experiment,
             arm: key.arm,
             suite: key.suite,
             link: key.link,
             trial,
-            opening: said.opening.name().to_owned(),
+            opening: outcome.opening.name().to_owned(),
             ms_to_first_request_byte: request,
-            ms_to_first_response_byte: said.ms_to_first_response_byte.map(rounded),
-            ms_to_last_response_byte: said.ms_to_last_response_byte.map(rounded),
+            ms_to_first_response_byte: outcome.ms_to_first_response_byte.map(rounded),
+            ms_to_last_response_byte: outcome.ms_to_last_response_byte.map(rounded),
             rtts: request.map(|ms| rounded(ms / (rtt.as_secs_f64() * 1e3))),
-            reason: one_line(&said.reason),
+            reason: one_line(&outcome.reason),
             flagged: false,
             variant: key.variant,
-            ok: said.ok,
-            resumed: said.resumed,
-            early_data: said.early_data,
-            bytes: said.bytes,
-            error: one_line(&said.error),
+            ok: outcome.ok,
+            resumed: outcome.resumed,
+            early_data: outcome.early_data,
+            bytes: outcome.bytes,
+            error: one_line(&outcome.error),
             round,
         }
     }
@@ -134,7 +135,7 @@ pub(crate) fn failed(error: String) -> Trial {
     Trial { error, ..Trial::default() }
 }
 
-/// To the microsecond, or a thousandth of a round trip: clocks are no better.
+/// Rounds to the microsecond, or a thousandth of a round trip: clocks are no better.
 pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

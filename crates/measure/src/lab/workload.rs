@@ -82,10 +82,10 @@ fn in_shares<T: Copy>(things: &[T], shares: &[u32], count: usize) -> Vec<T> {
 /// Outcome of a cell's handshakes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Handshakes {
-    /// As the servers have counted them.
+    /// Counts of the servers.
     pub(crate) full: u64,
     pub(crate) resumed: u64,
-    /// As the packets of the client show them; none if the capture lacks some.
+    /// Counts from the client's packets; none if the capture lacks some.
     #[serde(default)]
     pub(crate) seen: Option<Seen>,
     /// Outcomes by the name of the program.

@@ -77,7 +77,7 @@ pub(crate) fn left(place: &Path) -> Vec<String> {
     left
 }
 
-/// Command lines of programs that work there, or are told of it.
+/// Command lines of programs that run in that directory, or have it as an argument.
 fn running(place: &Path) -> Vec<String> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let own = processes.filter_map(|process: fs::DirEntry| {

@@ -56,9 +56,9 @@ fn speak_first(mut tcp: TcpStream, banner: &str) {
 /// Says nothing before it has heard the banner.
 fn converse(mut tcp: TcpStream, banner: &str) {
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut heard = String::new();
-    BufReader::with_capacity(1, &tcp).read_line(&mut heard).unwrap();
-    assert_eq!(heard, format!("{banner}\r\n"));
+    let mut greeting = String::new();
+    BufReader::with_capacity(1, &tcp).read_line(&mut greeting).unwrap();
+    assert_eq!(greeting, format!("{banner}\r\n"));
     tcp.write_all(b"hello\r\n").unwrap();
     let mut rest = String::new();
     tcp.read_to_string(&mut rest).unwrap();

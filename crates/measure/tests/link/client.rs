@@ -63,7 +63,8 @@ pub(crate) fn tls(net: &Net, groups: &str) -> SslConnector {
     tls.build()
 }
 
-/// A whole HTTP exchange: from the agent's accept to the end of the handshake, and the body.
+/// Makes a whole HTTP exchange; returns the time from the agent's reply to the end of the
+/// handshake, and the body.
 pub(crate) fn fetch(
     tls: &SslConnector,
     port: u16,
@@ -73,7 +74,7 @@ pub(crate) fn fetch(
     fetch_by(tls, socks(port, host, 443)?, host, path)
 }
 
-/// The same by a tunnel that stands already.
+/// Makes a whole HTTP exchange through an existing tunnel.
 pub(crate) fn fetch_by(
     tls: &SslConnector,
     tunnel: Tunnel,

@@ -23,9 +23,9 @@ pub(crate) fn of_a_redirected_client() {
         let rule = format!("output {family} daddr {elsewhere} tcp dport 443 redirect to :{PORT}");
         net.rules("client", family, &[&rule]);
         let elsewhere = SocketAddr::new(elsewhere.parse().unwrap(), HTTPS);
-        let asked = net.client().run(|| block_on(ask(elsewhere, (here, PORT).into()))).unwrap();
+        let owner = net.client().run(|| block_on(ask(elsewhere, (here, PORT).into()))).unwrap();
         let me = rustix::process::getuid().as_raw();
-        assert_eq!(asked, (Some(elsewhere), Some(me), None), "{family}");
+        assert_eq!(owner, (Some(elsewhere), Some(me), None), "{family}");
     }
 }
 

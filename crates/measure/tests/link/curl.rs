@@ -44,7 +44,7 @@ pub(crate) fn command(net: &Net, via: Via, host: &str, path: &str) -> Command {
     curl
 }
 
-/// The same, to be measured: it does TLS with a server beside it first, because a new process takes
+/// Measures the same: it does TLS with a server beside it first, because a new process takes
 /// 2 ms to make OpenSSL ready, which are none of the network's and no matter to a running program.
 pub(crate) fn measured(net: &Net, via: Via, host: &str, more: &[&str]) -> Command {
     let mut curl = net.client().command("curl");

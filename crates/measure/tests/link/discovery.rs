@@ -45,7 +45,7 @@ pub(crate) fn advertised() {
     for _ in 0..3 {
         small_by_udp(&net, &agent, VIA, "www.adv.test");
     }
-    assert_eq!(names.asked("www.adv.test", RecordType::HTTPS), 1, "answers are kept");
+    assert_eq!(names.queries("www.adv.test", RecordType::HTTPS), 1, "answers are kept");
 }
 
 /// A client that resolves names itself asks for an address; the ClientHello has the name.
@@ -97,16 +97,16 @@ pub(crate) fn time_to_live() {
     let kinds = [RecordType::A, RecordType::HTTPS];
     if begun.elapsed() < life {
         assert_eq!(
-            kinds.map(|kind| names.asked("www.adv.test", kind)),
+            kinds.map(|kind| names.queries("www.adv.test", kind)),
             [1, 1],
             "asked again in its time"
         );
     }
-    let before = kinds.map(|kind| names.asked("www.adv.test", kind));
+    let before = kinds.map(|kind| names.queries("www.adv.test", kind));
     let last = if before == [1, 1] { known } else { Instant::now() };
     thread::sleep((last + life + ms(100)).saturating_duration_since(Instant::now()));
     small_by_udp(&net, &agent, VIA, "www.adv.test");
-    let after = kinds.map(|kind| names.asked("www.adv.test", kind));
+    let after = kinds.map(|kind| names.queries("www.adv.test", kind));
     assert!(after[0] > before[0] && after[1] > before[1], "not asked after its time");
 }
 

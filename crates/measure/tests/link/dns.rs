@@ -42,7 +42,7 @@ pub(crate) enum Https {
 /// The running server; it ends with the process.
 pub(crate) struct NameServer {
     pub(crate) address: SocketAddr,
-    asked: Arc<Mutex<Vec<(String, RecordType)>>>,
+    queries: Arc<Mutex<Vec<(String, RecordType)>>>,
 }
 
 impl NameServer {
@@ -56,16 +56,16 @@ impl NameServer {
         let hosts: HashMap<_, _> =
             hosts.into_iter().map(|(name, host)| (format!("{name}."), host)).collect();
         let socket = node.run(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).unwrap().unwrap();
-        let server = Self { address: socket.local_addr().unwrap(), asked: Arc::default() };
-        let asked = Arc::clone(&server.asked);
-        thread::spawn(move || serve(&Arc::new(socket), &hosts, &asked));
+        let server = Self { address: socket.local_addr().unwrap(), queries: Arc::default() };
+        let queries = Arc::clone(&server.queries);
+        thread::spawn(move || serve(&Arc::new(socket), &hosts, &queries));
         server
     }
 
     /// Returns how often it was asked.
-    pub(crate) fn asked(&self, name: &str, kind: RecordType) -> usize {
-        let asked = self.asked.lock().unwrap();
-        asked
+    pub(crate) fn queries(&self, name: &str, kind: RecordType) -> usize {
+        let queries = self.queries.lock().unwrap();
+        queries
             .iter()
             .filter(|(of, what)| of.strip_suffix('.') == Some(name) && *what == kind)
             .count()
@@ -75,14 +75,14 @@ impl NameServer {
 fn serve(
     socket: &Arc<UdpSocket>,
     hosts: &HashMap<String, Host>,
-    asked: &Mutex<Vec<(String, RecordType)>>,
+    queries: &Mutex<Vec<(String, RecordType)>>,
 ) {
     let mut buffer = [0; 1500];
     while let Ok((length, client)) = socket.recv_from(&mut buffer) {
         let request = Message::from_vec(&buffer[..length]).unwrap();
         let query = request.queries.first().unwrap();
         let (name, kind) = (query.name().to_lowercase().to_ascii(), query.query_type());
-        asked.lock().unwrap().push((name.clone(), kind));
+        queries.lock().unwrap().push((name.clone(), kind));
         let host = hosts.get(&name);
         let delay = match host.map(|host| host.https) {
             Some(Https::Silence) if kind == RecordType::HTTPS => continue,

@@ -27,7 +27,7 @@ const AGENT: u16 = 1083;
 pub(crate) const NAME: &str = "www.four.test";
 pub(crate) const RTT: Duration = ms(40);
 
-/// Where file systems of BPF are mounted by convention.
+/// Conventional mount point of BPF file systems.
 pub(crate) const BPF_MOUNT: &str = "/sys/fs/bpf";
 
 /// Long enough to tell whose bytes they are, shorter than any secret or random value.
@@ -170,7 +170,7 @@ pub(crate) struct World<'n> {
     net: &'n Net,
     edge: Option<Daemon<'n>>,
     agent: Option<Daemon<'n>>,
-    /// One for each request that the origin has answered.
+    /// Receives one message for each response of the origin.
     requests: Option<mpsc::Receiver<()>>,
     group: PathBuf,
     maps: PathBuf,

@@ -1,4 +1,4 @@
-//! Origins that are told the client's address.
+//! Origins that get the client's address.
 
 use std::net::Ipv4Addr;
 
@@ -17,13 +17,13 @@ const UNTOLD: &str = "127.0.0.1:8443";
 /// The address that a rule puts on datagrams, as a NAT with several does.
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 9);
 
-fn told(net: &Net) -> Nginx {
+fn announced(net: &Net) -> Nginx {
     Nginx::start(net, net.server(), &[&format!("{ORIGIN} proxy_protocol"), UNTOLD])
 }
 
 pub(crate) fn names_the_client() {
     let net = Net::new(RTT);
-    let nginx = told(&net);
+    let nginx = announced(&net);
     let _edge = Daemon::edge(&net, 0, &["--origin", ORIGIN, "--proxy-protocol"]);
     let arms = Arms::start(&net, &[]);
     for (host, client) in [
@@ -36,8 +36,8 @@ pub(crate) fn names_the_client() {
         }
         // nginx writes a line when all is sent.
         until("both to be logged", || nginx.log().len() >= before + 2);
-        let told = nginx.log().split_off(before);
-        assert_eq!(told, vec![format!("{client} TLSv1.3 /small"); 2]);
+        let announced = nginx.log().split_off(before);
+        assert_eq!(announced, vec![format!("{client} TLSv1.3 /small"); 2]);
     }
     assert!(arms.turbo.saved() >= 1, "no connection used UDP");
 }
@@ -47,7 +47,7 @@ pub(crate) fn join_from_another_address() {
     let client = client.address("fd77::1:1".parse::<std::net::Ipv6Addr>().unwrap()).delay(RTT / 2);
     let net = Net::build(vec![client, Host::new("server")]);
     net.rules("client", "ip", &[&format!("source udp dport 443 snat to {OTHER}")]);
-    let nginx = told(&net);
+    let nginx = announced(&net);
     {
         let _edge = Daemon::edge(&net, 0, &["--origin", UNTOLD]);
         let agent = agent(&net, TURBO, "auto", &[]);
@@ -66,6 +66,9 @@ pub(crate) fn join_from_another_address() {
     agent.reaches("committed refusals", 1, |agent| agent.fell_back("committed_refusal"));
     small(&net, Via::Socks(TURBO), "www.four.test");
     until("it to be logged", || nginx.log().iter().any(|line| line.starts_with("10.")));
-    let mut told = nginx.log().into_iter().filter(|line| line.starts_with("10."));
-    assert!(told.all(|line| line == "10.77.1.1 TLSv1.3 /small"), "the origin was told {OTHER}");
+    let mut announced = nginx.log().into_iter().filter(|line| line.starts_with("10."));
+    assert!(
+        announced.all(|line| line == "10.77.1.1 TLSv1.3 /small"),
+        "the origin was told {OTHER}"
+    );
 }

@@ -109,9 +109,9 @@ fn say_then_hear(mut tcp: TcpStream) -> Option<End> {
 }
 
 fn hear_then_say(mut tcp: TcpStream) -> Option<End> {
-    let heard = read_to_end(&mut tcp);
+    let received = read_to_end(&mut tcp);
     tcp.write_all(&content(AFTER)).unwrap();
-    Some(heard)
+    Some(received)
 }
 
 fn both_have_all(client: Option<End>, origin: Option<End>) {

@@ -48,10 +48,10 @@ pub(crate) fn before_tcp() {
     let fetch = thread::scope(|scope| {
         let fetch = scope.spawn(|| get(&net, Via::Socks(TURBO), HOST, "/small"));
         // An acknowledgement and the server's flight; where the machine is busy, both in one.
-        let asked = Instant::now();
+        let started = Instant::now();
         until("the edge to answer over UDP", || match answered(&edge) {
             0 => false,
-            1 => asked.elapsed() > ms(2000),
+            1 => started.elapsed() > ms(2000),
             _ => true,
         });
         edge.kill();

@@ -167,15 +167,15 @@ fn serve(answer: Vec<u8>) -> (String, JoinHandle<String>) {
     let url = format!("http://{}/pages.hsdb", listener.local_addr().unwrap());
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut asked = Vec::new();
-        while !asked.ends_with(b"\r\n\r\n") {
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
             stream.read_exact(&mut byte).unwrap();
-            asked.push(byte[0]);
+            request.push(byte[0]);
         }
         // The client may have had enough.
         let _ = stream.write_all(&answer);
-        String::from_utf8(asked).unwrap()
+        String::from_utf8(request).unwrap()
     });
     (url, server)
 }

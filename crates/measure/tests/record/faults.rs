@@ -49,10 +49,14 @@ fn pages_that_never_stop_are_recorded() {
     // What is no request does not keep a page from being at rest, nor the recorder from ending, or
     // leaving, it.
     assert_eq!(note(&place.records(&[&chats])), "[]");
-    assert!(server.asked("/socket") > 0);
+    assert!(server.requests("/socket") > 0);
     for how in [&["--screenshot"][..], &["--warm"], &["--revisit", "1s"]] {
         let report = place.records(&[&[floods.as_str()], how].concat());
-        assert_eq!((note(&report).as_str(), server.asked("/floods") > 0), ("[]", true), "{how:?}");
+        assert_eq!(
+            (note(&report).as_str(), server.requests("/floods") > 0),
+            ("[]", true),
+            "{how:?}"
+        );
     }
 }
 
@@ -262,6 +266,6 @@ fn half_loaded_by(place: &Place, server: &Server, how: &str) -> Child {
     env.args([how, crate::programs::LAB]);
     let mut command = place.arm(env, &[&format!("http://{server}/hardly"), "--timeout", "10s"]);
     let recorder = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    until("the last requests of the page", || server.asked("/x/never") > 0);
+    until("the last requests of the page", || server.requests("/x/never") > 0);
     recorder
 }

@@ -16,7 +16,7 @@ const WEB_SOCKET: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Serves until the process ends; written out it is its address.
 pub(crate) struct Server {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl fmt::Display for Server {
@@ -27,31 +27,31 @@ impl fmt::Display for Server {
 
 impl Server {
     /// Returns how often it was asked for a path so far.
-    pub(crate) fn asked(&self, path: &str) -> usize {
-        self.asked.lock().unwrap().iter().filter(|asked| *asked == path).count()
+    pub(crate) fn requests(&self, path: &str) -> usize {
+        self.requests.lock().unwrap().iter().filter(|requests| *requests == path).count()
     }
 }
 
 pub(crate) fn start() -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let server = Server { address, asked: Arc::default() };
-    let asked = Arc::clone(&server.asked);
+    let server = Server { address, requests: Arc::default() };
+    let requests = Arc::clone(&server.requests);
     thread::spawn(move || {
         for stream in listener.incoming().filter_map(Result::ok) {
-            let asked = Arc::clone(&asked);
-            thread::spawn(move || serve(stream, &asked));
+            let requests = Arc::clone(&requests);
+            thread::spawn(move || serve(stream, &requests));
         }
     });
     server
 }
 
-fn serve(stream: TcpStream, asked: &Mutex<Vec<String>>) {
+fn serve(stream: TcpStream, requests: &Mutex<Vec<String>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|read| read > 0) {
         let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-        asked.lock().unwrap().push(path.clone());
+        requests.lock().unwrap().push(path.clone());
         line.clear();
         // The rest of the head.
         let mut key = String::new();
@@ -79,7 +79,7 @@ fn serve(stream: TcpStream, asked: &Mutex<Vec<String>>) {
     }
 }
 
-/// The same again and again, until nobody listens.
+/// Sends `head`, and then `piece` until the client has gone.
 fn endless(mut stream: &TcpStream, head: &[u8], piece: &[u8]) {
     let mut written = stream.write_all(head);
     while written.is_ok() {

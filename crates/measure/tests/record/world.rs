@@ -54,8 +54,8 @@ impl World {
         Self { lab, place: Place::new(), seen, group: None }
     }
 
-    /// One with the programs of Fast Open attached at both ends, for this thread and what it
-    /// starts.
+    /// Makes a world with the programs of Fast Open attached at both ends, for this thread and the
+    /// processes that it starts.
     pub(crate) fn with_fast_open() -> Self {
         own_bpf_mount(BPF_MOUNT).unwrap();
         let world = Self::new();
@@ -117,7 +117,7 @@ impl World {
         self.daemon("server", "edge", &[&["--listen", &listen], arguments].concat())
     }
 
-    /// An agent that knows of the edge, and what else it `offers`.
+    /// Starts an agent that knows the edge and its other `offers`.
     pub(crate) fn agent(&self, offers: &str, arguments: &[&str]) -> Daemon<'_> {
         let listen = format!("127.0.0.1:{AGENT}");
         let edge = format!("*.test={}:{HTTPS}{offers}", self.server());
@@ -145,20 +145,20 @@ impl World {
         daemon
     }
 
-    /// Lets an agent send cookies.
+    /// Adds an agent to the group whose sockets may send cookies.
     pub(crate) fn may_open_fast(&self, agent: &Daemon<'_>) {
         let group = self.group.as_ref().expect("programs are attached");
         fs::write(group.0.join("cgroup.procs"), agent.child.0.id().to_string()).unwrap();
     }
 
-    /// The recorder on the client, for the site.
+    /// Returns the command of the recorder on the client, for the site.
     pub(crate) fn recorder(&self, arguments: &[&str]) -> Command {
         let (url, authority) = (Site::built_in(SITE).unwrap().url(), self.file("authority.pem"));
         let arguments = [&[url.as_str(), "--trust", &authority, "--json"], arguments].concat();
         self.place.arm(self.node("client").command(LAB), &arguments)
     }
 
-    /// Returns its recording when all is well.
+    /// Runs the recorder; returns its recording.
     pub(crate) fn records(&self, mut recorder: Command) -> Recording {
         let report = self.place.outcome(recorder.output().unwrap());
         assert_eq!(report.code, Some(0), "{report:?}");
@@ -166,7 +166,7 @@ impl World {
         read(Path::new(report["recordings"][0]["file"].as_str().unwrap()))
     }
 
-    /// Leads connections of a group to a port of this machine.
+    /// Redirects connections of a group to a local port.
     pub(crate) fn redirects(&self, group: u32, port: u16) {
         let rules = format!(
             "add table ip headstart\n\
@@ -178,7 +178,7 @@ impl World {
         run(self.node("client").command("nft").arg("-f").arg(file));
     }
 
-    /// SYNs with cookies since the last time.
+    /// Returns the SYNs with cookies since the last call.
     pub(crate) fn syns(&self) -> Vec<Syn> {
         std::mem::take(&mut self.seen.0.lock().unwrap())
     }
@@ -208,7 +208,7 @@ pub(crate) struct Daemon<'w> {
 }
 
 impl Daemon<'_> {
-    /// The sum of all that is called `name` and whose labels contain all of `labels`.
+    /// Returns the sum of the metrics `name` whose labels contain all of `labels`.
     pub(crate) fn count(&self, name: &str, labels: &[&str]) -> u64 {
         let text = self.get("/metrics").expect("no metrics");
         let lines = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
@@ -216,7 +216,7 @@ impl Daemon<'_> {
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
-    /// Connections are counted when they have ended.
+    /// Waits until all connections have ended, which is when they are counted.
     pub(crate) fn until_idle(&self) {
         until("the end of all connections", || {
             self.count("headstart_connections_active", &[]) == 0
@@ -228,18 +228,18 @@ impl Daemon<'_> {
     }
 
     fn get(&self, path: &str) -> Option<String> {
-        let answer = self
+        let response = self
             .node
             .run(|| -> std::io::Result<String> {
                 let mut tcp = TcpStream::connect(self.metrics)?;
                 write!(tcp, "GET {path} HTTP/1.1\r\nHost: check\r\nConnection: close\r\n\r\n")?;
-                let mut answer = String::new();
-                tcp.read_to_string(&mut answer)?;
-                Ok(answer)
+                let mut response = String::new();
+                tcp.read_to_string(&mut response)?;
+                Ok(response)
             })
             .unwrap()
             .ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let (head, body) = response.split_once("\r\n\r\n")?;
         head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
     }
 }
@@ -258,7 +258,7 @@ impl Drop for Daemon<'_> {
     }
 }
 
-/// A control group of its own; those in it have ended when it is dropped.
+/// A control group of its own; its processes have ended when it is dropped.
 struct Group(PathBuf);
 
 impl Group {

@@ -341,7 +341,7 @@ impl Unclassified {
                 self.timeline.note(EdgeEvent::PassedOn);
                 Ok(None)
             }
-            // Too many wait: begun anew here, it might give early data to the origin again.
+            // Too many wait: restarted here, it might send early data to the origin again.
             Err(stray) if owner.is_some() || generations.has_way(self.passed) => {
                 count_join("refused");
                 self.timeline.note(EdgeEvent::JoinRefused);

@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_secs(120);
 /// The same for a client that may have forged its address: about as long as its handshake may take.
 const UNPROVEN_IDLE: Duration = Duration::from_secs(10);
 
-/// Share of the flows that one IPv4 address or IPv6 /64 may have: one in so many.
+/// Share of the flows that one IPv4 address or IPv6 /64 may have, as one part in this many.
 const ADDRESS_SHARE: usize = 16;
 
 /// Flows that may begin in a second: each costs a socket and a task, on the thread that also takes

@@ -84,7 +84,7 @@ struct Udp {
     to: SocketAddr,
     key: PathKey,
     grace: GraceEstimator,
-    /// True if the path is known to bear datagrams.
+    /// True if the path is known to carry datagrams.
     proven: bool,
     slots: SlotReservation,
 }
@@ -366,7 +366,7 @@ impl Opening {
         rtt
     }
 
-    /// One of many knows by the answers to others that the path bears datagrams. Returns true if
+    /// One of many knows by the answers to others that the path carries datagrams. Returns true if
     /// that is news.
     fn learn_from_others(&mut self) -> bool {
         let Some(udp) = &mut self.udp else { return false };
@@ -643,7 +643,7 @@ impl Opening {
 
     fn record_failure(&self, reason: PlainReason) {
         match reason {
-            // The path bears datagrams.
+            // The path carries datagrams.
             PlainReason::NoServerBytes | PlainReason::Held => self.record_opened(),
             PlainReason::Silence => {
                 let among_many = self.udp.as_ref().is_some_and(|udp| udp.slots.shrink(now()));

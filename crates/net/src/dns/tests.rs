@@ -577,7 +577,7 @@ async fn names_do_not_lead_to_addresses_that_a_filter_does_not_permit() {
     let rebound = filtered_outcome(&resolver, "rebound.example").await;
     assert_eq!(rebound, failed(DnsError::NotPermitted));
     assert_eq!(filtered_outcome(&resolver, "NAS.example.").await, found(&["10.0.0.1"], None));
-    // The record's hint leads inside, so its edge is none.
+    // The record's hint leads inside, so it names no edge.
     assert_eq!(filtered_outcome(&resolver, "www.example").await, found(&[EDGE6, EDGE4], None));
     assert_eq!(filtered_outcome(&resolver, "10.0.0.1").await, found(&["10.0.0.1"], None));
 }

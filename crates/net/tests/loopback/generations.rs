@@ -63,7 +63,7 @@ async fn a_join_reaches_the_session_of_the_process_before() {
     let mut tcp = client.joined().await;
     carries(&mut tcp, &mut stream).await;
     assert_eq!(stream.proven_addr().get(), Some(tcp.local_addr().unwrap()));
-    // It is joined once, whoever is asked.
+    // It is joined once, at whichever process.
     assert_eq!(client.join().await.1, Answer::Refused);
 }
 
@@ -92,7 +92,7 @@ async fn a_join_beyond_those_that_wait_is_refused() {
     let mut joins = JoinSet::new();
     for _ in 0..=MOST {
         let client = Arc::clone(&client);
-        // Begun anew here, it might give early data to the origin again.
+        // Restarted here, it might send early data to the origin again.
         joins.spawn(async move { client.join_at(0, 0).await.1 });
     }
     assert_eq!(joins.join_next().await.unwrap().unwrap(), Answer::Refused);
@@ -201,7 +201,7 @@ fn sockets() -> [ListenSockets; 2] {
     [sockets, copies]
 }
 
-/// Whatever can fail comes before the process that listens so far is told to stop.
+/// Every step that can fail comes before the predecessor stops.
 #[tokio::test]
 async fn a_prepared_acceptor_leaves_the_sockets_to_the_process_before() {
     let [sockets, copies] = sockets();

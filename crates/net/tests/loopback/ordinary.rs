@@ -68,7 +68,7 @@ fn extensions(record: &[u8]) -> Vec<u16> {
     numbers
 }
 
-/// A join, and what looks the same but is none: an ordinary resumption with a ticket of others.
+/// A join, and a look-alike: an ordinary resumption with a foreign ticket.
 fn join_and_ticket() -> (JoinKey, [Vec<u8>; 2]) {
     let key = JoinKey::new(rand::random());
     let join = Join {

@@ -79,7 +79,7 @@ impl FastOpenClient {
         Ok(Ready { conn, to, key, cookie, offered, early })
     }
 
-    /// One connection, one request.
+    /// Makes one connection with one request.
     pub(crate) async fn open(&self, ready: Ready, exchange: Exchange, deadline: Instant) -> Trial {
         let Ready { conn, to, key, cookie, offered, early } = ready;
         let opening = self.begin(to, cookie, offered);
@@ -96,7 +96,8 @@ impl FastOpenClient {
         attempt.trial(outcome)
     }
 
-    /// One connection up to the end of its handshake; `request` is early data, if that may be.
+    /// Opens one connection up to the end of its handshake; `request` is early data if the server
+    /// allows that.
     pub(crate) async fn open_wire(
         &self,
         ready: Ready,
@@ -151,7 +152,7 @@ pub(crate) struct Opened {
     pub(crate) wire: Wire,
     pub(crate) key: VisitKey,
     pub(crate) account: Account,
-    /// When the request left as early data, if the server took it.
+    /// Time at which the request left as early data, if the server took it.
     pub(crate) left: Option<Instant>,
 }
 
@@ -191,7 +192,7 @@ struct Established {
 struct Syn {
     /// Bytes.
     taken: usize,
-    /// When the call that sent it was back: by then it has left.
+    /// Time at which the call that sent it was back: by then it has left.
     sent: Instant,
 }
 
@@ -201,8 +202,9 @@ impl Syn {
         Self { taken: 0, sent: Instant::now() }
     }
 
-    /// When a request left that is early data at the end of a flight of this length: with the SYN,
-    /// if all of it fitted and the server took it; else behind it, when the connection was there.
+    /// Returns the time at which a request left that is early data at the end of a flight of this
+    /// length: with the SYN, if all of it fitted and the server took it; else behind it, when the
+    /// connection was there.
     fn left(self, flight: usize, acknowledged: bool, established: Instant) -> Instant {
         let with_it = acknowledged && self.taken == flight;
         if with_it { self.sent } else { self.sent.max(established) }

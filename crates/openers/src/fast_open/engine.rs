@@ -27,8 +27,7 @@ pub(super) struct Served {
     pub(super) cookie_life: Duration,
 }
 
-/// The context of a server; with cookies that live for so long, where the arm has cookies of its
-/// own.
+/// Makes the context of a server; with this lifetime of cookies, if the arm has cookies of its own.
 pub(super) fn server(
     arm: Arm,
     suite: Suite,

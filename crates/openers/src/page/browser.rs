@@ -4,7 +4,7 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use super::door::{Channel, Doors, Opened};
+use super::host_client::{Channel, HostClients, Opened};
 use super::plan::PagePlan;
 use crate::content::Recorded;
 
@@ -13,12 +13,12 @@ pub(super) struct Browser {
     pub(super) plan: PagePlan,
     /// Triggers of each resource, those of fewest bytes first.
     pub(super) triggers: Vec<Vec<Trigger>>,
-    pub(super) doors: Doors,
+    pub(super) clients: HostClients,
     pub(super) timeout: Duration,
     pub(super) random: Mutex<StdRng>,
 }
 
-/// A resource that is asked for when so many bytes of another are there.
+/// A resource that is requested when a number of bytes of another are there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trigger {
     pub(super) bytes: u64,
@@ -69,11 +69,11 @@ impl Browser {
                 plan.addresses.get(any).copied().unwrap_or(first)
             }
         };
-        let opened = self.doors.open((host, &plan.name), to, first).await;
+        let opened = self.clients.open((host, &plan.name), to, first).await;
         opened.map_err(|error| format!("{}: {error}", plan.name))
     }
 
     pub(super) fn keep(&self, host: usize, channel: &mut Channel) {
-        self.doors.keep(host, channel);
+        self.clients.keep(host, channel);
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
 use super::browser::Browser;
-use super::door::{Channel, Opened};
+use super::host_client::{Channel, Opened};
 use crate::content::Incoming;
 use headstart_proto::Carrier;
 
@@ -18,7 +18,7 @@ pub(super) enum Event {
     Opened { connection: usize, opening: Carrier, resumed: Option<bool>, early: bool },
     /// A request left.
     Sent { id: usize, at: Instant },
-    /// So many bytes of a response are here.
+    /// This many bytes of a response have arrived.
     Received { id: usize, at: Instant, bytes: u64 },
     /// All of it is here.
     Done { id: usize, at: Instant, connection: usize, bytes: u64 },
@@ -90,12 +90,12 @@ impl Connection {
             channel.write(&self.browser.request(id)).await?;
         }
         let mut reading = Reading::new(&self.browser, id);
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         loop {
-            if channel.read(&mut room).await? == 0 {
+            if channel.read(&mut buffer).await? == 0 {
                 return Err("the response ended early".into());
             }
-            let event = reading.take(&room, self.number)?;
+            let event = reading.take(&buffer, self.number)?;
             let whole = matches!(event, Event::Done { .. });
             self.tell(event);
             if whole {
@@ -174,9 +174,9 @@ impl Stream {
         send.write_all(&self.request).await.map_err(broke)?;
         // This fails only if the stream is already closed, which reading reports, too.
         let _ = send.finish();
-        let mut room = vec![0; READ];
-        while let Some(count) = receive.read(&mut room).await.map_err(broke)? {
-            let bytes = room.get(..count).unwrap_or_default();
+        let mut buffer = vec![0; READ];
+        while let Some(count) = receive.read(&mut buffer).await.map_err(broke)? {
+            let bytes = buffer.get(..count).unwrap_or_default();
             let event = self.reading.take(bytes, self.number)?;
             let whole = matches!(event, Event::Done { .. });
             let _ = self.events.send(event);

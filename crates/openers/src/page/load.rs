@@ -15,7 +15,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::browser::{Browser, triggers};
 use super::connection::{Connection, Event};
-use super::door::Doors;
+use super::host_client::HostClients;
 use super::plan::PagePlan;
 use crate::arm::{Arm, Suite};
 use crate::error::PeerError;
@@ -35,7 +35,7 @@ pub struct PageClientOptions {
     pub suite: Suite,
     /// Page to load.
     pub plan: PagePlan,
-    /// Where servers leave the certificates that are trusted.
+    /// Directory in which servers leave the trusted certificates.
     pub identity: PathBuf,
     /// Time limit of a load.
     pub timeout: Duration,
@@ -52,9 +52,9 @@ pub struct PageClient(Arc<Browser>);
 pub struct PageLoad {
     /// True if every byte of every resource came and was right.
     pub ok: bool,
-    /// Until 95 % of the resources are there (BLAST, section 3.3).
+    /// Time until 95 % of the resources are there (BLAST, section 3.3).
     pub page_load_ms: Option<f64>,
-    /// Until all are there.
+    /// Time until all are there.
     pub full_load_ms: Option<f64>,
     /// Connections of TCP or QUIC.
     pub connections: u32,
@@ -76,12 +76,13 @@ pub struct PageLoad {
     pub error: String,
 }
 
-/// When what happened to a resource, in milliseconds since the load began; none where it did not.
+/// Times of a resource's events, in milliseconds since the load began; none for those that did not
+/// happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PageTimes {
     /// The client knew that it needs it.
     pub created: Option<f64>,
-    /// Its request was handed to TLS.
+    /// Time at which its request was handed to TLS.
     pub sent: Option<f64>,
     /// The first byte of the response came.
     pub first: Option<f64>,
@@ -102,10 +103,10 @@ impl PageClient {
                 .with_hint("use an arm without an agent and without ECH"));
         }
         plan.check()?;
-        let doors = Doors::new(arm, suite, &plan, &identity, timeout)?;
+        let clients = HostClients::new(arm, suite, &plan, &identity, timeout)?;
         let random = Mutex::new(StdRng::seed_from_u64(seed));
         let triggers = triggers(&plan);
-        Ok(Self(Arc::new(Browser { plan, triggers, doors, timeout, random })))
+        Ok(Self(Arc::new(Browser { plan, triggers, clients, timeout, random })))
     }
 
     /// Loads the page once.
@@ -123,7 +124,7 @@ impl PageClient {
     /// # Errors
     /// Want of memory.
     pub fn forget(&self) -> Result<(), PeerError> {
-        self.0.doors.forget()
+        self.0.clients.forget()
     }
 }
 
@@ -281,7 +282,7 @@ impl Loading {
         Ok(())
     }
 
-    /// To the microsecond: no clock here is more exact.
+    /// Rounds to the microsecond: no clock here is more exact.
     fn ms(&self, at: Instant) -> f64 {
         (at.saturating_duration_since(self.begun).as_secs_f64() * 1e6).round() / 1e3
     }
@@ -305,7 +306,7 @@ impl Loading {
     fn pool_of(&self, id: usize) -> usize {
         let plan = &self.browser.plan;
         let pool = plan.resources.get(id).map_or(0, |resource| resource.pool);
-        match self.browser.doors.multiplex() {
+        match self.browser.clients.multiplex() {
             true => plan.pools.get(pool).copied().unwrap_or(0),
             false => pool,
         }
@@ -330,7 +331,7 @@ impl Loading {
 
     /// A connection that takes a request now.
     fn place(&self, pool: usize) -> Option<usize> {
-        let multiplex = self.browser.doors.multiplex();
+        let multiplex = self.browser.clients.multiplex();
         self.pools
             .get(pool)?
             .connections
@@ -344,21 +345,21 @@ impl Loading {
 
     fn wants_connection(&self, pool: usize) -> bool {
         let Some(own) = self.pools.get(pool) else { return false };
-        let multiplex = self.browser.doors.multiplex();
+        let multiplex = self.browser.clients.multiplex();
         let most = if multiplex { 1 } else { self.browser.plan.connections };
         own.opening < own.queue.len() && own.connections.len() < most
     }
 
     fn open(&mut self, pool: usize) {
         let plan = &self.browser.plan;
-        let host = match self.browser.doors.multiplex() {
+        let host = match self.browser.clients.multiplex() {
             true => pool,
             false => plan.pools.get(pool).copied().unwrap_or(0),
         };
         let Some(own) = self.pools.get_mut(pool) else { return };
         let number = self.connections.len();
         own.connections.push(number);
-        let bound = self.browser.doors.need_request();
+        let bound = self.browser.clients.need_request();
         let first = bound.then(|| own.queue.pop_front()).flatten();
         own.opening += usize::from(first.is_none());
         let (orders, received) = unbounded_channel();
@@ -399,7 +400,7 @@ impl Loading {
         self.dispatch(pool);
     }
 
-    /// Needs what so many bytes of a response ask for.
+    /// Marks as needed the resources that the first `bytes` of a response trigger.
     fn trigger(&mut self, id: usize, at: Instant, bytes: u64) {
         loop {
             let Some(wait) = self.waits.get_mut(id) else { return };

@@ -33,7 +33,7 @@ pub struct PagePlan {
 pub struct PageHost {
     /// The name that its certificate has.
     pub name: String,
-    /// Where it is; each connection goes to any of them. Those of TurboTLS go to the first.
+    /// Addresses; each connection goes to any of them. Those of TurboTLS go to the first.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -114,7 +114,7 @@ impl PageResource {
         Recorded { bytes: self.response_bytes, wait, redirect: self.redirect }
     }
 
-    /// Its request to `host`, as long as recorded: content makes up for what a head lacks.
+    /// Returns its request to `host`, padded with content to the recorded length.
     pub(super) fn request(&self, host: &str) -> Vec<u8> {
         let line = format!("GET {} HTTP/1.1\r\nHost: {host}\r\n", resource_path(self.recorded()));
         let head = line.len() + "Content-Length: 0123456789\r\n\r\n".len();

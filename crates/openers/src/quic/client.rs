@@ -45,7 +45,7 @@ pub(crate) struct QuicClient {
     name: String,
 }
 
-/// Where nothing is resumed, connections share one; else each has its own, which hears of its
+/// Without resumption, connections share one; else each has its own, which learns of its
 /// tickets.
 #[derive(Debug)]
 enum Config {
@@ -121,7 +121,7 @@ impl QuicClient {
         self.tickets.lock().clear();
     }
 
-    /// One connection, one request.
+    /// Makes one connection with one request.
     pub(crate) async fn open(
         &self,
         ready: Ready,
@@ -227,12 +227,12 @@ async fn exchange(
     // This fails only if the stream is already closed, which reading reports, too.
     let _ = send.finish();
     let mut response = Response::new(bytes);
-    let mut room = vec![0; READ];
+    let mut buffer = vec![0; READ];
     loop {
-        let read = receive.read(&mut room).await;
+        let read = receive.read(&mut buffer).await;
         let read = read.map_err(|error| format!("{}: {error}", marks.stage()))?;
         let Some(count) = read else { return Err(marks.stage().to_owned()) };
-        if response.take(room.get(..count).unwrap_or_default(), marks)? {
+        if response.take(buffer.get(..count).unwrap_or_default(), marks)? {
             return Ok(());
         }
     }
@@ -251,7 +251,7 @@ impl Tickets {
     }
 }
 
-/// The tickets as one connection sees them, which is told when it has brought some.
+/// The tickets as one connection sees them, which is notified when some have come.
 #[derive(Debug)]
 struct Arrived {
     tickets: Arc<Tickets>,

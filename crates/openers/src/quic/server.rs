@@ -109,18 +109,18 @@ async fn try_answer(
     mut receive: RecvStream,
 ) -> Result<(), Broken> {
     let mut requests = Requests::default();
-    let mut room = vec![0; WRITE];
-    let asked = loop {
-        if let Some(asked) = requests.poll() {
-            break asked;
+    let mut buffer = vec![0; WRITE];
+    let request = loop {
+        if let Some(request) = requests.poll() {
+            break request;
         }
-        let Some(count) = receive.read(&mut room).await? else {
+        let Some(count) = receive.read(&mut buffer).await? else {
             connection.close(1u32.into(), b"no whole request");
             return Ok(());
         };
-        requests.take(room.get(..count).unwrap_or_default());
+        requests.take(buffer.get(..count).unwrap_or_default());
     };
-    let mut answer = Answer::new(asked);
+    let mut answer = Answer::new(request);
     answer.think().await;
     loop {
         let piece = answer.next(answer.piece());

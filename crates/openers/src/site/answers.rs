@@ -31,7 +31,7 @@ pub(super) struct Answer {
     pub(super) tag: HeaderValue,
     pub(super) body: Bytes,
     pub(super) think: Duration,
-    /// Where a redirect leads, by language.
+    /// Target of a redirect, by language.
     pub(super) by_language: Vec<(&'static str, HeaderValue)>,
 }
 
@@ -68,14 +68,15 @@ impl Answer {
         let mut response = Response::new(self.body.clone());
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers.clone();
-        let asked = request.headers();
+        let conditions = request.headers();
         if self.headers.contains_key(header::ETAG)
-            && asked.get(header::IF_NONE_MATCH) == Some(&self.tag)
+            && conditions.get(header::IF_NONE_MATCH) == Some(&self.tag)
         {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             *response.body_mut() = Bytes::new();
         }
-        let accepted = asked.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
+        let accepted =
+            conditions.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
         if let Some(location) = self.location(accepted.unwrap_or_default()) {
             response.headers_mut().insert(header::LOCATION, location.clone());
         }

@@ -102,7 +102,7 @@ impl Authority {
         Ok(Self { certificate, issuer: Arc::new(Issuer::new(params, key)) })
     }
 
-    /// Its certificate, in PEM form.
+    /// Returns its certificate, in PEM form.
     ///
     /// # Errors
     /// OpenSSL cannot write it.
@@ -169,7 +169,7 @@ fn read(file: &Path) -> Result<Vec<u8>, PeerError> {
     fs::read(file).map_err(|error| unusable(file, &error))
 }
 
-/// For its owner alone: there are keys among these files.
+/// Writes a file for its owner alone: there are keys among these files.
 fn write(file: &Path, bytes: &[u8]) -> Result<(), PeerError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(MODE);

@@ -25,7 +25,7 @@ const PARAGRAPH: usize = 400;
 
 /// Returns the body of a resource, and its type.
 ///
-/// As large as its description says, or larger if what it asks for takes more.
+/// Returns a body as large as its description says, or larger if its references need more.
 pub(super) fn body(site: &Site, resource: usize, lang: &str) -> (Vec<u8>, &'static str) {
     let Some(one) = site.resources().get(resource) else { return (Vec::new(), "text/plain") };
     let id = one.id.as_str();

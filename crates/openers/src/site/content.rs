@@ -29,7 +29,7 @@ impl Numbers {
     }
 }
 
-/// So many bytes of words, of something of this name; nothing in them ends a comment.
+/// Returns this many bytes of words, for an item of this name; nothing in them ends a comment.
 pub(super) fn words(name: &str, bytes: usize) -> String {
     let mut numbers = Numbers::from_name(name);
     let mut text = String::with_capacity(bytes + 16);

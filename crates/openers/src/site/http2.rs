@@ -21,7 +21,7 @@ const STREAMS: u32 = 128;
 /// Bytes of a request's fields, at most: as hyper has it.
 const FIELDS_MAX: u32 = 16 << 10;
 
-/// One connection to its end.
+/// Serves one connection to its end.
 ///
 /// # Errors
 /// It was broken off.

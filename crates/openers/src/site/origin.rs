@@ -141,7 +141,7 @@ impl SiteOrigin {
         self.serve_by(listener, true).await;
     }
 
-    /// The same without TLS, over HTTP/1.1, for an edge that speaks TLS itself.
+    /// Serves without TLS, over HTTP/1.1, for an edge that terminates TLS.
     pub async fn serve_without_tls(&self, listener: TcpListener) {
         self.serve_by(listener, false).await;
     }
@@ -315,7 +315,7 @@ fn builder(options: &SiteOptions) -> Result<openssl::ssl::SslContextBuilder, Err
     Ok(tls)
 }
 
-/// One connection to its end; why it did not come to one.
+/// Serves one connection to its end; returns the reason if it broke off.
 async fn connection(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), String> {
     let failed =
         |what: &'static str| move |error: &dyn std::error::Error| format!("{what}: {error}");

@@ -47,19 +47,19 @@ pub(super) fn script(site: &Site, resource: usize, lang: &str) -> String {
     text
 }
 
-/// The rest of a script, so that it has so many bytes.
+/// Returns the rest of a script: a comment of this many bytes.
 pub(super) fn script_rest(name: &str, bytes: usize) -> String {
     comment("/*", "*/", name, bytes)
 }
 
-/// Data that names what follows it, of so many bytes if that is enough.
+/// Returns data that names the next resource, padded to this many bytes.
 pub(super) fn data(site: &Site, resource: usize, lang: &str, bytes: usize) -> String {
     let head = format!("{{\"next\":{},\"text\":\"", next(site, resource, lang));
     let rest = bytes.saturating_sub(head.len() + 2);
     format!("{head}{}\"}}", words(&format!("{resource}"), rest))
 }
 
-/// So many bytes of a comment; spaces where there is no room for one.
+/// Returns a comment of this many bytes; spaces where that is too few for one.
 pub(super) fn comment(open: &str, close: &str, name: &str, bytes: usize) -> String {
     match bytes.checked_sub(open.len() + close.len()) {
         Some(room) => format!("{open}{}{close}", words(name, room)),

@@ -22,12 +22,12 @@ fn pair(arm: Arm, suite: Suite, directory: &Path) -> (Server, ClientOptions) {
     (server, client)
 }
 
-/// A port that is free for TCP may be a client's for UDP; then another is picked.
+/// Starts a server. A port that is free for TCP may be in use for UDP; then it tries another.
 fn start(options: &ServerOptions) -> Server {
     (0..20).find_map(|_| Server::start(options.clone()).ok()).unwrap()
 }
 
-/// Sets a policy under which silence of a busy machine does not count.
+/// Sets the policy that ignores the silence of a busy machine.
 fn steady(options: ClientOptions) -> ClientOptions {
     ClientOptions { policy: OpeningPolicy::Turbo, ..options }
 }
@@ -57,13 +57,13 @@ fn assert_as_claimed(arm: Arm, suite: Suite, trial: &Trial) {
 }
 
 #[tokio::test]
-async fn every_arm_opens_with_every_suite_and_brings_every_byte() {
+async fn every_arm_opens_with_every_suite_and_delivers_every_byte() {
     let directory = tempfile::tempdir().unwrap();
     for suite in Suite::ALL {
         for arm in Arm::all() {
-            // Where an agent is in between, see the test of proxies. Servers with Encrypted
-            // ClientHello are another program: see the experiment `ech`. Of arms of programs both
-            // ends are: see `sharing`. Without TLS there are pages only.
+            // Others test arms with an agent (the test of proxies), with Encrypted ClientHello,
+            // whose server is another program (the experiment `ech`), of programs (`sharing`), and
+            // without TLS (pages).
             let is_here = !arm.has_agent()
                 && !arm.has_haproxy()
                 && !arm.encrypts_hello()
@@ -120,7 +120,7 @@ async fn a_server_at_several_addresses_is_one() {
             drop(any);
             let addresses = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], port)));
             (options.listen, options.more) = (addresses[0], vec![addresses[1]]);
-            // Somebody else may have got it in between.
+            // Another process may have taken the port meanwhile.
             Server::start(options.clone()).ok().map(|server| (server, addresses))
         });
         let (_server, [first, second]) = started.expect("it starts");
@@ -351,7 +351,7 @@ async fn loads_open_as_many_as_they_say() {
     }
 }
 
-/// Takes connections to `to`: the first so many at once, the others after a pause.
+/// Forwards connections to `to`: the first `quick` at once, the others after a pause.
 async fn stalling(to: SocketAddr, quick: usize, pause: Duration) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind(any_port()).await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -12,12 +12,12 @@ use serde_json::Value;
 struct Orders(mpsc::Receiver<String>, Vec<u8>);
 
 impl Read for Orders {
-    fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.1.is_empty() {
             let Ok(line) = self.0.recv() else { return Ok(0) };
             self.1 = format!("{line}\n").into_bytes();
         }
-        let count = self.1.as_slice().read(room)?;
+        let count = self.1.as_slice().read(buffer)?;
         self.1.drain(..count);
         Ok(count)
     }
@@ -96,7 +96,7 @@ fn a_client_and_a_server_talk_until_their_input_ends() {
     server.join().unwrap().unwrap();
 }
 
-/// As [`Answers`], but whoever reads is away for a while once something was said.
+/// As [`Answers`], but its reader pauses after the first byte.
 struct Late(Answers, Option<Duration>);
 
 impl Write for Late {

@@ -38,7 +38,7 @@ pub(crate) struct Flow {
 pub(crate) enum Ending {
     Handshake(Box<Handshaken>),
     NotTls,
-    /// It continues what TurboTLS began.
+    /// It joins a session of TurboTLS.
     Join,
     Unreadable,
     Unanswered,
@@ -59,8 +59,8 @@ pub(crate) struct Handshaken {
 }
 
 impl Flow {
-    /// Returns the connection that a segment begins: with SYN, with its answer, or, in a capture
-    /// that began later, with a ClientHello.
+    /// Returns the connection that a segment begins: a SYN, a SYN-ACK, or, in a capture that began
+    /// later, a ClientHello.
     pub(crate) fn begun_by(segment: &Segment<'_>) -> Option<Self> {
         let is_from_client = !segment.syn || segment.ack.is_none();
         if !segment.syn && !begins_client_hello(segment.payload) {

@@ -246,7 +246,7 @@ impl Message {
         self.header_done && self.seen == self.length
     }
 
-    /// Takes its own part off the front: header first, then body.
+    /// Consumes its own bytes from the front, first the header, then the body; returns the rest.
     fn gather<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         if self.is_in_header() {
             let rest = self.header.gather(bytes);
@@ -281,7 +281,7 @@ impl<const N: usize> Default for Gathered<N> {
 }
 
 impl<const N: usize> Gathered<N> {
-    /// Takes the missing bytes off the front.
+    /// Consumes the missing bytes from the front; returns the rest.
     fn gather<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let free = self.bytes.get_mut(self.count..).unwrap_or_default();
         let (own, rest) = bytes.split_at(free.len().min(bytes.len()));

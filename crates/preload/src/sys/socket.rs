@@ -103,11 +103,11 @@ impl AgentLink for Socket {
         Some(())
     }
 
-    fn receive(&mut self, room: &mut [u8]) -> Option<usize> {
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
         self.wait(libc::POLLIN)?;
         // SAFETY: the buffer is valid for its length.
         let count =
-            unsafe { libc::recv(self.fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+            unsafe { libc::recv(self.fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
         usize::try_from(count).ok()
     }
 }

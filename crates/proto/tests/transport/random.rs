@@ -119,7 +119,7 @@ impl Draw {
         self.talk.origin_ends == Some((0, true))
     }
 
-    /// Returns true if TCP connected after the edge had dropped the session: plain TLS starts anew.
+    /// Returns true if TCP connected after the edge had dropped the session: plain TLS starts over.
     fn outlives_session(&self) -> bool {
         self.connect() + HALF >= SESSION_LIFE
     }

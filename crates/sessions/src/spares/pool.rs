@@ -8,7 +8,7 @@ use crate::table::Owned;
 /// Wishes and spares for each one that may be open, so that wishes for later do not grow.
 const ENTRIES_PER_SPARE: usize = 4;
 
-/// A user has one of so many, under however many labels.
+/// Share of one user, as one part in this many, however many labels the user has.
 const USER_SHARE: usize = 2;
 
 /// The spare connections of a client, of type `S`, and those that it will open.

@@ -95,7 +95,7 @@ impl Role for Connecting {
         self.ticket_request.get_or_init(|| request);
     }
 
-    fn asked(&self) -> Facts {
+    fn offered(&self) -> Facts {
         let server_name = self.sends_name.then(|| self.server_name.clone());
         Facts { server_name, fop_requested: self.request_fop, ..Facts::default() }
     }

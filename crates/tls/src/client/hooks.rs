@@ -53,8 +53,8 @@ fn ticket_request(ssl: &SslRef) -> Option<[u8; TicketRequest::LEN]> {
 /// NewSessionTicket (RFC 8446 section 4.6.1), and one of the wrong length: the ticket works
 /// without.
 fn on_offer(ssl: &SslRef, content: &[u8]) {
-    let asked = Connecting::from_ssl(ssl).filter(|connecting| connecting.request_fop);
-    if let Some((connecting, offer)) = asked.zip(OfferedCookie::parse(content)) {
+    let requested = Connecting::from_ssl(ssl).filter(|connecting| connecting.request_fop);
+    if let Some((connecting, offer)) = requested.zip(OfferedCookie::parse(content)) {
         connecting.on_offer(offer);
     }
 }

@@ -243,7 +243,7 @@ impl KeyFileError {
                 format!("{} must be writable and have room", dir(&self.path).display())
             }
             FileFault::Exists => format!(
-                "`headstart keys rotate {file}` renews its keys; remove it first to start anew, \
+                "`headstart keys rotate {file}` renews its keys; remove it first to start over, \
                  which invalidates all tickets and cookies"
             ),
             FileFault::Symlink => "name the file itself".into(),

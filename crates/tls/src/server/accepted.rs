@@ -99,9 +99,9 @@ impl Accepted {
     /// Mints a cookie for the extension, if the client asked.
     pub(super) fn offer(&self, ssl: &SslRef) -> Option<OfferedCookie> {
         let lifetime = self.serving.cookies?.life;
-        let asked = self.lock().fop_requested;
+        let requested = self.lock().fop_requested;
         // F-EXTENSION-1
-        let cookie = asked.then(|| self.mint(ssl)).flatten()?;
+        let cookie = requested.then(|| self.mint(ssl)).flatten()?;
         Some(OfferedCookie { cookie, lifetime })
     }
 
@@ -126,7 +126,7 @@ impl Role for Accepted {
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = peer;
     }
 
-    fn asked(&self) -> Facts {
+    fn offered(&self) -> Facts {
         let Hello { server_name, fop_requested, .. } = self.hello();
         Facts { server_name, fop_requested, ..Facts::default() }
     }

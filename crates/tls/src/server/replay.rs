@@ -18,7 +18,7 @@ pub trait ReplayFilter: Send + Sync {
     /// Returns the name of this filter's memory. It is written into tickets, and only tickets of
     /// the same scope allow early data.
     ///
-    /// Filters that share their memory have the same scope; a memory that starts anew needs a new
+    /// Filters that share their memory have the same scope; a memory that starts over needs a new
     /// one, unless it denies everything until all earlier ClientHellos are too old. Called for each
     /// ClientHello with early data that OpenSSL considers fresh, before
     /// [`is_first`](Self::is_first).

@@ -93,7 +93,7 @@ fn conflicting_settings_are_refused() {
     assert_eq!(refused(|config| config.alpn = vec![Vec::new()]), Some(ConfigError::Alpn));
 }
 
-/// As another library of the program may leave them in OpenSSL's list of this thread.
+/// Leaves errors in OpenSSL's queue of this thread, as another library of the program may.
 fn leave_errors() {
     openssl::x509::X509::from_der(b"no certificate").unwrap_err().put();
 }

@@ -118,11 +118,11 @@ fn the_extension_brings_cookies_to_who_asks() {
     let site = Site::with(|config| {
         config.cookies = Some(CookiePolicy { life: Duration::from_secs(600) });
     });
-    let asked = visit(&site, None, true);
-    assert!(asked.server.fop_requested && asked.client.fop_requested);
-    assert_eq!(hello::extension(&asked.hello, EXTENSION_TYPE), Some(Vec::new()));
+    let requested = visit(&site, None, true);
+    assert!(requested.server.fop_requested && requested.client.fop_requested);
+    assert_eq!(hello::extension(&requested.hello, EXTENSION_TYPE), Some(Vec::new()));
     let mut seen = HashSet::new();
-    for new in asked.sessions {
+    for new in requested.sessions {
         let [offer] = new.cookies[..] else { panic!("one cookie a ticket: {new:?}") };
         assert_eq!(offer.lifetime, Duration::from_secs(600));
         let expiry = NOW + Duration::from_secs(600);

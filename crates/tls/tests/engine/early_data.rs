@@ -62,9 +62,9 @@ fn a_question_is_answered_before_the_client_has_finished() {
     let facts = pair.server.facts();
     assert_eq!(facts.early_data, EarlyData::Accepted);
     assert!(facts.resumed && facts.version.is_some() && facts.group.is_some());
-    let mut room = [0; 100];
-    assert_eq!(pair.server.read(&mut room), Ok(Read::Bytes(QUESTION.len())));
-    assert_eq!(&room[..QUESTION.len()], QUESTION);
+    let mut buffer = [0; 100];
+    assert_eq!(pair.server.read(&mut buffer), Ok(Read::Bytes(QUESTION.len())));
+    assert_eq!(&buffer[..QUESTION.len()], QUESTION);
     assert_eq!(pair.server.facts().early_bytes, QUESTION.len() as u64);
     write(&mut pair.server, ANSWER);
 
@@ -91,9 +91,9 @@ fn early_data_may_come_in_pieces_and_the_answer_as_well() {
     assert_eq!(pair.client.write_early(b", more"), Ok(6));
     pair.carry_to_server();
     let mut got = Vec::new();
-    let mut room = [0; 3];
-    while let Read::Bytes(count) = pair.server.read(&mut room).unwrap() {
-        got.extend_from_slice(&room[..count]);
+    let mut buffer = [0; 3];
+    while let Read::Bytes(count) = pair.server.read(&mut buffer).unwrap() {
+        got.extend_from_slice(&buffer[..count]);
     }
     assert_eq!(got, [QUESTION, b", more"].concat());
     for byte in ANSWER {
@@ -407,9 +407,9 @@ fn an_answer_may_end_the_connection() {
     pair.server.close();
     assert!(matches!(pair.server.write(b"x"), Err(TlsError::Misuse(_))));
     pair.shake().unwrap();
-    let mut room = [0; 100];
-    assert_eq!(pair.client.read(&mut room), Ok(Read::Bytes(ANSWER.len())));
-    assert_eq!(pair.client.read(&mut room), Ok(Read::End));
+    let mut buffer = [0; 100];
+    assert_eq!(pair.client.read(&mut buffer), Ok(Read::Bytes(ANSWER.len())));
+    assert_eq!(pair.client.read(&mut buffer), Ok(Read::End));
     assert_eq!(read_all(&mut pair.server), QUESTION, "what came early can still be read");
 }
 

@@ -57,9 +57,9 @@ fn an_end_without_notice_is_told_apart() {
     write(&mut pair.client, b"question");
     pair.carry_to_server();
     pair.server.handle_end();
-    let mut room = [0; 100];
-    assert_eq!(pair.server.read(&mut room), Ok(Read::Bytes(8)));
-    assert_eq!(pair.server.read(&mut room), Err(TlsError::Truncated));
+    let mut buffer = [0; 100];
+    assert_eq!(pair.server.read(&mut buffer), Ok(Read::Bytes(8)));
+    assert_eq!(pair.server.read(&mut buffer), Err(TlsError::Truncated));
     assert_eq!(pair.server.write(b"answer"), Err(TlsError::Truncated), "it stays so");
 }
 

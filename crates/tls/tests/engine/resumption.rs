@@ -1,4 +1,4 @@
-//! Sessions, tickets, and what they are good for.
+//! Sessions and tickets, and where servers accept them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -70,10 +70,10 @@ fn tls_1_2_is_resumed_and_renewed() {
         session = visit.take();
     }
     site.reconfigure_client(|config| config.min_version = Version::Tls13);
-    assert!(!site.visit(Some(session)).resumed(), "the other version makes nothing of it");
+    assert!(!site.visit(Some(session)).resumed(), "the other version does not resume it");
 }
 
-/// The session under another name, as only a client would do that offers what it should not.
+/// Returns the session under another name, for a misbehaving client to offer.
 fn renamed(session: &Session) -> Session {
     let mut bytes = session.as_bytes().to_vec();
     assert_eq!(bytes[42..48], *b"a.test");
@@ -82,7 +82,7 @@ fn renamed(session: &Session) -> Session {
 }
 
 #[test]
-fn a_ticket_of_one_host_is_worth_nothing_to_another() {
+fn a_ticket_of_one_host_is_not_accepted_by_another() {
     let site = Site::new();
     let stray = renamed(&site.session());
     let mut pair = site.pair("b.test", Some(stray));
@@ -118,7 +118,7 @@ fn hosts_of_one_certificate_are_apart_unless_bound_to_it() {
 }
 
 #[test]
-fn a_ticket_without_client_certificate_is_worth_nothing_where_one_is_asked() {
+fn a_ticket_without_client_certificate_is_not_accepted_where_one_is_requested() {
     let mut site = Site::new();
     let roots = Authority::new().pem();
     let session = site.session();
@@ -156,8 +156,7 @@ fn resumptions_come_to_an_end_however_often_tickets_are_renewed() {
     }
 }
 
-/// Until there were enough of both visits and changes: how they share the processor is not for a
-/// test to say.
+/// Runs until there were enough of both visits and changes, however they share the processor.
 #[test]
 fn keys_and_certificates_change_while_many_shake_hands() {
     const VISITS: usize = 60;
@@ -171,7 +170,7 @@ fn keys_and_certificates_change_while_many_shake_hands() {
                 let mut session = None;
                 let mut resumed = 0;
                 let mut visits = 0;
-                // Whoever changes them and failed is not waited for.
+                // Bounded, in case the changing thread has failed.
                 while visits < VISITS
                     || (changes.load(Ordering::Relaxed) < CHANGES && visits < 100 * VISITS)
                 {

@@ -223,9 +223,9 @@ fn last_word(conn: &mut Conn) -> Result<Progress, TlsError> {
 /// All that can be read now.
 pub(crate) fn read_all(conn: &mut Conn) -> Vec<u8> {
     let mut all = Vec::new();
-    let mut room = [0; 1000];
-    while let Read::Bytes(count) = conn.read(&mut room).unwrap() {
-        all.extend_from_slice(&room[..count]);
+    let mut buffer = [0; 1000];
+    while let Read::Bytes(count) = conn.read(&mut buffer).unwrap() {
+        all.extend_from_slice(&buffer[..count]);
     }
     all
 }

@@ -35,8 +35,8 @@ pub(super) async fn accept(mut stream: TcpStream) -> Result<(Target, TcpStream),
 
 /// Refuses a SOCKS4 client.
 pub(super) async fn refuse_version_4(mut stream: TcpStream) -> Refusal {
-    let told = stream.write_all(&SOCKS4_REJECTED).await;
-    match told.and(close_after_drain(stream).await) {
+    let sent = stream.write_all(&SOCKS4_REJECTED).await;
+    match sent.and(close_after_drain(stream).await) {
         Ok(()) => Refusal::Socks4,
         Err(error) => error.into(),
     }

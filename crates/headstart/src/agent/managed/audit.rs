@@ -9,7 +9,7 @@ use super::request::Ask;
 
 /// Target by which the lines are filtered, on any level of the rest.
 macro_rules! audit {
-    ($($said:tt)*) => { tracing::info!(target: "headstart::audit", $($said)*) };
+    ($($event:tt)*) => { tracing::info!(target: "headstart::audit", $($event)*) };
 }
 
 /// A connection was opened, or not.
@@ -71,7 +71,7 @@ pub(super) fn ticket(context: &Context, server: &str, what: &str) {
     audit!(uid, context = label, server, what, "session of a program");
 }
 
-/// As programs and logs are told.
+/// Words for programs and logs.
 pub(super) const fn early_data(early_data: EarlyData) -> &'static str {
     match early_data {
         EarlyData::None => "none",

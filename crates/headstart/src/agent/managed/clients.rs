@@ -113,10 +113,10 @@ impl Clients {
         turns.acquire_owned().await.ok()
     }
 
-    /// Returns what a program of `user` asks for. It may wait for a disk.
+    /// Returns the TLS client that a program of `user` asks for. May block on a disk.
     ///
     /// # Errors
-    /// What it may not have, or cannot be had.
+    /// The program may not have it, or it cannot be made.
     pub(super) fn client(
         &self,
         ask: &TlsAsk,

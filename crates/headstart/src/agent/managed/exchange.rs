@@ -138,8 +138,9 @@ async fn answer(
         return Ok(proof);
     }
     if request.method() != Method::CONNECT {
-        let asked = timeout(REQUEST_TIME, control::answer(request, caller, settings)).await;
-        return asked.unwrap_or_else(|_| Err(Refusal::malformed("the body did not come in time")));
+        let response = timeout(REQUEST_TIME, control::answer(request, caller, settings)).await;
+        return response
+            .unwrap_or_else(|_| Err(Refusal::malformed("the body did not come in time")));
     }
     let opened = match read(&request) {
         Ok(ask) => connect(&ask, caller, settings).await,

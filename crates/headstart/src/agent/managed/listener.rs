@@ -111,7 +111,7 @@ async fn accept<L: Listener>(
             let _ = local.send_now(TOO_MANY);
             continue;
         };
-        let task = running.places.task();
+        let task = running.permits.task();
         let caller = Caller { user, process, gate };
         let (settings, stopping) = (running.settings(), running.stopping());
         tokio::spawn(async move {

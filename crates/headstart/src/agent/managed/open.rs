@@ -24,7 +24,7 @@ use crate::metrics;
 /// A connection that is ready for the program's bytes.
 pub(super) enum Opened {
     Managed(Box<SessionCapture>, Box<Outcome>),
-    /// Its opening may still go on.
+    /// Bytes without TLS; the opening may still go on.
     Bare(Box<ClientStream>),
 }
 
@@ -44,7 +44,7 @@ impl Outcome {
     }
 }
 
-/// When things were done, since the request was read.
+/// Times of steps since the request was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ledger {
     pub(super) lookup: Option<Duration>,
@@ -100,14 +100,14 @@ async fn managed(
     context: &Context,
     settings: &Arc<Settings>,
 ) -> Result<Opened, Refusal> {
-    let asked = Instant::now();
+    let begun_at = Instant::now();
     let client = client(tls, context.uid, settings).await?;
     let begun = Visit::begin(&settings.known, &client, tls, ask.port, context);
     // There are no cookies through a proxy.
     let through_proxy = settings.connector.has_upstream();
     let context = if through_proxy { begun.login() } else { begun.cookies.clone() };
     let to = target(ask, tls, context);
-    let before = asked.elapsed();
+    let before = begun_at.elapsed();
     let stream = match stream(&client, tls, &to, &begun, settings) {
         Ok(stream) => stream,
         Err(refusal) => {
@@ -127,7 +127,7 @@ async fn managed(
         }
     };
     let report = stream.handle().with_transport(|stream| stream.report().cloned()).flatten();
-    let ledger = Ledger::new(report.as_ref(), before, asked.elapsed());
+    let ledger = Ledger::new(report.as_ref(), before, begun_at.elapsed());
     let facts = stream.handle().facts();
     let verified = visit.on_done(taken, facts.resumed);
     metrics::handshake(&facts);
@@ -310,7 +310,7 @@ impl Ledger {
     }
 }
 
-/// When the first such thing happened, since the connection was asked for.
+/// Returns the time of the first such event, since the connection was requested.
 fn moment(report: Option<&Report>, is: fn(&OpeningEvent) -> bool) -> Option<Duration> {
     report?.timeline.iter().find(|moment| is(&moment.event)).map(|moment| moment.at)
 }

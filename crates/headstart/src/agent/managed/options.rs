@@ -25,7 +25,7 @@ pub struct ManagedOptions {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
-    /// Permissions of --socket, in octal: whoever may write may use it
+    /// Permissions of --socket, in octal: users that may write may use it
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
     pub socket_mode: u32,
 
@@ -55,7 +55,7 @@ impl ManagedOptions {
     /// The port of loopback and the file of its token.
     ///
     /// # Errors
-    /// One without the other, or a port that other machines could reach.
+    /// One of the two options alone, or a port that other machines could reach.
     pub fn port(&self) -> Result<Option<(SocketAddr, &PathBuf)>, Failure> {
         match (self.managed_listen, &self.managed_token) {
             (None, None) => Ok(None),

@@ -128,8 +128,8 @@ mod tests {
         let local = ProgramStream::Unix(unix);
         assert_eq!(local.send_now(b"full").unwrap(), 4);
         drop(local);
-        let mut said = String::new();
-        program.read_to_string(&mut said).await.unwrap();
-        assert_eq!(said, "full");
+        let mut received = String::new();
+        program.read_to_string(&mut received).await.unwrap();
+        assert_eq!(received, "full");
     }
 }

@@ -21,7 +21,7 @@ use super::answer::{Answer, Refusal};
 use super::token::Token;
 use crate::metrics;
 
-/// Resource that answers with the agent's proof.
+/// Path of the resource that returns the agent's proof.
 const PATH: &str = "/proof";
 
 const NONCE: HeaderName = HeaderName::from_static("headstart-nonce");
@@ -30,13 +30,13 @@ const PROOF: HeaderName = HeaderName::from_static("headstart-proof");
 /// Authentication scheme of the client's proof.
 const SCHEME: &str = "headstart";
 
-/// Random bytes of a nonce: none comes twice.
+/// Random bytes of a nonce: enough that none repeats.
 const NONCE_BYTES: usize = 32;
 
 /// Hexadecimal digits of a nonce.
 const NONCE_LEN: usize = 2 * NONCE_BYTES;
 
-/// The proof of one connection of the port: once, and before anything else.
+/// Authentication of one connection of the port: one attempt, before any other request.
 pub(super) struct Gate {
     token: Arc<Token>,
     client: SocketAddr,
@@ -45,15 +45,15 @@ pub(super) struct Gate {
 }
 
 enum State {
-    /// Nothing was said.
+    /// There was no request yet.
     New,
-    /// The agent has proved the token; the client has to show this.
+    /// The agent has sent its proof; the client has to send this one.
     Expecting(String),
     /// The one attempt was used.
     Spent,
 }
 
-/// Side of a connection that makes a proof: that of one is of no use to the other.
+/// Side of a connection that makes a proof: one side's proof is invalid from the other.
 #[derive(Clone, Copy)]
 enum Side {
     Agent,
@@ -66,8 +66,7 @@ impl Gate {
         Self { token, client, agent, state: Mutex::new(State::New) }
     }
 
-    /// Lets a request pass that shows the client's proof; returns the agent's proof to one that
-    /// asks for it.
+    /// Admits a request with the client's proof; returns the agent's proof to a request for it.
     ///
     /// # Errors
     /// The request is neither, or the proof is wrong.
@@ -76,7 +75,7 @@ impl Gate {
             return self.prove(request.headers()).map(Some);
         }
         let State::Expecting(expected) = self.replace(State::Spent) else { return Err(refused()) };
-        // In a time that does not tell how much of it was right.
+        // In constant time: the comparison must not leak how much of the proof is right.
         let is_proved = shown(request.headers()).any(|shown| {
             shown.len() == expected.len() && memcmp::eq(shown.as_bytes(), expected.as_bytes())
         });
@@ -85,51 +84,57 @@ impl Gate {
 
     fn prove(&self, fields: &HeaderMap) -> Result<Answer, Refusal> {
         let mut nonces = fields.get_all(NONCE).iter().map(HeaderValue::to_str);
-        let (Some(Ok(theirs)), None) = (nonces.next(), nonces.next()) else {
+        let (Some(Ok(client_nonce)), None) = (nonces.next(), nonces.next()) else {
             return Err(Refusal::malformed("/proof needs one Headstart-Nonce"));
         };
-        if theirs.len() != NONCE_LEN || !theirs.bytes().all(is_digit) {
+        if client_nonce.len() != NONCE_LEN || !client_nonce.bytes().all(is_digit) {
             return Err(Refusal::malformed("Headstart-Nonce has 64 hexadecimal digits, 0 to f"));
         }
         let State::New = self.replace(State::Spent) else {
             return Err(Refusal::malformed("there is one proof for a connection, before all else"));
         };
-        let (ours, proof) = self.expect(theirs).map_err(|error| {
+        let (agent_nonce, proof) = self.expect(client_nonce).map_err(|error| {
             Refusal::internal(format!("no proof of the token can be made: {error}"))
         })?;
-        let mut answer = Response::new(Full::<Bytes>::default());
-        for (name, text) in [(NONCE, ours), (PROOF, proof)] {
+        let mut response = Response::new(Full::<Bytes>::default());
+        for (name, text) in [(NONCE, agent_nonce), (PROOF, proof)] {
             if let Ok(value) = HeaderValue::from_str(&text) {
-                answer.headers_mut().insert(name, value);
+                response.headers_mut().insert(name, value);
             }
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    /// Returns a nonce and the agent's proof, and notes what the client has to show.
-    fn expect(&self, theirs: &str) -> Result<(String, String), ErrorStack> {
+    /// Returns the agent's nonce and proof, and notes the proof that the client has to send.
+    fn expect(&self, client_nonce: &str) -> Result<(String, String), ErrorStack> {
         let mut nonce = [0; NONCE_BYTES];
         rand_bytes(&mut nonce)?;
-        let ours = digits(&nonce);
-        let proof = self.proof(Side::Agent, theirs, &ours)?;
-        let expected = self.proof(Side::Client, theirs, &ours)?;
+        let agent_nonce = digits(&nonce);
+        let proof = self.proof(Side::Agent, client_nonce, &agent_nonce)?;
+        let expected = self.proof(Side::Client, client_nonce, &agent_nonce)?;
         self.replace(State::Expecting(expected));
-        Ok((ours, proof))
+        Ok((agent_nonce, proof))
     }
 
-    /// Returns the MAC of this connection and both nonces, as `side` shows it. Its text has lines,
-    /// so that no part of it can be taken for another.
-    fn proof(&self, side: Side, theirs: &str, ours: &str) -> Result<String, ErrorStack> {
+    /// Returns the proof of `side`: the MAC of this connection and both nonces. Its text has one
+    /// line for each, so that no part of it can pass for another.
+    fn proof(
+        &self,
+        side: Side,
+        client_nonce: &str,
+        agent_nonce: &str,
+    ) -> Result<String, ErrorStack> {
         let side = match side {
             Side::Agent => "agent",
             Side::Client => "client",
         };
         let (client, agent) = (canonical(self.client), canonical(self.agent));
-        let text = format!("headstart-proof {side}\n{theirs}\n{ours}\n{client}\n{agent}\n");
+        let text =
+            format!("headstart-proof {side}\n{client_nonce}\n{agent_nonce}\n{client}\n{agent}\n");
         self.token.mac(text.as_bytes()).map(|mac| digits(&mac))
     }
 
-    /// A state cannot be left half set.
+    /// Replaces the state; a panic cannot leave it half set.
     fn replace(&self, state: State) -> State {
         let mut current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *current, state)
@@ -141,7 +146,7 @@ fn refused() -> Refusal {
     Refusal::token()
 }
 
-/// Yields the proofs that a request shows.
+/// Yields the proofs that a request carries.
 fn shown(fields: &HeaderMap) -> impl Iterator<Item = &str> {
     let names = [PROXY_AUTHORIZATION, AUTHORIZATION].into_iter();
     names.flat_map(|name| fields.get_all(name)).filter_map(|value| {
@@ -190,22 +195,21 @@ mod tests {
     }
 
     fn ask(gate: &Gate, nonce: &str) -> Result<Answer, Refusal> {
-        let asked = gate.admit(&request("GET", PATH, &[("Headstart-Nonce", nonce)]));
-        asked.map(Option::unwrap)
+        gate.admit(&request("GET", PATH, &[("Headstart-Nonce", nonce)])).map(Option::unwrap)
     }
 
-    /// Begins with the gate's proof, and returns the client's.
+    /// Requests the agent's proof, and returns the client's.
     fn begin(gate: &Gate) -> String {
         let nonce = "c".repeat(NONCE_LEN);
-        let answer = ask(gate, &nonce).unwrap();
-        let ours = answer.headers()[NONCE].to_str().unwrap();
-        gate.proof(Side::Client, &nonce, ours).unwrap()
+        let response = ask(gate, &nonce).unwrap();
+        let agent_nonce = response.headers()[NONCE].to_str().unwrap();
+        gate.proof(Side::Client, &nonce, agent_nonce).unwrap()
     }
 
     fn show(gate: &Gate, proof: &str) -> Result<(), Refusal> {
         let shown = format!("Headstart {proof}");
         let request = request("CONNECT", "a.example:443", &[("Proxy-Authorization", &shown)]);
-        gate.admit(&request).map(|answer| assert!(answer.is_none()))
+        gate.admit(&request).map(|response| assert!(response.is_none()))
     }
 
     /// Vectors that the tests of other implementations read, too.
@@ -225,9 +229,13 @@ mod tests {
             let token = Arc::new(Token::new(value(block, "token")).unwrap());
             let (client, agent) = (value(block, "client"), value(block, "agent"));
             let gate = Gate::new(token, client.parse().unwrap(), agent.parse().unwrap());
-            let (theirs, ours) = (value(block, "client_nonce"), value(block, "agent_nonce"));
+            let nonces = ["client_nonce", "agent_nonce"].map(|name| value(block, name));
             for (side, name) in [(Side::Agent, "agent_proof"), (Side::Client, "client_proof")] {
-                assert_eq!(gate.proof(side, theirs, ours).unwrap(), value(block, name), "{client}");
+                assert_eq!(
+                    gate.proof(side, nonces[0], nonces[1]).unwrap(),
+                    value(block, name),
+                    "{client}"
+                );
             }
         }
     }
@@ -272,8 +280,8 @@ mod tests {
     #[test]
     fn a_proof_cannot_be_reflected() {
         let gate = gate(CLIENT, AGENT);
-        let answer = ask(&gate, &"c".repeat(NONCE_LEN)).unwrap();
-        let reflected = answer.headers()[PROOF].to_str().unwrap();
+        let response = ask(&gate, &"c".repeat(NONCE_LEN)).unwrap();
+        let reflected = response.headers()[PROOF].to_str().unwrap();
         assert_eq!(show(&gate, reflected).unwrap_err().name, "token");
     }
 

@@ -42,7 +42,7 @@ pub(super) struct TlsAsk {
     /// Whom to ask for, and the certificate is to be for.
     pub(super) server: Host,
     pub(super) alpn: Vec<Vec<u8>>,
-    /// At least as strict as that, whatever the context's policy is.
+    /// Minimum strictness of sharing, whatever the context's policy is.
     pub(super) sharing: Option<Sharing>,
     /// Bytes that may be sent early.
     pub(super) early_data: Vec<u8>,
@@ -101,7 +101,7 @@ impl TlsAsk {
 struct Fields<'a>(&'a HeaderMap);
 
 impl<'a> Fields<'a> {
-    /// One that is unknown would be taken for heeded.
+    /// Reads the fields; refuses unknown ones, which would otherwise seem to be obeyed.
     fn from_headers(all: &'a HeaderMap) -> Result<Self, Refusal> {
         let known = [TLS, ALPN, EARLY_DATA, CONTEXT, POLICY, SERVER_NAME, VERIFY, CERTIFICATE];
         for name in all.keys().filter(|name| name.as_str().starts_with("headstart-")) {

@@ -13,18 +13,18 @@ use crate::base::forward::forward_writes;
 
 /// The plain bytes of a connection whose sessions and cookies are kept as they come.
 ///
-/// They come with reads, mostly before any plain byte: so they are looked for whenever reading has
-/// gone on, and the next connection finds them.
+/// They come with reads, mostly before any plain byte: so each read stores them, and the next
+/// connection finds them.
 pub(super) struct SessionCapture {
     stream: TlsStream<ClientStream>,
     kept: Kept,
 }
 
-/// Where sessions and cookies go.
+/// Destination of sessions and cookies.
 struct Kept {
     handle: TlsHandle<ClientStream>,
     visit: Visit,
-    /// When the server has last proven who it is.
+    /// Time at which the server's certificate was last verified.
     verified: Instant,
     connector: Connector,
     target: Target,

@@ -187,10 +187,10 @@ impl Place {
     }
 }
 
-fn settings(said: &str, executable: &[u8]) -> [u8; 32] {
+fn settings(declared: &str, executable: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(APART);
-    for part in [said.as_bytes(), executable] {
+    for part in [declared.as_bytes(), executable] {
         hash.update(&(part.len() as u64).to_be_bytes());
         hash.update(part);
     }

@@ -32,14 +32,14 @@ impl Token {
     /// # Errors
     /// A file that others may read, or that holds something else.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let said = match File::open(path) {
+        let token = match File::open(path) {
             Ok(file) => read(&file, path)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 make(path).map_err(|error| unusable(path, &error))?
             }
             Err(error) => return Err(unusable(path, &error)),
         };
-        Self::new(said.trim()).ok_or_else(|| {
+        Self::new(token.trim()).ok_or_else(|| {
             Failure::usage(format!("{} holds no token", path.display()))
                 .hint("a token has 32 to 256 letters and digits; remove the file, and one is made")
         })

@@ -126,7 +126,7 @@ impl Moved {
 }
 
 /// The server's side. If it breaks, that looks like an end as long as there are bytes to be
-/// delivered: whoever copies would drop them for an error.
+/// delivered: a copying loop would drop them for an error.
 struct Delivering<H> {
     remote: H,
     moved: Arc<Moved>,
@@ -269,13 +269,13 @@ mod tests {
         let remote = Remote { breaks: true, ..remote };
         let passing = tokio::spawn(pass(remote, local, Bytes::new(), RelayLimits::default()));
         let saying = tokio::spawn(async move { server.write_all(&vec![7; BYTES]).await });
-        let mut said = Vec::new();
-        let mut room = vec![0; 1000];
-        while let Ok(count @ 1..) = program.read(&mut room).await {
-            said.extend_from_slice(&room[..count]);
+        let mut received = Vec::new();
+        let mut buffer = vec![0; 1000];
+        while let Ok(count @ 1..) = program.read(&mut buffer).await {
+            received.extend_from_slice(&buffer[..count]);
             tokio::task::yield_now().await;
         }
-        assert_eq!(said.len(), BYTES);
+        assert_eq!(received.len(), BYTES);
         saying.await.unwrap().unwrap();
         assert_eq!(passing.await.unwrap(), Outcome::Reset);
         assert!(program.write_all(b"x").await.is_err(), "both directions are closed");
@@ -289,14 +289,14 @@ mod tests {
         });
         program.write_all(b"up").await.unwrap();
         program.shutdown().await.unwrap();
-        let mut said = String::new();
-        server.read_to_string(&mut said).await.unwrap();
-        assert_eq!(said, "ahead up");
+        let mut received = String::new();
+        server.read_to_string(&mut received).await.unwrap();
+        assert_eq!(received, "ahead up");
         server.write_all(b"down").await.unwrap();
         server.shutdown().await.unwrap();
-        said.clear();
-        program.read_to_string(&mut said).await.unwrap();
-        assert_eq!(said, "down");
+        received.clear();
+        program.read_to_string(&mut received).await.unwrap();
+        assert_eq!(received, "down");
         assert_eq!(passing.await.unwrap(), Outcome::Closed);
     }
 

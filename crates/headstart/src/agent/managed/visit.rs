@@ -28,16 +28,16 @@ pub(super) struct Visit {
 /// State that a connection begins with.
 pub(super) struct Begun {
     pub(super) visit: Visit,
-    /// To be offered.
+    /// Session to offer.
     pub(super) taken: Option<Taken>,
-    /// To be asked for.
+    /// Tickets to request.
     pub(super) wanted: TicketsWanted,
     /// Context whose Fast Open cookies may be spent and kept.
     pub(super) cookies: Context,
 }
 
 impl Begun {
-    /// Returns the context that an upstream proxy is told: nobody's only if the connection shares
+    /// Returns the context to send to an upstream proxy: nobody's only if the connection shares
     /// no sessions, which tell a server the same.
     pub(super) fn login(&self) -> Context {
         let sessions = &self.visit.context;
@@ -108,8 +108,8 @@ impl Visit {
         }
     }
 
-    /// Has something kept for `context`, such as cookies, unless that was forgotten since the
-    /// connection began. Nobody forgets it meanwhile.
+    /// Calls `keep`, which stores something for `context`, such as cookies, unless the context was
+    /// forgotten since the connection began. It cannot be forgotten during the call.
     pub(super) fn unless_forgotten(&self, context: &Context, keep: impl FnOnce()) {
         let store = self.known.store();
         if !store.was_forgotten(context, self.opened) {

@@ -1,4 +1,4 @@
-//! Bodies on their way, both ways, and what is known of them meanwhile.
+//! Bodies of requests and responses on their way, and their progress.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 
+use super::capacity::{Capacity, Permit};
 use super::exchange::{BodyError, Client, Exchange, Piece};
-use super::room::{Place, Room};
 
 /// Requests that a client may break off in [`BROKEN_OFF_TIME`]. Each may cost a connection to the
 /// origin, which has to be closed then: HTTP/2 can ask and break off without end in two small
@@ -23,7 +23,7 @@ const BROKEN_OFF_MAX: u32 = 512;
 
 const BROKEN_OFF_TIME: Duration = Duration::from_secs(10);
 
-/// Requests of one connection that are not answered to the end.
+/// Requests of one connection whose responses are not complete.
 #[derive(Clone, Debug)]
 pub(super) struct Pending(Arc<Counts>);
 
@@ -44,7 +44,7 @@ struct BrokenOff {
 }
 
 impl BrokenOff {
-    /// One more; whether it is one too many.
+    /// Counts one more; returns true if it is one too many.
     fn note(&mut self, now: Instant) -> bool {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= BROKEN_OFF_TIME) {
             *self = Self { since: Some(now), count: 0 };
@@ -55,9 +55,9 @@ impl BrokenOff {
 }
 
 impl Pending {
-    pub(super) fn new(room: &Arc<Room>) -> Self {
+    pub(super) fn new(capacity: &Arc<Capacity>) -> Self {
         Self(Arc::new(Counts {
-            client: Client::new(room),
+            client: Client::new(capacity),
             now: AtomicUsize::new(0),
             begun: AtomicU64::new(0),
             abused: AtomicBool::new(false),
@@ -70,7 +70,7 @@ impl Pending {
         self.0.now.fetch_add(1, Ordering::Relaxed);
         self.0.begun.fetch_add(1, Ordering::Relaxed);
         let exchange = Arc::clone(exchange);
-        InFlight { pending: self.clone(), exchange, ended: false, place: None }
+        InFlight { pending: self.clone(), exchange, ended: false, permit: None }
     }
 
     /// Returns the connection that they came on.
@@ -82,12 +82,12 @@ impl Pending {
         self.0.now.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns how many there have been.
+    /// Returns the number of requests so far.
     pub(super) fn begun(&self) -> u64 {
         self.0.begun.load(Ordering::Relaxed)
     }
 
-    /// Returns true if more were broken off, and faster, than anybody has a reason for.
+    /// Returns true if the client has broken off more than [`BROKEN_OFF_MAX`] at once.
     pub(super) fn is_abused(&self) -> bool {
         self.0.abused.load(Ordering::Relaxed)
     }
@@ -100,33 +100,33 @@ impl Pending {
     }
 }
 
-/// A request that is being answered.
+/// A request whose response is not complete.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pending: Pending,
     exchange: Arc<Exchange>,
     ended: bool,
-    /// Its place among those that origins are busy with, until the answer begins.
-    place: Option<Place>,
+    /// Permit to be at an origin, until the response begins.
+    permit: Option<Permit>,
 }
 
 impl InFlight {
-    /// The same with a place.
-    pub(super) fn with_place(mut self, place: Option<Place>) -> Self {
-        self.place = place;
+    /// Attaches a permit.
+    pub(super) fn with_permit(mut self, permit: Option<Permit>) -> Self {
+        self.permit = permit;
         self
     }
 
-    /// Its place, for whoever goes on with the origin when it is answered.
-    pub(super) fn take_place(&mut self) -> Option<Place> {
-        self.place.take()
+    /// Takes the permit, for the exchange or tunnel that goes on with the origin.
+    pub(super) fn take_permit(&mut self) -> Option<Permit> {
+        self.permit.take()
     }
 
     pub(super) fn exchange(&self) -> &Arc<Exchange> {
         &self.exchange
     }
 
-    /// It is answered to the end.
+    /// Notes that the response is complete.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
@@ -141,36 +141,36 @@ impl Drop for InFlight {
     }
 }
 
-/// The body of an answer: the origin's, or words of our own.
+/// The body of a response: the origin's, or a text of the edge's own.
 #[derive(Debug)]
-pub(super) struct Answer {
-    /// Words of our own, none for an answer of the origin.
-    words: Option<Full<Piece>>,
+pub(super) struct ResponseBody {
+    /// Text of the edge's own, none for a response of the origin.
+    text: Option<Full<Piece>>,
     in_flight: InFlight,
 }
 
-impl Answer {
-    pub(super) fn of_origin(body: Incoming, mut in_flight: InFlight) -> Self {
-        let place = in_flight.take_place();
-        in_flight.exchange.begin(body, place);
-        Self { words: None, in_flight }
+impl ResponseBody {
+    pub(super) fn from_origin(body: Incoming, mut in_flight: InFlight) -> Self {
+        let permit = in_flight.take_permit();
+        in_flight.exchange.begin(body, permit);
+        Self { text: None, in_flight }
     }
 
-    /// An answer of our own; the body says the status and `words`, unless the request was for the
-    /// head alone.
-    pub(super) fn words(
+    /// Returns a response of the edge's own; the body is the status and `message`, unless the
+    /// request was HEAD.
+    pub(super) fn text(
         status: StatusCode,
-        words: &str,
+        message: &str,
         is_head: bool,
         mut in_flight: InFlight,
     ) -> Response<Self> {
         // No origin is busy with it.
-        drop(in_flight.take_place());
-        let text = format!("{}: {words}\n", status.as_str());
+        drop(in_flight.take_permit());
+        let text = format!("{}: {message}\n", status.as_str());
         let length = HeaderValue::from(text.len());
         let text = if is_head { Bytes::new() } else { text.into() };
-        let words = Some(Full::new(in_flight.exchange.piece(text)));
-        let mut response = Response::new(Self { words, in_flight });
+        let text = Some(Full::new(in_flight.exchange.piece(text)));
+        let mut response = Response::new(Self { text, in_flight });
         *response.status_mut() = status;
         let kind = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -179,8 +179,8 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
-    /// Whoever knows that nothing follows does not ask for it.
+impl Drop for ResponseBody {
+    /// A caller that knows that nothing follows does not poll for it.
     fn drop(&mut self) {
         if self.is_end_stream() {
             self.in_flight.end();
@@ -188,7 +188,7 @@ impl Drop for Answer {
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Piece;
     type Error = BodyError;
 
@@ -196,8 +196,8 @@ impl Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
-        let frame = ready!(match &mut self.words {
-            Some(words) => Pin::new(words).poll_frame(cx).map_err(|never| match never {}),
+        let frame = ready!(match &mut self.text {
+            Some(text) => Pin::new(text).poll_frame(cx).map_err(|never| match never {}),
             None => self.in_flight.exchange.poll_frame(cx),
         });
         if frame.is_none() {
@@ -207,13 +207,13 @@ impl Body for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        let words = self.words.as_ref().map(Body::is_end_stream);
-        words.unwrap_or_else(|| self.in_flight.exchange.is_end_stream())
+        let text = self.text.as_ref().map(Body::is_end_stream);
+        text.unwrap_or_else(|| self.in_flight.exchange.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        let words = self.words.as_ref().map(Body::size_hint);
-        words.unwrap_or_else(|| self.in_flight.exchange.size_hint())
+        let text = self.text.as_ref().map(Body::size_hint);
+        text.unwrap_or_else(|| self.in_flight.exchange.size_hint())
     }
 }
 
@@ -236,7 +236,7 @@ impl Progress {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the client broke it off, or sent what is no body.
+    /// Returns true if the client broke it off, or sent a malformed body.
     pub(super) fn is_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
@@ -248,7 +248,7 @@ impl Progress {
 }
 
 /// The body of a request on its way to the origin, without trailers: an origin may take those for
-/// headers, and what they claim is not looked at.
+/// headers, and nothing removes claims from them.
 #[derive(Debug)]
 pub(super) struct Upload {
     /// The body, until it has gone or failed.
@@ -262,14 +262,16 @@ impl Upload {
         Self::with(Some(body), exchange)
     }
 
-    /// Progress of a request that has no upload, asked again.
+    /// Returns the empty upload of a request that is retried.
     pub(super) fn none(exchange: &Arc<Exchange>) -> Self {
         Self::with(None, exchange)
     }
 
     fn with(body: Option<Incoming>, exchange: &Arc<Exchange>) -> Self {
         exchange.set_uploading(true, None);
-        Self { body, progress: Arc::default(), exchange: Arc::clone(exchange) }.looked_at()
+        let upload = Self { body, progress: Arc::default(), exchange: Arc::clone(exchange) };
+        upload.check_end();
+        upload
     }
 
     pub(super) fn progress(&self) -> Arc<Progress> {
@@ -280,12 +282,7 @@ impl Upload {
         Arc::clone(&self.exchange)
     }
 
-    fn looked_at(self) -> Self {
-        self.look();
-        self
-    }
-
-    fn look(&self) {
+    fn check_end(&self) {
         if self.is_end_stream() {
             self.end();
         }
@@ -312,7 +309,7 @@ impl Body for Upload {
                 let count = frame.data_ref().map_or(0, Bytes::len);
                 self.progress.bytes.fetch_add(count as u64, Ordering::Relaxed);
                 self.exchange.client().count(count);
-                self.look();
+                self.check_end();
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
@@ -351,18 +348,18 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::edge::terminate::room::RoomLimits;
+    use crate::edge::terminate::capacity::CapacityLimits;
 
     fn pending() -> Pending {
-        let limits = RoomLimits { places: 1, address_places: 1, memory: usize::MAX };
-        Pending::new(&Arc::new(Room::new(limits)))
+        let limits = CapacityLimits { requests: 1, requests_per_address: 1, memory: usize::MAX };
+        Pending::new(&Arc::new(Capacity::new(limits)))
     }
 
     fn begin(pending: &Pending) -> InFlight {
         pending.begin(&pending.client().exchange())
     }
 
-    /// Counts those that were broken off.
+    /// Returns the number of requests broken off.
     fn count(pending: &Pending) -> u32 {
         pending.0.broken_off.lock().unwrap().count
     }
@@ -384,24 +381,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_of_our_own_says_its_status() {
+    async fn a_response_of_the_edge_says_its_status() {
         let pending = pending();
-        let answer = Answer::words(StatusCode::BAD_GATEWAY, "no answer", false, begin(&pending));
+        let response =
+            ResponseBody::text(StatusCode::BAD_GATEWAY, "no reply", false, begin(&pending));
         assert!(!pending.is_empty());
-        assert_eq!(answer.headers()[CONTENT_LENGTH], "15");
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        assert_eq!(body, "502: no answer\n");
-        assert!(pending.is_empty(), "it is answered to the end");
+        assert_eq!(response.headers()[CONTENT_LENGTH], "14");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "502: no reply\n");
+        assert!(pending.is_empty(), "the response is complete");
         assert_eq!((pending.begun(), count(&pending)), (1, 0));
     }
 
     #[test]
-    fn an_answer_to_head_has_a_head_alone() {
+    fn a_response_to_head_has_no_body() {
         let pending = pending();
-        let answer = Answer::words(StatusCode::BAD_GATEWAY, "no answer", true, begin(&pending));
-        assert_eq!(answer.headers()[CONTENT_LENGTH], "15");
-        assert!(answer.body().is_end_stream());
-        drop(answer);
+        let response =
+            ResponseBody::text(StatusCode::BAD_GATEWAY, "no reply", true, begin(&pending));
+        assert_eq!(response.headers()[CONTENT_LENGTH], "14");
+        assert!(response.body().is_end_stream());
+        drop(response);
         assert_eq!(count(&pending), 0);
     }
 
@@ -409,7 +408,7 @@ mod tests {
     fn what_is_dropped_before_its_end_is_broken_off() {
         let pending = pending();
         drop(begin(&pending));
-        drop(Answer::words(StatusCode::OK, "half", false, begin(&pending)));
+        drop(ResponseBody::text(StatusCode::OK, "half", false, begin(&pending)));
         begin(&pending).end();
         assert_eq!((pending.begun(), count(&pending)), (3, 2));
         assert!(pending.is_empty());

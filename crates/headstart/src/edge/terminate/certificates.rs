@@ -21,7 +21,7 @@ use crate::edge::options::CertificateFiles;
 /// bundles of authorities, given by mistake, 250 kB.
 const FILE_MAX: u64 = 1024 * 1024;
 
-/// The permissions that nobody may have on a private key, but its owner and a group such as
+/// Permissions that a private key may not have: those beyond its owner and a group such as
 /// Debian's ssl-cert.
 const EVERYBODY: u32 = 0o007;
 
@@ -35,17 +35,17 @@ const EQUAL: std::cmp::Ordering = std::cmp::Ordering::Equal;
 #[derive(Clone, Debug, Default)]
 pub(in crate::edge) struct Certificates {
     pub(super) keys: Vec<CertifiedKey>,
-    /// When they expire, in seconds since 1970, by their first names; of several, the first.
+    /// Expiry by first name, in seconds since 1970; the earliest where several share a name.
     pub(super) expiries: BTreeMap<String, i64>,
 }
 
 impl Certificates {
-    /// Reads all `files`. What is wrong with the dates is only logged: whether to trust an expired
-    /// certificate is the clients' decision, and the other certificates are not to suffer.
+    /// Reads all `files`. Faults of the dates are only logged: whether to trust an expired
+    /// certificate is the clients' decision, and the other certificates still work.
     ///
     /// # Errors
-    /// A file that cannot be read, is no PEM, or a key that everybody may read or that is another
-    /// certificate's.
+    /// A file that cannot be read or is not PEM; a key that everybody may read, or of another
+    /// certificate.
     pub(super) fn load(files: &[CertificateFiles]) -> Result<Self, Failure> {
         let mut all = Self::default();
         for files in files {
@@ -87,7 +87,7 @@ pub(in crate::edge) struct Examined {
     pub(in crate::edge) until: String,
 }
 
-/// Reads a pair of files and looks at what clients will think of them.
+/// Reads a pair of files and checks it as clients will.
 ///
 /// # Errors
 /// As [`Certificates::load`].
@@ -106,14 +106,14 @@ pub(in crate::edge) fn examine(files: &CertificateFiles) -> Result<Examined, Fai
     })
 }
 
-/// The most telling part of a distinguished name.
+/// Returns the most specific part of a distinguished name.
 fn name(name: &X509NameRef) -> String {
     let by = |nid| name.entries_by_nid(nid).next().map(|entry| entry.data().as_slice());
     let found = by(Nid::COMMONNAME).or_else(|| by(Nid::ORGANIZATIONNAME));
     String::from_utf8_lossy(found.unwrap_or(b"without a name")).into_owned()
 }
 
-/// Certificates of a file, in its order.
+/// Returns the certificates of a file, in its order.
 struct Chain {
     leaf: X509,
     last: X509,
@@ -135,7 +135,7 @@ fn load(files: &CertificateFiles) -> Result<(CertifiedKey, Chain), Failure> {
     Ok((key, found))
 }
 
-/// Refuses files that are not what their options say, before anything else is said of them.
+/// Refuses files swapped between options, before any other check.
 fn check_kinds(chain: &[u8], key: &[u8], files: &CertificateFiles) -> Result<(), Failure> {
     let has =
         |pem: &[u8], label: &str| pem.windows(label.len()).any(|window| window == label.as_bytes());
@@ -164,7 +164,7 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     File::open(path).and_then(|file| contents(&file)).map_err(|error| unreadable(path, &error))
 }
 
-/// Reads a key; and the file's mode, if everybody may read it.
+/// Reads a key; returns the file's mode with it if everybody may read it.
 fn read_key(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), Failure> {
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     // Checks the open file, so that it cannot be swapped in between.
@@ -182,14 +182,15 @@ fn readable(path: &Path, mode: u32) -> Failure {
     .hint(format!("chmod o= {path}; if somebody may have read it, get a new certificate"))
 }
 
-/// A file may be a key: its bytes are wiped, and memory that grows would leave copies behind.
+/// Reads a file that may be a key: into memory that is wiped, and does not grow, which would leave
+/// copies behind.
 fn contents(file: &File) -> io::Result<Zeroizing<Vec<u8>>> {
     let size = file.metadata()?.len();
     if size > FILE_MAX {
         return Err(io::Error::other("it is larger than any certificate"));
     }
-    let room = usize::try_from(size).unwrap_or(0) + 1024;
-    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
+    let capacity = usize::try_from(size).unwrap_or(0) + 1024;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
     file.take(FILE_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -276,7 +277,7 @@ fn reason(error: &ErrorStack) -> String {
     first.unwrap_or("not understood").to_owned()
 }
 
-/// All that has to be looked at for a change.
+/// Returns the files to check for changes.
 pub(super) fn paths(files: &[CertificateFiles]) -> impl Iterator<Item = PathBuf> {
     files.iter().flat_map(|files| [files.chain.clone(), files.key.clone()])
 }

@@ -1,9 +1,9 @@
-//! A client's connection and its exchanges, each a request with its answer: what of the answers
-//! waits for the client, and since when.
+//! A client's connection and its exchanges, each a request with its response: how many bytes of the
+//! responses wait for the client, and since when.
 //!
-//! Bytes of an answer count as held from when they come from the origin until the client's
-//! connection has taken them, wherever the HTTP library keeps them meanwhile ([`Piece`]). So a
-//! client that reads nothing is known for that, whatever else it sends.
+//! Bytes of a response count as held from when they come from the origin until the client's
+//! connection has taken them, wherever the HTTP library keeps them meanwhile ([`Piece`]). So the
+//! edge notices a client that reads nothing, whatever else it sends.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,60 +18,60 @@ use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::{Notify, Semaphore};
 
-use super::room::{Guest, Place, Room, Share, Waiting};
+use super::capacity::{Buffered, Capacity, Evictable, Permit, Share};
 use crate::metrics;
 
 /// Error of a body: the side that sends it broke off.
 pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Memory that an exchange counts for beside the bytes of its answer: heads of ordinary size, and
+/// Memory that an exchange counts for beside the bytes of its response: heads of ordinary size, and
 /// the state of this program and its libraries.
 const BASE: usize = 8 * 1024;
 
-/// Bytes of an answer that are read ahead of a client, beside the piece that it is to take next.
-/// Answers that fit leave their origin at once.
+/// Bytes of a response that are read ahead of a client, beside the piece that it is to take next.
+/// Responses that fit leave their origin at once.
 const READ_AHEAD: usize = 64 * 1024;
 
-/// Bytes of all answers of a connection beyond which nothing is read ahead.
+/// Bytes of all responses of a connection beyond which nothing is read ahead.
 const CONNECTION_AHEAD: usize = 4 * 1024 * 1024;
 
 /// Smaller pieces are copied: they would keep the whole buffer that they were read into.
 const COPIED: usize = 4 * 1024;
 
-/// Memory that each piece of an answer counts for beside its bytes: its places in the queues of
+/// Memory that each piece of a response counts for beside its bytes: its entries in the queues of
 /// this program and of its libraries, which a client can have filled with pieces of one byte.
 const PIECE: usize = 256;
 
-/// Bytes that a client has to take for its answer to count as moving: one byte now and then is no
-/// way to read.
+/// Bytes that a client has to take for its response to count as moving: one byte now and then is
+/// not enough.
 const MOVING: u64 = 1024;
 
-/// Age that each answer has at least where memory is short: those that move count by their size.
+/// Minimum age of a response where memory is short: those that move count by their size.
 const YOUNGEST: Duration = Duration::from_secs(1);
 
 /// A client's connection.
 #[derive(Debug)]
 pub(super) struct Client {
-    room: Arc<Room>,
+    capacity: Arc<Capacity>,
     share: Share,
-    /// Its address, once it is proven and a request has come.
+    /// Address, once it is proven and a request has come.
     address: OnceLock<IpAddr>,
-    /// Memory that waits for it.
+    /// Memory that waits for the client.
     held: AtomicUsize,
     /// Bytes of bodies that have moved, both ways.
     moved: AtomicU64,
     exchanges: Mutex<Exchanges>,
-    dismissed: AtomicBool,
-    leave: Notify,
+    evicted: AtomicBool,
+    eviction: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Exchanges {
     all: Vec<Listed>,
-    tidy_at: usize,
+    prune_at: usize,
 }
 
-/// An exchange, and what is left of it when it is over but its answer waits in a library.
+/// An exchange, and its flow, which stays while a library still holds pieces of the response.
 #[derive(Clone, Debug)]
 struct Listed {
     flow: Weak<Flow>,
@@ -79,19 +79,19 @@ struct Listed {
 }
 
 impl Client {
-    pub(super) fn new(room: &Arc<Room>) -> Arc<Self> {
+    pub(super) fn new(capacity: &Arc<Capacity>) -> Arc<Self> {
         let client = Arc::new(Self {
-            room: Arc::clone(room),
-            share: room.connection_share(),
+            capacity: Arc::clone(capacity),
+            share: capacity.connection_share(),
             address: OnceLock::new(),
             held: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             exchanges: Mutex::default(),
-            dismissed: AtomicBool::new(false),
-            leave: Notify::new(),
+            evicted: AtomicBool::new(false),
+            eviction: Notify::new(),
         });
-        let guest: Weak<Self> = Arc::downgrade(&client);
-        room.enter(guest);
+        let connection: Weak<Self> = Arc::downgrade(&client);
+        capacity.register(connection);
         client
     }
 
@@ -116,16 +116,16 @@ impl Client {
             unread: Mutex::default(),
         });
         let mut exchanges = lock(&self.exchanges);
-        if exchanges.all.len() >= exchanges.tidy_at {
+        if exchanges.all.len() >= exchanges.prune_at {
             exchanges.all.retain(|listed| listed.flow.strong_count() > 0);
-            exchanges.tidy_at = 2 * exchanges.all.len() + 8;
+            exchanges.prune_at = 2 * exchanges.all.len() + 8;
         }
         let listed = Listed { flow: Arc::downgrade(&flow), exchange: Arc::downgrade(&exchange) };
         exchanges.all.push(listed);
         exchange
     }
 
-    /// Returns its share of the places at origins.
+    /// Returns the permits that its requests share.
     pub(super) fn share(&self) -> &Share {
         &self.share
     }
@@ -147,16 +147,16 @@ impl Client {
 
     fn hold(&self, bytes: usize) {
         self.held.fetch_add(bytes, Ordering::Relaxed);
-        self.room.hold(bytes);
+        self.capacity.hold(bytes);
     }
 
     fn release(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
-        self.room.release(bytes);
+        self.capacity.release(bytes);
     }
 
-    /// Cancels the answers of which the client has taken next to nothing for `limit`; false if the
-    /// whole connection has to end for that.
+    /// Cancels the responses of which the client has taken next to nothing for `limit`; returns how
+    /// many, and false if the whole connection has to end for that.
     pub(super) fn cancel_stalled(&self, limit: Duration) -> (usize, bool) {
         let stalled: Vec<_> =
             self.flows().into_iter().filter(|flow| flow.stalled() >= limit).collect();
@@ -172,50 +172,50 @@ impl Client {
         lock(&self.exchanges).all.iter().filter_map(|listed| listed.exchange.upgrade()).collect()
     }
 
-    /// Waits until the connection has to end for others.
-    pub(super) async fn dismissal(&self) {
-        self.leave.notified().await;
+    /// Waits until the connection is evicted.
+    pub(super) async fn eviction(&self) {
+        self.eviction.notified().await;
     }
 }
 
-impl Guest for Client {
+impl Evictable for Client {
     fn address(&self) -> Option<IpAddr> {
         self.address.get().copied()
     }
 
-    fn waiting(&self) -> Waiting {
-        let mut waiting = Waiting { bytes: self.held.load(Ordering::Relaxed), weight: 0 };
+    fn buffered(&self) -> Buffered {
+        let mut buffered = Buffered { bytes: self.held.load(Ordering::Relaxed), weight: 0 };
         for flow in self.flows() {
             let bytes = BASE + flow.held.load(Ordering::Relaxed);
             let age = (flow.stalled() + YOUNGEST).as_millis();
             let age = u64::try_from(age).unwrap_or(u64::MAX);
-            waiting.weight = waiting.weight.saturating_add((bytes as u64).saturating_mul(age));
+            buffered.weight = buffered.weight.saturating_add((bytes as u64).saturating_mul(age));
         }
-        waiting
+        buffered
     }
 
     fn shed_stalled(&self, limit: Duration, address: Option<&Arc<Semaphore>>) {
         for exchange in self.exchanges() {
-            if exchange.flow.stalled() >= limit && exchange.has_place(address) {
+            if exchange.flow.stalled() >= limit && exchange.has_permit(address) {
                 metrics::limit_hit("stalled_answers");
                 if !exchange.flow.cancel() {
-                    self.dismiss();
+                    self.evict();
                 }
             }
         }
     }
 
-    fn dismiss(&self) {
-        self.dismissed.store(true, Ordering::Relaxed);
-        self.leave.notify_one();
+    fn evict(&self) {
+        self.evicted.store(true, Ordering::Relaxed);
+        self.eviction.notify_one();
     }
 
-    fn is_dismissed(&self) -> bool {
-        self.dismissed.load(Ordering::Relaxed)
+    fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::Relaxed)
     }
 }
 
-/// An answer's way to the client.
+/// A response on its way to the client.
 ///
 /// Pieces are dropped while the HTTP library holds the lock of their connection, which dropping a
 /// body of a request takes as well. So whatever a piece keeps must own no body.
@@ -224,21 +224,22 @@ struct Flow {
     client: Arc<Client>,
     /// Memory that waits for the client.
     held: AtomicUsize,
-    /// Bytes of the answer that it has taken.
+    /// Bytes of the response that the client has taken.
     taken: AtomicU64,
-    /// The same when the answer last counted as moving.
+    /// Value of `taken` when the response last counted as moving.
     marked: AtomicU64,
-    /// When that was, in milliseconds.
+    /// Time of that, in milliseconds.
     since: AtomicU64,
     /// True as long as a task of its own runs it, which can be cancelled alone.
     is_stream: AtomicBool,
     cancel: Notify,
-    /// Woken when all has been taken.
+    /// Woken when the client has taken everything.
     emptied: Mutex<Option<Waker>>,
 }
 
 impl Flow {
-    /// Ends this exchange alone, if it can be; false if its connection has to end.
+    /// Cancels this exchange alone, if that is possible; otherwise returns false, and its
+    /// connection has to end.
     fn cancel(&self) -> bool {
         self.cancel.notify_one();
         self.is_stream.load(Ordering::Relaxed)
@@ -288,7 +289,8 @@ impl Flow {
         }
     }
 
-    /// Returns true if all has been taken; wakes the caller's task when that comes, otherwise.
+    /// Returns true if the client has taken everything; otherwise wakes the caller's task once it
+    /// has.
     fn is_empty(&self, cx: &Context<'_>) -> bool {
         if self.held.load(Ordering::Relaxed) > 0 {
             *lock(&self.emptied) = Some(cx.waker().clone());
@@ -304,12 +306,12 @@ impl Drop for Flow {
     }
 }
 
-/// Returns the memory that a piece of an answer counts for.
+/// Returns the memory that a piece of a response counts for.
 fn memory(bytes: &Bytes) -> usize {
     bytes.len() + PIECE
 }
 
-/// One request and its answer.
+/// One request and its response.
 #[derive(Debug)]
 pub(super) struct Exchange {
     flow: Arc<Flow>,
@@ -321,12 +323,12 @@ pub(super) struct Exchange {
     unread: Mutex<Option<Incoming>>,
 }
 
-/// The origin's side of an answer.
+/// The origin's side of a response.
 #[derive(Debug, Default)]
 struct Source {
     body: Option<Incoming>,
-    /// Kept until the answer is complete here.
-    place: Option<Place>,
+    /// Kept until the response is complete here.
+    permit: Option<Permit>,
     /// Counted as held, like the pieces that they become.
     ahead: VecDeque<Frame<Bytes>>,
     /// Memory that the pieces in `ahead` count for.
@@ -349,15 +351,15 @@ impl Exchange {
         Stream(Arc::clone(self))
     }
 
-    fn has_place(&self, address: Option<&Arc<Semaphore>>) -> bool {
+    fn has_permit(&self, address: Option<&Arc<Semaphore>>) -> bool {
         let source = lock(&self.source);
         source
-            .place
+            .permit
             .as_ref()
-            .is_some_and(|place| address.is_none_or(|address| place.is_for(address)))
+            .is_some_and(|permit| address.is_none_or(|address| permit.is_for(address)))
     }
 
-    /// Waits until the answer is complete here, or as much of it as is read ahead.
+    /// Waits until the response is complete here, or as much of it as is read ahead.
     pub(super) async fn settled(&self) {
         poll_fn(|cx| {
             self.read_ahead(cx);
@@ -370,21 +372,21 @@ impl Exchange {
         .await;
     }
 
-    /// Begins to pass on an answer of the origin.
-    pub(super) fn begin(&self, body: Incoming, place: Option<Place>) {
+    /// Begins to pass on a response of the origin.
+    pub(super) fn begin(&self, body: Incoming, permit: Option<Permit>) {
         let mut source = lock(&self.source);
         if !body.is_end_stream() {
-            (source.body, source.place) = (Some(body), place);
+            (source.body, source.permit) = (Some(body), permit);
         }
     }
 
-    /// Returns bytes of an answer, which count as held until they are dropped.
+    /// Returns bytes of a response, which count as held until they are dropped.
     pub(super) fn piece(&self, bytes: Bytes) -> Piece {
         self.flow.piece(self.flow.hold(bytes))
     }
 
-    /// Returns the next frame of the answer. An error comes only when the client has taken what the
-    /// origin had sent before it.
+    /// Returns the next frame of the response. An error comes only when the client has taken what
+    /// the origin had sent before it.
     pub(super) fn poll_frame(
         &self,
         cx: &mut Context<'_>,
@@ -425,12 +427,12 @@ impl Exchange {
         };
         if frame.is_none() || body.is_end_stream() {
             source.body = None;
-            source.place = None;
+            source.permit = None;
         }
         Poll::Ready(frame)
     }
 
-    /// Reads on from the origin while the client does not, as far as there is room.
+    /// Reads on from the origin while the client does not, up to the limits.
     pub(super) fn read_ahead(&self, cx: &mut Context<'_>) {
         let mut source = lock(&self.source);
         while !source.reader_waits
@@ -469,7 +471,7 @@ impl Exchange {
 
     /// Reads and drops the rest of the request's body.
     ///
-    /// A client may take the end of its stream while it sends for a failure, and lose the answer
+    /// A client may take the end of its stream while it sends for a failure, and lose the response
     /// that came before (curl 7.88 does).
     pub(super) async fn drain(&self) {
         while self.is_uploading.load(Ordering::Acquire) {
@@ -480,7 +482,7 @@ impl Exchange {
         while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
     }
 
-    /// Waits until the exchange is to end before its answer does.
+    /// Waits until the exchange is to end before its response does.
     pub(super) async fn cancelled(&self) {
         self.flow.cancel.notified().await;
     }
@@ -503,7 +505,7 @@ impl Drop for Stream {
     }
 }
 
-/// Bytes of an answer on their way to the client.
+/// Bytes of a response on their way to the client.
 #[derive(Debug)]
 pub(super) struct Piece {
     bytes: Bytes,
@@ -547,20 +549,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::edge::terminate::room::RoomLimits;
+    use crate::edge::terminate::capacity::CapacityLimits;
 
     fn client() -> Arc<Client> {
-        let limits = RoomLimits { places: 1, address_places: 1, memory: usize::MAX };
-        Client::new(&Arc::new(Room::new(limits)))
+        let limits = CapacityLimits { requests: 1, requests_per_address: 1, memory: usize::MAX };
+        Client::new(&Arc::new(Capacity::new(limits)))
     }
 
     #[test]
-    fn answers_that_move_and_requests_weigh_by_their_size() {
+    fn responses_that_move_and_requests_weigh_by_their_size() {
         let (large, small, none) = (client(), client(), client());
         let exchanges = [&large, &small, &none].map(Client::exchange);
         let _pieces = [(0, 60_000), (1, 1000)]
             .map(|(number, size)| exchanges[number].piece(vec![0_u8; size].into()));
-        let [large, small, none] = [large, small, none].map(|client| client.waiting().weight);
+        let [large, small, none] = [large, small, none].map(|client| client.buffered().weight);
         assert!(large >= 60_000 * 1000 && large > small && small > none, "{large} {small} {none}");
         assert_eq!(none, BASE as u64 * 1000);
     }
@@ -570,10 +572,10 @@ mod tests {
         let client = client();
         let exchange = client.exchange();
         let pieces = [(); 1000].map(|()| exchange.piece(Bytes::from_static(b"x")));
-        assert_eq!(client.waiting().bytes, BASE + 1000 * (1 + PIECE));
+        assert_eq!(client.buffered().bytes, BASE + 1000 * (1 + PIECE));
         drop(exchange);
-        assert_eq!(client.flows().len(), 1, "its answer still waits");
+        assert_eq!(client.flows().len(), 1, "its response still waits");
         drop(pieces);
-        assert_eq!((client.waiting().bytes, client.flows().len()), (0, 0));
+        assert_eq!((client.buffered().bytes, client.flows().len()), (0, 0));
     }
 }

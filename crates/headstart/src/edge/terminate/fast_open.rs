@@ -1,5 +1,5 @@
-//! Fast Open with private cookies at the edge: the listeners to which SYNs with valid cookies are
-//! given, and the keys and the time that the kernel's program checks them with.
+//! Fast Open with private cookies at the edge: the listeners that get SYNs with valid cookies, and
+//! the keys and the time by which the kernel's program checks them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::base::failure::Failure;
 use crate::edge::options::EdgeOptions;
 use crate::listen::Sockets;
 
-/// The program's maps, and what they hold of ours.
+/// The program's maps, and this edge's entries in them.
 pub(super) struct FastOpen {
     maps: ServerMaps,
     listeners: Vec<Arc<HiddenListener>>,
@@ -24,7 +24,7 @@ pub(super) struct FastOpen {
     keys: Arc<KeyRing>,
     complaint: Complaint,
     refreshed: Instant,
-    /// True if the program was there at the last look.
+    /// True if the program was attached at the last check.
     attached: bool,
     /// True if an acceptor has one of the listeners.
     serving: bool,
@@ -51,7 +51,7 @@ impl FastOpen {
         Ok(Some(Self { maps, listeners, keys, complaint, refreshed, attached, serving: false }))
     }
 
-    /// The listener for an acceptor at `address`, if the program looks at its port.
+    /// Returns the listener for an acceptor at `address`, if the program checks its port.
     pub(super) fn listener(&self, address: SocketAddr) -> Option<Arc<HiddenListener>> {
         let same =
             |listener: &&Arc<HiddenListener>| listener.local_addr().is_ipv4() == address.is_ipv4();
@@ -59,7 +59,7 @@ impl FastOpen {
         found.filter(|_| address.port() == self.maps.port()).cloned()
     }
 
-    /// Has SYNs with valid cookies that would come to this listener given to the hidden one.
+    /// Directs SYNs with valid cookies from this listener to the hidden one.
     ///
     /// # Errors
     /// The kernel refuses it.
@@ -76,12 +76,12 @@ impl FastOpen {
         self.maps.set_public(public).map_err(|error| untold(&error))
     }
 
-    /// Returns true if all acceptors have stopped: nobody would take what the listeners get now.
+    /// Returns true if all acceptors have stopped: nobody would accept from the listeners.
     pub(super) fn is_over(&self) -> bool {
         self.serving && self.listeners.iter().all(|listener| Arc::strong_count(listener) == 1)
     }
 
-    /// Tells the program of new keys, and the time now and then.
+    /// Passes new keys to the program, and the time now and then.
     pub(super) fn look(&mut self, ring: &SharedRing) {
         if let Err(error) = self.maps.publish() {
             tracing::error!(%error, "Fast Open: cannot read the counters");
@@ -107,7 +107,7 @@ impl FastOpen {
         self.attached = attached;
     }
 
-    /// Tried again until it works: cookies are minted with these keys already.
+    /// Retried until it works: cookies are minted with these keys already.
     fn take_keys(&mut self, current: Arc<KeyRing>) {
         if Arc::ptr_eq(&current, &self.keys) {
             return;
@@ -137,8 +137,8 @@ impl FastOpen {
     }
 }
 
-/// One listener for each family in which the program's port is listened on: that of the process
-/// from which this one takes over, if there is one, as connections may wait there.
+/// Returns one listener for each address family of the program's port: the predecessor's, if this
+/// process takes over from one, as connections may wait there.
 fn listeners(
     listen: &[SocketAddr],
     port: u16,

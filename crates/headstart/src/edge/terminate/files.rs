@@ -1,9 +1,9 @@
-//! Files that are read again when they change.
+//! Files that are reread when they change.
 //!
-//! By looking at them every few seconds and not by inotify (the notify crate): certificates are
-//! often symbolic links, of certbot into another directory, in Kubernetes to a directory that is
-//! itself a link and is turned as a whole; a watch on the file hears nothing of either, network
-//! file systems tell nothing anyway, and a handful of stat(2) costs nothing.
+//! It polls them every few seconds instead of using inotify (the notify crate). Certificates are
+//! often symbolic links: certbot's point into another directory, Kubernetes's to a directory that
+//! is itself a link and is switched as a whole. A watch on the file notices neither, network file
+//! systems report nothing anyway, and a few calls of stat(2) cost nothing.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Interval at which files are checked. Certificates are renewed days before they expire; this is
-/// for whoever waits for it.
+/// short for an operator who waits for it.
 pub(in crate::edge) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Some files, as they were when last looked at.
+/// Files, and their state at the last check.
 #[derive(Debug, Default)]
 pub(in crate::edge) struct Watch(Vec<(PathBuf, Option<Stamp>)>);
 
-/// Attributes that differ once a file was written to, exchanged, or got other permissions.
+/// Attributes that change when a file is written, replaced, or gets other permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: (u64, u64),
@@ -39,8 +39,8 @@ impl Stamp {
 }
 
 impl Watch {
-    /// Looks at `files`, to be called before they are read: what changes while they are is seen
-    /// next time.
+    /// Notes the state of `files`. Call it before they are read: a change during the read is then
+    /// noticed at the next check.
     pub(in crate::edge) fn new(files: impl IntoIterator<Item = PathBuf>) -> Self {
         Self(
             files
@@ -65,34 +65,33 @@ impl Watch {
     }
 }
 
-/// Last error of files that were read, told once.
+/// Last error of reading files, reported once.
 ///
-/// They are read again at each look until nothing is wrong any more: it may be that the process had
-/// no descriptor left, or that a file was caught half written, and then the file itself does not
-/// change again.
+/// They are reread at each check until that succeeds: the process may have had no descriptor left,
+/// or a file may have been half written, and then the file itself does not change again.
 #[derive(Debug, Default)]
 pub(in crate::edge) struct Complaint(Option<String>);
 
 impl Complaint {
-    /// Returns true if the files have to be read again.
+    /// Returns true if the files have to be reread.
     pub(in crate::edge) const fn is_open(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Something is wrong; whether that is news.
+    /// Notes an error; returns true if it is a new one.
     pub(in crate::edge) fn open(&mut self, message: &str) -> bool {
         let is_news = self.0.as_deref() != Some(message);
         self.0 = Some(message.to_owned());
         is_news
     }
 
-    /// All is well.
+    /// Notes that the files were read.
     pub(in crate::edge) fn close(&mut self) {
         self.0 = None;
     }
 }
 
-/// Returns the stamp of a link's target. None: there is nothing.
+/// Returns the stamp of a link's target; `None` if there is no file.
 fn stamp(path: &Path) -> Option<Stamp> {
     std::fs::metadata(path).ok().as_ref().map(Stamp::from_metadata)
 }

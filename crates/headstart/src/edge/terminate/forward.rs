@@ -1,8 +1,8 @@
-//! Changes to the heads of requests and answers on their way (RFC 9110 section 7.6).
+//! Changes to the heads of requests and responses on their way (RFC 9110 section 7.6).
 //!
-//! What belongs to one connection stays there; what clients say of their own address is dropped,
-//! since the edge is the first that knows; `Forwarded` (RFC 7239) and its older forms are written
-//! anew.
+//! Hop-by-hop fields stay on their connection; clients' claims of their own address are dropped,
+//! since the edge is the first that knows; the edge writes `Forwarded` (RFC 7239) and its older
+//! forms itself.
 
 use std::net::IpAddr;
 
@@ -13,12 +13,12 @@ use hyper::header::{
 use hyper::http::{request, response, uri};
 use hyper::{Method, StatusCode, Uri, Version};
 
-/// As which this edge is known to whoever reads a `Via` (RFC 9110 section 7.6.3).
+/// Pseudonym of this edge in `Via` (RFC 9110 section 7.6.3).
 const PSEUDONYM: &str = "headstart";
 
 /// Fields of one connection and not of the message (RFC 9110 section 7.6.1), beside those that
-/// `Connection` names. `Expect: 100-continue` is answered here, when the origin begins to take the
-/// body.
+/// `Connection` names. The edge itself responds to `Expect: 100-continue`, once the origin begins
+/// to take the body.
 const HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     TE,
@@ -86,7 +86,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
-/// Facts that an origin is told about a request's way.
+/// Facts about a request's path, for the origin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hop<'a> {
     /// The client's address if it is proven.
@@ -97,7 +97,7 @@ pub(super) struct Hop<'a> {
     pub(super) server_name: Option<&'a str>,
 }
 
-/// Reason why a request is not passed on, as the client is told.
+/// Refusal of a request, as the client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
@@ -149,11 +149,11 @@ fn host(headers: &HeaderMap) -> Result<Option<uri::Authority>, Refusal> {
         .map_err(|_| Refusal::bad("Host is no host"))
 }
 
-/// Makes of what a client asks `authority` for what the origin at `origin` is asked; `has_body` if
+/// Makes of a client's request to `authority` the one for the origin at `origin`; `has_body` if
 /// something may follow the head.
 ///
 /// # Errors
-/// What cannot be asked of an origin.
+/// The request cannot be passed to an origin.
 pub(super) fn request(
     head: request::Parts,
     has_body: bool,
@@ -163,12 +163,12 @@ pub(super) fn request(
     claims: &Claims,
 ) -> Result<request::Parts, Refusal> {
     let upgrade = wanted_upgrade(head.version, &head.headers);
-    let mut asked = hyper::Request::new(()).into_parts().0;
-    asked.uri = target(&head.uri, origin)?;
-    asked.method = head.method;
-    asked.headers = head.headers;
-    let headers = &mut asked.headers;
-    delimit(&asked.method, headers, has_body)?;
+    let mut request = hyper::Request::new(()).into_parts().0;
+    request.uri = target(&head.uri, origin)?;
+    request.method = head.method;
+    request.headers = head.headers;
+    let headers = &mut request.headers;
+    delimit(&request.method, headers, has_body)?;
     claims.remove(headers);
     join_cookies(headers)?;
     headers.insert(HOST, value(authority.as_str())?);
@@ -177,8 +177,8 @@ pub(super) fn request(
         headers.insert(UPGRADE, protocol);
     }
     headers.append(VIA, value(&format!("{} {PSEUDONYM}", version(head.version)))?);
-    tell(headers, hop)?;
-    Ok(asked)
+    describe_client(headers, hop)?;
+    Ok(request)
 }
 
 /// Leaves the origin one way to find the end of a request, the same as ours (RFC 9112 section 6.3):
@@ -238,7 +238,7 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, ()> {
 /// Adds the fields that describe the client. An address that is only claimed is not told: RFC 7239
 /// section 6.2 has a word for that, which Squid writes into the older form, too. An origin that
 /// found no address at all might take the edge's own.
-fn tell(headers: &mut HeaderMap, hop: &Hop<'_>) -> Result<(), Refusal> {
+fn describe_client(headers: &mut HeaderMap, hop: &Hop<'_>) -> Result<(), Refusal> {
     let (node, plain) = match hop.client.map(|ip| ip.to_canonical()) {
         Some(IpAddr::V4(ip)) => (ip.to_string(), ip.to_string()),
         Some(IpAddr::V6(ip)) => (format!("\"[{ip}]\""), ip.to_string()),
@@ -253,12 +253,12 @@ fn tell(headers: &mut HeaderMap, hop: &Hop<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Makes of an origin's answer what the client gets; `upgraded` if it changes the protocol,
+/// Makes of an origin's response what the client gets; `upgraded` if it changes the protocol,
 /// `trailers` if the client is sent those.
 ///
 /// # Errors
 /// A body that the client could not read.
-pub(super) fn answer(
+pub(super) fn response(
     head: &mut response::Parts,
     upgraded: bool,
     trailers: bool,
@@ -292,7 +292,7 @@ pub(super) fn answer(
     Ok(())
 }
 
-/// An answer has a transfer coding that nobody asked for.
+/// A response has a transfer coding that nobody asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnknownCoding;
 
@@ -310,12 +310,13 @@ pub(super) fn wanted_upgrade(version: Version, headers: &HeaderMap) -> Option<He
 }
 
 /// The request target in the form that the client library takes: with the address to connect to.
-fn target(asked: &Uri, origin: &uri::Authority) -> Result<Uri, Refusal> {
+fn target(requested: &Uri, origin: &uri::Authority) -> Result<Uri, Refusal> {
     let mut parts = uri::Parts::default();
     parts.scheme = Some(uri::Scheme::HTTP);
     parts.authority = Some(origin.clone());
     // Without one it is the authority form, which is for CONNECT alone (RFC 9112 section 3.2.3).
-    parts.path_and_query = Some(asked.path_and_query().cloned().ok_or(Refusal::bad("no path"))?);
+    parts.path_and_query =
+        Some(requested.path_and_query().cloned().ok_or(Refusal::bad("no path"))?);
     Uri::from_parts(parts).map_err(|_| Refusal::bad("no path"))
 }
 

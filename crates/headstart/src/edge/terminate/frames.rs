@@ -21,7 +21,7 @@ pub(super) const GOAWAY: u8 = 7;
 
 /// Control frames that a client may send in [`WINDOW`] beside those that go with its bodies and
 /// requests: a browser sends a PING now and then, and a WINDOW_UPDATE for some kilobytes that it
-/// took. Each costs this edge time, and PING and SETTINGS an answer.
+/// took. Each costs this edge time, and PING and SETTINGS an acknowledgement.
 const CONTROL_MAX: u32 = 1000;
 
 /// Streams that it may reset meanwhile: twice the requests that it may break off, for many of them
@@ -170,7 +170,7 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::edge::terminate::room::{Room, RoomLimits};
+    use crate::edge::terminate::capacity::{Capacity, CapacityLimits};
 
     const PING: u8 = 6;
 
@@ -180,8 +180,8 @@ mod tests {
     }
 
     fn frames() -> Frames {
-        let limits = RoomLimits { places: 1, address_places: 1, memory: usize::MAX };
-        let mut frames = Frames::new(Client::new(&Arc::new(Room::new(limits))));
+        let limits = CapacityLimits { requests: 1, requests_per_address: 1, memory: usize::MAX };
+        let mut frames = Frames::new(Client::new(&Arc::new(Capacity::new(limits))));
         frames.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         frames
     }

@@ -10,10 +10,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::Pending;
 use super::frames::Frames;
-use super::http::{Answers, h1, h2};
+use super::http::{HttpService, h1, h2};
 use super::io::ClientIo;
 use super::requests::Requests;
-use super::{Claims, HttpOrigins, Room, RoomLimits};
+use super::{Capacity, CapacityLimits, Claims, HttpOrigins};
 use crate::base::failure::Failure;
 use crate::base::names::NameMap;
 use crate::base::value::OriginServer;
@@ -54,16 +54,16 @@ impl HttpEdge {
     {
         let origin = &self.options.origin[0];
         let dial = Arc::new(Dial::new(&self.options)?);
-        let limits = RoomLimits { places: 64, address_places: 64, memory: 1 << 20 };
-        let room = Arc::new(Room::new(limits));
-        let http = HttpOrigins::new(dial, self.options.origin_response_timeout, room);
-        let pending = Pending::new(http.room());
+        let limits = CapacityLimits { requests: 64, requests_per_address: 64, memory: 1 << 20 };
+        let capacity = Arc::new(Capacity::new(limits));
+        let http = HttpOrigins::new(dial, self.options.origin_response_timeout, capacity);
+        let pending = Pending::new(http.capacity());
         let frames = is_http2.then(|| Frames::new(Arc::clone(pending.client())));
         let address: Authority =
             origin.server.address.to_string().parse().map_err(|_| {
                 Failure::usage(format!("{} is no authority", origin.server.address))
             })?;
-        let answers = Answers(Arc::new(Requests {
+        let service = HttpService(Arc::new(Requests {
             origin: origin.server.clone(),
             address,
             origins: Arc::clone(&self.origins),
@@ -78,8 +78,8 @@ impl HttpEdge {
             old: AtomicBool::new(false),
         }));
         let io = TokioIo::new(ClientIo::new(client, frames));
-        // A client that breaks off, or does harm, is none of the edge's failures.
-        let _ = if is_http2 { h2(io, answers).await } else { h1(io, answers).await };
+        // A client that breaks off, or does harm, is not a failure of the edge.
+        let _ = if is_http2 { h2(io, service).await } else { h1(io, service).await };
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::body::Answer;
+use super::body::ResponseBody;
 use super::forward::HEAD_MAX;
 use super::frames::{Frames, STREAMS};
 use super::io::ClientIo;
@@ -40,18 +40,18 @@ const READ_AHEAD: usize = 64 * 1024;
 /// Streams that may be reset before the service sees them, HTTP/2: what the library allows.
 const RESETS_UNSEEN: usize = 20;
 
-/// Time that a client has for the rest of an answer that its origin broke off.
+/// Time that a client has for the rest of a response that its origin broke off.
 const CUT_SHORT: Duration = Duration::from_secs(30);
 
-/// Bytes of one answer that wait for the client, HTTP/2. With all streams 8 MiB for a connection at
-/// worst, of a client that asks for much and reads nothing.
+/// Bytes of one response that wait for the client, HTTP/2. With all streams 8 MiB for a connection
+/// at worst, of a client that requests much and reads nothing.
 const SEND_AHEAD: usize = 64 * 1024;
 
 /// Bytes of all uploads of a connection, HTTP/2, that wait for the origin: what hyper allows for
 /// one stream.
 const RECEIVE_AHEAD: u32 = 1024 * 1024;
 
-/// Time that a client may go on sending after its last answer, so that it can read that to the end.
+/// Time that a client may go on sending after its last response, so that it can read all of it.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves `tls`, whose handshake may not be done, until both sides are through.
@@ -63,12 +63,12 @@ pub(super) async fn serve(
 ) -> Over {
     let stop = pin!(stop);
     let client = Arc::clone(requests.pending.client());
-    let answers = Answers(Arc::clone(&requests));
+    let service = HttpService(Arc::clone(&requests));
     let over = if requests.tls.facts().alpn.as_deref() == Some(H2) {
         let io = ClientIo::new(tls, Some(Frames::new(client)));
-        run(pin!(h2(TokioIo::new(io), answers)), life, stop).await
+        run(pin!(h2(TokioIo::new(io), service)), life, stop).await
     } else {
-        run(pin!(h1(TokioIo::new(ClientIo::new(tls, None)), answers)), life, stop).await
+        run(pin!(h1(TokioIo::new(ClientIo::new(tls, None)), service)), life, stop).await
     };
     let over = match requests.take_tunnel() {
         Some(tunnel) if over == Over::Closed => pass(tunnel, life).await,
@@ -76,7 +76,7 @@ pub(super) async fn serve(
     };
     match over {
         Over::Closed => finish_within(LINGER, &requests.tls).await,
-        // The end of an answer of HTTP/1.0 is that of its connection.
+        // A response of HTTP/1.0 ends with its connection.
         Over::CutShort if requests.is_old() => return Over::Broken,
         Over::CutShort => finish_within(CUT_SHORT, &requests.tls).await,
         _ => {}
@@ -99,7 +99,10 @@ async fn finish_within(time: Duration, tls: &TlsHandle<ServerStream>) {
 type Io<T> = TokioIo<ClientIo<T>>;
 
 /// Serves a client of HTTP/1.1 on `io`.
-pub(super) fn h1<T>(io: Io<T>, answers: Answers) -> http1::UpgradeableConnection<Io<T>, Answers>
+pub(super) fn h1<T>(
+    io: Io<T>,
+    service: HttpService,
+) -> http1::UpgradeableConnection<Io<T>, HttpService>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -108,18 +111,21 @@ where
         .header_read_timeout(HEAD_TIME)
         .max_header_size(HEAD_MAX)
         .max_buf_size(READ_AHEAD)
-        // Pieces of answers are to be dropped when they leave, and not before.
+        // Pieces of responses are to be dropped when they leave, and not before.
         .writev(true)
-        .serve_connection(io, answers)
+        .serve_connection(io, service)
         .with_upgrades()
 }
 
 /// Serves a client of HTTP/2 on `io`.
-pub(super) fn h2<T>(io: Io<T>, answers: Answers) -> http2::Connection<Io<T>, Answers, Streams>
+pub(super) fn h2<T>(
+    io: Io<T>,
+    service: HttpService,
+) -> http2::Connection<Io<T>, HttpService, Streams>
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let streams = Streams::new(answers.0.pending.client());
+    let streams = Streams::new(service.0.pending.client());
     http2::Builder::new(streams)
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
@@ -127,21 +133,21 @@ where
         .max_pending_accept_reset_streams(RESETS_UNSEEN)
         .max_send_buf_size(SEND_AHEAD)
         .initial_connection_window_size(RECEIVE_AHEAD)
-        .serve_connection(io, answers)
+        .serve_connection(io, service)
 }
 
-/// Answers requests for hyper.
+/// Service that hyper calls with each request.
 #[derive(Clone, Debug)]
-pub(super) struct Answers(pub(super) Arc<Requests>);
+pub(super) struct HttpService(pub(super) Arc<Requests>);
 
-impl Service<Request<Incoming>> for Answers {
-    type Response = Response<Answer>;
+impl Service<Request<Incoming>> for HttpService {
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let requests = Arc::clone(&self.0);
-        Box::pin(async move { Ok(requests.answer(request).await) })
+        Box::pin(async move { Ok(requests.respond(request).await) })
     }
 }
 
@@ -153,13 +159,13 @@ trait Serving: Future<Output = hyper::Result<()>> {
 
 type Client = Io<TlsStream<ServerStream>>;
 
-impl Serving for http1::UpgradeableConnection<Client, Answers> {
+impl Serving for http1::UpgradeableConnection<Client, HttpService> {
     fn finish(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
 }
 
-impl Serving for http2::Connection<Client, Answers, Streams> {
+impl Serving for http2::Connection<Client, HttpService, Streams> {
     fn finish(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
@@ -207,7 +213,7 @@ fn broken(error: &hyper::Error) -> Over {
         // 5.4.1).
         () if error.is_parse() || is_refused && !is_excess => Over::Closed,
         () if error.is_timeout() => Over::Idle,
-        // The origin broke off an answer of HTTP/1.1: its framing shows that, also behind an
+        // The origin broke off a response of HTTP/1.1: its framing shows that, also behind an
         // orderly end of TLS.
         () if error.is_user() => Over::CutShort,
         () => Over::Broken,

@@ -81,8 +81,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
         joined.clear();
         joined.extend_from_slice(first);
         for piece in pieces {
-            let room = RECORD - joined.len();
-            joined.extend_from_slice(&piece[..piece.len().min(room)]);
+            let free = RECORD - joined.len();
+            joined.extend_from_slice(&piece[..piece.len().min(free)]);
         }
         let polled = self.as_mut().poll_write(cx, &joined);
         // A connection that rests keeps no such memory.

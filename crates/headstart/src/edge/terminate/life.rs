@@ -9,34 +9,34 @@ use tokio::time::Instant;
 use super::body::Pending;
 use crate::metrics::{self, Direction, Outcome};
 
-/// Time that a client may be without a request until it is told to leave: what nginx allows.
+/// Time without a request after which a client is told to leave: what nginx allows.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// Time that one may stay all the same: longer than [`HEAD_TIME`](super::http), in which a first
-/// request may be under way. Only a client that sends something now and then, and asks for nothing,
-/// comes so far.
+/// Time without a request after which the connection ends: longer than
+/// [`HEAD_TIME`](super::http), in which a first request may be under way. Only a client that sends
+/// something now and then, and no request, gets this far.
 const UNUSED_MAX: Duration = Duration::from_secs(135);
 
 /// Time after which a connection takes no more requests: what nginx allows (`keepalive_time`).
 const AGE_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Bytes of bodies that have to move for a client to count as one that still reads its answers: up
-/// to 8 MiB of those may wait in the connection though they are answered to the end, and a slow
-/// client needs its time for them.
+/// Bytes of bodies that have to move for a client to count as one that still reads its responses:
+/// up to 8 MiB of complete ones may wait in the connection, and a slow client needs its time for
+/// them.
 const READING: u64 = 1024;
 
 /// More than any client takes for a handshake, and not beyond the end of the clock.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A connection is looked at so often at least, which makes its limits so much longer at most.
+/// Longest interval between two checks of a connection, and so by how much its limits may be late.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
-    /// Both sides have ended it in order.
+    /// Both sides have closed it in order.
     Closed,
-    /// The handshake failed: the client is none of TLS, or does not want what there is.
+    /// The handshake failed: the client does not speak TLS, or rejects the edge's parameters.
     Refused,
     /// One side broke off.
     Broken,
@@ -46,13 +46,13 @@ pub(super) enum Over {
     Handshake,
     /// Nothing was sent for too long.
     Idle,
-    /// The client has taken nothing of an answer for too long.
+    /// The client has taken nothing of a response for too long.
     Stalled,
-    /// Others need the room that it takes.
-    Dismissed,
-    /// The origin broke off an answer, and what it had sent is passed on.
+    /// Others need the memory that it holds.
+    Evicted,
+    /// The origin broke off a response, and what it had sent is passed on.
     CutShort,
-    /// It has lasted as long as any may.
+    /// It has reached the limit on its total time.
     Total,
 }
 
@@ -61,22 +61,22 @@ impl Over {
         match self {
             Self::Closed => Outcome::Closed,
             Self::Refused => Outcome::Refused,
-            Self::Broken | Self::CutShort | Self::Dismissed => Outcome::Reset,
+            Self::Broken | Self::CutShort | Self::Evicted => Outcome::Reset,
             Self::Unreachable => Outcome::Unreachable,
             Self::Handshake | Self::Idle | Self::Stalled | Self::Total => Outcome::TimedOut,
         }
     }
 }
 
-/// Event that time brings about.
+/// Event of a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Nobody has asked for anything for a while: said once.
+    /// No request has come for a while: happens once.
     Unused,
     Over(Over),
 }
 
-/// The limits of one connection.
+/// Time limits of one connection.
 #[derive(Debug)]
 pub(super) struct Life {
     tls: TlsHandle<ServerStream>,
@@ -85,7 +85,7 @@ pub(super) struct Life {
     clock: Clock,
     look_every: Duration,
     look_at: Instant,
-    /// Time that a client may take nothing of an answer.
+    /// Time that a client may take nothing of a response.
     stalled: Duration,
     in_tunnel: bool,
     /// Bytes that were reported.
@@ -94,7 +94,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Life of a connection that begins now; `pending` are its requests.
+    /// Starts the limits of a connection that begins now; `pending` are its requests.
     pub(super) fn new(
         tls: TlsHandle<ServerStream>,
         pending: Pending,
@@ -117,7 +117,7 @@ impl Life {
         }
     }
 
-    /// Waits until the client may be answered.
+    /// Waits until the edge may respond to the client.
     ///
     /// # Errors
     /// Why it cannot be.
@@ -134,7 +134,7 @@ impl Life {
         }
     }
 
-    /// Brings the handshake on; ends only if it fails.
+    /// Drives the handshake; ends only if it fails.
     pub(super) async fn handshake(&self) -> Over {
         match tokio::time::timeout_at(self.handshake_until, self.tls.done()).await {
             Ok(Ok(())) => {
@@ -146,14 +146,14 @@ impl Life {
         }
     }
 
-    /// The next thing that happens for want of time. Nothing is forgotten if it is dropped.
+    /// Returns the next event. Cancel safe.
     pub(super) async fn next(&mut self) -> Event {
         loop {
             let limit = self.clock.movement.next().map(|(at, _)| at);
             let look_at = limit.map_or(self.look_at, |limit| limit.min(self.look_at));
             tokio::select! {
                 over = self.handshake() => return Event::Over(over),
-                () = self.pending.client().dismissal() => return Event::Over(Over::Dismissed),
+                () = self.pending.client().eviction() => return Event::Over(Over::Evicted),
                 () = tokio::time::sleep_until(look_at) => {}
             }
             if let Some(event) = self.look(Instant::now()) {
@@ -162,7 +162,7 @@ impl Life {
         }
     }
 
-    /// From now on all bytes are those of a tunnel.
+    /// Notes that all bytes are now those of a tunnel.
     pub(super) fn enter_tunnel(&mut self) {
         self.in_tunnel = true;
     }
@@ -209,7 +209,7 @@ impl Life {
         Over::Handshake
     }
 
-    /// Counts what became of the handshake, once.
+    /// Counts the outcome of the handshake, once.
     fn count(&self, count: impl FnOnce()) {
         if !self.counted.swap(true, Ordering::Relaxed) {
             count();
@@ -224,23 +224,24 @@ struct Seen {
     moved: u64,
     /// Requests so far.
     begun: u64,
-    /// True if some requests are being answered.
+    /// True if some responses are not complete.
     is_pending: bool,
 }
 
 /// Time limits of a connection, checked against observations.
 #[derive(Debug)]
 struct Clock {
-    /// Measures what moves: nothing does by PING, SETTINGS or WINDOW_UPDATE.
+    /// Measures movement of bodies; PING, SETTINGS and WINDOW_UPDATE are none.
     movement: LimitClock,
-    /// Measures use: requests, and answers that are still read.
+    /// Measures use: requests, and responses that are still read.
     usage: LimitClock,
     uses: u64,
     seen: Seen,
     /// Bytes that had moved when it was last used.
     read: u64,
     old_at: Option<Instant>,
-    told: bool,
+    /// True once the connection was told to take no more requests.
+    notified: bool,
 }
 
 impl Clock {
@@ -252,7 +253,7 @@ impl Clock {
             seen: Seen::default(),
             read: 0,
             old_at: begun.checked_add(AGE_MAX),
-            told: false,
+            notified: false,
         }
     }
 
@@ -269,12 +270,12 @@ impl Clock {
             None => {}
         }
         let unused = self.usage.note(now, self.uses, false).is_some();
-        if unused && self.told {
+        if unused && self.notified {
             return Some(Event::Over(Over::Idle));
         }
         let is_old = self.old_at.is_some_and(|old_at| now >= old_at);
-        if !self.told && (unused || is_old) {
-            self.told = true;
+        if !self.notified && (unused || is_old) {
+            self.notified = true;
             // If it is used all the same, it has the whole time again.
             self.usage = LimitClock::since(idle(UNUSED_MAX - KEEP_ALIVE), now);
             return Some(Event::Unused);
@@ -287,7 +288,7 @@ const fn idle(limit: Duration) -> RelayLimits {
     RelayLimits { idle: Some(limit), half_closed_idle: None, total: None }
 }
 
-/// Often enough for an idle limit to be met by a quarter.
+/// Returns the interval of checks: often enough to exceed an idle limit by a quarter at most.
 fn look_every(idle: Duration) -> Duration {
     (idle / 4).clamp(Duration::from_millis(10), LOOK_EVERY)
 }
@@ -304,8 +305,12 @@ mod tests {
         (begun, Clock::new(begun, limits))
     }
 
-    /// Returns the clock's events for a connection that `at` shows second by second, and when.
-    fn said(total: Option<Duration>, seconds: u64, at: impl Fn(u64) -> Seen) -> Vec<(u64, Event)> {
+    /// Returns the clock's events for a connection that `at` shows second by second.
+    fn events(
+        total: Option<Duration>,
+        seconds: u64,
+        at: impl Fn(u64) -> Seen,
+    ) -> Vec<(u64, Event)> {
         let (begun, mut clock) = clock(total);
         (0..seconds)
             .filter_map(|second| {
@@ -318,19 +323,19 @@ mod tests {
     const GONE: Event = Event::Over(Over::Idle);
 
     #[test]
-    fn who_asks_for_nothing_is_told_to_leave_and_then_made_to() {
-        assert_eq!(said(None, 136, |_| Seen::default()), [(75, Event::Unused), (135, GONE)]);
+    fn an_unused_connection_is_told_to_leave_and_then_made_to() {
+        assert_eq!(events(None, 136, |_| Seen::default()), [(75, Event::Unused), (135, GONE)]);
         // Nor does a byte now and then help.
         assert_eq!(
-            said(None, 136, |second| Seen { moved: 4 * second, ..Seen::default() }),
+            events(None, 136, |second| Seen { moved: 4 * second, ..Seen::default() }),
             [(75, Event::Unused), (135, GONE)]
         );
     }
 
     #[test]
-    fn requests_and_answers_that_are_still_read_are_use() {
+    fn requests_and_responses_that_are_still_read_are_use() {
         assert!(
-            said(None, 600, |second| Seen {
+            events(None, 600, |second| Seen {
                 begun: second / 60,
                 moved: second / 60,
                 ..Seen::default()
@@ -338,10 +343,10 @@ mod tests {
             .is_empty()
         );
         assert!(
-            said(None, 600, |second| Seen { moved: 20 * second, ..Seen::default() }).is_empty()
+            events(None, 600, |second| Seen { moved: 20 * second, ..Seen::default() }).is_empty()
         );
         assert_eq!(
-            said(None, 180, |second: u64| Seen {
+            events(None, 180, |second: u64| Seen {
                 is_pending: second < 100,
                 begun: 1,
                 ..Seen::default()
@@ -353,16 +358,20 @@ mod tests {
     #[test]
     fn nothing_lasts_longer_than_it_may() {
         let waits = Seen { is_pending: true, ..Seen::default() };
-        assert_eq!(said(None, 601, |_| waits), [(600, GONE)]);
+        assert_eq!(events(None, 601, |_| waits), [(600, GONE)]);
         let total = Some(Duration::from_secs(50));
-        assert_eq!(said(total, 51, |_| waits), [(50, Event::Over(Over::Total))]);
-        assert!(said(Some(Duration::MAX), 60, |_| waits).is_empty(), "nobody lives to see it");
+        assert_eq!(events(total, 51, |_| waits), [(50, Event::Over(Over::Total))]);
+        assert!(events(Some(Duration::MAX), 60, |_| waits).is_empty(), "nobody lives to see it");
     }
 
     #[test]
     fn a_connection_takes_requests_for_an_hour() {
         assert_eq!(
-            said(None, 2 * 3600, |second| Seen { moved: second, begun: second, ..Seen::default() }),
+            events(None, 2 * 3600, |second| Seen {
+                moved: second,
+                begun: second,
+                ..Seen::default()
+            }),
             [(3600, Event::Unused)]
         );
     }

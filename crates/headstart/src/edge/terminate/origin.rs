@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
 use super::body::{Progress, Upload};
-use super::room::Room;
+use super::capacity::Capacity;
 use crate::base::value::HostPort;
 use crate::edge::dial::Dial;
 use crate::metrics;
@@ -25,32 +25,36 @@ use crate::metrics;
 /// be asked twice.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// Connections that wait, for each origin: more only saves something if so many requests come at
-/// once, again and again, and each takes a file on both sides.
+/// Idle connections for each origin: more help only if as many requests come at once, again and
+/// again, and each takes a file descriptor on both sides.
 const IDLE_MAX: usize = 256;
 
-/// Bytes of an answer that are read ahead of the client, for each request; a head has to fit. The
+/// Bytes of a response that are read ahead of the client, for each request; a head has to fit. The
 /// library's default is 400 KiB: with all streams of one connection 50 MiB, for a client that reads
 /// nothing.
 const READ_AHEAD: usize = 64 * 1024;
 
-/// Bytes that a client has to send each time that an origin may take to begin an answer: with one
-/// now and then, its request would keep a place for ever.
+/// Bytes that a client has to send each time that an origin may take to begin a response: with one
+/// now and then, its request would hold a permit for ever.
 const MOVING: u64 = 1024;
 
 /// The origins that speak HTTP.
 #[derive(Clone, Debug)]
 pub(in crate::edge) struct HttpOrigins {
     client: Client<Dialer, Upload>,
-    /// Time that an origin may take to begin an answer.
-    patience: Duration,
+    /// Time that an origin may take to begin a response.
+    response_timeout: Duration,
     /// A client of HTTP/2 has many requests on its one connection, and each takes another one to
     /// the origin.
-    room: Arc<Room>,
+    capacity: Arc<Capacity>,
 }
 
 impl HttpOrigins {
-    pub(in crate::edge) fn new(dial: Arc<Dial>, patience: Duration, room: Arc<Room>) -> Self {
+    pub(in crate::edge) fn new(
+        dial: Arc<Dial>,
+        response_timeout: Duration,
+        capacity: Arc<Capacity>,
+    ) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -59,53 +63,53 @@ impl HttpOrigins {
             // The client's own field passes.
             .set_host(false)
             .build(Dialer(dial));
-        Self { client, patience, room }
+        Self { client, response_timeout, capacity }
     }
 
-    /// Returns the room that is shared by all that serve the same.
-    pub(in crate::edge) fn room(&self) -> &Arc<Room> {
-        &self.room
+    /// Returns the edge's capacity.
+    pub(in crate::edge) fn capacity(&self) -> &Arc<Capacity> {
+        &self.capacity
     }
 
-    /// The head of the origin's answer, whose body is still to come.
+    /// Sends a request to the origin, and returns the head of the response.
     ///
-    /// A request that may be repeated (RFC 9110 section 9.2.2) and has no body is asked twice if
-    /// the connection breaks without an answer: the origin may have closed it while the request was
-    /// on its way.
+    /// An idempotent request without a body (RFC 9110 section 9.2.2) is retried once if the
+    /// connection breaks before a response: the origin may have closed it while the request was on
+    /// its way.
     ///
     /// # Errors
-    /// Why there is no answer.
-    pub(super) async fn ask(
+    /// The reason why there is no response.
+    pub(super) async fn send(
         &self,
         head: request::Parts,
         upload: Upload,
-    ) -> Result<Response<Incoming>, NoAnswer> {
+    ) -> Result<Response<Incoming>, OriginError> {
         let repeatable = head.method.is_idempotent() && upload.progress().is_ended();
         let exchange = upload.exchange();
         let again = repeatable.then(|| copy(&head));
-        match (self.ask_once(Request::from_parts(head, upload)).await, again) {
-            (Err(NoAnswer::Broken), Some(head)) => {
-                self.ask_once(Request::from_parts(head, Upload::none(&exchange))).await
+        match (self.send_once(Request::from_parts(head, upload)).await, again) {
+            (Err(OriginError::Broken), Some(head)) => {
+                self.send_once(Request::from_parts(head, Upload::none(&exchange))).await
             }
-            (answer, _) => answer,
+            (response, _) => response,
         }
     }
 
-    async fn ask_once(&self, request: Request<Upload>) -> Result<Response<Incoming>, NoAnswer> {
+    async fn send_once(&self, request: Request<Upload>) -> Result<Response<Incoming>, OriginError> {
         let progress = request.body().progress();
-        let mut answer = pin!(self.client.request(request));
+        let mut response = pin!(self.client.request(request));
         let mut sent = progress.bytes();
         loop {
-            match tokio::time::timeout(self.patience, answer.as_mut()).await {
-                Ok(Err(_)) if progress.is_failed() => return Err(NoAnswer::Malformed),
-                Ok(answer) => return answer.map_err(|error| NoAnswer::from_error(&error)),
+            match tokio::time::timeout(self.response_timeout, response.as_mut()).await {
+                Ok(Err(_)) if progress.is_failed() => return Err(OriginError::MalformedBody),
+                Ok(response) => return response.map_err(|error| OriginError::from_error(&error)),
                 // While the client sends, the origin may be silent.
                 Err(_) if moved(&progress, sent) => sent = progress.bytes(),
                 Err(_) if progress.is_starved() && !progress.is_ended() => {
-                    return Err(NoAnswer::Unsent);
+                    return Err(OriginError::RequestTimeout);
                 }
                 // Also an origin that accepts no more of the request, or cannot be reached yet.
-                Err(_) => return Err(NoAnswer::Late),
+                Err(_) => return Err(OriginError::ResponseTimeout),
             }
         }
     }
@@ -117,7 +121,7 @@ fn moved(progress: &Progress, sent: u64) -> bool {
     moved >= MOVING || moved > 0 && progress.is_ended()
 }
 
-/// Without what other parts of the program have attached.
+/// Copies a head without the extensions that other parts of the program have attached.
 fn copy(head: &request::Parts) -> request::Parts {
     let mut copy = Request::new(()).into_parts().0;
     copy.method = head.method.clone();
@@ -127,27 +131,27 @@ fn copy(head: &request::Parts) -> request::Parts {
     copy
 }
 
-/// Reason why an origin has not answered.
+/// Reason why there is no response of an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoAnswer {
+pub(super) enum OriginError {
     /// It cannot be connected to.
     Unreachable,
     /// It could not be connected to in time.
-    FarAway,
-    /// It did not begin an answer in time.
-    Late,
+    ConnectTimeout,
+    /// It did not begin a response in time.
+    ResponseTimeout,
     /// The client did not send its request in time.
-    Unsent,
-    /// The client broke off its request, or the body is none.
-    Malformed,
-    /// It broke off, or what it said is no HTTP.
+    RequestTimeout,
+    /// The client broke off its request, or the body is malformed.
+    MalformedBody,
+    /// It broke off, or what it sent is not HTTP.
     Broken,
 }
 
-impl NoAnswer {
+impl OriginError {
     fn from_error(error: &legacy::Error) -> Self {
         match error.is_connect() {
-            true if timed_out(error) => Self::FarAway,
+            true if timed_out(error) => Self::ConnectTimeout,
             true => Self::Unreachable,
             false => Self::Broken,
         }
@@ -157,43 +161,45 @@ impl NoAnswer {
     pub(super) const fn status(self) -> StatusCode {
         match self {
             Self::Unreachable | Self::Broken => StatusCode::BAD_GATEWAY,
-            Self::FarAway | Self::Late => StatusCode::GATEWAY_TIMEOUT,
-            Self::Unsent => StatusCode::REQUEST_TIMEOUT,
-            Self::Malformed => StatusCode::BAD_REQUEST,
+            Self::ConnectTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::MalformedBody => StatusCode::BAD_REQUEST,
         }
     }
 
-    /// The same in a few words. They name no origin: that is nobody's business outside.
-    pub(super) const fn words(self) -> &'static str {
+    /// Returns a message for the client. It names no origin, which clients have no need to know.
+    pub(super) const fn message(self) -> &'static str {
         match self {
-            Self::Unreachable | Self::FarAway => "the server behind this one cannot be reached",
-            Self::Late => "the server behind this one takes too long",
-            Self::Unsent => "the request did not come in time",
-            Self::Malformed => "the body of the request is malformed",
+            Self::Unreachable | Self::ConnectTimeout => {
+                "the server behind this one cannot be reached"
+            }
+            Self::ResponseTimeout => "the server behind this one takes too long",
+            Self::RequestTimeout => "the request did not come in time",
+            Self::MalformedBody => "the body of the request is malformed",
             Self::Broken => "the server behind this one broke off",
         }
     }
 
-    /// A word for the metrics.
+    /// Returns the label for metrics.
     const fn label(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
-            Self::FarAway => "connect_timeout",
-            Self::Late => "late",
-            Self::Unsent => "request_body_time",
-            Self::Malformed => "malformed_body",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::ResponseTimeout => "late",
+            Self::RequestTimeout => "request_body_time",
+            Self::MalformedBody => "malformed_body",
             Self::Broken => "broken",
         }
     }
 }
 
-impl NoAnswer {
+impl OriginError {
     /// Counts it: what a client did wrong does not count against the origin.
     pub(super) fn count(self) {
         let reason = self.label();
-        tracing::debug!(reason, "no answer of the origin");
+        tracing::debug!(reason, "no response from the origin");
         match self {
-            Self::Unsent | Self::Malformed => metrics::limit_hit(reason),
+            Self::RequestTimeout | Self::MalformedBody => metrics::limit_hit(reason),
             _ => metrics::origin_failed(reason),
         }
     }
@@ -270,8 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_is_502_or_504() {
-        let told = [NoAnswer::Unreachable, NoAnswer::FarAway, NoAnswer::Late, NoAnswer::Broken];
-        assert_eq!(told.map(|no| no.status().as_u16()), [502, 504, 504, 502]);
+    fn an_origin_error_is_502_or_504() {
+        let errors = [
+            OriginError::Unreachable,
+            OriginError::ConnectTimeout,
+            OriginError::ResponseTimeout,
+            OriginError::Broken,
+        ];
+        assert_eq!(errors.map(|error| error.status().as_u16()), [502, 504, 504, 502]);
     }
 }

@@ -1,8 +1,8 @@
 //! Follows what the HTTP library sends on its own over HTTP/2.
 //!
 //! It tells its caller of few of the limits by which it refuses: what it sends shows all. And a
-//! client that ends its upload when it has the answer is told that this is an error, which some
-//! take for that of the answer.
+//! client that ends its upload when it has the response is told that this is an error, which some
+//! take for an error of the response.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,9 +21,9 @@ const STREAMS_MAX: usize = 2 * STREAMS as usize;
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     framing: Framing,
-    /// Streams on which more than the head of the answer comes.
+    /// Streams on which more than the head of the response comes.
     begun: BTreeSet<u32>,
-    /// The streams whose answer was complete last, in this order.
+    /// The streams whose response was complete last, in this order.
     ended: VecDeque<u32>,
 }
 
@@ -37,8 +37,9 @@ impl Refusals {
         }
     }
 
-    /// Returns `bytes` that are to leave, changed where they reset a stream behind its whole answer
-    /// for an error of its request: such a reset only ends the upload (RFC 9113 section 8.1).
+    /// Returns `bytes` that are to leave, changed where they reset a stream behind its whole
+    /// response for an error of its request: such a reset only ends the upload (RFC 9113 section
+    /// 8.1).
     pub(super) fn mended(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let (mut framing, mut rest, mut mended) = (self.framing.clone(), bytes, None);
         let mut ended = Vec::new();
@@ -121,7 +122,7 @@ fn code(payload: &[u8]) -> Reason {
     payload.first_chunk().map_or(Reason::NO_ERROR, |code| u32::from_be_bytes(*code).into())
 }
 
-/// Returns true if a block of headers has one line alone. Only the library's own answer to a head
+/// Returns true if a block of headers has one line alone. Only the library's own response to a head
 /// that is too large has: a status, while all others have a date as well.
 fn is_one_line(frame: &Frame) -> bool {
     let mut block = &frame.payload[..];
@@ -184,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_behind_a_whole_answer_tells_no_error() {
+    fn a_reset_behind_a_whole_response_tells_no_error() {
         let end = [0, 0, 1, DATA, 1, 0, 0, 0, 9, b'x'];
         let reset = |stream| [0, 0, 4, RST_STREAM, 0, 0, 0, 0, stream, 0, 0, 0, 1];
         let no_error = [0, 0, 4, RST_STREAM, 0, 0, 0, 0, 9, 0, 0, 0, 0];
         let mut refusals = Refusals::default();
-        assert_eq!(refusals.mended(&reset(9)), None, "there is no answer");
+        assert_eq!(refusals.mended(&reset(9)), None, "there is no response");
         let both = refusals.mended(&[&end[..], &reset(7), &reset(9)].concat());
         assert_eq!(both, Some([&end[..], &reset(7), &no_error].concat()));
         refusals.wrote(&end);
@@ -200,9 +201,9 @@ mod tests {
         }
     }
 
-    /// A long upload may be older than all answers that are remembered.
+    /// A long upload may be older than all responses that are remembered.
     #[test]
-    fn an_answer_is_remembered_by_its_end_and_not_by_the_age_of_its_stream() {
+    fn a_response_is_remembered_by_its_end_and_not_by_the_age_of_its_stream() {
         let end = |stream: u8| [0, 0, 0, DATA, 1, 0, 0, 1, stream];
         let mut refusals = Refusals::default();
         for _ in 0..STREAMS_MAX {

@@ -1,4 +1,4 @@
-//! The requests of one connection: passed on to the origin, or answered here.
+//! The requests of one connection: passed on to the origin, or refused here.
 
 use std::str::EscapeDebug;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +12,9 @@ use hyper::http::{request, uri};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
-use super::body::{Answer, InFlight, Pending, Upload};
+use super::body::{InFlight, Pending, ResponseBody, Upload};
 use super::forward::{self, Claims, Hop, Refusal};
-use super::origin::{HttpOrigins, NoAnswer};
+use super::origin::{HttpOrigins, OriginError};
 use super::{step_back, streams};
 use crate::base::logging::{ACCESS, millis};
 use crate::base::names::NameMap;
@@ -22,17 +22,17 @@ use crate::base::value::OriginServer;
 use crate::edge::options::EarlyDataRequests;
 use crate::metrics::{self, EarlyRequest};
 
-/// Time that the body of an answer to an upload is waited for, so that it leaves with its head.
+/// Time to wait for the body of a response that refuses an upload, so that it leaves with its head.
 const REFUSAL_WAIT: Duration = Duration::from_millis(200);
 
-/// Answers a connection's requests.
+/// Serves a connection's requests.
 #[derive(Debug)]
 pub(super) struct Requests {
     /// Origin that this connection was opened for.
     pub(super) origin: OriginServer,
-    /// Where that is.
+    /// Address of the origin.
     pub(super) address: uri::Authority,
-    /// All that there are: a name of another one must not be asked for here.
+    /// All origins: a request for a name of another one is refused here.
     pub(super) origins: Arc<NameMap<OriginServer>>,
     pub(super) http: HttpOrigins,
     pub(super) tls: TlsHandle<ServerStream>,
@@ -42,7 +42,7 @@ pub(super) struct Requests {
     pub(super) early_data: EarlyDataRequests,
     /// Headers that clients may not send to origins.
     pub(super) claims: Arc<Claims>,
-    /// Requests that are being answered.
+    /// Requests whose responses are not complete.
     pub(super) pending: Pending,
     pub(super) tunnel: Mutex<Option<Tunnel>>,
     /// True if a request of HTTP/1.0 has come.
@@ -58,33 +58,33 @@ pub(super) struct Tunnel {
     pub(super) in_flight: InFlight,
 }
 
-/// When a request came.
+/// Time at which a request came, relative to the TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Came {
+enum Timing {
     /// After the handshake.
-    Proven,
-    /// Before its end: it may be a copy of one that came elsewhere.
+    AfterHandshake,
+    /// Before its end: it may be a replay.
     Early,
-    /// Before its end, and it had to wait for that.
+    /// Before its end, and it was held until then.
     Held,
-    /// Before its end, which it waited for in vain.
-    Never,
+    /// Before its end, and held until the handshake failed.
+    HandshakeFailed,
 }
 
-impl Came {
+impl Timing {
     const fn label(self) -> &'static str {
         match self {
-            Self::Proven => "no",
+            Self::AfterHandshake => "no",
             Self::Early => "yes",
             Self::Held => "held",
-            Self::Never => "in_vain",
+            Self::HandshakeFailed => "in_vain",
         }
     }
 }
 
 impl Requests {
-    /// The answer to `request`; there always is one.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+    /// Returns the response to `request`; there always is one.
+    pub(super) async fn respond(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let begun = Instant::now();
         let exchange = streams::exchange(self.pending.client());
         let in_flight = self.pending.begin(&exchange);
@@ -92,27 +92,27 @@ impl Requests {
         let is_head = request.method() == Method::HEAD;
         self.old.fetch_or(version == Version::HTTP_10, Ordering::Relaxed);
         if self.pending.is_abused() {
-            return self.enough(in_flight);
+            return self.refuse_abuse(in_flight);
         }
         if version == Version::HTTP_2 {
             // The library looks here for a reset that came with the request: connecting to the
             // origin for nothing is most of what a flood of such requests costs.
             step_back().await;
         }
-        let came = self.came(self.may_come_early(&request)).await;
+        let timing = self.wait_for_handshake(self.may_come_early(&request)).await;
         let size = forward::check_size(request.method(), request.uri(), request.headers());
-        let passed = match size {
+        let result = match size {
             Err(refusal) => {
                 metrics::limit_hit("request_head");
                 Err((refusal.into(), in_flight))
             }
-            Ok(()) => self.pass_in_turn(request, came, in_flight).await,
+            Ok(()) => self.pass_in_turn(request, timing, in_flight).await,
         };
-        let answer = match passed {
-            Ok(answer) => answer,
-            Err((refused, in_flight)) => refused.answer(is_head, in_flight),
+        let response = match result {
+            Ok(response) => response,
+            Err((refused, in_flight)) => refused.response(is_head, in_flight),
         };
-        count(version, came, answer.status());
+        count(version, timing, response.status());
         if let Some(line) = line {
             let client = self.client.get().map_or_else(|| "unknown".into(), |at| at.to_string());
             tracing::info!(
@@ -122,21 +122,22 @@ impl Requests {
                 host = line.host,
                 path = %line.path(),
                 protocol = ?line.version,
-                status = answer.status().as_u16(),
-                bytes = answer.body().size_hint().exact(),
-                early = came.label(),
+                status = response.status().as_u16(),
+                bytes = response.body().size_hint().exact(),
+                early = timing.label(),
                 ms = millis(begun.elapsed()),
                 "request"
             );
         }
-        answer
+        response
     }
 
-    /// Ends the connection of a client that does harm.
-    fn enough(&self, in_flight: InFlight) -> Response<Answer> {
+    /// Ends the connection of a client that abuses it.
+    fn refuse_abuse(&self, in_flight: InFlight) -> Response<ResponseBody> {
         metrics::limit_hit("broken_off_requests");
         self.tls.reset();
-        Answer::words(StatusCode::TOO_MANY_REQUESTS, "too many were broken off", true, in_flight)
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        ResponseBody::text(status, "too many were broken off", true, in_flight)
     }
 
     /// Returns true if a request may be passed on though it may be a replay.
@@ -151,90 +152,90 @@ impl Requests {
 
     /// Waits where the request must not be passed on before the handshake is done.
     ///
-    /// RFC 8470 section 3 also allows to answer 425. Waiting costs less than the round trip for
-    /// which the client would have to ask again, and is right for clients that do not know the
-    /// status, such as those that send early data without knowing what is in it. What is held is a
-    /// request's head and what TLS allows of early data.
-    async fn came(&self, may_come_early: bool) -> Came {
+    /// RFC 8470 section 3 also allows status 425. Waiting costs less than the round trip of a
+    /// retry, and is right for clients that do not know the status, such as those that send early
+    /// data without knowing what is in it. The edge holds a request's head and the early data that
+    /// TLS allows.
+    async fn wait_for_handshake(&self, may_come_early: bool) -> Timing {
         if self.tls.is_done() {
-            return Came::Proven;
+            return Timing::AfterHandshake;
         }
         if may_come_early {
-            return Came::Early;
+            return Timing::Early;
         }
         match self.tls.done().await {
-            Ok(()) => Came::Held,
-            Err(_) => Came::Never,
+            Ok(()) => Timing::Held,
+            Err(_) => Timing::HandshakeFailed,
         }
     }
 
-    /// Passes a request on once there is a place for it.
+    /// Passes a request on once there is a permit for it.
     async fn pass_in_turn(
         &self,
         request: Request<Incoming>,
-        came: Came,
+        timing: Timing,
         in_flight: InFlight,
-    ) -> Result<Response<Answer>, (Refused, InFlight)> {
+    ) -> Result<Response<ResponseBody>, (Refused, InFlight)> {
         let address = self.client.get().map(|client| client.ip());
         if let Some(address) = address {
             self.pending.client().set_address(address);
         }
-        match self.http.room().place(self.pending.client().share(), address).await {
+        match self.http.capacity().acquire(self.pending.client().share(), address).await {
             None => Err((Refused::too_many(), in_flight)),
-            place => self.pass(request, came, in_flight.with_place(place)).await,
+            permit => self.pass(request, timing, in_flight.with_permit(permit)).await,
         }
     }
 
     async fn pass(
         &self,
         mut request: Request<Incoming>,
-        came: Came,
+        timing: Timing,
         in_flight: InFlight,
-    ) -> Result<Response<Answer>, (Refused, InFlight)> {
+    ) -> Result<Response<ResponseBody>, (Refused, InFlight)> {
         let upgrade = hyper::upgrade::on(&mut request);
         let (head, body) = request.into_parts();
         let wanted = forward::wanted_upgrade(head.version, &head.headers).is_some();
         let trailers = forward::takes_trailers(head.version, &head.headers);
         let version = head.version;
-        let head = match self.rewritten(head, !body.is_end_stream(), came) {
+        let head = match self.rewritten(head, !body.is_end_stream(), timing) {
             Ok(head) => head,
             Err(refusal) => return Err((refusal.into(), in_flight)),
         };
         let exchange = Arc::clone(in_flight.exchange());
         let body = Upload::new(body, &exchange);
         let upload = body.progress();
-        let answer = match self.http.ask(head, body).await {
-            Ok(answer) => answer,
-            Err(fault) => return Err((Refused::by_origin(fault), in_flight)),
+        let response = match self.http.send(head, body).await {
+            Ok(response) => response,
+            Err(error) => return Err((Refused::by_origin(error), in_flight)),
         };
-        let upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if upgraded && !wanted {
-            return Err((Refused::by_origin(NoAnswer::Broken), in_flight));
+            return Err((Refused::by_origin(OriginError::Broken), in_flight));
         }
-        let refuses = answer.status().as_u16() >= 300;
-        let answer =
-            self.rewritten_answer(answer, upgraded.then_some(upgrade), trailers, in_flight)?;
+        let refuses = response.status().as_u16() >= 300;
+        let response =
+            self.rewritten_response(response, upgraded.then_some(upgrade), trailers, in_flight)?;
         if refuses && version == Version::HTTP_2 && !upload.is_ended() {
-            // A client that hears of it may end its upload at once, which as HTTP/2 has it is an
-            // error: what comes behind the head would be lost.
+            // A client that sees the head may end its upload at once, which is an error in HTTP/2:
+            // it would lose what comes behind the head.
             let _ = tokio::time::timeout(REFUSAL_WAIT, exchange.settled()).await;
         }
-        Ok(answer)
+        Ok(response)
     }
 
     fn rewritten(
         &self,
         head: request::Parts,
         has_body: bool,
-        came: Came,
+        timing: Timing,
     ) -> Result<request::Parts, Refusal> {
-        if came == Came::Never {
-            // Nobody reads it.
+        if timing == Timing::HandshakeFailed {
+            // Nobody reads this response.
             return Err(Refusal { status: StatusCode::TOO_EARLY, why: "the handshake failed" });
         }
         let hop = Hop {
             client: self.client.get().map(|client| client.ip()),
-            early: came == Came::Early,
+            early: timing == Timing::Early,
             server_name: self.server_name.as_deref(),
         };
         let authority = forward::authority(&head, &hop)?;
@@ -257,25 +258,25 @@ impl Requests {
         })
     }
 
-    fn rewritten_answer(
+    fn rewritten_response(
         &self,
-        mut answer: Response<Incoming>,
+        mut response: Response<Incoming>,
         upgrade: Option<OnUpgrade>,
         trailers: bool,
         mut in_flight: InFlight,
-    ) -> Result<Response<Answer>, (Refused, InFlight)> {
-        let origin = hyper::upgrade::on(&mut answer);
-        let (mut head, body) = answer.into_parts();
-        if forward::answer(&mut head, upgrade.is_some(), trailers).is_err() {
-            return Err((Refused::by_origin(NoAnswer::Broken), in_flight));
+    ) -> Result<Response<ResponseBody>, (Refused, InFlight)> {
+        let origin = hyper::upgrade::on(&mut response);
+        let (mut head, body) = response.into_parts();
+        if forward::response(&mut head, upgrade.is_some(), trailers).is_err() {
+            return Err((Refused::by_origin(OriginError::Broken), in_flight));
         }
         if let Some(client) = upgrade {
-            let place = in_flight.take_place();
-            let in_flight = self.pending.begin(in_flight.exchange()).with_place(place);
+            let permit = in_flight.take_permit();
+            let in_flight = self.pending.begin(in_flight.exchange()).with_permit(permit);
             let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
             *tunnel = Some(Tunnel { client, origin, in_flight });
         }
-        Ok(Response::from_parts(head, Answer::of_origin(body, in_flight)))
+        Ok(Response::from_parts(head, ResponseBody::from_origin(body, in_flight)))
     }
 
     /// Returns true if the client speaks HTTP/1.0.
@@ -289,32 +290,32 @@ impl Requests {
     }
 }
 
-/// An answer of our own.
+/// Content of a response of the edge's own.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     status: StatusCode,
-    words: &'static str,
+    message: &'static str,
 }
 
 impl Refused {
-    fn by_origin(fault: NoAnswer) -> Self {
-        fault.count();
-        Self { status: fault.status(), words: fault.words() }
+    fn by_origin(error: OriginError) -> Self {
+        error.count();
+        Self { status: error.status(), message: error.message() }
     }
 
     fn too_many() -> Self {
         metrics::limit_hit("origin_requests");
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, words: "too many requests at one time" }
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, message: "too many requests at one time" }
     }
 
-    fn answer(self, is_head: bool, in_flight: InFlight) -> Response<Answer> {
-        Answer::words(self.status, self.words, is_head, in_flight)
+    fn response(self, is_head: bool, in_flight: InFlight) -> Response<ResponseBody> {
+        ResponseBody::text(self.status, self.message, is_head, in_flight)
     }
 }
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
-        Self { status: refusal.status, words: refusal.why }
+        Self { status: refusal.status, message: refusal.why }
     }
 }
 
@@ -328,7 +329,7 @@ struct Line {
 }
 
 impl Line {
-    /// Begins to answer a request; `None` if nobody would see it.
+    /// Returns the line of a request; `None` if the log would not show it.
     fn from_request<B>(request: &Request<B>) -> Option<Self> {
         if !tracing::enabled!(target: ACCESS, tracing::Level::INFO) {
             return None;
@@ -352,14 +353,14 @@ impl Line {
     }
 }
 
-fn count(version: Version, came: Came, status: StatusCode) {
+fn count(version: Version, timing: Timing, status: StatusCode) {
     metrics::request(version == Version::HTTP_2, status.as_u16());
-    match came {
-        Came::Proven => {}
-        Came::Early if status == StatusCode::TOO_EARLY => metrics::early(EarlyRequest::TooEarly),
-        Came::Early => metrics::early(EarlyRequest::Passed),
-        Came::Held => metrics::early(EarlyRequest::Held),
-        Came::Never => metrics::early(EarlyRequest::TooEarly),
+    match timing {
+        Timing::AfterHandshake => {}
+        Timing::Early if status == StatusCode::TOO_EARLY => metrics::early(EarlyRequest::TooEarly),
+        Timing::Early => metrics::early(EarlyRequest::Passed),
+        Timing::Held => metrics::early(EarlyRequest::Held),
+        Timing::HandshakeFailed => metrics::early(EarlyRequest::TooEarly),
     }
 }
 

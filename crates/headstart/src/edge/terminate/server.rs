@@ -1,4 +1,4 @@
-//! The TLS server of an edge: certificates, keys and early data, kept up to date.
+//! The TLS server of an edge: certificates, keys and early data, reloaded as they change.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ use crate::edge::options::{
     CertificateFiles, EarlyDataRequests, EdgeOptions, TicketPeers, TlsVersion,
 };
 use crate::fleet::filter::RedisFilter;
-use crate::fleet::place::FilterPlace;
+use crate::fleet::storage::FilterStorage;
 use crate::listen::Sockets;
 use crate::metrics::{self, Reloaded};
 
@@ -60,7 +60,7 @@ pub(in crate::edge) struct TlsServer {
     raw: ServerContext,
     ring: Arc<SharedRing>,
     replay: Replay,
-    /// Apart from the rest, which is locked while files are read.
+    /// Apart from `state`, which is locked while files are read.
     early_data: Mutex<EarlyDataRequests>,
     state: Mutex<State>,
 }
@@ -73,13 +73,13 @@ enum Replay {
 }
 
 impl Replay {
-    fn new(place: &FilterPlace) -> Result<Self, Failure> {
+    fn new(place: &FilterStorage) -> Result<Self, Failure> {
         match place {
-            FilterPlace::Memory => {
+            FilterStorage::Memory => {
                 let filter = MemoryFilter::new().map_err(|error| unusable(&error))?;
                 Ok(Self::Memory(Arc::new(filter)))
             }
-            FilterPlace::Redis(address) => {
+            FilterStorage::Redis(address) => {
                 Ok(Self::Redis(Arc::new(RedisFilter::new(address.clone()))))
             }
         }
@@ -92,16 +92,16 @@ impl Replay {
         }
     }
 
-    fn is_at(&self, place: &FilterPlace) -> bool {
+    fn is_at(&self, place: &FilterStorage) -> bool {
         match (self, place) {
-            (Self::Memory(_), FilterPlace::Memory) => true,
-            (Self::Redis(filter), FilterPlace::Redis(address)) => filter.address() == address,
+            (Self::Memory(_), FilterStorage::Memory) => true,
+            (Self::Redis(filter), FilterStorage::Redis(address)) => filter.address() == address,
             _ => false,
         }
     }
 }
 
-/// Inputs of the contexts.
+/// Inputs of the TLS contexts.
 #[derive(Debug)]
 struct State {
     policy: Policy,
@@ -114,7 +114,7 @@ struct State {
 }
 
 impl State {
-    /// Goes on with other certificates; those that are gone do not expire any more.
+    /// Switches to other certificates; drops the expiry metrics of those that are gone.
     fn use_certificates(&mut self, fresh: Certificates) {
         for name in self.certificates.expiries.keys() {
             if !fresh.expiries.contains_key(name) {
@@ -159,7 +159,7 @@ impl Policy {
         Watch::new(certificates::paths(&self.files))
     }
 
-    /// The configurations for origins that speak HTTP, and for others.
+    /// Returns the configurations for origins that speak HTTP, and for others.
     fn configs(
         &self,
         certificates: &Certificates,
@@ -187,8 +187,9 @@ impl Policy {
 }
 
 impl TlsServer {
-    /// The server that `options` ask for, with `keys` for its tickets: none if all origins speak
-    /// TLS themselves. If there was one `before`, it is changed in place; all of it or nothing.
+    /// Returns the server that `options` configure, with `keys` for its tickets; `None` if all
+    /// origins speak TLS themselves. Changes the one of `before` in place, completely or not at
+    /// all.
     ///
     /// # Errors
     /// Files that cannot be used, options that contradict each other.
@@ -227,8 +228,8 @@ impl TlsServer {
         Ok(server)
     }
 
-    /// Hands out cookies from now on, and has those that come taken, if `options` ask for that.
-    /// Only before anybody listens: the kernel gives SYNs to listeners that have to be served.
+    /// Hands out cookies from now on, and accepts them, if `options` enable that. Call it before
+    /// anything listens: the kernel gives SYNs to listeners that have to be served.
     ///
     /// # Errors
     /// Why Fast Open cannot be used here.
@@ -260,10 +261,11 @@ impl TlsServer {
         Ok(())
     }
 
-    /// A connection that a client at `peer` has opened, for an origin that is served so.
+    /// Returns the TLS of a connection that a client at `peer` has opened, for an origin of this
+    /// service.
     ///
     /// # Errors
-    /// Want of memory.
+    /// Out of memory.
     pub(super) fn accept(
         &self,
         service: Service,
@@ -274,8 +276,8 @@ impl TlsServer {
         context.accept_first(peer, wall_clock(), first)
     }
 
-    /// Asks a filter that must be asked beforehand about the early data behind a ClientHello; it
-    /// takes milliseconds at most. A filter in memory is asked by TLS itself.
+    /// Queries the filter in Redis about the early data behind a ClientHello, which takes
+    /// milliseconds at most. TLS itself queries a filter in memory.
     pub(super) async fn first_seen(
         &self,
         service: Service,
@@ -301,7 +303,7 @@ impl TlsServer {
         *self.early_data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The listener for SYNs with valid cookies, beside the one at `address`.
+    /// Returns the listener for SYNs with valid cookies, beside the one at `address`.
     pub(in crate::edge) fn hidden_listener(
         &self,
         address: SocketAddr,
@@ -309,7 +311,7 @@ impl TlsServer {
         self.lock().fast_open.as_ref().and_then(|fast_open| fast_open.listener(address))
     }
 
-    /// Lets connections of an acceptor on `public` that has its hidden listener open by Fast Open.
+    /// Lets an acceptor on `public` that has its hidden listener serve Fast Open.
     ///
     /// # Errors
     /// The kernel refuses it.
@@ -317,14 +319,14 @@ impl TlsServer {
         self.lock().fast_open.as_mut().map_or(Ok(()), |fast_open| fast_open.serve(public))
     }
 
-    /// Tells the kernel nothing any more, because another process has the hidden listener. Call it
-    /// before that one begins: its ports are the same, and its keys would be taken for those of
-    /// this one, and wiped.
+    /// Stops updating the kernel's program, because another process has the hidden listener. Call
+    /// it before that one begins: its ports are the same, and this process would take its keys for
+    /// its own, and wipe them.
     pub(in crate::edge) fn leave_fast_open(&self) {
         self.lock().fast_open = None;
     }
 
-    /// Reads what has changed of the files, and tells the kernel of new keys.
+    /// Reads files that have changed, and passes new keys to the kernel's program.
     fn look(&self) {
         let mut state = self.lock();
         if state.watch.changed() || state.complaint.is_open() {
@@ -341,7 +343,7 @@ impl TlsServer {
         }
     }
 
-    /// No ticket lives longer than a period: keys that came meanwhile may have another one.
+    /// Applies the ring's period, which new keys may have changed: no ticket lives longer than one.
     fn heed_period(&self, state: &mut State) {
         let period = self.ring.current().period;
         if state.period != period && self.take(&state.policy, &state.certificates).is_ok() {
@@ -349,8 +351,8 @@ impl TlsServer {
         }
     }
 
-    /// A certificate and its key are two files: between the one's change and the other's they do
-    /// not fit, and the old ones stay.
+    /// Reloads the certificates. A certificate and its key are two files: while only one of them
+    /// has changed, they do not match, and the old ones stay.
     fn renew(&self, state: &mut State) {
         let renewed = Certificates::load(&state.policy.files)
             .and_then(|fresh| self.take(&state.policy, &fresh).map(|()| fresh));
@@ -389,7 +391,7 @@ fn unusable(error: &headstart_tls::ConfigError) -> Failure {
     Failure::usage(format!("cannot start TLS: {error}")).hint(error.hint())
 }
 
-/// Such a client gets the first certificate, and refuses it.
+/// Warns of names without a certificate: their clients get the first one, and refuse it.
 fn warn_uncovered(options: &EdgeOptions, certificates: &Certificates) {
     for name in options.terminated_names().filter(|name| !certificates.cover(name)) {
         tracing::warn!(%name, "no certificate is for this name: clients will refuse the \
@@ -397,7 +399,7 @@ fn warn_uncovered(options: &EdgeOptions, certificates: &Certificates) {
     }
 }
 
-/// Looks at the files as long as there is a server.
+/// Checks the files as long as the server exists.
 async fn look(server: Weak<TlsServer>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -412,7 +414,7 @@ async fn look(server: Weak<TlsServer>) {
     }
 }
 
-/// A file system that does not answer holds up no connection, but reloads.
+/// Warns of a slow file system, which delays reloads, but no connection.
 fn report_slow(time: Duration) {
     if time > LOOK_EVERY {
         tracing::warn!(?time, "reading certificates took long");

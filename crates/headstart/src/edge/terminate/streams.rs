@@ -9,7 +9,7 @@ use hyper::rt::Executor;
 
 use super::exchange::{Client, Exchange};
 
-/// Time in which an upload that nobody wants is taken all the same, after its answer.
+/// Time in which an unwanted upload is still read, after its response.
 const UNWANTED_UPLOAD: Duration = Duration::from_secs(2);
 
 tokio::task_local! {
@@ -17,13 +17,13 @@ tokio::task_local! {
     static EXCHANGE: Arc<Exchange>;
 }
 
-/// Returns the exchange of the request that the calling task is about to answer.
+/// Returns the exchange of the request that the calling task is about to serve.
 pub(super) fn exchange(client: &Arc<Client>) -> Arc<Exchange> {
     EXCHANGE.try_with(Arc::clone).unwrap_or_else(|_| client.exchange())
 }
 
-/// Runs each stream of HTTP/2 in a task of its own, where it can be cancelled, and where its answer
-/// is read from the origin also while the client takes nothing.
+/// Runs each stream of HTTP/2 in a task of its own: it can be cancelled there, and reads its
+/// response from the origin also while the client takes nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Streams(Arc<Client>);
 
@@ -44,7 +44,7 @@ async fn run_stream(exchange: Arc<Exchange>, stream: impl Future<Output = ()>) {
     {
         let _task = exchange.stream();
         let mut stream = pin!(stream);
-        let answered = poll_fn(|cx| {
+        let served = poll_fn(|cx| {
             let polled = stream.as_mut().poll(cx);
             if polled.is_pending() {
                 exchange.read_ahead(cx);
@@ -54,7 +54,7 @@ async fn run_stream(exchange: Arc<Exchange>, stream: impl Future<Output = ()>) {
         tokio::select! {
             biased;
             () = exchange.cancelled() => return,
-            () = answered => {}
+            () = served => {}
         }
     }
     let _ = tokio::time::timeout(UNWANTED_UPLOAD, exchange.drain()).await;

@@ -14,10 +14,10 @@ type Check = fn(&Aged);
 const CHECKS: &[(&str, Check)] = &[
     ("safe requests are passed on at once, others wait", early::safe_at_once_and_others_wait),
     ("an upgrade waits though its method is safe", early::an_upgrade_waits),
-    ("the origin's 425 goes through", early::an_origin_may_refuse),
+    ("the origin's 425 passes", early::an_origin_may_refuse),
     ("with `on` all are passed on at once", early::all_at_once),
     ("a raw origin gets early data with `on` alone", early::raw_bytes),
-    ("early data in datagrams is answered in datagrams", turbo::answered_in_datagrams),
+    ("the response to early data in datagrams comes in datagrams", turbo::served_in_datagrams),
     ("a flight over UDP is taken once, wherever it is repeated", turbo::taken_once),
     ("without --early-data it waits for TCP", turbo::not_before_tcp),
     ("a request comes once whatever is replayed", replay::once),
@@ -29,7 +29,7 @@ pub(crate) struct Aged {
     pub(crate) origin: Origin,
     /// Takes early data of safe methods, over UDP too.
     pub(crate) safe: Edge,
-    /// The same, but not over UDP.
+    /// As `safe`, but without early data over UDP.
     pub(crate) safe_over_tcp: Edge,
     /// Takes all.
     pub(crate) on: Edge,
@@ -56,7 +56,8 @@ impl Aged {
         Self { files, origin, safe, safe_over_tcp, on, other }
     }
 
-    /// One that has just started again with the same keys, takes all, and serves the same origin.
+    /// Edge that has just restarted with the same keys, accepts all early data, and serves the same
+    /// origin.
     pub(crate) fn restarted(&self) -> Edge {
         let (origin, keys) = (format!("--origin={}", self.origin.http()), self.files.path("keys"));
         let flags = [origin.as_str(), "--keys", &keys, "--early-data-requests=on"];

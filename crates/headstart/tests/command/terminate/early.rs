@@ -24,10 +24,10 @@ pub(crate) fn visit(edge: &Edge, files: &Files) -> String {
     session
 }
 
-/// Sends `text` as early data until the edge takes it, at `to` or directly; what the client said
-/// then.
+/// Sends `text` as early data until the edge accepts it, at `to` or directly; returns the client's
+/// output.
 ///
-/// Behind it goes a request after which the connection ends, whether the first was taken or not.
+/// A request follows that ends the connection, whether the first was accepted or not.
 pub(crate) fn send(
     edge: &Edge,
     files: &Files,
@@ -51,8 +51,8 @@ pub(crate) fn send(
     output
 }
 
-/// The part of what a client said that answers `METHOD PATH`.
-fn answer<'a>(report: &'a str, what: &str) -> &'a str {
+/// Returns the part of a client's output that is the response to `METHOD PATH`.
+fn response_to<'a>(report: &'a str, what: &str) -> &'a str {
     let from = report.find(&format!("{what}\n")).unwrap_or_else(|| panic!("no {what}: {report}"));
     report[from..].split("HTTP/1.1").next().unwrap()
 }
@@ -68,7 +68,7 @@ fn without_the_option_there_is_no_early_data() {
     let text = s_client(&edge, NAME, &flags, &request("GET", "/head/last", NAME));
     assert!(text.contains("Early data was not sent"), "{text}");
     assert!(text.contains("Reused, TLSv1.3") && text.contains("GET /head/last"), "{text}");
-    assert_eq!(origin.asked("GET /head/early"), 0);
+    assert_eq!(origin.requests("GET /head/early"), 0);
 }
 
 /// Returns the number of requests as early data with this outcome.
@@ -79,15 +79,15 @@ fn count(edge: &Edge, outcome: &str) -> u64 {
 pub(crate) fn safe_at_once_and_others_wait(aged: &Aged) {
     let (edge, files, origin) = (&aged.safe, &aged.files, &aged.origin);
     let text = send(edge, files, None, &early("GET", "/head/safe"));
-    let get = answer(&text, "GET /head/safe");
+    let get = response_to(&text, "GET /head/safe");
     assert!(get.contains("early-data: 1\n") && get.contains("forwarded: for=127.0.0.1;"), "{get}");
-    assert!(!answer(&text, "GET /head/last").contains("early-data"), "{text}");
-    assert_eq!(origin.asked("GET /head/safe"), 1);
+    assert!(!response_to(&text, "GET /head/last").contains("early-data"), "{text}");
+    assert_eq!(origin.requests("GET /head/safe"), 1);
     assert_eq!((count(edge, "passed"), count(edge, "held")), (1, 0));
 
     let text = send(edge, files, None, &early("POST", "/head/safe"));
-    assert!(!answer(&text, "POST /head/safe").contains("early-data"), "{text}");
-    assert_eq!((origin.asked("POST /head/safe"), count(edge, "held")), (1, 1));
+    assert!(!response_to(&text, "POST /head/safe").contains("early-data"), "{text}");
+    assert_eq!((origin.requests("POST /head/safe"), count(edge, "held")), (1, 1));
 
     // With a body that comes later: the handshake goes on though nobody reads the request to its
     // end.
@@ -112,22 +112,23 @@ pub(crate) fn an_upgrade_waits(aged: &Aged) {
     let upgrade = early("GET", "/head/upgrade")
         .replace("\r\n\r\n", "\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
     let text = send(edge, &aged.files, None, &upgrade);
-    let asked = answer(&text, "GET /head/upgrade");
-    assert!(asked.contains("upgrade: websocket") && !asked.contains("early-data"), "{asked}");
+    let upgraded = response_to(&text, "GET /head/upgrade");
+    assert!(upgraded.contains("upgrade: websocket"), "{upgraded}");
+    assert!(!upgraded.contains("early-data"), "{upgraded}");
     assert_eq!(count(edge, "held"), before + 1);
 }
 
 pub(crate) fn an_origin_may_refuse(aged: &Aged) {
     let text = send(&aged.safe, &aged.files, None, &early("GET", "/early"));
-    assert!(text.contains("HTTP/1.1 425 Too Early"), "the origin's answer goes through: {text}");
+    assert!(text.contains("HTTP/1.1 425 Too Early"), "the origin's response passes: {text}");
     // The edge does not retry by itself.
-    assert_eq!((aged.origin.asked("GET /early"), count(&aged.safe, "too_early")), (1, 1));
+    assert_eq!((aged.origin.requests("GET /early"), count(&aged.safe, "too_early")), (1, 1));
 }
 
 pub(crate) fn all_at_once(aged: &Aged) {
     let text = send(&aged.on, &aged.files, None, &early("POST", "/head/on"));
-    assert!(answer(&text, "POST /head/on").contains("early-data: 1\n"), "{text}");
-    assert_eq!((aged.origin.asked("POST /head/on"), count(&aged.on, "held")), (1, 0));
+    assert!(response_to(&text, "POST /head/on").contains("early-data: 1\n"), "{text}");
+    assert_eq!((aged.origin.requests("POST /head/on"), count(&aged.on, "held")), (1, 0));
 }
 
 /// It agrees on no protocol, so that it has sessions of its own.

@@ -1,4 +1,4 @@
-//! Origins that answer early, late, wrongly, or not at all.
+//! Origins that respond early, late, wrongly, or not at all.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::recorder::{CLOSE, Recorder, answer_ok};
+use super::recorder::{CLOSE, Recorder, respond_ok};
 use super::tools::{curl, read_until, tls};
 use crate::edge::{Edge, PATIENCE, until};
 use crate::files::Files;
@@ -19,8 +19,8 @@ fn site(files: &Files, origin: &Recorder) -> Edge {
     Edge::start(files, &[NAME], &[&origin.option()])
 }
 
-/// Returns curl's answer, and the status.
-fn asked(edge: &Edge, files: &Files, arguments: &[&str]) -> String {
+/// Fetches `/` with curl; returns the body and the status.
+fn fetch(edge: &Edge, files: &Files, arguments: &[&str]) -> String {
     curl(edge, files, NAME, "/", &[&["-w", " %{http_code}"][..], arguments].concat()).text()
 }
 
@@ -30,7 +30,7 @@ fn malformed_responses_become_502() {
         [b"HTTP/1.1 200 OK\r\nx: ", &[b'y'; 300_000][..], b"\r\ncontent-length: 0\r\n\r\n"]
             .concat(),
     );
-    for (what, answer) in [
+    for (what, response) in [
         ("garbage", &b"\x16\x03\x01\x02\x00\x01\r\n\r\n"[..]),
         ("an empty line and no more", b"\r\n\r\n"),
         ("half a head", b"HTTP/1.1 200 OK\r\ncontent-le"),
@@ -41,10 +41,10 @@ fn malformed_responses_become_502() {
         ("a protocol unasked for", b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n"),
         ("a head without end", large),
     ] {
-        let (files, origin) = (Files::new(), Recorder::saying(answer, CLOSE));
+        let (files, origin) = (Files::new(), Recorder::sending(response, CLOSE));
         let edge = site(&files, &origin);
         for version in VERSIONS {
-            let text = asked(&edge, &files, &[version]);
+            let text = fetch(&edge, &files, &[version]);
             assert_eq!(text, "502: the server behind this one broke off\n 502", "{what}");
         }
         let broken = edge.count("headstart_origin_failures_total", &["reason=\"broken\""]);
@@ -53,10 +53,10 @@ fn malformed_responses_become_502() {
 }
 
 #[test]
-fn an_answer_passes_whatever_stands_around_it() {
-    for (what, answer, expected) in [
+fn a_response_passes_whatever_stands_around_it() {
+    for (what, response, expected) in [
         (
-            "answers before the answer",
+            "informational responses before it",
             &b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
                HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"[..],
             "hello 200",
@@ -76,18 +76,18 @@ fn an_answer_passes_whatever_stands_around_it() {
         ("no body", b"HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n\r\n", " 204"),
         ("an unknown status", b"HTTP/1.1 599 Hm\r\ncontent-length: 5\r\n\r\nhello", "hello 599"),
     ] {
-        let (files, origin) = (Files::new(), Recorder::saying(answer, CLOSE));
+        let (files, origin) = (Files::new(), Recorder::sending(response, CLOSE));
         let edge = site(&files, &origin);
         for version in VERSIONS {
-            assert_eq!(asked(&edge, &files, &[version]), expected, "{what}, {version}");
+            assert_eq!(fetch(&edge, &files, &[version]), expected, "{what}, {version}");
         }
     }
 }
 
 #[test]
 fn chunks_that_are_cut_off_are_not_made_whole() {
-    let answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
-    let (files, origin) = (Files::new(), Recorder::saying(answer, CLOSE));
+    let response = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
+    let (files, origin) = (Files::new(), Recorder::sending(response, CLOSE));
     let edge = site(&files, &origin);
     for version in VERSIONS {
         let output = curl(&edge, &files, NAME, "/", &[version]);
@@ -95,61 +95,61 @@ fn chunks_that_are_cut_off_are_not_made_whole() {
     }
 }
 
-/// Bytes behind an answer answer nobody: they would be taken for the answer to the next request,
+/// Bytes behind a response go to nobody: they would pass for the response to the next request,
 /// maybe another client's.
 #[test]
-fn bytes_behind_an_answer_answer_nobody() {
+fn bytes_behind_a_response_go_to_nobody() {
     let (files, origin) = (
         Files::new(),
-        Recorder::start(|asked, tcp| {
-            if !asked.is("HEAD /") {
-                return answer_ok(tcp);
+        Recorder::start(|request, tcp| {
+            if !request.is("HEAD /") {
+                return respond_ok(tcp);
             }
-            let answer = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n";
+            let response = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n";
             let behind = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\npoisoned";
-            tcp.write_all(format!("{answer}{behind}").as_bytes()).is_ok()
+            tcp.write_all(format!("{response}{behind}").as_bytes()).is_ok()
         }),
     );
     let edge = site(&files, &origin);
     for version in VERSIONS {
         assert!(curl(&edge, &files, NAME, "/", &["-I", version]).text().contains("length: 8"));
-        assert_eq!(asked(&edge, &files, &[version]), "ok 200");
+        assert_eq!(fetch(&edge, &files, &[version]), "ok 200");
     }
 }
 
-/// The origin may close a kept connection at any time. What it has read by then it may have done.
+/// The origin may close a kept connection at any time. It may have served a request that it read.
 #[test]
-fn a_request_that_met_the_end_of_a_connection_is_repeated_only_if_that_is_harmless() {
+fn only_an_idempotent_request_is_retried_when_its_connection_ends() {
     let (files, origin) = (
         Files::new(),
-        Recorder::start(|asked, tcp| if asked.place == 0 { answer_ok(tcp) } else { CLOSE }),
+        Recorder::start(|request, tcp| if request.position == 0 { respond_ok(tcp) } else { CLOSE }),
     );
     let edge = site(&files, &origin);
-    let told = "502: the server behind this one broke off\n 502";
+    let bad_gateway = "502: the server behind this one broke off\n 502";
     for (flags, expected, times) in [
-        // Over HTTP/2 some versions of curl fail if the answer is there before the body has left.
-        (&["--http1.1", "-X", "POST", "-d", "x"][..], told, 1),
-        (&["-X", "POST"], told, 1),
+        // Over HTTP/2 some versions of curl fail if the response is there before the body has left.
+        (&["--http1.1", "-X", "POST", "-d", "x"][..], bad_gateway, 1),
+        (&["-X", "POST"], bad_gateway, 1),
         // It has a body, which is consumed.
-        (&["--http1.1", "-X", "PUT", "-d", "x"], told, 1),
+        (&["--http1.1", "-X", "PUT", "-d", "x"], bad_gateway, 1),
         (&["-X", "DELETE"], "ok 200", 2),
         (&[], "ok 200", 2),
     ] {
-        let (text, asked) = loop {
+        let (text, requests) = loop {
             // Leaves a connection on which another request is one too many, or finds the last
             // one's.
-            while origin.recorded().last().is_none_or(|last| last.place > 0) {
-                asked(&edge, &files, &["-X", "OPTIONS"]);
+            while origin.recorded().last().is_none_or(|last| last.position > 0) {
+                fetch(&edge, &files, &["-X", "OPTIONS"]);
             }
             let before = origin.recorded().len();
-            let text = asked(&edge, &files, flags);
+            let text = fetch(&edge, &files, flags);
             let new = origin.recorded().split_off(before);
-            // On a slow machine the connection may not have waited so long.
-            if new[0].place > 0 {
+            // On a slow machine the idle connection may have expired.
+            if new[0].position > 0 {
                 break (text, new.len());
             }
         };
-        assert_eq!((text.as_str(), asked), (expected, times), "{flags:?}");
+        assert_eq!((text.as_str(), requests), (expected, times), "{flags:?}");
     }
 }
 
@@ -158,20 +158,20 @@ fn a_connection_that_ended_while_nobody_used_it_costs_no_request() {
     let (files, origin) = (
         Files::new(),
         Recorder::start(|_, tcp| {
-            answer_ok(tcp);
+            respond_ok(tcp);
             CLOSE
         }),
     );
     let edge = site(&files, &origin);
     for number in 1..=10 {
-        assert_eq!(asked(&edge, &files, &["-X", "POST", "-d", "x"]), "ok 200");
-        assert_eq!(origin.recorded().len(), number, "each was asked once");
+        assert_eq!(fetch(&edge, &files, &["-X", "POST", "-d", "x"]), "ok 200");
+        assert_eq!(origin.recorded().len(), number, "each was sent once");
         until("it is closed", || origin.closed() == number);
     }
 }
 
 #[test]
-fn an_answer_may_come_before_the_request_is_through() {
+fn a_response_may_come_before_the_request_is_complete() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let origin = format!("--origin=http://{}", listener.local_addr().unwrap());
     let files = Files::new();
@@ -183,22 +183,21 @@ fn an_answer_may_come_before_the_request_is_through() {
                 read_until(&mut tcp, b"\r\n\r\n");
                 let head = "HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\n";
                 write!(tcp, "{head}connection: close\r\n\r\nless").unwrap();
-                // Keep reading: closing now would reset, and the answer might be lost.
+                // Keep reading: closing now would reset, and the response might be lost.
                 let _ = std::io::copy(&mut tcp, &mut std::io::sink());
             });
         }
     });
     let upload = format!("@{}", files.write("upload", &vec![b'x'; 5_000_000], 0o600));
     for version in VERSIONS {
-        let text = asked(&edge, &files, &[version, "--data-binary", &upload]);
+        let text = fetch(&edge, &files, &[version, "--data-binary", &upload]);
         assert_eq!(text, "less 413", "{version}");
     }
 }
 
-/// A client waits for word that its body is wanted; the word is that of the edge, once the origin
-/// takes it.
+/// A client waits for 100 (Continue), which the edge sends once the origin takes the body.
 #[test]
-fn a_body_is_asked_for_only_where_there_is_an_origin() {
+fn a_body_is_requested_only_where_there_is_an_origin() {
     let (files, origin) = (Files::new(), Recorder::ok());
     let edge = site(&files, &origin);
     let head = format!(
@@ -209,8 +208,8 @@ fn a_body_is_asked_for_only_where_there_is_an_origin() {
     assert_eq!(read_until(&mut stream, b"\r\n\r\n"), b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"hello").unwrap();
     read_until(&mut stream, b"\r\n\r\nok");
-    let asked = origin.newest(1);
-    assert!(asked.values("expect").is_empty() && asked.body == b"hello");
+    let request = origin.newest(1);
+    assert!(request.values("expect").is_empty() && request.body == b"hello");
 
     let down =
         Edge::start(&files, &[NAME], &[&format!("--origin=http://{}", crate::edge::closed())]);
@@ -220,7 +219,8 @@ fn a_body_is_asked_for_only_where_there_is_an_origin() {
     assert!(text.starts_with("HTTP/1.1 502 "), "{text}");
 }
 
-/// An origin that reads a head and never says a word; how each connection ended.
+/// Starts an origin that reads a head and never responds; returns its address, and a channel of
+/// connections that ended.
 fn silent() -> (SocketAddr, mpsc::Receiver<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -239,7 +239,7 @@ fn silent() -> (SocketAddr, mpsc::Receiver<()>) {
 }
 
 #[test]
-fn a_client_that_leaves_takes_its_request_along() {
+fn a_client_that_leaves_cancels_its_request() {
     let files = Files::new();
     files.issue(NAME);
     let (origin, ends) = silent();
@@ -247,7 +247,7 @@ fn a_client_that_leaves_takes_its_request_along() {
     for version in VERSIONS {
         let output = curl(&edge, &files, NAME, "/", &[version, "--max-time", "1"]);
         assert_eq!(output.code, Some(28), "it gave up");
-        ends.recv_timeout(PATIENCE).expect("the origin hears of it");
+        ends.recv_timeout(PATIENCE).expect("the origin sees it");
     }
     until("nothing is left", || edge.count("headstart_connections_active", &[]) == 0);
 }
@@ -259,7 +259,7 @@ fn status_in(stream: &mut impl Read) -> String {
 }
 
 #[test]
-fn who_is_late_is_told_so_and_nobody_else() {
+fn a_late_client_gets_408_and_a_late_origin_504() {
     let files = Files::new();
     files.issue(NAME);
     let (origin, _ends) = silent();
@@ -280,7 +280,7 @@ fn who_is_late_is_told_so_and_nobody_else() {
     assert_eq!(edge.count("headstart_limits_hit_total", &["request_body_time"]), 1);
 }
 
-/// Takes no more of a request than the kernel does by itself.
+/// Starts an origin that reads nothing; returns its address and its connections.
 fn deaf() -> (SocketAddr, mpsc::Receiver<TcpStream>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -306,15 +306,15 @@ fn an_upload_goes_no_faster_than_the_origin_takes_it() {
     for version in VERSIONS {
         let flags = [version, "--data-binary", &upload, "-w", "%{http_code} %{size_upload}"];
         let output = curl(&edge, &files, NAME, "/", &flags).text();
-        // The client is not at fault: it is not told that it was late.
+        // The client is not at fault: its status is not 408.
         let (words, sent) = output.rsplit_once(' ').unwrap();
         assert_eq!(words, "504: the server behind this one takes too long\n504", "{version}");
         assert!(sent.parse::<usize>().unwrap() < ENDLESS / 2, "{version}: {sent}");
     }
 }
 
-/// An origin whose answer has no end; how many bytes of each got away until nobody took them for a
-/// while.
+/// Starts an origin whose responses have no end; returns its address, and a channel of the bytes of
+/// each until it stalled.
 fn endless() -> (SocketAddr, mpsc::Receiver<usize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -343,7 +343,7 @@ fn endless() -> (SocketAddr, mpsc::Receiver<usize>) {
 }
 
 #[test]
-fn an_answer_goes_no_faster_than_the_client_reads() {
+fn a_response_goes_no_faster_than_the_client_reads() {
     let files = Files::new();
     files.issue(NAME);
     let (origin, stalls) = endless();

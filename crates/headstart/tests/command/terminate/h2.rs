@@ -83,17 +83,17 @@ fn data(text: &'static str) -> Frame<Bytes> {
     Frame::data(Bytes::from_static(text.as_bytes()))
 }
 
-/// Runs `meanwhile` while an answer to `GET /` has begun, of which nobody reads more.
+/// Runs `meanwhile` while a response to `GET /` has begun, of which nobody reads more.
 pub(crate) fn without_reading(edge: &Edge, name: &str, meanwhile: impl FnOnce()) {
     assert_eq!(name, NAME);
     let runtime = Runtime::new().unwrap();
-    let answer = runtime.block_on(async {
+    let response = runtime.block_on(async {
         let mut sender = connect(edge).await;
         sender.send_request(request(Method::GET, "/", nothing())).await.unwrap()
     });
-    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(response.status(), StatusCode::OK);
     meanwhile();
-    drop(answer);
+    drop(response);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,16 +106,16 @@ async fn a_request_becomes_one_of_http_1_1_and_no_other() {
     // A body of unknown length with trailers, though GET usually has none.
     for (count, method) in [(1, Method::GET), (2, Method::POST)] {
         let (feed, body) = Feed::new();
-        let mut asked = request(method, "/", body);
-        asked.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
-        asked.headers_mut().insert("trailer", HeaderValue::from_static("x-forwarded-for"));
+        let mut request = request(method, "/", body);
+        request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+        request.headers_mut().insert("trailer", HeaderValue::from_static("x-forwarded-for"));
         let mut trailers = HeaderMap::new();
         trailers.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.66"));
         for frame in [data("hel"), data("lo"), Frame::trailers(trailers)] {
             feed.send(frame).unwrap();
         }
         drop(feed);
-        assert_eq!(sender.send_request(asked).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(sender.send_request(request).await.unwrap().status(), StatusCode::OK);
         let seen = origin.newest(count);
         assert_eq!((&seen.body[..], seen.trailers.as_str()), (&b"hello"[..], ""));
         assert_eq!(seen.values("transfer-encoding"), ["chunked"]);
@@ -124,21 +124,23 @@ async fn a_request_becomes_one_of_http_1_1_and_no_other() {
     }
     // One length, given twice.
     let (feed, body) = Feed::new();
-    let mut asked = request(Method::POST, "/", body);
-    asked.headers_mut().append(CONTENT_LENGTH, HeaderValue::from_static("5"));
-    asked.headers_mut().append(CONTENT_LENGTH, HeaderValue::from_static("5"));
+    let mut upload = request(Method::POST, "/", body);
+    upload.headers_mut().append(CONTENT_LENGTH, HeaderValue::from_static("5"));
+    upload.headers_mut().append(CONTENT_LENGTH, HeaderValue::from_static("5"));
     feed.send(data("hello")).unwrap();
     drop(feed);
-    assert_eq!(sender.send_request(asked).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(sender.send_request(upload).await.unwrap().status(), StatusCode::OK);
     assert_eq!(origin.newest(3).values("content-length"), ["5"]);
     // Less than announced.
     let (feed, body) = Feed::new();
-    let mut asked = request(Method::POST, "/short", body);
-    asked.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("6"));
+    let mut short = request(Method::POST, "/short", body);
+    short.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("6"));
     feed.send(data("hello")).unwrap();
     drop(feed);
-    assert!(sender.send_request(asked).await.is_err(), "it is malformed");
-    assert!(origin.recorded().iter().all(|asked| !asked.is("POST /short") || !asked.is_whole));
+    assert!(sender.send_request(short).await.is_err(), "it is malformed");
+    assert!(
+        origin.recorded().iter().all(|request| !request.is("POST /short") || !request.is_whole)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,7 +153,7 @@ async fn an_upload_that_is_broken_off_is_not_made_whole() {
     let upload = tokio::spawn(sender.send_request(request(Method::POST, "/", body)));
     feed.send(data("hello")).unwrap();
     until("it has begun", || origin.begun() == 1);
-    // The stream is reset when the answer is dropped.
+    // The stream is reset when the response is dropped.
     upload.abort();
     drop(upload.await);
     let seen = origin.newest(1);
@@ -159,15 +161,15 @@ async fn an_upload_that_is_broken_off_is_not_made_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_to_head_is_a_head_alone() {
+async fn a_response_to_head_has_no_body() {
     let files = Files::new();
     files.issue(NAME);
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin=http://{}", closed())]);
     let mut sender = connect(&edge).await;
-    let answer = sender.send_request(request(Method::HEAD, "/", nothing())).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::BAD_GATEWAY);
-    let length = answer.headers()[CONTENT_LENGTH].clone();
-    assert!(answer.into_body().collect().await.unwrap().to_bytes().is_empty());
+    let response = sender.send_request(request(Method::HEAD, "/", nothing())).await.unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
+    let length = response.headers()[CONTENT_LENGTH].clone();
+    assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
     let get = sender.send_request(request(Method::GET, "/", nothing())).await.unwrap();
     let body = get.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(length, body.len().to_string());
@@ -179,7 +181,7 @@ async fn an_answer_to_head_is_a_head_alone() {
 /// A connection may have many requests, and each takes a connection to the origin: so it has a
 /// share of them.
 #[test]
-fn a_connection_has_a_quarter_of_the_places() {
+fn a_connection_has_a_quarter_of_the_permits() {
     let (files, origin) = (Files::new(), Origin::start());
     files.issue(NAME);
     let option = format!("--origin={}", origin.http());
@@ -187,15 +189,15 @@ fn a_connection_has_a_quarter_of_the_places() {
     let edge = Edge::start(&files, &[NAME], &flags);
     Runtime::new().unwrap().block_on(async {
         let mut sender = connect(&edge).await;
-        let mut asked = JoinSet::new();
+        let mut pending = JoinSet::new();
         for _ in 0..2 {
-            asked.spawn(sender.send_request(request(Method::GET, "/never", nothing())));
+            pending.spawn(sender.send_request(request(Method::GET, "/never", nothing())));
         }
-        until("both wait", || origin.asked("GET /never") == 2);
+        until("both wait", || origin.requests("GET /never") == 2);
         assert_eq!(status(&mut sender).await, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(edge.count("headstart_limits_hit_total", &["origin_requests"]), 1);
         assert_eq!(status(&mut connect(&edge).await).await, StatusCode::OK, "others have theirs");
-        asked.shutdown().await;
+        pending.shutdown().await;
         while status(&mut sender).await != StatusCode::OK {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -204,8 +206,8 @@ fn a_connection_has_a_quarter_of_the_places() {
 
 /// Returns the status of an ordinary request.
 async fn status(sender: &mut SendRequest<Nothing>) -> StatusCode {
-    let asked = sender.send_request(request(Method::GET, "/head", nothing()));
-    asked.await.unwrap().status()
+    let response = sender.send_request(request(Method::GET, "/head", nothing()));
+    response.await.unwrap().status()
 }
 
 /// Returns how often a connection ended for requests that it broke off.
@@ -215,16 +217,16 @@ fn broken_off(edge: &Edge) -> u64 {
 
 /// Has `count` requests under way at the origin, and waits for none of them.
 async fn break_off(sender: &SendRequest<Nothing>, origin: &Origin, count: usize) {
-    let before = origin.asked("GET /never");
-    let mut asked = JoinSet::new();
+    let before = origin.requests("GET /never");
+    let mut pending = JoinSet::new();
     for _ in 0..count {
-        asked.spawn(sender.clone().send_request(request(Method::GET, "/never", nothing())));
+        pending.spawn(sender.clone().send_request(request(Method::GET, "/never", nothing())));
     }
     // Once the edge gives up a connection, none of its requests gets through.
-    while origin.asked("GET /never") < before + count && !sender.is_closed() {
+    while origin.requests("GET /never") < before + count && !sender.is_closed() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    asked.shutdown().await;
+    pending.shutdown().await;
 }
 
 /// Each costs two small frames of the client, and a connection of the origin (CVE-2023-44487).

@@ -1,4 +1,4 @@
-//! HTTP through the edge: what origins are asked, what clients get.
+//! HTTP through the edge: the requests that origins get, and the responses that clients get.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
@@ -45,7 +45,7 @@ fn both_versions_of_http_tell_the_origin_who_asks() {
         }
         assert!(!text.contains("192.0.2.66") && !text.contains("early-data"), "{text}");
     }
-    assert_eq!(origin.asked("GET /head"), 2);
+    assert_eq!(origin.requests("GET /head"), 2);
     let requests =
         |protocol| edge.count("headstart_http_requests_total", &[protocol, "status=\"2xx\""]);
     assert_eq!((requests("protocol=\"http/1.1\""), requests("protocol=\"h2\"")), (1, 1));
@@ -65,7 +65,7 @@ fn connections_to_the_origin_are_kept() {
     for _ in 0..5 {
         curl(&edge, &files, NAME, "/head", &[]).ok();
     }
-    assert_eq!((origin.asked("GET /head"), origin.connections()), (5, 1));
+    assert_eq!((origin.requests("GET /head"), origin.connections()), (5, 1));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn many_requests_share_a_connection_of_http_2() {
         flags.extend([url.as_str(), "-o", "/dev/null"]);
     }
     curl(&edge, &files, NAME, "/head/last", &flags).ok();
-    assert_eq!((0..50).filter(|n| origin.asked(&format!("GET /head/{n}")) == 1).count(), 50);
+    assert_eq!((0..50).filter(|n| origin.requests(&format!("GET /head/{n}")) == 1).count(), 50);
     assert!(edge.count("headstart_tls_handshakes_total", &[]) < 10);
 }
 
@@ -125,8 +125,9 @@ fn an_origin_that_is_down_is_502_and_one_that_is_slow_504() {
     until("it says so", || edge.logged("cannot connect to the origin") >= 1);
 }
 
-/// Takes connections and closes them after `answer`; how many there were.
-fn rude(answer: &'static [u8]) -> (String, std::sync::mpsc::Receiver<()>) {
+/// Accepts connections and closes them after `response`; returns the edge's option, and a channel
+/// of requests.
+fn rude(response: &'static [u8]) -> (String, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let (taken, seen) = std::sync::mpsc::channel();
@@ -134,14 +135,14 @@ fn rude(answer: &'static [u8]) -> (String, std::sync::mpsc::Receiver<()>) {
         for mut tcp in listener.incoming().map_while(Result::ok) {
             read_until(&mut tcp, b"\r\n\r\n");
             let _ = taken.send(());
-            let _ = tcp.write_all(answer);
+            let _ = tcp.write_all(response);
         }
     });
     (format!("--origin=http://{address}"), seen)
 }
 
 #[test]
-fn an_origin_that_breaks_off_is_asked_twice_only_if_that_is_harmless() {
+fn a_request_that_an_origin_breaks_off_is_retried_only_if_that_is_harmless() {
     let files = Files::new();
     files.issue(NAME);
     let (origin, seen) = rude(b"");
@@ -151,13 +152,13 @@ fn an_origin_that_breaks_off_is_asked_twice_only_if_that_is_harmless() {
     assert_eq!(seen.try_iter().count(), 2);
     curl(&edge, &files, NAME, "/", &["-X", "POST"]).ok();
     assert_eq!(seen.try_iter().count(), 1);
-    // Over HTTP/2 some versions of curl fail if the answer is there before the body has left.
+    // Over HTTP/2 some versions of curl fail if the response is there before the body has left.
     curl(&edge, &files, NAME, "/", &["--http1.1", "-X", "PUT", "-d", "body"]).ok();
     assert_eq!(seen.try_iter().count(), 1);
 }
 
 #[test]
-fn an_answer_that_is_cut_short_is_not_made_whole() {
+fn a_response_that_is_cut_short_is_not_made_whole() {
     let files = Files::new();
     files.issue(NAME);
     let (origin, _seen) = rude(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf");
@@ -197,8 +198,8 @@ fn a_websocket_passes() {
 /// Ends the stream in order and waits for the other side to do so.
 fn close(mut stream: SslStream<std::net::TcpStream>) {
     assert_eq!(stream.shutdown().unwrap(), ShutdownResult::Sent);
-    let mut room = [0; 16];
-    assert_eq!(std::io::Read::read(&mut stream, &mut room).unwrap(), 0);
+    let mut buffer = [0; 16];
+    assert_eq!(std::io::Read::read(&mut stream, &mut buffer).unwrap(), 0);
 }
 
 #[test]
@@ -229,9 +230,9 @@ fn a_name_of_another_origin_is_misdirected() {
     assert_eq!(code(NAME), "200");
     assert_eq!(code("other.example.com"), "421");
     assert_eq!(code("unknown.example.com"), "421");
-    assert_eq!((origin.asked("GET /head"), other.asked("GET /head")), (1, 0));
+    assert_eq!((origin.requests("GET /head"), other.requests("GET /head")), (1, 0));
     curl(&edge, &files, "other.example.com", "/head", &[]).ok();
-    assert_eq!(other.asked("GET /head"), 1);
+    assert_eq!(other.requests("GET /head"), 1);
 }
 
 #[test]
@@ -250,7 +251,7 @@ fn heads_that_are_too_large_or_malformed_are_refused() {
         let output = s_client(&edge, NAME, &[], &bad);
         assert!(output.contains(&format!("HTTP/1.1 {status}")), "{bad}{output}");
     }
-    assert_eq!(origin.asked("GET /head"), 0);
+    assert_eq!(origin.requests("GET /head"), 0);
 }
 
 #[test]

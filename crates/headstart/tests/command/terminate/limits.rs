@@ -59,16 +59,16 @@ fn handshakes_of_unproven_clients_have_their_rate_and_tcp_goes_on() {
     assert_eq!(edge.count("headstart_limits_hit_total", &["work_limit"]), refused);
     let mut stream = tls(&edge, NAME);
     write!(stream, "GET /head/tcp HTTP/1.1\r\nhost: {NAME}\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
 }
 
 /// Reads until the edge ends the connection, one way or another.
 fn ended(stream: &mut impl Read) {
-    let mut room = [0; 4096];
+    let mut buffer = [0; 4096];
     loop {
-        match stream.read(&mut room) {
+        match stream.read(&mut buffer) {
             Ok(0) => return,
             Ok(_) => {}
             Err(error) => {
@@ -131,7 +131,7 @@ fn a_connection_is_quiet_and_lasts_no_longer_than_it_may() {
         let (origin, edge) = site(&files, limit);
         let mut stream = tls(&edge, NAME);
         write!(stream, "GET /never HTTP/1.1\r\nhost: {NAME}\r\n\r\n").unwrap();
-        until("it is asked", || origin.asked("GET /never") == 1);
+        until("the origin has the request", || origin.requests("GET /never") == 1);
         ended(&mut stream);
         until("it is counted", || {
             edge.count("headstart_connections_total", &["result=\"timed_out\""]) == 1

@@ -21,10 +21,10 @@ fn echo() -> (String, mpsc::Receiver<Vec<u8>>) {
     let (ended, seen) = mpsc::channel();
     thread::spawn(move || {
         for mut tcp in listener.incoming().map_while(Result::ok) {
-            let (mut all, mut room) = (Vec::new(), [0; 4096]);
-            while let Ok(count @ 1..) = tcp.read(&mut room) {
-                all.extend_from_slice(&room[..count]);
-                let _ = tcp.write_all(&room[..count]);
+            let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+            while let Ok(count @ 1..) = tcp.read(&mut buffer) {
+                all.extend_from_slice(&buffer[..count]);
+                let _ = tcp.write_all(&buffer[..count]);
             }
             let _ = tcp.write_all(b"bye");
             let _ = ended.send(all);
@@ -138,7 +138,7 @@ fn all_kinds_of_origins_share_a_port() {
     let edge = Edge::start(&files, &[NAME, "www.example.com"], &[&origins]);
     curl(&edge, &files, "www.example.com", "/head", &[]).ok();
     curl(&edge, &files, "old.example.com", "/head", &[]).ok();
-    assert_eq!((web.asked("GET /head"), old.asked("GET /head")), (1, 1));
+    assert_eq!((web.requests("GET /head"), old.requests("GET /head")), (1, 1));
     let mut stream = tls(&edge, NAME);
     stream.write_all(b"x").unwrap();
     assert_eq!(stream.read(&mut [0; 16]).unwrap(), 1);

@@ -1,4 +1,4 @@
-//! An origin that keeps what it was asked as it lay on the wire, and answers as a test says.
+//! An origin that records requests byte for byte, and responds as a test likes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::edge::until;
 
-/// The end of a connection, as what an answer says of that.
+/// Return value of a responder that closes the connection.
 pub(crate) const CLOSE: bool = false;
 
 /// Takes connections as long as the test runs.
@@ -30,7 +30,7 @@ pub(crate) struct Recorded {
     /// True if the body came to its end.
     pub(crate) is_whole: bool,
     /// Number of requests before it on its connection.
-    pub(crate) place: usize,
+    pub(crate) position: usize,
 }
 
 impl Recorded {
@@ -87,9 +87,9 @@ fn line(reader: &mut impl BufRead) -> Option<String> {
 }
 
 impl Recorder {
-    /// Calls `answer` when a request has come; it says whether the connection is kept.
+    /// Calls `respond` when a request has come; it returns true to keep the connection.
     pub(crate) fn start(
-        answer: impl Fn(&Recorded, &mut TcpStream) -> bool + Send + Sync + 'static,
+        respond: impl Fn(&Recorded, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -99,14 +99,14 @@ impl Recorder {
             begun: Arc::default(),
             closed: Arc::default(),
         };
-        let (answer, all) = (Arc::new(answer), Arc::clone(&recorder.recorded));
+        let (respond, all) = (Arc::new(respond), Arc::clone(&recorder.recorded));
         let (heads, closed) = (Arc::clone(&recorder.begun), Arc::clone(&recorder.closed));
         thread::spawn(move || {
             for tcp in listener.incoming().map_while(Result::ok) {
                 let (all, heads) = (Arc::clone(&all), Arc::clone(&heads));
-                let (answer, closed) = (Arc::clone(&answer), Arc::clone(&closed));
+                let (respond, closed) = (Arc::clone(&respond), Arc::clone(&closed));
                 thread::spawn(move || {
-                    serve(tcp, &heads, &all, &*answer);
+                    serve(tcp, &heads, &all, &*respond);
                     closed.fetch_add(1, Ordering::Relaxed);
                 });
             }
@@ -114,30 +114,30 @@ impl Recorder {
         recorder
     }
 
-    /// Answers everything with `ok`.
+    /// Responds `ok` to everything.
     pub(crate) fn ok() -> Self {
-        Self::start(|_, tcp| answer_ok(tcp))
+        Self::start(|_, tcp| respond_ok(tcp))
     }
 
-    /// Answers everything with these bytes.
-    pub(crate) fn saying(bytes: &'static [u8], keeps: bool) -> Self {
+    /// Responds to everything with these bytes.
+    pub(crate) fn sending(bytes: &'static [u8], keeps: bool) -> Self {
         Self::start(move |_, tcp| {
             let _ = tcp.write_all(bytes);
             keeps
         })
     }
 
-    /// The option for an edge, which sends everything there.
+    /// Returns the option for an edge that sends everything there.
     pub(crate) fn option(&self) -> String {
         format!("--origin=http://{}", self.address)
     }
 
-    /// The same for one name alone.
+    /// Returns the option for one name alone.
     pub(crate) fn option_for(&self, name: &str) -> String {
         format!("--origin={name}=http://{}", self.address)
     }
 
-    /// All that was asked so far.
+    /// Returns all requests so far.
     pub(crate) fn recorded(&self) -> Vec<Recorded> {
         self.recorded.lock().unwrap().clone()
     }
@@ -152,22 +152,22 @@ impl Recorder {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// The requests for `METHOD PATH`.
-    pub(crate) fn asked(&self, method_and_path: &str) -> usize {
+    /// Returns the number of requests for `METHOD PATH`.
+    pub(crate) fn requests(&self, method_and_path: &str) -> usize {
         self.recorded().iter().filter(|recorded| recorded.is(method_and_path)).count()
     }
 
-    /// The newest request, once there are `count`.
+    /// Returns the newest request, once there are `count`.
     pub(crate) fn newest(&self, count: usize) -> Recorded {
-        until("the origin is asked", || self.recorded().len() >= count);
+        until("the origin has its requests", || self.recorded().len() >= count);
         let mut recorded = self.recorded();
         assert_eq!(recorded.len(), count);
         recorded.pop().unwrap()
     }
 }
 
-/// The answer of [`Recorder::ok`].
-pub(crate) fn answer_ok(tcp: &mut TcpStream) -> bool {
+/// Sends the response of [`Recorder::ok`].
+pub(crate) fn respond_ok(tcp: &mut TcpStream) -> bool {
     tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_ok()
 }
 
@@ -175,10 +175,10 @@ fn serve(
     mut tcp: TcpStream,
     begun: &AtomicUsize,
     all: &Mutex<Vec<Recorded>>,
-    answer: &impl Fn(&Recorded, &mut TcpStream) -> bool,
+    respond: &impl Fn(&Recorded, &mut TcpStream) -> bool,
 ) {
     let mut reader = BufReader::new(tcp.try_clone().unwrap());
-    for place in 0.. {
+    for position in 0.. {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             if !matches!(reader.read_until(b'\n', &mut head), Ok(1..)) {
@@ -188,10 +188,10 @@ fn serve(
         }
         begun.fetch_add(1, Ordering::Relaxed);
         let head = String::from_utf8(head).unwrap();
-        let mut recorded = Recorded { head, place, ..Recorded::default() };
+        let mut recorded = Recorded { head, position, ..Recorded::default() };
         recorded.read_body(&mut reader);
         all.lock().unwrap().push(recorded.clone());
-        if !recorded.is_whole || !answer(&recorded, &mut tcp) {
+        if !recorded.is_whole || !respond(&recorded, &mut tcp) {
             return;
         }
     }

@@ -43,7 +43,7 @@ fn names_have_their_certificates_and_others_the_first() {
     }
     let names = ["a.example", "b.example", "*.c.example"];
     let edge = Edge::start(&files, &names, &[&format!("--origin={}", origin.http())]);
-    for (asked, shown) in [
+    for (name, shown) in [
         ("a.example", "a.example"),
         ("b.example", "b.example"),
         ("B.Example", "b.example"),
@@ -51,7 +51,7 @@ fn names_have_their_certificates_and_others_the_first() {
         ("x.y.c.example", "a.example"),
         ("unknown.example", "a.example"),
     ] {
-        assert_eq!(subject(&edge, asked), shown, "{asked}");
+        assert_eq!(subject(&edge, name), shown, "{name}");
     }
     let to = edge.address.to_string();
     let nobody = ["timeout", "150", "openssl", "s_client", "-ign_eof", "-connect", &to];
@@ -109,7 +109,7 @@ fn a_faulty_file_is_checked_until_it_is_right() {
     let (chain, key) = (files.path(&format!("{NAME}.pem")), files.path(&format!("{NAME}.key")));
     let allow = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
     let kept = |why: &str| {
-        until("the mistake is told", || edge.logged(why) > 0);
+        until("the mistake is logged", || edge.logged(why) > 0);
         assert_eq!(fingerprint(&edge), before, "{why}");
     };
     allow(0o604);
@@ -133,7 +133,7 @@ fn a_faulty_file_is_checked_until_it_is_right() {
     until("the new certificate", || fingerprint(&edge) != before);
 
     fs::remove_file(&chain).unwrap();
-    until("the mistake is told", || edge.logged("certificates kept: cannot read ") > 0);
+    until("the mistake is logged", || edge.logged("certificates kept: cannot read ") > 0);
     curl(&edge, &other, NAME, "/head", &[]).ok();
     assert!(reloads("result=\"kept\"") >= 4);
 }
@@ -147,12 +147,12 @@ fn a_hangup_cuts_no_request_short() {
         thread::scope(|scope| {
             let client =
                 scope.spawn(|| curl(&edge, &files, NAME, "/late/100000", &[version]).ok().len());
-            until("it is asked", || origin.asked("GET /late/100000") == 1);
+            until("the origin has the request", || origin.requests("GET /late/100000") == 1);
             edge.signal(Signal::HUP);
             until("it is read", || edge.logged("configuration read again") == 1);
             assert_eq!(client.join().unwrap(), 100_000, "{version}");
         });
-        assert_eq!(origin.asked("GET /late/100000"), 1);
+        assert_eq!(origin.requests("GET /late/100000"), 1);
     }
 }
 
@@ -162,15 +162,15 @@ fn a_certificate_is_exchanged_while_requests_run() {
     files.issue(NAME);
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
     let stop = Arc::new(AtomicBool::new(false));
-    let asked = thread::scope(|scope| {
+    let requests = thread::scope(|scope| {
         let client = scope.spawn(|| {
-            let (mut asked, begun) = (0, Instant::now());
+            let (mut requests, begun) = (0, Instant::now());
             while !stop.load(Ordering::Relaxed) && begun.elapsed() < 2 * PATIENCE {
                 // It trusts any certificate: the certificate changes under it.
                 curl(&edge, &files, NAME, "/head", &["-k", "--http2"]).ok();
-                asked += 1;
+                requests += 1;
             }
-            asked
+            requests
         });
         let before = fingerprint(&edge);
         files.issue(NAME);
@@ -178,7 +178,7 @@ fn a_certificate_is_exchanged_while_requests_run() {
         stop.store(true, Ordering::Relaxed);
         client.join().unwrap()
     });
-    assert!(asked > 0);
+    assert!(requests > 0);
     curl(&edge, &files, NAME, "/head", &[]).ok();
     // The key may have been seen without its certificate.
     let reloads = |result| edge.count("headstart_reloads_total", &["certificates", result]);

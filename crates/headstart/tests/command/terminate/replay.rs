@@ -45,10 +45,10 @@ fn record(client: TcpStream, edge: SocketAddr, flights: &mpsc::Sender<Vec<u8>>) 
 
 /// Returns the client's bytes before it hears anything.
 fn flight(mut client: &TcpStream) -> Vec<u8> {
-    let (mut flight, mut room) = (Vec::new(), [0; 4096]);
+    let (mut flight, mut buffer) = (Vec::new(), [0; 4096]);
     // The first message may take long.
-    while let Ok(count @ 1..) = client.read(&mut room) {
-        flight.extend_from_slice(&room[..count]);
+    while let Ok(count @ 1..) = client.read(&mut buffer) {
+        flight.extend_from_slice(&buffer[..count]);
         client.set_read_timeout(Some(HELD)).unwrap();
     }
     client.set_read_timeout(None).unwrap();
@@ -76,10 +76,10 @@ pub(crate) fn once(aged: &Aged) {
     let text = request("POST", "/head/once", NAME).replace("connection: close\r\n", "");
     let output = send(&aged.on, &aged.files, Some(way), &text);
     assert!(output.contains("POST /head/once"), "{output}");
-    assert_eq!(aged.origin.asked("POST /head/once"), 1);
+    assert_eq!(aged.origin.requests("POST /head/once"), 1);
     let flight = flights.try_iter().last().expect("it went that way");
     replay(&aged.on, &flight);
     replay(&aged.other, &flight);
     replay(&aged.restarted(), &flight);
-    assert_eq!(aged.origin.asked("POST /head/once"), 1);
+    assert_eq!(aged.origin.requests("POST /head/once"), 1);
 }

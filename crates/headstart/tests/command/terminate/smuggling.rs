@@ -24,13 +24,13 @@ fn post(lines: &str, body: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n{lines}\r\n{body}")
 }
 
-/// Returns the edge's answer to `bytes`, until it closes.
+/// Returns the edge's response to `bytes`, until it closes.
 fn says(edge: &Edge, bytes: &str) -> String {
     let mut stream = tls(edge, NAME);
     stream.write_all(bytes.as_bytes()).unwrap();
-    let (mut text, mut room) = (Vec::new(), [0; 4096]);
-    while let Ok(count @ 1..) = stream.read(&mut room) {
-        text.extend_from_slice(&room[..count]);
+    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        text.extend_from_slice(&buffer[..count]);
     }
     String::from_utf8(text).unwrap()
 }
@@ -102,33 +102,33 @@ fn a_request_ends_where_the_edge_says() {
     let (origin, edge) = site(&files);
     let one = |bytes: &str| one(&origin, &edge, bytes);
 
-    // Whoever believes the length sees a second request. RFC 9112 section 6.3: it does not count,
-    // and no more is taken of the connection.
+    // A recipient that believes the length sees a second request. RFC 9112 section 6.3: it does not
+    // count, and no more is taken of the connection.
     let both = "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n";
     let open = |lines| post(lines, "0\r\n\r\n").replace("Connection: close\r\n", "");
     for lines in [both, "Transfer-Encoding: chunked\r\nContent-Length: 6\r\n"] {
-        let asked = one(&format!("{}{SMUGGLED}", open(lines)));
-        assert_eq!(asked.values("transfer-encoding"), ["chunked"]);
-        assert!(asked.values("content-length").is_empty() && asked.body.is_empty());
+        let recorded = one(&format!("{}{SMUGGLED}", open(lines)));
+        assert_eq!(recorded.values("transfer-encoding"), ["chunked"]);
+        assert!(recorded.values("content-length").is_empty() && recorded.body.is_empty());
     }
     // Lines may end without a carriage return; the edge adds it towards the origin.
-    let asked = one(&post("Content-Length: 5\r\n", "hello").replace("\r\n", "\n"));
-    assert_eq!((asked.values("content-length"), &asked.body[..]), (vec!["5"], &b"hello"[..]));
-    let asked = one(&post("Content-Length: 5\r\nContent-Length: 5\r\n", "hello"));
-    assert_eq!(asked.values("content-length"), ["5"]);
-    let asked = one(&post("Connection: content-length\r\nContent-Length: 5\r\n", "hello"));
-    assert_eq!((asked.values("content-length"), &asked.body[..]), (vec!["5"], &b"hello"[..]));
-    let asked = one(&post("Transfer-Encoding: chunked\r\n", "5;a=b\r\nhello\r\n0\r\n\r\n"));
-    assert_eq!(asked.body, b"hello");
-    let asked = one(&post("", ""));
-    assert_eq!(asked.values("content-length"), ["0"]);
+    let recorded = one(&post("Content-Length: 5\r\n", "hello").replace("\r\n", "\n"));
+    assert_eq!((recorded.values("content-length"), &recorded.body[..]), (vec!["5"], &b"hello"[..]));
+    let recorded = one(&post("Content-Length: 5\r\nContent-Length: 5\r\n", "hello"));
+    assert_eq!(recorded.values("content-length"), ["5"]);
+    let recorded = one(&post("Connection: content-length\r\nContent-Length: 5\r\n", "hello"));
+    assert_eq!((recorded.values("content-length"), &recorded.body[..]), (vec!["5"], &b"hello"[..]));
+    let recorded = one(&post("Transfer-Encoding: chunked\r\n", "5;a=b\r\nhello\r\n0\r\n\r\n"));
+    assert_eq!(recorded.body, b"hello");
+    let recorded = one(&post("", ""));
+    assert_eq!(recorded.values("content-length"), ["0"]);
     // A message that the client library would not show.
     let get = |text: String| text.replace("POST", "GET");
-    let asked = one(&get(post("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n")));
-    assert_eq!(asked.body, b"hello");
-    let asked = one(&get(post("Content-Length: 5\r\n", "hello")));
-    assert_eq!(asked.body, b"hello");
-    assert_eq!(origin.asked("GET /smuggled"), 0);
+    let recorded = one(&get(post("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n")));
+    assert_eq!(recorded.body, b"hello");
+    let recorded = one(&get(post("Content-Length: 5\r\n", "hello")));
+    assert_eq!(recorded.body, b"hello");
+    assert_eq!(origin.requests("GET /smuggled"), 0);
 }
 
 #[test]
@@ -137,10 +137,10 @@ fn trailers_of_a_request_claim_nothing() {
     let (origin, edge) = site(&files);
     let lines = "Transfer-Encoding: chunked\r\nTrailer: X-Forwarded-For, Early-Data\r\n";
     let trailers = "X-Forwarded-For: 192.0.2.66\r\nEarly-Data: 1\r\n";
-    let asked = one(&origin, &edge, &post(lines, &format!("5\r\nhello\r\n0\r\n{trailers}\r\n")));
-    assert_eq!(asked.body, b"hello");
-    assert!(asked.values("trailer").is_empty(), "{}", asked.head);
-    assert_eq!(asked.values("x-forwarded-for"), ["127.0.0.1"]);
+    let recorded = one(&origin, &edge, &post(lines, &format!("5\r\nhello\r\n0\r\n{trailers}\r\n")));
+    assert_eq!(recorded.body, b"hello");
+    assert!(recorded.values("trailer").is_empty(), "{}", recorded.head);
+    assert_eq!(recorded.values("x-forwarded-for"), ["127.0.0.1"]);
 }
 
 #[test]
@@ -159,8 +159,8 @@ fn a_body_that_is_malformed_is_not_made_whole() {
     for body in bodies {
         says(&edge, &format!("{}{SMUGGLED}", post("Transfer-Encoding: chunked\r\n", body)));
     }
-    for asked in origin.recorded() {
-        assert!(asked.head.starts_with("POST /") && !asked.is_whole, "{asked:?}");
+    for recorded in origin.recorded() {
+        assert!(recorded.head.starts_with("POST /") && !recorded.is_whole, "{recorded:?}");
     }
 }
 
@@ -179,7 +179,7 @@ fn a_body_that_is_cut_off_is_not_made_whole() {
         stream.write_all(request.as_bytes()).unwrap();
         until("the origin is asked", || origin.begun() > before);
         drop(stream);
-        until("the origin sees its end", || origin.asked(what) == 1);
+        until("the origin sees its end", || origin.requests(what) == 1);
     }
-    assert!(origin.recorded().iter().all(|asked| !asked.is_whole));
+    assert!(origin.recorded().iter().all(|recorded| !recorded.is_whole));
 }

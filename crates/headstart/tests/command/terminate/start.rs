@@ -45,7 +45,7 @@ fn an_expired_certificate_is_served_and_logged() {
     curl(&edge, &files, NAME, "/head", &["-k"]).ok();
 }
 
-/// The gauge of answers is made with the first request, and made earlier would count nothing ever
+/// The gauge of responses is made with the first request, and made earlier would count nothing ever
 /// after.
 #[test]
 fn metrics_begin_before_connections_can_come() {

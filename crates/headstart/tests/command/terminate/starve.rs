@@ -1,4 +1,4 @@
-//! Clients that try to take from others: windows of zero, answers that they never read, floods of
+//! Clients that try to exhaust the edge: windows of zero, responses that they never read, floods of
 //! frames. Each is a client of this test's own that does what no browser does.
 
 use std::io::{Read, Write};
@@ -26,8 +26,8 @@ const NAME: &str = "www.example.com";
 /// A connection of HTTP/2 on which the edge may send no byte of a body, until it is dropped.
 struct Shut {
     sender: SendRequest<Bytes>,
-    /// Begun and never read.
-    asked: Vec<ResponseFuture>,
+    /// Begun, and never read.
+    responses: Vec<ResponseFuture>,
     connection: JoinHandle<()>,
 }
 
@@ -37,7 +37,7 @@ impl Shut {
         Self::with_window(edge, 0).await
     }
 
-    /// The same, but the edge may send so many bytes of each body.
+    /// Connects likewise, but lets the edge send `window` bytes of each body.
     async fn with_window(edge: &Edge, window: u32) -> Self {
         let tcp = TcpStream::connect(edge.address).await.unwrap();
         let mut stream = tokio_openssl::SslStream::new(http2(), tcp).unwrap();
@@ -53,22 +53,22 @@ impl Shut {
             };
             tokio::join!(pings, async { drop(connection.await) });
         });
-        Self { sender, asked: Vec::new(), connection }
+        Self { sender, responses: Vec::new(), connection }
     }
 
-    /// Asks for `path` once more; does nothing if the edge has ended the connection.
-    async fn ask(&mut self, path: &str) {
+    /// Requests `path` once more; does nothing if the edge has ended the connection.
+    async fn get(&mut self, path: &str) {
         let Ok(mut sender) = self.sender.clone().ready().await else { return };
         let uri = format!("https://{NAME}{path}");
         let request = Request::builder().method(Method::GET).uri(uri).body(()).unwrap();
-        if let Ok((answer, _)) = sender.send_request(request, true) {
-            self.asked.push(answer);
+        if let Ok((response, _)) = sender.send_request(request, true) {
+            self.responses.push(response);
         }
     }
 
-    /// Waits for the edge's next answer.
-    async fn answered(&mut self) -> StatusCode {
-        self.asked.remove(0).await.unwrap().status()
+    /// Waits for the edge's next response.
+    async fn next_status(&mut self) -> StatusCode {
+        self.responses.remove(0).await.unwrap().status()
     }
 }
 
@@ -105,28 +105,29 @@ fn limits_hit(edge: &Edge, limit: &str) -> u64 {
     edge.count("headstart_limits_hit_total", &[&format!("limit=\"{limit}\"")])
 }
 
-/// As many answers as there are places, all complete at the edge.
+/// Four times as many responses as there are permits, all complete at the edge.
 #[test]
-fn a_window_of_zero_takes_no_place() {
+fn a_window_of_zero_holds_no_permit() {
     let files = Files::new();
     let (origin, edge) = site(&files, &["--max-connections=8", "--max-address-requests=4"]);
     Runtime::new().unwrap().block_on(async {
         let mut shut = [Shut::connect(&edge).await, Shut::connect(&edge).await];
         for client in &mut shut {
             for _ in 0..16 {
-                client.ask("/bytes/1000").await;
+                client.get("/bytes/1000").await;
             }
             for _ in 0..16 {
-                assert_eq!(client.answered().await, StatusCode::OK);
+                assert_eq!(client.next_status().await, StatusCode::OK);
             }
         }
-        assert_eq!(origin.asked("GET /bytes/1000"), 32);
+        assert_eq!(origin.requests("GET /bytes/1000"), 32);
         assert_eq!(status(&edge, &files), "200");
     });
 }
 
-/// Checks that answers too large to be kept here give way, and are counted as `limit`.
-fn answers_give_way(client_timeout: &str, limit: &str) {
+/// Checks that the edge cancels stalled responses too large to be read ahead, and counts them as
+/// `limit`.
+fn assert_cancelled(client_timeout: &str, limit: &str) {
     let files = Files::new();
     let flags = ["--max-connections=8", "--max-address-requests=8", client_timeout];
     let (origin, edge) = site(&files, &flags);
@@ -134,29 +135,29 @@ fn answers_give_way(client_timeout: &str, limit: &str) {
         let mut all = Vec::new();
         for _ in 0..4 {
             let mut client = Shut::connect(&edge).await;
-            client.ask("/bytes/1000000").await;
-            client.ask("/bytes/1000000").await;
+            client.get("/bytes/1000000").await;
+            client.get("/bytes/1000000").await;
             all.push(client);
         }
-        until("all places are taken", || origin.asked("GET /bytes/1000000") == 8);
+        until("all permits are taken", || origin.requests("GET /bytes/1000000") == 8);
         until("others are served", || status(&edge, &files) == "200");
         until("it is counted", || limits_hit(&edge, limit) > 0);
     });
 }
 
 #[test]
-fn answers_that_nobody_takes_give_way() {
-    answers_give_way("--client-timeout=1s", "answer_not_taken");
+fn stalled_responses_are_cancelled() {
+    assert_cancelled("--client-timeout=1s", "answer_not_taken");
 }
 
 #[test]
-fn places_that_are_short_are_not_for_stalled_answers() {
-    answers_give_way("--client-timeout=1h", "stalled_answers");
+fn stalled_responses_are_cancelled_where_permits_are_short() {
+    assert_cancelled("--client-timeout=1h", "stalled_answers");
 }
 
-/// One address cannot have all the places, however many connections it has.
+/// One address cannot hold all permits, however many connections it has.
 #[test]
-fn an_address_has_an_eighth_of_the_places() {
+fn an_address_has_an_eighth_of_the_permits() {
     let files = Files::new();
     let (origin, edge) = site(&files, &["--max-connections=160"]);
     Runtime::new().unwrap().block_on(async {
@@ -164,11 +165,11 @@ fn an_address_has_an_eighth_of_the_places() {
         for _ in 0..2 {
             let mut client = Shut::connect(&edge).await;
             for _ in 0..10 {
-                client.ask("/never").await;
+                client.get("/never").await;
             }
             all.push(client);
         }
-        until("its places are taken", || origin.asked("GET /never") == 20);
+        until("its permits are taken", || origin.requests("GET /never") == 20);
         assert_eq!(status(&edge, &files), "503");
         assert_eq!(limits_hit(&edge, "origin_requests"), 1);
         drop(all);
@@ -191,7 +192,7 @@ fn origin(serve: impl Fn(std::net::TcpStream) + Send + Sync + 'static) -> String
     format!("--origin=http://{address}")
 }
 
-/// The client takes nothing of an answer that came before its upload was read, and breaks off when
+/// The client takes nothing of a response that came before its upload was read, and breaks off when
 /// the edge has lost interest in the rest of that.
 #[test]
 fn an_upload_that_is_broken_off_late_hangs_nobody() {
@@ -201,7 +202,7 @@ fn an_upload_that_is_broken_off_late_hangs_nobody() {
         let close = if is_upload { "" } else { "connection: close\r\n" };
         write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n{close}\r\nok").unwrap();
         if is_upload {
-            // Longer than the edge waits for it after the answer.
+            // Longer than the edge waits for it after the response.
             std::thread::sleep(Duration::from_secs(3));
             drop(tcp);
             gone.send(()).unwrap();
@@ -217,9 +218,9 @@ fn an_upload_that_is_broken_off_late_hangs_nobody() {
             let mut sender = client.sender.clone().ready().await.unwrap();
             let uri = format!("https://{NAME}/");
             let request = Request::builder().method(Method::POST).uri(uri).body(()).unwrap();
-            let (answer, mut upload) = sender.send_request(request, false).unwrap();
-            let answer = answer.await.unwrap();
-            assert_eq!(answer.status(), StatusCode::OK);
+            let (response, mut upload) = sender.send_request(request, false).unwrap();
+            let response = response.await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
             origin_gone.recv_timeout(PATIENCE).unwrap();
             // The edge sees the end of that connection before it takes this one.
             assert_eq!(status(&edge, &files), "200");
@@ -236,7 +237,7 @@ fn an_upload_that_is_broken_off_late_hangs_nobody() {
     });
 }
 
-/// It would keep its place at the origin for as long as it likes.
+/// It would hold its permit for as long as it likes.
 #[test]
 fn an_upload_of_a_byte_now_and_then_is_no_upload() {
     let files = Files::new();
@@ -247,9 +248,9 @@ fn an_upload_of_a_byte_now_and_then_is_no_upload() {
     stream.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let mut received = Vec::new();
     until("it is over", || {
-        let mut room = [0; 4096];
-        match stream.read(&mut room) {
-            Ok(count) => received.extend_from_slice(&room[..count]),
+        let mut buffer = [0; 4096];
+        match stream.read(&mut buffer) {
+            Ok(count) => received.extend_from_slice(&buffer[..count]),
             Err(_) => drop(stream.write_all(b"x")),
         }
         !received.is_empty()
@@ -260,7 +261,7 @@ fn an_upload_of_a_byte_now_and_then_is_no_upload() {
 }
 
 #[test]
-fn an_answer_that_nobody_takes_ends_its_connection_over_http_1_1() {
+fn a_stalled_response_ends_its_connection_over_http_1_1() {
     let files = Files::new();
     let (_origin, edge) = site(&files, &["--client-timeout=1s"]);
     let mut stream = tls(&edge, NAME);
@@ -272,16 +273,16 @@ fn an_answer_that_nobody_takes_ends_its_connection_over_http_1_1() {
     assert_eq!(limits_hit(&edge, "answer_not_taken"), 1);
 }
 
-/// A quiet connection ends, whatever control frames say: they are no use of it.
+/// An idle connection ends, whatever control frames come: they do not count as use.
 #[test]
 fn a_ping_is_no_movement() {
     let files = Files::new();
     let (origin, edge) = site(&files, &["--idle-timeout=5s"]);
     Runtime::new().unwrap().block_on(async {
         let mut client = Shut::connect(&edge).await;
-        client.ask("/never").await;
-        until("it is asked", || origin.asked("GET /never") == 1);
-        let ended = tokio::time::timeout(PATIENCE, client.asked.remove(0)).await;
+        client.get("/never").await;
+        until("the origin has the request", || origin.requests("GET /never") == 1);
+        let ended = tokio::time::timeout(PATIENCE, client.responses.remove(0)).await;
         assert!(ended.expect("it is ended").is_err());
         until("it is counted", || {
             edge.count("headstart_connections_total", &["result=\"timed_out\""]) == 1
@@ -289,14 +290,14 @@ fn a_ping_is_no_movement() {
     });
 }
 
-/// Returns the memory that answers take.
+/// Returns the memory that responses hold.
 fn held(edge: &Edge) -> u64 {
     edge.count("headstart_answer_memory_bytes", &[])
 }
 
 /// Ten times as much as may wait, and all of it complete.
 #[test]
-fn answers_that_nobody_takes_have_so_much_memory() {
+fn stalled_responses_have_a_limit_of_memory() {
     const MEMORY: u64 = 1 << 20;
     let files = Files::new();
     let (_origin, edge) = site(&files, &["--answer-memory=1"]);
@@ -305,7 +306,7 @@ fn answers_that_nobody_takes_have_so_much_memory() {
         for _ in 0..20 {
             let mut client = Shut::connect(&edge).await;
             for _ in 0..8 {
-                client.ask("/bytes/60000").await;
+                client.get("/bytes/60000").await;
             }
             all.push(client);
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -348,7 +349,7 @@ fn floods_of_control_frames_end_the_connection() {
         let mut stream = frames(&edge);
         until(what, || {
             let _ = stream.write_all(&frame.repeat(500));
-            // Its answers must not fill what lies between.
+            // The edge's acknowledgements must not fill the buffers between.
             stream.get_ref().set_nonblocking(true).unwrap();
             while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
             stream.get_ref().set_nonblocking(false).unwrap();
@@ -365,12 +366,12 @@ fn requests_that_are_reset_at_once_do_not_reach_the_origin() {
     let origin = origin(move |mut tcp| {
         count.fetch_add(1, Ordering::SeqCst);
         read_until(&mut tcp, b"\r\n\r\n");
-        let _ = tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nanswered");
+        let _ = tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nresponse");
     });
     let files = Files::new();
     files.issue(NAME);
     let edge = Edge::start(&files, &[NAME], &[&origin]);
-    // GET, https, / and :authority by their places in HPACK's table (RFC 7541 appendix A).
+    // GET, https, / and :authority by their indices in HPACK's table (RFC 7541 appendix A).
     let block = [b"\x82\x87\x84\x01\x0f", NAME.as_bytes()].concat();
     let (mut stream, mut sent) = (frames(&edge), Vec::new());
     for id in (1..=21).step_by(2) {
@@ -381,7 +382,7 @@ fn requests_that_are_reset_at_once_do_not_reach_the_origin() {
         }
     }
     stream.write_all(&sent).unwrap();
-    read_until(&mut stream, b"answered");
+    read_until(&mut stream, b"response");
     assert_eq!(accepted.load(Ordering::SeqCst), 1);
 }
 
@@ -436,13 +437,13 @@ fn head(stream: u32, path: &str, size: usize) -> Vec<u8> {
     frames.flatten().collect()
 }
 
-/// The library answers, resets or ends by itself: an operator sees it all the same.
+/// The library responds, resets or ends by itself: an operator sees it all the same.
 #[test]
 fn what_the_http_library_refuses_has_a_name() {
     let files = Files::new();
     let (_origin, edge) = site(&files, &[]);
     let streams = |count: u32| (0..count).map(|number| 2 * number + 1);
-    let asked: Vec<_> = streams(130).flat_map(|id| head(id, "/never", 200)).collect();
+    let requests: Vec<_> = streams(130).flat_map(|id| head(id, "/never", 200)).collect();
     let resets: Vec<_> = streams(21)
         .flat_map(|id| [head(id, "/never", 200), frame(3, 0, id, &[0, 0, 0, 8])].concat())
         .collect();
@@ -450,13 +451,13 @@ fn what_the_http_library_refuses_has_a_name() {
     let malformed: Vec<_> = streams(1025).flat_map(|id| frame(1, 5, id, b"\x82\x82")).collect();
     let upload = [frame(1, 4, 1, &[b"\x83\x87\x84\x01\x0f", NAME.as_bytes()].concat())].concat();
     for (what, sent, limit, count) in [
-        ("streams", asked, "concurrent_streams", 2),
+        ("streams", requests, "concurrent_streams", 2),
         ("a head", head(1, "/head", 60_000), "request_head", 1),
         ("two", [head(1, "/head", 60_000), head(3, "/head", 60_000)].concat(), "request_head", 3),
         ("a large one", head(1, "/head", 300_000), "request_head", 4),
         ("its pieces", frame(9, 0, 1, b"").repeat(20), "request_head", 5),
         ("resets", resets, "stream_resets", 1),
-        ("what is malformed", malformed, "stream_errors", 1),
+        ("malformed streams", malformed, "stream_errors", 1),
         (
             "pieces of a body",
             [upload, frame(0, 0, 1, b"").repeat(990)].concat(),
@@ -482,10 +483,10 @@ fn what_the_http_library_refuses_has_a_name() {
     until("it is counted", || limits_hit(&edge, "request_head") == 6);
 }
 
-/// It has heard that nobody wants the rest of its upload, and would take an error for that of the
-/// answer.
+/// The client knows that nobody wants the rest of its upload, and would take an error for one of
+/// the response.
 #[test]
-fn a_client_that_ends_its_upload_when_it_has_the_answer_is_told_of_no_error() {
+fn a_client_that_ends_its_upload_after_the_response_gets_no_error() {
     let origin = origin(|mut tcp| {
         read_until(&mut tcp, b"\r\n\r\n");
         write!(tcp, "HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\n\r\nless").unwrap();
@@ -553,18 +554,21 @@ fn headers_that_claim_something_do_not_arrive() {
         let mut flags = vec![version, "-H", "Early-Data: no", "-H", "a_b: kept"];
         flags.extend(lines.iter().flat_map(|line| ["-H", line.as_str()]));
         curl(&edge, &files, NAME, "/", &flags).ok();
-        let asked = origin.newest(count);
-        assert!(!asked.head.contains("192.0.2.66"), "{}", asked.head);
-        assert_eq!((asked.values("a_b"), asked.values("early-data")), (vec!["kept"], vec!["1"]));
+        let request = origin.newest(count);
+        assert!(!request.head.contains("192.0.2.66"), "{}", request.head);
+        assert_eq!(
+            (request.values("a_b"), request.values("early-data")),
+            (vec!["kept"], vec!["1"])
+        );
     }
 }
 
 /// A client that did not ask for trailers is sent none, and none are announced to it.
 #[test]
 fn trailers_are_announced_to_those_who_get_them() {
-    let answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n\
+    let response = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n\
                    5\r\nhello\r\n0\r\nx-sum: 7\r\n\r\n";
-    let (files, origin) = (Files::new(), Recorder::saying(answer, CLOSE));
+    let (files, origin) = (Files::new(), Recorder::sending(response, CLOSE));
     files.issue(NAME);
     let edge = Edge::start(&files, &[NAME], &[&origin.option()]);
     for (flags, expected) in
@@ -580,8 +584,9 @@ fn trailers_are_announced_to_those_who_get_them() {
 #[test]
 fn an_origin_that_breaks_off_costs_no_byte_that_it_sent() {
     const SENT: usize = 300_000;
-    let answer = [b"HTTP/1.1 200 OK\r\ncontent-length: 500000\r\n\r\n", &[b'x'; SENT][..]].concat();
-    let (files, origin) = (Files::new(), Recorder::saying(Vec::leak(answer), CLOSE));
+    let response =
+        [b"HTTP/1.1 200 OK\r\ncontent-length: 500000\r\n\r\n", &[b'x'; SENT][..]].concat();
+    let (files, origin) = (Files::new(), Recorder::sending(Vec::leak(response), CLOSE));
     files.issue(NAME);
     let edge = Edge::start(&files, &[NAME], &[&origin.option()]);
     for _ in 0..4 {
@@ -602,10 +607,10 @@ fn an_origin_that_breaks_off_costs_no_byte_that_it_sent() {
     }
 }
 
-/// An origin that answers and reads no more; curl 7.88 takes the end of its stream for a failure if
-/// it is sending.
+/// An origin that responds and reads no more; curl 7.88 takes the end of its stream for a failure
+/// if it is sending.
 #[test]
-fn an_answer_before_the_upload_is_read_arrives() {
+fn a_response_before_the_upload_is_read_arrives() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let origin = format!("--origin=http://{}", listener.local_addr().unwrap());
     let files = Files::new();
@@ -624,10 +629,10 @@ fn an_answer_before_the_upload_is_read_arrives() {
     let upload = format!("@{}", files.write("upload", &vec![b'x'; 5_000_000], 0o600));
     for expect in ["Expect:", "Expect: 100-continue"] {
         let flags = ["--http2", "-H", expect, "--data-binary", &upload, "-w", " %{http_code}"];
-        let answers = [(); 8].map(|()| curl(&edge, &files, NAME, "/", &flags));
-        let arrived = answers.iter().filter(|output| output.text() == "less 413").count();
+        let outputs = [(); 8].map(|()| curl(&edge, &files, NAME, "/", &flags));
+        let arrived = outputs.iter().filter(|output| output.text() == "less 413").count();
         // On a busy machine curl itself may give one up (KNOWN-LIMITS.md).
-        let rest: Vec<_> = answers.iter().map(|output| &output.err).collect();
+        let rest: Vec<_> = outputs.iter().map(|output| &output.err).collect();
         assert!(arrived >= 6, "{expect} {arrived} of 8: {rest:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A stop: requests that run are answered, clients are told to leave.
+//! A stop: running requests finish, clients are told to leave.
 
 use std::io::{Read, Write};
 use std::thread;
@@ -13,7 +13,7 @@ use crate::origin::Origin;
 const NAME: &str = "www.example.com";
 
 #[test]
-fn running_requests_are_answered_and_the_edge_ends() {
+fn running_requests_finish_and_the_edge_ends() {
     for version in ["--http1.1", "--http2"] {
         let (files, origin) = (Files::new(), Origin::start());
         files.issue(NAME);
@@ -24,7 +24,7 @@ fn running_requests_are_answered_and_the_edge_ends() {
         thread::scope(|scope| {
             let client =
                 scope.spawn(|| curl(&edge, &files, NAME, "/late/100000", &[version]).ok().len());
-            until("it is asked", || origin.asked("GET /late/100000") == 1);
+            until("the origin has the request", || origin.requests("GET /late/100000") == 1);
             edge.signal(Signal::TERM);
             assert_eq!(client.join().unwrap(), 100_000, "{version}");
         });

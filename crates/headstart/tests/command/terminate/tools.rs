@@ -102,11 +102,11 @@ pub(crate) fn tls(edge: &Edge, name: &str) -> SslStream<TcpStream> {
 /// Reads until `end` has come.
 pub(crate) fn read_until(stream: &mut impl Read, end: &[u8]) -> Vec<u8> {
     let mut read = Vec::new();
-    let mut room = [0; 4096];
+    let mut buffer = [0; 4096];
     while !read.windows(end.len()).any(|window| window == end) {
-        let count = stream.read(&mut room).unwrap();
+        let count = stream.read(&mut buffer).unwrap();
         assert!(count > 0, "it ended: {}", String::from_utf8_lossy(&read));
-        read.extend_from_slice(&room[..count]);
+        read.extend_from_slice(&buffer[..count]);
     }
     read
 }

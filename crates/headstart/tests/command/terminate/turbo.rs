@@ -37,16 +37,16 @@ fn outgoing(conn: &mut Conn) -> Vec<u8> {
 
 /// Returns the bytes that it gives to read now.
 fn given(conn: &mut Conn) -> Vec<u8> {
-    let (mut all, mut room) = (Vec::new(), [0; 4096]);
-    while let Given::Bytes(count) = conn.read(&mut room).unwrap() {
-        all.extend_from_slice(&room[..count]);
+    let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Given::Bytes(count) = conn.read(&mut buffer).unwrap() {
+        all.extend_from_slice(&buffer[..count]);
     }
     all
 }
 
 /// Returns true if the origin has shown the head of its request.
-fn is_whole(answer: &[u8]) -> bool {
-    String::from_utf8_lossy(answer).contains("x-forwarded-proto: https\n")
+fn is_whole(plaintext: &[u8]) -> bool {
+    String::from_utf8_lossy(plaintext).contains("x-forwarded-proto: https\n")
 }
 
 /// An ordinary request over TCP, with which a session comes.
@@ -54,16 +54,16 @@ fn visit(edge: &Edge, context: &ClientContext) -> Session {
     let mut conn = context.connect(NAME, None, false).unwrap();
     let mut tcp = TcpStream::connect(edge.address).unwrap();
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-    let (mut answer, mut asked, mut room) = (Vec::new(), false, [0; 4096]);
-    while !is_whole(&answer) {
-        if conn.handshake().unwrap() == Progress::Done && !asked {
-            asked = conn.write(get("/head/visit").as_bytes()).unwrap() > 0;
+    let (mut plaintext, mut sent, mut buffer) = (Vec::new(), false, [0; 4096]);
+    while !is_whole(&plaintext) {
+        if conn.handshake().unwrap() == Progress::Done && !sent {
+            sent = conn.write(get("/head/visit").as_bytes()).unwrap() > 0;
         }
         tcp.write_all(&outgoing(&mut conn)).unwrap();
-        let count = tcp.read(&mut room).unwrap();
-        assert!(count > 0, "it ended: {}", String::from_utf8_lossy(&answer));
-        conn.handle_bytes(&room[..count]);
-        answer.extend(given(&mut conn));
+        let count = tcp.read(&mut buffer).unwrap();
+        assert!(count > 0, "it ended: {}", String::from_utf8_lossy(&plaintext));
+        conn.handle_bytes(&buffer[..count]);
+        plaintext.extend(given(&mut conn));
     }
     conn.poll_session().expect("a ticket").session
 }
@@ -98,13 +98,14 @@ fn asks(edge: &Edge, path: &str) -> (Conn, Vec<u8>) {
     (conn, flight)
 }
 
-/// Gives `conn` what comes in datagrams, and nobody what it would say, until it has the answer.
-fn answer(udp: &UdpSocket, conn: &mut Conn) -> String {
+/// Passes datagrams to `conn`, and sends nothing, until the whole response is decrypted; returns
+/// it.
+fn receive(udp: &UdpSocket, conn: &mut Conn) -> String {
     let (mut pieces, mut next) = (BTreeMap::new(), 0);
-    let (mut answer, mut room) = (Vec::new(), [0; 2048]);
-    while !is_whole(&answer) {
-        let length = udp.recv(&mut room).unwrap();
-        let response = Response::parse(&room[..length]).unwrap();
+    let (mut plaintext, mut buffer) = (Vec::new(), [0; 2048]);
+    while !is_whole(&plaintext) {
+        let length = udp.recv(&mut buffer).unwrap();
+        let response = Response::parse(&buffer[..length]).unwrap();
         pieces.insert(response.offset, response.payload.to_vec());
         while let Some(piece) = pieces.remove(&next) {
             conn.handle_bytes(&piece);
@@ -114,21 +115,21 @@ fn answer(udp: &UdpSocket, conn: &mut Conn) -> String {
             }
         }
         conn.handshake().unwrap();
-        answer.extend(given(conn));
+        plaintext.extend(given(conn));
     }
-    String::from_utf8(answer).unwrap()
+    String::from_utf8(plaintext).unwrap()
 }
 
 /// The client has no TCP connection at all, and never says that it has heard anything.
-pub(crate) fn answered_in_datagrams(aged: &Aged) {
+pub(crate) fn served_in_datagrams(aged: &Aged) {
     let joins = || aged.safe.count("headstart_joins_total", &[]);
     let before = joins();
     let (mut conn, flight) = asks(&aged.safe, "/head/udp");
     let udp = socket(&aged.safe);
     send(&udp, &flight);
-    let answer = answer(&udp, &mut conn);
+    let plaintext = receive(&udp, &mut conn);
     assert_eq!(conn.facts().early_data, EarlyData::Accepted);
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(plaintext.starts_with("HTTP/1.1 200 OK\r\n"), "{plaintext}");
     for line in [
         "GET /head/udp",
         "early-data: 1",
@@ -136,9 +137,9 @@ pub(crate) fn answered_in_datagrams(aged: &Aged) {
         "forwarded: for=unknown;proto=https",
         "x-forwarded-for: unknown",
     ] {
-        assert!(answer.lines().any(|found| found == line), "{line} is not in\n{answer}");
+        assert!(plaintext.lines().any(|found| found == line), "{line} is not in\n{plaintext}");
     }
-    assert_eq!((aged.origin.asked("GET /head/udp"), joins()), (1, before));
+    assert_eq!((aged.origin.requests("GET /head/udp"), joins()), (1, before));
 }
 
 /// Again as another session, from elsewhere, over TCP, and at edges with the same keys.
@@ -146,14 +147,14 @@ pub(crate) fn taken_once(aged: &Aged) {
     let (mut conn, flight) = asks(&aged.safe, "/head/recorded");
     let udp = socket(&aged.safe);
     send(&udp, &flight);
-    answer(&udp, &mut conn);
+    receive(&udp, &mut conn);
     send(&udp, &flight);
     send(&socket(&aged.safe), &flight);
     send(&socket(&aged.on), &flight);
     replay(&aged.safe, &flight);
     replay(&aged.on, &flight);
     thread::sleep(SOON);
-    assert_eq!(aged.origin.asked("GET /head/recorded"), 1);
+    assert_eq!(aged.origin.requests("GET /head/recorded"), 1);
 }
 
 /// The handshake itself is answered: silence would not prove anything.
@@ -161,17 +162,17 @@ pub(crate) fn not_before_tcp(aged: &Aged) {
     let edge = &aged.safe_over_tcp;
     let udp = socket(edge);
     send(&udp, &asks(edge, "/head/waits").1);
-    let mut room = [0; 2048];
+    let mut buffer = [0; 2048];
     loop {
-        let length = udp.recv(&mut room).unwrap();
-        if !Response::parse(&room[..length]).unwrap().payload.is_empty() {
+        let length = udp.recv(&mut buffer).unwrap();
+        if !Response::parse(&buffer[..length]).unwrap().payload.is_empty() {
             break;
         }
     }
     thread::sleep(SOON);
-    assert_eq!(aged.origin.asked("GET /head/waits"), 0);
+    assert_eq!(aged.origin.requests("GET /head/waits"), 0);
     // Over TCP it is accepted: only the transport was wrong.
     let mut tcp = TcpStream::connect(edge.address).unwrap();
     tcp.write_all(&asks(edge, "/head/waits/no/more").1).unwrap();
-    until("it is passed on", || aged.origin.asked("GET /head/waits/no/more") == 1);
+    until("it is passed on", || aged.origin.requests("GET /head/waits/no/more") == 1);
 }

@@ -242,8 +242,8 @@ impl Source {
             Kind::Random => false,
             // Once the edge has forgotten the flight, any address may be the next that starts it.
             Kind::Replayed => {
-                let asked = self.pool.get(usize::from(response.seq));
-                asked.is_some_and(|asked| answer.len() <= asked.len() * AMPLIFICATION)
+                let request = self.pool.get(usize::from(response.seq));
+                request.is_some_and(|request| answer.len() <= request.len() * AMPLIFICATION)
             }
             Kind::HalfFinished | Kind::WellFormed => {
                 let Some(session) =
@@ -252,12 +252,13 @@ impl Source {
                     return false;
                 };
                 let sent = session * self.datagrams_each() + u64::from(response.seq) < self.number;
-                let asked = if response.seq == 0 { self.hello_length + 20 } else { REQUEST_MIN };
+                let request_bytes =
+                    if response.seq == 0 { self.hello_length + 20 } else { REQUEST_MIN };
                 first
                     && sent
                     && response.id == self.id(session)
                     && to == address(session)
-                    && answer.len() <= asked * AMPLIFICATION
+                    && answer.len() <= request_bytes * AMPLIFICATION
             }
         }
     }

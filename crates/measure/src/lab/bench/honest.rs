@@ -19,8 +19,8 @@ use crate::stats::{P99_LEAST, Summary};
 /// Time after which an exchange has failed: a browser's user has gone.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Exchanges in a row that show a server to be as quick as before, by their median, and so many
-/// times the median of before at most.
+/// Consecutive exchanges whose median shows that a server is as quick as before, and the largest
+/// ratio to the median of before.
 const IN_A_ROW: usize = 20;
 const AS_BEFORE: f64 = 1.5;
 

@@ -53,17 +53,17 @@ pub(super) struct Starter<'s> {
     pub(super) interrupt: &'s Interrupt,
 }
 
-/// One side of a comparison while it runs.
+/// One arm of a comparison while it runs.
 pub(super) struct Contender {
     pub(super) arm: String,
     pub(super) program: Option<Program>,
-    pub(super) door: Door,
+    pub(super) access: Access,
     /// Resident memory in bytes before it was first attacked.
     pub(super) resident: Option<usize>,
 }
 
-/// The way in for clients.
-pub(super) enum Door {
+/// Way in which clients reach it.
+pub(super) enum Access {
     /// Bytes that a proxy passes on.
     Relay(SocketAddr),
     Web(Way),
@@ -97,18 +97,18 @@ impl Starter<'_> {
             (_, "edge" | OTHER) => Some(self.edge(arm, variant, at)?),
             _ => return Err(Failure::usage(format!("{} has no arm {arm}", self.bench.name))),
         };
-        let door = match (subject, arm) {
-            (Subject::Relay, _) => Door::Relay(at),
-            (Subject::Attack, _) => Door::Relay(local(FIRST_PORT)),
-            _ if subject.terminates() => Door::Web(self.direct(at, variant)?),
-            (_, "direct") => Door::Web(self.direct(self.origin, variant)?),
-            (_, "haproxy") => Door::Web(Way::Plain(at)),
+        let access = match (subject, arm) {
+            (Subject::Relay, _) => Access::Relay(at),
+            (Subject::Attack, _) => Access::Relay(local(FIRST_PORT)),
+            _ if subject.terminates() => Access::Web(self.direct(at, variant)?),
+            (_, "direct") => Access::Web(self.direct(self.origin, variant)?),
+            (_, "haproxy") => Access::Web(Way::Plain(at)),
             _ => {
                 let (socket, origin) = (self.socket(arm), self.origin);
-                Door::Web(Way::Managed { socket, origin, resumes: variant.resumes })
+                Access::Web(Way::Managed { socket, origin, resumes: variant.resumes })
             }
         };
-        Ok(Some(Contender { arm: arm.to_owned(), program, door, resident: None }))
+        Ok(Some(Contender { arm: arm.to_owned(), program, access, resident: None }))
     }
 
     fn direct(&self, server: SocketAddr, variant: &Variant) -> Result<Way, Failure> {

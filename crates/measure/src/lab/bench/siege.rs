@@ -113,7 +113,7 @@ pub(super) struct Done {
 }
 
 impl Siege {
-    /// Returns the time in which a server has borne the beginning, with all handshakes and requests
+    /// Returns the time in which a server has taken the beginning, with all handshakes and requests
     /// at once; none where that is the attack.
     pub(super) const fn begins(&self) -> Duration {
         match self {
@@ -223,8 +223,8 @@ async fn attack(
 
 /// Reads to the end.
 async fn discard(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
-    let mut room = vec![0; PIECE];
-    while reader.read(&mut room).await? > 0 {}
+    let mut buffer = vec![0; PIECE];
+    while reader.read(&mut buffer).await? > 0 {}
     Ok(())
 }
 
@@ -383,8 +383,8 @@ mod tests {
     fn each_attack_says_what_it_is_about() {
         let [mut zero, mut unread] = ["zero-windows", "nothing-read"].map(script);
         let opening = zero.opening();
-        let asked = [1, 3, 5].map(|stream| (HEADERS, stream, 11 + NAME.len()));
-        assert_eq!(frames(&opening[24..]), [&[(SETTINGS, 0, 6)][..], &asked].concat());
+        let requests = [1, 3, 5].map(|stream| (HEADERS, stream, 11 + NAME.len()));
+        assert_eq!(frames(&opening[24..]), [&[(SETTINGS, 0, 6)][..], &requests].concat());
         assert_eq!(&opening[24 + 9..24 + 15], [0, 4, 0, 0, 0, 0]);
         let first = frames(&unread.opening()[24..])[..2].to_vec();
         assert_eq!(first, [(SETTINGS, 0, 6), (WINDOW_UPDATE, 0, 4)]);

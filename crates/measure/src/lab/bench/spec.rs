@@ -91,13 +91,13 @@ impl Subject {
     }
 }
 
-/// One load, which all arms bear in turns.
+/// One load, put on all arms in turn.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Variant {
     pub(super) name: String,
     pub(super) work: Work,
-    /// Only these arms.
+    /// Arms it is limited to.
     arms: Option<Vec<String>>,
     /// True if all TLS sessions are to be resumed, false if none is.
     #[serde(default)]
@@ -222,7 +222,7 @@ const fn one() -> NonZeroU8 {
     NonZeroU8::MIN
 }
 
-/// No more than a debug build bears with the attackers beside it on two CPUs.
+/// No more than a debug build sustains with the attackers beside it on two CPUs.
 const fn few() -> NonZeroU16 {
     NonZeroU16::MIN.saturating_add(99)
 }

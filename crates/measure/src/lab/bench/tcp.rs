@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::work::{Place, Served, Work};
 
-/// Where the random starts in the record (RFC 8446 section 4.1.2), and how long it is.
+/// Offset of the random in the record (RFC 8446 section 4.1.2), and its length.
 const RANDOM: Range<usize> = 11..43;
 
 /// Length of a record's header (RFC 8446 section 5.1).
@@ -87,8 +87,8 @@ impl Write for Unanswered {
     }
 }
 
-/// Has `answer` serve each connection to an address of loopback, on a thread of its own that lives
-/// as long as the process.
+/// Serves each connection to an address of loopback with `answer`, on a thread of its own that
+/// lives as long as the process.
 pub(super) fn serve<A>(place: Place<'_>, answer: fn(TcpStream) -> A) -> io::Result<SocketAddr>
 where
     A: Future<Output = io::Result<()>> + Send + 'static,
@@ -167,10 +167,10 @@ pub(super) fn streams(place: Place<'_>, address: SocketAddr, count: u16) -> io::
         async move {
             let mut stream = TcpStream::connect(address).await?;
             stream.write_all(hello.renew(Wanted::Endless)).await?;
-            let mut room = vec![0; 4 * PIECE];
+            let mut buffer = vec![0; 4 * PIECE];
             while !work.is_over() {
                 let read = stream.async_io(Interest::READABLE, || {
-                    Ok(rustix::net::recv(&stream, room.as_mut_slice(), RecvFlags::TRUNC)?.1)
+                    Ok(rustix::net::recv(&stream, buffer.as_mut_slice(), RecvFlags::TRUNC)?.1)
                 });
                 match read.await? {
                     0 => return Err(io::ErrorKind::UnexpectedEof.into()),

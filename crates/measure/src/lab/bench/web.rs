@@ -1,5 +1,5 @@
 //! Ways of a program to a server that speaks TLS: TLS in the program itself, or plain bytes to
-//! whoever speaks TLS for it.
+//! the program that speaks TLS for it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -77,8 +77,8 @@ impl Direct {
     fn keep(&self, handle: &TlsHandle<TcpStream>) {
         self.with_sessions(|kept| {
             let new = std::iter::from_fn(|| handle.take_session()).map(|new| new.session);
-            let room = SESSIONS_MAX - kept.len();
-            kept.extend(new.take(room));
+            let free = SESSIONS_MAX - kept.len();
+            kept.extend(new.take(free));
         });
     }
 
@@ -107,9 +107,9 @@ impl Way {
             async move {
                 let mut stream = way.open().await?;
                 stream.write_all(BULK).await?;
-                let mut room = vec![0; PIECE];
+                let mut buffer = vec![0; PIECE];
                 while !work.is_over() {
-                    match timeout(PATIENCE, stream.read(&mut room)).await?? {
+                    match timeout(PATIENCE, stream.read(&mut buffer)).await?? {
                         0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                         read => work.add_bytes(read),
                     }
@@ -205,8 +205,8 @@ async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Res
 
 /// Waits for the server's end, however it comes: the answer is here.
 async fn drain(mut stream: impl AsyncRead + Unpin) {
-    let mut room = [0; 64];
-    while stream.read(&mut room).await.is_ok_and(|read| read > 0) {}
+    let mut buffer = [0; 64];
+    while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
 }
 
 /// Returns the body, once all of it is there: it ends with its line.
@@ -216,8 +216,8 @@ fn body(answer: &[u8]) -> io::Result<Option<&[u8]>> {
         return Ok(None);
     };
     if !answer.starts_with(b"HTTP/1.1 200 ") {
-        let said = String::from_utf8_lossy(answer);
-        let line = said.lines().next().unwrap_or_default();
+        let text = String::from_utf8_lossy(answer);
+        let line = text.lines().next().unwrap_or_default();
         return Err(io::Error::other(format!("the server says {line:?}")));
     }
     let body = answer.get(head + END.len()..).unwrap_or_default();

@@ -55,7 +55,7 @@ pub(super) struct Work {
     thread: Running<()>,
 }
 
-/// State that clients share with whoever measures them.
+/// State that clients share with the measurement.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     over: AtomicBool,
@@ -167,7 +167,7 @@ impl Work {
 /// Result of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Served {
-    /// When the first byte of the answer was there.
+    /// Time at which the first byte of the answer was there.
     pub(super) first: Instant,
     pub(super) resumed: bool,
     pub(super) bytes: usize,

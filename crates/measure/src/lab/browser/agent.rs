@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::lab::cell::Counts;
 
-/// Where an edge tells its counters, on its own node.
+/// Address of an edge's metrics, on its own node.
 pub(super) const METRICS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9100);
 

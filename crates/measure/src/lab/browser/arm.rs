@@ -26,7 +26,7 @@ pub(crate) enum Arm {
     ServerDb,
     /// The document's server says what the page needs, from a prefetch database.
     PrefetchDb,
-    /// The same, and it says so before it has made the document: by 103 Early Hints.
+    /// The same, announced before the document is ready: by 103 Early Hints.
     EarlyHints,
     /// All three databases.
     Databases,
@@ -36,7 +36,7 @@ pub(crate) enum Arm {
 }
 
 impl Arm {
-    /// As results have it.
+    /// Name in results.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",

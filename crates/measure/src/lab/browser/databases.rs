@@ -51,7 +51,7 @@ pub(super) struct Databases {
     files: Arc<Files>,
     /// For documents that say what their pages need: values of `Link` fields by URL.
     pub(super) links: Vec<(String, Vec<String>)>,
-    pub(super) said: DatabaseFacts,
+    pub(super) facts: DatabaseFacts,
 }
 
 /// Contents of a link's database.
@@ -73,7 +73,7 @@ impl Databases {
     /// Learns what the loads have in common, as `headstart pageload db build` does.
     ///
     /// # Errors
-    /// Nothing can be learned from them.
+    /// The recordings yield no database.
     pub(super) fn learn(link: &str, recorded: &[Recorded]) -> Result<Self, Failure> {
         let mut recordings = Recordings::new();
         for one in recorded {
@@ -95,11 +95,11 @@ impl Databases {
             files.insert(arm.name(), signed(&build(&recordings, parts)?, &key).map_err(unusable)?);
         }
         let prefetch = build(&recordings, Parts { prefetch: true, ..Parts::NONE })?;
-        let mut said =
+        let mut facts =
             DatabaseFacts { link: link.into(), recordings: recorded.len(), ..Default::default() };
-        let links = links(&prefetch, &mut said);
-        said.count(&all, files.values().map(Vec::len).max().unwrap_or_default());
-        Ok(Self { all, key, files: Arc::new(files), links, said })
+        let links = links(&prefetch, &mut facts);
+        facts.count(&all, files.values().map(Vec::len).max().unwrap_or_default());
+        Ok(Self { all, key, files: Arc::new(files), links, facts })
     }
 
     /// Serves the files on a client's node.
@@ -128,7 +128,7 @@ fn unusable(error: impl std::fmt::Display) -> Failure {
     Failure::usage(format!("no database can be made of the recordings: {error}"))
 }
 
-/// Where the files of a link are, on one client's node, for as long as this is there.
+/// Server of a link's files, on one client's node; stops when dropped.
 #[derive(Debug)]
 pub(super) struct Served {
     address: SocketAddr,
@@ -165,14 +165,14 @@ fn signed(database: &Database, key: &PKey<Private>) -> Result<Vec<u8>, String> {
     Extension::write(database, true, &SecretKey::from_bytes(raw)).map_err(|error| error.to_string())
 }
 
-fn links(database: &Database, said: &mut DatabaseFacts) -> Vec<(String, Vec<String>)> {
+fn links(database: &Database, facts: &mut DatabaseFacts) -> Vec<(String, Vec<String>)> {
     database
         .pages()
         .iter()
         .map(|page: &headstart_pageload::db::PageEntry| {
             let Links { links, left_out } = Links::for_page(page);
-            said.links += links.len();
-            said.links_left_out += left_out;
+            facts.links += links.len();
+            facts.links_left_out += left_out;
             (page.document.to_string(), links)
         })
         .collect()

@@ -55,9 +55,9 @@ pub(crate) struct BrowserExperiment {
     #[serde(deserialize_with = "text::time")]
     pub(crate) timeout: Duration,
     pub(crate) seed: u64,
-    /// In the order of tables.
+    /// Arms, in the order of tables.
     pub(crate) arms: Vec<Arm>,
-    /// One name: Chromium decides on its cryptography.
+    /// The suite's only name: Chromium chooses the cryptography.
     pub(crate) suites: [String; 1],
     pub(crate) link: Vec<BrowserLink>,
     pub(crate) variant: Vec<BrowserVariant>,

@@ -1,4 +1,4 @@
-//! The browser extension: where it is, and what it is told.
+//! The browser extension: where it is, and its settings.
 
 use std::path::PathBuf;
 

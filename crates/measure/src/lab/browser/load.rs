@@ -83,13 +83,13 @@ pub(super) struct Loaded {
 /// Times in ms since the first request, and what came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Times {
-    /// Until 95 % of the resources were there.
+    /// Time until 95 % of the resources were there.
     pub(super) page_load_ms: Option<f64>,
     pub(super) largest_paint_ms: Option<f64>,
     pub(super) on_load_ms: Option<f64>,
     pub(super) first_request_ms: Option<f64>,
     pub(super) first_response_ms: Option<f64>,
-    /// Until all of them were.
+    /// Time until all of them were there.
     pub(super) all_ms: Option<f64>,
     pub(super) resources: usize,
     /// Requests that are no resources: cached, failed and so on.
@@ -108,7 +108,7 @@ impl Loaded {
 }
 
 impl Lane<'_> {
-    /// Loads a page; why it did not come to its end is told apart from the user's wish.
+    /// Loads a page; tells a failure apart from the user's interrupt.
     ///
     /// # Errors
     /// The user interrupted.

@@ -52,7 +52,7 @@ pub(crate) struct CellOutcome {
     /// Means, in ms.
     pub(crate) page_load_ms: Option<Estimate>,
     pub(crate) largest_paint_ms: Option<Estimate>,
-    /// To `plain` of the same round.
+    /// Differences to `plain` of the same round.
     pub(crate) page_load_saved: Option<Saved>,
     pub(crate) largest_paint_saved: Option<Saved>,
     /// Prediction of `plan` from the recordings, with databases that speak with the document's
@@ -191,7 +191,7 @@ fn largest_paint(times: &Times) -> Option<f64> {
 }
 
 impl Loads {
-    /// Returns true if so many failed, and none came to its end, that no more are tried.
+    /// Returns true if enough loads failed, and all of them, to try no more.
     pub(super) fn is_given_up(&self) -> bool {
         self.rounds.len() >= GIVEN_UP && self.rounds.iter().all(|(_, times)| times.is_none())
     }

@@ -175,12 +175,12 @@ mod tests {
         let predictor = Predictor::new(&link, &database);
         let pages = [&chain()];
         // In sequence: TCP, TLS and four requests; TurboTLS saves the first round trip.
-        let [plain, turbo, said] = [Arm::Plain, Arm::TurboTls, Arm::PrefetchDb]
+        let [plain, turbo, preloaded] = [Arm::Plain, Arm::TurboTls, Arm::PrefetchDb]
             .map(|arm| predictor.page_load_ms(&pages, &cell(arm)).unwrap());
         assert!((plain - turbo - 100.0).abs() < 5.0, "{plain} {turbo}");
         // The data wait for the document and then, with the script, for nothing else: a round trip
         // for what is preloaded.
-        assert!((plain - said - 100.0).abs() < 5.0, "{plain} {said}");
+        assert!((plain - preloaded - 100.0).abs() < 5.0, "{plain} {preloaded}");
         // Everything with the document, for a modified browser.
         let at_start = predictor.at_start_ms(&pages, &cell(Arm::PrefetchDb)).unwrap();
         assert!((plain - at_start - 300.0).abs() < 5.0, "{plain} {at_start}");

@@ -216,7 +216,7 @@ impl PagesInBrowser {
         let recorded = self.record(&stage, link, run)?;
         let all: Vec<Recorded> = recorded.into_iter().flatten().collect();
         let databases = Databases::learn(&link.name, &all)?;
-        self.outcome.databases.push(databases.said.clone());
+        self.outcome.databases.push(databases.facts.clone());
         let arms: HashSet<Arm> =
             self.plan.cells.iter().filter(|it| it.is_on(link)).map(|it| it.arm).collect();
         for front in arms.iter().filter_map(|arm| arm.hinting()).collect::<BTreeSet<Front>>() {
@@ -292,7 +292,7 @@ impl PagesInBrowser {
         Ok(all)
     }
 
-    /// One turn: the loads of some cells at the same time.
+    /// Runs one turn: the loads of some cells at the same time.
     fn turn(
         &mut self,
         stage: &Stage,

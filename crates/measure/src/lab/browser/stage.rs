@@ -49,7 +49,7 @@ const EDGE: &str = "edge";
 pub(super) struct RunContext {
     /// This program.
     pub(super) program: PathBuf,
-    /// For keys; goes with the run.
+    /// Directory for keys, removed with the run.
     pub(super) work: PathBuf,
     /// Programs attached to the control group of agents, where the user is root.
     pub(super) fast_open: Option<Arc<ClientSide>>,

@@ -30,18 +30,18 @@ pub(crate) fn text(outcome: &Outcome) -> String {
     let means = outcome.means.iter().map(mean_columns);
     text.push_str(&table(&iter::once(header(&MEAN_HEADER)).chain(means).collect::<Vec<_>>(), &[0]));
     let _ = writeln!(text, "\n{}", verdict(&outcome.means));
-    for said in &outcome.databases {
+    for facts in &outcome.databases {
         let _ = writeln!(
             text,
             "{}: of {} recordings {} redirects, {} servers and {} URLs to prefetch; {} Link \
                 fields, which leave out {}",
-            said.link,
-            said.recordings,
-            said.redirects,
-            said.servers,
-            said.prefetch,
-            said.links,
-            said.links_left_out,
+            facts.link,
+            facts.recordings,
+            facts.redirects,
+            facts.servers,
+            facts.prefetch,
+            facts.links,
+            facts.links_left_out,
         );
     }
     text

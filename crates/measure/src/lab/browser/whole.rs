@@ -33,8 +33,8 @@ fn is_at(described: &str, url: &str) -> bool {
     }
 }
 
-/// Returns the reason why a load without these resources is none: what did not come asked for
-/// nothing, and so it was over sooner.
+/// Returns the reason why a load without these resources does not count: what is missing requested
+/// nothing further, and so the load ended sooner.
 pub(super) fn too_many(missing: &[String], site: &Site) -> Option<String> {
     let all = site.resources().len();
     let first = missing.first()?;

@@ -37,7 +37,7 @@ pub(crate) struct Agent {
 pub(crate) type Counts = BTreeMap<String, u64>;
 
 impl Agent {
-    /// Where the agent of a cell listens.
+    /// Returns the address of a cell's agent.
     pub(crate) fn listen(cell: usize) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, port(cell)).into()
     }
@@ -72,10 +72,10 @@ impl Agent {
     }
 
     /// Adds the openings of the connections made since its counters were `before`, once it has
-    /// counted so many.
+    /// counted this many.
     ///
     /// # Errors
-    /// It does not say.
+    /// The agent has no metrics.
     pub(crate) fn add_openings(
         &mut self,
         before: &Counts,

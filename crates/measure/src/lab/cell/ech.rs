@@ -16,7 +16,7 @@ pub(super) const OUTER_NAME: &str = "public.peer.test";
 
 pub(super) const PROGRAM: &str = "headstart-ech-server";
 
-/// Where the program is, if not in the usual places.
+/// Variable with the program's path, if it is not in the usual places.
 const VARIABLE: &str = "HEADSTART_ECH_SERVER";
 
 pub(super) const HINT: &str = "build it by cargo build --manifest-path \
@@ -29,15 +29,15 @@ pub(super) fn is_needed(plan: &Plan) -> bool {
 
 /// The program, if it is there.
 pub(super) fn program() -> Option<PathBuf> {
-    let told = std::env::var_os(VARIABLE).map(PathBuf::from);
-    find(told, &std::env::current_exe().ok()?)
+    let configured = std::env::var_os(VARIABLE).map(PathBuf::from);
+    find(configured, &std::env::current_exe().ok()?)
 }
 
-/// Where the variable told, else beside `this` program or in the folder above (tests run in one
-/// below), else on the path.
-fn find(told: Option<PathBuf>, this: &Path) -> Option<PathBuf> {
-    if told.is_some() {
-        return told.filter(|file| file.is_file());
+/// Returns the program: where the variable points, else beside `this` program or in the folder
+/// above (tests run in one below), else on the path.
+fn find(configured: Option<PathBuf>, this: &Path) -> Option<PathBuf> {
+    if configured.is_some() {
+        return configured.filter(|file| file.is_file());
     }
     let mut beside = this.ancestors().skip(1).take(2).map(|folder| folder.join(PROGRAM));
     beside.find(|file| file.is_file()).or_else(|| find_program(PROGRAM))

@@ -17,7 +17,7 @@ use crate::lab::process::{Broken, Program};
 use crate::lab::topology::HTTPS;
 use headstart::base::failure::Failure;
 
-/// Where file systems of BPF are mounted by convention.
+/// Conventional mount point of BPF file systems.
 const BPF_MOUNT: &str = "/sys/fs/bpf";
 
 /// The mounts that this process sees (proc_pid_mounts(5)).
@@ -69,7 +69,7 @@ impl ClientSide {
         let mut command = Command::new(program);
         command.args(ATTACH).args(["client", "--cgroup"]).arg(&side.group);
         command.args(["--dir", BPF_MOUNT]);
-        said(command.output()).map_err(|why| {
+        outcome(command.output()).map_err(|why| {
             Failure::usage(format!("headstart fastopen attach client: {why}"))
                 .hint("`headstart doctor` tells what this machine supports")
         })?;
@@ -101,7 +101,7 @@ fn group() -> io::Result<PathBuf> {
     Ok(group)
 }
 
-/// Where cgroup2 is mounted; a hybrid hierarchy has it beside others.
+/// Returns the mount point of cgroup2; a hybrid hierarchy has it beside others.
 fn cgroup2(mounts: &str) -> Option<&str> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);
@@ -113,7 +113,7 @@ fn cgroup2(mounts: &str) -> Option<&str> {
 /// Programs attached to the interface of one server.
 #[derive(Debug)]
 pub(crate) struct ServerSide {
-    /// Where its maps are pinned.
+    /// Directory of its pinned maps.
     pub(super) dir: PathBuf,
 }
 
@@ -125,14 +125,14 @@ impl ServerSide {
         command.args(ATTACH).args(["server", "--interface", INTERFACE]);
         command.args(["--port", &HTTPS.to_string(), "--dir"]).arg(&dir);
         let side = Self { dir };
-        said(command.output())
+        outcome(command.output())
             .map_err(|why| Broken::Program(format!("headstart fastopen attach server: {why}")))?;
         Ok(side)
     }
 }
 
 impl ServerSide {
-    /// Where its maps are pinned.
+    /// Returns the directory of its pinned maps.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -145,14 +145,14 @@ impl Drop for ServerSide {
     }
 }
 
-/// Nothing, or why a command did not do its work.
-fn said(output: io::Result<Output>) -> Result<(), String> {
+/// Checks the exit of a command; otherwise returns what it wrote to stderr.
+fn outcome(output: io::Result<Output>) -> Result<(), String> {
     let output = output.map_err(|error| error.to_string())?;
     match output.status.success() {
         true => Ok(()),
         false => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-            Err(if said.is_empty() { output.status.to_string() } else { said })
+            let text = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            Err(if text.is_empty() { output.status.to_string() } else { text })
         }
     }
 }
@@ -173,10 +173,10 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_says_why() {
-        let run = |script: &str| said(Command::new("sh").args(["-c", script]).output());
+        let run = |script: &str| outcome(Command::new("sh").args(["-c", script]).output());
         assert_eq!(run("true"), Ok(()));
         assert_eq!(run("echo no >&2; echo really >&2; false"), Err("no; really".into()));
         assert!(run("exit 3").unwrap_err().contains('3'));
-        assert!(said(Command::new("/nonexistent").output()).is_err());
+        assert!(outcome(Command::new("/nonexistent").output()).is_err());
     }
 }

@@ -26,7 +26,7 @@ const METRICS_PORTS: u16 = 26_000;
 const METRICS_PORTS_MAX: u32 = 4_000;
 
 impl Cell {
-    /// Has successors take over from the edges in the middle of a load.
+    /// Starts successors that take over from the edges in the middle of a load.
     pub(super) fn take_over(
         &mut self,
         context: Context<'_>,
@@ -66,7 +66,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Where the edge of this turn tells that it serves, if edges take over from each other.
+    /// Returns the readiness address of this turn's edge, if edges take over from each other.
     pub(super) fn successor_metrics(&self, turn: u32) -> Option<SocketAddr> {
         let cells = u32::try_from(self.stage.cells.len()).unwrap_or(u32::MAX);
         let cell = u32::try_from(self.number).unwrap_or_default();
@@ -107,8 +107,8 @@ impl Setting {
         let made =
             node.command(self.program()).args(["keys", "new"]).args(option).arg(file).output();
         let made = made.map_err(|error| error.to_string()).and_then(|output| {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            output.status.success().then_some(()).ok_or(said)
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            output.status.success().then_some(()).ok_or(error)
         });
         made.map_err(|why| Broken::Program(format!("headstart keys new: {}", why.trim())))
     }

@@ -61,9 +61,9 @@ fn content(work: &Path, bytes: u64) -> io::Result<PathBuf> {
     let folder = work.join("bytes");
     fs::create_dir_all(&folder)?;
     let file = folder.join(bytes.to_string());
-    let mut room = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
-    fill(0, &mut room);
-    fs::write(&file, room)?;
+    let mut buffer = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
+    fill(0, &mut buffer);
+    fs::write(&file, buffer)?;
     Ok(file)
 }
 

@@ -8,7 +8,7 @@ use super::{Cell, Context, PATIENCE, Timed, no_client};
 use crate::lab::process::{Broken, Program};
 
 impl Cell {
-    /// One load, after everything was forgotten where the variant says so.
+    /// Makes one load, after forgetting everything if the variant has that.
     pub(super) fn page(
         &mut self,
         context: Context<'_>,
@@ -26,7 +26,7 @@ impl Cell {
         Ok(())
     }
 
-    /// One load, by the client whose turn it is.
+    /// Makes one load, by the client whose turn it is.
     pub(super) fn load_page(
         &mut self,
         context: Context<'_>,

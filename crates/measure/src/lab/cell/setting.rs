@@ -39,7 +39,7 @@ pub(super) struct Setting {
     pub(super) stage: Stage,
     pub(super) spec: CellSpec,
     pub(super) number: usize,
-    /// At least one.
+    /// Addresses, at least one.
     pub(super) targets: Vec<Ipv4Addr>,
 }
 
@@ -86,18 +86,19 @@ impl Setting {
         format!("{}-{}", node.name(), self.number + 1)
     }
 
-    /// Where pins for a server are, in a run.
+    /// Returns the directory of a server's pinned maps, in a run.
     pub(super) fn pins(&self, node: &Node) -> String {
         format!("{}-{}", self.stage.number + 1, node.name())
     }
 
-    /// Where clients connect to: the first address.
+    /// Returns the first address, to which clients connect.
     pub(super) fn target(&self) -> SocketAddr {
         let ip = self.targets.first().copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
         (ip, HTTPS).into()
     }
 
-    /// Where an edge listens: HAProxy sends TCP to its own address, and routers UDP to that of all.
+    /// Returns the addresses of an edge: HAProxy sends TCP to its own one, and routers send UDP to
+    /// the shared one.
     pub(super) fn edge_address(&self) -> SocketAddr {
         match self.stage.has_haproxy() {
             true => (Ipv4Addr::UNSPECIFIED, HTTPS).into(),
@@ -116,7 +117,7 @@ impl Setting {
         self.targets.iter().map(|ip| (*ip, HTTPS).into())
     }
 
-    /// Where the origin is: behind an edge, or where clients connect to.
+    /// Returns the origin's address: behind an edge, or where clients connect.
     pub(super) fn origin_address(&self, site: Site<'_>) -> SocketAddr {
         if self.has_edge() { (site.own, BEHIND).into() } else { self.target() }
     }
@@ -139,7 +140,7 @@ impl Setting {
         }
     }
 
-    /// For servers that hand out cookies.
+    /// Returns the lifetime of cookies, for servers that hand them out.
     pub(super) fn cookie_life(&self) -> Option<String> {
         let life = self.stage.variant.cookie_life;
         let life = life.filter(|_| self.spec.arm.has_private_cookies());

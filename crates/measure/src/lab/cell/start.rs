@@ -30,7 +30,7 @@ struct Ready {
     ech_config_list: Option<String>,
 }
 
-/// Starts all cells of a stage. A cell whose programs do not start is broken, and says so.
+/// Starts all cells of a stage. A cell whose programs do not start is marked as broken.
 ///
 /// # Errors
 /// The user interrupted.
@@ -324,11 +324,11 @@ pub(super) fn ip(node: &Node, arguments: &[&str]) -> Result<(), Broken> {
         match node.command(program).args(arguments).output() {
             Ok(output) if output.status.success() => return Ok(()),
             Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                if said.contains(NOTHING_THERE) {
+                let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                if error.contains(NOTHING_THERE) {
                     return Ok(());
                 }
-                return Err(Broken::Program(format!("ip {}: {said}", arguments.join(" "))));
+                return Err(Broken::Program(format!("ip {}: {error}", arguments.join(" "))));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Broken::Program(format!("{program}: {error}"))),

@@ -57,6 +57,6 @@ pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
 /// Returns the first line that a program says of its version.
 pub(crate) fn version(program: &Path, option: &str) -> Option<String> {
     let output = Command::new(program).arg(option).output().ok()?;
-    let said = [output.stdout, output.stderr].concat();
-    Some(String::from_utf8_lossy(&said).lines().next()?.trim().to_owned())
+    let text = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&text).lines().next()?.trim().to_owned())
 }

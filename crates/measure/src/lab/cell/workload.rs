@@ -1,7 +1,7 @@
-//! Programs of others as clients: each connection is one of them, to one of some virtual hosts
-//! before which there are edges.
+//! Workloads of unmodified programs: each connection is a run of one program, to one of several
+//! virtual hosts behind edges.
 //!
-//! What became of a handshake is what the edges have counted, not what a program says.
+//! The outcome of a handshake comes from the edges' counters, not from the program.
 
 mod programs;
 mod site;
@@ -32,7 +32,7 @@ pub(crate) use programs::{check, versions};
 /// Time that an edge may take to count a handshake whose program has ended.
 const COUNTED: Duration = Duration::from_secs(2);
 
-/// Interval at which it is asked meanwhile.
+/// Interval between two readings of its counters in that time.
 const ASK: Duration = Duration::from_millis(5);
 
 /// The clients of a cell.
@@ -40,18 +40,18 @@ const ASK: Duration = Duration::from_millis(5);
 pub(super) struct Workload {
     visits: Vec<Visit>,
     agent: Option<Agent>,
-    /// The agent's socket, which is to go away with it.
+    /// The agent's socket, removed with the agent.
     socket: PathBuf,
-    /// Programs that run all the time.
+    /// Reverse proxies, which run for the whole cell.
     proxies: BTreeMap<Application, Program>,
-    /// Where edges tell what they have counted.
+    /// Namespaces of the edges, and the addresses of their metrics.
     edges: Vec<(Namespace, SocketAddr)>,
     counted: Counted,
     handshakes: Handshakes,
     done: Vec<Visited>,
 }
 
-/// A connection of a workload, for whoever looks at the results.
+/// A connection of a workload, as it stands in results.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Visited {
     #[serde(flatten)]
@@ -69,7 +69,7 @@ struct Used {
 }
 
 impl Cell {
-    /// Starts what runs all the time: the agent, if sessions are shared, and reverse proxies.
+    /// Starts the agent, if sessions are shared, and the reverse proxies.
     pub(super) fn start_workload(
         &mut self,
         topology: &Topology,
@@ -102,7 +102,7 @@ impl Cell {
         Ok(())
     }
 
-    /// The connection of this round.
+    /// Makes the connection of this round.
     pub(super) fn visit(
         &mut self,
         context: Context<'_>,
@@ -142,14 +142,14 @@ impl Cell {
         Some(Handshakes { seen, ..workload.handshakes.clone() })
     }
 
-    /// Its connections one by one, if its clients are programs.
+    /// Returns its connections one by one, if its clients are programs.
     pub(crate) fn visited(&self) -> &[Visited] {
         self.workload.as_ref().map_or(&[], |workload| &workload.done)
     }
 }
 
 impl Setting {
-    /// One connection, from the start of a program to its end.
+    /// Makes one connection, from the start of a program to its exit.
     fn visit(
         &self,
         node: &Node,
@@ -158,12 +158,12 @@ impl Setting {
         context: Context<'_>,
     ) -> Result<Trial, Broken> {
         let begun = Instant::now();
-        let came = match visit.program.way() {
+        let received = match visit.program.way() {
             Way::OwnSessions => self.fetch_through_proxy(node, visit.program),
             _ => self.run(node, visit, &workload.socket, context.interrupt)?,
         };
         let took = rounded(begun.elapsed().as_secs_f64() * 1e3);
-        Ok(match came {
+        Ok(match received {
             Ok(bytes) if bytes == self.stage.response => Trial {
                 ok: true,
                 opening: Carrier::Tcp,
@@ -176,7 +176,7 @@ impl Setting {
         })
     }
 
-    /// When a program is ended, as it hangs.
+    /// Returns the time after which a program counts as hung and is killed.
     fn patience(&self) -> Duration {
         self.stage.timeout + PATIENCE
     }
@@ -195,7 +195,7 @@ impl Workload {
         Used { clients, servers: servers.iter().filter_map(Program::run_time).sum() }
     }
 
-    /// Puts into `trial` what the edges have counted since the last one.
+    /// Adds to `trial` the edges' counts since the last one.
     fn take_counts(&mut self, visit: Visit, trial: &mut Trial) -> Result<(), Broken> {
         let until = Instant::now() + COUNTED;
         let mut now = self.count()?;
@@ -228,7 +228,7 @@ impl Workload {
     }
 }
 
-/// The agent is killed, and removes nothing.
+/// Removes the agent's files: a killed agent does not.
 impl Drop for Workload {
     fn drop(&mut self) {
         self.agent = None;

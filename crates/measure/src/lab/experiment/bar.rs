@@ -108,7 +108,7 @@ pub(crate) struct Exception {
     pub(crate) arms: Option<Vec<Arm>>,
     pub(crate) link: Option<String>,
     pub(crate) variant: Option<String>,
-    /// For people.
+    /// Reason, for people.
     why: String,
 }
 

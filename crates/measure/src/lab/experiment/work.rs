@@ -36,7 +36,7 @@ pub(crate) enum Work {
     Privacy(Boundary),
     /// One load of a recorded page.
     Page(PageWork),
-    /// One connection of one of several programs of others, started anew, to a virtual host.
+    /// One connection of one of several unmodified programs, started for it, to a virtual host.
     Programs(ProgramWork),
 }
 

@@ -19,7 +19,7 @@ use super::server_hello;
 /// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Connection {
-    /// When its first packet passed the client's interface, since 1970.
+    /// Time at which its first packet passed the client's interface, since 1970.
     pub(crate) at: Duration,
     pub(crate) server: SocketAddr,
     /// Identifiers that the client sent in clear, by which it may be known again.
@@ -42,7 +42,7 @@ pub(crate) struct Identifier {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Where it stands.
+/// Position of an identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// In an option of TCP Fast Open.
@@ -51,9 +51,9 @@ pub(crate) enum Kind {
     Ticket,
 }
 
-/// Bytes in front by which tickets are compared with each other and with cookies: OpenSSL's tickets
-/// begin with a name of so many, which may be a cookie. The longest cookie is as long (RFC 7413
-/// section 4.1.1).
+/// Length of the prefix by which tickets are compared with each other and with cookies: OpenSSL's
+/// tickets begin with a key name of this length, which may be a cookie. The longest cookie is as
+/// long (RFC 7413 section 4.1.1).
 const HEAD: usize = 16;
 
 /// The shortest cookie (RFC 7413 section 4.1.1).
@@ -112,7 +112,7 @@ pub(crate) fn connections(packets: &[CapturedPacket]) -> Vec<Connection> {
     seen.all.into_iter().map(Following::end).collect()
 }
 
-/// Whoever sees all packets of a client, in their order.
+/// Observer that sees all packets of a client, in their order.
 #[derive(Default)]
 struct Observer {
     all: Vec<Following>,

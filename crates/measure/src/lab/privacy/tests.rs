@@ -186,7 +186,7 @@ fn client_hello(ticket: Option<&[u8]>) -> Vec<u8> {
     ticket.map_or(hello.clone(), |ticket| hello.ticket(ticket)).stream()
 }
 
-/// As the lab writes its captures.
+/// Writes a capture as the lab does.
 fn pcapng(packets: &[CapturedPacket]) -> Vec<u8> {
     let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
     let interface = [101, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0].to_vec();
@@ -259,8 +259,8 @@ fn a_server_links_nothing_where_the_first_visit_behind_shows_nothing() {
         let found = private.decide(boundary);
         assert_eq!(found.linkable, Some(Linkable::Blocked), "{boundary:?}: {found:?}");
         // As plain Fast Open from another address: a cookie is asked for, and another one given.
-        let asked = Tape::default().case(&[asks(A), cookie(A)], &[asks(B), cookie(B)]);
-        assert_eq!(asked.decide(boundary).linkable, Some(Linkable::Blocked), "{boundary:?}");
+        let tape = Tape::default().case(&[asks(A), cookie(A)], &[asks(B), cookie(B)]);
+        assert_eq!(tape.decide(boundary).linkable, Some(Linkable::Blocked), "{boundary:?}");
     }
 }
 
@@ -328,7 +328,7 @@ fn nothing_is_decided_where_fast_open_did_not_work() {
     assert_eq!(found.linkable, None);
 }
 
-/// Nothing is decided where Fast Open worked on one side only: what is never shown again cannot be
+/// There is no decision if Fast Open worked on one side only: what is never shown again cannot be
 /// linked, whoever hands it out how often, and proves nothing.
 #[test]
 fn nothing_is_decided_where_fast_open_worked_on_one_side_only() {

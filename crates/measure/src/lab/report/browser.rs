@@ -174,10 +174,10 @@ impl<'r> Row<'r> {
                     title { (format!("{:.3} s", ms / 1e3)) }
                 }
             }
-            @for (class, said) in [("line quic", self.predicted), ("line agent", self.at_start)] {
-                @if let Some(said) = said {
-                    @let diamond = format!("M{:.1} {:.1}l5 6l-5 6l-5 -6z", axis.x(said), y - 6.0);
-                    path class=(class) d=(diamond) { title { (format!("plan: {said:.3} s")) } }
+            @for (class, plan) in [("line quic", self.predicted), ("line agent", self.at_start)] {
+                @if let Some(plan) = plan {
+                    @let diamond = format!("M{:.1} {:.1}l5 6l-5 6l-5 -6z", axis.x(plan), y - 6.0);
+                    path class=(class) d=(diamond) { title { (format!("plan: {plan:.3} s")) } }
                 }
             }
         }
@@ -202,10 +202,10 @@ impl Axis {
         let (low, high) = values
             .fold((0.0, 0.0), |(low, high): (f64, f64), value| (low.min(value), high.max(value)));
         // Leaves room for a dot at either end.
-        let room = ((high - low) * 0.03).max(0.001);
+        let margin = ((high - low) * 0.03).max(0.001);
         let floor = TOP + ROW * rows.len() as f64;
         let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, floor };
-        Self { scale: Scale::Linear { low: low - room, high: high + room }, area }
+        Self { scale: Scale::Linear { low: low - margin, high: high + margin }, area }
     }
 
     fn x(&self, value: f64) -> f64 {

@@ -117,8 +117,8 @@ impl Cell {
             || ![trials.len(), completed.len()].iter().any(|count| *count as u64 == summary.n)
         {
             let what = format!("{} trials, {failed} failed", trials.len());
-            let said = format!("n {}, failed {}", summary.n, summary.failed);
-            return Err(contradiction(folder, summary, &what, &said));
+            let stated = format!("n {}, failed {}", summary.n, summary.failed);
+            return Err(contradiction(folder, summary, &what, &stated));
         }
         let mut measures = <[Measure; 3]>::default();
         for (measure, moment) in measures.iter_mut().zip(Moment::ALL) {
@@ -127,9 +127,9 @@ impl Cell {
             samples.sort_by(f64::total_cmp);
             let times = summary.times(moment);
             let ranked = stats::with_failed(&samples, failed);
-            agree(times, &ranked).map_err(|(said, what)| {
+            agree(times, &ranked).map_err(|(stated, what)| {
                 let of = moment.title();
-                contradiction(folder, summary, &format!("{of} {what}"), &format!("{of} {said}"))
+                contradiction(folder, summary, &format!("{of} {what}"), &format!("{of} {stated}"))
             })?;
             let times = times.map(|times| with_mean(times, &ranked));
             *measure = Measure { times, samples, ranked, ratio: None, difference: None };
@@ -245,20 +245,21 @@ fn typical<'t>(completed: &[&'t Row], last: Option<Summary>) -> Option<&'t Row> 
 }
 
 /// Checks that the percentiles are those of the samples; else returns the stated and the true ones.
-fn agree(said: Option<Summary>, samples: &[f64]) -> Result<(), (String, String)> {
-    let so = Summary::from_samples(samples);
-    match (said, so) {
+fn agree(stated: Option<Summary>, samples: &[f64]) -> Result<(), (String, String)> {
+    let computed = Summary::from_samples(samples);
+    match (stated, computed) {
         (None, None) => Ok(()),
-        (Some(said), Some(so))
-            if same(said.p50, so.p50)
-                && same(last(&said), last(&so))
-                && (so.n < stats::P90_LEAST || same(said.p90, so.p90)) =>
+        (Some(stated), Some(computed))
+            if same(stated.p50, computed.p50)
+                && same(last(&stated), last(&computed))
+                && (computed.n < stats::P90_LEAST || same(stated.p90, computed.p90)) =>
         {
             Ok(())
         }
-        (said, so) => {
-            Err((said.map_or("none".into(), percentiles), so.map_or("none".into(), percentiles)))
-        }
+        (stated, computed) => Err((
+            stated.map_or("none".into(), percentiles),
+            computed.map_or("none".into(), percentiles),
+        )),
     }
 }
 
@@ -282,13 +283,13 @@ fn percentiles(times: Summary) -> String {
     format!("median {p50}, at the end {last}")
 }
 
-fn contradiction(folder: &Folder, cell: &CellSummary, what: &str, said: &str) -> Failure {
-    mismatch(folder, &format!("{} has {what}", cell.name()), said)
+fn contradiction(folder: &Folder, cell: &CellSummary, what: &str, stated: &str) -> Failure {
+    mismatch(folder, &format!("{} has {what}", cell.name()), stated)
 }
 
-fn mismatch(folder: &Folder, what: &str, said: &str) -> Failure {
+fn mismatch(folder: &Folder, what: &str, stated: &str) -> Failure {
     let shown = folder.path.display();
-    Failure::usage(format!("{shown}: in samples.csv {what}; summary.json says {said}"))
+    Failure::usage(format!("{shown}: in samples.csv {what}; summary.json says {stated}"))
         .hint("one of the files was changed or cut short: run the experiment again")
 }
 
@@ -302,8 +303,8 @@ mod tests {
         let whole = Summary::from_samples(&samples);
         // Rounded, and wrong.
         for (p50, agrees) in [(2.0, true), (2.001, true), (2.1, false)] {
-            let said = whole.map(|whole| Summary { p50: Some(p50), ..whole });
-            assert_eq!(agree(said, &samples).is_ok(), agrees, "{p50}");
+            let stated = whole.map(|whole| Summary { p50: Some(p50), ..whole });
+            assert_eq!(agree(stated, &samples).is_ok(), agrees, "{p50}");
         }
         assert!(agree(None, &samples).is_err());
         assert!(agree(None, &[]).is_ok());

@@ -76,7 +76,7 @@ pub(super) struct Comparison {
     pub(super) lines: Vec<Line>,
 }
 
-/// One line of the table: theirs, and ours if we measured it.
+/// One row of the table: the published figures, and ours if we measured them.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     pub(super) place: String,

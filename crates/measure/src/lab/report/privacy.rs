@@ -31,16 +31,16 @@ struct Row {
     fop: Option<Linkable>,
 }
 
-/// A cell that asked, with what was found.
-type Asked<'r> = (&'r Cell, &'r Finding);
+/// A cell that findings, with what was found.
+type CellFinding<'r> = (&'r Cell, &'r Finding);
 
 /// The table of a run, if it asks who can link connections.
 pub(super) fn table(run: &Run) -> Option<Markup> {
-    let asked = asked(run);
-    if asked.is_empty() {
+    let findings = findings(run);
+    if findings.is_empty() {
         return None;
     }
-    let (boundaries, arms) = (boundaries(&asked), arms(&asked));
+    let (boundaries, arms) = (boundaries(&findings), arms(&findings));
     let published = toml::from_str::<Published>(PUBLISHED).ok()?;
     Some(html! {
         p {
@@ -63,12 +63,19 @@ pub(super) fn table(run: &Run) -> Option<Markup> {
                     @for (at, arm) in arms.iter().enumerate() { th.first[at == 0] { (arm) } }
                 }
             }
-            tbody { @for boundary in &boundaries { (row(*boundary, &asked, &arms, &published)) } }
+            tbody {
+                @for boundary in &boundaries { (row(*boundary, &findings, &arms, &published)) }
+            }
         } }
     })
 }
 
-fn row(boundary: Boundary, asked: &[Asked<'_>], arms: &[&str], published: &Published) -> Markup {
+fn row(
+    boundary: Boundary,
+    findings: &[CellFinding<'_>],
+    arms: &[&str],
+    published: &Published,
+) -> Markup {
     let theirs = published.rows.iter().find(|row| row.boundary == boundary);
     let [tfo, fop] = [theirs.map(|row| row.tfo), theirs.and_then(|row| row.fop)]
         .map(|linkable| linkable.map_or("–", Linkable::word));
@@ -84,12 +91,12 @@ fn row(boundary: Boundary, asked: &[Asked<'_>], arms: &[&str], published: &Publi
             td { (fop) }
             @for (at, arm) in arms.iter().enumerate() {
                 td.first[at == 0] {
-                    @match found(boundary, arm, asked) {
+                    @match found(boundary, arm, findings) {
                         Some(finding) => {
                             (ours(finding))
                             @for why in finding.evidence.iter().take(1) { small { (why) } }
                         }
-                        None => "not asked",
+                        None => "not findings",
                     }
                 }
             }
@@ -97,16 +104,16 @@ fn row(boundary: Boundary, asked: &[Asked<'_>], arms: &[&str], published: &Publi
     }
 }
 
-/// The same in lines, for the terminal; nothing if the run does not ask.
+/// Returns the same as lines for the terminal; nothing if the run has no such finding.
 pub(super) fn text(run: &Run) -> String {
-    let asked = asked(run);
+    let findings = findings(run);
     let mut text = String::new();
     // Writing to a string cannot fail.
-    for boundary in boundaries(&asked) {
+    for boundary in boundaries(&findings) {
         let who = if boundary.is_of_network() { "the network" } else { "the server" };
         let _ = writeln!(text, "\n{}, linked by {who}", boundary.title());
-        for arm in arms(&asked) {
-            if let Some(finding) = found(boundary, arm, &asked) {
+        for arm in arms(&findings) {
+            if let Some(finding) = found(boundary, arm, &findings) {
                 let why = finding.evidence.first().map_or("", String::as_str);
                 let _ = writeln!(text, "  {arm:<12} {:<24} {why}", ours(finding));
             }
@@ -129,21 +136,21 @@ fn ours(finding: &Finding) -> String {
     format!("{word}{period} ({of} of {all})")
 }
 
-fn asked(run: &Run) -> Vec<Asked<'_>> {
+fn findings(run: &Run) -> Vec<CellFinding<'_>> {
     let cells = run.groups.iter().flat_map(|group| &group.cells);
     cells.filter_map(|cell| Some((cell, cell.summary.privacy.as_ref()?))).collect()
 }
 
-fn found<'r>(boundary: Boundary, arm: &str, asked: &[Asked<'r>]) -> Option<&'r Finding> {
-    let mut all = asked.iter();
+fn found<'r>(boundary: Boundary, arm: &str, findings: &[CellFinding<'r>]) -> Option<&'r Finding> {
+    let mut all = findings.iter();
     let all = all.find(|(cell, finding)| cell.summary.arm == arm && finding.boundary == boundary);
     all.map(|(_, finding)| *finding)
 }
 
 /// In the order of the experiment, each once.
-fn boundaries(asked: &[Asked<'_>]) -> Vec<Boundary> {
+fn boundaries(findings: &[CellFinding<'_>]) -> Vec<Boundary> {
     let mut boundaries = Vec::new();
-    for (_, finding) in asked {
+    for (_, finding) in findings {
         if !boundaries.contains(&finding.boundary) {
             boundaries.push(finding.boundary);
         }
@@ -151,9 +158,9 @@ fn boundaries(asked: &[Asked<'_>]) -> Vec<Boundary> {
     boundaries
 }
 
-fn arms<'r>(asked: &[Asked<'r>]) -> Vec<&'r str> {
+fn arms<'r>(findings: &[CellFinding<'r>]) -> Vec<&'r str> {
     let mut arms = Vec::new();
-    for (cell, _) in asked {
+    for (cell, _) in findings {
         let arm = cell.summary.arm.as_str();
         if !arms.contains(&arm) {
             arms.push(arm);

@@ -19,7 +19,7 @@ fn key(variant: &str) -> Key {
 }
 
 fn row(trial: u32, ms: f64) -> Row {
-    let said = Trial {
+    let outcome = Trial {
         ok: true,
         opening: Carrier::TurboTls,
         ms_to_first_request_byte: Some(ms),
@@ -28,12 +28,12 @@ fn row(trial: u32, ms: f64) -> Row {
         bytes: 1000,
         ..Trial::default()
     };
-    Row::new(key(""), trial, 1, Duration::from_millis(10), said)
+    Row::new(key(""), trial, 1, Duration::from_millis(10), outcome)
 }
 
 fn failed_row(error: &str) -> Row {
-    let said = crate::lab::trial::failed(error.into());
-    Row::new(key(""), 9, 1, Duration::from_millis(10), said)
+    let outcome = crate::lab::trial::failed(error.into());
+    Row::new(key(""), 9, 1, Duration::from_millis(10), outcome)
 }
 
 fn read(place: &Path) -> Vec<Row> {

@@ -78,7 +78,7 @@ fn groups(folder: &Path, cells: &[CellSummary]) -> Groups {
     for group in &mut groups.groups {
         if group.openings.contains_key(COUNTED_BY_AGENT) {
             let cell = cells.iter().find(|cell| key(cell) == group.key).unwrap();
-            group.told.openings = cell.openings.clone();
+            group.facts.openings = cell.openings.clone();
         }
     }
     groups

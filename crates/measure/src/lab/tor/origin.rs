@@ -84,13 +84,13 @@ fn answer(mut client: impl Read + Write, body: &[u8]) -> io::Result<()> {
     let response = [head.as_bytes(), body].concat();
     loop {
         let mut request = Vec::new();
-        let mut room = [0; 1024];
+        let mut buffer = [0; 1024];
         while !request.ends_with(b"\r\n\r\n") {
-            let read = client.read(&mut room)?;
+            let read = client.read(&mut buffer)?;
             if read == 0 || request.len() > HEAD_MAX {
                 return Ok(());
             }
-            request.extend_from_slice(room.get(..read).unwrap_or_default());
+            request.extend_from_slice(buffer.get(..read).unwrap_or_default());
         }
         client.write_all(&response)?;
     }

@@ -48,7 +48,7 @@ pub(super) struct Wanted<'w> {
     pub(super) suite: Suite,
     /// Bytes of the body.
     pub(super) response: usize,
-    /// For all of it together.
+    /// Time limit for the whole visit.
     pub(super) timeout: Duration,
     /// Returns true as long as the user wants it.
     pub(super) wanted: &'w (dyn Fn() -> bool + Sync),
@@ -66,7 +66,7 @@ pub(super) struct Visited {
     pub(super) flagged: bool,
 }
 
-/// When things happened.
+/// Times of a visit.
 #[derive(Debug, Clone, Copy, Default)]
 struct Times {
     request: Duration,
@@ -118,8 +118,8 @@ impl fmt::Debug for Timed<'_> {
 }
 
 impl Read for Timed<'_> {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        self.again(|tcp| tcp.read(room))
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.again(|tcp| tcp.read(buffer))
     }
 }
 
@@ -158,12 +158,12 @@ pub(super) fn visit(wanted: &Wanted<'_>, circuit: impl FnOnce() -> Option<String
     }
 }
 
-fn exchange(wanted: &Wanted<'_>, asked: impl FnOnce()) -> io::Result<Times> {
+fn exchange(wanted: &Wanted<'_>, on_request: impl FnOnce()) -> io::Result<Times> {
     let begun = Instant::now();
     let mut stream = Timed::connect(wanted, begun)?;
     connect(&mut stream, wanted.name, wanted.suite.port())?;
     match wanted.suite {
-        Suite::Http => two_requests(stream, wanted, begun, asked),
+        Suite::Http => two_requests(stream, wanted, begun, on_request),
         Suite::Tls => {
             let mut tls =
                 SslConnector::builder(SslMethod::tls_client()).map_err(io::Error::other)?;
@@ -173,7 +173,7 @@ fn exchange(wanted: &Wanted<'_>, asked: impl FnOnce()) -> io::Result<Times> {
                 .build()
                 .connect(wanted.name, stream)
                 .map_err(|error| io::Error::other(error.to_string()))?;
-            two_requests(stream, wanted, begun, asked)
+            two_requests(stream, wanted, begun, on_request)
         }
     }
 }
@@ -198,14 +198,14 @@ fn two_requests(
     mut stream: impl Read + Write,
     wanted: &Wanted<'_>,
     begun: Instant,
-    asked: impl FnOnce(),
+    on_request: impl FnOnce(),
 ) -> io::Result<Times> {
     let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", wanted.name);
     let mut times = Times { request: begun.elapsed(), ..Times::default() };
     stream.write_all(request.as_bytes())?;
     times.first = receive(&mut stream, wanted.response, begun)?;
     times.last = begun.elapsed();
-    asked();
+    on_request();
     let again = Instant::now();
     stream.write_all(request.as_bytes())?;
     times.again = receive(&mut stream, wanted.response, again)?;
@@ -215,15 +215,15 @@ fn two_requests(
 /// Reads a response of so many bytes; when its first byte was there.
 fn receive(stream: &mut impl Read, response: usize, begun: Instant) -> io::Result<Duration> {
     let mut received = Vec::new();
-    let mut room = vec![0; 16 * 1024];
+    let mut buffer = vec![0; 16 * 1024];
     let mut first = None;
     loop {
-        let read = stream.read(&mut room)?;
+        let read = stream.read(&mut buffer)?;
         if read == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
         }
         first.get_or_insert_with(|| begun.elapsed());
-        received.extend_from_slice(room.get(..read).unwrap_or_default());
+        received.extend_from_slice(buffer.get(..read).unwrap_or_default());
         let head = received.windows(4).position(|four| four == b"\r\n\r\n");
         if head.is_some_and(|head| received.len() >= head + 4 + response) {
             return Ok(first.unwrap_or_default());

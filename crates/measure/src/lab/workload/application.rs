@@ -45,7 +45,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// As results call it.
+    /// Name in results.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Library => "library",

@@ -42,7 +42,7 @@ fn now() -> i64 {
     i64::try_from(now.as_secs()).unwrap()
 }
 
-fn said(files: &CertificateFiles) -> String {
+fn load_error(files: &CertificateFiles) -> String {
     Certificates::load(std::slice::from_ref(files)).unwrap_err().to_string()
 }
 
@@ -95,9 +95,9 @@ fn a_key_that_everybody_may_read_is_refused() {
     let files = Files::new();
     let pair = files.pair("a", &["a.example"], -60, 3600);
     fs::set_permissions(&pair.key, fs::Permissions::from_mode(0o644)).unwrap();
-    let said = said(&pair);
-    assert!(said.starts_with("error: everybody may use the private key in "), "{said}");
-    assert!(said.contains("(mode 0644)\nhint: chmod o= "), "{said}");
+    let error = load_error(&pair);
+    assert!(error.starts_with("error: everybody may use the private key in "), "{error}");
+    assert!(error.contains("(mode 0644)\nhint: chmod o= "), "{error}");
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn a_key_of_another_certificate_is_named() {
     let files = Files::new();
     let mut pair = files.pair("a", &["a.example"], -60, 3600);
     pair.key = files.pair("b", &["a.example"], -60, 3600).key;
-    let said = said(&pair);
-    assert!(said.contains("b.key is not that of the certificate in"), "{said}");
+    let error = load_error(&pair);
+    assert!(error.contains("b.key is not that of the certificate in"), "{error}");
 }
 
 /// The files are what they are, and no key has leaked.
@@ -115,7 +115,7 @@ fn missing_and_swapped_files_are_named() {
     let files = Files::new();
     let pair = files.pair("a", &["a.example"], -60, 3600);
     let without = CertificateFiles { chain: pair.chain.clone(), key: pair.chain.clone() };
-    let text = said(&without);
+    let text = load_error(&without);
     assert!(
         text.ends_with(
             "a.pem has no private key\nhint: give the key of the certificate with \
@@ -124,11 +124,11 @@ fn missing_and_swapped_files_are_named() {
         "{text}"
     );
     let swapped = CertificateFiles { chain: pair.key.clone(), key: pair.chain.clone() };
-    let text = said(&swapped);
+    let text = load_error(&swapped);
     assert!(text.contains("a.key is a private key, and ") && text.contains("swapped"), "{text}");
     let other = files.pair("b", &["b.example"], -60, 3600);
     let both = CertificateFiles { chain: pair.chain, key: other.chain };
-    let text = said(&both);
+    let text = load_error(&both);
     assert!(text.contains("b.pem is a certificate, and no private key\n"), "{text}");
 }
 
@@ -149,15 +149,15 @@ fn what_is_no_certificate_or_key_is_explained() {
         [&b""[..], b"hello", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
     {
         let chain = files.write("x.pem", text, 0o644);
-        let said = said(&CertificateFiles { chain, key: good.key.clone() });
-        assert!(said.contains("no certificate in "), "{said}");
-        assert!(said.contains("-----BEGIN CERTIFICATE-----"), "{said}");
+        let error = load_error(&CertificateFiles { chain, key: good.key.clone() });
+        assert!(error.contains("no certificate in "), "{error}");
+        assert!(error.contains("-----BEGIN CERTIFICATE-----"), "{error}");
     }
     let key =
         CertificateFiles { chain: good.chain.clone(), key: files.write("x.key", b"x", 0o600) };
-    assert!(said(&key).contains("no private key in "), "{}", said(&key));
+    assert!(load_error(&key).contains("no private key in "), "{}", load_error(&key));
     let missing = CertificateFiles { chain: files.path("none"), key: good.key };
-    assert!(said(&missing).contains("none: No such file"), "{}", said(&missing));
+    assert!(load_error(&missing).contains("none: No such file"), "{}", load_error(&missing));
 }
 
 #[test]
@@ -168,5 +168,5 @@ fn a_key_with_a_password_is_refused_and_nobody_is_asked() {
     let cipher = openssl::symm::Cipher::aes_256_cbc();
     let locked = key.private_key_to_pem_pkcs8_passphrase(cipher, b"secret").unwrap();
     fs::write(&pair.key, locked).unwrap();
-    assert!(said(&pair).contains("without a password"), "{}", said(&pair));
+    assert!(load_error(&pair).contains("without a password"), "{}", load_error(&pair));
 }

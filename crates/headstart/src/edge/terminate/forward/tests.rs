@@ -13,11 +13,11 @@ fn head(version: Version, uri: &str, headers: &[(&str, &str)]) -> request::Parts
 }
 
 /// Returns the request that the origin at `o:1` gets.
-fn asked(head: request::Parts, hop: Hop<'_>) -> Result<request::Parts, Refusal> {
-    asked_with(head, false, hop)
+fn pass(head: request::Parts, hop: Hop<'_>) -> Result<request::Parts, Refusal> {
+    pass_with(head, false, hop)
 }
 
-fn asked_with(
+fn pass_with(
     head: request::Parts,
     has_body: bool,
     hop: Hop<'_>,
@@ -40,7 +40,7 @@ fn an_origin_is_told_who_asks_and_how() {
     let headers = [("host", "www.example.com"), ("x", "y")];
     let [four, six] = ["::ffff:192.0.2.1", "2001:db8::1"].map(|client| {
         let hop = Hop { client: Some(client.parse().unwrap()), ..HOP };
-        asked(head(Version::HTTP_11, "/a?b", &headers), hop).unwrap()
+        pass(head(Version::HTTP_11, "/a?b", &headers), hop).unwrap()
     });
     assert_eq!(
         lines(&four.headers),
@@ -61,18 +61,18 @@ fn an_origin_is_told_who_asks_and_how() {
 #[test]
 fn an_address_that_is_not_proven_is_not_told() {
     let get = head(Version::HTTP_11, "/", &[("host", "h")]);
-    let asked = asked(get, Hop { early: true, ..HOP }).unwrap();
-    assert_eq!(asked.headers["forwarded"], "for=unknown;proto=https");
-    assert_eq!(asked.headers["x-forwarded-for"], "unknown");
-    assert_eq!(asked.headers["early-data"], "1");
+    let passed = pass(get, Hop { early: true, ..HOP }).unwrap();
+    assert_eq!(passed.headers["forwarded"], "for=unknown;proto=https");
+    assert_eq!(passed.headers["x-forwarded-for"], "unknown");
+    assert_eq!(passed.headers["early-data"], "1");
 }
 
 #[test]
 fn early_data_of_a_proxy_before_us_stays_known() {
     let own = [("host", "h"), ("early-data", "0"), ("early-data", "1")];
     for early in [false, true] {
-        let asked = asked(head(Version::HTTP_11, "/", &own), Hop { early, ..HOP }).unwrap();
-        let values: Vec<_> = asked.headers.get_all("early-data").iter().collect();
+        let passed = pass(head(Version::HTTP_11, "/", &own), Hop { early, ..HOP }).unwrap();
+        let values: Vec<_> = passed.headers.get_all("early-data").iter().collect();
         assert_eq!(values, ["1"], "and in no other words");
     }
 }
@@ -115,9 +115,9 @@ fn what_clients_claim_is_dropped() {
     ];
     let claims = claims.map(|name| (name, "192.0.2.66"));
     let headers = [&claims[..], &[("host", "h")]].concat();
-    let asked = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
-    assert!(!lines(&asked.headers).join("\n").contains("192.0.2.66"));
-    assert_eq!(asked.headers.len(), 5);
+    let passed = pass(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
+    assert!(!lines(&passed.headers).join("\n").contains("192.0.2.66"));
+    assert_eq!(passed.headers.len(), 5);
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn what_belongs_to_the_connection_stays_there() {
         ("trailer", "x"),
         ("x", "y"),
     ];
-    let asked = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
-    let names: Vec<_> = lines(&asked.headers)
+    let passed = pass(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
+    let names: Vec<_> = lines(&passed.headers)
         .iter()
         .filter_map(|line| line.split(':').next().map(str::to_owned))
         .collect();
@@ -147,10 +147,10 @@ fn what_belongs_to_the_connection_stays_there() {
 #[test]
 fn an_upgrade_is_asked_for_only_by_http_1_1() {
     let headers = [("host", "h"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
-    let upgraded = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
+    let upgraded = pass(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
     assert_eq!(upgraded.headers["connection"], "upgrade");
     assert_eq!(upgraded.headers["upgrade"], "websocket");
-    let old = asked(head(Version::HTTP_10, "/", &headers), HOP).unwrap();
+    let old = pass(head(Version::HTTP_10, "/", &headers), HOP).unwrap();
     assert!(!old.headers.contains_key("upgrade") && !old.headers.contains_key("connection"));
 }
 
@@ -158,12 +158,12 @@ fn an_upgrade_is_asked_for_only_by_http_1_1() {
 fn no_version_of_http_is_upgraded_to() {
     for protocol in ["h2c", "websocket, H2C", "HTTP/2.0"] {
         let headers = [("host", "h"), ("connection", "upgrade"), ("upgrade", protocol)];
-        let asked = asked(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
-        assert!(!asked.headers.contains_key("upgrade"), "{protocol}");
+        let passed = pass(head(Version::HTTP_11, "/", &headers), HOP).unwrap();
+        assert!(!passed.headers.contains_key("upgrade"), "{protocol}");
     }
 }
 
-fn head_of_answer(headers: &[(&str, &str)]) -> response::Parts {
+fn head_of_response(headers: &[(&str, &str)]) -> response::Parts {
     let mut response = hyper::Response::builder();
     for (name, value) in headers {
         response = response.header(*name, *value);
@@ -180,8 +180,8 @@ fn delimiters(
 ) -> Result<Vec<String>, &'static str> {
     let mut head = head(Version::HTTP_11, "/", &[&[("host", "h")][..], headers].concat());
     head.method = method;
-    let asked = asked_with(head, has_body, HOP).map_err(|refusal| refusal.why)?;
-    Ok(lines(&asked.headers)
+    let passed = pass_with(head, has_body, HOP).map_err(|refusal| refusal.why)?;
+    Ok(lines(&passed.headers)
         .into_iter()
         .filter(|line: &String| line.starts_with("content-l") || line.starts_with("transfer"))
         .collect())
@@ -222,22 +222,22 @@ fn a_request_has_one_end() {
 #[test]
 fn http_2_becomes_http_1_1() {
     let headers = [("cookie", "a=1"), ("cookie", "b=2")];
-    let asked = asked(head(Version::HTTP_2, "https://www.example.com/x", &headers), HOP).unwrap();
-    assert_eq!(asked.headers["host"], "www.example.com");
-    assert_eq!(asked.headers["cookie"], "a=1; b=2");
-    assert_eq!(asked.headers["via"], "2 headstart");
-    assert_eq!(asked.uri.path(), "/x");
+    let passed = pass(head(Version::HTTP_2, "https://www.example.com/x", &headers), HOP).unwrap();
+    assert_eq!(passed.headers["host"], "www.example.com");
+    assert_eq!(passed.headers["cookie"], "a=1; b=2");
+    assert_eq!(passed.headers["via"], "2 headstart");
+    assert_eq!(passed.uri.path(), "/x");
 }
 
 #[test]
 fn an_absolute_form_goes_before_host() {
     let get = head(Version::HTTP_11, "http://a.example/x", &[("host", "b.example")]);
-    assert_eq!(asked(get, HOP).unwrap().headers["host"], "a.example");
+    assert_eq!(pass(get, HOP).unwrap().headers["host"], "a.example");
 }
 
 /// Returns the reason why the request is refused.
 fn refused(version: Version, uri: &str, headers: &[(&str, &str)]) -> &'static str {
-    asked(head(version, uri, headers), HOP).unwrap_err().why
+    pass(head(version, uri, headers), HOP).unwrap_err().why
 }
 
 #[test]
@@ -255,9 +255,9 @@ fn a_request_without_one_host_is_refused() {
     );
     // The authority form does not name the requested host.
     let bare = head(Version::HTTP_11, "a.example:443", &[("host", "a.example")]);
-    assert_eq!(asked(bare, HOP).unwrap_err().why, "no path");
+    assert_eq!(pass(bare, HOP).unwrap_err().why, "no path");
     let named = Hop { server_name: Some("n.example"), ..HOP };
-    let old = asked(head(Version::HTTP_10, "/", &[]), named).unwrap();
+    let old = pass(head(Version::HTTP_10, "/", &[]), named).unwrap();
     assert_eq!(old.headers["host"], "n.example");
 }
 
@@ -265,15 +265,15 @@ fn a_request_without_one_host_is_refused() {
 fn connect_is_for_proxies() {
     let mut connect = head(Version::HTTP_2, "https://a.example:443/", &[]);
     connect.method = Method::CONNECT;
-    assert_eq!(asked(connect, HOP).unwrap_err().status, StatusCode::NOT_IMPLEMENTED);
+    assert_eq!(pass(connect, HOP).unwrap_err().status, StatusCode::NOT_IMPLEMENTED);
 }
 
 #[test]
-fn an_answer_that_never_has_a_body_has_no_length() {
+fn a_response_that_never_has_a_body_has_no_length() {
     for status in [StatusCode::NO_CONTENT, StatusCode::SWITCHING_PROTOCOLS] {
-        let mut head = head_of_answer(&[("content-length", "3")]);
+        let mut head = head_of_response(&[("content-length", "3")]);
         head.status = status;
-        answer(&mut head, false, true).unwrap();
+        response(&mut head, false, true).unwrap();
         assert!(head.headers.is_empty(), "{status}");
     }
 }
@@ -282,11 +282,11 @@ fn an_answer_that_never_has_a_body_has_no_length() {
 fn the_asterisk_form_stays() {
     let mut options = head(Version::HTTP_11, "*", &[("host", "h")]);
     options.method = Method::OPTIONS;
-    assert_eq!(asked(options, HOP).unwrap().uri.path(), "*");
+    assert_eq!(pass(options, HOP).unwrap().uri.path(), "*");
 }
 
 #[test]
-fn an_answer_has_one_length_or_none() {
+fn a_response_has_one_length_or_none() {
     for (headers, expected) in [
         (&[("content-length", "3")][..], "content-length: 3"),
         (&[("content-length", "3"), ("content-length", "3")], "content-length: 3"),
@@ -295,8 +295,8 @@ fn an_answer_has_one_length_or_none() {
         (&[("content-length", "3"), ("content-length", "4")], ""),
         (&[("content-length", "3"), ("transfer-encoding", "chunked")], ""),
     ] {
-        let mut head = head_of_answer(headers);
-        answer(&mut head, false, true).unwrap();
+        let mut head = head_of_response(headers);
+        response(&mut head, false, true).unwrap();
         assert_eq!(lines(&head.headers).join("\n"), expected, "{headers:?}");
     }
 }
@@ -307,28 +307,28 @@ fn transfer_codings_are_chunked_or_refused() {
     for codings in [&["gzip, chunked"][..], &["gzip"], &["chunked, chunked"], &["gzip", "chunked"]]
     {
         let headers: Vec<_> = codings.iter().map(|coding| ("transfer-encoding", *coding)).collect();
-        let refused = asked_with(
+        let refused = pass_with(
             head(Version::HTTP_11, "/", &[&[("host", "h")][..], &headers[..]].concat()),
             true,
             HOP,
         );
         assert_eq!(refused.unwrap_err().status, StatusCode::NOT_IMPLEMENTED, "{codings:?}");
-        let mut head = head_of_answer(&headers);
-        assert_eq!(answer(&mut head, false, true), Err(UnknownCoding), "{codings:?}");
+        let mut head = head_of_response(&headers);
+        assert_eq!(response(&mut head, false, true), Err(UnknownCoding), "{codings:?}");
     }
 }
 
 #[test]
-fn an_answer_keeps_what_is_for_the_client() {
-    let response = hyper::Response::builder()
+fn a_response_keeps_end_to_end_fields() {
+    let builder = hyper::Response::builder()
         .version(Version::HTTP_10)
         .header("connection", "x-hop")
         .header("x-hop", "1")
         .header("keep-alive", "timeout=5")
         .header("upgrade", "h2c")
         .header("content-length", "3");
-    let mut head = response.body(()).unwrap().into_parts().0;
-    answer(&mut head, false, true).unwrap();
+    let mut head = builder.body(()).unwrap().into_parts().0;
+    response(&mut head, false, true).unwrap();
     assert_eq!(
         (lines(&head.headers).join("\n"), head.version),
         ("content-length: 3".into(), Version::HTTP_11)
@@ -347,8 +347,8 @@ fn trailers_are_announced_to_those_who_get_them() {
         (false, &[("trailer", "x-sum")], ""),
         (true, &[("trailer", "x-sum"), ("content-length", "3")], "content-length: 3"),
     ] {
-        let mut head = head_of_answer(headers);
-        answer(&mut head, false, trailers).unwrap();
+        let mut head = head_of_response(headers);
+        response(&mut head, false, trailers).unwrap();
         assert_eq!(lines(&head.headers).join("\n"), expected);
     }
 }

@@ -41,7 +41,7 @@ const SCRIPTS: [(&str, &str); 7] = [
     ("fetch.cmake", include_str!("../../../../../../lab/programs/fetch.cmake")),
 ];
 
-/// Variables of whoever runs the lab that programs are given: where Python finds the package of
+/// Environment variables of the lab that programs inherit: where Python finds the package of
 /// bindings/python, and where the library is.
 const PASSED_ON: [&str; 3] = ["PATH", "PYTHONPATH", LIBRARY_VARIABLE];
 
@@ -99,16 +99,16 @@ fn version(program: Application) -> Option<String> {
     let mut command = Command::new(executable(needs.executable)?);
     // From wherever it is called: some take files of the working directory for their own.
     let output = command.args(needs.probe).current_dir("/").stdin(Stdio::null()).output().ok()?;
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    output.status.success().then(|| said.lines().next().unwrap_or_default().trim().to_owned())
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    output.status.success().then(|| text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 fn executable(name: &str) -> Option<PathBuf> {
     if name.starts_with('/') { Some(name.into()) } else { crate::lab::process::find_program(name) }
 }
 
-/// Where `headstart run` finds its library.
+/// Variable by which `headstart run` finds its library.
 fn library() -> Option<PathBuf> {
     if let Some(told) = std::env::var_os(LIBRARY_VARIABLE) {
         return Some(PathBuf::from(told)).filter(|file| file.is_file());
@@ -149,10 +149,10 @@ impl Setting {
         interrupt: &Interrupt,
     ) -> Result<Result<u64, String>, Broken> {
         let out = self.work().join(format!("out-{}", self.number + 1));
-        let said = self.work().join(format!("said-{}", self.number + 1));
+        let errors = self.work().join(format!("said-{}", self.number + 1));
         let mut command = self.command(node, visit, socket, &out);
-        match (File::create(&out), File::create(&said)) {
-            (Ok(out), Ok(said)) => command.stdin(Stdio::null()).stdout(out).stderr(said),
+        match (File::create(&out), File::create(&errors)) {
+            (Ok(out), Ok(errors)) => command.stdin(Stdio::null()).stdout(out).stderr(errors),
             (Err(error), _) | (_, Err(error)) => {
                 return Err(Broken::Program(format!("cannot write {}: {error}", out.display())));
             }
@@ -168,7 +168,7 @@ impl Setting {
             return Ok(Err(format!("hung for {:?}", self.patience())));
         };
         let bytes = fs::metadata(&out).map_or(0, |file| file.len());
-        Ok(if status.success() { Ok(bytes) } else { Err(last_words(status, &said)) })
+        Ok(if status.success() { Ok(bytes) } else { Err(last_words(status, &errors)) })
     }
 
     fn command(&self, node: &Node, visit: Visit, socket: &Path, out: &Path) -> Command {
@@ -312,10 +312,10 @@ fn ended(
     }
 }
 
-fn last_words(status: ExitStatus, said: &Path) -> String {
-    let said = fs::read(said).unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
-    let words: Vec<_> = said.split_whitespace().collect();
+fn last_words(status: ExitStatus, errors: &Path) -> String {
+    let text = fs::read(errors).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let words: Vec<_> = text.split_whitespace().collect();
     let words = words.join(" ");
     let skipped = words.chars().count().saturating_sub(SAID_MAX);
     let words: String = words.chars().skip(skipped).collect();

@@ -62,7 +62,7 @@ fn with_one_cookie(packets: &[CapturedPacket], servers: &[IpAddr]) -> Vec<Captur
     packets
 }
 
-/// Where a packet shows a private cookie to one of the servers.
+/// Returns the position at which a packet shows a private cookie to one of the servers.
 fn private_cookie(packet: &CapturedPacket, servers: &[IpAddr]) -> Option<Range<usize>> {
     let segment = TcpSegment::read(&packet.bytes)?;
     let shown = packet.from_node && segment.syn && servers.contains(&segment.destination.ip());

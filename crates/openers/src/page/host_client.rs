@@ -34,15 +34,15 @@ use headstart_proto::Carrier;
 /// as they count records.
 const EARLY_REQUEST_MAX: usize = 8 * 1024;
 
-/// The openings of one arm to all hosts of a page.
-pub(super) struct Doors {
+/// Clients of one arm for all hosts of a page.
+pub(super) struct HostClients {
     arm: Arm,
-    doors: Vec<Door>,
+    clients: Vec<HostClient>,
     turbo: Option<Turbo>,
 }
 
-/// To one host.
-enum Door {
+/// Client for one host.
+enum HostClient {
     Clear,
     Tls(Tls),
     FastOpen(Box<FastOpenClient>),
@@ -62,7 +62,7 @@ pub(super) struct Opened {
     pub(super) opening: Carrier,
     /// True if TLS resumed a session; `None` where there is no TLS.
     pub(super) resumed: Option<bool>,
-    /// When the first request left, where it went with the opening.
+    /// Time at which the first request left, where it went with the opening.
     pub(super) sent: Option<Instant>,
 }
 
@@ -78,8 +78,8 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
-impl Doors {
-    /// To all hosts of `plan`.
+impl HostClients {
+    /// Makes clients for all hosts of `plan`.
     pub(super) fn new(
         arm: Arm,
         suite: Suite,
@@ -88,11 +88,11 @@ impl Doors {
         connect_timeout: Duration,
     ) -> Result<Self, PeerError> {
         let roots = if arm.is_clear() { Vec::new() } else { identity::roots(identity, suite)? };
-        let doors = plan.hosts.iter().map(|host| Door::new(arm, suite, &host.name, &roots));
-        let doors = doors.collect::<Result<_, _>>()?;
+        let clients = plan.hosts.iter().map(|host| HostClient::new(arm, suite, &host.name, &roots));
+        let clients = clients.collect::<Result<_, _>>()?;
         let turbo = arm.carrier() == Carrier::TurboTls;
         let turbo = turbo.then(|| Turbo::new(arm, plan, connect_timeout)).transpose()?;
-        Ok(Self { arm, doors, turbo })
+        Ok(Self { arm, clients, turbo })
     }
 
     /// Returns true if the first request goes with the opening, so that a connection must know it.
@@ -107,12 +107,12 @@ impl Doors {
     }
 
     pub(super) fn forget(&self) -> Result<(), PeerError> {
-        for door in &self.doors {
-            match door {
-                Door::Clear => {}
-                Door::Tls(tls) => tls.forget(),
-                Door::FastOpen(client) => client.forget(),
-                Door::Quic(client) => client.forget(),
+        for client in &self.clients {
+            match client {
+                HostClient::Clear => {}
+                HostClient::Tls(tls) => tls.forget(),
+                HostClient::FastOpen(client) => client.forget(),
+                HostClient::Quic(client) => client.forget(),
             }
         }
         self.turbo.as_ref().map_or(Ok(()), Turbo::forget)
@@ -128,23 +128,25 @@ impl Doors {
     ) -> Result<Opened, String> {
         let early = first.filter(|request| request.len() <= EARLY_REQUEST_MAX);
         let early = early.filter(|_| self.arm.sends_early_data());
-        match (self.doors.get(host), &self.turbo) {
+        match (self.clients.get(host), &self.turbo) {
             (None, _) => Err(format!("there is no host {host}")),
-            (Some(Door::Clear), _) => self.open_clear(to, first).await,
-            (Some(Door::Tls(tls)), Some(turbo)) => over_tls(tls, turbo.connect(name)?, early).await,
-            (Some(Door::Tls(tls)), None) => {
+            (Some(HostClient::Clear), _) => self.open_clear(to, first).await,
+            (Some(HostClient::Tls(tls)), Some(turbo)) => {
+                over_tls(tls, turbo.connect(name)?, early).await
+            }
+            (Some(HostClient::Tls(tls)), None) => {
                 let tcp = connect(to).await.map_err(|error| no_connection(&error))?;
                 over_tls(tls, tcp, early).await
             }
-            (Some(Door::FastOpen(client)), _) => by_fast_open(client, to, early).await,
-            (Some(Door::Quic(client)), _) => by_quic(client, to).await,
+            (Some(HostClient::FastOpen(client)), _) => by_fast_open(client, to, early).await,
+            (Some(HostClient::Quic(client)), _) => by_quic(client, to).await,
         }
     }
 
     /// Keeps what a connection that goes on has brought.
     pub(super) fn keep(&self, host: usize, channel: &mut Channel) {
-        if let (Some(Door::FastOpen(client)), Channel::FastOpen(both)) =
-            (self.doors.get(host), channel)
+        if let (Some(HostClient::FastOpen(client)), Channel::FastOpen(both)) =
+            (self.clients.get(host), channel)
         {
             client.keep(&mut both.0, &both.1);
         }
@@ -172,7 +174,7 @@ impl Opened {
     }
 }
 
-impl Door {
+impl HostClient {
     fn new(arm: Arm, suite: Suite, name: &str, roots: &[X509]) -> Result<Self, PeerError> {
         Ok(match arm.carrier() {
             _ if arm.is_clear() => Self::Clear,
@@ -304,20 +306,20 @@ impl Channel {
 
     /// Takes what is there of a response, at least one byte; how much that is, with none at the
     /// end.
-    pub(super) async fn read(&mut self, room: &mut Vec<u8>) -> Result<usize, String> {
+    pub(super) async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, String> {
         match self {
             Self::Stream(stream) => {
-                room.resize(READ, 0);
-                let count = stream.read(room).await.map_err(|error| broke(&error))?;
-                room.truncate(count);
+                buffer.resize(READ, 0);
+                let count = stream.read(buffer).await.map_err(|error| broke(&error))?;
+                buffer.truncate(count);
             }
             Self::FastOpen(both) => {
-                room.clear();
-                room.extend_from_slice(both.0.read().await?.unwrap_or_default());
+                buffer.clear();
+                buffer.extend_from_slice(both.0.read().await?.unwrap_or_default());
             }
             Self::Quic(..) => return Err("QUIC has a stream for each request".into()),
         }
-        Ok(room.len())
+        Ok(buffer.len())
     }
 
     /// Says that nothing more is asked for, and waits for the other side to say the same: tickets
@@ -341,8 +343,8 @@ impl Channel {
                 return;
             }
         }
-        let mut room = Vec::new();
-        while self.read(&mut room).await.is_ok_and(|count| count > 0) {}
+        let mut buffer = Vec::new();
+        while self.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
     }
 }
 

@@ -147,7 +147,7 @@ impl fmt::Debug for RedisAddress {
     }
 }
 
-/// Where a site's key ring is.
+/// Source of a site's key ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// In a file on this machine.
@@ -169,7 +169,7 @@ impl KeySource {
         }
     }
 
-    /// The path, if it is a file.
+    /// Returns the path, if it is a file.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -187,9 +187,9 @@ impl fmt::Display for KeySource {
     }
 }
 
-/// Where is remembered which early data came before.
+/// Storage of the replay filter for early data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum FilterPlace {
+pub enum FilterStorage {
     /// In the memory of the edge: it takes early data with its own tickets alone.
     #[default]
     Memory,
@@ -197,7 +197,7 @@ pub enum FilterPlace {
     Redis(RedisAddress),
 }
 
-impl FilterPlace {
+impl FilterStorage {
     /// Returns clap's parser.
     pub(crate) fn parser() -> impl TypedValueParser<Value = Self> {
         Unshown(|text| text.to_string_lossy().parse())
@@ -227,7 +227,7 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Unshown<T> {
     }
 }
 
-impl FromStr for FilterPlace {
+impl FromStr for FilterStorage {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -239,7 +239,7 @@ impl FromStr for FilterPlace {
     }
 }
 
-impl fmt::Display for FilterPlace {
+impl fmt::Display for FilterStorage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory"),
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn an_option_with_a_wrong_value_does_not_show_the_password() {
         let keys = Arg::new("keys").long("keys").value_parser(KeySource::parser());
-        let filter = Arg::new("filter").long("filter").value_parser(FilterPlace::parser());
+        let filter = Arg::new("filter").long("filter").value_parser(FilterStorage::parser());
         let command = Command::new("edge").args([keys, filter]);
         for option in ["--keys", "--filter"] {
             let words = ["edge", option, "redis://:secret@h/db"];
@@ -323,7 +323,7 @@ mod tests {
             let source = KeySource::parse(OsStr::new(text)).unwrap();
             assert_eq!(source.file(), file.map(Path::new), "{text}");
         }
-        assert_eq!("memory".parse(), Ok(FilterPlace::Memory));
-        assert!("redis".parse::<FilterPlace>().is_err());
+        assert_eq!("memory".parse(), Ok(FilterStorage::Memory));
+        assert!("redis".parse::<FilterStorage>().is_err());
     }
 }
