@@ -6,7 +6,7 @@
 #   ./check.sh STEP...  only these steps, whether or not anything has changed
 #
 # Steps: format prose circles bpf clippy no_std docs test examples smoke go
-# and, of `full`: deny draft site python valgrind conformance packages ech extension lab
+# and, of `full`: deny draft site python valgrind conformance packages ech extension interop lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
 # change of a document rebuilds nothing. What measures times may run again, at most twice; the last
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 QUICK=(format prose circles bpf clippy no_std docs test examples smoke go)
-SLOW=(deny draft site python valgrind conformance packages ech extension lab)
+SLOW=(deny draft site python valgrind conformance packages ech extension interop lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
 # Tests and experiments that measure times, and ran again: one line each.
@@ -35,7 +35,7 @@ fi
 
 # What each step reads, for git. No document is compiled.
 RUST=('*.rs' '*Cargo.toml' '*Cargo.lock' clippy.toml rustfmt.toml bpf lab/experiments lab/papers
-    lab/sites lab/programs '*.css' '*.ttf' '*.png' 'crates/*/tests' ':!*.md')
+    lab/sites lab/programs lab/interop '*.css' '*.ttf' '*.png' 'crates/*/tests' ':!*.md')
 inputs() {
     case $1 in
     format) printf '%s\n' '*.rs' rustfmt.toml ;;
@@ -128,6 +128,14 @@ go() {
 
 # The documents as a site, and its links.
 site() { tools/site.py "$TARGET/site"; }
+
+# Clients and servers of both implementations, each with each.
+interop() {
+    programs
+    (cd go && command go build -o "$TARGET/turboproxy" ./cmd/turboproxy)
+    TURBOPROXY=$TARGET/turboproxy "$TARGET/debug/headstart-lab" interop \
+        --implementation go=lab/interop/go.sh
+}
 
 lab() { programs && tools/run_experiments.py --all; }
 

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -19,7 +18,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -110,29 +108,6 @@ func dialEcho(t *testing.T, dialer *Dialer, config *tls.Config, text []byte) {
 	}
 }
 
-// TestInteropPassing connects through an edge that passes TLS on: flights of one to many datagrams
-// each way.
-func TestInteropPassing(t *testing.T) {
-	for _, ballast := range []int{0, 5000, 30000} {
-		for _, names := range []int{0, 200} { // of ALPN, some 14 bytes each
-			t.Run(fmt.Sprint(ballast, "+", names), func(t *testing.T) {
-				to, pool := origin(t, ballast)
-				address := startEdge(t, "--origin", to)
-				var events events
-				dialer := toEdge(address, Advertisement{Slots: 14}, &events)
-				config := &tls.Config{ServerName: testName, RootCAs: pool}
-				for i := 0; i < names; i++ {
-					config.NextProtos = append(config.NextProtos, fmt.Sprint("protocol-", i))
-				}
-				dialEcho(t, dialer, config, bytes.Repeat([]byte("x"), 300000))
-				if event := events.await(t, EventJoined, EventPlain, EventReset); event.Kind != EventJoined {
-					t.Errorf("%+v", event)
-				}
-			})
-		}
-	}
-}
-
 // TestInteropHold takes over the session of the edge by the ClientHello: the edge counts that.
 func TestInteropHold(t *testing.T) {
 	to, pool := origin(t, 0)
@@ -170,25 +145,6 @@ func freeAddress(t *testing.T) string {
 	}
 	defer free.Close()
 	return free.Addr().String()
-}
-
-// TestInteropBlocked has datagrams go where nobody answers.
-func TestInteropBlocked(t *testing.T) {
-	to, pool := origin(t, 0)
-	mute, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mute.Close()
-	address := startEdge(t, "--origin", to)
-	var events events
-	port := uint16(mute.LocalAddr().(*net.UDPAddr).Port)
-	dialer := toEdge(address, Advertisement{UDPPort: port}, &events)
-	dialer.MinGrace = 0
-	dialEcho(t, dialer, &tls.Config{ServerName: testName, RootCAs: pool}, []byte("hello"))
-	if event := events.await(t, EventPlain); event.Reason != "silence" {
-		t.Errorf("%+v", event)
-	}
 }
 
 // pemFiles writes a certificate and its key.
@@ -235,131 +191,6 @@ func TestInteropTerminating(t *testing.T) {
 	}
 	if event := events.await(t, EventJoined, EventPlain, EventReset); event.Kind != EventJoined {
 		t.Errorf("%+v", event)
-	}
-}
-
-// gatedListener has TCP's queue full until the gate opens: SYNs are dropped until then.
-type gatedListener struct {
-	net.Listener
-	gate chan struct{}
-	full net.Conn
-}
-
-func newGatedListener(t *testing.T) *gatedListener {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	setBacklog(t, listener, 0)
-	full, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &gatedListener{listener, make(chan struct{}), full}
-}
-
-func setBacklog(t *testing.T, listener net.Listener, n int) {
-	raw, err := listener.(*net.TCPListener).SyscallConn()
-	if err == nil {
-		_ = raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), n) })
-	}
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-func (l *gatedListener) Accept() (net.Conn, error) {
-	<-l.gate
-	return l.Listener.Accept()
-}
-
-// open takes connections, several at once: beyond a short queue, the kernel drops what follows a
-// SYN cookie, and resets what follows that.
-func (l *gatedListener) open(t *testing.T) {
-	setBacklog(t, l.Listener, 128)
-	l.full.Close()
-	close(l.gate)
-}
-
-// openBehindFlight lets TCP connect once server bytes went over UDP.
-func (l *Listener) openBehindFlight(t *testing.T, tcp *gatedListener) {
-	for sent := false; !sent; time.Sleep(time.Millisecond) {
-		l.mu.Lock()
-		for s := range l.conns {
-			sent = sent || s.sent > 0
-		}
-		l.mu.Unlock()
-	}
-	tcp.open(t)
-}
-
-// TestInteropGet has `headstart get` fetch a page from a Listener: by TurboTLS, with a flight of
-// the server of one to many datagrams, and without where UDP leads nowhere.
-func TestInteropGet(t *testing.T) {
-	for _, test := range []struct {
-		ballast int
-		udp     bool
-		opening string
-	}{{0, true, "turbo"}, {6000, true, "turbo"}, {40000, true, "turbo"}, {0, false, "plain"}} {
-		t.Run(fmt.Sprintf("%d %v", test.ballast, test.udp), func(t *testing.T) {
-			bin := product(t)
-			certificate, _ := identity(t, test.ballast)
-			cert, _ := pemFiles(t, certificate)
-			tcp := newGatedListener(t)
-			at, err := net.ResolveUDPAddr("udp", tcp.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			udp, err := net.ListenUDP("udp", at)
-			if err != nil {
-				t.Skip(err) // another has the port
-			}
-			if !test.udp {
-				tcp.open(t)
-			}
-			var events events
-			listener, err := NewListener(tcp, udp, ListenConfig{Trace: events.add})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if test.udp {
-				go listener.openBehindFlight(t, tcp)
-			} else {
-				udp.Close()
-			}
-			server := &http.Server{
-				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					_, _ = w.Write(bytes.Repeat([]byte("y"), 100000))
-				}),
-				TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}},
-			}
-			go func() { _ = server.ServeTLS(listener, "", "") }()
-			defer server.Close()
-			page := filepath.Join(t.TempDir(), "page")
-			get := exec.Command(bin, "get", "--json", "--explain", "-o", page, "--opening", "turbo",
-				"--cacert", cert, "--edge", testName+"="+tcp.Addr().String()+",slots=14",
-				"https://"+testName+"/")
-			var problems bytes.Buffer
-			get.Stderr = &problems
-			out, err := get.Output()
-			if err != nil {
-				t.Fatalf("%v: %s", err, problems.String())
-			}
-			var report struct{ Opening string }
-			if err := json.Unmarshal(out, &report); err != nil {
-				t.Fatal(err)
-			}
-			if body, err := os.ReadFile(page); err != nil || len(body) != 100000 {
-				t.Errorf("%d bytes, %v", len(body), err)
-			}
-			if report.Opening != test.opening {
-				t.Errorf("%s", out)
-			}
-			if test.udp {
-				events.await(t, EventJoined, EventAttached)
-			}
-		})
 	}
 }
 

@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 
 use crate::element::fast_open_options;
-use crate::ip::{ACK, Headers, SYN};
+use crate::ip::{ACK, Headers, RST, SYN};
 
 /// Bytes before the cookie in a Fast Open option: kind and length, and in its experimental form a
 /// magic number.
@@ -24,6 +24,8 @@ pub struct TcpSegment<'p> {
     pub syn: bool,
     /// True if the segment acknowledges something.
     pub ack: bool,
+    /// True if the segment breaks the connection off.
+    pub reset: bool,
     /// Its options.
     pub options: &'p [u8],
     /// Its data.
@@ -42,6 +44,7 @@ impl<'p> TcpSegment<'p> {
             seq: segment.seq,
             syn: segment.flags & SYN != 0,
             ack: segment.flags & ACK != 0,
+            reset: segment.flags & RST != 0,
             options: packet.get(segment.options)?,
             payload: packet.get(segment.payload)?,
         })
@@ -107,6 +110,7 @@ mod tests {
         assert!(segment.fast_open().is_empty());
         let answer = bytes(SYN | ACK, &[], b"");
         assert!(TcpSegment::read(&answer).unwrap().ack);
+        assert!(!segment.reset && TcpSegment::read(&bytes(RST, &[], b"")).unwrap().reset);
     }
 
     #[test]

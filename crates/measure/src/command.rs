@@ -11,9 +11,10 @@ use headstart::companion;
 
 use crate::demo::options::DemoOptions;
 use crate::doctor::DoctorOptions;
+use crate::interop::options::InteropOptions;
 use crate::lab::options::LabOptions;
 use crate::pageload::options::PageloadOptions;
-use crate::{demo, doctor, lab, pageload};
+use crate::{demo, doctor, interop, lab, pageload};
 
 const AFTER_HELP: &str = "\
 `headstart-lab COMMAND --help` explains a command, with examples. `headstart lab`, `pageload` and
@@ -39,6 +40,7 @@ enum Name {
     Demo(DemoOptions),
     Lab(LabOptions),
     Pageload(PageloadOptions),
+    Interop(InteropOptions),
     Doctor(DoctorOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -66,6 +68,10 @@ fn run(mut argv: Vec<OsString>) -> Result<ExitCode, Stop> {
         }
         Name::Lab(options) => lab::run(&options),
         Name::Pageload(options) => pageload::run(&options),
+        Name::Interop(options) => {
+            logging::start(&options.log, logging::COMMAND)?;
+            interop::run(&options)
+        }
         Name::Doctor(options) => doctor::run(&options),
         Name::Completions(options) => shell::completions(&options, invocation.command()),
         Name::Man(options) => shell::man(&options, invocation.command()),

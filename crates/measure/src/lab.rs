@@ -17,7 +17,7 @@ pub(crate) mod page;
 pub(crate) mod peer;
 mod plan;
 mod privacy;
-mod process;
+pub(crate) mod process;
 mod raw;
 pub(crate) mod report;
 mod results;

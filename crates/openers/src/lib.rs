@@ -60,5 +60,6 @@ pub use page::{
     PageResource, PageTimes, REQUEST_MAX,
 };
 pub use server::Server;
+pub use sys::{early_data_accepted, set_session};
 pub use trial::Trial;
 pub use visit::Visit;

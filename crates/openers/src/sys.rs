@@ -29,14 +29,14 @@ const EARLY_DATA_ACCEPTED: c_int = 2;
 const SYN_DATA: u8 = 32;
 
 /// Resumes `session`, which must come from a connection with the same context as `ssl`.
-pub(crate) fn set_session(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(), ErrorStack> {
+pub fn set_session(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(), ErrorStack> {
     // SAFETY: OpenSSL itself takes any session here; that the context be the same is about what it
     // means, and `Tls` keeps sessions of its one context only.
     unsafe { ssl.set_session(session) }
 }
 
 /// Returns true if the server took the early data of a finished handshake.
-pub(crate) fn early_data_accepted(ssl: &SslRef) -> bool {
+pub fn early_data_accepted(ssl: &SslRef) -> bool {
     // SAFETY: the pointer is valid as long as the reference; the function only reads a field.
     let status = unsafe { SSL_get_early_data_status(ssl.as_ptr().cast_const().cast()) };
     status == EARLY_DATA_ACCEPTED

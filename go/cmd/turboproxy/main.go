@@ -1,5 +1,6 @@
 // Turboproxy is an agent for programs that know proxies: it takes SOCKS5 and HTTP's CONNECT on one
-// port, and opens the connections that they ask for by TurboTLS where the server takes it.
+// port, and opens the connections that they ask for by TurboTLS where the server takes it. With
+// -origin it is an edge: it takes TurboTLS, and passes TLS on to that server.
 package main
 
 import (
@@ -34,6 +35,8 @@ func main() {
 	listen := flag.String("listen", "127.0.0.1:1080", "`address` for SOCKS5 and CONNECT")
 	servers := flag.String("dns", "", "DNS `servers` for HTTPS records, ADDRESS:PORT,...")
 	verbose := flag.Bool("v", false, "log each connection")
+	origin := flag.String("origin", "", "be an edge before the TLS server at this `address`")
+	early := flag.Bool("early-data", false, "with -origin: take early data over UDP")
 	flag.BoolVar(&dialer.Hold, "hold", false, "keep back what comes over UDP until TCP brings it")
 	flag.BoolVar(&dialer.NoDiscovery, "no-discovery", false, "use the edges of -edge alone")
 	flag.Func("edge", "server known to take TurboTLS, `NAME=HOST:PORT[,slots=6...]`; repeatable",
@@ -51,7 +54,11 @@ func main() {
 			log.Printf("%s %s %s rtt=%v sent=%d got=%d", e.Addr, e.Kind, e.Reason, e.RTT, e.Sent, e.Got)
 		}
 	}
-	listener, err := net.Listen("tcp", *listen)
+	start := func() (net.Listener, opener, error) { return proxy(*listen, dialer) }
+	if *origin != "" {
+		start = func() (net.Listener, opener, error) { return edge(*listen, *origin, *early) }
+	}
+	listener, open, err := start()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -62,7 +69,7 @@ func main() {
 		<-ctx.Done()
 		listener.Close()
 	}()
-	if err := serve(listener, dialer); ctx.Err() == nil {
+	if err := serve(listener, open); ctx.Err() == nil {
 		log.Fatal(err)
 	}
 }
@@ -92,7 +99,27 @@ func addEdge(edges map[string]turbotls.Edge, text string) error {
 	return nil
 }
 
-func serve(listener net.Listener, dialer *turbotls.Dialer) error {
+// An opener does what one client of a listener is there for.
+type opener func(client net.Conn) error
+
+func proxy(listen string, dialer *turbotls.Dialer) (net.Listener, opener, error) {
+	listener, err := net.Listen("tcp", listen)
+	return listener, func(client net.Conn) error { return handle(client.(*net.TCPConn), dialer) }, err
+}
+
+func edge(listen, origin string, early bool) (net.Listener, opener, error) {
+	config := turbotls.ListenConfig{EarlyData: early, AnyAddress: early}
+	listener, err := turbotls.Listen(listen, config)
+	return listener, func(client net.Conn) error {
+		server, err := net.DialTimeout("tcp", origin, dialTimeout)
+		if err != nil {
+			return err
+		}
+		return relay(server.(*net.TCPConn), server, client)
+	}, err
+}
+
+func serve(listener net.Listener, open opener) error {
 	places := make(chan struct{}, connectionsMax)
 	for {
 		places <- struct{}{}
@@ -103,7 +130,7 @@ func serve(listener net.Listener, dialer *turbotls.Dialer) error {
 		go func() {
 			defer func() { <-places }()
 			defer client.Close()
-			if err := handle(client.(*net.TCPConn), dialer); err != nil {
+			if err := open(client); err != nil {
 				log.Printf("%v: %v", client.RemoteAddr(), err)
 			}
 		}()
@@ -147,7 +174,8 @@ func handle(client *net.TCPConn, dialer *turbotls.Dialer) error {
 	return relay(client, in, server)
 }
 
-// relay copies both ways until both have ended, or one has failed.
+// relay copies both ways until both have ended, or one has failed. What client sends is read from
+// in.
 func relay(client *net.TCPConn, in io.Reader, server net.Conn) error {
 	up := make(chan error, 1)
 	go func() {

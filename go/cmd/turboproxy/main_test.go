@@ -14,20 +14,16 @@ import (
 )
 
 // echo starts a server that returns what it gets, and a proxy.
-func echo(t *testing.T) (server, proxy string) {
+func echo(t *testing.T) (server, agent string) {
 	t.Helper()
-	listeners := [2]net.Listener{}
-	for i := range listeners {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { listener.Close() })
-		listeners[i] = listener
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
-			conn, err := listeners[0].Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -38,11 +34,16 @@ func echo(t *testing.T) (server, proxy string) {
 		}
 	}()
 	edges := make(map[string]turbotls.Edge)
-	if err := addEdge(edges, "www.example.com="+listeners[0].Addr().String()+",slots=6"); err != nil {
+	if err := addEdge(edges, "www.example.com="+listener.Addr().String()+",slots=6"); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = serve(listeners[1], &turbotls.Dialer{Edges: edges}) }()
-	return listeners[0].Addr().String(), listeners[1].Addr().String()
+	own, open, err := proxy("127.0.0.1:0", &turbotls.Dialer{Edges: edges})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { own.Close() })
+	go func() { _ = serve(own, open) }()
+	return listener.Addr().String(), own.Addr().String()
 }
 
 func exchange(t *testing.T, conn net.Conn, in io.Reader) {

@@ -155,6 +155,11 @@ impl Program {
         }
     }
 
+    /// Its exit code, if it has ended with one.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.try_wait().ok().flatten()?.code()
+    }
+
     /// The number of its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()

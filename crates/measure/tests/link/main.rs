@@ -24,6 +24,7 @@ mod fast_open;
 mod fast_open_faults;
 mod figures;
 mod hybrid;
+mod interop;
 mod late_hello;
 #[path = "../../../headstart/tests/support/library.rs"]
 mod library;
@@ -58,6 +59,7 @@ const CHECKS: &[(&str, fn())] = &[
     ("udp_blocked_costs_a_grace", rtt::udp_blocked_costs_a_grace),
     ("udp_dying_costs_a_grace", rtt::udp_dying_costs_a_grace),
     ("tls_1_2_saves_one_too", rtt::tls_1_2_saves_one_too),
+    ("interop_a_client_that_goes_plain_fails", interop::a_client_that_goes_plain_fails),
     ("hybrid_key_exchange", hybrid::hybrid_key_exchange),
     ("late_hello_never_slower", late_hello::never_slower),
     ("udp_blocked_one_way", datagrams::blocked_one_way),

@@ -1,0 +1,94 @@
+//! A third party that knows the addresses of both ends and sends forged datagrams.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use headstart_emulation::Node;
+use headstart_proto::wire::{Request, Response};
+use headstart_proto::{RouteTag, SessionId};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// The client's ports, few so that each gets forged datagrams while a connection opens.
+pub(super) const PORTS: std::ops::RangeInclusive<u16> = 40_000..=40_063;
+
+/// Requests in the client's name: fewer than the sessions that an address may have.
+const REQUESTS: u16 = 4;
+
+/// Time between rounds of one datagram for each port.
+const APART: Duration = Duration::from_millis(5);
+
+/// IPPROTO_RAW: the sender writes the IP header (raw(7)).
+const RAW: i32 = 255;
+
+/// Sends until dropped.
+#[derive(Debug)]
+pub(super) struct Forger(Arc<AtomicBool>);
+
+impl Forger {
+    /// Sends the client responses, in the server's name, and the server requests, in the client's.
+    pub(super) fn start(node: &Node, client: Ipv4Addr, server: SocketAddrV4) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let socket = node
+            .run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW))))
+            .flatten()?;
+        thread::Builder::new().name("forger".into()).spawn(move || {
+            for round in 0_u32.. {
+                for port in PORTS {
+                    if stopped.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let client = SocketAddrV4::new(client, port);
+                    let mut id = [0xee; 12];
+                    id[..6].copy_from_slice(
+                        &[round.to_be_bytes().as_slice(), &port.to_be_bytes()].concat(),
+                    );
+                    let (id, seq) = (SessionId(id), 0);
+                    let response = Response {
+                        id,
+                        seq,
+                        tag: RouteTag([1; 4]),
+                        ack: 1,
+                        offset: 0,
+                        payload: b"forged",
+                    };
+                    send(&socket, server, client, &response.emit());
+                    if round == 0 && port - PORTS.start() < REQUESTS {
+                        let request = Request { id, seq, offset: 0, payload: &[22, 3, 1, 2, 0, 1] };
+                        send(&socket, client, server, &request.emit());
+                    }
+                }
+                thread::sleep(APART);
+            }
+        })?;
+        Ok(Self(stop))
+    }
+}
+
+impl Drop for Forger {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Sends a datagram in the name of `from`. What the system does not take is lost.
+fn send(socket: &Socket, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) {
+    let length =
+        |more: usize| u16::try_from(payload.len() + more).unwrap_or_default().to_be_bytes();
+    // The kernel fills in the checksum of the header; that of UDP may be absent in IPv4.
+    let mut packet = vec![0x45, 0];
+    packet.extend(length(28));
+    packet.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+    packet.extend(from.ip().octets());
+    packet.extend(to.ip().octets());
+    packet.extend(from.port().to_be_bytes());
+    packet.extend(to.port().to_be_bytes());
+    packet.extend(length(8));
+    packet.extend([0, 0]);
+    packet.extend(payload);
+    let _ = socket.send_to(&packet, &SocketAddr::V4(SocketAddrV4::new(*to.ip(), 0)).into());
+}
