@@ -496,6 +496,16 @@ func (c *serverConn) Write(b []byte) (written int, err error) {
 	}
 }
 
+// SetLinger is that of net.TCPConn, once TCP carries the streams: after 0, Close resets.
+func (c *serverConn) SetLinger(sec int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if tcp, ok := c.tcp.(*net.TCPConn); ok {
+		return tcp.SetLinger(sec)
+	}
+	return nil
+}
+
 // CloseWrite ends the stream to the client.
 func (c *serverConn) CloseWrite() error { return c.end(false) }
 

@@ -184,6 +184,9 @@ func relay(client *net.TCPConn, in io.Reader, server net.Conn) error {
 			err = server.(interface{ CloseWrite() error }).CloseWrite()
 		}
 		if err != nil {
+			if s, ok := server.(interface{ SetLinger(int) error }); ok {
+				_ = s.SetLinger(0) // a reset passes as one
+			}
 			server.Close() // ends the other direction, too
 		}
 		up <- err
