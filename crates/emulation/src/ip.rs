@@ -12,9 +12,9 @@ use crate::{Packet, Protocol};
 mod checksum;
 mod made;
 
-pub(crate) use made::{ACK, RST, SYN, TcpFields, fragments, tcp, too_big};
 #[cfg(test)]
-pub(crate) use {checksum::has_right_checksums, made::udp};
+pub(crate) use checksum::has_right_checksums;
+pub(crate) use made::{ACK, RST, SYN, TcpFields, fragments, tcp, too_big, udp};
 
 /// IPv6 extension headers looked through for the transport protocol; ordinary packets have none or
 /// one.

@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 
 use crate::element::fast_open_options;
-use crate::ip::{ACK, Headers, RST, SYN};
+use crate::ip::{ACK, Headers, RST, SYN, udp};
 
 /// Bytes before the cookie in a Fast Open option: kind and length, and in its experimental form a
 /// magic number.
@@ -85,12 +85,17 @@ impl<'p> UdpDatagram<'p> {
         let payload = packet.get(place)?;
         Some(Self { source: flow.source, destination: flow.destination, payload })
     }
+
+    /// Makes a whole IP packet of it; `None` if the ends are of two families or it is too long.
+    pub fn to_ip(&self) -> Option<Vec<u8>> {
+        udp(self.source, self.destination, self.payload).map(|packet| packet.bytes)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ip::{TcpFields, tcp, udp};
+    use crate::ip::{TcpFields, tcp};
 
     fn bytes(flags: u8, options: &[u8], payload: &[u8]) -> Vec<u8> {
         let fields = TcpFields { seq: 7, flags, options, payload, ..TcpFields::default() };
@@ -125,12 +130,11 @@ mod tests {
     fn other_packets_have_no_segment() {
         assert_eq!(TcpSegment::read(&[]), None);
         assert_eq!(TcpSegment::read(&[0x45; 30]), None);
-        let packet = udp("10.77.1.1:1".parse().unwrap(), "10.77.2.1:2".parse().unwrap(), &[7; 40]);
-        let packet = packet.unwrap().bytes;
+        let [source, destination] = ["10.77.1.1:1", "10.77.2.1:2"].map(|end| end.parse().unwrap());
+        let datagram = UdpDatagram { source, destination, payload: &[7; 40] };
+        let packet = datagram.to_ip().unwrap();
         assert_eq!(TcpSegment::read(&packet), None);
-        let datagram = UdpDatagram::read(&packet).unwrap();
-        assert_eq!((datagram.source.port(), datagram.destination.port()), (1, 2));
-        assert_eq!(datagram.payload, [7; 40]);
+        assert_eq!(UdpDatagram::read(&packet), Some(datagram));
         assert_eq!(UdpDatagram::read(&bytes(SYN, &[], b"data")), None);
     }
 }

@@ -10,7 +10,7 @@ mod cell;
 mod environment;
 pub(crate) mod experiment;
 mod list;
-mod listening;
+pub(crate) mod listening;
 pub(crate) mod openings;
 pub(crate) mod options;
 pub(crate) mod page;

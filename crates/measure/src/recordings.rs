@@ -83,7 +83,16 @@ pub(crate) fn on_all_cores<T: Send, R: Send>(
     all: impl ExactSizeIterator<Item = T> + Send,
     of: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
-    let workers = thread::available_parallelism().map_or(1, Into::into).min(all.len());
+    on_threads(thread::available_parallelism().map_or(1, Into::into), all, of)
+}
+
+/// The same on at most so many threads.
+pub(crate) fn on_threads<T: Send, R: Send>(
+    threads: usize,
+    all: impl ExactSizeIterator<Item = T> + Send,
+    of: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let workers = threads.min(all.len());
     let done = Mutex::new(Vec::with_capacity(all.len()));
     let next = Mutex::new(all.enumerate());
     thread::scope(|scope| {

@@ -115,6 +115,7 @@ func edge(listen, origin string, early bool) (net.Listener, opener, error) {
 		if err != nil {
 			return err
 		}
+		defer server.Close()
 		return relay(server.(*net.TCPConn), server, client)
 	}, err
 }
@@ -174,29 +175,29 @@ func handle(client *net.TCPConn, dialer *turbotls.Dialer) error {
 	return relay(client, in, server)
 }
 
-// relay copies both ways until both have ended, or one has failed. What client sends is read from
-// in.
-func relay(client *net.TCPConn, in io.Reader, server net.Conn) error {
+// relay copies both ways between tcp, whose bytes it reads from in, and peer, until both have ended
+// or one has failed.
+func relay(tcp *net.TCPConn, in io.Reader, peer net.Conn) error {
 	up := make(chan error, 1)
 	go func() {
-		_, err := io.Copy(server, in)
+		_, err := io.Copy(peer, in)
 		if err == nil {
-			err = server.(interface{ CloseWrite() error }).CloseWrite()
+			err = peer.(interface{ CloseWrite() error }).CloseWrite()
 		}
 		if err != nil {
-			if s, ok := server.(interface{ SetLinger(int) error }); ok {
-				_ = s.SetLinger(0) // a reset passes as one
+			if p, ok := peer.(interface{ SetLinger(int) error }); ok {
+				_ = p.SetLinger(0) // a reset passes as one
 			}
-			server.Close() // ends the other direction, too
+			peer.Close() // ends the other direction, too
 		}
 		up <- err
 	}()
-	_, err := io.Copy(client, server)
+	_, err := io.Copy(tcp, peer)
 	if err == nil {
-		_ = client.CloseWrite()
+		_ = tcp.CloseWrite()
 	} else {
-		_ = client.SetLinger(0) // a reset passes as one
-		client.Close()
+		_ = tcp.SetLinger(0) // a reset passes as one
+		tcp.Close()
 	}
 	if other := <-up; err == nil {
 		err = other

@@ -52,8 +52,7 @@ pub(crate) fn tcp(from: SocketAddr, to: SocketAddr, fields: TcpFields<'_>) -> Op
     Packet::from_ip(bytes)
 }
 
-/// A UDP datagram.
-#[cfg(test)]
+/// A UDP datagram; `None` as of [`tcp`].
 pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Option<Packet> {
     let mut bytes = Vec::new();
     ip(from.ip(), to.ip())?.udp(from.port(), to.port()).write(&mut bytes, payload).ok()?;

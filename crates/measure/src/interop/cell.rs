@@ -1,6 +1,7 @@
 //! One client with one server in one case.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
 
@@ -9,11 +10,13 @@ use headstart_emulation::{Balance, Host, Lab, LabError, Node, read_capture};
 use super::case::{Case, Expected, Servers, Tls};
 use super::evidence::Evidence;
 use super::forger::{Forger, PORTS};
-use super::implementation::{Implementation, NotReady};
+use super::implementation::Implementation;
 use super::judge::judge;
-use super::tls::{Ends, Facts, NAME};
+use super::tls::{Ends, Facts, NAME, set_timeouts};
 use crate::interrupt::Interrupt;
+use crate::lab::listening::await_port;
 use crate::lab::process::{Broken, Program};
+use crate::socks;
 
 /// Address of several servers.
 const SHARED: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
@@ -31,32 +34,44 @@ const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1080)
 const SLOTS_LARGE: u8 = 14;
 const SLOTS: u8 = 6;
 
+/// Exit code of a command that does not have what the case needs, as in the QUIC interop runner.
+const UNSUPPORTED: i32 = 127;
+
 /// Bytes of a capture at most.
 const CAPTURE_MAX: u64 = 64 << 20;
 
 /// Reason why a cell does not pass.
 #[derive(Debug)]
-pub(super) enum Miss {
+pub(super) enum NotPassed {
     Failed(String),
     /// The implementation that does not have what the case needs.
     Unsupported(String),
     Interrupted,
 }
 
-impl From<String> for Miss {
+impl From<Broken> for NotPassed {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Interrupted => Self::Interrupted,
+            Broken::Program(why) => Self::Failed(why),
+        }
+    }
+}
+
+impl From<String> for NotPassed {
     fn from(why: String) -> Self {
         Self::Failed(why)
     }
 }
 
-impl From<LabError> for Miss {
+impl From<LabError> for NotPassed {
     fn from(error: LabError) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
-impl From<std::io::Error> for Miss {
-    fn from(error: std::io::Error) -> Self {
+impl From<io::Error> for NotPassed {
+    fn from(error: io::Error) -> Self {
         Self::Failed(error.to_string())
     }
 }
@@ -76,7 +91,7 @@ impl Cell<'_> {
     ///
     /// # Errors
     /// The first connection that does not pass, an implementation that does not start.
-    pub(super) fn run(&self) -> Result<(), Miss> {
+    pub(super) fn run(&self) -> Result<(), NotPassed> {
         let lab = Lab::build(self.hosts())?;
         let ends = Ends::new(self.case.tls)?;
         serve(node(&lab, "origin")?, &ends)?;
@@ -125,7 +140,7 @@ impl Cell<'_> {
         hosts
     }
 
-    fn start_servers(&self, lab: &Lab) -> Result<Vec<Program>, Miss> {
+    fn start_servers(&self, lab: &Lab) -> Result<Vec<Program>, NotPassed> {
         let target = self.target(lab)?;
         let nodes: Vec<&Node> =
             ["server-1", "server-2"].iter().filter_map(|name| lab.node(name)).collect();
@@ -149,7 +164,7 @@ impl Cell<'_> {
         Ok(programs)
     }
 
-    fn start_client(&self, lab: &Lab) -> Result<Program, Miss> {
+    fn start_client(&self, lab: &Lab) -> Result<Program, NotPassed> {
         let slots = if self.case.tls == Tls::LargeFlight { SLOTS_LARGE } else { SLOTS };
         let early = if self.case.tls == Tls::EarlyData { ",ed=1" } else { "" };
         let variables = [
@@ -168,16 +183,18 @@ impl Cell<'_> {
         node: &Node,
         listen: SocketAddr,
         variables: &[(&str, String)],
-    ) -> Result<Program, Miss> {
-        let started = implementation.start(node, listen, variables, self.interrupt);
-        started.map_err(|error| match error {
-            NotReady::Unsupported => Miss::Unsupported(implementation.name.clone()),
-            NotReady::Broken(Broken::Interrupted) => Miss::Interrupted,
-            NotReady::Broken(Broken::Program(why)) => Miss::Failed(why),
-        })
+    ) -> Result<Program, NotPassed> {
+        let mut program = implementation.start(node, listen, variables)?;
+        match await_port(node, listen, &mut program, self.interrupt) {
+            Ok(()) => Ok(program),
+            Err(_) if program.exit_code() == Some(UNSUPPORTED) => {
+                Err(NotPassed::Unsupported(implementation.name.clone()))
+            }
+            Err(broken) => Err(broken.into()),
+        }
     }
 
-    fn start_forger(&self, lab: &Lab) -> Result<Option<Forger>, Miss> {
+    fn start_forger(&self, lab: &Lab) -> Result<Option<Forger>, NotPassed> {
         if self.case.servers != Servers::Attacked {
             return Ok(None);
         }
@@ -187,17 +204,24 @@ impl Cell<'_> {
             .run(|| std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", range))
             .flatten()
             .map_err(|error| format!("the range of ports: {error}"))?;
-        let server = SocketAddrV4::new(address(node(lab, "server-1")?)?, HTTPS);
-        Ok(Some(Forger::start(node(lab, "forger")?, address(client)?, server)?))
+        Ok(Some(Forger::start(node(lab, "forger")?, address(client)?, self.target(lab)?)?))
     }
 
     /// Opens a connection, and captures it at the client.
-    fn open(&self, lab: &Lab, ends: &Ends, file: &Path) -> Result<Result<Facts, String>, Miss> {
+    fn open(
+        &self,
+        lab: &Lab,
+        ends: &Ends,
+        file: &Path,
+    ) -> Result<Result<Facts, String>, NotPassed> {
         if self.interrupt.is_set() {
-            return Err(Miss::Interrupted);
+            return Err(NotPassed::Interrupted);
         }
         let capture = lab.capture("client", file, CAPTURE_MAX)?;
-        let request = || ends.request(PROXY, self.case.tls, self.case.exchange);
+        let request = || {
+            let tcp = tunnel().map_err(|error| format!("the proxy: {error}"))?;
+            ends.request(tcp, self.case.tls, self.case.exchange)
+        };
         let outcome = node(lab, "client")?.run(request)?;
         let captured = capture.finish()?;
         if captured.full || captured.dropped > 0 {
@@ -207,7 +231,7 @@ impl Cell<'_> {
     }
 
     /// Where clients connect.
-    fn target(&self, lab: &Lab) -> Result<SocketAddr, Miss> {
+    fn target(&self, lab: &Lab) -> Result<SocketAddr, NotPassed> {
         let address = match self.case.servers {
             Servers::Two(_) | Servers::Fleet => SHARED,
             _ => address(node(lab, "server-1")?)?,
@@ -221,8 +245,16 @@ fn addressed(hosts: [Host; 2]) -> impl Iterator<Item = Host> {
     (1..).zip(hosts).map(|(number, host)| host.address(Ipv4Addr::new(10, 98, 0, number)))
 }
 
+/// Opens a connection to [`NAME`] by way of the client.
+fn tunnel() -> io::Result<TcpStream> {
+    let mut tcp = TcpStream::connect(PROXY)?;
+    set_timeouts(&tcp)?;
+    socks::connect(&mut tcp, NAME, HTTPS)?;
+    Ok(tcp)
+}
+
 /// Serves connections on the origin's node, until the process ends.
-fn serve(node: &Node, ends: &Ends) -> Result<(), Miss> {
+fn serve(node: &Node, ends: &Ends) -> Result<(), NotPassed> {
     let listener =
         node.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, ORIGIN_PORT))).flatten()?;
     let ends = ends.clone();
@@ -235,10 +267,10 @@ fn serve(node: &Node, ends: &Ends) -> Result<(), Miss> {
     Ok(())
 }
 
-fn node<'l>(lab: &'l Lab, name: &str) -> Result<&'l Node, Miss> {
+fn node<'l>(lab: &'l Lab, name: &str) -> Result<&'l Node, NotPassed> {
     lab.node(name).ok_or_else(|| format!("there is no {name}").into())
 }
 
-fn address(node: &Node) -> Result<Ipv4Addr, Miss> {
+fn address(node: &Node) -> Result<Ipv4Addr, NotPassed> {
     node.ipv4().ok_or_else(|| format!("{} has no address", node.name()).into())
 }

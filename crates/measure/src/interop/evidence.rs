@@ -8,6 +8,8 @@ use headstart_proto::hello;
 use headstart_proto::join::{Answer, Join};
 use headstart_proto::wire::{Request, Response};
 
+use crate::stream::Stream;
+
 /// Bytes before the random of a ServerHello that begins a stream: headers and legacy_version.
 const BEFORE_RANDOM: usize = 11;
 
@@ -30,46 +32,18 @@ pub(super) struct Evidence {
     /// A join of a session seen over UDP, and the server's answer to it.
     pub(super) join: Option<Join>,
     pub(super) answer: Option<Answer>,
-    /// A TCP connection that began with an ordinary ClientHello.
-    pub(super) plain: bool,
     /// Resets of connections that carried bytes, by either end.
     pub(super) resets: usize,
     /// Datagrams of sessions that the client did not begin.
     pub(super) forged: usize,
 }
 
-/// Both streams of one TCP connection.
+/// Both streams of one TCP connection, and the sequence numbers of their first bytes.
 #[derive(Debug, Default)]
 struct Flow {
     up: Stream,
     down: Stream,
-}
-
-/// One direction of a session or a connection.
-#[derive(Debug, Default)]
-struct Stream {
-    /// Sequence number of the first byte.
-    start: u32,
-    pieces: BTreeMap<usize, Vec<u8>>,
-}
-
-impl Stream {
-    fn add(&mut self, offset: usize, bytes: &[u8]) {
-        let piece = self.pieces.entry(offset).or_default();
-        if piece.len() < bytes.len() {
-            *piece = bytes.to_vec();
-        }
-    }
-
-    /// Its bytes up to the first gap.
-    fn prefix(&self) -> Vec<u8> {
-        let mut prefix = Vec::new();
-        for (offset, bytes) in &self.pieces {
-            let Some(more) = prefix.len().checked_sub(*offset) else { break };
-            prefix.extend(bytes.iter().skip(more));
-        }
-        prefix
-    }
+    first: [u32; 2],
 }
 
 impl Evidence {
@@ -84,12 +58,12 @@ impl Evidence {
                 if packet.from_node && datagram.destination == server {
                     if let Ok(request) = Request::parse(datagram.payload) {
                         let [up, _] = sessions.entry(request.id.0).or_default();
-                        up.add(usize_of(request.offset), request.payload);
+                        up.keep(request.offset, request.payload);
                     }
                 } else if !packet.from_node && datagram.source == server {
                     match ours(datagram.payload, &mut sessions) {
                         Some((response, [_, down])) if !answered => {
-                            down.add(usize_of(response.offset), response.payload);
+                            down.keep(response.offset, response.payload);
                         }
                         Some(_) => {}
                         None => this.forged += 1,
@@ -111,17 +85,15 @@ impl Evidence {
     }
 
     fn take_segment(&mut self, flow: &mut Flow, segment: &TcpSegment<'_>, from_node: bool) {
-        let carried = !flow.up.pieces.is_empty();
-        let stream = if from_node { &mut flow.up } else { &mut flow.down };
-        if segment.syn {
-            stream.start = segment.seq.wrapping_add(1);
-        }
-        if segment.reset && carried {
+        let Flow { up, down, first: [first_up, first_down] } = flow;
+        if segment.reset && up.pieces() > 0 {
             self.resets += 1;
         }
-        if !segment.payload.is_empty() {
-            stream.add(usize_of(segment.seq.wrapping_sub(stream.start)), segment.payload);
+        let (stream, first) = if from_node { (up, first_up) } else { (down, first_down) };
+        if segment.syn {
+            *first = segment.seq.wrapping_add(1);
         }
+        stream.keep(segment.seq.wrapping_sub(*first), segment.payload);
     }
 
     fn conclude(
@@ -130,27 +102,27 @@ impl Evidence {
         flows: &BTreeMap<SocketAddr, Flow>,
     ) -> Self {
         for [up, down] in sessions.values() {
-            let prefix = up.prefix();
-            let hello = hello::read(&prefix).ok().and_then(hello::Progress::complete);
+            let beginning = up.beginning();
+            let hello = hello::read(&beginning).ok().and_then(hello::Progress::complete);
             self.hello = self.hello.or(hello.map(|hello| hello.end));
-            self.pieces = self.pieces.max(up.pieces.len());
-            self.client_bytes = self.client_bytes.max(prefix.len());
-            let prefix = down.prefix();
-            self.server_bytes = self.server_bytes.max(prefix.len());
-            self.retry |= prefix.get(BEFORE_RANDOM..).is_some_and(|rest| rest.starts_with(&RETRY));
+            self.pieces = self.pieces.max(up.pieces());
+            self.client_bytes = self.client_bytes.max(beginning.len());
+            let beginning = down.beginning();
+            self.server_bytes = self.server_bytes.max(beginning.len());
+            self.retry |=
+                beginning.get(BEFORE_RANDOM..).is_some_and(|rest| rest.starts_with(&RETRY));
         }
         for flow in flows.values() {
-            let prefix = flow.up.prefix();
-            let Some(hello) = hello::read(&prefix).ok().and_then(hello::Progress::complete) else {
+            let beginning = flow.up.beginning();
+            let Some(hello) = hello::read(&beginning).ok().and_then(hello::Progress::complete)
+            else {
                 continue;
             };
-            match Join::read(&hello) {
-                Some(join) if sessions.contains_key(&join.key.session_id().0) => {
-                    self.answer = Some(Answer::read(&join.key, &flow.down.prefix()));
-                    self.join = Some(join);
-                }
-                Some(_) => {}
-                None => self.plain = true,
+            let join = Join::read(&hello);
+            let ours = |join: &Join| sessions.contains_key(&join.key.session_id().0);
+            if let Some(join) = join.filter(ours) {
+                self.answer = Some(Answer::read(&join.key, &flow.down.beginning()));
+                self.join = Some(join);
             }
         }
         self
@@ -170,8 +142,4 @@ fn ours<'s, 'd>(
     let response = Response::parse(datagram).ok()?;
     let session = sessions.get_mut(&response.id.0)?;
     Some((response, session))
-}
-
-fn usize_of(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -1,13 +1,13 @@
 //! A third party that knows the addresses of both ends and sends forged datagrams.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use headstart_emulation::Node;
+use headstart_emulation::{Node, UdpDatagram};
 use headstart_proto::wire::{Request, Response};
 use headstart_proto::{RouteTag, SessionId};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -30,7 +30,7 @@ pub(super) struct Forger(Arc<AtomicBool>);
 
 impl Forger {
     /// Sends the client responses, in the server's name, and the server requests, in the client's.
-    pub(super) fn start(node: &Node, client: Ipv4Addr, server: SocketAddrV4) -> io::Result<Self> {
+    pub(super) fn start(node: &Node, client: Ipv4Addr, server: SocketAddr) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let socket = node
@@ -42,7 +42,7 @@ impl Forger {
                     if stopped.load(Ordering::Relaxed) {
                         return;
                     }
-                    let client = SocketAddrV4::new(client, port);
+                    let client = SocketAddr::from((client, port));
                     let mut id = [0xee; 12];
                     id[..6].copy_from_slice(
                         &[round.to_be_bytes().as_slice(), &port.to_be_bytes()].concat(),
@@ -75,20 +75,9 @@ impl Drop for Forger {
     }
 }
 
-/// Sends a datagram in the name of `from`. What the system does not take is lost.
-fn send(socket: &Socket, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) {
-    let length =
-        |more: usize| u16::try_from(payload.len() + more).unwrap_or_default().to_be_bytes();
-    // The kernel fills in the checksum of the header; that of UDP may be absent in IPv4.
-    let mut packet = vec![0x45, 0];
-    packet.extend(length(28));
-    packet.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
-    packet.extend(from.ip().octets());
-    packet.extend(to.ip().octets());
-    packet.extend(from.port().to_be_bytes());
-    packet.extend(to.port().to_be_bytes());
-    packet.extend(length(8));
-    packet.extend([0, 0]);
-    packet.extend(payload);
-    let _ = socket.send_to(&packet, &SocketAddr::V4(SocketAddrV4::new(*to.ip(), 0)).into());
+/// Sends a datagram in the name of `source`. What the system does not take is lost.
+fn send(socket: &Socket, source: SocketAddr, destination: SocketAddr, payload: &[u8]) {
+    if let Some(packet) = (UdpDatagram { source, destination, payload }).to_ip() {
+        let _ = socket.send_to(&packet, &destination.into());
+    }
 }

@@ -2,25 +2,13 @@
 
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
-use std::{net::TcpStream, thread};
 
 use headstart::base::failure::Failure;
 use headstart_emulation::Node;
 
-use crate::interrupt::Interrupt;
 use crate::lab::process::{Broken, Program, product};
 
 const HEADSTART: &str = include_str!("../../../../lab/interop/headstart.sh");
-
-/// Exit code of a command that does not have what the case needs, as in the QUIC interop runner.
-const UNSUPPORTED: i32 = 127;
-
-/// Time within which a command has to listen.
-const START: Duration = Duration::from_secs(20);
-
-/// Interval at which the runner looks whether it does.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// A named command.
 #[derive(Debug, Clone)]
@@ -29,13 +17,6 @@ pub(crate) struct Implementation {
     /// For `sh -c`.
     script: String,
     variables: Vec<(&'static str, String)>,
-}
-
-/// Reason why a command did not come to listen.
-#[derive(Debug)]
-pub(super) enum NotReady {
-    Unsupported,
-    Broken(Broken),
 }
 
 impl Implementation {
@@ -52,38 +33,21 @@ impl Implementation {
         })
     }
 
-    /// Starts the command on a node and waits until it listens at `listen`.
+    /// Starts the command on a node, to listen at `listen`.
+    ///
+    /// # Errors
+    /// The system does not start it.
     pub(super) fn start(
         &self,
         node: &Node,
         listen: SocketAddr,
         variables: &[(&str, String)],
-        interrupt: &Interrupt,
-    ) -> Result<Program, NotReady> {
+    ) -> Result<Program, Broken> {
         let mut command = node.command("sh");
         command.args(["-c", &self.script]).env("LISTEN", listen.to_string());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.envs(variables.iter().map(|(name, value)| (name, value)));
-        let mut program = Program::start(node, &self.name, command).map_err(NotReady::Broken)?;
-        let until = Instant::now() + START;
-        loop {
-            if program.exit_code() == Some(UNSUPPORTED) {
-                return Err(NotReady::Unsupported);
-            }
-            if interrupt.is_set() {
-                return Err(NotReady::Broken(Broken::Interrupted));
-            }
-            program.check().map_err(NotReady::Broken)?;
-            let connected = node.run(|| TcpStream::connect_timeout(&listen, START));
-            if connected.flatten().is_ok() {
-                return Ok(program);
-            }
-            if Instant::now() > until {
-                let why = format!("{} does not listen at {listen}", self.name);
-                return Err(NotReady::Broken(Broken::Program(why)));
-            }
-            thread::sleep(LOOK);
-        }
+        Program::start(node, &self.name, command)
     }
 }
 

@@ -1,7 +1,7 @@
 //! TLS on both ends, which is the runner's own: OpenSSL, over blocking sockets.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -97,17 +97,16 @@ impl Ends {
         Ok(Self { client, server, session })
     }
 
-    /// Opens a connection through the proxy at `proxy`, and checks what comes.
+    /// Runs TLS and the exchange over `tcp`, and checks what comes.
     ///
     /// # Errors
     /// The connection failed or broke when it should not have, or bytes are wrong.
     pub(super) fn request(
         &self,
-        proxy: SocketAddr,
+        tcp: TcpStream,
         tls: Tls,
         exchange: Exchange,
     ) -> Result<Facts, String> {
-        let tcp = socks(proxy).map_err(|error| format!("the proxy: {error}"))?;
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         let session = session.filter(|_| tls == Tls::EarlyData);
         let mut stream = self.handshake(tcp, session.as_ref(), &line(exchange))?;
@@ -135,6 +134,7 @@ impl Ends {
             if let Some(session) = session {
                 set_session(&mut ssl, session)?;
             }
+            ssl.set_connect_state();
             SslStream::new(ssl, tcp)
         };
         let mut stream = prepare().map_err(|error| error.to_string())?;
@@ -153,15 +153,15 @@ impl Ends {
         set_timeouts(&tcp)?;
         let mut stream = SslStream::new(Ssl::new(&self.server)?, tcp)?;
         let mut early = Vec::new();
-        let mut room = [0; 512];
+        let mut buffer = [0; 512];
         loop {
-            match stream.read_early_data(&mut room).map_err(io::Error::other)? {
+            match stream.read_early_data(&mut buffer).map_err(io::Error::other)? {
                 0 => break,
-                count => early.extend(room.iter().take(count)),
+                count => early.extend(buffer.iter().take(count)),
             }
         }
         stream.accept().map_err(io::Error::other)?;
-        answer(&mut stream, &early)
+        respond(&mut stream, &early)
     }
 }
 
@@ -180,11 +180,11 @@ fn exchange(stream: &mut SslStream<TcpStream>, exchange: Exchange) -> Result<(),
             check(stream, &content(count))?;
         }
         Exchange::Reset(count) => {
-            let mut room = content(count);
-            stream.read_exact(&mut room).map_err(failed)?;
-            same(&room, &content(count))?;
+            let mut buffer = content(count);
+            stream.read_exact(&mut buffer).map_err(failed)?;
+            same(&buffer, &content(count))?;
             stream.write_all(&GO).map_err(failed)?;
-            return match stream.read(&mut room) {
+            return match stream.read(&mut buffer) {
                 Ok(0) => Err("the reset came as an orderly end".into()),
                 Ok(_) => Err("bytes came instead of a reset".into()),
                 Err(_) => Ok(()),
@@ -222,7 +222,7 @@ fn line(exchange: Exchange) -> Vec<u8> {
     format!("{letter}{count}\n").into_bytes()
 }
 
-fn answer(stream: &mut SslStream<TcpStream>, early: &[u8]) -> io::Result<()> {
+fn respond(stream: &mut SslStream<TcpStream>, early: &[u8]) -> io::Result<()> {
     let mut input = early.chain(&mut *stream);
     let mut line = Vec::new();
     for byte in input.by_ref().take(LINE_MAX).bytes() {
@@ -267,31 +267,50 @@ fn protocols() -> Vec<u8> {
     (0..PROTOCOLS).flat_map(|number| format!("\u{d}protocol-{number:04}").into_bytes()).collect()
 }
 
-fn set_timeouts(tcp: &TcpStream) -> io::Result<()> {
+pub(super) fn set_timeouts(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_read_timeout(Some(TIMEOUT))?;
     tcp.set_write_timeout(Some(TIMEOUT))
 }
 
-/// Asks a SOCKS5 proxy for [`NAME`], port 443 (RFC 1928).
-fn socks(proxy: SocketAddr) -> io::Result<TcpStream> {
-    let mut tcp = TcpStream::connect(proxy)?;
-    set_timeouts(&tcp)?;
-    tcp.write_all(&[5, 1, 0])?;
-    let mut method = [0; 2];
-    tcp.read_exact(&mut method)?;
-    let length = u8::try_from(NAME.len()).unwrap_or(u8::MAX);
-    tcp.write_all(&[&[5, 1, 0, 3, length][..], NAME.as_bytes(), &443_u16.to_be_bytes()].concat())?;
-    let mut reply = [0; 10];
-    tcp.read_exact(&mut reply)?;
-    match (method, reply) {
-        ([5, 0], [5, 0, ..]) => Ok(tcp),
-        _ => Err(io::Error::other(format!("it answered {method:?}, {reply:?}"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
     use super::*;
+
+    /// Without an implementation between.
+    #[test]
+    fn both_ends_agree_in_each_handshake_and_exchange() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        for tls in [
+            Tls::Usual,
+            Tls::LargeHello,
+            Tls::LargeFlight,
+            Tls::Tls12,
+            Tls::HelloRetry,
+            Tls::EarlyData,
+        ] {
+            let ends = Ends::new(tls).unwrap();
+            for exchange in [
+                Exchange::Upload(100_000),
+                Exchange::Download(100_000),
+                Exchange::HalfClose(100_000),
+                Exchange::Reset(100_000),
+            ] {
+                let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                set_timeouts(&tcp).unwrap();
+                let (accepted, _) = listener.accept().unwrap();
+                let served = ends.clone();
+                let server = std::thread::spawn(move || served.serve(accepted));
+                let facts = ends.request(tcp, tls, exchange).unwrap();
+                server.join().unwrap().unwrap();
+                let resumes = tls == Tls::EarlyData && !matches!(exchange, Exchange::Upload(_));
+                assert_eq!(facts.early_data, resumes, "{tls:?}, {exchange:?}");
+                let is_old = facts.version == Some(SslVersion::TLS1_2);
+                assert_eq!(is_old, tls == Tls::Tls12, "{tls:?}");
+            }
+        }
+    }
 
     #[test]
     fn one_changed_byte_is_found() {

@@ -7,7 +7,7 @@ use super::browser::{self, PagesInBrowser};
 use super::builtin;
 use super::openings::Openings;
 use super::plan::RunSize;
-use super::runner::{Finished, carry_out, keep_links};
+use super::runner::{Finished, carry_out, keep_named};
 use super::summary;
 use super::tor;
 use crate::lab::options::LabRunOptions;
@@ -57,7 +57,7 @@ fn without_qlog(options: &LabRunOptions) -> Result<(), Failure> {
 
 fn openings(options: &LabRunOptions) -> Result<Openings, Failure> {
     let (mut experiment, text) = builtin::find(&options.experiment)?;
-    keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
+    keep_named("link", &options.links, &mut experiment.link, |link| &link.name)?;
     let extent = match (options.quick, options.full) {
         (true, _) => RunSize::Quick,
         (false, true) => RunSize::Full,

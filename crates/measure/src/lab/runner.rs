@@ -175,23 +175,24 @@ impl Finished {
     }
 }
 
-/// Keeps the links that the user names; all if none are named.
+/// Keeps the links, or items of another `kind`, that the user names; all if none are named.
 ///
 /// # Errors
-/// There is no such link.
-pub(super) fn keep_links<L>(
+/// There is no such item.
+pub(crate) fn keep_named<T>(
+    kind: &str,
     named: &[String],
-    links: &mut Vec<L>,
-    name: impl Fn(&L) -> &str,
+    items: &mut Vec<T>,
+    name: impl Fn(&T) -> &str,
 ) -> Result<(), Failure> {
     if let Some(unknown) =
-        named.iter().find(|named| !links.iter().any(|link| name(link) == **named))
+        named.iter().find(|named| !items.iter().any(|item| name(item) == **named))
     {
-        let known: Vec<String> = links.iter().map(|link| format!("'{}'", name(link))).collect();
-        return Err(Failure::usage(format!("the experiment has no link '{unknown}'"))
-            .hint(format!("it has {}", known.join(", "))));
+        let known: Vec<String> = items.iter().map(|item| format!("'{}'", name(item))).collect();
+        return Err(Failure::usage(format!("there is no {kind} '{unknown}'"))
+            .hint(format!("there are {}", known.join(", "))));
     }
-    links.retain(|link| named.is_empty() || named.iter().any(|named| named == name(link)));
+    items.retain(|item| named.is_empty() || named.iter().any(|named| named == name(item)));
     Ok(())
 }
 

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::environment::About;
 use super::listening::await_port;
 use super::process::{Broken, Program, product};
-use super::runner::{self, Outline, Scenario, keep_links, no_links};
+use super::runner::{self, Outline, Scenario, keep_named, no_links};
 use super::summary::CellFacts;
 use super::trial::{Key, Row};
 use crate::interrupt::Interrupt;
@@ -128,7 +128,7 @@ impl Run {
             return Err(Failure::usage("the experiment tor has no --full").hint("leave it out"));
         }
         let mut experiment = Experiment::parse()?;
-        keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
+        keep_named("link", &options.links, &mut experiment.link, |link| &link.name)?;
         if experiment.links(options.quick).is_empty() {
             return Err(no_links());
         }

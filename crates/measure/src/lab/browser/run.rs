@@ -27,7 +27,7 @@ use crate::lab::environment::About;
 use crate::lab::options::LabRunOptions;
 use crate::lab::process::{Broken, product};
 use crate::lab::results::Folder;
-use crate::lab::runner::{Outline, Run, Scenario, keep_links, no_links};
+use crate::lab::runner::{Outline, Run, Scenario, keep_named, no_links};
 use crate::lab::trial::{Row, rounded};
 use headstart::base::failure::Failure;
 
@@ -73,7 +73,7 @@ impl PagesInBrowser {
                 "leave it out; its results have the times of each request (loads/*.har.gz)",
             ));
         }
-        keep_links(&options.links, &mut experiment.link, |link| &link.name)?;
+        keep_named("link", &options.links, &mut experiment.link, |link| &link.name)?;
         let plan = Plan::new(experiment, options.quick, options.seed);
         if plan.links.is_empty() {
             return Err(no_links());

@@ -1,7 +1,7 @@
 //! Observation of connections: cookies in SYNs and SYN-ACKs, tickets in ClientHellos, also over
 //! UDP; and all other bytes, in which any of these may stand, too.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use headstart_emulation::{CapturedPacket, TcpSegment, UdpDatagram};
 use headstart_proto::SessionId;
 use headstart_proto::hello::{self, Progress};
 use headstart_proto::join::Join;
-use headstart_proto::limits::CLIENT_BYTES;
 use headstart_proto::wire::{Request, Response};
 
 use super::server_hello;
+use crate::stream::Stream;
 
 /// One TCP connection of the client whose packets were captured, or the flight of TurboTLS beside
 /// one.
@@ -162,8 +162,7 @@ impl Observer {
         let at = known.unwrap_or_else(|| self.begin(packet.at, server, 0));
         self.datagrams.insert((server, request.id), at);
         if let Some(following) = self.all.get_mut(at) {
-            let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
-            following.client.keep(offset, request.payload);
+            following.client.keep(request.offset, request.payload);
             following.apart.push(datagram.payload.to_vec());
         }
     }
@@ -217,9 +216,8 @@ impl Following {
         // Data in the SYN are the first bytes of the stream.
         let first = isn.wrapping_add(1);
         let begins = if segment.syn { first } else { segment.seq };
-        let offset = usize::try_from(begins.wrapping_sub(first)).unwrap_or(usize::MAX);
         let stream = if from_client { &mut self.client } else { &mut self.answer };
-        stream.keep(offset, segment.payload);
+        stream.keep(begins.wrapping_sub(first), segment.payload);
     }
 
     fn on_syn(&mut self, from_client: bool, segment: &TcpSegment<'_>) {
@@ -249,43 +247,5 @@ impl Following {
         let streams = [client, answer].into_iter().flat_map(|stream| stream.runs());
         let bytes = streams.map(|(_, run)| run).chain(apart).collect();
         Connection { at, server, shown, handed_out, whole_hello, resumed, bytes }
-    }
-}
-
-/// The beginning of one direction, by offset: longer than any visit of an experiment that is
-/// decided like this.
-#[derive(Default)]
-struct Stream(BTreeMap<usize, Vec<u8>>);
-
-impl Stream {
-    fn keep(&mut self, offset: usize, bytes: &[u8]) {
-        if bytes.is_empty() || offset >= CLIENT_BYTES {
-            return;
-        }
-        let piece = self.0.entry(offset).or_default();
-        if piece.len() < bytes.len() {
-            *piece = bytes.to_vec();
-        }
-    }
-
-    /// Returns the runs without holes, and where each begins.
-    fn runs(&self) -> Vec<(usize, Vec<u8>)> {
-        let mut runs: Vec<(usize, Vec<u8>)> = Vec::new();
-        for (offset, piece) in &self.0 {
-            match runs.last_mut() {
-                Some((start, run)) if *offset <= *start + run.len() => {
-                    let known = *start + run.len() - *offset;
-                    run.extend_from_slice(piece.get(known..).unwrap_or_default());
-                }
-                _ => runs.push((*offset, piece.clone())),
-            }
-        }
-        runs
-    }
-
-    /// The first of them, if it is the stream's beginning.
-    fn beginning(&self) -> Vec<u8> {
-        let first = self.runs().into_iter().next();
-        first.filter(|(start, _)| *start == 0).map(|(_, run)| run).unwrap_or_default()
     }
 }

@@ -1,7 +1,7 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use headstart_emulation::{CapturedPacket, TcpSegment, read_capture};
+use headstart_emulation::{CapturedPacket, TcpSegment, UdpDatagram, read_capture};
 use headstart_proto::SessionId;
 use headstart_proto::wire::Request;
 use headstart_testkit::hello::CraftedHello;
@@ -160,24 +160,12 @@ fn segment(
         payload,
     ]
     .concat();
-    packet([from, to], 6, &tcp)
-}
-
-/// The same with UDP.
-fn datagram([from, to]: [SocketAddr; 2], payload: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(8 + payload.len()).unwrap().to_be_bytes();
-    let ports = [from, to].map(|end| end.port().to_be_bytes()).concat();
-    packet([from, to], 17, &[&ports[..], &length, &[0; 2], payload].concat())
-}
-
-fn packet(ends: [SocketAddr; 2], protocol: u8, transport: &[u8]) -> Vec<u8> {
-    let [from, to] = ends.map(|end| match end {
+    let [source, destination] = [from, to].map(|end| match end {
         SocketAddr::V4(end) => end.ip().octets(),
         SocketAddr::V6(_) => panic!("IPv4 here"),
     });
-    let length = u16::try_from(20 + transport.len()).unwrap().to_be_bytes();
-    let fields = [0, 0, 0, 0, 64, protocol, 0, 0];
-    [&[0x45, 0][..], &length, &fields, &from, &to, transport].concat()
+    let length = u16::try_from(20 + tcp.len()).unwrap().to_be_bytes();
+    [&[0x45, 0][..], &length, &[0, 0, 0, 0, 64, 6, 0, 0], &source, &destination, &tcp].concat()
 }
 
 /// Builds a ClientHello; with a ticket, with the identity of a pre-shared key and its binder.
@@ -455,8 +443,9 @@ fn tickets_in_flights_over_udp_are_seen() {
     for (seq, offset, payload) in [(1, 80, second), (0, 0, first)] {
         let id = SessionId([7; 12]);
         let payload = Request { id, seq, offset, payload }.emit();
-        let ends = [(CLIENT, 50_000).into(), (SERVER, 443).into()];
-        let bytes = datagram(ends, &payload);
+        let (source, destination) = ((CLIENT, 50_000).into(), (SERVER, 443).into());
+        let datagram = UdpDatagram { source, destination, payload: &payload };
+        let bytes = datagram.to_ip().unwrap();
         tape.packets.push(CapturedPacket { at: last, from_node: true, bytes });
     }
     assert_eq!(tape.connections().len(), 5, "the flight beside four connections");

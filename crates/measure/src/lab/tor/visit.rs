@@ -9,6 +9,8 @@ use headstart_openers::Trial;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use serde::Deserialize;
 
+use crate::socks;
+
 /// Protocol spoken with the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -161,7 +163,7 @@ pub(super) fn visit(wanted: &Wanted<'_>, circuit: impl FnOnce() -> Option<String
 fn exchange(wanted: &Wanted<'_>, on_request: impl FnOnce()) -> io::Result<Times> {
     let begun = Instant::now();
     let mut stream = Timed::connect(wanted, begun)?;
-    connect(&mut stream, wanted.name, wanted.suite.port())?;
+    socks::connect(&mut stream, wanted.name, wanted.suite.port())?;
     match wanted.suite {
         Suite::Http => two_requests(stream, wanted, begun, on_request),
         Suite::Tls => {
@@ -175,22 +177,6 @@ fn exchange(wanted: &Wanted<'_>, on_request: impl FnOnce()) -> io::Result<Times>
                 .map_err(|error| io::Error::other(error.to_string()))?;
             two_requests(stream, wanted, begun, on_request)
         }
-    }
-}
-
-/// SOCKS5 with the agent, step by step as applications do.
-fn connect(tcp: &mut (impl Read + Write), name: &str, port: u16) -> io::Result<()> {
-    tcp.write_all(&[5, 1, 0])?;
-    let mut method = [0; 2];
-    tcp.read_exact(&mut method)?;
-    let length = u8::try_from(name.len()).map_err(io::Error::other)?;
-    let request = [&[5, 1, 0, 3, length], name.as_bytes(), &port.to_be_bytes()].concat();
-    tcp.write_all(&request)?;
-    let mut reply = [0; 10];
-    tcp.read_exact(&mut reply)?;
-    match reply {
-        [5, 0, ..] => Ok(()),
-        [_, code, ..] => Err(io::Error::other(format!("the agent's reply is {code}"))),
     }
 }
 
