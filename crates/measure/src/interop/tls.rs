@@ -225,11 +225,13 @@ fn line(exchange: Exchange) -> Vec<u8> {
 fn respond(stream: &mut SslStream<TcpStream>, early: &[u8]) -> io::Result<()> {
     let mut input = early.chain(&mut *stream);
     let mut line = Vec::new();
-    for byte in input.by_ref().take(LINE_MAX).bytes() {
-        match byte? {
-            b'\n' => break,
-            byte => line.push(byte),
+    // Not one byte more than the line: the rest is the exchange's.
+    let mut byte = [0];
+    for _ in 0..LINE_MAX {
+        if input.read(&mut byte)? == 0 || byte == *b"\n" {
+            break;
         }
+        line.extend(byte);
     }
     let line = String::from_utf8_lossy(&line).into_owned();
     let mut letters = line.chars();
