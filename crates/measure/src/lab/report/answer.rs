@@ -163,8 +163,10 @@ pub(super) fn picture(run: &Run) -> Markup {
     };
     html! { figure {
         (plot::svg(WIDTH, area.floor + BOTTOM, &title, &content))
-        figcaption { "A dot for each link, suite and variant; the bar ends at their median. Left of \
-            1 is faster than what it is compared with." }
+        figcaption {
+            "A dot for each link, suite and variant; the bar ends at their median. Left of 1 is \
+             faster than what it is compared with."
+        }
     } }
 }
 
@@ -252,7 +254,8 @@ fn sweep(
         text.axis-title x="0" y="30" { "ms" @if scale.is_log() { " (log)" } }
         @for (at, group) in groups.iter().enumerate() {
             @let (x, y) = (px(x(at)), px(area.floor + 12.0));
-            text.axis-title x=(x) y=(y) text-anchor="end" transform=(format!("rotate(-32 {x} {y})")) {
+            @let turned = format!("rotate(-32 {x} {y})");
+            text.axis-title x=(x) y=(y) text-anchor="end" transform=(turned) {
                 (shown(of(group)))
             }
         }

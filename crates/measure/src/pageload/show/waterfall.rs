@@ -79,8 +79,8 @@ pub(super) fn waterfall(page: &PageSummary, number: usize) -> Option<Markup> {
                 div.marks { @for event in page.events() { (line(event, scale)) } }
             }
             p.reading {
-                "ms since the first request. Red: critical path; !: the page shows nothing below it \
-                 before it is there. Point at a line, or open it, for more."
+                "ms since the first request. Red: critical path; !: the page shows nothing below \
+                 it before it is there. Point at a line, or open it, for more."
                 @if more > 0 { " " (more) " more are not drawn." }
             }
         }
