@@ -139,10 +139,10 @@ mod tests {
         let plain = edge("WWW.Example.com=192.0.2.1:443").unwrap();
         assert!(plain.name.matches("www.example.com"));
         assert_eq!(plain.advert, Advert::default());
-        let all = edge("*.example.com=[::1]:8443,ed=1,slots=6,udp=444,fop=1").unwrap();
+        let all = edge("*.example.com=[::1]:8443,ed=1,slots=6,udp=8443,fop=1").unwrap();
         let offer = Advert {
             slots: 6,
-            udp: NonZeroU16::new(444),
+            udp: NonZeroU16::new(8443),
             fop: true,
             early_data: true,
             ..Advert::default()
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn printed_edges_parse_again() {
-        for text in ["a.example=b:1", "*.a=[::1]:443,slots=9,udp=444,fop=1,ed=1", "a=b:1,ed=1"] {
+        for text in ["a.example=b:1", "*.a=[::1]:443,slots=9,udp=8443,fop=1,ed=1", "a=b:1,ed=1"] {
             assert_eq!(edge(text).unwrap().to_string(), text);
         }
         let usual = format!("a=b:1,slots={SLOTS_DEFAULT}");
