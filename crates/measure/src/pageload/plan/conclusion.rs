@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headstart_pageload::plan::{Overall, Questions, Shares};
+use headstart_pageload::plan::{Overall, Questions};
 use headstart_pageload::sim::profile::Profile;
 use headstart_pageload::sim::tcp::Technique;
 use serde::Serialize;
@@ -76,10 +76,9 @@ impl Facts<'_> {
     fn result(&self) -> String {
         let Some(edges) = self.overall.edges else {
             let all = self.overall.cumulative.last();
-            let saved = all.map(|all| all.saved).unwrap_or_default();
-            let shares = Shares { page_load: saved, ..Shares::default() };
-            let times = self.times(&shares);
-            return format!("By the published rules all techniques together {times}.");
+            let times = self.times(all.map(|all| all.saved).unwrap_or_default());
+            return self
+                .sentence(&format!("by the published rules all techniques together {times}"));
         };
         let hosts = self.own_hosts();
         if hosts.is_empty() {
@@ -88,29 +87,31 @@ impl Facts<'_> {
                 .into();
         }
         let count = counted(hosts.len() as u64, "host", "hosts");
-        let edges_of = if hosts.len() == 1 { "An edge" } else { "Edges" };
-        format!("{edges_of} in front of your {count} ({}) {}.", list(&hosts), self.times(&edges))
+        let edge = if hosts.len() == 1 { "an edge" } else { "edges" };
+        let times = self.times(edges.page_load);
+        self.sentence(&format!("{edge} in front of your {count} ({}) {times}", list(&hosts)))
+    }
+
+    /// With the condition that it rests on.
+    fn sentence(&self, result: &str) -> String {
+        match result.split_at_checked(1) {
+            Some((first, rest)) if !self.is_guess() => format!("{}{rest}.", first.to_uppercase()),
+            _ => format!("If most of the inferred parents are right, {result}."),
+        }
     }
 
     /// From which time to which.
-    fn times(&self, saved: &Shares) -> String {
+    fn times(&self, saved: f64) -> String {
         let before = self.overall.none_ms;
         let (page, mean) = match self.pages.len() {
             1 => ("the page", String::new()),
             pages => ("a page", format!(", in the mean of {pages}")),
         };
-        let others = [("LCP", saved.largest_paint), ("load event", saved.on_load)];
-        let others: Vec<String> = others
-            .into_iter()
-            .filter_map(|(name, saved)| Some(format!("{name} {}", change(saved?))))
-            .collect();
-        let others =
-            if others.is_empty() { others.concat() } else { format!("; {}", others.join(", ")) };
         format!(
-            "would load 95 % of {page} in {} s instead of {} s ({}{others}){mean}",
-            seconds(before * (1.0 - saved.page_load)),
+            "would load 95 % of {page} in {} s instead of {} s ({}){mean}",
+            seconds(before * (1.0 - saved)),
             seconds(before),
-            change(saved.page_load),
+            change(saved),
         )
     }
 
@@ -221,7 +222,7 @@ impl Facts<'_> {
         if self.overall.edges.is_some_and(|edges| edges.largest_paint.or(edges.on_load).is_some()) {
             sure.push(
                 "LCP and load event: when all has arrived that had arrived by then in the \
-                 recording."
+                 recording; not compared with browsers, and so no part of the answer."
                     .into(),
             );
         }
