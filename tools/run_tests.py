@@ -192,6 +192,8 @@ def attempt(job):
         retries.note(f"{package} {name} measurement")
     if code not in (0, None) and (package, name) in TIMED:
         again = failures(output)
+        # What a second try repairs is lost otherwise.
+        first = said_of_failures(output)
         if again and len(again) <= RETRIES_MAX and failed == len(again):
             for test in again:
                 code, more, took = run(executable, directory,
@@ -205,8 +207,8 @@ def attempt(job):
         word = "passed" if code == 0 else "timed out" if code is None else "FAILED"
         print(f"{word:9} {seconds:6.1f} s  {package} {name}: {passed} passed, {failed} failed, "
               f"{ignored} ignored", flush=True)
-        for test in retried:
-            print(f"          second try: {test}", flush=True)
+        if retried:
+            print(f"{first}\n          second try: {', '.join(retried)}", flush=True)
         if code != 0:
             print(said_of_failures(output), flush=True)
     return job, code == 0, passed + len(retried), failed - len(retried), retried, ignored
