@@ -15,7 +15,7 @@ rm -rf "$work/wheel"
 "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$work/wheel" .
 wheel=$(ls "$work"/wheel/headstart-*.whl)
 "$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$wheel"
-"$venv/bin/pip" install --quiet --disable-pip-version-check "$wheel[requests]"
+"$venv/bin/pip" install --quiet --disable-pip-version-check "$wheel[requests,httpx,aiohttp]"
 
 "$venv/bin/ruff" check --quiet
 "$venv/bin/ruff" format --quiet --check

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import os
 import socket
 import ssl
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import headstart
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 PATIENCE = 60.0
 """Seconds, longer than anything here takes."""
@@ -167,6 +169,10 @@ class Handler(BaseHTTPRequestHandler):
         cookie = self.headers.get("Cookie", "none")
         self.answer(200, cookie, {"Set-Cookie": "visited=1; Secure; HttpOnly"})
 
+    def page_status(self) -> None:
+        """That behind the path."""
+        self.answer(int(self.path.rpartition("/")[2]), "words")
+
     def page_last(self) -> None:
         self.answer(200, "last", {"Connection": "close"})
 
@@ -189,6 +195,22 @@ class Handler(BaseHTTPRequestHandler):
     def page_slow(self) -> None:
         self.server.hurry.wait(PATIENCE)
         self.answer(200, "slow")
+
+    def page_socket(self) -> None:
+        """A WebSocket that returns one short message (RFC 6455)."""
+        key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Sec-WebSocket-Accept", accept)
+        self.end_headers()
+        kind, length = self.rfile.read(2)
+        mask = self.rfile.read(4)
+        masked = self.rfile.read(length & 0x7F)
+        words = bytes(byte ^ mask[at % 4] for at, byte in enumerate(masked))
+        self.wfile.write(bytes([kind, len(words)]) + words + b"\x88\x00")
+        self.close_connection = True
 
     def page_whoami(self) -> None:
         assert isinstance(self.connection, ssl.SSLSocket)
@@ -360,3 +382,63 @@ class EarlyServer:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
+
+
+@contextlib.contextmanager
+def played(
+    directory: Path, play: bytes | Callable[[socket.socket], None]
+) -> Iterator[headstart.Agent]:
+    """An agent of one connection that answers so, whatever it is asked."""
+    path = directory / "played.sock"
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=answer, args=(listener, play))
+        thread.start()
+        yield headstart.Agent(path)
+        thread.join()
+
+
+def answer(listener: socket.socket, play: bytes | Callable[[socket.socket], None]) -> None:
+    """Answer one connection, whatever it asks."""
+    sock, _ = listener.accept()
+    with sock, contextlib.suppress(OSError):
+        sock.recv(65536)
+        if isinstance(play, bytes):
+            sock.sendall(play)
+        else:
+            play(sock)
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[tuple[int, Callable[[], int]]]:
+    """A port that accepts and says nothing, and how many connections it has accepted."""
+    accepted: list[socket.socket] = []
+
+    def accept(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                accepted.append(listener.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        thread = threading.Thread(target=accept, args=(listener,))
+        thread.start()
+        try:
+            yield int(listener.getsockname()[1]), lambda: len(accepted)
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for sock in accepted:
+                sock.close()
+
+
+@contextlib.contextmanager
+def plain_server() -> Iterator[str]:
+    """The URL of a server without TLS, for one request."""
+    page = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nplain"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener, page))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        thread.join()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
 import pytest
 import requests
@@ -17,10 +17,9 @@ from headstart.requests import HeadstartAdapter, facts
 from headstart.urllib3 import PoolManager
 
 from .conftest import mounted
-from .serving import Files, RunningAgent, Server, free_port
+from .serving import Files, RunningAgent, Server, answer, free_port, played
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 GRANTED = b"HTTP/1.1 200 OK\r\nheadstart-opening: plain\r\nheadstart-resumed: 0\r\n\r\n"
@@ -114,7 +113,7 @@ def test_a_server_without_tls(agent: headstart.Agent) -> None:
         mounted(HeadstartAdapter(agent)) as session,
     ):
         threading.Thread(
-            target=_answer, args=(plain, b"HTTP/1.1 200 OK\r\n\r\n"), daemon=True
+            target=answer, args=(plain, b"HTTP/1.1 200 OK\r\n\r\n"), daemon=True
         ).start()
         with pytest.raises(requests.exceptions.SSLError) as raised:
             session.get(f"https://localhost:{plain.getsockname()[1]}/")
@@ -133,7 +132,7 @@ def test_retries_are_those_of_urllib3(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "words"),
+    ("answered", "kind", "words"),
     [
         (b"", headstart.AgentUnavailable, "broke off before it answered"),
         (
@@ -161,9 +160,9 @@ def test_retries_are_those_of_urllib3(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_answer(
-    tmp_path: Path, answer: bytes, kind: type[Exception], words: str
+    tmp_path: Path, answered: bytes, kind: type[Exception], words: str
 ) -> None:
-    with played(tmp_path, answer) as agent, pytest.raises(kind, match=words):
+    with played(tmp_path, answered) as agent, pytest.raises(kind, match=words):
         agent.connect("localhost", timeout=60)
 
 
@@ -212,29 +211,3 @@ def test_nothing_is_smuggled_into_a_request(
 ) -> None:
     with pytest.raises(headstart.Unsupported):
         running.agent().connect(host, 443, options)
-
-
-@contextlib.contextmanager
-def played(
-    directory: Path, play: bytes | Callable[[socket.socket], None]
-) -> Iterator[headstart.Agent]:
-    """An agent of one connection that answers so, whatever it is asked."""
-    path = directory / "played.sock"
-    path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(path))
-        listener.listen()
-        thread = threading.Thread(target=_answer, args=(listener, play))
-        thread.start()
-        yield headstart.Agent(path)
-        thread.join()
-
-
-def _answer(listener: socket.socket, play: bytes | Callable[[socket.socket], None]) -> None:
-    sock, _ = listener.accept()
-    with sock, contextlib.suppress(OSError):
-        sock.recv(65536)
-        if isinstance(play, bytes):
-            sock.sendall(play)
-        else:
-            play(sock)

@@ -15,8 +15,8 @@ README = Path(__file__).parents[1] / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
-def test_there_are_three() -> None:
-    assert len(EXAMPLES) == 3
+def test_there_are_five() -> None:
+    assert len(EXAMPLES) == 5
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

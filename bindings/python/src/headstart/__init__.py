@@ -1,7 +1,8 @@
 """TLS by the local headstart agent: faster connections, and sessions shared by programs.
 
 `headstart.requests` has an adapter for requests, `headstart.urllib3` a pool manager for urllib3,
-and `Agent.connect` returns a plain socket for anything else.
+`headstart.httpx` transports for httpx, `headstart.aiohttp` a connector for aiohttp, and
+`Agent.connect` returns a plain socket for anything else.
 """
 
 from .agent import Agent, Connection

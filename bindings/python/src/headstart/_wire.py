@@ -35,8 +35,11 @@ class Head(NamedTuple):
 class Deadline:
     """When all of an exchange has to be over; ``None``: whenever it is."""
 
+    is_abandoned = False
+
     def __init__(self, timeout: float | None) -> None:
         self._end = None if timeout is None else time.monotonic() + timeout
+        self._sock: socket.socket | None = None
 
     def apply(self, sock: socket.socket) -> None:
         """Let the next operation take what is left.
@@ -44,6 +47,9 @@ class Deadline:
         Raises:
             TimedOut: Nothing is.
         """
+        self._sock = sock
+        if self.is_abandoned:
+            raise TimedOut("the exchange was abandoned")
         if self._end is None:
             sock.settimeout(None)
             return
@@ -51,6 +57,13 @@ class Deadline:
         if left <= 0:
             raise TimedOut(_LATE)
         sock.settimeout(left)
+
+    def abandon(self) -> None:
+        """End the exchange from another thread: its socket carries nothing more."""
+        self.is_abandoned = True
+        if self._sock is not None:
+            with contextlib.suppress(OSError):  # not connected yet, or closed
+                self._sock.shutdown(socket.SHUT_RDWR)
 
 
 def target(host: str, port: int) -> str:

@@ -128,13 +128,20 @@ class Agent:
         Raises:
             HeadstartError: One of its kinds.
         """
-        fields = (options or Options()).fields()
+        connection = self._open(host, port, options or Options(), early_data, Deadline(timeout))
+        connection.sock.settimeout(timeout)
+        return connection
+
+    def _open(
+        self, host: str, port: int, options: Options, early_data: bytes, deadline: Deadline
+    ) -> Connection:
+        """Open a connection, whose socket has what is left of the deadline."""
+        fields = options.fields()
         if len(early_data) > EARLY_DATA_MAX:
             raise Unsupported(f"{len(early_data)} bytes of early data", f"at most {EARLY_DATA_MAX}")
         if early_data:
             fields["Headstart-Early-Data"] = base64.b64encode(early_data).decode("ascii")
         server = target(host, port)
-        deadline = Deadline(timeout)
         sock, authorization = self._dial(deadline)
         with _closed_on_error(sock):
             request = connect_request(server, {**fields, **authorization})
@@ -142,9 +149,7 @@ class Agent:
             if not 200 <= head.status < 300:
                 error = head.fields.get("Headstart-Error", "")
                 raise refusal(head.status, error, read_text(sock, head, deadline))
-            facts = Facts.read(head.fields)
-            sock.settimeout(timeout)
-        return Connection(sock, facts)
+            return Connection(sock, Facts.read(head.fields))
 
     def sessions(self) -> list[dict[str, Any]]:
         """List the sessions of this user, without secrets, as docs/managed.md describes them."""

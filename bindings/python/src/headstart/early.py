@@ -14,6 +14,9 @@ __all__ = ["early_data"]
 EARLY_DATA_MAX = 16 * 1024
 """Bytes that the agent takes as early data (docs/managed.md)."""
 
+TOO_EARLY = 425
+"""The server wants the request again, and not early (RFC 8470 section 5.2)."""
+
 _allowed: ContextVar[bool] = ContextVar("headstart_early_data", default=False)
 
 

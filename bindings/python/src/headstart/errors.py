@@ -132,7 +132,7 @@ def _class_of(status: int, error: str) -> type[Refused]:
 
 
 def reason(error: BaseException | None) -> HeadstartError | None:
-    """The error of this package behind one of urllib3 or requests, if there is one.
+    """The error of this package behind one of an HTTP library, if there is one.
 
     >>> try:
     ...     session.get("https://expired.example/")

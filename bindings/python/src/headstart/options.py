@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from dataclasses import dataclass
 from typing import Literal, Union
 
@@ -58,6 +59,11 @@ class Options:
             (name, _checked(name, value)) for name, value in values.items() if value is not None
         )
         return fields
+
+
+def ordinary_roots(verify: Verify) -> bool | ssl.SSLContext:
+    """Say the same to a library that does TLS itself; ``True``: the roots that it has anyway."""
+    return verify if isinstance(verify, bool) else ssl.create_default_context(cafile=verify)
 
 
 def _verify(verify: Verify) -> str | None:

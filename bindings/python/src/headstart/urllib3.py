@@ -35,9 +35,6 @@ __all__ = ["HTTPSConnection", "HTTPSConnectionPool", "Managed", "PoolManager", "
 
 _log = logging.getLogger(__name__)
 
-TOO_EARLY = 425
-"""The server wants the request again, and not early (RFC 8470 section 5.2)."""
-
 _ABOUT = "_headstart"
 """What a response remembers of its connection."""
 
@@ -242,7 +239,7 @@ class HTTPSConnectionPool(_HTTPSConnectionPool):
         """Send a request, and once more if it was sent early and came too early."""
         response = super().urlopen(method, url, *args, **kwargs)
         about = getattr(response, _ABOUT, None)
-        if response.status != TOO_EARLY or not isinstance(about, _About) or not about.early:
+        if response.status != early.TOO_EARLY or not isinstance(about, _About) or not about.early:
             return response
         response.drain_conn()
         response.release_conn()
