@@ -6,6 +6,7 @@ mod listener;
 mod measure;
 pub mod options;
 mod server;
+mod shared;
 mod unit;
 
 use std::fmt::Write;
@@ -259,7 +260,7 @@ impl Plan {
         if let Some(why) = way.unmeasured() {
             let _ = writeln!(text, "requests succeed; round trips were not measured: {why}");
         }
-        if self.moves.is_some() {
+        if !gap.is_zero() {
             let _ = writeln!(text, "connections were refused for {} ms", gap.as_millis());
         }
         let port = self.journal.port;

@@ -55,7 +55,7 @@ pub use race::{Attempt, AttemptOutcome, RaceError, RaceFailure};
 pub use redirect::original_destination;
 pub use relay::{LimitClock, RelayCounts, RelayEnd, RelayLimits, RelayReason, Side, TimeLimit};
 pub use report::{FastOpenNotUsed, NotUsed, OpeningEvent, Report, TimelineEntry};
-pub use sys::tun;
+pub use sys::{steer_connections, tun};
 pub use target::Target;
 pub use tls_stream::{ByteCounts, TlsHandle, TlsStream};
 pub use udp::{Datagram, LISTEN_BUFFER, Received, RecvBuffers, RecvError, UdpPort};

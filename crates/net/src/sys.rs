@@ -1,5 +1,5 @@
-//! System calls that no library here offers safely: bpf(2) on pinned objects, socket options of
-//! Fast Open, tun devices, and descriptors that tokio waits on.
+//! System calls that no library here offers safely: bpf(2) on pinned objects, socket options,
+//! tun devices, and descriptors that tokio waits on.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_long, c_short};
@@ -540,6 +540,28 @@ pub fn tun(name: &str) -> io::Result<File> {
     // SAFETY: `request` has the name and the flags, and is large enough for what the call writes.
     checked(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
     Ok(device)
+}
+
+/// Gives new connections to the listener with this index, from 0, in the group of those that share
+/// an address by SO_REUSEPORT; those that it does not have are distributed as before, as are all
+/// without an index.
+///
+/// # Errors
+/// The socket is in no such group.
+pub fn steer_connections(listener: BorrowedFd<'_>, index: Option<u32>) -> io::Result<()> {
+    let level = libc::SOL_SOCKET;
+    let Some(index) = index else {
+        return set_number(listener, level, libc::SO_DETACH_REUSEPORT_BPF, 0);
+    };
+    let code = u16::try_from(libc::BPF_RET | libc::BPF_K).map_err(io::Error::other)?;
+    let mut filter = libc::sock_filter { code, jt: 0, jf: 0, k: index };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut filter };
+    let length = libc::socklen_t::try_from(size_of_val(&program)).map_err(io::Error::other)?;
+    let name = libc::SO_ATTACH_REUSEPORT_CBPF;
+    // SAFETY: the program has one instruction, which the kernel copies before the call returns.
+    checked(unsafe {
+        libc::setsockopt(listener.as_raw_fd(), level, name, (&raw const program).cast(), length)
+    })
 }
 
 /// Names an interface, and nothing else.

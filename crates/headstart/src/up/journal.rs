@@ -2,18 +2,20 @@
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::failure::Failure;
 use crate::base::files;
-use crate::up::listener;
 use crate::up::server::{Edit, restored};
+use crate::up::shared::SharedPort;
 use crate::up::unit::{run, systemctl};
+use crate::up::{listener, shared};
 
 /// The edge's options.
 pub(super) const CONFIG: &str = "/etc/headstart/up.toml";
@@ -27,8 +29,12 @@ const SOCKET: &str = "headstart-edge@up.socket";
 /// Port of [`SOCKET`].
 const SOCKET_PORT: u16 = 443;
 
-/// Longest wait until a port is free, or has a listener. nginx tries for two seconds.
-const LIMIT: Duration = Duration::from_secs(10);
+/// Lets [`SOCKET`] bind a port that the server has still; only while it does.
+const REUSE_PORT: &str = "/run/systemd/system/headstart-edge@up.socket.d/reuse-port.conf";
+
+/// Time in which connections that have begun at the server are accepted there: two
+/// retransmissions of a SYN-ACK.
+const HANDSHAKES: Duration = Duration::from_secs(3);
 
 /// State that `headstart down` needs.
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,21 +72,79 @@ impl Journal {
     pub(super) fn apply(&self, edits: &[Edit]) -> Result<Duration, Failure> {
         write(Path::new(JOURNAL), &serde_json::to_string_pretty(self).unwrap_or_default())?;
         write(Path::new(CONFIG), &self.config())?;
-        for edit in edits {
-            write(&edit.path, &edit.text)?;
-        }
-        self.check()?;
-        // An edge that is still ending would delay the new one while the port has no listener.
+        // An edge that is still ending would delay the new one.
         systemctl(&["stop", EDGE])?;
+        let refused = if edits.is_empty() {
+            self.start().map(|()| Duration::ZERO)
+        } else {
+            self.exchange(edits)
+        };
+        // At a start of the machine in between, the server has its port.
+        refused
+            .and_then(|refused| systemctl(&[&["enable"], self.units()].concat()).map(|()| refused))
+    }
+
+    /// Has the edge take the place of the server. Returns the time without a listener on the port.
+    fn exchange(&self, edits: &[Edit]) -> Result<Duration, Failure> {
+        self.configure(edits.iter().map(|edit| (edit, edit.both())))?;
+        self.reload()?;
+        if !listener::wait(|| TcpStream::connect(self.server).is_ok()) {
+            return Err(Failure::negative(format!(
+                "the server does not listen at {}",
+                self.server
+            )));
+        }
+        let servers = listener::inodes(self.port);
+        let is_shared = self.share()?;
+        self.configure(edits.iter().map(|edit| (edit, edit.text.clone())))?;
         let began = Instant::now();
         self.reload()?;
-        if listener::wait(self.port, false, LIMIT).is_none() {
+        let is_left = || !listener::inodes(self.port).iter().any(|inode| servers.contains(inode));
+        if !listener::wait(is_left) {
             return Err(Failure::negative("the server did not leave the port"));
         }
-        systemctl(&[&["enable", "--now"], self.units()].concat())?;
-        // A socket starts its service at the first connection.
-        systemctl(&["start", EDGE])?;
+        if is_shared {
+            shared::end(self.port);
+            return Ok(Duration::ZERO);
+        }
+        self.start()?;
         Ok(began.elapsed())
+    }
+
+    /// Writes files of the server, and has it check them.
+    fn configure<'a>(
+        &self,
+        files: impl Iterator<Item = (&'a Edit, String)>,
+    ) -> Result<(), Failure> {
+        for (edit, text) in files {
+            write(&edit.path, &text)?;
+        }
+        self.check()
+    }
+
+    /// Starts the edge beside the server, and has the edge get all new connections. Returns false,
+    /// and does nothing, where they cannot share the port.
+    fn share(&self) -> Result<bool, Failure> {
+        if !self.units().contains(&SOCKET) {
+            return Ok(false);
+        }
+        let Ok(port) = SharedPort::open(self.port) else { return Ok(false) };
+        write(Path::new(REUSE_PORT), "[Socket]\nReusePort=yes\n")?;
+        let started = systemctl(&["daemon-reload"]).and_then(|()| systemctl(&["start", SOCKET]));
+        remove_drop_in();
+        systemctl(&["daemon-reload"])?;
+        if started.is_err() {
+            return Ok(false);
+        }
+        self.start()?;
+        port.steer();
+        thread::sleep(HANDSHAKES);
+        Ok(true)
+    }
+
+    fn start(&self) -> Result<(), Failure> {
+        // A socket alone starts its service at the first connection.
+        systemctl(&[&["start"], self.units()].concat())
     }
 
     /// Undoes all changes, also those of an incomplete [`apply`](Self::apply).
@@ -88,12 +152,6 @@ impl Journal {
     /// # Errors
     /// The server does not come back; the journal stays.
     pub(super) fn undo(&self) -> Result<(), Failure> {
-        // Units that are not enabled or started yet are no error.
-        let _ = systemctl(&[&["disable"], self.units()].concat());
-        // The port is free at once, while open connections may take long to end. If one command
-        // stopped both, systemd would close the socket after the service.
-        let _ = systemctl(&["stop", SOCKET]);
-        let _ = systemctl(&["stop", "--no-block", EDGE]);
         for path in &self.files {
             match fs::read_to_string(path) {
                 Ok(text) => restored(&text).map_or(Ok(()), |text| write(path, &text))?,
@@ -102,18 +160,26 @@ impl Journal {
                 Err(error) => return Err(unwritable(path, &error)),
             }
         }
-        let is_free = || listener::Listener::find(self.port).is_none_or(|by| !is_edge(&by));
-        let began = Instant::now();
-        while !is_free() && began.elapsed() < LIMIT {
-            std::thread::sleep(Duration::from_millis(5));
+        // The edge serves on if the server could not.
+        if self.unit.is_some() {
+            self.check()?;
         }
-        if !is_free() {
+        remove_drop_in();
+        // Units that are not enabled or started yet are no error.
+        let _ = systemctl(&[&["disable"], self.units()].concat());
+        // The port is free at once, while open connections may take long to end. If one command
+        // stopped both, systemd would close the socket after the service.
+        let _ = systemctl(&["stop", SOCKET]);
+        // Its worker as well, which would wait for another to take over.
+        let _ = systemctl(&["kill", EDGE]);
+        let _ = systemctl(&["stop", "--no-block", EDGE]);
+        let is_free = || listener::Listener::find(self.port).is_none_or(|by| !is_edge(&by));
+        if !listener::wait(is_free) {
             systemctl(&[&["stop"], self.units()].concat())?;
         }
         if self.unit.is_some() {
-            self.check()?;
             self.reload()?;
-            if listener::wait(self.port, true, LIMIT).is_none() {
+            if !listener::wait(|| listener::is_taken(self.port)) {
                 return Err(Failure::negative(format!("nobody listens on port {}", self.port))
                     .hint("systemctl restart the server; its configuration is the old one"));
             }
@@ -153,6 +219,13 @@ impl Journal {
     fn reload(&self) -> Result<(), Failure> {
         self.unit.as_deref().map_or(Ok(()), |unit| systemctl(&["reload-or-restart", unit]))
     }
+}
+
+/// Removes [`REUSE_PORT`], and its folder if there is nothing else in it.
+fn remove_drop_in() {
+    // What is not there need not be removed.
+    let _ = fs::remove_file(REUSE_PORT);
+    let _ = Path::new(REUSE_PORT).parent().map(fs::remove_dir);
 }
 
 /// Returns true unless the kernel was started without IPv6.

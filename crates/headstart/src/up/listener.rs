@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 /// State of a socket that listens, in /proc/net/tcp.
 const LISTEN: &str = "0A";
 
+/// Longest wait until a port is free, or has a listener. nginx tries for two seconds.
+const LIMIT: Duration = Duration::from_secs(10);
+
 /// Wait between two looks at a port.
 const POLL: Duration = Duration::from_millis(5);
 
 /// A process that listens.
 #[derive(Debug)]
 pub(super) struct Listener {
+    pub(super) pid: u32,
     /// Its executable file.
     pub(super) program: PathBuf,
     /// Its arguments, without the program's name.
@@ -32,15 +36,17 @@ impl Listener {
             all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
         pids.sort_unstable();
         let process = |pid: &u32| Path::new("/proc").join(pid.to_string());
-        Self::read(&pids.iter().map(process).find(|process| holds(process, &held))?)
+        let pid = *pids.iter().find(|pid| holds(&process(pid), &held))?;
+        Self::read(pid, &process(&pid))
     }
 
-    fn read(process: &Path) -> Option<Self> {
+    fn read(pid: u32, process: &Path) -> Option<Self> {
         let program = fs::read_link(process.join("exe")).ok()?;
         let program = program.to_string_lossy();
         let words = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
         let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
         Some(Self {
+            pid,
             // The file of a process that was upgraded without a restart.
             program: program.strip_suffix(" (deleted)").unwrap_or(&program).into(),
             arguments: words.split_terminator('\0').skip(1).map(str::to_owned).collect(),
@@ -54,17 +60,21 @@ impl Listener {
     }
 }
 
-/// Waits until somebody listens on `port`, or nobody does. Returns how long that took, unless it is
-/// over `limit`.
-pub(super) fn wait(port: u16, listens: bool, limit: Duration) -> Option<Duration> {
+/// Returns true if somebody listens on `port`.
+pub(super) fn is_taken(port: u16) -> bool {
+    !inodes(port).is_empty()
+}
+
+/// Waits until something is so; returns false if that takes longer than any server needs.
+pub(super) fn wait(is_so: impl Fn() -> bool) -> bool {
     let began = Instant::now();
-    while inodes(port).is_empty() == listens {
-        if began.elapsed() > limit {
-            return None;
+    while !is_so() {
+        if began.elapsed() > LIMIT {
+            return false;
         }
         std::thread::sleep(POLL);
     }
-    Some(began.elapsed())
+    true
 }
 
 fn holds(process: &Path, sockets: &[String]) -> bool {
@@ -76,7 +86,7 @@ fn holds(process: &Path, sockets: &[String]) -> bool {
 }
 
 /// The inodes of all TCP sockets that listen on `port`.
-fn inodes(port: u16) -> Vec<u64> {
+pub(super) fn inodes(port: u16) -> Vec<u64> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
     let lines = tables.iter().flatten().flat_map(|table| table.lines());
     lines.filter_map(|line| listening(line, port)).collect()
@@ -113,11 +123,11 @@ mod tests {
         let port = socket.local_addr().unwrap().port();
         let found = Listener::find(port).unwrap();
         assert_eq!(found.program, std::env::current_exe().unwrap());
-        assert!(wait(port, true, Duration::ZERO).is_some());
+        assert_eq!(found.pid, std::process::id());
+        assert!(is_taken(port));
         drop(socket);
         // A process that another test has just forked may have it until it becomes its program.
-        assert!(wait(port, false, Duration::from_secs(10)).is_some());
-        assert!(wait(port, true, Duration::ZERO).is_none());
+        assert!(wait(|| !is_taken(port)));
     }
 
     #[test]

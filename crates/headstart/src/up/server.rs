@@ -11,6 +11,9 @@ use crate::up::listener::Listener;
 /// Comment before the old text of a line that was edited.
 const MARK: &str = "# headstart up: ";
 
+/// Comment of a line that was edited, and stays until the edge runs.
+const STAYS: &str = "# headstart up";
+
 /// Addresses of a server that listens everywhere, before a colon and the port.
 const ANYWHERE: [&str; 6] = ["", "*:", "0.0.0.0:", "[::]:", ":", ":::"];
 
@@ -35,6 +38,17 @@ pub(super) struct Edit {
 }
 
 impl Edit {
+    /// The text with which the server listens at both places.
+    pub(super) fn both(&self) -> String {
+        let lines = self.text.split_inclusive('\n').map(|line| match split(line) {
+            Some((indent, old)) => {
+                format!("{indent}{} {STAYS}\n{line}", old.trim_end_matches('\n'))
+            }
+            None => line.to_owned(),
+        });
+        lines.collect()
+    }
+
     /// The new lines, for people, each with the old one in its comment.
     pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
         self.text.lines().filter(|line| line.contains(MARK)).map(str::trim)
@@ -221,12 +235,19 @@ impl Kind {
 /// Gives the lines that were edited their old text; returns nothing if there are none.
 pub(super) fn restored(text: &str) -> Option<String> {
     text.contains(MARK).then(|| {
-        let lines = text.split_inclusive('\n').map(|line| match line.split_once(MARK) {
-            Some((new, old)) => format!("{}{old}", &new[..new.len() - new.trim_start().len()]),
+        let lines = text.split_inclusive('\n').map(|line| match split(line) {
+            Some((indent, old)) => format!("{indent}{old}"),
+            None if line.trim_end_matches('\n').ends_with(STAYS) => String::new(),
             None => line.to_owned(),
         });
         lines.collect()
     })
+}
+
+/// Returns the indentation of a line that was edited, and its old text.
+fn split(line: &str) -> Option<(&str, &str)> {
+    let (new, old) = line.split_once(MARK)?;
+    Some((&new[..new.len() - new.trim_start().len()], old))
 }
 
 /// Returns the new directives as one line, so that undoing replaces one line. Redirects leave out
@@ -326,6 +347,21 @@ server {{
         let changed = moved.replace("listen 80;", "listen 81;");
         assert_eq!(restored(&changed).unwrap(), SITES.replace("listen 80;", "listen 81;"));
         assert_eq!(restored(SITES), None);
+    }
+
+    #[test]
+    fn while_the_edge_starts_the_server_listens_at_both_places() {
+        let text = Kind::Nginx.moved(SITES, 443, server()).unwrap().unwrap();
+        let both = Edit { path: PathBuf::new(), text: text.clone() }.both();
+        let listens = |text: &str, at: &str| {
+            let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+            lines.filter(|line| line.contains(at)).count()
+        };
+        assert_eq!((listens(SITES, "listen 443 ssl"), listens(&text, "listen 443 ssl")), (2, 0));
+        assert_eq!(listens(&both, "listen 443 ssl"), 2);
+        assert_eq!(listens(&both, "listen 127.0.0.1:8443 ssl"), 2);
+        // SITES has no newline at its end.
+        assert_eq!(restored(&both).unwrap(), SITES);
     }
 
     #[test]
