@@ -74,12 +74,14 @@ def certificate(place):
     return chain, key
 
 
-def shoot(place, name, address, width, height, scheme):
+def shoot(place, picture, url, width, height, scheme):
+    """Makes a picture of a page; `place` is a folder for the browser."""
+    picture.parent.mkdir(exist_ok=True)
     subprocess.run(
         ["chromium", "--headless", "--no-sandbox", "--hide-scrollbars",
-         f"--screenshot={PICTURES / name}.png", f"--window-size={width},{height}",
+         f"--screenshot={picture}.png", f"--window-size={width},{height}",
          f"--user-data-dir={place}/profile", f"--blink-settings=preferredColorScheme={scheme}",
-         f"http://{address}:9101/"], check=True, capture_output=True)
+         url], check=True, capture_output=True)
 
 
 def main():
@@ -88,7 +90,6 @@ def main():
         # The names lead to the edge for these programs alone.
         os.execvpe("unshare", ["unshare", "--mount", sys.executable, __file__, program],
                    {**os.environ, "STATUS_SHOTS": "inside"})
-    PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
         place = Path(place)
         (place / "hosts").write_text(f"127.0.0.1 localhost\n{EDGE} {NAME} {OTHER}\n")
@@ -122,9 +123,9 @@ def main():
                 name = OTHER if visit % 4 == 2 else NAME
                 subprocess.run(["curl", "-sS", "--proxy", "socks5h://127.0.0.1:1080", "--cacert",
                                 chain, "--output", "/dev/null", f"https://{name}/"], check=True)
-            for shot in SHOTS:
-                enter(near if shot[1] == AGENT else far)
-                shoot(place, *shot)
+            for name, address, *size in SHOTS:
+                enter(near if address == AGENT else far)
+                shoot(place, PICTURES / name, f"http://{address}:9101/", *size)
         finally:
             for process in reversed(started):
                 process.terminate()

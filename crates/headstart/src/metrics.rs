@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 use headstart_net::{Carrier, EdgeTimeline, Report};
 use headstart_sessions::Counts;
 use headstart_tls::{EarlyData, Facts, Version};
-use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -67,33 +69,206 @@ const FORWARDS_FAILED: &str = "headstart_forwards_failed_total";
 const RELOADS: &str = "headstart_reloads_total";
 const SESSIONS_HELD: &str = "headstart_sessions_held";
 const SESSIONS: &str = "headstart_sessions_total";
+const OPENING_TIME: &str = "headstart_opening_seconds";
+const HANDSHAKE_TIME: &str = "headstart_tls_handshake_seconds";
+const ORIGIN_TIME: &str = "headstart_origin_seconds";
 
-/// Reasons for fallbacks that count from 0 (docs/metrics.md).
-const FALLBACK_REASONS: [&str; 23] = [
-    "not_advertised",
-    "port",
-    "address_literal",
-    "not_tls",
-    "advert_late",
-    "other_address",
-    "tcp_first",
-    "client_hello",
-    "silence",
-    "unreachable",
-    "no_server_bytes",
-    "not_awaited",
-    "tcp_late",
-    "server_first",
-    "held",
-    "path_memory",
-    "path_busy",
-    "socket",
-    "committed_refusal",
-    "refused",
-    "join_lost",
-    "protocol",
-    "early_data_too_old",
+/// Counters of one label by role, and its values (docs/metrics.md): they begin at 0.
+const FROM_ZERO: &[(Role, &str, &str, &[&str])] = &[
+    (
+        Role::Edge,
+        JOINS,
+        "outcome",
+        &["joined", "attached", "fresh", "forwarded", "passed", "refused"],
+    ),
+    (Role::Edge, FORWARDS_FAILED, "reason", &["unknown", "paused", "too_many", "away", "refused"]),
+    (Role::Edge, EARLY, "outcome", &["passed", "held", "too_early"]),
+    (
+        Role::Edge,
+        FILTER,
+        "outcome",
+        &["first", "seen", "new", "away", "slow", "failed", "clock", "too_many"],
+    ),
+    (Role::Edge, ORIGIN_FAILURES, "reason", &["unreachable", "connect_timeout", "late", "broken"]),
+    (
+        Role::Edge,
+        FAST_OPEN,
+        "outcome",
+        &[
+            "steered",
+            "replayed",
+            "expired",
+            "forged",
+            "early",
+            "full",
+            "no_listener",
+            "stripped",
+            "faults",
+        ],
+    ),
+    (Role::Edge, QUIC_EVENTS, "event", &["begun", "ended", "displaced", "refused", "failed"]),
+    (
+        Role::Edge,
+        LIMITS,
+        "limit",
+        &[
+            "max_connections",
+            "session_limit",
+            "network_limit",
+            "address_limit",
+            "paused",
+            "work_limit",
+            "stray_joins",
+            "unknown_name",
+            "origin_requests",
+            "answer_memory",
+            "stalled_answers",
+            "answer_not_taken",
+            "request_head",
+            "request_body_time",
+            "malformed_body",
+            "concurrent_streams",
+            "broken_off_requests",
+            "stream_resets",
+            "stream_errors",
+            "control_frames",
+            "http2_excess",
+        ],
+    ),
+    (
+        Role::Agent,
+        LIMITS,
+        "limit",
+        &[
+            "max_connections",
+            "waiting_clients",
+            "managed_user",
+            "managed_slow",
+            "managed_token",
+            "name_leads_inside",
+            "silent",
+            "slow",
+            "closed",
+            "unknown_protocol",
+            "socks4",
+            "authentication",
+            "command",
+            "not_connect",
+            "malformed",
+            "io",
+        ],
+    ),
+    (
+        Role::Agent,
+        FALLBACKS,
+        "reason",
+        &[
+            "not_advertised",
+            "port",
+            "address_literal",
+            "not_tls",
+            "advert_late",
+            "other_address",
+            "tcp_first",
+            "client_hello",
+            "silence",
+            "unreachable",
+            "no_server_bytes",
+            "not_awaited",
+            "tcp_late",
+            "server_first",
+            "held",
+            "path_memory",
+            "path_busy",
+            "socket",
+            "committed_refusal",
+            "refused",
+            "join_lost",
+            "protocol",
+            "early_data_too_old",
+        ],
+    ),
+    (Role::Agent, SECOND_SYNS, "outcome", &["used", "lost", "in_vain"]),
+    (Role::Agent, SYN_DATA, "outcome", &["accepted", "refused", "lost"]),
+    (Role::Agent, SPARES, "outcome", &["used", "in_vain"]),
+    (
+        Role::Agent,
+        SESSIONS,
+        "event",
+        &[
+            "kept",
+            "taken",
+            "missed",
+            "given_back",
+            "refused",
+            "outdated",
+            "expired",
+            "evicted",
+            "forgotten",
+        ],
+    ),
 ];
+
+/// A label and its values.
+type Label = (&'static str, &'static [&'static str]);
+
+/// Counters of two labels by role: they begin at 0.
+const FROM_ZERO_BY_TWO: &[(Role, &str, Label, Label)] = &[
+    (Role::Edge, RELOADS, ("what", &["certificates", "keys"]), ("result", &["ok", "kept"])),
+    (
+        Role::Edge,
+        REQUESTS,
+        ("protocol", &["http/1.1", "h2"]),
+        ("status", &["2xx", "3xx", "4xx", "5xx"]),
+    ),
+    (
+        Role::Edge,
+        QUIC_DATAGRAMS,
+        ("direction", &["to_server", "to_client"]),
+        ("outcome", &["sent", "dropped"]),
+    ),
+    (Role::Edge, DATAGRAMS, ("direction", &["to_client"]), ("outcome", &["sent", "failed"])),
+    (
+        Role::Edge,
+        DATAGRAMS,
+        ("direction", &["to_server"]),
+        (
+            "outcome",
+            &[
+                "accepted",
+                "malformed",
+                "foreign_address",
+                "repeated",
+                "ended",
+                "misfit",
+                "not_hello",
+                "hello_runs",
+                "address_limit",
+                "network_limit",
+                "session_limit",
+                "paused",
+                "work_limit",
+            ],
+        ),
+    ),
+    (Role::Agent, DATAGRAMS, ("direction", &["to_server"]), ("outcome", &["sent", "failed"])),
+    (
+        Role::Agent,
+        DATAGRAMS,
+        ("direction", &["to_client"]),
+        ("outcome", &["accepted", "ignored", "late"]),
+    ),
+    (
+        Role::Agent,
+        UPSTREAM,
+        ("manner", &["optimistic", "waiting", "fallback"]),
+        ("result", &["granted"]),
+    ),
+];
+
+/// Upper ends of the histograms' buckets, in seconds: from a rack to a satellite.
+const BUCKETS: &[f64] =
+    &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
 /// Interval at which the exporter tidies its buffers, as its own server does.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -214,8 +389,11 @@ impl Connection {
         }
     }
 
-    /// Notes for the status page and qlog how an agent opened its side.
+    /// Notes for the metrics, the status page and qlog how an agent opened its side.
     pub fn note_report(&mut self, report: &Report) {
+        if let Some(waited) = recent::waited(report) {
+            histogram!(OPENING_TIME, "opening" => report.opened_by.name()).record(waited);
+        }
         if Recent::of_process().is_some() {
             self.record.take_report(report);
         }
@@ -304,15 +482,17 @@ pub fn relayed(direction: Direction, bytes: u64) {
     counter!(RELAYED, "direction" => direction.label()).increment(bytes);
 }
 
-/// Counts a TLS handshake of the edge or the agent itself that is done.
-pub fn handshake(facts: &Facts) {
+/// Counts a TLS handshake of the edge or the agent itself that is done, and has taken so long.
+pub fn handshake(facts: &Facts, took: Duration) {
+    let resumed = if facts.resumed { "yes" } else { "no" };
     let labels = [
         ("result", "done"),
         ("version", facts.version.map_or("none", version)),
-        ("resumed", if facts.resumed { "yes" } else { "no" }),
+        ("resumed", resumed),
         ("early_data", early_data(facts.early_data)),
     ];
     counter!(HANDSHAKES, &labels).increment(1);
+    histogram!(HANDSHAKE_TIME, "resumed" => resumed).record(took);
 }
 
 /// Counts a TLS handshake of the edge or the agent itself that came to nothing; `result` says how.
@@ -443,6 +623,11 @@ pub fn origins(up: usize, down: usize) {
     gauge!(ORIGINS, "state" => "down").set(down as f64);
 }
 
+/// Counts a response of an origin, whose head came so long after the request was sent.
+pub fn origin_responded(after: Duration) {
+    histogram!(ORIGIN_TIME).record(after);
+}
+
 /// Counts a request without a response of the origin; `reason` is a word of the program.
 pub fn origin_failed(reason: &'static str) {
     counter!(ORIGIN_FAILURES, "reason" => reason).increment(1);
@@ -502,7 +687,8 @@ impl Metrics {
     /// A second call in a process.
     pub fn install(role: Role) -> Result<Self, Failure> {
         let prometheus = PrometheusBuilder::new()
-            .install_recorder()
+            .set_buckets(BUCKETS)
+            .and_then(PrometheusBuilder::install_recorder)
             .map_err(|error| Failure::usage(format!("cannot start metrics: {error}")))?;
         describe(role);
         begin(role);
@@ -568,23 +754,23 @@ fn begin(role: Role) {
     gauge!(ACTIVE, "role" => role.label()).set(0);
     relayed(Direction::ToServer, 0);
     relayed(Direction::ToClient, 0);
+    for (_, name, label, values) in FROM_ZERO.iter().filter(|(of, ..)| *of == role) {
+        for value in *values {
+            counter!(*name, *label => *value).absolute(0);
+        }
+    }
+    for (_, name, (one, ones), (other, others)) in
+        FROM_ZERO_BY_TWO.iter().filter(|(of, ..)| *of == role)
+    {
+        for first in *ones {
+            for second in *others {
+                counter!(*name, *one => *first, *other => *second).absolute(0);
+            }
+        }
+    }
     match role {
-        Role::Edge => {
-            for outcome in ["joined", "attached", "fresh", "forwarded", "passed", "refused"] {
-                counter!(JOINS, "outcome" => outcome).absolute(0);
-            }
-            for what in ["certificates", "keys"] {
-                for result in ["ok", "kept"] {
-                    counter!(RELOADS, "what" => what, "result" => result).absolute(0);
-                }
-            }
-        }
-        Role::Agent => {
-            counter!(SAVED).absolute(0);
-            for reason in FALLBACK_REASONS {
-                counter!(FALLBACKS, "reason" => reason).absolute(0);
-            }
-        }
+        Role::Edge => gauge!(QUIC_FLOWS).set(0),
+        Role::Agent => counter!(SAVED).absolute(0),
     }
 }
 
@@ -650,6 +836,21 @@ fn describe(role: Role) {
         UNPROVEN,
         Unit::Count,
         "Sessions seen over UDP whose address is not proven yet"
+    );
+    describe_histogram!(
+        OPENING_TIME,
+        Unit::Seconds,
+        "Time from a server's address until its first flight could leave, by opening"
+    );
+    describe_histogram!(
+        HANDSHAKE_TIME,
+        Unit::Seconds,
+        "Time of TLS handshakes of this process itself that are done, by resumption"
+    );
+    describe_histogram!(
+        ORIGIN_TIME,
+        Unit::Seconds,
+        "Time from sending a request to the origin until the head of its response"
     );
     describe_counter!(
         HANDSHAKES,
@@ -741,7 +942,7 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
         let described = text.lines().filter(|line| line.starts_with("# HELP headstart_"));
-        assert_eq!(described.count(), 8, "{text}");
+        assert_eq!(described.count(), 18, "{text}");
         drop(second);
         assert!(metrics.render().contains("headstart_connections_active{role=\"edge\"} 0"));
     }

@@ -52,7 +52,7 @@ impl Record {
 
 /// Returns the time from the first known address until the first flight left, by the carrier that
 /// opened the connection.
-fn waited(report: &Report) -> Option<Duration> {
+pub(super) fn waited(report: &Report) -> Option<Duration> {
     let first = |is: fn(&OpeningEvent) -> bool| {
         report.timeline.iter().find(|entry| is(&entry.event)).map(|entry| entry.at)
     };

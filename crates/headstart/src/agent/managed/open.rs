@@ -116,7 +116,9 @@ async fn managed(
         }
     };
     let Begun { visit, taken, .. } = begun;
+    let shaking_since = Instant::now();
     let shaken = shake_hands(stream, tls, taken.as_ref(), settings).await;
+    let shook = shaking_since.elapsed();
     let Shaken { stream, sent } = match shaken {
         Ok(shaken) => shaken,
         Err((refusal, untouched)) => {
@@ -130,7 +132,7 @@ async fn managed(
     let ledger = Ledger::new(report.as_ref(), before, begun_at.elapsed());
     let facts = stream.handle().facts();
     let verified = visit.on_done(taken, facts.resumed);
-    metrics::handshake(&facts);
+    metrics::handshake(&facts, shook);
     let outcome = Outcome {
         early_data: if sent { facts.early_data } else { EarlyData::None },
         report,

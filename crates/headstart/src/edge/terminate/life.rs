@@ -81,6 +81,7 @@ pub(super) enum Event {
 pub(super) struct Life {
     tls: TlsHandle<ServerStream>,
     pending: Pending,
+    begun: Instant,
     handshake_until: Instant,
     clock: Clock,
     look_every: Duration,
@@ -106,6 +107,7 @@ impl Life {
         Self {
             tls,
             pending,
+            begun,
             handshake_until: begun + handshake.min(HANDSHAKE_MAX),
             clock: Clock::new(begun, limits),
             look_every: look_every(limits.idle.map_or(stalled, |idle| idle.min(stalled))),
@@ -195,7 +197,7 @@ impl Life {
     }
 
     fn done(&self) {
-        self.count(|| metrics::handshake(&self.tls.facts()));
+        self.count(|| metrics::handshake(&self.tls.facts(), self.begun.elapsed()));
     }
 
     fn failed(&self, error: &std::io::Error) -> Over {

@@ -204,10 +204,12 @@ impl Requests {
         let exchange = Arc::clone(in_flight.exchange());
         let body = Upload::new(body, &exchange);
         let upload = body.progress();
+        let sent_at = Instant::now();
         let response = match self.http.send(head, body).await {
             Ok(response) => response,
             Err(error) => return Err((Refused::by_origin(error), in_flight)),
         };
+        metrics::origin_responded(sent_at.elapsed());
         let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if upgraded && !wanted {
             return Err((Refused::by_origin(OriginError::Broken), in_flight));
