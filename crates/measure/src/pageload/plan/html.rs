@@ -81,7 +81,16 @@ fn conclusion(of: &Conclusion) -> Markup {
             ol { @for step in &of.first { li { (step.words()) } } }
         }
         h2 { "How sure is this?" }
-        ul { @for line in &of.sure { li { (line) } } }
+        ul { @for line in &of.sure { li { (commands(line)) } } }
+    }
+}
+
+/// Text with commands between backquotes.
+fn commands(text: &str) -> Markup {
+    html! {
+        @for (at, part) in text.split('`').enumerate() {
+            @if at % 2 == 1 { code { (part) } } @else { (part) }
+        }
     }
 }
 
