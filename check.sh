@@ -3,10 +3,12 @@
 #
 #   ./check.sh          everything that a change is likely to break
 #   ./check.sh full     everything; writes down that it passed (tools/full-check.json)
+#   ./check.sh resume   the same, but for steps of which nothing has changed since they passed
 #   ./check.sh STEP...  only these steps, whether or not anything has changed
 #
 # Steps: format prose circles bpf clippy no_std docs test examples smoke go
-# and, of `full`: deny draft site python valgrind conformance packages ech extension interop lab
+# and, of `full`: deny draft site python valgrind conformance monitoring packages ech extension
+# interop lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
 # change of a document rebuilds nothing. What measures times may run again, at most twice; the last
@@ -15,7 +17,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 QUICK=(format prose circles bpf clippy no_std docs test examples smoke go)
-SLOW=(deny draft site python valgrind conformance packages ech extension interop lab)
+SLOW=(deny draft site python valgrind conformance monitoring packages ech extension interop lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
 # Tests and experiments that measure times, and ran again: one line each.
@@ -172,6 +174,9 @@ valgrind() {
 # The edge that speaks TLS, as h2spec, sslyze and testssl judge it. Go and pip bring the first two.
 conformance() { programs && tools/conformance.py "$TARGET/debug/headstart" "$TARGET/conformance"; }
 
+# Dashboard and alerts, on a real Prometheus.
+monitoring() { programs && tools/monitoring.py "$TARGET/debug/headstart"; }
+
 # The packages, on a fresh Debian that systemd boots in a container, and the tutorial, on two.
 packages() {
     [ "$(id -u)" = 0 ] || { echo "note: not root: packages are not installed"; return; }
@@ -201,6 +206,7 @@ run() {
     now=$(state "$step")
     if [ -z "$forced" ] && [ -n "$now" ] && [ "$(cat "$PASSED/$step" 2>/dev/null)" = "$now" ]; then
         echo "== $step: unchanged since it passed"
+        seconds[$step]=$(cat "$PASSED/$step.seconds")
         return
     fi
     echo "== $step"
@@ -208,6 +214,7 @@ run() {
     "$step"
     mkdir -p "$PASSED"
     echo "$now" >"$PASSED/$step"
+    echo "$SECONDS" >"$PASSED/$step.seconds"
     seconds[$step]=$SECONDS
     echo "== $step: done in ${SECONDS} s"
 }
@@ -239,12 +246,13 @@ declare -A seconds=()
 # Set: runs steps although nothing has changed, and tests although they passed.
 forced= all=
 steps=("${QUICK[@]}")
-if [ "${1:-}" = full ]; then
-    forced=1 all=1
+if [ "${1:-}" = full ] || [ "${1:-}" = resume ]; then
+    [ "$1" = resume ] || forced=1 all=1
     steps+=("${SLOW[@]}")
     commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || { echo "full: commit your changes first" >&2; exit 2; }
-    for tool in cargo-deny kramdown-rfc mdbook valgrind testssl go mmdebstrap systemd-nspawn; do
+    for tool in cargo-deny kramdown-rfc mdbook valgrind testssl go mmdebstrap systemd-nspawn \
+        prometheus; do
         type -P "$tool" >/dev/null ||
             { echo "full: no $tool: tools/install.sh full installs it" >&2; exit 2; }
     done
@@ -253,9 +261,9 @@ elif [ $# -gt 0 ]; then
     steps=("$@")
 fi
 mkdir -p "$PASSED"
-: >"$HEADSTART_CHECK_RETRIES"
+[ "${1:-}" = resume ] || : >"$HEADSTART_CHECK_RETRIES"
 trap retried EXIT
 for step in "${steps[@]}"; do
     run "$step"
 done
-[ "${1:-}" != full ] || write_down
+[ -z "${commit:-}" ] || write_down

@@ -43,6 +43,7 @@ if [ "${1:-}" = full ]; then
     command -v kramdown-rfc >/dev/null || missing+=(ruby-kramdown-rfc2629)
     command -v valgrind >/dev/null || missing+=(valgrind)
     command -v testssl >/dev/null || missing+=(testssl.sh)
+    command -v prometheus >/dev/null || missing+=(prometheus)
     command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
     command -v systemd-nspawn >/dev/null || missing+=(systemd-container)
 fi
