@@ -3,10 +3,12 @@
 set -euo pipefail
 cd /root
 export DEBIAN_FRONTEND=noninteractive HOME=/root
+REQUESTS=${REQUESTS:-2000}
 failed() {
     journalctl --no-pager -n 40 -u "headstart*" -u manager
     echo "line $1 failed: $2"
 }
+set -E
 trap 'failed "$LINENO" "$BASH_COMMAND"' ERR
 
 say() { echo "== $*"; }
@@ -38,8 +40,10 @@ server {
     ssl_certificate /root/cert.pem;
     ssl_certificate_key /root/key.pem;
     location / { return 200 "page for $remote_addr\n"; }
+    location = /large { root /srv; limit_rate 60k; }
 }
 EOF
+head -c 3000000 /dev/urandom >/srv/large
 systemctl restart nginx
 cp -a /etc/nginx nginx.before
 # The page, whoever has port 443, says the address of its client.
@@ -47,12 +51,37 @@ site() {
     headstart get --cacert cert.pem --opening "$1" --edge www.example.com=192.0.2.7:443 \
         https://www.example.com/
 }
+# Asks for the page $1 times, or as long as the file asking is there.
+ask() {
+    for ((count = 0; count < ${1:-count + 1}; count++)); do
+        [ -n "${1:-}" ] || [ -e asking ] || return 0
+        # Not HTTP/2: nginx answers its new connections with GOAWAY as it reloads.
+        curl --silent --show-error --insecure --http1.1 --max-time 9 --output /dev/null \
+            https://192.0.2.7/ 2>>failures || true
+        echo >>requests
+    done
+}
+answered() {
+    say "$1: $(wc -l <requests) requests, $(wc -l <failures) failed"
+    cat failures
+    [ ! -s failures ]
+    [ "$(wc -l <requests)" -gt 50 ]
+    rm requests failures
+}
 list >before
 began=$(date +%s%N)
 install ./headstart_*-1_*.deb
-headstart up --yes | tee up
+up_while_asked() {
+    touch asking
+    ask &
+    headstart up --yes >up
+    rm asking
+    wait
+    answered up
+}
+up_while_asked
 say "from apt install to figures: $((($(date +%s%N) - began) / 1000000)) ms, 2 commands"
-grep -E '^(before|after|connections)' up | sed 's/^/== up: /'
+grep -E '^(before|after)' up | sed 's/^/== up: /'
 grep -q '^before .*(plain)' up
 grep -q '^after .*(turbo)$' up
 grep -q '^www.example.com. 300 IN HTTPS 1 . alpn="\?h2' up
@@ -60,6 +89,26 @@ grep -q '^www.example.com. 300 IN HTTPS 1 . alpn="\?h2' up
 [ "$(site turbo)" = "page for 192.0.2.7" ]
 systemctl --quiet is-enabled headstart-edge@up.service headstart-edge@up.socket
 fails headstart up --yes
+
+say "restart and upgrade, up"
+# Downloads of 50 s, longer than a stop waits, and clients without a pause.
+download() {
+    curl --silent --show-error --insecure --output "download.$1" https://192.0.2.7/large &
+}
+is_whole() { cmp "download.$1" /srv/large && rm "download.$1"; }
+download 1
+for _ in 1 2 3 4; do ask $((REQUESTS / 4)) & done
+systemctl restart headstart-edge@up
+install ./headstart_*-2_*.deb
+download 2
+systemctl restart headstart-edge@up
+for job in $(jobs -p); do wait "$job"; done
+answered "restart and upgrade, up"
+is_whole 1
+is_whole 2
+[ "$(journalctl --unit headstart-edge@up | grep -c "took over")" = 3 ]
+[ "$(site turbo)" = "page for 192.0.2.7" ]
+systemctl --quiet is-enabled headstart-edge@up.service headstart-edge@up.socket
 
 say "down"
 began=$(date +%s%N)
@@ -69,6 +118,31 @@ diff -r nginx.before /etc/nginx
 [ "$(site plain)" = "page for 192.0.2.7" ]
 fails systemctl --quiet is-active headstart-edge@up.service headstart-edge@up.socket
 fails headstart down
+
+say "up, before HAProxy"
+systemctl stop nginx
+cat cert.pem key.pem >both.pem
+cat >/etc/haproxy/haproxy.cfg <<'EOF'
+defaults
+    mode http
+    timeout client 9s
+    timeout server 9s
+    timeout connect 9s
+frontend site
+    bind :443 ssl crt /root/both.pem alpn h2,http/1.1
+    bind :::443 v6only ssl crt /root/both.pem alpn h2,http/1.1
+    http-request return status 200 content-type text/plain lf-string "page for %ci\n"
+EOF
+cp -a /etc/haproxy haproxy.before
+systemctl restart haproxy
+up_while_asked
+[ "$(site plain)" = "page for 192.0.2.7" ]
+[ "$(site turbo)" = "page for 192.0.2.7" ]
+headstart down
+diff -r haproxy.before /etc/haproxy
+[ "$(site plain)" = "page for 192.0.2.7" ]
+systemctl stop haproxy
+systemctl start nginx
 
 say "up, where the edge does not start"
 dropin=/run/systemd/system/headstart-edge@up.service.d
@@ -149,9 +223,17 @@ systemctl reload headstart-edge@www
 [ "$(page)" = "page of 8444" ]
 configure 8443
 
+say "edge: restarts without the socket"
+for action in restart stop start restart; do
+    systemctl $action headstart-edge@www
+    [ "$(page)" = "page of 8443" ]
+done
+[ "$(journalctl --unit headstart-edge@www | grep -c "took over")" = 3 ]
+
 say "edge: sockets"
 systemctl stop headstart-edge@www
-fails page
+# Its worker waits some seconds for another one.
+while page >/dev/null 2>&1; do sleep 0.1; done
 systemctl start headstart-edge@www.socket
 [ "$(page)" = "page of 8443" ]
 systemctl --quiet is-active headstart-edge@www
@@ -166,6 +248,8 @@ HEADSTART_AGENT_UID=$(id -u headstart-agent) \
     headstart sessions list --socket /run/headstart-agent/socket
 
 say "agent of a user"
+# The worker as well, whose port is needed.
+systemctl kill headstart-agent
 systemctl stop headstart-agent
 export XDG_RUNTIME_DIR=/run/manager
 # A manager that begins before its control group is the user's ends, and is started again.
@@ -191,7 +275,7 @@ mkdir -p $dropin
 printf '[Service]\nWatchdogSec=1\nRestartSec=0\n' >$dropin/soon.conf
 systemctl daemon-reload
 systemctl restart headstart-agent
-kill -STOP "$(property MainPID headstart-agent)"
+kill -STOP "$(pgrep --parent "$(property MainPID headstart-agent)")"
 until [ "$(property NRestarts headstart-agent)" -gt 0 ]; do
     sleep 0.1
 done

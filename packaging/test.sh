@@ -2,7 +2,8 @@
 # Installs the packages on a fresh Debian, uses, upgrades, removes and purges them there, and types
 # docs/tutorial.md into two others:
 #
-#   packaging/test.sh            as root; PREFIX as for packaging/build.sh; SUITE: of Debian
+#   packaging/test.sh            as root; PREFIX as for packaging/build.sh; SUITE: of Debian;
+#                                REQUESTS: while an edge restarts (2000)
 #
 # The fresh Debian is a container that systemd boots, whatever runs as process 1 here. Needs
 # mmdebstrap and systemd-container; with podman it also makes the image. What is downloaded once
@@ -16,7 +17,7 @@ for tool in mmdebstrap systemd-nspawn; do
 done
 KEPT=$(realpath -m "${CARGO_TARGET_DIR:-target}")/packages-test
 SUITE=${SUITE:-bookworm}
-PACKAGES=systemd,ca-certificates,curl,nginx,openssh-server,openssl,procps
+PACKAGES=systemd,ca-certificates,curl,haproxy,nginx,openssh-server,openssl,procps
 FRESH=$KEPT/$SUITE-$(cksum <<<"$PACKAGES" | cut -d' ' -f1).tar
 mkdir -p "$KEPT"
 [ -e "$FRESH" ] || {
@@ -49,12 +50,13 @@ fi
 mkdir "$WORK/root"
 tar --directory "$WORK/root" --extract --file "$FRESH"
 cp "$WORK"/packages/*.deb packaging/test-inside.sh "$WORK/root/root"
-cat >"$WORK/root/etc/systemd/system/check.service" <<'EOF'
+cat >"$WORK/root/etc/systemd/system/check.service" <<EOF
 [Unit]
 SuccessAction=exit
 FailureAction=exit
 [Service]
 Type=oneshot
+Environment=REQUESTS=${REQUESTS:-2000}
 ExecStart=/bin/bash /root/test-inside.sh
 StandardOutput=file:/root/log
 StandardError=inherit
@@ -62,8 +64,10 @@ StandardError=inherit
 WantedBy=multi-user.target
 EOF
 systemctl --quiet --root="$WORK/root" enable check.service
-timeout 300 systemd-nspawn --quiet --register=no --keep-unit --boot --private-network \
-    --machine=headstart-packages --directory="$WORK/root" </dev/null >"$WORK/boot" 2>&1 || true
+# As on a machine, root may copy the sockets of other processes.
+timeout 900 systemd-nspawn --quiet --register=no --keep-unit --boot --private-network \
+    --system-call-filter="pidfd_open pidfd_getfd" --machine=headstart-packages \
+    --directory="$WORK/root" </dev/null >"$WORK/boot" 2>&1 || true
 tail -n 1 "$WORK/root/root/log" | grep -qx "all of it passed" || {
     tail -n 20 "$WORK/boot"
     cat "$WORK/root/root/log"

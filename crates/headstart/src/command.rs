@@ -1,6 +1,7 @@
 //! The commands and their options.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -20,10 +21,11 @@ use crate::get::options::GetOptions;
 use crate::keys::options::KeysOptions;
 use crate::run::options::RunOptions;
 use crate::sessions::options::SessionsOptions;
+use crate::takeover::options::TakeoverOptions;
 use crate::up::options::{DownOptions, UpOptions};
 use crate::{
-    agent, companion, dns_record, doctor, edge, fastopen, get, keys, run as run_program, sessions,
-    up,
+    agent, companion, dns_record, doctor, edge, fastopen, get, keys, master, run as run_program,
+    sessions, up,
 };
 
 const AFTER_HELP: &str = "\
@@ -96,11 +98,13 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
         Name::Down(options) => up::down(&options),
         Name::Edge(options) => {
             start_logging(&options.log, options.access_log, invocation)?;
-            runtime::run(options.workers, edge::run(*options, invocation))
+            let takeover = options.takeover.clone();
+            serve(&takeover, options.workers, edge::run(*options, invocation))
         }
         Name::Agent(options) => {
             start_logging(&options.log, false, invocation)?;
-            runtime::run(None, agent::run(*options, invocation))
+            let takeover = options.takeover.clone();
+            serve(&takeover, None, agent::run(*options, invocation))
         }
         Name::Get(options) => {
             logging::start(&options.log, logging::COMMAND)?;
@@ -122,6 +126,21 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
         Name::Man(options) => shell::man(&options, invocation.command()),
     };
     Ok(done?)
+}
+
+/// Runs a daemon, or its master.
+fn serve(
+    options: &TakeoverOptions,
+    workers: Option<NonZeroUsize>,
+    daemon: impl Future<Output = Result<ExitCode, Failure>>,
+) -> Result<ExitCode, Failure> {
+    if options.master_worker {
+        if !master::is_worker() {
+            return runtime::run_here(master::run());
+        }
+        master::bind()?;
+    }
+    runtime::run(workers, daemon)
 }
 
 /// Starts the log of a daemon, and says there which variables nobody reads.

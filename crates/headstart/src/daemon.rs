@@ -17,11 +17,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
 
 use crate::base::failure::Failure;
 use crate::base::names::NamePattern;
 use crate::base::settings::{Invocation, Stop};
 use crate::listen::Sockets;
+use crate::master;
 use crate::metrics::options::MetricsOptions;
 use crate::metrics::{self, Direction, Listeners, Metrics, Outcome, Role, StatusPage, Table};
 use crate::supervisor;
@@ -34,6 +36,9 @@ pub(crate) const HALF_CLOSED_IDLE: Duration = Duration::from_secs(150);
 
 /// Interval at which relayed bytes reach the metrics.
 const RELAYED_EVERY: Duration = Duration::from_secs(1);
+
+/// Time in which a worker without its master gets a successor.
+const SUCCESSOR_TIME: Duration = Duration::from_secs(5);
 
 /// Bytes relayed by this process.
 static RELAYED: LazyLock<RelayCounts> = LazyLock::new(RelayCounts::default);
@@ -154,7 +159,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
         supervisor::tell_ready("serving");
         let successor = self.wait(&mut offer, &reload).await;
         self.set_ready(false);
-        let patience = match successor {
+        let limit = match successor {
             Some(successor) => {
                 tracing::info!("another process takes over; serving what has begun");
                 // Not that it stops: the supervisor would limit the time that this takes.
@@ -173,7 +178,7 @@ impl<S: Send + Sync + 'static> Daemon<S> {
                 patience
             }
         };
-        match self.end(listeners, patience).await {
+        match self.end(listeners, limit, patience).await {
             0 => tracing::info!("stopped"),
             left => tracing::warn!(connections = left, "stopped before they ended"),
         }
@@ -186,14 +191,27 @@ impl<S: Send + Sync + 'static> Daemon<S> {
         offer: &mut Offer,
         reload: impl Fn(&S) -> Result<S, Failure>,
     ) -> Option<Successor> {
+        let is_found = offer.is_found();
         let mut successor = std::pin::pin!(offer.successor());
+        let mut expected = std::pin::pin!(sleep(Duration::MAX));
         loop {
             tokio::select! {
                 signal = self.signals.next() => match signal {
                     Signal::Reload => self.reload(&reload),
                     Signal::Stop => return None,
+                    Signal::HandOver => {
+                        tracing::info!("the master ends; waiting for a successor");
+                        expected.set(sleep(SUCCESSOR_TIME));
+                        master::leave();
+                    }
                 },
                 found = &mut successor => return Some(found),
+                // One that prepares itself may take its time, and is given up at last.
+                () = &mut expected => if is_found() {
+                    expected.set(sleep(SUCCESSOR_TIME));
+                } else {
+                    return None;
+                },
             }
         }
     }
@@ -210,25 +228,42 @@ impl<S: Send + Sync + 'static> Daemon<S> {
         while closed.recv().await.is_some() {}
     }
 
-    /// Waits for listeners and connections to end; returns how many have not.
-    async fn end(&mut self, mut listeners: JoinSet<()>, patience: Duration) -> u32 {
+    /// Waits for listeners and connections to end within `limit`; returns how many have not. A stop
+    /// gives those without limit this `patience`, and ends others at once.
+    async fn end(
+        &mut self,
+        mut listeners: JoinSet<()>,
+        limit: Duration,
+        patience: Duration,
+    ) -> u32 {
         let permits = self.permits.clone();
-        let ended = async {
-            while listeners.join_next().await.is_some() {}
-            permits.drained(patience).await
-        };
-        let stopped = async {
-            // Another process reads the configuration now, or none does.
-            while self.signals.next().await == Signal::Reload {
-                supervisor::tell(&[NotifyState::Ready]);
+        {
+            let ended = async {
+                while listeners.join_next().await.is_some() {}
+                permits.drained().await;
+            };
+            let mut ended = std::pin::pin!(ended);
+            let mut late = std::pin::pin!(sleep(limit));
+            let mut is_limited = limit < Duration::MAX;
+            loop {
+                tokio::select! {
+                    () = &mut ended => break,
+                    () = &mut late => break,
+                    signal = self.signals.next() => match signal {
+                        // Another process reads the configuration now, or none does.
+                        Signal::Reload => supervisor::tell(&[NotifyState::Ready]),
+                        Signal::HandOver => master::leave(),
+                        Signal::Stop if is_limited => break,
+                        Signal::Stop => {
+                            is_limited = true;
+                            late.set(sleep(patience));
+                        }
+                    },
+                }
             }
-        };
-        let left = tokio::select! {
-            left = ended => Some(left),
-            () = stopped => None,
-        };
+        }
         // Counted once nothing waits for permits any more: who waits holds those that are free.
-        left.unwrap_or_else(|| self.permits.taken())
+        permits.taken()
     }
 
     fn serve_metrics(&mut self) {
@@ -328,6 +363,8 @@ enum Signal {
     Reload,
     /// SIGTERM or SIGINT: end in order.
     Stop,
+    /// SIGUSR2 in a worker: its master ends.
+    HandOver,
 }
 
 /// The signals of a daemon.
@@ -337,6 +374,7 @@ struct Signals {
     interrupt: Stream,
     /// Would end the process, and other servers open their logs again.
     user: Stream,
+    hand_over: Stream,
 }
 
 impl Signals {
@@ -350,6 +388,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             user: signal(SignalKind::user_defined1())?,
+            hand_over: signal(SignalKind::user_defined2())?,
         })
     }
 
@@ -359,6 +398,7 @@ impl Signals {
                 _ = self.hangup.recv() => return Signal::Reload,
                 _ = self.terminate.recv() => return Signal::Stop,
                 _ = self.interrupt.recv() => return Signal::Stop,
+                _ = self.hand_over.recv(), if master::is_bound() => return Signal::HandOver,
                 _ = self.user.recv() => {
                     tracing::info!("SIGUSR1 does nothing: the log goes to standard error");
                 }
@@ -401,15 +441,10 @@ impl ConnectionPermits {
         Arc::clone(&self.tasks)
     }
 
-    /// Waits until every connection has ended, but not longer than `limit`; returns how many have
-    /// not.
-    async fn drained(&self, limit: Duration) -> u32 {
-        let ended = async {
-            let _ = self.tasks.acquire_many(TASKS).await;
-            let _ = self.connections.acquire_many(self.max).await;
-        };
-        let _ = tokio::time::timeout(limit, ended).await;
-        self.taken()
+    /// Waits until every connection has ended.
+    async fn drained(&self) {
+        let _ = self.tasks.acquire_many(TASKS).await;
+        let _ = self.connections.acquire_many(self.max).await;
     }
 
     /// Returns how many connections run.
@@ -451,7 +486,7 @@ async fn count_relayed(role: Role) {
     };
     let mut before = (0, 0);
     loop {
-        tokio::time::sleep(RELAYED_EVERY).await;
+        sleep(RELAYED_EVERY).await;
         let now = (
             RELAYED.a_to_b().wrapping_add(FORWARDED.b_to_a()),
             RELAYED.b_to_a().wrapping_add(FORWARDED.a_to_b()),
@@ -561,15 +596,19 @@ mod tests {
         assert_eq!(waits.await.unwrap(), 2);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_stop_waits_for_connections_with_and_without_a_permit() {
         let permits = ConnectionPermits::new(1);
+        let drained =
+            async || tokio::time::timeout(Duration::from_secs(1), permits.drained()).await;
         let connection = permits.connections().acquire_owned().await;
         let tasks = [permits.task(), permits.task()];
-        assert_eq!(permits.drained(Duration::ZERO).await, 2);
+        assert!(drained().await.is_err());
+        assert_eq!(permits.taken(), 2);
         drop(tasks);
-        assert_eq!(permits.drained(Duration::ZERO).await, 1);
+        assert!(drained().await.is_err());
+        assert_eq!(permits.taken(), 1);
         drop(connection);
-        assert_eq!(permits.drained(Duration::from_secs(20)).await, 0);
+        assert!(drained().await.is_ok());
     }
 }

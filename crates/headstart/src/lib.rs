@@ -21,6 +21,7 @@ pub mod get;
 mod http;
 pub mod keys;
 mod listen;
+mod master;
 pub mod metrics;
 pub mod qlog;
 pub mod run;

@@ -20,6 +20,7 @@ use tokio::net::{TcpListener, UnixListener};
 use crate::base::failure::Failure;
 use crate::base::log_throttle::LogThrottle;
 use crate::base::unix_socket::{SocketFile, SocketKind};
+use crate::master;
 
 /// Pause after a failed accept, such as for want of file descriptors: it passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -87,7 +88,11 @@ impl Sockets {
     /// A socket of systemd cannot be used.
     pub(crate) fn from_systemd(copies: bool) -> Result<Self, Failure> {
         let copies = copies.then(Vec::new);
-        let own = env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
+        let own = match env::var("LISTEN_PID") {
+            Ok(pid) => pid == std::process::id().to_string(),
+            // The master has taken it away.
+            Err(_) => master::is_worker(),
+        };
         if !own {
             return Ok(Self { copies, ..Self::default() });
         }

@@ -2,8 +2,14 @@
 
 use sd_notify::NotifyState;
 
-/// Tells the supervisor, if there is one. A daemon serves on if that fails.
+use crate::master;
+
+/// Tells the supervisor, if there is one that watches this process. A daemon serves on if that
+/// fails.
 pub(crate) fn tell(states: &[NotifyState<'_>]) {
+    if master::is_left() {
+        return;
+    }
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot tell the supervisor");
     }

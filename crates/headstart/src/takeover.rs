@@ -71,7 +71,7 @@ pub(crate) struct Offer {
     /// The link to the process before, for as long as that one may have sessions to be joined.
     before: Option<Timeout<JoinHandle<()>>>,
     /// True while a process has copies of the sockets, and is not ready.
-    given: AtomicBool,
+    given: Arc<AtomicBool>,
 }
 
 /// A process that waits for this one to stop listening.
@@ -139,7 +139,7 @@ impl Takeover {
             }
             Ok(place) => place,
         };
-        let (role, given, took_over) = (self.role, AtomicBool::new(false), !is_first);
+        let (role, given, took_over) = (self.role, Arc::default(), !is_first);
         Ok(Offer { role, sockets, path, place, took_over, generations, before, given })
     }
 }
@@ -165,7 +165,11 @@ async fn ask(path: &Path, role: Role, sockets: &mut Sockets) -> Result<Option<Ch
         channel.recv().await
     };
     let answer = timeout(ANSWER_TIME, exchange).await.unwrap_or_else(|late| Err(late.into()));
-    match answer.map_err(failure)? {
+    let answer = match answer {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => None,
+        answer => answer.map_err(failure)?,
+    };
+    match answer {
         Some(Message { kind: Kind::Sockets, bytes, sockets: found }) => {
             let labels = String::from_utf8_lossy(&bytes);
             let all = labels.lines().map(str::to_owned).zip(found);
@@ -222,6 +226,12 @@ fn greeting(role: Role) -> Vec<u8> {
 }
 
 impl Offer {
+    /// Returns what tells whether a process prepares itself to take over.
+    pub(crate) fn is_found(&self) -> impl Fn() -> bool + use<> {
+        let given = Arc::clone(&self.given);
+        move || given.load(Ordering::Relaxed)
+    }
+
     /// Waits for a successor that is ready to serve.
     pub(crate) async fn successor(&mut self) -> Successor {
         self.listen().await;
@@ -290,7 +300,7 @@ impl Offer {
     /// Closes the sockets. Their files stay if a process has got them: it serves although this one
     /// ends before it is ready.
     pub(crate) fn close(mut self) {
-        if self.given.into_inner() {
+        if self.given.load(Ordering::Relaxed) {
             self.sockets.leave();
         }
     }

@@ -68,6 +68,7 @@ const AT_START: &[&str] = &[
     "managed-listen",
     "managed-token",
     "takeover",
+    "master-worker",
     "metrics",
     "metrics-host",
     "status",
@@ -89,10 +90,11 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     daemon::raise_file_limit();
     let at_start = AtStart::new(invocation, AT_START)?;
     let _writer = qlog::start(&options.qlog, Vantage::Agent)?;
+    // First, since a predecessor may wait for no more than this.
+    let (takeover, mut sockets) = Takeover::begin(Role::Agent, &options.takeover).await?;
     let settings = Settings::new(options.clone(), None)?;
     let connector = settings.connector.clone();
     let known = Arc::clone(&settings.known);
-    let (takeover, mut sockets) = Takeover::begin(Role::Agent, &options.takeover).await?;
     let daemon = Daemon::new(Role::Agent, settings, options.max_connections)?;
     let daemon = daemon.with_metrics(&options.metrics, &mut sockets, Settings::tables)?;
     metrics::limit("spares", spares(&options));

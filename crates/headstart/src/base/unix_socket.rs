@@ -147,7 +147,7 @@ fn listen(path: &Path, kind: SocketKind) -> io::Result<(UnixListener, (u64, u64)
     let inside = format!("/proc/self/fd/{}/{FRESH}", directory.as_raw_fd());
     socket.bind(&SockAddr::unix(inside)?)?;
     // The group first: its rights must not be another one's for a moment.
-    chownat(&directory, FRESH, None, group.map(Gid::from_raw), AtFlags::SYMLINK_NOFOLLOW)?;
+    give(&directory, FRESH, group, AtFlags::SYMLINK_NOFOLLOW)?;
     chmodat(&directory, FRESH, Mode::from_raw_mode(mode), AtFlags::empty())?;
     let found = statat(&directory, FRESH, AtFlags::SYMLINK_NOFOLLOW)?;
     socket.listen(BACKLOG)?;
@@ -168,9 +168,15 @@ fn permit(path: &Path, kind: SocketKind) -> io::Result<(u64, u64)> {
     let set = |mode| fs::set_permissions(&inside, Permissions::from_mode(mode));
     // The old group must not have the new one's rights for a moment, nor the other way round.
     set(found.mode() & kind.mode)?;
-    chownat(&file, "", None, kind.group.map(Gid::from_raw), AtFlags::EMPTY_PATH)?;
+    give(&file, "", kind.group, AtFlags::EMPTY_PATH)?;
     set(kind.mode)?;
     Ok((found.dev(), found.ino()))
+}
+
+/// Gives a socket to a group, if to any: the edge may change no owner (packaging/systemd).
+fn give(file: &File, name: &str, group: Option<u32>, flags: AtFlags) -> io::Result<()> {
+    let Some(group) = group else { return Ok(()) };
+    Ok(chownat(file, name, None, Some(Gid::from_raw(group)), flags)?)
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {

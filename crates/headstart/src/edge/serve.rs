@@ -64,6 +64,7 @@ const AT_START: &[&str] = &[
     "hello-timeout",
     "shutdown-timeout",
     "takeover",
+    "master-worker",
     "metrics",
     "metrics-host",
     "status",
@@ -94,11 +95,12 @@ pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCo
     let connections = daemon::within_files(options.max_connections, files_allow());
     let options = EdgeOptions { max_connections: connections, ..options };
     let streams = streams(&options);
+    // First, since a predecessor may wait for no more than this.
+    let (takeover, mut sockets) = Takeover::begin(Role::Edge, &options.takeover).await?;
     let settings = Settings::new(&options, streams, None)?;
     let (server, tls) = (settings.server, settings.termination.tls.clone());
     let (keys, fleet_links) = (Arc::clone(&settings.keys), settings.fleet_links.clone());
     keys.settled().await;
-    let (takeover, mut sockets) = Takeover::begin(Role::Edge, &options.takeover).await?;
     tls.as_ref().map_or(Ok(()), |tls| tls.start_fast_open(&options, &mut sockets))?;
     let links = fleet_links.as_ref().map(|links| links.listen(&mut sockets)).transpose()?;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;

@@ -15,4 +15,12 @@ pub struct TakeoverOptions {
     /// (KNOWN-LIMITS.md). Both must run as the same user.
     #[arg(long, value_name = "PATH")]
     pub takeover: Option<PathBuf>,
+
+    /// Serve in a process of its own, which a supervisor's restart does not end
+    ///
+    /// For units of systemd with KillMode=process. The main process, the master, ends at once when
+    /// it is told to; the other, its worker, serves on for up to 5 seconds, until the next one
+    /// takes over. If none does it stops as by SIGTERM.
+    #[arg(long, requires = "takeover")]
+    pub master_worker: bool,
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::daemon::{Daemon, PATIENCE};
+use crate::daemon::{Daemon, PATIENCE, until};
 use crate::origin::Origin;
 use crate::takeover::{command, free_address};
 
@@ -110,11 +110,30 @@ fn a_process_whose_sockets_are_taken_over_does_not_say_that_it_stops() {
     assert_eq!(after.message(), "READY=1\nSTATUS=serving\n");
 }
 
+/// What a worker says that is left of an earlier start would be taken for the next one's.
+#[test]
+fn a_worker_without_its_master_says_nothing() {
+    let supervisor = Supervisor::new();
+    let path = supervisor.path("takeover").display().to_string();
+    let listen = free_address().to_string();
+    let options = ["--listen", &listen, "--takeover", &path, "--master-worker"];
+    let mut first = supervisor.start(&mut command("agent", &options));
+    first.signal(Signal::TERM);
+    assert!(first.ended().success());
+    let _second = supervisor.start(&mut command("agent", &options));
+    until("the worker to end", || first.logged("stopped") == 1);
+    assert_eq!(supervisor.rest(), ["READY=1\nSTATUS=serving\n"; 2]);
+}
+
 #[test]
 fn a_watchdog_is_answered_again_and_again() {
     let supervisor = Supervisor::new();
-    let mut agent = command("agent", &["--listen", "127.0.0.1:0"]);
-    let _agent = supervisor.start(agent.env("WATCHDOG_USEC", "20000"));
+    let path = supervisor.path("takeover").display().to_string();
+    let options = ["--listen", "127.0.0.1:0", "--takeover", &path, "--master-worker"];
+    let mut agent = command("agent", &options);
+    // The worker answers for its master.
+    agent.env("WATCHDOG_USEC", "20000");
+    let _agent = supervisor.start(&mut agent);
     let answers = std::iter::repeat_with(|| supervisor.message());
     assert_eq!(answers.filter(|message| message == "WATCHDOG=1\n").take(3).count(), 3);
 }

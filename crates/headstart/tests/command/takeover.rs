@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -124,6 +125,63 @@ fn edges_take_over_from_each_other_and_no_connection_fails() {
     }
     whole(site.ask());
     drop(last);
+}
+
+/// A supervisor starts the next process once the main one has ended.
+#[test]
+fn a_restart_by_a_supervisor_refuses_and_ends_no_connection() {
+    let site = Site::new();
+    let start = || Daemon::start(site.command().arg("--master-worker"));
+    let mut edge = start();
+    for _ in 0..3 {
+        let download = site.ask();
+        let stopped = AtomicBool::new(false);
+        edge = thread::scope(|scope| {
+            let serving = scope.spawn(|| {
+                while !stopped.load(Ordering::Relaxed) {
+                    whole(site.ask());
+                }
+            });
+            edge.signal(Signal::TERM);
+            assert!(edge.ended().success());
+            let next = start();
+            stopped.store(true, Ordering::Relaxed);
+            serving.join().unwrap();
+            // The worker, whose words are its master's.
+            assert_eq!(edge.logged("another process takes over"), 1);
+            whole(download);
+            until("the worker to end", || edge.logged("stopped") == 1);
+            next
+        });
+    }
+}
+
+#[test]
+fn a_worker_stops_when_no_other_takes_over_and_ends_when_its_master_is_killed() {
+    let site = Site::new();
+    let start = || Daemon::start(site.command().arg("--master-worker"));
+    let is_refused = || TcpStream::connect(&site.listen).is_err();
+    let mut edge = start();
+    edge.signal(Signal::HUP);
+    until("a reload", || edge.logged("configuration read again") == 1);
+    edge.signal(Signal::TERM);
+    assert!(edge.ended().success());
+    until("the worker to stop", is_refused);
+    assert_eq!(edge.logged("stopping"), 1);
+    let mut edge = start();
+    edge.kill();
+    until("the worker to end", is_refused);
+    assert_eq!(edge.logged("stopping"), 0);
+}
+
+#[test]
+fn a_master_ends_as_its_worker_does() {
+    let site = Site::new();
+    let _taken = TcpListener::bind(&site.listen).unwrap();
+    let words = fails(site.command().arg("--master-worker"));
+    assert!(words.contains("in use"), "{words}");
+    let words = fails(&mut command("edge", &["--origin", "localhost:1", "--master-worker"]));
+    assert!(words.contains("--takeover"), "{words}");
 }
 
 #[test]
