@@ -135,6 +135,7 @@ def main():
             curl = ["curl", "-sS", "--proxy", f"socks5h://127.0.0.1:{proxy}", "--cacert", chain,
                     "--output", "/dev/null", f"https://{status_shots.NAME}/"]
             wait_until("a page", lambda: subprocess.run(curl).returncode == 0)
+            wait_until("Prometheus", lambda: ask("rules"))
             missing = dict(enumerate(queries()))
             count = len(missing)
 

@@ -62,7 +62,8 @@ pub(crate) fn bind() -> Result<(), Failure> {
             let _ = BOUND_TO.set(master);
             Ok(())
         }
-        None => Err(Failure::usage(format!("{MASTER} is not the parent of this process"))),
+        None => Err(Failure::usage(format!("{MASTER} is not the parent of this process"))
+            .hint("unset it: only a master sets it, for its worker")),
     }
 }
 

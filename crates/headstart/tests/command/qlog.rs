@@ -15,7 +15,7 @@ use crate::origin::Origin;
 
 const NAME: &str = "www.site.localhost";
 
-/// What only the application and the origin may know.
+/// Content that only the application and the origin may know.
 const SECRET: &str = "a-path-that-is-nobodys-business";
 
 /// A file: its first record, its events, and all of it as text.

@@ -110,7 +110,7 @@ fn a_process_whose_sockets_are_taken_over_does_not_say_that_it_stops() {
     assert_eq!(after.message(), "READY=1\nSTATUS=serving\n");
 }
 
-/// What a worker says that is left of an earlier start would be taken for the next one's.
+/// The supervisor would take words of a worker of an earlier start for the next one's.
 #[test]
 fn a_worker_without_its_master_says_nothing() {
     let supervisor = Supervisor::new();

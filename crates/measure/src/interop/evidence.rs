@@ -1,4 +1,4 @@
-//! What a capture at the client says of the opening of one connection.
+//! Evidence of one connection's opening in a capture at the client.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -20,7 +20,7 @@ const RIGHT: f64 = 120.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 40.0;
 const ROW: f64 = 22.0;
-/// Of a chart over what is swept.
+/// Dimensions of a chart over what is swept.
 const HEIGHT: f64 = 300.0;
 const NAMES: f64 = 96.0;
 
@@ -106,7 +106,7 @@ pub(super) fn words(run: &Run) -> String {
     text
 }
 
-/// What the flags of trials mean, and how many there are; nothing without any.
+/// The meaning and the number of flagged trials; nothing without any.
 pub(super) fn flags(run: &Run) -> String {
     if run.flagged == 0 {
         return String::new();
@@ -176,7 +176,7 @@ fn scale_end(scale: Scale) -> f64 {
     }
 }
 
-/// What groups differ in.
+/// Words in which groups differ.
 const DIMENSIONS: [fn(&Group) -> &str; 3] =
     [|group| &group.variant, |group| &group.link, |group| &group.suite];
 

@@ -137,7 +137,7 @@ fn failures(run: &Run, at: usize) -> Markup {
     }
 }
 
-/// How many trials there were, how many failed, and how exact the lab was.
+/// Numbers of trials and failures, and how exact the lab was.
 fn tiles(run: &Run, at: usize) -> Markup {
     let flags = answer::flags(run);
     html! {
@@ -158,7 +158,7 @@ fn tiles(run: &Run, at: usize) -> Markup {
     }
 }
 
-/// What ran when and where, and how exact the lab was.
+/// Time and place of a run, and how exact the lab was.
 fn facts(run: &Run) -> Markup {
     let own = [
         ("experiment".to_owned(), run.name.clone()),

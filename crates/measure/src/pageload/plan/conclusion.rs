@@ -22,14 +22,14 @@ const WORTH_IT: f64 = 0.01;
 /// Hosts that are named in a sentence.
 const NAMED: usize = 3;
 
-/// What comes first in a report.
+/// The first part of a report.
 #[derive(Debug, Serialize)]
 pub(super) struct Conclusion {
     /// The result, and what it is worth.
     pub(super) answer: [String; 2],
-    /// What to do first, in order.
+    /// First steps, in order.
     pub(super) first: Vec<Step>,
-    /// What the result rests on.
+    /// Grounds of the result.
     pub(super) sure: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ impl Facts<'_> {
         self.sentence(&format!("{edge} in front of your {count} ({}) {times}", list(&hosts)))
     }
 
-    /// With the condition that it rests on.
+    /// Makes a sentence of a result, with its condition.
     fn sentence(&self, result: &str) -> String {
         match result.split_at_checked(1) {
             Some((first, rest)) if !self.is_guess() => format!("{}{rest}.", first.to_uppercase()),

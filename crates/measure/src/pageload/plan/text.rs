@@ -56,7 +56,7 @@ pub(super) fn report(answers: &Answers, rows: usize) -> String {
     text
 }
 
-/// What comes first.
+/// The first part of the text.
 fn conclusion(of: &Conclusion) -> String {
     let mut text = wrapped("", &of.answer.join(" "), COLUMNS);
     if !of.first.is_empty() {

@@ -44,7 +44,7 @@ fn style(mark: char) -> &'static str {
     }
 }
 
-/// How wide a text is, and whether it has colours.
+/// Width of a text, and whether it has colours.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     columns: usize,

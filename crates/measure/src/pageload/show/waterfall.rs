@@ -139,7 +139,7 @@ fn part(class: &str, from: f64, to: f64, scale: Scale) -> Markup {
     html! { i.(class) style=(format!("left:{from:.2}%;width:{:.2}%", to - from)) {} }
 }
 
-/// What a line tells when it is pointed at, and in pictures.
+/// The title of a line, when it is pointed at and in pictures.
 pub(super) fn words(one: &ResourceSummary, times: &Times) -> String {
     let details = details(one, times).into_iter();
     details.map(|(name, what)| format!("{name}: {what}")).collect::<Vec<_>>().join("\n")
