@@ -36,14 +36,14 @@ if [ -z "${HEADSTART_TEST_BROWSER:-}" ] && command -v chromium >/dev/null; then
 fi
 
 # What each step reads, for git. No document is compiled.
-RUST=('*.rs' '*Cargo.toml' '*Cargo.lock' clippy.toml rustfmt.toml bpf lab/experiments lab/papers
-    lab/sites lab/programs lab/interop '*.css' '*.ttf' '*.png' 'crates/*/tests' ':!*.md')
+RUST=('*.rs' '*Cargo.toml' '*Cargo.lock' clippy.toml rustfmt.toml crates/net/bpf lab/experiments
+    lab/papers lab/sites lab/programs lab/interop '*.css' '*.ttf' '*.png' 'crates/*/tests' ':!*.md')
 inputs() {
     case $1 in
     format) printf '%s\n' '*.rs' rustfmt.toml ;;
     prose) printf '%s\n' . ;;
     circles) printf '%s\n' '*.rs' tools/circles.py ;;
-    bpf) printf '%s\n' bpf ':!*.md' ;;
+    bpf) printf '%s\n' crates/net/bpf ':!*.md' ;;
     smoke) printf '%s\n' "${RUST[@]}" tools/run_experiments.py tools/retries.py ;;
     go) printf '%s\n' "${RUST[@]}" go docs/vectors ':!*.md' ;;
     draft) printf '%s\n' 'docs/draft-*.md' docs/vectors/exchange.txt tools/draft.py ;;
@@ -78,7 +78,7 @@ prose() { tools/prose.py --check; tools/citations.py --check; tools/metrics.py -
 circles() { tools/circles.py; }
 
 # The committed objects are what their sources give, with the one compiler that they are built with.
-bpf() { bpf/build.sh --check; }
+bpf() { crates/net/bpf/build.sh --check; }
 
 clippy() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
 

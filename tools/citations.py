@@ -23,7 +23,8 @@ from prose import anchors
 ROOT = Path(__file__).resolve().parent.parent
 DRAFT = "docs/draft-headstart-turbotls.md"
 DOCUMENTS = {"W": DRAFT, "F": "docs/fop.md"}
-SEARCHED = ["crates/*.rs", "go/*.go", "bpf/*.c", "bpf/*.h", "docs/vectors/*.txt"]
+BPF = "crates/net/bpf/"
+SEARCHED = ["crates/*.rs", "go/*.go", BPF + "*.c", BPF + "*.h", "docs/vectors/*.txt"]
 
 KEYWORD = r"\b(?:(?:MUST|SHALL|SHOULD)(?:\s+NOT)?|MAY|REQUIRED|RECOMMENDED|OPTIONAL)\b"
 NAME = r"[WF]-[A-Z]+-\d+"
@@ -74,7 +75,7 @@ def place(path, in_test):
     """Returns the column of the table for a citation."""
     if path.startswith("docs/"):
         return "vectors"
-    if path.startswith("bpf/"):
+    if path.startswith(BPF):
         return "BPF"
     return ("Go" if path.startswith("go/") else "Rust") + (" tests" if in_test else "")
 

@@ -164,7 +164,7 @@ mod tests {
 
     /// Reads a number from the text of the header.
     fn defined(name: &str) -> u64 {
-        let header = include_str!("../../../../bpf/layout.h");
+        let header = include_str!("../../bpf/layout.h");
         let line = format!("#define {name} ");
         let value = header.lines().find_map(|text| text.strip_prefix(&line)).unwrap().trim();
         match value.strip_prefix("0x") {
@@ -185,7 +185,7 @@ mod tests {
         {
             assert_eq!(defined(name), u64::try_from(value).unwrap(), "{name}");
         }
-        let header = include_str!("../../../../bpf/layout.h");
+        let header = include_str!("../../bpf/layout.h");
         for (name, size) in
             [("struct key", KEY_LEN), ("struct setup", SETUP_LEN), ("struct config", CONFIG_LEN)]
         {
@@ -199,7 +199,7 @@ mod tests {
 
     /// Returns the header's names of the counters with this prefix, in lower case.
     fn counters(prefix: &str) -> Vec<String> {
-        let header = include_str!("../../../../bpf/layout.h");
+        let header = include_str!("../../bpf/layout.h");
         let words = header.split(|c: char| !c.is_ascii_uppercase() && c != '_');
         let mut names: Vec<_> = words.filter_map(|word| word.strip_prefix(prefix)).collect();
         assert_eq!(names.pop(), Some("COUNTS"));

@@ -14,9 +14,9 @@ use crate::fastopen::layout::SPENT;
 
 /// Client object, built by `bpf/build.sh` and compared by CI.
 static CLIENT: &[u8] =
-    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/client.bpf.o"));
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/client.bpf.o"));
 static SERVER: &[u8] =
-    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/server.bpf.o"));
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/server.bpf.o"));
 
 /// Oldest kernel for the client: TCP header options from sock_ops.
 const CLIENT_NEEDS: &str = "Linux 5.10";

@@ -4,7 +4,7 @@
 #
 # Users need none of this: the objects are part of the program. To change one:
 #   apt-get install clang-14 llvm-14 libbpf-dev     (Debian 12)
-#   bpf/build.sh
+#   crates/net/bpf/build.sh
 #
 # One compiler, so that whoever rebuilds gets the same bytes: clang 14.0.6 of Debian 12, with the
 # headers of libbpf-dev 1.1.2 and linux-libc-dev 6.1 there. CLANG and STRIP name others, for a try.
@@ -50,15 +50,15 @@ case "${1:-}" in
     for name in client server; do
         build "$name" "$built"
         if ! cmp -s "$name.bpf.o" "$built/$name.bpf.o"; then
-            echo "error: bpf/$name.bpf.o is not what its source gives" >&2
-            echo "hint: run bpf/build.sh, and commit what it wrote" >&2
+            echo "error: crates/net/bpf/$name.bpf.o is not what its source gives" >&2
+            echo "hint: run crates/net/bpf/build.sh, and commit what it wrote" >&2
             exit 1
         fi
     done
     echo "the committed objects are what their sources give"
     ;;
 *)
-    echo "usage: bpf/build.sh [--check]" >&2
+    echo "usage: crates/net/bpf/build.sh [--check]" >&2
     exit 2
     ;;
 esac
