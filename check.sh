@@ -7,8 +7,8 @@
 #   ./check.sh STEP...  only these steps, whether or not anything has changed
 #
 # Steps: format prose circles bpf clippy no_std docs test examples smoke go
-# and, of `full`: deny draft site python valgrind conformance monitoring packages ech extension
-# interop lab
+# and, of `full`: deny draft site crates python valgrind conformance monitoring packages ech
+# extension interop lab
 #
 # A step of which no input has changed since it passed in this target folder is skipped, so that a
 # change of a document rebuilds nothing. What measures times may run again, at most twice; the last
@@ -17,7 +17,8 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 QUICK=(format prose circles bpf clippy no_std docs test examples smoke go)
-SLOW=(deny draft site python valgrind conformance monitoring packages ech extension interop lab)
+SLOW=(deny draft site crates python valgrind conformance monitoring packages ech extension interop
+    lab)
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 PASSED=$TARGET/check
 # Tests and experiments that measure times, and ran again: one line each.
@@ -47,7 +48,7 @@ inputs() {
     smoke) printf '%s\n' "${RUST[@]}" tools/run_experiments.py tools/retries.py ;;
     go) printf '%s\n' "${RUST[@]}" go docs/vectors ':!*.md' ;;
     draft) printf '%s\n' 'docs/draft-*.md' docs/vectors/exchange.txt tools/draft.py ;;
-    clippy | no_std | docs | examples | valgrind) printf '%s\n' "${RUST[@]}" ;;
+    clippy | no_std | docs | examples | crates | valgrind) printf '%s\n' "${RUST[@]}" ;;
     # It knows by itself which programs are due.
     test) ;;
     *) printf '%s\n' . ;;
@@ -130,6 +131,21 @@ go() {
 
 # The documents as a site, and its links.
 site() { tools/site.py "$TARGET/site"; }
+
+# Each crate of the product builds from the package that a registry would get, and whoever uses net
+# without its features gets neither eBPF nor DNS.
+crates() {
+    cargo package --locked --allow-dirty --quiet -p headstart-proto -p headstart-tls \
+        -p headstart-sessions -p headstart-net -p headstart-client -p headstart-preload \
+        -p headstart
+    if cargo tree --locked -p headstart-net --no-default-features -e normal --prefix none |
+        grep -E '^(aya|hickory-)'; then
+        echo "error: headstart-net depends on these without its features" >&2
+        return 1
+    fi
+    cargo clippy --locked -p headstart-net --no-default-features -- -D warnings
+    cargo test --locked --quiet -p headstart-net --no-default-features --lib
+}
 
 # Clients and servers of both implementations, each with each: no cell fails, and the committed
 # matrix is true.
