@@ -291,7 +291,7 @@ impl std::error::Error for RecordError {}
 
 /// Returns `name` in lower case with a final dot, if it is a host name.
 fn absolute(name: &str) -> Option<String> {
-    crate::name::host_name(name).map(|name| name.to_ascii())
+    crate::name::host_name(name).map(|name| format!("{name}."))
 }
 
 #[cfg(test)]
@@ -302,13 +302,6 @@ pub(crate) mod blocks;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hickory_proto::{
-        rr::{RData, RecordType, rdata::HTTPS},
-        serialize::{
-            binary::{BinDecodable, BinEncodable},
-            txt::Parser,
-        },
-    };
     use proptest::prelude::*;
 
     fn read(text: &str) -> Result<Advert, AdvertError> {
@@ -451,14 +444,22 @@ mod tests {
     }
 
     /// Parses the line as a name server does: text to record to wire to record.
-    fn through_hickory(line: &str) -> HTTPS {
-        let origin = hickory_proto::rr::Name::from_ascii("example.com.").unwrap();
+    #[cfg(feature = "dns")]
+    fn through_a_name_server(line: &str) -> hickory_proto::rr::rdata::HTTPS {
+        use hickory_proto::{
+            rr::{Name, RData, Record, RecordType},
+            serialize::{
+                binary::{BinDecodable, BinEncodable},
+                txt::Parser,
+            },
+        };
+        let origin = Name::from_ascii("example.com.").unwrap();
         let soa = "@ 60 IN SOA ns.example.com. root.example.com. 1 2 3 4 5\n";
         let (_, sets) = Parser::new(format!("{soa}{line}\n"), None, Some(origin)).parse().unwrap();
         let set = sets.values().find(|set| set.record_type() == RecordType::HTTPS).unwrap();
         let record = set.records_without_rrsigs().next().unwrap();
         let bytes = record.to_bytes().unwrap();
-        match hickory_proto::rr::Record::from_bytes(&bytes).unwrap().data {
+        match Record::from_bytes(&bytes).unwrap().data {
             RData::HTTPS(https) => https,
             other => panic!("{other:?}"),
         }
@@ -495,6 +496,7 @@ mod tests {
             }
         }
 
+        #[cfg(feature = "dns")]
         #[test]
         fn a_name_server_reads_the_line_back(
             advert in advert(),
@@ -502,7 +504,7 @@ mod tests {
             port in 1u16..,
         ) {
             let record = HttpsRecord { priority, port, advert, ..record() };
-            let read = through_hickory(&record.zone_line().unwrap());
+            let read = through_a_name_server(&record.zone_line().unwrap());
             let service = crate::dns::service::Service::read(&read).unwrap();
             prop_assert_eq!(read.svc_priority, priority);
             prop_assert!(read.target_name.is_root());

@@ -8,6 +8,7 @@ mod opening;
 mod spares;
 mod stream;
 #[cfg(test)]
+#[cfg(feature = "dns")]
 mod tests;
 
 use std::convert::Infallible;
@@ -384,6 +385,7 @@ impl Connector {
     }
 
     #[cfg(test)]
+    #[cfg(feature = "dns")]
     pub(crate) fn standings(&self) -> &Standings {
         &self.inner.standings
     }

@@ -7,30 +7,35 @@
 mod assembly;
 mod error;
 mod filter;
+#[cfg(feature = "dns")]
 mod follow;
+#[cfg(feature = "dns")]
 mod hosts;
+// Without HTTPS records nothing is ever discovered.
+#[cfg_attr(not(feature = "dns"), allow(dead_code))]
+mod offer;
+#[cfg(feature = "dns")]
+mod queries;
+#[cfg(feature = "dns")]
 pub(crate) mod service;
+#[cfg(not(feature = "dns"))]
+mod system;
 #[cfg(test)]
+#[cfg(feature = "dns")]
 mod tests;
 
 pub use error::DnsError;
 pub use filter::AddressFilter;
 
+#[cfg(feature = "dns")]
+use queries::Source;
+#[cfg(not(feature = "dns"))]
+use system::Source;
+
 use assembly::{Assembly, Step};
 use filter::NameFilter;
-use follow::Discovered;
 use headstart_proto::hello::address_literal;
-use hickory_resolver::{
-    TokioResolver,
-    config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
-    net::runtime::TokioRuntimeProvider,
-    proto::{
-        op::Query,
-        rr::{Name, RData, Record, RecordType},
-    },
-    system_conf::read_system_conf,
-};
-use hosts::HostsFile;
+use offer::{Answer, Discovered};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -38,7 +43,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
-    sync::Semaphore,
     task::{JoinError, JoinHandle},
     time::{sleep_until, timeout},
 };
@@ -65,21 +69,6 @@ const ALIAS_ONLY_DELAY: Duration = Duration::from_secs(1);
 /// Most addresses used per family; more would never be tried at 250 ms an attempt.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// Responses kept until their TTL ends, three for each name; the least used are evicted.
-///
-/// Usual responses are smaller than 1 kB; if every one had the largest size, they would take 64 MB.
-const CACHED_RESPONSES: u64 = 1024;
-
-/// HTTPS queries open at one time. Beyond them, names resolve without one, that is, without
-/// TurboTLS.
-///
-/// A query continues after its connection opened without it, to fill the cache for the next one.
-const SERVICE_QUERIES: usize = 256;
-
-/// Negative answers are kept as long as their SOA says (RFC 2308), within these bounds.
-const NEGATIVE_TTL_MIN: Duration = Duration::from_secs(5);
-const NEGATIVE_TTL_MAX: Duration = Duration::from_secs(900);
-
 /// Attempts after the first, for each query.
 const RETRIES: u32 = 2;
 
@@ -98,48 +87,40 @@ impl Default for DnsConfig {
     }
 }
 
-/// The system's hosts file (hosts(5)).
-const HOSTS_FILE: &str = "/etc/hosts";
+impl DnsConfig {
+    /// Returns the timeout of one query with all its attempts.
+    fn limit(&self) -> Duration {
+        self.timeout * (RETRIES + 1)
+    }
+}
+
+/// One of the two families of addresses.
+#[derive(Clone, Copy, Debug)]
+enum Family {
+    V4,
+    V6,
+}
 
 /// Resolves names; cheap to clone, clones share the cache.
 ///
 /// Keeps answers as long as their TTL says. With the system's name servers, the hosts file as
 /// it is now takes precedence; its entries are final and never have an advertisement.
+///
+/// Without the crate's feature `dns`, asks getaddrinfo(3), which knows no HTTPS records: no name
+/// advertises TurboTLS then, edges have to be configured, and name servers cannot be.
 #[derive(Clone)]
 pub struct Resolver {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    dns: TokioResolver,
-    hosts: HostsFile,
-    limit: Duration,
-    service_queries: Arc<Semaphore>,
+    source: Arc<Source>,
 }
 
 impl Resolver {
     /// Creates a resolver with an empty cache.
     ///
     /// # Errors
-    /// [`DnsError::Unavailable`] if the system configures no name server.
+    /// [`DnsError::Unavailable`] if the system configures no name server; without the feature
+    /// `dns`, if `config` names some.
     pub fn new(config: &DnsConfig) -> Result<Self, DnsError> {
-        let (servers, options, hosts) = if config.name_servers.is_empty() {
-            let (servers, options) = read_system_conf().map_err(|_| DnsError::Unavailable)?;
-            (servers, options, Some(HOSTS_FILE.into()))
-        } else {
-            (explicit(&config.name_servers), ResolverOpts::default(), None)
-        };
-        let mut builder =
-            TokioResolver::builder_with_config(servers, TokioRuntimeProvider::default());
-        *builder.options_mut() = tuned(options, config.timeout);
-        Ok(Self {
-            inner: Arc::new(Inner {
-                dns: builder.build().map_err(|_| DnsError::Unavailable)?,
-                hosts: HostsFile::new(hosts),
-                limit: config.timeout * (RETRIES + 1),
-                service_queries: Arc::new(Semaphore::new(SERVICE_QUERIES)),
-            }),
-        })
+        Ok(Self { source: Arc::new(Source::new(config)?) })
     }
 
     /// Starts to look up `host`, a name or an address, for a connection to `port`.
@@ -154,14 +135,14 @@ impl Resolver {
             return Ok(Lookup::known(vec![literal]));
         }
         let name = host_name(host)?;
-        let in_hosts_file = self.inner.in_hosts_file(&name);
+        let in_hosts_file = self.source.in_hosts_file(&name);
         if !in_hosts_file.is_empty() {
             return Ok(Lookup::known(in_hosts_file));
         }
-        let service = (port == HTTPS_PORT).then(|| self.ask_service(name.clone())).flatten();
+        let service = (port == HTTPS_PORT).then(|| self.source.ask_service(&name)).flatten();
         let mut lookup = Lookup::new(Assembly::new(port, service.is_some()), service);
-        lookup.v4 = Some(self.ask_addresses(name.clone(), RecordType::A));
-        lookup.v6 = Some(self.ask_addresses(name, RecordType::AAAA));
+        let [v4, v6] = self.source.ask_both(&name);
+        (lookup.v4, lookup.v6) = (Some(v4), Some(v6));
         Ok(lookup)
     }
 
@@ -171,43 +152,25 @@ impl Resolver {
     /// [`ADVERT_DELAY`]; the connection to `literal` can start before.
     pub(crate) async fn advert_for(&self, name: &str, literal: SocketAddr) -> Option<EdgeAdvert> {
         let name = host_name(name).ok()?;
-        if literal.port() != HTTPS_PORT || !self.inner.in_hosts_file(&name).is_empty() {
+        if literal.port() != HTTPS_PORT || !self.source.in_hosts_file(&name).is_empty() {
             return None;
         }
-        let lookup = self.lookup_for(name, literal)?;
+        let lookup = self.lookup_for(&name, literal)?;
         timeout(ADVERT_DELAY, lookup.advert_covering(literal.ip())).await.ok().flatten()
     }
 
     /// Looks up the literal's own family only: addresses of the other one are of no use.
-    fn lookup_for(&self, name: Name, literal: SocketAddr) -> Option<Lookup> {
-        let service = self.ask_service(name.clone())?;
+    fn lookup_for(&self, name: &str, literal: SocketAddr) -> Option<Lookup> {
+        let service = self.source.ask_service(name)?;
         let mut lookup = Lookup::new(Assembly::new(literal.port(), true), Some(service));
         if literal.ip().to_canonical().is_ipv4() {
             lookup.assembly.on_v6(Err(DnsError::NoAddress));
-            lookup.v4 = Some(self.ask_addresses(name, RecordType::A));
+            lookup.v4 = Some(self.source.ask(name, Family::V4));
         } else {
             lookup.assembly.on_v4(Err(DnsError::NoAddress), Instant::now());
-            lookup.v6 = Some(self.ask_addresses(name, RecordType::AAAA));
+            lookup.v6 = Some(self.source.ask(name, Family::V6));
         }
         Some(lookup)
-    }
-
-    fn ask_addresses(&self, name: Name, kind: RecordType) -> JoinHandle<Answer> {
-        let inner = self.inner.clone();
-        tokio::spawn(async move {
-            timeout(inner.limit, inner.addresses(&name, kind))
-                .await
-                .unwrap_or(Err(DnsError::Timeout))
-        })
-    }
-
-    fn ask_service(&self, name: Name) -> Option<JoinHandle<Discovered>> {
-        let permit = self.inner.service_queries.clone().try_acquire_owned().ok()?;
-        let inner = self.inner.clone();
-        Some(tokio::spawn(async move {
-            let _permit = permit;
-            timeout(inner.limit, follow::discover(&inner, name)).await.unwrap_or_default()
-        }))
     }
 }
 
@@ -350,89 +313,8 @@ impl EdgeAdvert {
     }
 }
 
-fn host_name(text: &str) -> Result<Name, DnsError> {
+fn host_name(text: &str) -> Result<String, DnsError> {
     name::host_name(text).ok_or(DnsError::InvalidName)
-}
-
-/// Addresses of one family, or the reason why there are none.
-type Answer = Result<FamilyAddresses, DnsError>;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FamilyAddresses {
-    /// Name that owns them: the end of the CNAME chain, which may differ by family.
-    owner: Name,
-    addresses: Vec<IpAddr>,
-    valid_until: Instant,
-}
-
-impl Inner {
-    /// Looks up the addresses of `name` in one family; never empty.
-    async fn addresses(&self, name: &Name, kind: RecordType) -> Answer {
-        let lookup = self.dns.lookup(name.clone(), kind).await?;
-        let owner = canonical(name, lookup.answers());
-        let addresses: Vec<IpAddr> = lookup
-            .answers()
-            .iter()
-            .filter(|record| record.name == owner && record.record_type() == kind)
-            .filter_map(|record| record.data.ip_addr())
-            .take(ADDRESSES_MAX)
-            .collect();
-        if addresses.is_empty() {
-            return Err(DnsError::NoAddress);
-        }
-        Ok(FamilyAddresses { owner, addresses, valid_until: lookup.valid_until() })
-    }
-
-    /// Returns the addresses of `name` in the hosts file, IPv6 first.
-    fn in_hosts_file(&self, name: &Name) -> Vec<IpAddr> {
-        [RecordType::AAAA, RecordType::A]
-            .into_iter()
-            .filter_map(|kind| self.hosts.look_up(&Query::query(name.clone(), kind)))
-            .flat_map(|lookup| {
-                lookup.answers().iter().filter_map(|r| r.data.ip_addr()).collect::<Vec<_>>()
-            })
-            .take(ADDRESSES_MAX)
-            .collect()
-    }
-}
-
-/// Returns the name at the end of the chain of CNAME records that starts at `name`.
-fn canonical(name: &Name, answers: &[Record]) -> Name {
-    let mut owner = name.clone();
-    // At most one round for each record, so a loop of aliases ends too.
-    for _ in answers {
-        let alias = answers.iter().find_map(|record| match &record.data {
-            RData::CNAME(target) if record.name == owner => Some(&target.0),
-            _ => None,
-        });
-        match alias {
-            Some(target) => owner = target.clone(),
-            None => break,
-        }
-    }
-    owner
-}
-
-fn explicit(servers: &[SocketAddr]) -> ResolverConfig {
-    ResolverConfig::from_name_servers(servers.iter().map(name_server).collect())
-}
-
-fn name_server(address: &SocketAddr) -> NameServerConfig {
-    let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
-    connections.iter_mut().for_each(|connection| connection.port = address.port());
-    NameServerConfig::new(address.ip(), true, connections)
-}
-
-fn tuned(mut options: ResolverOpts, timeout: Duration) -> ResolverOpts {
-    options.timeout = timeout;
-    options.attempts = RETRIES as usize;
-    // HTTPS records seldom fit 512 bytes; without EDNS each would cost a TCP connection.
-    options.edns0 = true;
-    options.cache_size = CACHED_RESPONSES;
-    options.use_hosts_file = ResolveHosts::Never;
-    options.negative_min_ttl = Some(NEGATIVE_TTL_MIN);
-    options.negative_max_ttl = Some(NEGATIVE_TTL_MAX);
-    options
 }
 
 /// Waits for the result of a task, and clears the slot; waits forever if the slot is empty.

@@ -4,7 +4,7 @@
 //! each in one SYN, together with its first bytes, which the server reads one round trip sooner.
 //!
 //! BPF programs put the cookie into the SYN and check it there. A privileged helper attaches them
-//! ([`attach_client`], [`attach_server`], `headstart fastopen attach`). Everything else here runs
+//! (`attach_client`, `attach_server`, `headstart fastopen attach`). Everything else here runs
 //! without privilege, and reports the reason where it cannot:
 //!
 //! * the client: [`probe`], then [`connect`] for each cookie, and [`was_accepted`] for the
@@ -15,6 +15,7 @@
 //!
 //! Any failure falls back to an ordinary handshake, and the data of the SYN arrive once.
 
+#[cfg(feature = "attach")]
 mod attach;
 mod client;
 mod hidden;
@@ -25,6 +26,7 @@ mod stats;
 mod unavailable;
 
 pub use crate::sys::{Program, TestRun};
+#[cfg(feature = "attach")]
 pub use attach::{
     AttachError, AttachMethod, AttachedInterface, ClientOptions, ClientStatus, PIN_DIR, SPENT_MAX,
     ServerOptions, ServerStatus, attach_client, attach_server, client_status, detach_client,

@@ -9,6 +9,10 @@
 //! * [`upstream`] connects through a SOCKS5 proxy without waiting for its replies.
 //! * [`fastopen`] puts the first flight into the SYN, for clients that hold a cookie.
 //!
+//! Two features, both on by default, bring most of the dependencies: `attach` loads the programs of
+//! Fast Open into the kernel; `dns` queries HTTPS records, and without it the system resolves names
+//! and edges have to be configured.
+//!
 //! `headstart-proto` makes the protocol's decisions; this crate moves bytes.
 
 mod acceptor;
@@ -25,6 +29,8 @@ mod race;
 mod redirect;
 mod relay;
 mod report;
+// Attaching needs all of it.
+#[cfg_attr(not(feature = "attach"), allow(dead_code))]
 mod sys;
 mod target;
 mod tcp_info;
@@ -61,5 +67,6 @@ pub use tls_stream::{ByteCounts, TlsHandle, TlsStream};
 pub use udp::{Datagram, LISTEN_BUFFER, Received, RecvBuffers, RecvError, UdpPort};
 pub mod advert;
 pub mod dns;
+#[cfg_attr(not(feature = "attach"), allow(dead_code))]
 pub mod fastopen;
 pub mod upstream;

@@ -19,6 +19,7 @@ mod lane;
 mod opening;
 mod standing;
 #[cfg(test)]
+#[cfg(feature = "dns")]
 mod tests;
 
 use std::fmt;

@@ -1,14 +1,13 @@
 //! Merges the three answers of a lookup into one sequence of events; no clock, no IO.
 
-use hickory_resolver::proto::rr::Name;
 use std::{
     net::{IpAddr, SocketAddr},
     time::Instant,
 };
 
 use super::{
-    ADVERT_DELAY, ALIAS_ONLY_DELAY, Answer, Discovered, DnsError, EdgeAdvert, Event,
-    FamilyAddresses, RESOLUTION_DELAY, follow::Offer,
+    ADVERT_DELAY, ALIAS_ONLY_DELAY, DnsError, EdgeAdvert, Event, RESOLUTION_DELAY,
+    offer::{Answer, Discovered, FamilyAddresses, Offer},
 };
 
 /// Next step of a lookup.
@@ -73,7 +72,8 @@ impl Assembly {
 
     /// Creates an assembly of addresses that need no query; they have no advertisement.
     pub(super) fn known(addresses: Vec<IpAddr>) -> Self {
-        let found = FamilyAddresses { owner: Name::root(), addresses, valid_until: Instant::now() };
+        let found =
+            FamilyAddresses { owner: String::new(), addresses, valid_until: Instant::now() };
         Self { v4: Family::Ready(found), v6: Family::Settled, ..Self::new(0, false) }
     }
 
@@ -191,7 +191,7 @@ impl Assembly {
         let behind = self.behind_alias();
         if !behind.is_empty() {
             let found =
-                FamilyAddresses { owner: Name::root(), addresses: behind, valid_until: now };
+                FamilyAddresses { owner: String::new(), addresses: behind, valid_until: now };
             return Step::Event(Event::Addresses(self.give(vec![found], now)));
         }
         // NXDOMAIN holds for every type (RFC 8020), so no alias can follow.
@@ -275,8 +275,8 @@ mod tests {
         "2001:db8::1".parse().unwrap()
     }
 
-    fn www() -> Name {
-        Name::from_ascii("www.example.").unwrap()
+    fn www() -> String {
+        "www.example".into()
     }
 
     fn found(address: IpAddr, now: Instant) -> Answer {
@@ -285,7 +285,7 @@ mod tests {
 
     /// Returns an address to which the CNAME chain of another answer led.
     fn with_other_owner(address: IpAddr, now: Instant) -> Answer {
-        let owner = Name::from_ascii("cdn.example.").unwrap();
+        let owner = "cdn.example".into();
         Ok(FamilyAddresses { owner, addresses: vec![address], valid_until: now })
     }
 

@@ -1,9 +1,5 @@
 //! Reasons why a name has no address.
 
-use hickory_resolver::{
-    net::{DnsError as ServerError, NetError},
-    proto::op::ResponseCode,
-};
 use std::{fmt, io};
 
 /// Reason why a name has no address.
@@ -43,21 +39,6 @@ impl fmt::Display for DnsError {
 }
 
 impl std::error::Error for DnsError {}
-
-impl From<NetError> for DnsError {
-    fn from(error: NetError) -> Self {
-        match error {
-            NetError::Timeout => Self::Timeout,
-            NetError::Dns(ServerError::NoRecordsFound(none)) => match none.response_code {
-                ResponseCode::NXDomain => Self::NoSuchName,
-                _ => Self::NoAddress,
-            },
-            NetError::Dns(_) => Self::Refused,
-            NetError::Io(_) | NetError::NoConnections | NetError::Busy => Self::Unavailable,
-            _ => Self::Malformed,
-        }
-    }
-}
 
 impl From<DnsError> for io::Error {
     fn from(error: DnsError) -> Self {

@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Answer, Discovered, DnsError};
+use super::DnsError;
+use super::offer::{Answer, Discovered};
 use crate::name::normalized;
 
 /// Returns true if a connection to a name may use an address that DNS gives for it. The name is in

@@ -3,12 +3,17 @@
 mod rotation;
 mod server;
 
+use super::hosts::HostsFile;
+use super::queries::SERVICE_QUERIES;
 use super::*;
 use hickory_proto::{
     op::ResponseCode,
-    rr::rdata::{
-        A,
-        svcb::{SvcParamValue, Unknown},
+    rr::{
+        RData, RecordType,
+        rdata::{
+            A,
+            svcb::{SvcParamValue, Unknown},
+        },
     },
 };
 use server::{Reply, Zone, advertised, at, hint, ip, mandatory, name, port};
@@ -65,7 +70,7 @@ async fn filtered_outcome(resolver: &Resolver, host: &str) -> Outcome {
 }
 
 async fn no_query_pending(resolver: &Resolver) {
-    eventually(|| resolver.inner.service_queries.available_permits() == SERVICE_QUERIES).await;
+    eventually(|| resolver.source.service_queries.available_permits() == SERVICE_QUERIES).await;
 }
 
 async fn eventually(what: impl Fn() -> bool) {
@@ -350,7 +355,7 @@ async fn ipv4_does_not_wait_forever_for_ipv6() {
 async fn a_slow_family_comes_second_and_widens_the_offer() {
     let zone = host().edge("www.example.").reply("www.example.", RecordType::A, Reply::Gated);
     let (zone, resolver) = zone.serve().await;
-    resolver.inner.services(&name("www.example.")).await.unwrap();
+    resolver.source.services(&name("www.example.")).await.unwrap();
     let mut lookup = resolver.resolve("www.example", 443).unwrap();
     assert_eq!(next(&mut lookup).await, Some(Event::Addresses(vec![ip(EDGE6)])));
     let Some(Event::Advert(Some(edge))) = next(&mut lookup).await else { panic!() };
@@ -455,7 +460,7 @@ async fn literals_resolve_to_themselves() {
 async fn the_hosts_file_is_final_as_it_is_now_and_advertises_nothing() {
     let (zone, mut resolver) = host().edge("www.example.").serve().await;
     let file = tempfile::NamedTempFile::new().unwrap();
-    let hosts = &mut Arc::get_mut(&mut resolver.inner).unwrap().hosts;
+    let hosts = &mut Arc::get_mut(&mut resolver.source).unwrap().hosts;
     *hosts = HostsFile::new(Some(file.path().to_owned()));
     assert_eq!(outcome(&resolver, "localhost").await, found(&["::1", "127.0.0.1"], None));
     std::fs::write(file.path(), "10.1.1.1 www.example\n").unwrap();
@@ -486,12 +491,12 @@ async fn a_dropped_lookup_ends_except_its_https_query() {
     eventually(|| zone.count("www.example.", RecordType::HTTPS) > 0).await;
     drop(lookup);
     // The resolver itself and the HTTPS query are left.
-    eventually(|| Arc::strong_count(&resolver.inner) == 2).await;
-    assert_eq!(resolver.inner.service_queries.available_permits(), SERVICE_QUERIES - 1);
+    eventually(|| Arc::strong_count(&resolver.source) == 2).await;
+    assert_eq!(resolver.source.service_queries.available_permits(), SERVICE_QUERIES - 1);
     zone.gate.notify_one();
     no_query_pending(&resolver).await;
     let queried = zone.count("www.example.", RecordType::HTTPS);
-    resolver.inner.services(&name("www.example.")).await.unwrap();
+    resolver.source.services(&name("www.example.")).await.unwrap();
     assert_eq!(zone.count("www.example.", RecordType::HTTPS), queried);
 }
 
@@ -514,7 +519,7 @@ async fn a_literal_gets_the_offer_of_a_name_with_its_address() {
 async fn names_still_resolve_without_a_free_https_query() {
     let (zone, resolver) = host().edge("www.example.").serve().await;
     let all = u32::try_from(SERVICE_QUERIES).unwrap();
-    let held = resolver.inner.service_queries.clone().try_acquire_many_owned(all).unwrap();
+    let held = resolver.source.service_queries.clone().try_acquire_many_owned(all).unwrap();
     let got = outcome(&resolver, "www.example").await;
     assert_eq!((got.addresses.len(), got.edge), (2, None));
     assert_eq!(zone.count("www.example.", RecordType::HTTPS), 0);

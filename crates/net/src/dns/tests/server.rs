@@ -3,9 +3,12 @@
 use super::super::*;
 use hickory_proto::{
     op::{Message, MessageType, ResponseCode},
-    rr::rdata::{
-        A, AAAA, CNAME, HTTPS, SOA,
-        svcb::{IpHint, Mandatory, SVCB, SvcParamKey, SvcParamValue, Unknown},
+    rr::{
+        Name, RData, Record, RecordType,
+        rdata::{
+            A, AAAA, CNAME, HTTPS, SOA,
+            svcb::{IpHint, Mandatory, SVCB, SvcParamKey, SvcParamValue, Unknown},
+        },
     },
 };
 use std::{collections::HashMap, sync::Mutex};
