@@ -13,29 +13,23 @@ use serde_json::{Map, Value};
 use crate::base::failure::Failure;
 use crate::base::output;
 use crate::sessions::options::{
-    AgentSocket, SessionsCommand, SessionsForgetOptions, SessionsListOptions, SessionsOptions,
-    SessionsPolicyOptions,
+    SessionsCommand, SessionsForgetOptions, SessionsOptions, SessionsPolicyOptions,
 };
 use client::{Call, ask};
 
 /// Does what is asked.
 pub(crate) async fn run(options: &SessionsOptions) -> Result<ExitCode, Failure> {
-    match &options.command {
-        SessionsCommand::List(options) => list(options).await?,
-        SessionsCommand::Forget(options) => forget(options).await?,
-        SessionsCommand::Policy(options) => policy(options).await?,
-    }
+    let (call, as_text): (_, fn(&Value) -> String) = match &options.command {
+        SessionsCommand::List(_) => (Call::new(Method::GET, "/sessions"), table::sessions),
+        SessionsCommand::Forget(options) => {
+            (forget_call(options), |response| format!("forgotten: {}\n", response["forgotten"]))
+        }
+        SessionsCommand::Policy(options) => (policy_call(options), table::policies),
+    };
+    let response = ask(&options.agent, &call).await?;
+    let text = if options.agent.json { format!("{response:#}\n") } else { as_text(&response) };
+    output::print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn list(options: &SessionsListOptions) -> Result<(), Failure> {
-    let response = ask(&options.agent, &Call::new(Method::GET, "/sessions")).await?;
-    show(&options.agent, &response, table::sessions)
-}
-
-async fn forget(options: &SessionsForgetOptions) -> Result<(), Failure> {
-    let response = ask(&options.agent, &forget_call(options)).await?;
-    show(&options.agent, &response, |response| format!("forgotten: {}\n", response["forgotten"]))
 }
 
 fn forget_call(options: &SessionsForgetOptions) -> Call {
@@ -48,11 +42,6 @@ fn forget_call(options: &SessionsForgetOptions) -> Call {
     let pairs = pairs.iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
     let pairs: Vec<_> = pairs.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     Call::new(Method::DELETE, format!("/sessions?{}", pairs.join("&")))
-}
-
-async fn policy(options: &SessionsPolicyOptions) -> Result<(), Failure> {
-    let response = ask(&options.agent, &policy_call(options)).await?;
-    show(&options.agent, &response, table::policies)
 }
 
 fn policy_call(options: &SessionsPolicyOptions) -> Call {
@@ -81,15 +70,6 @@ fn wanted(options: &SessionsPolicyOptions) -> Map<String, Value> {
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-fn show(
-    agent: &AgentSocket,
-    response: &Value,
-    as_text: impl FnOnce(&Value) -> String,
-) -> Result<(), Failure> {
-    let text = if agent.json { format!("{response:#}\n") } else { as_text(response) };
-    output::print(text.as_bytes())
-}
-
 fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
@@ -101,17 +81,9 @@ mod tests {
     use super::*;
     use crate::sessions::options::SharingName;
 
-    const AGENT: AgentSocket = AgentSocket { socket: None, json: false };
-
     #[test]
     fn the_request_names_the_sessions_to_forget() {
-        let none = SessionsForgetOptions {
-            server: None,
-            context: None,
-            end: false,
-            user: None,
-            agent: AGENT,
-        };
+        let none = SessionsForgetOptions { server: None, context: None, end: false, user: None };
         assert_eq!(forget_call(&none).path, "/sessions?");
         let context = Some("a b/".to_owned());
         let one = SessionsForgetOptions {
@@ -137,7 +109,6 @@ mod tests {
             lifetime: None,
             early_data: None,
             default: false,
-            agent: AGENT,
         };
         assert_eq!(call(&none), "GET /policies ");
         let work = SessionsPolicyOptions { context: Some("work".into()), ..none.clone() };

@@ -29,7 +29,7 @@ Exit codes: 0 done; 1 negative answer (no connection, check failed); 2 wrong usa
 #[derive(Debug, Parser)]
 #[command(name = "headstart-lab", version, after_help = AFTER_HELP)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
-#[command(disable_help_subcommand = true, max_term_width = 100)]
+#[command(max_term_width = 100)]
 struct Program {
     #[command(subcommand)]
     command: Name,

@@ -16,8 +16,9 @@ use crate::base::edge_address::{EdgeAddress, EdgeAddresses};
 use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
+use crate::base::own_address::leave_out_ipv6;
 use crate::base::settings::SOURCES;
-use crate::base::value::{SecondSyn, Spares, opening_policy};
+use crate::base::value::{SecondSyn, Spares, listen_address, opening_policy};
 use crate::check::CheckOptions;
 use crate::metrics::options::MetricsOptions;
 use crate::qlog::options::QlogOptions;
@@ -78,8 +79,10 @@ second one ends them at once."#;
 #[command(after_help = "See --help for examples, or `headstart man` for the manual page.")]
 pub struct AgentOptions {
     /// Address to listen on; may be given several times
-    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',',
-          default_values = ["127.0.0.1:1080", "[::1]:1080"])]
+    #[arg(
+        long, value_name = "ADDR:PORT", value_delimiter = ',', value_parser = listen_address,
+        default_values = ["127.0.0.1:1080", "[::1]:1080"]
+    )]
     pub listen: Vec<SocketAddr>,
 
     /// A further address to listen on, for one context; may be given several times
@@ -240,7 +243,9 @@ impl AgentOptions {
     /// # Errors
     /// An address that is not loopback, without `--allow-remote`.
     pub fn listen(&self) -> Result<Vec<(SocketAddr, Option<&str>)>, Failure> {
-        let common = self.listen.iter().map(|at| (*at, None));
+        let mut common = self.listen.clone();
+        leave_out_ipv6(&mut common);
+        let common = common.into_iter().map(|at| (at, None));
         let apart = self.listen_for.iter().map(|one| (one.address, Some(one.context.as_str())));
         let all: Vec<_> = common.chain(apart).collect();
         let open = all.iter().find(|(at, _)| !at.ip().to_canonical().is_loopback());

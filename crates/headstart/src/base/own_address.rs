@@ -1,6 +1,7 @@
 //! Addresses of this machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::Path;
 
 /// Returns true if this machine, in its network namespace, has the address.
 #[must_use]
@@ -16,6 +17,34 @@ pub fn is_own_address(address: IpAddr) -> bool {
         IpAddr::V6(_) => Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1).into(),
     };
     is_bindable(address) && (!is_bindable(nobodys) || is_source(address))
+}
+
+/// Returns true unless the kernel was started without IPv6.
+#[must_use]
+pub fn has_ipv6() -> bool {
+    Path::new("/proc/net/if_inet6").exists()
+}
+
+/// Takes out each `[::]` and `[::1]` with its IPv4 counterpart beside it if there is no IPv6: the
+/// defaults hold for such machines too.
+pub fn leave_out_ipv6(addresses: &mut Vec<SocketAddr>) {
+    let left_out = without_ipv6(addresses, has_ipv6());
+    if !left_out.is_empty() {
+        tracing::info!(addresses = ?left_out, "this machine has no IPv6: not listening there");
+    }
+}
+
+fn without_ipv6(addresses: &mut Vec<SocketAddr>, has_ipv6: bool) -> Vec<SocketAddr> {
+    let all = addresses.clone();
+    let is_left_out = |address: &mut SocketAddr| {
+        let v4 = match address.ip() {
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv4Addr::UNSPECIFIED,
+            IpAddr::V6(Ipv6Addr::LOCALHOST) => Ipv4Addr::LOCALHOST,
+            _ => return false,
+        };
+        !has_ipv6 && all.contains(&SocketAddr::from((v4, address.port())))
+    };
+    addresses.extract_if(.., is_left_out).collect()
 }
 
 fn is_bindable(address: IpAddr) -> bool {
@@ -45,6 +74,27 @@ mod tests {
         assert!(is_own_address(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into()));
         for address in ["203.0.113.77", "2001:db8:77::1"] {
             assert!(!is_own_address(address.parse().unwrap()), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_machine_without_ipv6_listens_on_ipv4() {
+        let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let default = addresses(&["0.0.0.0:443", "[::]:443"]);
+        for (given, has_ipv6, left) in [
+            (default.clone(), true, default.clone()),
+            (default, false, addresses(&["0.0.0.0:443"])),
+            (addresses(&["127.0.0.1:1", "[::1]:1"]), false, addresses(&["127.0.0.1:1"])),
+            // Whoever asks for IPv6 alone, or for one address of it, gets an error.
+            (addresses(&["[::]:443"]), false, addresses(&["[::]:443"])),
+            (addresses(&["0.0.0.0:80", "[::]:443"]), false, addresses(&["0.0.0.0:80", "[::]:443"])),
+            (addresses(&["0.0.0.0:80", "[::1]:80"]), false, addresses(&["0.0.0.0:80", "[::1]:80"])),
+        ] {
+            let mut listen = given.clone();
+            let out = without_ipv6(&mut listen, has_ipv6);
+            assert_eq!((listen.len() + out.len(), listen), (given.len(), left));
         }
     }
 

@@ -335,8 +335,10 @@ fn suggestion(command: &Command, key: &str) -> String {
             format!("did you mean '{name}'?")
         }
         _ => format!(
-            "keys are the options of `headstart {} --help` without the dashes",
-            command.get_name()
+            "keys are the options of `headstart {} --help` without the dashes; a newer headstart \
+             than this one ({}) may have more",
+            command.get_name(),
+            env!("CARGO_PKG_VERSION")
         ),
     }
 }

@@ -20,8 +20,13 @@ Examples:
 
 const MAN_EXAMPLES: &str = "\
 Examples:
-  Read one page:   headstart man edge | man -l -
+  Read one page:   headstart man keys rotate | man -l -
   Install all:     headstart man --dir ~/.local/share/man/man1";
+
+/// Has no page: it shows what they say.
+const HELP: &str = "help";
+
+const SYNOPSIS: &str = ".SH SYNOPSIS\n";
 
 /// Print the completion script for a shell
 #[derive(Debug, Args)]
@@ -38,7 +43,7 @@ pub struct CompletionsOptions {
 pub struct ManOptions {
     /// The command to print the page of [default: headstart itself]
     #[arg(value_name = "COMMAND")]
-    command: Option<String>,
+    command: Vec<String>,
 
     /// Write the pages of all commands to this directory, which must exist
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
@@ -58,47 +63,64 @@ pub fn completions(options: &CompletionsOptions, program: &Command) -> Result<Ex
 /// Prints or writes manual pages of `program` and its commands.
 pub fn man(options: &ManOptions, program: &Command) -> Result<ExitCode, Failure> {
     match &options.dir {
-        Some(dir) => pages(program).try_for_each(|page| write_page(dir, &page))?,
-        None => output::print(&page(program, options.command.as_deref())?)?,
+        Some(dir) => pages(program).iter().try_for_each(|page| write_page(dir, page))?,
+        None => output::print(&page(program, &options.command.join(" "))?)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn page(program: &Command, name: Option<&str>) -> Result<Vec<u8>, Failure> {
-    let mut pages = pages(program);
-    let page = match name {
-        None => pages.next(),
-        Some(name) => pages.find(|page| page.command == name),
-    };
+fn page(program: &Command, command: &str) -> Result<Vec<u8>, Failure> {
+    let page = pages(program).into_iter().find(|page| page.command == command);
     page.map(|page| page.text).ok_or_else(|| {
-        Failure::usage(format!("no command '{}'", name.unwrap_or_default()))
+        Failure::usage(format!("no command '{command}'"))
             .hint(format!("`{} --help` lists the commands", program.get_name()))
     })
 }
 
 /// A manual page of section 1.
 struct Page {
+    /// Words behind the program's name.
     command: String,
     file: String,
     text: Vec<u8>,
 }
 
-/// The page of `program`, which has been built, then those of its commands.
-fn pages(program: &Command) -> impl Iterator<Item = Page> {
-    let commands: Vec<_> = program.get_subcommands().cloned().collect();
-    let commands = commands.into_iter().map(|command| {
-        let title = command.get_bin_name().unwrap_or_default().replace(' ', "-");
-        rendered(command.get_name().to_owned(), command, &title)
-    });
-    std::iter::once(rendered(String::new(), program.clone(), program.get_name())).chain(commands)
+/// Returns the page of `program`, which has been built, and those of all commands below it.
+fn pages(program: &Command) -> Vec<Page> {
+    let mut pages = Vec::new();
+    add_pages(program, program.get_name(), "", &mut pages);
+    pages
 }
 
-fn rendered(name: String, command: Command, title: &str) -> Page {
-    let file = format!("{title}.1");
+fn add_pages(command: &Command, title: &str, words: &str, pages: &mut Vec<Page>) {
+    pages.push(rendered(command, title, words));
+    for below in command.get_subcommands().filter(|below| below.get_name() != HELP) {
+        let name = below.get_name();
+        let words = format!("{words} {name}");
+        add_pages(below, &format!("{title}-{name}"), words.trim_start(), pages);
+    }
+}
+
+fn rendered(command: &Command, title: &str, words: &str) -> Page {
     let mut text = Vec::new();
     // Writing to memory cannot fail.
-    let _ = Man::new(command.display_name(title.to_owned())).title(title).render(&mut text);
-    Page { command: name, file, text }
+    let named = command.clone().display_name(title.to_owned());
+    let named = match command.find_subcommand(HELP) {
+        Some(_) => named.mut_subcommand(HELP, |help| help.hide(true)),
+        None => named,
+    };
+    let _ = Man::new(named).title(title).render(&mut text);
+    let text = with_usage(&String::from_utf8_lossy(&text), command);
+    Page { command: words.to_owned(), file: format!("{title}.1"), text: text.into() }
+}
+
+/// Puts the usage of --help in the place of the library's synopsis, which has no values.
+fn with_usage(page: &str, command: &Command) -> String {
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").replace('\\', "\\\\").replace('-', "\\-");
+    let Some((before, rest)) = page.split_once(SYNOPSIS) else { return page.to_owned() };
+    let after = rest.find("\n.SH ").and_then(|end| rest.get(end..)).unwrap_or_default();
+    format!("{before}{SYNOPSIS}{usage}{after}")
 }
 
 fn write_page(dir: &Path, page: &Page) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! Values of options: addresses and choices.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use clap::ValueEnum;
@@ -52,6 +52,18 @@ impl fmt::Display for HostPort {
             write!(f, "{}:{}", self.host, self.port)
         }
     }
+}
+
+/// Reads an address to listen on.
+///
+/// # Errors
+/// What is missing.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "an IP address and a port are needed, such as 127.0.0.1:443, or 0.0.0.0:443 and [::]:443 \
+         for all addresses"
+            .into()
+    })
 }
 
 /// Reads a network such as 10.0.0.0/8, or an address alone.

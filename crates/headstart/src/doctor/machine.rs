@@ -14,7 +14,7 @@ use rustix::pipe::{SpliceFlags, pipe, splice};
 use rustix::process::{Resource, getrlimit};
 
 use super::finding::Finding;
-use crate::companion;
+use crate::{companion, edge};
 
 /// Time that a datagram may take to this machine itself.
 const LOOPBACK_LIMIT: Duration = Duration::from_secs(1);
@@ -215,7 +215,13 @@ fn files() -> Finding {
             format!("at most {files}; a connection takes up to six"),
             "for a daemon: LimitNOFILE=65536 in its systemd unit, or ulimit -Hn 65536 as root",
         ),
-        Some(files) => Finding::ok("open_files", format!("up to {files}")),
+        Some(files) => Finding::ok(
+            "open_files",
+            format!(
+                "up to {files}; an edge serves {} connections",
+                edge::connections_with(usize::try_from(files).unwrap_or(usize::MAX))
+            ),
+        ),
         None => Finding::ok("open_files", "no limit"),
     }
 }

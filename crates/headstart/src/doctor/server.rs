@@ -150,7 +150,10 @@ fn udp(report: &Report) -> Option<Finding> {
     let sent = first(report, |event| matches!(event, ClientEvent::FlightSent { .. }))?;
     let came = first(report, |event| matches!(event, ClientEvent::DatagramReceived { .. }));
     if let Some(came) = came {
-        let text = format!("the edge answered in {:.1} ms", ms(came.saturating_sub(sent)));
+        let text = match ms(came.saturating_sub(sent)) {
+            late if late < 0.05 => "the edge answered in less than 0.1 ms".into(),
+            late => format!("the edge answered in {late:.1} ms"),
+        };
         return Some(Finding::ok("udp", text));
     }
     Some(match report.not_used {

@@ -13,6 +13,7 @@ use super::options::EdgeOptions;
 use super::serve::{check_udp_port, files_allow, quic_server};
 use super::terminate::{Examined, examine};
 use crate::base::failure::Failure;
+use crate::base::own_address::leave_out_ipv6;
 use crate::base::settings::Invocation;
 use crate::check::{self, finding};
 use crate::daemon;
@@ -154,7 +155,9 @@ fn ports(options: &EdgeOptions) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings
         .extend(check_udp_port(options).err().map(|failure| Finding::failed("listen", &failure)));
-    for address in &options.listen {
+    let mut listen = options.listen.clone();
+    leave_out_ipv6(&mut listen);
+    for address in &listen {
         let port = options.udp_port.map_or(address.port(), std::num::NonZeroU16::get);
         findings.push(check::port(Type::STREAM, *address));
         findings.push(check::port(Type::DGRAM, SocketAddr::new(address.ip(), port)));

@@ -14,7 +14,7 @@ use crate::base::failure::Failure;
 use crate::base::logging::LogOptions;
 use crate::base::names::NameMap;
 use crate::base::settings::SOURCES;
-use crate::base::value::{HostPort, Origin, OriginServer, network};
+use crate::base::value::{HostPort, Origin, OriginServer, listen_address, network};
 use crate::check::CheckOptions;
 use crate::fleet::storage::{FilterStorage, KeySource};
 use crate::metrics::options::MetricsOptions;
@@ -91,7 +91,7 @@ with a mistake changes nothing but the log."#;
 pub struct EdgeOptions {
     /// Address to listen on, TCP and UDP; may be given several times
     #[arg(
-        long, value_name = "ADDR:PORT", value_delimiter = ',',
+        long, value_name = "ADDR:PORT", value_delimiter = ',', value_parser = listen_address,
         default_values = ["0.0.0.0:443", "[::]:443"]
     )]
     pub listen: Vec<SocketAddr>,

@@ -29,6 +29,7 @@ use super::terminate::{
 };
 use crate::base::failure::Failure;
 use crate::base::logging::{ACCESS, millis};
+use crate::base::own_address::leave_out_ipv6;
 use crate::base::settings::Invocation;
 use crate::base::value::HostPort;
 use crate::daemon::{self, AtStart, Daemon, Next, Phase, Running};
@@ -79,7 +80,11 @@ const AT_START: &[&str] = &[
 /// Returns the number of connections for which there are files, one in eight of which is for all
 /// else: each takes two. The pipes of bursts are few, and a connection without copies its bytes.
 pub(super) fn files_allow() -> usize {
-    let files = daemon::files();
+    connections_with(daemon::files())
+}
+
+/// Returns the number of connections that an edge with so many open files serves.
+pub(crate) const fn connections_with(files: usize) -> usize {
     files.saturating_sub(files / 8) / 2
 }
 
@@ -87,8 +92,9 @@ pub(super) fn files_allow() -> usize {
 ///
 /// # Errors
 /// Options that contradict each other, an address that cannot be listened on.
-pub async fn run(options: EdgeOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
+pub async fn run(mut options: EdgeOptions, invocation: &Invocation) -> Result<ExitCode, Failure> {
     daemon::raise_file_limit();
+    leave_out_ipv6(&mut options.listen);
     let at_start = AtStart::new(invocation, AT_START)?;
     check_udp_port(&options)?;
     let _writer = qlog::start(&options.qlog, Vantage::Edge)?;

@@ -9,6 +9,9 @@ use super::Account;
 use super::tls::{cipher_name, group_name, version_name};
 use crate::base::opening_event::words;
 
+/// Shortest round trip that times are counted in: shorter ones tell of the machine's own work.
+const TELLING: Duration = Duration::from_millis(5);
+
 impl Account {
     /// Returns a timeline with explanations; lines with their ends.
     pub fn explain(&self) -> String {
@@ -49,8 +52,7 @@ impl Account {
     /// Milliseconds and round trips since an address was known.
     fn stamp(&self, at: Duration) -> String {
         let ms = (at.as_secs_f64() - self.lookup().as_secs_f64()) * 1000.0;
-        let trips = self.rtt().filter(|rtt| !rtt.is_zero() && ms >= 0.0);
-        match trips {
+        match self.rtt().filter(|rtt| *rtt >= TELLING && ms >= 0.0) {
             Some(rtt) => format!("{ms:>9.2} {:>6.2}", ms / 1000.0 / rtt.as_secs_f64()),
             None => format!("{ms:>9.2}       "),
         }
@@ -71,17 +73,22 @@ impl Account {
             (Carrier::Tcp, true) => "plain TLS over TCP",
             (Carrier::Tcp, false) => "TCP without TLS",
         };
-        let trips = self.round_trips(request).unwrap_or_default();
+        let trips = self.round_trips(request).filter(|_| rtt >= TELLING);
         let (ms, rtt) = (request.as_secs_f64() * 1000.0, rtt.as_secs_f64() * 1000.0);
-        let _ = writeln!(
-            text,
-            "Opened by {name}: the request left after {ms:.1} ms, {trips:.2} round trips of \
-                {rtt:.1} ms."
-        );
+        let _ = write!(text, "Opened by {name}: the request left after {ms:.1} ms");
+        let _ = match trips {
+            Some(trips) => writeln!(text, ", {trips:.2} round trips of {rtt:.1} ms."),
+            None => writeln!(
+                text,
+                ".\nA round trip of {rtt:.1} ms is too short to count in: the time is this \
+                 machine's own work."
+            ),
+        };
         match (self.opened_by(), self.not_used()) {
-            (Carrier::TurboTls | Carrier::Fop, _) => {
-                text.push_str("Plain TLS 1.3 takes at least 2 round trips.\n");
-            }
+            (Carrier::TurboTls | Carrier::Fop, _) => text.push_str(match trips {
+                Some(_) => "Plain TLS 1.3 takes at least 2 round trips.\n",
+                None => "On a longer link it takes 1, and plain TLS 1.3 at least 2.\n",
+            }),
             (Carrier::Tcp, Some(reason)) if self.secure => {
                 let _ = writeln!(text, "TurboTLS not used: {reason}.");
             }
@@ -91,5 +98,66 @@ impl Account {
             let _ = writeln!(text, "Fast Open not used: {reason}.");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_net::Report;
+    use std::time::Instant;
+
+    /// Returns what is said of an opening by TurboTLS, whose request left after 60 ms.
+    fn summary(rtt: Duration) -> String {
+        let report = Report {
+            begun: Instant::now(),
+            opened_by: Carrier::TurboTls,
+            not_used: None,
+            fast_open_not_used: None,
+            reset: None,
+            address: None,
+            rtt: Some(rtt),
+            network: None,
+            timeline: Vec::new(),
+        };
+        let account = Account {
+            host: "www.example.com".into(),
+            secure: true,
+            secured: None,
+            written: Some(Duration::from_millis(60)),
+            read: None,
+            done: None,
+            bytes: 0,
+            facts: None,
+            report: Some(report),
+        };
+        account.explain()
+    }
+
+    #[test]
+    fn times_are_counted_in_round_trips() {
+        let text = summary(Duration::from_millis(50));
+        assert!(text.contains("    60.00   1.20 first request byte\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "Opened by TurboTLS: the request left after 60.0 ms, 1.20 round trips of 50.0 ms.\n\
+                 Plain TLS 1.3 takes at least 2 round trips.\n"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn own_work_is_not_counted_as_round_trips() {
+        let text = summary(Duration::from_micros(800));
+        assert!(text.contains("    60.00        first request byte\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "Opened by TurboTLS: the request left after 60.0 ms.\n\
+                 A round trip of 0.8 ms is too short to count in: the time is this machine's own \
+                 work.\nOn a longer link it takes 1, and plain TLS 1.3 at least 2.\n"
+            ),
+            "{text}"
+        );
     }
 }

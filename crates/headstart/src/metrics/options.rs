@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use clap::{ArgAction, Args};
 
 use crate::base::names::NamePattern;
+use crate::base::value::listen_address;
 
 /// Where a daemon serves its metrics and its status page, and under which names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct MetricsOptions {
     /// Serve Prometheus metrics at http://ADDR:PORT/metrics, and /healthz, /readyz
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
 
     /// Name under which clients may ask for metrics and status; may be given several times
@@ -25,7 +26,7 @@ pub struct MetricsOptions {
     /// It shows openings, round trips saved, reasons for fallback and the timelines of the last
     /// connections (docs/status.md). It has no password: on loopback all users of this machine can
     /// read it.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     pub status: Option<SocketAddr>,
 
     /// Show on the status page where recent connections went and came from

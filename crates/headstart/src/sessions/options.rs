@@ -28,6 +28,10 @@ agent there.";
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 #[command(disable_help_subcommand = true)]
 pub struct SessionsOptions {
+    #[command(flatten)]
+    #[allow(missing_docs)] // a comment here would replace the command's own help text
+    pub agent: AgentSocket,
+
     /// Action
     #[command(subcommand)]
     pub command: SessionsCommand,
@@ -46,22 +50,24 @@ pub enum SessionsCommand {
 #[derive(Debug, Clone, Args)]
 pub struct AgentSocket {
     /// Socket of the agent [default: headstart.sock in XDG_RUNTIME_DIR]
-    #[arg(long, env = "HEADSTART_SOCKET", hide_env_values = true, value_name = "PATH")]
+    #[arg(
+        long,
+        env = "HEADSTART_SOCKET",
+        hide_env_values = true,
+        value_name = "PATH",
+        global = true
+    )]
     pub socket: Option<PathBuf>,
 
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub json: bool,
 }
 
 /// Show what is kept
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct SessionsListOptions {
-    #[command(flatten)]
-    #[allow(missing_docs)] // a comment here would replace the command's own help text
-    pub agent: AgentSocket,
-}
+pub struct SessionsListOptions {}
 
 /// Forget sessions; connections that are open bring none back
 #[derive(Debug, Clone, Args)]
@@ -82,10 +88,6 @@ pub struct SessionsForgetOptions {
     /// Another user's, by number, or those of all users: `all`; for root
     #[arg(long, value_name = "UID", conflicts_with = "end")]
     pub user: Option<String>,
-
-    #[command(flatten)]
-    #[allow(missing_docs)] // a comment here would replace the command's own help text
-    pub agent: AgentSocket,
 }
 
 /// Show policies, or set that of a context
@@ -113,10 +115,6 @@ pub struct SessionsPolicyOptions {
     /// Take the context's own policy away
     #[arg(long, conflicts_with_all = ["sharing", "lifetime", "early_data"])]
     pub default: bool,
-
-    #[command(flatten)]
-    #[allow(missing_docs)] // a comment here would replace the command's own help text
-    pub agent: AgentSocket,
 }
 
 /// Sharing of what a connection has brought.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::failure::Failure;
 use crate::base::files;
+use crate::base::own_address::has_ipv6;
 use crate::up::server::{Edit, restored};
 use crate::up::shared::SharedPort;
 use crate::up::unit::{run, systemctl};
@@ -226,11 +227,6 @@ fn remove_drop_in() {
     // What is not there need not be removed.
     let _ = fs::remove_file(REUSE_PORT);
     let _ = Path::new(REUSE_PORT).parent().map(fs::remove_dir);
-}
-
-/// Returns true unless the kernel was started without IPv6.
-fn has_ipv6() -> bool {
-    Path::new("/proc/net/if_inet6").exists()
 }
 
 fn is_edge(listener: &listener::Listener) -> bool {

@@ -135,6 +135,40 @@ fn wrong_dns_records_are_explained() {
 }
 
 #[test]
+fn help_is_a_command_as_well() {
+    let (code, out, err) = call(&["help", "keys", "rotate"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.contains("Usage: headstart keys rotate [OPTIONS] <FILE|URL>"), "{out}");
+}
+
+#[test]
+fn the_socket_may_stand_before_the_action() {
+    let around = [
+        ["sessions", "--socket", "/nowhere", "list"],
+        ["sessions", "list", "--socket", "/nowhere"],
+    ];
+    let [before, behind] = around.map(|arguments| call(&arguments));
+    assert_eq!(before, behind);
+    assert!(before.2.contains("/nowhere"), "{before:?}");
+}
+
+#[test]
+fn an_address_to_listen_on_is_one_of_ip() {
+    for listen in [":443", "localhost:443"] {
+        let (code, _, err) = call(&["edge", "--origin", "192.0.2.1:443", "--listen", listen]);
+        assert_eq!(code, Some(2));
+        assert!(
+            err.starts_with(&format!(
+                "error: invalid value '{listen}' for '--listen <ADDR:PORT>': an IP address and a \
+                 port are needed, such as 127.0.0.1:443, or 0.0.0.0:443 and [::]:443 for all \
+                 addresses\n"
+            )),
+            "{err}"
+        );
+    }
+}
+
+#[test]
 fn every_shell_gets_completions() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let (code, out, err) = call(&["completions", shell]);
@@ -151,6 +185,11 @@ fn manual_pages() {
     let (code, out, _) = call(&["man", "completions"]);
     assert_eq!(code, Some(0));
     assert!(out.contains(".TH headstart-completions 1"), "{out}");
+    let (code, out, _) = call(&["man", "keys", "rotate"]);
+    assert_eq!(code, Some(0));
+    assert!(out.contains(".TH headstart-keys-rotate 1"), "{out}");
+    let usage = "\n.SH SYNOPSIS\nheadstart keys rotate [OPTIONS] <FILE|URL>\n.SH DESCRIPTION\n";
+    assert!(out.contains(usage), "{out}");
     assert_eq!(
         call(&["man", "nothing"]),
         (
@@ -166,7 +205,15 @@ fn manual_pages_in_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     assert_eq!(call(&["man", "--dir", path]), (Some(0), String::new(), String::new()));
-    for page in ["headstart.1", "headstart-completions.1", "headstart-man.1"] {
+    // Each page that another names is there, down to the commands of commands.
+    let mut named = vec!["headstart.1".to_owned()];
+    while let Some(file) = named.pop() {
+        let page = std::fs::read_to_string(dir.path().join(&file)).expect(&file);
+        let below = page.split_once("\n.SH SUBCOMMANDS").map_or("", |(_, below)| below);
+        let names = below.lines().filter_map(|line| line.strip_suffix("(1)"));
+        named.extend(names.map(|name| format!("{}.1", name.replace('\\', ""))));
+    }
+    for page in ["headstart-man.1", "headstart-keys-rotate.1", "headstart-sessions-list.1"] {
         assert!(dir.path().join(page).exists(), "{page}");
     }
     let (code, _, err) = call(&["man", "--dir", "/nowhere"]);

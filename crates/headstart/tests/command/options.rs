@@ -274,7 +274,8 @@ fn wrong_files_are_explained() {
     assert_eq!(
         File::said_of("[edge]\nzzz = 1\n"),
         "error: unknown key 'zzz' in [edge]\n\
-         hint: keys are the options of `headstart edge --help` without the dashes"
+         hint: keys are the options of `headstart edge --help` without the dashes; a newer \
+         headstart than this one (0.1.0) may have more"
     );
     assert_eq!(
         File::said_of("idle-timeout = \"5s\"\n"),
