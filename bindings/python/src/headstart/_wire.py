@@ -22,7 +22,10 @@ TEXT_MAX = 16 * 1024
 
 _END = b"\r\n\r\n"
 _HINT = "is that the socket of headstart agent?"
-_LATE = "the agent did not answer in time"
+_LATE = (
+    "the agent has no connection in time",
+    "check that the server is reachable, or allow a longer timeout to connect",
+)
 
 
 class Head(NamedTuple):
@@ -55,7 +58,7 @@ class Deadline:
             return
         left = self._end - time.monotonic()
         if left <= 0:
-            raise TimedOut(_LATE)
+            raise TimedOut(*_LATE)
         sock.settimeout(left)
 
     def abandon(self) -> None:
@@ -97,7 +100,7 @@ def exchange(sock: socket.socket, request: bytes, deadline: Deadline) -> Head:
         _send(sock, request)
         return _parse(_read_head(sock, deadline))
     except socket.timeout as error:
-        raise TimedOut(_LATE) from error
+        raise TimedOut(*_LATE) from error
     except OSError as error:
         raise AgentUnavailable(f"the agent broke off: {error}") from error
 

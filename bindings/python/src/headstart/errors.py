@@ -113,11 +113,26 @@ _BY_STATUS: dict[int, type[Refused]] = {
     503: Overloaded,
 }
 
+_HINTS = {
+    "name": "check the host name: the agent asks the DNS servers of its machine, or its --resolver",
+    "roots": "name a PEM file of roots that the agent can read",
+    "certificate_name": "check the host name, or name the one of the certificate: server_name= "
+    "(urllib3: server_hostname=)",
+    "certificate_untrusted": "if you know its issuer, name a PEM file of the issuer's certificate: "
+    "verify= (urllib3: ca_certs=; requests: also REQUESTS_CA_BUNDLE), or SSL_CERT_FILE in the "
+    "agent's environment",
+    "token": "name the file of the agent's --managed-token: Agent(port=, token_file=)",
+    "timed_out": "check that the server is reachable; the agent waits as long as its "
+    "--connect-timeout, and the program as long as its own timeout",
+}
+"""Hints by ``Headstart-Error``; the agent's own are for programs that write header fields."""
+
 
 def refusal(status: int, error: str, text: str) -> HeadstartError:
     """Make an error of an answer: of its status, its ``Headstart-Error``, and its body."""
     message, _, hint = text.strip().partition("\nhint: ")
     message = message.strip() or f"the agent answers {status}"
+    hint = _HINTS.get(error, hint)
     if status == 504:
         return TimedOut(message, hint or None)
     return _class_of(status, error)(message, hint or None, status, error)
