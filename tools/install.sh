@@ -28,6 +28,7 @@ npm npm
 cmake cmake
 php php-cli
 wget wget
+wget2 wget2
 tcpdump tcpdump
 tshark tshark
 ndpiReader libndpi-bin

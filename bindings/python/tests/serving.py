@@ -32,7 +32,7 @@ def binary() -> Path:
     named = os.environ.get("HEADSTART_BINARY")
     path = Path(named) if named else Path(__file__).parents[3] / "target/debug/headstart"
     assert path.exists(), (
-        f"{path} is not there: cargo build -p headstart-cli, or name it in HEADSTART_BINARY"
+        f"{path} is not there: cargo build -p headstart, or name it in HEADSTART_BINARY"
     )
     return path.resolve()
 
