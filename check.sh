@@ -129,8 +129,8 @@ go() {
     )
 }
 
-# The documents as a site, and its links.
-site() { tools/site.py "$TARGET/site"; }
+# The documents and the help of the commands as a site, and its links.
+site() { programs && tools/site.py "$TARGET/site" "$TARGET/debug"; }
 
 # Each crate of the product builds from the package that a registry would get, and whoever uses net
 # without its features gets neither eBPF nor DNS.

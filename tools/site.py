@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Builds the documents as a site with mdBook, and follows every link of the result.
 
-    tools/site.py OUT    writes the book to OUT/html
+    tools/site.py OUT BIN    writes the book to OUT/html, with the help of the programs in BIN
 
 docs/README.md is the only index: its parts and their order are those of the site. What it does not
-list and documents link to comes behind. Links to folders lead to their README.md, or are text.
+list and documents link to comes behind. Links to folders lead to their README.md, or are text. The
+part Reference has a page for each command of the programs besides.
 """
 
 import os.path
@@ -20,6 +21,10 @@ from prose import CODE, FENCED, LINK, ROOT, listed
 
 FRONT, INDEX = "README.md", "docs/README.md"
 PART = re.compile(r"^## (.+)$", re.MULTILINE)
+PROGRAMS = ("headstart", "headstart-lab")
+COMMANDS = re.compile(r"^Commands:\n((?: .+\n)+)", re.MULTILINE)
+# Without clap's own, and those that `headstart` passes on to the other program.
+COMMAND = re.compile(r"^  (?!help )([a-z][\w-]*)(?!.*\(headstart-lab\)$)", re.MULTILINE)
 TEXT_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 BOOK = """[book]
 title = "headstart"
@@ -85,6 +90,30 @@ def rewritten(name, documents, files):
     return TEXT_LINK.sub(place, documents[name])
 
 
+def helps(folder, *words):
+    """Yields (words, help) of a command and of all below it."""
+    text = subprocess.run([folder / words[0], *words[1:], "--help"], check=True, env={},
+                          capture_output=True, text=True).stdout
+    yield words, text
+    for names in COMMANDS.findall(text):
+        for name in COMMAND.findall(names):
+            yield from helps(folder, *words, name)
+
+
+def reference(folder, place):
+    """Writes a page for each command to `place`; returns their lines of the summary."""
+    pages = [page for program in PROGRAMS for page in helps(folder, program)]
+    place.mkdir(parents=True)
+    lines = []
+    for words, text in pages:
+        title, file = " ".join(words), f"{'-'.join(words)}.md"
+        below = [f"* [{' '.join(it)}]({'-'.join(it)}.md)\n" for it, _ in pages if it[:-1] == words]
+        page = f"# {title}\n\n{''.join(below)}\n```text\n{text}```\n"
+        (place / file).write_text(page)
+        lines.append(f"{'  ' * (len(words) - 1)}- [{title}]({place.name}/{file})\n")
+    return lines
+
+
 class Page(HTMLParser):
     """The links and anchors of a page."""
 
@@ -114,7 +143,7 @@ def broken(html):
 
 
 def main():
-    out = Path(sys.argv[1])
+    out, programs = map(Path, sys.argv[1:])
     files = set(listed([]))
     documents = {name: (ROOT / name).read_text() for name in files if name.endswith(".md")}
     shutil.rmtree(out, ignore_errors=True)
@@ -128,6 +157,8 @@ def main():
         for name in names:
             heading = re.search(r"^# (.+)$", documents[name], re.MULTILINE)[1]
             summary.append(f"- [{heading}]({name})\n")
+        if title == "Reference":
+            summary += reference(programs, source / "commands")
         chosen += names
     (source / "SUMMARY.md").write_text("".join(summary))
     for name in chosen:
