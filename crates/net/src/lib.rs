@@ -9,6 +9,42 @@
 //! * [`upstream`] connects through a SOCKS5 proxy without waiting for its replies.
 //! * [`fastopen`] puts the first flight into the SYN, for clients that hold a cookie.
 //!
+//! A client that looks for the server's advertisement in DNS, and connects plainly without one:
+//!
+//! ```no_run
+//! use headstart_net::dns::{DnsConfig, Resolver};
+//! use headstart_net::{Connector, ConnectorConfig, Target};
+//!
+//! # async fn open() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let config = ConnectorConfig::new(Resolver::new(&DnsConfig::default())?);
+//! let stream = Connector::new(config).connect(&Target::new("www.example.com", 443))?;
+//! // Speak TLS on `stream`: the first bytes written leave over UDP while TCP connects.
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A server that accepts plain TLS on the same port:
+//!
+//! ```no_run
+//! use headstart_net::{Acceptor, AcceptorConfig};
+//!
+//! # async fn serve() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let mut acceptor = Acceptor::bind("0.0.0.0:443".parse()?, AcceptorConfig::default())?;
+//! loop {
+//!     let arrival = acceptor.accept().await?;
+//!     tokio::spawn(async move {
+//!         // `None`: the TCP part of a connection that another task serves already.
+//!         if let Ok(Some(stream)) = arrival.establish().await {
+//!             // Accept TLS on `stream`.
+//!             println!("{:?} from {}", stream.opened_by(), stream.peer_addr());
+//!         }
+//!     });
+//! }
+//! # }
+//! ```
+//!
+//! The folder `examples` has both with OpenSSL.
+//!
 //! Two features, both on by default, bring most of the dependencies: `attach` loads the programs of
 //! Fast Open into the kernel; `dns` queries HTTPS records, and without it the system resolves names
 //! and edges have to be configured.
