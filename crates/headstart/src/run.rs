@@ -40,7 +40,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("no command to run")
             .hint("headstart run -- curl https://www.example.com/"));
     };
-    let proxy = Proxy::parse(&options.proxy)?;
+    let proxy = Proxy::parse(&options.proxy)?.filter(|_| proxy::is_usable_by(program));
     let mut variables = variables(options)?;
     match proxy.map(|proxy| proxy.trusted(options.agent_uid)).transpose() {
         Ok(address) => variables.extend(address.as_deref().into_iter().flat_map(proxy::variables)),

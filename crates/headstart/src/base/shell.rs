@@ -41,7 +41,7 @@ pub struct CompletionsOptions {
 #[derive(Debug, Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct ManOptions {
-    /// The command to print the page of [default: headstart itself]
+    /// The command to print the page of [default: that of the program]
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 

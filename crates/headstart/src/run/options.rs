@@ -15,20 +15,18 @@ Examples:
       headstart run --context work -- python3 fetch.py
       headstart run --context work -- curl https://www.example.com/
 
-The agent has to listen at --proxy, as root, this user or --agent-uid: another user there could \
-read and
-change what programs send. Hosts in NO_PROXY are reached directly. docs/applications.md says which
-programs get what.
+The agent has to listen at --proxy, as root, this user or --agent-uid: another user there could
+read and change what programs send. Hosts in NO_PROXY are reached directly. docs/applications.md
+says which programs get what.
 
-Exit codes: those of COMMAND; 125 no trusted user listens at --proxy; 126 COMMAND cannot be run; \
-127 it is
-not there; 2 wrong usage.";
+Exit codes: those of COMMAND; 125 no trusted user listens at --proxy; 126 COMMAND cannot be run;
+127 it is not there; 2 wrong usage.";
 
 /// Run an unmodified program through the agent
 ///
 /// Sets the proxy variables and, for programs that are linked to OpenSSL 3 dynamically, loads a
-/// library that shares TLS sessions through the agent. A program for which that does not work runs
-/// as ever.
+/// library that shares TLS sessions through the agent. A program for which neither works runs as
+/// ever.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples.")]
 pub struct RunOptions {

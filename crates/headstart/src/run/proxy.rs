@@ -1,8 +1,9 @@
 //! The proxy that programs are led to. Any user may listen on a port of this machine while the
 //! agent does not, so the kernel is asked whose listener it is.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 
 use headstart_net::tcp_listener;
 
@@ -66,9 +67,15 @@ impl<'a> Proxy<'a> {
     }
 }
 
+/// Returns false for wget2, which speaks TLS to an HTTP proxy in place of CONNECT, and fails
+/// (rockdaboot/wget2#258).
+pub(super) fn is_usable_by(program: &OsStr) -> bool {
+    Path::new(program).file_name() != Some(OsStr::new("wget2"))
+}
+
 /// Returns the variables of an HTTP proxy, whose CONNECT every program with proxies takes, and
 /// which leaves the name of the host to the agent. Without http_proxy: the agent takes no plain
-/// HTTP. Without ALL_PROXY: wget2 and httpx end at once for a kind of proxy that they do not know.
+/// HTTP. Without ALL_PROXY: httpx ends at once for a kind of proxy that it does not know.
 pub(super) fn variables(address: &str) -> [(&'static str, OsString); 2] {
     let http = OsString::from(format!("http://{address}"));
     [("HTTPS_PROXY", http.clone()), ("https_proxy", http)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::outcome::{OfArm, OfLink, OfPage, Outcome};
-use crate::stats::Summary;
+use crate::stats::{FEW, Summary};
 use crate::table::{header, table};
 
 /// A table for each page and link.
@@ -12,11 +12,16 @@ pub(super) fn text(outcome: &Outcome) -> String {
     for page in &outcome.pages {
         of_page(&mut text, page, outcome);
     }
+    let arms = outcome.pages.iter().flat_map(|page| &page.links).flat_map(|link| &link.arms);
+    let intervals = match arms.map(|arm| arm.loads - arm.failed).min() {
+        Some(FEW..) => " with their 95 % intervals".to_owned(),
+        _ => format!(" (brackets of fewer than {FEW} loads: their spread, no interval of 95 %)"),
+    };
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "Times are medians with their 95 % intervals: until the last byte, and until 95 % of the \
-            resources are there.\n\
+        "Times are medians{intervals}: until the last byte, and until 95 % of the resources are \
+            there.\n\
          Every load is in {folder}; `headstart lab report {folder} --html FILE` shows \
          distributions.",
         folder = outcome.folder
