@@ -105,7 +105,7 @@ pub struct EdgeOptions {
     ///
     /// NAME is a server name (SNI) or a wildcard such as *.example.com, which stands for names of
     /// any depth below. The most specific name wins; an origin without a name takes the rest.
-    /// Without one, connections for other names are closed and counted.
+    /// If there is none, connections for unknown names are closed, and counted in the metrics.
     #[arg(long, value_name = "[NAME=]ORIGIN", value_delimiter = ',')]
     pub origin: Vec<Origin>,
 
@@ -143,7 +143,7 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t, help_heading = TLS)]
     pub early_data_requests: EarlyDataRequests,
 
-    /// Where is remembered which early data came before: memory, or redis://HOST:PORT/DB?name=NAME
+    /// Where to keep the replay cache of early data: memory, or redis://HOST:PORT/DB?name=NAME
     ///
     /// Port, database and name may be left out. With memory an edge takes early data with tickets
     /// that it made itself. With Redis, it takes it with those of all edges that name the same
