@@ -1,16 +1,21 @@
-//! The header that tells origins a client's address.
+//! The header that tells a client's address: to origins, and from balancers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use headstart::edge::proxy_protocol::header;
+use headstart_net::read_proxy_header as read;
 use ppp::v2::{Addresses, Command, Header, Protocol, Version};
 
-/// Any two addresses: the header says them as they are, in one family, and no part of it is a
-/// header.
+/// Any two addresses: the header says them as they are, in one family, no part of it is a header,
+/// and edges behind this one read it so. Or any bytes of a balancer.
 ///
 /// kind 1 (bits: which address is IPv4) | address 16 | port 2 | address 16 | port 2 | data
+/// kind 1 (4 and above) | bytes
 pub fn proxy_protocol(bytes: &[u8]) {
     let Some((&[kind], bytes)) = bytes.split_first_chunk() else { return };
+    if kind >= 4 {
+        return read_any(bytes);
+    }
     let Some((client, bytes)) = address(bytes, kind & 1 == 1) else { return };
     let Some((edge, data)) = address(bytes, kind & 2 == 2) else { return };
     let written = header(client, edge).unwrap();
@@ -34,9 +39,29 @@ pub fn proxy_protocol(bytes: &[u8]) {
     // Two families make it IPv6, and a mapped address is the one that it maps.
     let both_ipv4 = canonical(client).is_ipv4() && canonical(edge).is_ipv4();
     assert_eq!(from.is_ipv4(), both_ipv4);
+    let told = if both_ipv4 { from } else { canonical(from) };
+    assert_eq!(read_ok(&sent), Some((written.len(), Some(told))));
     for end in 0..written.len() {
         assert!(Header::try_from(&written[..end]).is_err(), "a part of it");
+        assert_eq!(read_ok(&written[..end]), None, "a part of it");
     }
+}
+
+/// What is read says the same however much comes behind it, and nothing while a part is missing.
+fn read_any(bytes: &[u8]) {
+    let Ok(Some((length, client))) = read(bytes) else { return };
+    assert!((16..=bytes.len()).contains(&length));
+    for more in 0..3 {
+        let longer = [&bytes[..length], &[0x16, 3, 1][..more]].concat();
+        assert_eq!(read_ok(&longer), Some((length, client)));
+    }
+    for end in 0..length {
+        assert_eq!(read_ok(&bytes[..end]), None, "a part of it");
+    }
+}
+
+fn read_ok(bytes: &[u8]) -> Option<(usize, Option<SocketAddr>)> {
+    read(bytes).unwrap()
 }
 
 fn address(bytes: &[u8], is_ipv4: bool) -> Option<(SocketAddr, &[u8])> {

@@ -32,6 +32,8 @@ use crate::fastopen::HiddenListener;
 pub use arrival::Arrival;
 pub use fleet::Fleet;
 pub use generations::{Direction, Generations, StrayJoin};
+#[doc(hidden)]
+pub use proxied::read as read_proxy_header;
 pub use quic::QuicServer;
 pub use sockets::{Inherited, ListenAddress, ListenSockets, listen_tcp};
 pub use stream::ServerStream;

@@ -80,6 +80,8 @@ pub use headstart_proto::{
 };
 pub use headstart_sessions::{Context, Network};
 
+#[doc(hidden)]
+pub use acceptor::read_proxy_header;
 pub use acceptor::{
     Acceptor, AcceptorConfig, Arrival, Direction, EdgeEvent, EdgeTimeline, Fleet, Generations,
     Inherited, ListenAddress, ListenSockets, QuicServer, ServerStream, StrayJoin, listen_tcp,

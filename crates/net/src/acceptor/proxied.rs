@@ -21,7 +21,7 @@ const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20";
 ///
 /// # Errors
 /// `InvalidData` if the bytes begin with anything else, or the header is too long.
-pub(super) fn read(bytes: &[u8]) -> io::Result<Option<(usize, Option<SocketAddr>)>> {
+pub fn read(bytes: &[u8]) -> io::Result<Option<(usize, Option<SocketAddr>)>> {
     let length = bytes.get(14..16).and_then(|length| length.try_into().ok());
     let length = HEAD + length.map_or(0, |length| usize::from(u16::from_be_bytes(length)));
     if length > HEADER_MAX {
