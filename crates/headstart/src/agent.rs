@@ -10,7 +10,6 @@ mod managed;
 pub mod options;
 pub mod port_context;
 mod serve;
-mod shares;
 pub mod upstream;
 
 pub use check::check;

@@ -1,6 +1,7 @@
 //! The edge: before a TLS server, on the server's side of the slow network.
 
 mod check;
+mod connection_shares;
 mod dial;
 mod fleet_links;
 mod health;

@@ -26,6 +26,7 @@ pub mod metrics;
 pub mod qlog;
 pub mod run;
 pub mod sessions;
+mod shares;
 mod supervisor;
 pub mod takeover;
 pub mod up;

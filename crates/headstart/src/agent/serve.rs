@@ -25,7 +25,6 @@ use super::inbound::{self, Inbound, Reason, Timeouts, Via};
 use super::inside;
 use super::isolation::Isolation;
 use super::managed::{self, AgentState, Clients};
-use super::shares::{Owner, Permit, Shares};
 use crate::agent::options::AgentOptions;
 use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
@@ -36,6 +35,7 @@ use crate::daemon::{self, AtStart, Daemon, Running, files};
 use crate::listen;
 use crate::metrics::{self, Cell, Connection, Outcome, Role, Table};
 use crate::qlog::{self, Vantage};
+use crate::shares::{Owner, Permit, Shares};
 use crate::takeover::Takeover;
 
 /// Time that a redirected client on a TLS port may take for its ClientHello before the connection

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::connection_shares::ConnectionShares;
 use super::dial::Dial;
 use super::fleet_links::FleetLinks;
 use super::health;
@@ -38,6 +39,7 @@ use crate::fleet;
 use crate::listen::{self, Sockets};
 use crate::metrics::{self, Cell, Connection, Outcome, Role, Table};
 use crate::qlog::{self, Vantage};
+use crate::shares::Shares;
 use crate::takeover::Takeover;
 
 /// Time that a stop still takes the TCP part of sessions whose UDP part was answered: a client
@@ -57,6 +59,7 @@ const AT_START: &[&str] = &[
     "quic",
     "quic-flows",
     "max-connections",
+    "max-address-connections",
     "max-address-requests",
     "answer-memory",
     "proxy-protocol-from",
@@ -198,6 +201,7 @@ struct Settings {
     /// The other edges of the site, if joins are forwarded.
     fleet_links: Option<Arc<FleetLinks>>,
     server: ServerConfig,
+    shares: ConnectionShares,
 }
 
 impl Settings {
@@ -271,6 +275,8 @@ impl Settings {
                 same_address: options.proxy_protocol,
                 ..ServerConfig::default()
             },
+            shares: before
+                .map_or_else(|| ConnectionShares::new(options), |before| before.shares.clone()),
         })
     }
 
@@ -392,6 +398,11 @@ pub(super) async fn quic_server(options: &EdgeOptions) -> Result<Option<QuicServ
     Ok(Some(QuicServer { address, flows: options.quic_flows.get() }))
 }
 
+/// Returns the number of connections in their first bytes, on one address listened on.
+pub(super) fn establishing(options: &EdgeOptions) -> usize {
+    AcceptorConfig::default().establishing.max(options.max_connections.get())
+}
+
 fn acceptor_config(
     options: &EdgeOptions,
     server: ServerConfig,
@@ -404,7 +415,7 @@ fn acceptor_config(
         quic: None,
         permits,
         // To keep others out, silent connections have to be as many as those that send something.
-        establishing: AcceptorConfig::default().establishing.max(options.max_connections.get()),
+        establishing: establishing(options),
         hello_timeout: options.hello_timeout,
         balancers: options.proxy_protocol_from.clone(),
         hidden: None,
@@ -415,9 +426,10 @@ fn acceptor_config(
 }
 
 async fn accept(mut acceptor: Acceptor, mut running: Running<Settings>) {
+    let arriving = running.settings().shares.arriving();
     loop {
         match running.next(acceptor.accept()).await {
-            Next::Done(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), &running),
+            Next::Done(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), &arriving, &running),
             Next::Done(Err(error)) => listen::after_failed_accept(&error).await,
             Next::Reloaded(settings) => acceptor.configure(settings.server),
             Next::Stop => break,
@@ -434,15 +446,20 @@ async fn accept(mut acceptor: Acceptor, mut running: Running<Settings>) {
         acceptor.stop_udp();
         JOIN_TIME
     };
-    drain(acceptor, &running, join_time).await;
+    drain(acceptor, &arriving, &running, join_time).await;
 }
 
 /// Sessions that were answered over UDP are promised their TCP part.
-async fn drain(mut acceptor: Acceptor, running: &Running<Settings>, join_time: Duration) {
+async fn drain(
+    mut acceptor: Acceptor,
+    arriving: &Arc<Shares>,
+    running: &Running<Settings>,
+    join_time: Duration,
+) {
     let begun = Instant::now();
     while acceptor.unproven() > 0 && begun.elapsed() < join_time {
         match tokio::time::timeout(DRAINED_EVERY, acceptor.accept()).await {
-            Ok(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), running),
+            Ok(Ok(arrival)) => spawn(arrival, acceptor.local_addr(), arriving, running),
             Ok(Err(error)) => listen::after_failed_accept(&error).await,
             Err(_) => {}
         }
@@ -450,26 +467,38 @@ async fn drain(mut acceptor: Acceptor, running: &Running<Settings>, join_time: D
 }
 
 /// Serves an arrival in a task of its own.
-fn spawn(arrival: Arrival, local: SocketAddr, running: &Running<Settings>) {
+fn spawn(arrival: Arrival, local: SocketAddr, arriving: &Arc<Shares>, running: &Running<Settings>) {
     let (settings, task, stop) = (running.settings(), running.permits.task(), running.stopping());
+    let arriving = Arc::clone(arriving);
     tokio::spawn(async move {
         let _task = task;
-        serve(arrival, local, &settings, stop).await;
+        serve(arrival, local, &arriving, &settings, stop).await;
     });
 }
 
 async fn serve(
     arrival: Arrival,
     local: SocketAddr,
+    arriving: &Arc<Shares>,
     settings: &Settings,
     stop: impl Future<Output = ()>,
 ) {
-    let peer = arrival.peer_addr();
+    let (peer, shares) = (arrival.peer_addr(), &settings.shares);
     let (mut counted, begun) = (Connection::accepted(Role::Edge), Instant::now());
     counted.note_timeline(arrival.timeline());
+    let is_session = arrival.is_unproven();
+    let pool = if is_session { &shares.served } else { arriving };
+    let Ok(first) = shares.take(pool, peer.ip()) else {
+        return counted.finish(Carrier::Tcp.name(), Outcome::Refused);
+    };
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
             let (_permit, peer) = (stream.take_permit(), stream.peer_addr());
+            let share = if is_session { Ok(first) } else { shares.take(&shares.served, peer.ip()) };
+            let Ok(_share) = share else {
+                stream.reset();
+                return counted.finish(Carrier::Tcp.name(), Outcome::Refused);
+            };
             let (opened_by, proven) = (stream.opened_by(), stream.proven_addr());
             counted.note_established(peer);
             let hello = stream.client_hello();

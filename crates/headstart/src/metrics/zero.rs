@@ -55,6 +55,7 @@ const FROM_ZERO: &[(Role, &str, &str, &[&str])] = &[
             "work_limit",
             "stray_joins",
             "unknown_name",
+            "address_connections",
             "origin_requests",
             "answer_memory",
             "stalled_answers",

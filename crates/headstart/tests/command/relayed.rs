@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 
+use headstart::edge::proxy_protocol;
+
 use crate::daemon::{Daemon, PATIENCE, until};
 
 const QUESTION: [u8; 1_000] = [b'q'; 1_000];
@@ -72,4 +74,42 @@ fn an_agent_counts_bytes_by_direction() {
     assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
     exchange(&mut stream);
     until_relayed(&agent);
+}
+
+/// A server that sends back what comes.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || std::io::copy(&mut &stream, &mut &stream));
+        }
+    });
+    address
+}
+
+/// A connection of `client`, as a balancer says, over which a word has come back; `None` if the
+/// edge closes it.
+fn opened(edge: SocketAddr, client: &str) -> Option<TcpStream> {
+    let header = proxy_protocol::header(client.parse().unwrap(), edge).unwrap();
+    let mut stream = TcpStream::connect(edge).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&[&header[..], b"word"].concat()).unwrap();
+    stream.read_exact(&mut [0; 4]).is_ok().then_some(stream)
+}
+
+#[test]
+fn one_address_leaves_connections_to_others() {
+    let origin = echo().to_string();
+    let flags = ["--proxy-protocol-from=127.0.0.1/32", "--max-connections=8"];
+    let (edge, _own) = start("edge", &[&["--origin", &origin], &flags[..]].concat());
+    let address = edge.address("listening address=").unwrap();
+    let attacker: Vec<_> =
+        (1..=8).filter_map(|port| opened(address, &format!("203.0.113.7:{port}"))).collect();
+    assert_eq!(attacker.len(), 6, "three quarters");
+    assert!(opened(address, "203.0.113.8:1").is_some());
+    let refused = edge.count("headstart_limits_hit_total", &["limit=\"address_connections\""]);
+    assert_eq!(refused, 2);
+    drop(attacker);
+    until("its share is free again", || opened(address, "203.0.113.7:9").is_some());
 }

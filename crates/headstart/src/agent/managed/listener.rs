@@ -16,12 +16,12 @@ use super::proof::Gate;
 use super::token::Token;
 use crate::agent::options::AgentOptions;
 use crate::agent::serve::{Settings, files_allow};
-use crate::agent::shares::{Owner, Shares};
 use crate::base::failure::Failure;
 use crate::base::unix_socket::SocketKind;
 use crate::daemon::Running;
 use crate::listen::{self, Sockets};
 use crate::metrics;
+use crate::shares::{Owner, Shares};
 
 /// Answer to a user who has too many connections, sent without any more effort.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\

@@ -12,7 +12,7 @@ const PER_FREE: usize = 3;
 
 /// Party that a connection counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     /// A user of this machine, as the kernel says.
     User(u32),
     /// Another machine or container, by its IPv4 address or IPv6 network of 64 bits.
@@ -23,7 +23,7 @@ pub(super) enum Owner {
 
 impl Owner {
     /// The owner of a connection of `user`, from `peer` where it has an address.
-    pub(super) fn new(user: Option<u32>, peer: Option<IpAddr>) -> Self {
+    pub(crate) fn new(user: Option<u32>, peer: Option<IpAddr>) -> Self {
         match (user, peer.map(|peer| peer.to_canonical())) {
             (Some(user), _) => Self::User(user),
             // One program may use any number of loopback addresses.
@@ -42,8 +42,10 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// Permits that all owners share.
 #[derive(Debug)]
-pub(super) struct Shares {
+pub(crate) struct Shares {
     all: usize,
+    /// Permits that an owner may hold whatever is free.
+    most: Option<usize>,
     taken: Mutex<Taken>,
 }
 
@@ -56,23 +58,29 @@ struct Taken {
 
 /// The permit of one connection; free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(crate) struct Permit {
     shares: Arc<Shares>,
     owner: Owner,
 }
 
 impl Shares {
     /// As many permits as `all`.
-    pub(super) fn new(all: usize) -> Arc<Self> {
-        Arc::new(Self { all, taken: Mutex::default() })
+    pub(crate) fn new(all: usize) -> Arc<Self> {
+        Self::with_most(all, None)
+    }
+
+    /// As many permits as `all`; for an owner `most`, or what is fair.
+    pub(crate) fn with_most(all: usize, most: Option<usize>) -> Arc<Self> {
+        Arc::new(Self { all, most, taken: Mutex::default() })
     }
 
     /// Takes a permit for a connection of `owner`, unless its share is used up.
-    pub(super) fn take(self: &Arc<Self>, owner: Owner) -> Option<Permit> {
+    pub(crate) fn take(self: &Arc<Self>, owner: Owner) -> Option<Permit> {
         let mut taken = self.lock();
         let free = self.all.saturating_sub(taken.total);
         let own = taken.by_owner.get(&owner).copied().unwrap_or_default();
-        if own >= free.saturating_mul(PER_FREE) {
+        let share = self.most.unwrap_or_else(|| free.saturating_mul(PER_FREE));
+        if free == 0 || own >= share {
             return None;
         }
         taken.total += 1;
@@ -120,6 +128,15 @@ mod tests {
         assert_eq!(fill(&shares, Owner::User(3)).len(), 2352, "three quarters of what is free");
         drop((second, unknown));
         assert!(shares.lock().by_owner.is_empty(), "nothing is left of who is gone");
+    }
+
+    #[test]
+    fn an_owner_gets_the_share_that_is_set() {
+        let shares = Shares::with_most(8, Some(5));
+        let first = fill(&shares, Owner::User(1));
+        assert_eq!((first.len(), fill(&shares, Owner::User(2)).len()), (5, 3));
+        let all = fill(&Shares::with_most(8, Some(9)), Owner::User(1));
+        assert_eq!(all.len(), 8, "no more than there are");
     }
 
     #[test]
