@@ -13,7 +13,6 @@ mod settings;
 mod terminate;
 
 pub use check::check;
-pub(crate) use serve::connections_with;
 pub use serve::run;
 #[doc(hidden)]
 pub use terminate::HttpEdge;

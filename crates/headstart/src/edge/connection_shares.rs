@@ -5,10 +5,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
+use headstart_net::AcceptorConfig;
 use ipnet::IpNet;
 
 use super::options::EdgeOptions;
-use super::serve::establishing;
 use crate::base::log_throttle::LogThrottle;
 use crate::metrics;
 use crate::shares::{Owner, Permit, Shares};
@@ -65,4 +65,11 @@ impl ConnectionShares {
         }
         permit.map(Some).ok_or(Full)
     }
+}
+
+/// Returns the number of connections in their first bytes, on one address listened on.
+///
+/// To keep others out, silent connections have to be as many as those that send something.
+pub(super) fn establishing(options: &EdgeOptions) -> usize {
+    AcceptorConfig::default().establishing.max(options.max_connections.get())
 }

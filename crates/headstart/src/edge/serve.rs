@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::connection_shares::ConnectionShares;
+use super::connection_shares::{ConnectionShares, establishing};
 use super::dial::Dial;
 use super::fleet_links::FleetLinks;
 use super::health;
@@ -83,11 +83,7 @@ const AT_START: &[&str] = &[
 /// Returns the number of connections for which there are files, one in eight of which is for all
 /// else: each takes two. The pipes of bursts are few, and a connection without copies its bytes.
 pub(super) fn files_allow() -> usize {
-    connections_with(daemon::files())
-}
-
-/// Returns the number of connections that an edge with so many open files serves.
-pub(crate) const fn connections_with(files: usize) -> usize {
+    let files = daemon::files();
     files.saturating_sub(files / 8) / 2
 }
 
@@ -398,11 +394,6 @@ pub(super) async fn quic_server(options: &EdgeOptions) -> Result<Option<QuicServ
     Ok(Some(QuicServer { address, flows: options.quic_flows.get() }))
 }
 
-/// Returns the number of connections in their first bytes, on one address listened on.
-pub(super) fn establishing(options: &EdgeOptions) -> usize {
-    AcceptorConfig::default().establishing.max(options.max_connections.get())
-}
-
 fn acceptor_config(
     options: &EdgeOptions,
     server: ServerConfig,
@@ -414,7 +405,6 @@ fn acceptor_config(
         udp_port: options.udp_port,
         quic: None,
         permits,
-        // To keep others out, silent connections have to be as many as those that send something.
         establishing: establishing(options),
         hello_timeout: options.hello_timeout,
         balancers: options.proxy_protocol_from.clone(),
