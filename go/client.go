@@ -186,6 +186,10 @@ func (c *client) handleDatagram(now time.Time, b []byte) {
 	if err != nil || r.id != c.config.key.id() || int(r.seq) >= c.seqs {
 		return
 	}
+	// W-STATE-16: also where the timer is late, as the edge forgets none the later.
+	if !now.Before(c.firstWrite.Add(sessionGiveUp)) {
+		c.decide(now)
+	}
 	switch {
 	case c.state == stateOpen && !c.joined && c.firstTaken.IsZero():
 		if c.lateAt.IsZero() {
@@ -313,17 +317,27 @@ func (c *client) timeout() (time.Time, bool) {
 	case c.state == stateWaiting:
 		return c.waitEnd(), true
 	case c.state == stateJoining:
-		return c.joinedAt.Add(joinTimeout), true
+		return c.joinEnd(), true
 	}
 	return time.Time{}, false
 }
 
 func (c *client) handleTimeout(now time.Time) {
 	// W-STATE-14
-	if c.state == stateJoining && now.Sub(c.joinedAt) >= joinTimeout {
+	if c.state == stateJoining && !now.Before(c.joinEnd()) {
 		c.fail(ResetLost)
 	}
 	c.decide(now)
+}
+
+// joinEnd returns until when the answer to a join counts. A join that left late, because a timer
+// did, has what is left: bytes of the session hold only while the edge knows that it had it.
+func (c *client) joinEnd() time.Time {
+	last := c.firstWrite.Add(sessionGiveUp)
+	if c.asked > 0 && last.Before(c.joinedAt) {
+		return last.Add(joinTimeout)
+	}
+	return c.joinedAt.Add(joinTimeout)
 }
 
 // giveUp goes plain, unless the origin may have acted on early data (W-STATE-4, W-STATE-5).
@@ -375,7 +389,11 @@ func (c *client) fail(reason ResetReason) {
 }
 
 // handleTCP takes bytes from TCP.
-func (c *client) handleTCP(b []byte) {
+func (c *client) handleTCP(now time.Time, b []byte) {
+	// W-STATE-14: also where the timer is late.
+	if c.state == stateJoining {
+		c.handleTimeout(now)
+	}
 	switch c.state {
 	case stateWaiting: // an edge says nothing before the client does
 		if c.noEdge(); c.state == stateOpen {

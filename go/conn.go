@@ -240,7 +240,7 @@ func (c *Conn) readTCP(tcp *net.TCPConn) {
 		over := false
 		c.update(func() {
 			if n > 0 {
-				c.machine.handleTCP(room[:n])
+				c.machine.handleTCP(time.Now(), room[:n])
 			}
 			switch {
 			case err == nil || errors.Is(err, os.ErrDeadlineExceeded):

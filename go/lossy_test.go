@@ -82,7 +82,7 @@ func (n *network) settle(from netip.AddrPort) {
 		n.segment(&n.lastUp, func() { n.edge.tcp(b) })
 	}
 	if b := take(&n.edge.toTCP); len(b) > 0 {
-		n.segment(&n.lastDn, func() { n.client.client.handleTCP(b) })
+		n.segment(&n.lastDn, func() { n.client.client.handleTCP(n.now, b) })
 	}
 	n.toOrigin = append(n.toOrigin, take(&n.edge.toOrig)...)
 	n.toApp = append(n.toApp, take(&n.client.toApp)...)

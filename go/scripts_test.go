@@ -87,7 +87,7 @@ func (e *clientEnd) step(t *testing.T, b block) bool {
 	case "wait":
 		e.wait(e.now.Add(time.Duration(b.number(t, "ms")) * time.Millisecond))
 	case "tcp gets":
-		e.client.handleTCP(raw)
+		e.client.handleTCP(e.now, raw)
 	case "tcp ends":
 		e.client.handleTCPEnd()
 	case "tcp breaks":
@@ -451,7 +451,7 @@ func TestExchanges(t *testing.T) {
 					edge.answers, edge.stream = true, &tcpSteps{from: from}
 				case step == "edge tcp":
 					expect(t, b, &edge.toTCP, raw)
-					client.client.handleTCP(raw)
+					client.client.handleTCP(client.now, raw)
 					client.collect()
 				case client.step(t, b):
 					if step == "client sends" {
@@ -472,5 +472,24 @@ func TestExchanges(t *testing.T) {
 			client.nothing(t, steps[len(steps)-1])
 			edge.nothing(t, steps[len(steps)-1])
 		})
+	}
+}
+
+// A process that stood still for eight seconds finds the datagram before its timer.
+func TestLateTimer(t *testing.T) {
+	begun := time.Unix(1000, 0)
+	for late, joins := range map[time.Duration]bool{8*time.Second - 1: true, 8 * time.Second: false} {
+		c := &client{config: clientConfig{slots: 1}}
+		c.write(begun, vectors(t, "hellos")[0].bytes(t, "bytes"))
+		end := begun.Add(75 * time.Millisecond)
+		c.handleConnected(begun.Add(50*time.Millisecond), true, timing{due: end, end: end, worth: true})
+		answer := response{id: c.config.key.id(), tag: 1, payload: []byte("flight")}
+		c.handleDatagram(begun.Add(late), answer.marshal())
+		if (c.state == stateJoining) != joins || (len(c.toApp) > 0) != joins {
+			t.Fatalf("%v: state %v, %q to the application", late, c.state, c.toApp)
+		}
+		if c.handleTCP(begun.Add(128*time.Second), []byte("late")); joins && c.reset != ResetLost {
+			t.Fatalf("the answer came too late: %v", c.reset)
+		}
 	}
 }

@@ -218,7 +218,7 @@ impl Link {
         let count = self.edge.to_tcp.len().min(most);
         let bytes: Vec<u8> = self.edge.to_tcp.drain(..count).collect();
         if !self.client.is_reset() && !bytes.is_empty() {
-            self.client.handle_tcp_data(&bytes);
+            self.client.handle_tcp_data(self.now, &bytes);
         }
         let ended = self.edge.tcp_end == OriginEnd::Finished && self.edge.to_tcp.is_empty();
         if ended && !self.told_tcp_end && !self.client.is_reset() {

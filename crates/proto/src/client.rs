@@ -197,6 +197,10 @@ impl Client {
             self.events.push_back(ClientEvent::DatagramIgnored);
             return;
         };
+        // W-STATE-16: also where the timer is late, as the edge forgets none the later.
+        if self.stale_from().is_some_and(|from| from <= now) {
+            self.decide(now);
+        }
         match self.state {
             State::Open { silent: true } => {
                 self.state = State::Open { silent: false };
@@ -255,9 +259,12 @@ impl Client {
     }
 
     /// Takes bytes from TCP.
-    pub fn handle_tcp_data(&mut self, bytes: &[u8]) {
-        if matches!(self.state, State::Waiting { .. }) {
-            self.on_server_first();
+    pub fn handle_tcp_data(&mut self, now: Instant, bytes: &[u8]) {
+        match self.state {
+            State::Waiting { .. } => self.on_server_first(),
+            // W-STATE-14: also where the timer is late.
+            State::Joining { deadline, .. } if deadline <= now => self.handle_timeout(now),
+            _ => {}
         }
         let bytes = match self.state {
             State::Joining { .. } => self.take_answer(bytes),
@@ -537,7 +544,11 @@ impl Client {
             // An edge that does not know the session begins another, whose bytes are others.
             self.downstream.discard_unreleased();
         }
-        let deadline = now + JOIN_ANSWER_LIFE;
+        // Bytes of the session hold for as long as the edge knows that it had it, from the last
+        // time at which a client may join (W-STATE-16).
+        let from =
+            self.stale_from().filter(|_| server_offset > 0).map_or(now, |from| now.min(from));
+        let deadline = from + JOIN_ANSWER_LIFE;
         self.state = State::Joining { answer: Vec::new(), server_offset, deadline };
         self.events.push_back(ClientEvent::JoinSent { client_offset, server_offset });
     }

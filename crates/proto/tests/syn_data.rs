@@ -73,6 +73,6 @@ fn a_stream_that_ends_in_the_syn_ends_normally() {
     client.handle_app_finished(NOW);
     assert_eq!(connected(&mut client), b"");
     assert!(client.wants_tcp_finish());
-    client.handle_tcp_data(b"answer");
+    client.handle_tcp_data(NOW, b"answer");
     assert_eq!(client.poll_app().unwrap(), b"answer");
 }

@@ -525,7 +525,7 @@ impl Opening {
         }
         match read.filled() {
             [] => self.client.handle_tcp_finished(),
-            bytes => self.client.handle_tcp_data(bytes),
+            bytes => self.client.handle_tcp_data(self.clock.now(), bytes),
         }
         Ok(true)
     }

@@ -72,10 +72,10 @@ fn last_event(client: &mut Client) -> Option<ClientEvent> {
 #[test]
 fn a_refusal_resets_and_hides_what_follows_it() {
     let mut client = joining();
-    client.handle_tcp_data(&[&REFUSAL, &b"garbage"[..]].concat());
+    client.handle_tcp_data(at(0), &[&REFUSAL, &b"garbage"[..]].concat());
     assert!(client.is_reset());
     assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::CommittedRefusal)));
-    client.handle_tcp_data(b"more");
+    client.handle_tcp_data(at(0), b"more");
     client.handle_tcp_finished();
     assert_eq!(client.poll_app(), None);
     assert_eq!(client.app_room(), 0);
@@ -85,7 +85,7 @@ fn a_refusal_resets_and_hides_what_follows_it() {
 #[test]
 fn the_answer_of_a_server_that_is_no_edge_is_a_refusal() {
     let mut client = joining();
-    client.handle_tcp_data(&acceptance(&JoinKey::new([8; 16]), 0));
+    client.handle_tcp_data(at(0), &acceptance(&JoinKey::new([8; 16]), 0));
     assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::CommittedRefusal)));
 }
 
@@ -93,12 +93,12 @@ fn the_answer_of_a_server_that_is_no_edge_is_a_refusal() {
 #[test]
 fn a_join_accepted_at_another_offset_than_a_records_resets() {
     let mut client = joining();
-    client.handle_tcp_data(&answer(FLIGHT_LEN + 1));
+    client.handle_tcp_data(at(0), &answer(FLIGHT_LEN + 1));
     assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::Protocol)));
     for start in 0..=FLIGHT_LEN {
         let mut client = joining();
         let stream = [&FLIGHT[start as usize..], b"response"].concat();
-        client.handle_tcp_data(&[answer(start), stream].concat());
+        client.handle_tcp_data(at(0), &[answer(start), stream].concat());
         assert_eq!(client.poll_app().as_deref(), Some(&b"response"[..]), "from {start} on");
     }
 }
@@ -109,12 +109,12 @@ fn the_answer_may_come_byte_by_byte_between_datagrams() {
     let again = response(&mut client, 2, 300, FLIGHT);
     for byte in answer(FLIGHT_LEN) {
         assert!(!client.is_transparent());
-        client.handle_tcp_data(&[byte]);
+        client.handle_tcp_data(at(0), &[byte]);
         client.handle_datagram(at(101), &again);
         assert_eq!(client.poll_app(), None);
     }
     assert!(client.is_transparent());
-    client.handle_tcp_data(b"response");
+    client.handle_tcp_data(at(0), b"response");
     assert!(!client.is_transparent(), "bytes are queued");
     assert_eq!(client.poll_app().as_deref(), Some(&b"response"[..]));
     assert!(client.is_transparent());
@@ -125,9 +125,9 @@ fn the_answer_may_come_byte_by_byte_between_datagrams() {
 fn bytes_on_both_udp_and_tcp_reach_the_application_once() {
     let mut client = joining();
     let (head, tail) = FLIGHT.split_at(10);
-    client.handle_tcp_data(&[answer(0), head.to_vec()].concat());
+    client.handle_tcp_data(at(0), &[answer(0), head.to_vec()].concat());
     assert!(!client.is_transparent(), "TCP repeats what was delivered");
-    client.handle_tcp_data(&[tail, b"response"].concat());
+    client.handle_tcp_data(at(0), &[tail, b"response"].concat());
     assert_eq!(client.poll_app().as_deref(), Some(&b"response"[..]));
     assert!(client.is_transparent());
 }
@@ -161,7 +161,7 @@ fn a_client_that_has_delivered_nothing_needs_no_join() {
     let late = response(&mut client, 1, 300, FLIGHT);
     client.handle_datagram(at(130), &late);
     assert_eq!(client.poll_app(), None);
-    client.handle_tcp_data(FLIGHT);
+    client.handle_tcp_data(at(0), FLIGHT);
     assert_eq!(client.poll_app().as_deref(), Some(FLIGHT));
 }
 
@@ -169,7 +169,7 @@ fn a_client_that_has_delivered_nothing_needs_no_join() {
 fn a_server_that_speaks_first_is_plain() {
     let mut client = offered(false);
     client.handle_tcp_connected(at(100), true, WAIT);
-    client.handle_tcp_data(b"220 ready");
+    client.handle_tcp_data(at(0), b"220 ready");
     assert_eq!(last_event(&mut client), Some(ClientEvent::FirstServerBytes { udp: false }));
     assert_eq!(client.poll_app().as_deref(), Some(&b"220 ready"[..]));
     assert_eq!(client.poll_tcp(), Some(client_hello(300)));
@@ -200,6 +200,35 @@ fn a_server_that_closes_on_a_committed_client_causes_a_reset() {
     assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::CommittedRefusal)));
 }
 
+/// A process that stood still for eight seconds finds the datagram before its timer.
+#[test]
+fn a_late_timer_commits_nobody_to_a_session_that_may_be_forgotten() {
+    for (millis, delivered) in [(7_999, Some(FLIGHT)), (8_000, None)] {
+        let mut client = offered(false);
+        client.handle_tcp_connected(at(100), true, WAIT);
+        let datagram = response(&mut client, 1, 300, FLIGHT);
+        client.handle_datagram(at(millis), &datagram);
+        assert_eq!(client.poll_app().as_deref(), delivered);
+        let is_join = client.poll_tcp().is_some_and(|bytes| after_join(&bytes).is_some());
+        assert_eq!(is_join, delivered.is_some());
+    }
+}
+
+#[test]
+fn the_answer_to_a_join_has_two_minutes() {
+    for (millis, open) in [(120_099, true), (120_100, false)] {
+        let mut client = joining();
+        client.handle_tcp_data(at(millis), &answer(FLIGHT_LEN));
+        assert_eq!(client.is_reset(), !open);
+        let lost = Some(ClientEvent::Reset(ResetReason::JoinLost));
+        assert_eq!(last_event(&mut client) == lost, !open);
+    }
+    // A join that left late has what is left of them.
+    let mut client = committed();
+    client.handle_timeout(at(30_000));
+    assert_eq!(client.poll_timeout(), Some(at(128_000)));
+}
+
 /// An edge that has forgotten the session begins another one, whose bytes are others.
 #[test]
 fn bytes_of_a_forgotten_session_are_not_mixed_with_those_of_another() {
@@ -211,7 +240,7 @@ fn bytes_of_a_forgotten_session_are_not_mixed_with_those_of_another() {
     let late = response(&mut client, 1, 300, FLIGHT);
     client.handle_datagram(at(130), &late);
     assert_eq!(client.poll_app(), None);
-    client.handle_tcp_data(&[answer(0), b"another flight".to_vec()].concat());
+    client.handle_tcp_data(at(0), &[answer(0), b"another flight".to_vec()].concat());
     assert_eq!(client.poll_app().as_deref(), Some(&b"another flight"[..]));
 }
 

@@ -109,7 +109,7 @@ impl Player {
                 self.sent += 1;
             }
             "client gets" => self.client.handle_datagram(self.now, bytes),
-            "tcp gets" => self.client.handle_tcp_data(bytes),
+            "tcp gets" => self.client.handle_tcp_data(self.now, bytes),
             "app gets" => assert_eq!(self.client.poll_app().as_deref(), Some(bytes), "{at}"),
             "client tcp" => assert_eq!(self.client.poll_tcp().as_deref(), Some(bytes), "{at}"),
             _ => panic!("unknown step {at}"),

@@ -117,7 +117,7 @@ impl Ends {
             "edge tcp" => {
                 assert_eq!(self.edge.to_tcp, bytes, "{at}");
                 self.edge.to_tcp.clear();
-                self.client.handle_tcp_data(bytes);
+                self.client.handle_tcp_data(self.now, bytes);
             }
             "app gets" => assert_eq!(self.client.poll_app().as_deref(), Some(bytes), "{at}"),
             "origin gets" => {

@@ -293,7 +293,7 @@ impl World {
 
     pub(super) fn tcp_down(&mut self) {
         match self.tcp.down.pop_front() {
-            Some(Segment::Bytes(bytes)) => self.client.handle_tcp_data(&bytes),
+            Some(Segment::Bytes(bytes)) => self.client.handle_tcp_data(self.now, &bytes),
             Some(Segment::Finished) => self.client.handle_tcp_finished(),
             Some(Segment::Reset) => self.break_tcp(),
             None => {}

@@ -93,7 +93,7 @@ impl ClientSide {
             Segment::Reset => self.app.end = Some(End::Reset),
             Segment::Bytes(bytes) if self.spliced => self.app.receive(now, &bytes),
             Segment::Finished if self.spliced => self.app.end = Some(End::Finished),
-            Segment::Bytes(bytes) => self.machine.handle_tcp_data(&bytes),
+            Segment::Bytes(bytes) => self.machine.handle_tcp_data(at(now), &bytes),
             Segment::Finished => self.machine.handle_tcp_finished(),
         }
     }
