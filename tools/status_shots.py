@@ -24,8 +24,11 @@ AGENT, EDGE = "10.9.0.1", "10.9.0.2"
 # File, side, width, height, and Chromium's preferredColorScheme (0 is dark).
 SHOTS = [
     ("agent-light", AGENT, 560, 870, 1),
+    ("agent-dark", AGENT, 560, 870, 0),
     ("agent-narrow", AGENT, 390, 940, 1),
-    ("edge-dark", EDGE, 640, 880, 0),
+    ("edge-light", EDGE, 640, 862, 1),
+    ("edge-dark", EDGE, 640, 862, 0),
+    ("edge-narrow", EDGE, 390, 928, 1),
 ]
 VISITS = 12
 DELAY = 0.02
