@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Packages the programs that cargo has built, into target/packages with SHA256SUMS:
 #
-#   packaging/build.sh [deb|tar|oci|all]
+#   packaging/build.sh [all | [deb] [tar] [oci] [wheel]]
 #
 # PREFIX: folder of the programs (target/release); OUT: another place for the packages; REVISION:
 # what follows the version in a .deb (1); LEVEL: of xz (9). The same programs and commit give the
-# same bytes: all times are that of the commit. Needs dpkg-dev, and podman for the image.
+# same bytes: all times are that of the commit. Needs dpkg-dev, for the image podman, and for the
+# wheel pip.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +14,7 @@ PREFIX=$(realpath "${PREFIX:-target/release}")
 OUT=$(realpath -m "${OUT:-target/packages}")
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 REVISION=${REVISION:-1}
+HATCHLING=1.27.0
 MAINTAINER="The headstart authors <$(git log -1 --format=%ae)>"
 ARCH=$(dpkg --print-architecture)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
@@ -152,8 +154,9 @@ tarball() {
 
 oci() {
     local root=$WORK/image library layout=$WORK/layout
-    mkdir -p "$root"/{etc/ssl/certs,usr/bin}
+    mkdir -p "$root"/{etc/ssl/certs,usr/bin,usr/lib}
     cp "$WORK/headstart/usr/bin/headstart" "$root/usr/bin"
+    cp -a "$WORK/headstart/usr/lib/headstart" "$root/usr/lib"
     # The program's libraries and loader, at the paths that it asks for.
     ldd "$root/usr/bin/headstart" | grep -o '/[^ ]*' | while read -r library; do
         install -D -m 755 "$library" "$root$library"
@@ -169,15 +172,28 @@ oci() {
     archive "$layout" . >"$OUT/headstart-$VERSION-oci-$ARCH.tar"
 }
 
-what=${1:-all}
-case $what in
-deb | tar | oci | all) ;;
-*) sed -n '2,/^set/s/^# \?//p' "$0" >&2; exit 2 ;;
-esac
+# The package of bindings/python, by the same backend for all who build it.
+wheel() {
+    echo "hatchling==$HATCHLING" >"$WORK/constraint"
+    PIP_CONSTRAINT=$WORK/constraint python3 -m pip wheel --quiet --disable-pip-version-check \
+        --no-deps --wheel-dir "$OUT" ./bindings/python
+}
+
+[ $# -gt 0 ] || set -- all
+[ "$*" != all ] || set -- deb tar oci wheel
+for what; do
+    case $what in
+    deb | tar | oci | wheel) ;;
+    *) sed -n '2,/^set/s/^# \?//p' "$0" >&2; exit 2 ;;
+    esac
+done
 mkdir -p "$OUT"
 files
-case $what in deb | all) deb ;; esac
-case $what in tar | all) tarball ;; esac
-case $what in oci | all) oci ;; esac
+for what; do
+    case $what in
+    tar) tarball ;;
+    *) "$what" ;;
+    esac
+done
 cd "$OUT"
 sha256sum headstart* | tee SHA256SUMS
