@@ -13,6 +13,7 @@ use crate::base::failure::Failure;
 use crate::base::logging::{self, LogOptions};
 use crate::base::settings::Invocation;
 use crate::doctor::Finding;
+use crate::metrics::options::MetricsOptions;
 use crate::qlog;
 use crate::qlog::options::QlogOptions;
 
@@ -76,6 +77,12 @@ pub(crate) fn connections(wanted: NonZeroUsize, allowed: usize) -> Finding {
         format!("they allow {allowed} of {wanted} connections (--max-connections)"),
         "raise the limit: LimitNOFILE= of systemd, ulimit -Hn",
     )
+}
+
+/// Checks the addresses of metrics and status.
+pub(crate) fn metrics(options: &MetricsOptions) -> impl Iterator<Item = Finding> {
+    let addresses = [options.metrics, options.status].into_iter().flatten();
+    addresses.map(|address| port(Type::STREAM, address))
 }
 
 /// Checks that `address` can be listened on, without listening: no client comes to this process.

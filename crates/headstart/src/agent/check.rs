@@ -40,7 +40,7 @@ pub fn check(options: &AgentOptions, invocation: &Invocation) -> Result<ExitCode
         Ok(port) => all.extend(port.map(|(address, _)| check::port(Type::STREAM, address))),
         Err(failure) => all.push(Finding::failed("managed", &failure)),
     }
-    all.extend(options.metrics.metrics.map(|address| check::port(Type::STREAM, address)));
+    all.extend(check::metrics(&options.metrics));
     let sockets = [("socket", &options.managed.socket), ("takeover", &options.takeover.takeover)];
     all.extend(
         sockets

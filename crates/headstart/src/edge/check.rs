@@ -8,6 +8,7 @@ use socket2::Type;
 use std::net::SocketAddr;
 
 use super::dial::Dial;
+use super::fleet_links::FleetLinks;
 use super::keys;
 use super::options::EdgeOptions;
 use super::serve::{check_udp_port, files_allow, quic_server};
@@ -109,7 +110,15 @@ fn keys(options: &EdgeOptions) -> Vec<Finding> {
         None => {}
     }
     if let Some(path) = &options.fleet {
-        findings.push(finding("fleet", &fleet::load(path), format!("{}", path.display())));
+        let fleet = fleet::load(path);
+        findings.push(finding("fleet", &fleet, format!("{}", path.display())));
+        if let Ok(fleet) = fleet {
+            let own = FleetLinks::own(options, &fleet).transpose();
+            findings.extend(own.map(|own| match own {
+                Ok((_, address)) => check::port(Type::STREAM, address),
+                Err(failure) => Finding::failed("fleet", &failure),
+            }));
+        }
     }
     findings.extend(options.check_fleet().err().map(|failure| Finding::failed("fleet", &failure)));
     findings
@@ -162,6 +171,6 @@ fn ports(options: &EdgeOptions) -> Vec<Finding> {
         findings.push(check::port(Type::STREAM, *address));
         findings.push(check::port(Type::DGRAM, SocketAddr::new(address.ip(), port)));
     }
-    findings.extend(options.metrics.metrics.map(|address| check::port(Type::STREAM, address)));
+    findings.extend(check::metrics(&options.metrics));
     findings
 }

@@ -33,13 +33,8 @@ impl FleetLinks {
         keys: &SiteKeys,
         limits: RelayLimits,
     ) -> Result<Option<Self>, Failure> {
-        let (Some(own), Some(fleet)) = (options.fleet_edge.map(EdgeNumber), fleet) else {
-            return Ok(None);
-        };
-        let Some(address) = fleet.edges.get(&own).copied() else {
-            return Err(Failure::usage(format!("no edge of the fleet has the number {own}"))
-                .hint(format!("add a line to the file of --fleet: edge {own} ADDR:PORT")));
-        };
+        let Some(fleet) = fleet else { return Ok(None) };
+        let Some((own, address)) = Self::own(options, &fleet)? else { return Ok(None) };
         if options.early_data {
             tracing::warn!(
                 "--early-data: clients that were never answered have no tag, and their TCP may \
@@ -52,6 +47,23 @@ impl FleetLinks {
         let ring = Arc::clone(keys.ring());
         let links = Links::new(own, fleet.edges, link, ring, limits, &FORWARDED);
         Ok(Some(Self { own, address, links: Arc::new(links) }))
+    }
+
+    /// Returns the number of this edge, and the address where it takes joins; `None` if the options
+    /// give it no number.
+    ///
+    /// # Errors
+    /// A number that the fleet's file does not have.
+    pub(super) fn own(
+        options: &EdgeOptions,
+        fleet: &Fleet,
+    ) -> Result<Option<(EdgeNumber, SocketAddr)>, Failure> {
+        let Some(own) = options.fleet_edge.map(EdgeNumber) else { return Ok(None) };
+        match fleet.edges.get(&own) {
+            Some(address) => Ok(Some((own, *address))),
+            None => Err(Failure::usage(format!("no edge of the fleet has the number {own}"))
+                .hint(format!("add a line to the file of --fleet: edge {own} ADDR:PORT"))),
+        }
     }
 
     /// Returns the links by which acceptors forward joins.

@@ -136,6 +136,28 @@ fn a_reload_names_options_that_need_a_restart() {
 }
 
 #[test]
+fn a_check_probes_the_status_page_and_the_joins_of_a_fleet() {
+    let files = Files::new();
+    let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [status, joins] = taken.each_ref().map(|taken| taken.local_addr().unwrap());
+    let status = format!("--status={status}");
+    let fleet = files.path("fleet");
+    let made = command(&["keys", "new", "--fleet", &fleet]).status().unwrap();
+    assert!(made.success());
+    let text = std::fs::read_to_string(&fleet).unwrap() + &format!("edge 1 {joins}\n");
+    files.write("fleet", text.as_bytes(), 0o600);
+    let (origin, keys) = (format!("--origin={}", closed()), files.keys("keys"));
+    let edge = ["edge", "--listen=127.0.0.1:0", &origin, "--keys", &keys, "--fleet", &fleet];
+    let (_, text) = checked(&[&edge[..], &["--fleet-edge=1", &status]].concat());
+    assert_eq!(text.matches("is in use").count(), 2, "{text}");
+    line(&text, &format!("TCP {joins} is in use"));
+    let (_, text) = checked(&[&edge[..], &["--fleet-edge=2"]].concat());
+    line(&text, "no edge of the fleet has the number 2");
+    let (_, text) = checked(&["agent", "--listen=127.0.0.1:0", "--resolver=[::1]:53", &status]);
+    assert_eq!(text.matches("is in use").count(), 1, "{text}");
+}
+
+#[test]
 fn an_agent_says_which_server_it_cannot_reach() {
     let (agent, down) = (daemon("agent", &["--resolver=127.0.0.1:53"]), closed());
     let mut client = TcpStream::connect(agent.address("listening address=").unwrap()).unwrap();
