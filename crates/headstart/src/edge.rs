@@ -7,6 +7,7 @@ mod fleet_links;
 mod health;
 mod keys;
 pub mod options;
+mod origin_states;
 pub mod proxy_protocol;
 mod serve;
 mod settings;

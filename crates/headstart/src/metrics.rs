@@ -31,6 +31,7 @@ use crate::base::clock::wall_clock;
 use crate::base::failure::Failure;
 use crate::base::logging::ACCESS;
 use crate::base::names::NamePattern;
+use crate::base::value::HostPort;
 use crate::qlog::{self, Trace};
 use recent::{Recent, Record};
 use server::Site;
@@ -63,6 +64,7 @@ const REQUESTS: &str = "headstart_http_requests_total";
 const EARLY: &str = "headstart_early_requests_total";
 const ORIGIN_FAILURES: &str = "headstart_origin_failures_total";
 const ORIGINS: &str = "headstart_origins";
+const ORIGIN_UP: &str = "headstart_origin_up";
 const ANSWER_MEMORY: &str = "headstart_answer_memory_bytes";
 const EXPIRY: &str = "headstart_certificate_expiry_seconds";
 const FILTER: &str = "headstart_early_data_filter_total";
@@ -425,7 +427,14 @@ pub fn set_origins_down(down: bool) {
     ORIGINS_DOWN.store(down, Ordering::Relaxed);
 }
 
-/// Shows how many origins could be connected to, and how many not.
+/// Shows whether the last connection to `origin` succeeded; `None` if there was none, or it is no
+/// origin any more, since a series cannot be taken back.
+pub fn origin(origin: &HostPort, up: Option<bool>) {
+    let value = up.map_or(f64::NAN, |up| if up { 1.0 } else { 0.0 });
+    gauge!(ORIGIN_UP, "origin" => origin.to_string()).set(value);
+}
+
+/// Shows to how many origins the last connection succeeded, and to how many not.
 pub fn origins(up: usize, down: usize) {
     gauge!(ORIGINS, "state" => "up").set(up as f64);
     gauge!(ORIGINS, "state" => "down").set(down as f64);
@@ -571,7 +580,8 @@ fn begin(role: Role) {
 
 fn describe(role: Role) {
     describe_counter!(CONNECTIONS, Unit::Count, "Connections that ended, by opening and result");
-    describe_gauge!(ORIGINS, Unit::Count, "Origins, by whether the last look could connect");
+    describe_gauge!(ORIGINS, Unit::Count, "Origins, by whether the last connection succeeded");
+    describe_gauge!(ORIGIN_UP, Unit::Count, "Whether the last connection to an origin succeeded");
     describe_gauge!(ACTIVE, Unit::Count, "Connections open now");
     describe_counter!(
         DATAGRAMS,

@@ -126,7 +126,7 @@ fn keys(options: &EdgeOptions) -> Vec<Finding> {
 
 /// Connects to each origin, to all at one time.
 async fn origins(options: &EdgeOptions) -> Vec<Finding> {
-    let dial = match Dial::new(options) {
+    let dial = match Dial::new(options, Arc::default()) {
         Ok(dial) => Arc::new(dial),
         Err(failure) => return vec![Finding::failed("origin", &failure)],
     };

@@ -1,12 +1,14 @@
 //! Connections to origins.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headstart_net::dns::{DnsConfig, Resolver};
 use headstart_net::{Connector, ConnectorConfig, Handoff, OpeningPolicy, Target};
 use tokio::net::TcpStream;
 
+use super::origin_states::OriginStates;
 use crate::base::failure::Failure;
 use crate::base::log_throttle::LogThrottle;
 use crate::base::value::HostPort;
@@ -21,17 +23,24 @@ pub(super) struct Dial {
     /// Resolver for origins that are names; none if all are addresses.
     names: Option<Connector>,
     timeout: Duration,
+    states: Arc<OriginStates>,
 }
 
 impl Dial {
     /// # Errors
     /// There are origins that are names, and this machine cannot resolve names.
-    pub(super) fn new(options: &EdgeOptions) -> Result<Self, Failure> {
+    pub(super) fn new(options: &EdgeOptions, states: Arc<OriginStates>) -> Result<Self, Failure> {
         let named = options.origin.iter().any(|origin| origin.server.address.ip().is_none());
         Ok(Self {
             names: if named { Some(connector(options)?) } else { None },
             timeout: options.origin_connect_timeout,
+            states,
         })
+    }
+
+    /// Returns the states of the origins.
+    pub(super) const fn states(&self) -> &Arc<OriginStates> {
+        &self.states
     }
 
     /// Connects to `origin`, and logs a failure.
@@ -50,6 +59,12 @@ impl Dial {
 
     /// Connects to `origin`; the caller reports a failure.
     pub(super) async fn try_connect(&self, origin: &HostPort) -> io::Result<TcpStream> {
+        let connected = self.open(origin).await;
+        self.states.note(origin, connected.is_ok());
+        connected
+    }
+
+    async fn open(&self, origin: &HostPort) -> io::Result<TcpStream> {
         let tcp = match origin.ip() {
             Some(ip) => {
                 let connect = TcpStream::connect((ip, origin.port));
@@ -94,10 +109,13 @@ mod tests {
         edge: EdgeOptions,
     }
 
+    fn dial(origin: &str) -> Dial {
+        let options = Command::parse_from(["edge", "--origin", origin]).edge;
+        Dial::new(&options, Arc::default()).unwrap()
+    }
+
     #[tokio::test]
     async fn names_are_looked_up_only_where_an_origin_is_one() {
-        let dial =
-            |origin| Dial::new(&Command::parse_from(["edge", "--origin", origin]).edge).unwrap();
         assert!(dial("192.0.2.1:443,www.example.com=[::1]:443").names.is_none());
         assert!(dial("192.0.2.1:443,www.example.com=http://localhost").names.is_some());
     }

@@ -33,7 +33,6 @@ pub(super) async fn watch<S>(
             }
         }
         let down = now.values().filter(|error| error.is_some()).count();
-        metrics::origins(now.len() - down, down);
         metrics::set_origins_down(down == now.len());
         before = now;
         if running.until_stop(tokio::time::sleep(every)).await.is_none() {

@@ -110,6 +110,7 @@ pub async fn run(mut options: EdgeOptions, invocation: &Invocation) -> Result<Ex
     let links = fleet_links.as_ref().map(|links| links.listen(&mut sockets)).transpose()?;
     let daemon = Daemon::new(Role::Edge, settings, options.max_connections)?;
     let daemon = daemon.with_metrics(&options.metrics, &mut sockets, Settings::tables)?;
+    daemon.running().settings().show_origins();
     show_limits(&options);
     let quic = quic_server(&options).await?;
     let ports = listen(&options, &mut sockets)?;
@@ -148,6 +149,7 @@ pub async fn run(mut options: EdgeOptions, invocation: &Invocation) -> Result<Ex
         .run(listeners, offer, options.shutdown_timeout, |before: &Settings| {
             let fresh = daemon::load(invocation)?;
             let settings = Settings::new(&fresh, streams, Some(before))?;
+            settings.show_origins();
             at_start.warn_of_changes(invocation);
             Ok(settings)
         })
@@ -205,7 +207,8 @@ impl Settings {
     /// `before` the parts that outlive a reload.
     fn new(options: &EdgeOptions, streams: usize, before: Option<&Self>) -> Result<Self, Failure> {
         let origins = Arc::new(options.origins()?);
-        let dial = Arc::new(Dial::new(options)?);
+        let states = before.map(|before| Arc::clone(before.connections.dial.states()));
+        let dial = Arc::new(Dial::new(options, states.unwrap_or_default())?);
         let capacity = before.map_or_else(
             || Arc::new(Capacity::new(capacity_limits(options))),
             |before| Arc::clone(before.termination.http.capacity()),
@@ -276,16 +279,33 @@ impl Settings {
         })
     }
 
+    /// Shows the origins in the metrics.
+    fn show_origins(&self) {
+        let ConnectionSettings { origins, dial, .. } = &self.connections;
+        dial.states().show(origins.values().map(|origin| &origin.address));
+    }
+
     /// Returns the tables of the status page.
     fn tables(&self) -> Vec<Table> {
-        let named = self.connections.origins.iter().map(|(name, server)| {
+        let ConnectionSettings { origins, dial, .. } = &self.connections;
+        let named = origins.iter().filter_map(|(name, server)| {
             let name = name.unwrap_or_else(|| "all others".to_owned());
-            vec![Cell::Text(name), Cell::Text(server.to_string())]
+            let state = dial.states().find(&server.address)?;
+            Some(vec![
+                Cell::Text(name),
+                Cell::Text(server.to_string()),
+                Cell::Text(state.name().to_owned()),
+                Cell::Time(state.since()),
+            ])
         });
         let certificates = self.termination.tls.iter().flat_map(|tls| tls.expiries());
         let certificates = certificates.map(|(name, at)| vec![Cell::Text(name), Cell::Time(at)]);
         let mut all = vec![
-            Table { title: "Origins", columns: &["Name", "Server"], rows: named.collect() },
+            Table {
+                title: "Origins",
+                columns: &["Name", "Server", "State", "Since"],
+                rows: named.collect(),
+            },
             Table {
                 title: "Certificates",
                 columns: &["Name", "Expires"],

@@ -229,9 +229,12 @@ fn an_edge_without_an_origin_is_not_ready_until_it_is_back() {
     let edge = Daemon::start(edge.args(["--config", &config, &format!("--origin={down}")]));
     until("it is said", || edge.logged("cannot connect to the origin") == 1);
     until("it is not ready", || !edge.is_ready());
+    let name = format!("origin=\"{down}\"");
     assert_eq!(edge.count("headstart_origins", &["down"]), 1);
+    assert_eq!(edge.count("headstart_origin_up", &[&name]), 0);
     let _origin = TcpListener::bind(down).unwrap();
     until("it is ready", || edge.is_ready());
     assert_eq!(edge.logged("the origin is back"), 1);
     assert_eq!(edge.count("headstart_origins", &["up"]), 1);
+    assert_eq!(edge.count("headstart_origin_up", &[&name]), 1);
 }

@@ -109,7 +109,9 @@ fn pages_show_what_happened_and_no_names_unless_asked_to() {
     assert_eq!(records.matches("<svg").count(), CONNECTIONS);
 
     let status = json(&site.edge);
-    assert_eq!(status["origins"][0]["name"], "all others");
+    let origin = &status["origins"][0];
+    assert_eq!([&origin["name"], &origin["state"]], ["all others", "up"]);
+    assert!(origin["since"].as_u64() >= status["started"].as_u64(), "{origin}");
     assert_eq!(status["certificates"][0]["name"], NAME);
     let epochs: Vec<_> = status["keys"].as_array().unwrap().iter().map(|it| &it["epoch"]).collect();
     assert_eq!(epochs, ["current", "next"]);

@@ -53,7 +53,7 @@ impl HttpEdge {
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let origin = &self.options.origin[0];
-        let dial = Arc::new(Dial::new(&self.options)?);
+        let dial = Arc::new(Dial::new(&self.options, Arc::default())?);
         let limits = CapacityLimits { requests: 64, requests_per_address: 64, memory: 1 << 20 };
         let capacity = Arc::new(Capacity::new(limits));
         let http = HttpOrigins::new(dial, self.options.origin_response_timeout, capacity);
