@@ -3,11 +3,12 @@
 
     tools/monitoring.py HEADSTART    HEADSTART is the program; needs prometheus, curl and openssl
 
-promtool checks the rules, and the metrics of both daemons; counters are there before anything
-happens, each query of the dashboard must give a series, and no rule may fail.
+promtool checks the rules, and the metrics of both daemons; each documented series is there before
+anything happens, each query of the dashboard must give a series, and no rule may fail.
 """
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -64,13 +65,24 @@ def queries():
 
 
 def late_series(text):
-    """Returns the documented counters of one label that lack a value before anything happened."""
-    document = documents.in_document((ROOT / documents.DOCUMENT).read_text())
-    for name, (kind, labels) in document.items():
-        for label, values in labels.items() if kind == "counter" and len(labels) == 1 else ():
+    """Returns the documented series that are not there before anything happened.
+
+    Labels whose values are not documented are names: only what has no other label may come later.
+    """
+    document = (ROOT / documents.DOCUMENT).read_text()
+    for name in re.findall(r"`(process_\w+)`", document):
+        if f"\n{name} " not in text:
+            yield name
+    for name, (kind, labels) in documents.in_document(document).items():
+        counted = f"{name}_count" if kind == "histogram" else name
+        series = [line for line in text.splitlines() if re.match(counted + "[{ ]", line)]
+        known = {label: values for label, values in labels.items() if values}
+        if not series and (known or not labels):
+            yield name
+        for label, values in known.items():
             for value in sorted(values):
-                if f'{name}{{{label}="{value}"}}' not in text:
-                    yield f"{name} {value}"
+                if not any(f'{label}="{value}"' in line for line in series):
+                    yield f"{name} {label}={value}"
 
 
 def promtool(*words, text=None):

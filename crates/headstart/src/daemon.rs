@@ -25,7 +25,9 @@ use crate::base::settings::{Invocation, Stop};
 use crate::listen::Sockets;
 use crate::master;
 use crate::metrics::options::MetricsOptions;
-use crate::metrics::{self, Direction, Listeners, Metrics, Outcome, Role, StatusPage, Table};
+use crate::metrics::{
+    self, Direction, Listeners, Metrics, Outcome, Reloaded, Role, StatusPage, Table,
+};
 use crate::supervisor;
 use crate::takeover::{Offer, Successor};
 
@@ -286,7 +288,9 @@ impl<S: Send + Sync + 'static> Daemon<S> {
     fn reload(&self, reload: impl Fn(&S) -> Result<S, Failure>) {
         supervisor::tell_reloading();
         let before = Arc::clone(&self.settings.borrow());
-        let status = match reload(&before) {
+        let reloaded = reload(&before);
+        metrics::reloaded(Reloaded::Configuration, reloaded.is_ok());
+        let status = match reloaded {
             Ok(fresh) => {
                 self.settings.send_replace(Arc::new(fresh));
                 tracing::info!("configuration read again");

@@ -1,221 +1,372 @@
-//! Counters that are there from the start, so that rates see their first count.
+//! Series that are there from the start, so that rates see their first count.
 
-use metrics::counter;
+use std::slice;
+
+use metrics::{Label, counter, gauge, histogram};
 
 use super::{
-    DATAGRAMS, EARLY, FALLBACKS, FAST_OPEN, FILTER, FORWARDS_FAILED, JOINS, LIMITS,
-    ORIGIN_FAILURES, QUIC_DATAGRAMS, QUIC_EVENTS, RELOADS, REQUESTS, Role, SECOND_SYNS, SESSIONS,
-    SPARES, SYN_DATA, UPSTREAM,
+    ANSWER_MEMORY, DATAGRAMS, EARLY, FALLBACKS, FAST_OPEN, FILTER, FORWARDS_FAILED, HANDSHAKE_TIME,
+    HANDSHAKES, JOINS, LIMITS, OPENING_TIME, ORIGIN_FAILURES, ORIGIN_TIME, ORIGINS, QUIC_DATAGRAMS,
+    QUIC_EVENTS, QUIC_FLOWS, RELOADS, REQUESTS, Role, SAVED, SAVED_RATIO, SECOND_SYNS, SESSIONS,
+    SESSIONS_HELD, SPARES, SPARES_HELD, SYN_DATA, UNPROVEN, UPSTREAM,
 };
 
-/// Counters of one label by role, and its values (docs/metrics.md): they begin at 0.
-const FROM_ZERO: &[(Role, &str, &str, &[&str])] = &[
+/// Labels with their values: a series has one value of each.
+type Labels = &'static [(&'static str, &'static [&'static str])];
+
+const RESUMED: (&str, &[&str]) = ("resumed", &["yes", "no"]);
+
+/// Handshakes that are done; TLS 1.2 has no early data.
+const TLS12: Labels =
+    &[("result", &["done"]), ("version", &["1.2"]), RESUMED, ("early_data", &["none"])];
+const TLS13: Labels = &[
+    ("result", &["done"]),
+    ("version", &["1.3"]),
+    RESUMED,
+    ("early_data", &["none", "accepted", "refused"]),
+];
+
+/// Counters by role (docs/metrics.md): they begin at 0.
+const COUNTERS: &[(Role, &str, Labels)] = &[
     (
         Role::Edge,
         JOINS,
-        "outcome",
-        &["joined", "attached", "fresh", "forwarded", "passed", "refused"],
+        &[("outcome", &["joined", "attached", "fresh", "forwarded", "passed", "refused"])],
     ),
-    (Role::Edge, FORWARDS_FAILED, "reason", &["unknown", "paused", "too_many", "away", "refused"]),
-    (Role::Edge, EARLY, "outcome", &["passed", "held", "too_early"]),
+    (
+        Role::Edge,
+        FORWARDS_FAILED,
+        &[("reason", &["unknown", "paused", "too_many", "away", "refused"])],
+    ),
+    (Role::Edge, EARLY, &[("outcome", &["passed", "held", "too_early"])]),
     (
         Role::Edge,
         FILTER,
-        "outcome",
-        &["first", "seen", "new", "away", "slow", "failed", "clock", "too_many"],
+        &[("outcome", &["first", "seen", "new", "away", "slow", "failed", "clock", "too_many"])],
     ),
-    (Role::Edge, ORIGIN_FAILURES, "reason", &["unreachable", "connect_timeout", "late", "broken"]),
+    (
+        Role::Edge,
+        ORIGIN_FAILURES,
+        &[("reason", &["unreachable", "connect_timeout", "late", "broken"])],
+    ),
     (
         Role::Edge,
         FAST_OPEN,
-        "outcome",
-        &[
-            "steered",
-            "replayed",
-            "expired",
-            "forged",
-            "early",
-            "full",
-            "no_listener",
-            "stripped",
-            "faults",
-        ],
+        &[(
+            "outcome",
+            &[
+                "steered",
+                "replayed",
+                "expired",
+                "forged",
+                "early",
+                "full",
+                "no_listener",
+                "stripped",
+                "faults",
+            ],
+        )],
     ),
-    (Role::Edge, QUIC_EVENTS, "event", &["begun", "ended", "displaced", "refused", "failed"]),
+    (Role::Edge, QUIC_EVENTS, &[("event", &["begun", "ended", "displaced", "refused", "failed"])]),
     (
         Role::Edge,
         LIMITS,
-        "limit",
-        &[
-            "max_connections",
-            "session_limit",
-            "network_limit",
-            "address_limit",
-            "paused",
-            "work_limit",
-            "stray_joins",
-            "unknown_name",
-            "address_connections",
-            "origin_requests",
-            "answer_memory",
-            "stalled_answers",
-            "answer_not_taken",
-            "request_head",
-            "request_body_time",
-            "malformed_body",
-            "concurrent_streams",
-            "broken_off_requests",
-            "stream_resets",
-            "stream_errors",
-            "control_frames",
-            "http2_excess",
-        ],
+        &[(
+            "limit",
+            &[
+                "max_connections",
+                "session_limit",
+                "network_limit",
+                "address_limit",
+                "paused",
+                "work_limit",
+                "stray_joins",
+                "unknown_name",
+                "address_connections",
+                "origin_requests",
+                "answer_memory",
+                "stalled_answers",
+                "answer_not_taken",
+                "request_head",
+                "request_body_time",
+                "malformed_body",
+                "concurrent_streams",
+                "broken_off_requests",
+                "stream_resets",
+                "stream_errors",
+                "control_frames",
+                "http2_excess",
+            ],
+        )],
     ),
     (
         Role::Agent,
         LIMITS,
-        "limit",
-        &[
-            "max_connections",
-            "waiting_clients",
-            "managed_user",
-            "managed_slow",
-            "managed_token",
-            "name_leads_inside",
-            "silent",
-            "slow",
-            "closed",
-            "unknown_protocol",
-            "socks4",
-            "authentication",
-            "command",
-            "not_connect",
-            "malformed",
-            "io",
-        ],
+        &[(
+            "limit",
+            &[
+                "max_connections",
+                "waiting_clients",
+                "managed_user",
+                "managed_slow",
+                "managed_token",
+                "name_leads_inside",
+                "silent",
+                "slow",
+                "closed",
+                "unknown_protocol",
+                "socks4",
+                "authentication",
+                "command",
+                "not_connect",
+                "malformed",
+                "io",
+            ],
+        )],
     ),
     (
         Role::Agent,
         FALLBACKS,
-        "reason",
-        &[
-            "not_advertised",
-            "port",
-            "address_literal",
-            "not_tls",
-            "advert_late",
-            "other_address",
-            "tcp_first",
-            "client_hello",
-            "silence",
-            "unreachable",
-            "no_server_bytes",
-            "not_awaited",
-            "tcp_late",
-            "server_first",
-            "held",
-            "path_memory",
-            "path_busy",
-            "socket",
-            "committed_refusal",
-            "refused",
-            "join_lost",
-            "protocol",
-            "early_data_too_old",
-        ],
+        &[(
+            "reason",
+            &[
+                "not_advertised",
+                "port",
+                "address_literal",
+                "not_tls",
+                "advert_late",
+                "other_address",
+                "tcp_first",
+                "client_hello",
+                "silence",
+                "unreachable",
+                "no_server_bytes",
+                "not_awaited",
+                "tcp_late",
+                "server_first",
+                "held",
+                "path_memory",
+                "path_busy",
+                "socket",
+                "committed_refusal",
+                "refused",
+                "join_lost",
+                "protocol",
+                "early_data_too_old",
+            ],
+        )],
     ),
-    (Role::Agent, SECOND_SYNS, "outcome", &["used", "lost", "in_vain"]),
-    (Role::Agent, SYN_DATA, "outcome", &["accepted", "refused", "lost"]),
-    (Role::Agent, SPARES, "outcome", &["used", "in_vain"]),
+    (Role::Agent, SECOND_SYNS, &[("outcome", &["used", "lost", "in_vain"])]),
+    (Role::Agent, SYN_DATA, &[("outcome", &["accepted", "refused", "lost"])]),
+    (Role::Agent, SPARES, &[("outcome", &["used", "in_vain"])]),
     (
         Role::Agent,
         SESSIONS,
-        "event",
-        &[
-            "kept",
-            "taken",
-            "missed",
-            "given_back",
-            "refused",
-            "outdated",
-            "expired",
-            "evicted",
-            "forgotten",
-        ],
+        &[(
+            "event",
+            &[
+                "kept",
+                "taken",
+                "missed",
+                "given_back",
+                "refused",
+                "outdated",
+                "expired",
+                "evicted",
+                "forgotten",
+            ],
+        )],
     ),
-];
-
-/// A label and its values.
-type Label = (&'static str, &'static [&'static str]);
-
-/// Counters of two labels by role: they begin at 0.
-const FROM_ZERO_BY_TWO: &[(Role, &str, Label, Label)] = &[
-    (Role::Edge, RELOADS, ("what", &["certificates", "keys"]), ("result", &["ok", "kept"])),
+    (
+        Role::Edge,
+        RELOADS,
+        &[("what", &["certificates", "keys", "configuration"]), ("result", &["ok", "kept"])],
+    ),
     (
         Role::Edge,
         REQUESTS,
-        ("protocol", &["http/1.1", "h2"]),
-        ("status", &["2xx", "3xx", "4xx", "5xx"]),
+        &[("protocol", &["http/1.1", "h2"]), ("status", &["1xx", "2xx", "3xx", "4xx", "5xx"])],
     ),
     (
         Role::Edge,
         QUIC_DATAGRAMS,
-        ("direction", &["to_server", "to_client"]),
-        ("outcome", &["sent", "dropped"]),
+        &[("direction", &["to_server", "to_client"]), ("outcome", &["sent", "dropped"])],
     ),
-    (Role::Edge, DATAGRAMS, ("direction", &["to_client"]), ("outcome", &["sent", "failed"])),
+    (Role::Edge, DATAGRAMS, &[("direction", &["to_client"]), ("outcome", &["sent", "failed"])]),
     (
         Role::Edge,
         DATAGRAMS,
-        ("direction", &["to_server"]),
-        (
-            "outcome",
-            &[
-                "accepted",
-                "malformed",
-                "foreign_address",
-                "repeated",
-                "ended",
-                "misfit",
-                "not_hello",
-                "hello_runs",
-                "address_limit",
-                "network_limit",
-                "session_limit",
-                "paused",
-                "work_limit",
-            ],
-        ),
+        &[
+            ("direction", &["to_server"]),
+            (
+                "outcome",
+                &[
+                    "accepted",
+                    "malformed",
+                    "foreign_address",
+                    "repeated",
+                    "ended",
+                    "misfit",
+                    "not_hello",
+                    "hello_runs",
+                    "address_limit",
+                    "network_limit",
+                    "session_limit",
+                    "paused",
+                    "work_limit",
+                ],
+            ),
+        ],
     ),
-    (Role::Agent, DATAGRAMS, ("direction", &["to_server"]), ("outcome", &["sent", "failed"])),
+    (Role::Agent, DATAGRAMS, &[("direction", &["to_server"]), ("outcome", &["sent", "failed"])]),
     (
         Role::Agent,
         DATAGRAMS,
-        ("direction", &["to_client"]),
-        ("outcome", &["accepted", "ignored", "late"]),
+        &[("direction", &["to_client"]), ("outcome", &["accepted", "ignored", "late"])],
     ),
     (
         Role::Agent,
         UPSTREAM,
-        ("manner", &["optimistic", "waiting", "fallback"]),
-        ("result", &["granted"]),
+        &[
+            ("manner", &["optimistic", "waiting", "fallback"]),
+            (
+                "result",
+                &[
+                    "granted",
+                    "upstream_unreachable",
+                    "upstream_closed",
+                    "upstream_garbage",
+                    "upstream_silent",
+                    "upstream_login",
+                    "upstream_refused",
+                ],
+            ),
+        ],
     ),
+    (Role::Agent, SAVED, &[]),
+    (Role::Edge, HANDSHAKES, TLS12),
+    (Role::Edge, HANDSHAKES, TLS13),
+    (
+        Role::Edge,
+        HANDSHAKES,
+        &[
+            ("result", &["failed", "timed_out"]),
+            ("version", &["none"]),
+            ("resumed", &["no"]),
+            ("early_data", &["none"]),
+        ],
+    ),
+    (Role::Agent, HANDSHAKES, TLS12),
+    (Role::Agent, HANDSHAKES, TLS13),
+    (
+        Role::Agent,
+        HANDSHAKES,
+        &[
+            (
+                "result",
+                &[
+                    "roots",
+                    "certificate_not_allowed",
+                    "not_allowed",
+                    "internal",
+                    "name",
+                    "unreachable",
+                    "refused",
+                    "connect",
+                    "certificate_expired",
+                    "certificate_not_yet_valid",
+                    "certificate_name",
+                    "certificate_untrusted",
+                    "certificate",
+                    "upstream_unreachable",
+                    "upstream_closed",
+                    "upstream_garbage",
+                    "upstream_login",
+                    "upstream_refused",
+                    "upstream_silent",
+                    "tls",
+                    "overloaded",
+                    "timed_out",
+                ],
+            ),
+            ("version", &["none"]),
+            ("resumed", &["no"]),
+            ("early_data", &["none"]),
+        ],
+    ),
+    (Role::Agent, RELOADS, &[("what", &["configuration"]), ("result", &["ok", "kept"])]),
 ];
 
-/// Shows the counters of a daemon as 0.
+/// Gauges by role that begin at 0.
+const GAUGES: &[(Role, &str, Labels)] = &[
+    (Role::Edge, ANSWER_MEMORY, &[]),
+    (Role::Edge, ORIGINS, &[("state", &["up", "down"])]),
+    (Role::Edge, QUIC_FLOWS, &[]),
+    (Role::Edge, UNPROVEN, &[]),
+    (Role::Agent, SESSIONS_HELD, &[("what", &["servers", "tickets", "bytes"])]),
+    (Role::Agent, SPARES_HELD, &[]),
+];
+
+/// Histograms by role.
+const HISTOGRAMS: &[(Role, &str, Labels)] = &[
+    (Role::Edge, HANDSHAKE_TIME, &[RESUMED]),
+    (Role::Edge, ORIGIN_TIME, &[]),
+    (Role::Agent, HANDSHAKE_TIME, &[RESUMED]),
+    (Role::Agent, OPENING_TIME, &[("opening", &["plain", "spare", "fop", "turbo"])]),
+];
+
+/// Shows the series of a daemon: counters and gauges as 0, histograms without a value.
 pub(super) fn begin(role: Role) {
-    for (_, name, label, values) in FROM_ZERO.iter().filter(|(of, ..)| *of == role) {
-        for value in *values {
-            counter!(*name, *label => *value).absolute(0);
-        }
+    for (name, labels) in series_of(role, COUNTERS) {
+        counter!(name, labels).absolute(0);
     }
-    for (_, name, (one, ones), (other, others)) in
-        FROM_ZERO_BY_TWO.iter().filter(|(of, ..)| *of == role)
-    {
-        for first in *ones {
-            for second in *others {
-                counter!(*name, *one => *first, *other => *second).absolute(0);
-            }
-        }
+    for (name, labels) in series_of(role, GAUGES) {
+        gauge!(name, labels).set(0);
+    }
+    for (name, labels) in series_of(role, HISTOGRAMS) {
+        // The handle is enough.
+        drop(histogram!(name, labels));
+    }
+    // There is no ratio of nothing.
+    gauge!(SAVED_RATIO, "role" => role.label()).set(f64::NAN);
+}
+
+/// Returns the names of a role's metrics with the labels of each series.
+fn series_of(
+    role: Role,
+    all: &'static [(Role, &'static str, Labels)],
+) -> impl Iterator<Item = (&'static str, Vec<Label>)> {
+    let mine = all.iter().filter(move |(of, ..)| *of == role);
+    mine.flat_map(|(_, name, labels)| series(labels).into_iter().map(|labels| (*name, labels)))
+}
+
+/// Returns the labels of each series.
+fn series(labels: Labels) -> Vec<Vec<Label>> {
+    let mut all = vec![Vec::new()];
+    for (name, values) in labels {
+        let labels = values.iter().map(|value| Label::from_static_parts(name, value));
+        let labels: Vec<_> = labels.collect();
+        all = all
+            .iter()
+            .flat_map(|begun| {
+                labels.iter().map(|label| [begun.as_slice(), slice::from_ref(label)].concat())
+            })
+            .collect();
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_has_one_value_of_each_label() {
+        let all = series(&[("a", &["1", "2"]), ("b", &["3"])]);
+        let pairs = ["1", "2"].map(|value| {
+            vec![Label::from_static_parts("a", value), Label::from_static_parts("b", "3")]
+        });
+        assert_eq!(all, pairs);
+        assert_eq!(series(&[]), [vec![]]);
     }
 }

@@ -135,6 +135,27 @@ fn a_reload_names_options_that_need_a_restart() {
     line(&edge.log(), "options=--max-connections, --log");
 }
 
+/// Returns how many reloads were taken, and how many not.
+fn reloads(edge: &Daemon) -> [u64; 2] {
+    ["\"ok\"", "\"kept\""]
+        .map(|result| edge.count("headstart_reloads_total", &["what=\"configuration\"", result]))
+}
+
+#[test]
+fn a_configuration_that_is_kept_counts_as_failed() {
+    let (files, good) = (Files::new(), format!("[edge]\norigin = '{}'\n", closed()));
+    let config = files.write("toml", good.as_bytes(), 0o644);
+    let edge = daemon("edge", &["--config", &config]);
+    files.write("toml", b"[edge]\norigin = 'nonsense'\n", 0o644);
+    edge.signal(Signal::HUP);
+    until("it is kept", || edge.logged("configuration kept: ") == 1);
+    assert_eq!(reloads(&edge), [0, 1]);
+    files.write("toml", good.as_bytes(), 0o644);
+    edge.signal(Signal::HUP);
+    until("it is read", || edge.logged("configuration read again") == 1);
+    assert_eq!(reloads(&edge), [1, 1]);
+}
+
 #[test]
 fn a_check_probes_the_status_page_and_the_joins_of_a_fleet() {
     let files = Files::new();
