@@ -29,6 +29,7 @@ use tracing::Level;
 
 use crate::base::clock::wall_clock;
 use crate::base::failure::Failure;
+use crate::base::log_throttle::LogThrottle;
 use crate::base::logging::ACCESS;
 use crate::base::names::NamePattern;
 use crate::base::value::HostPort;
@@ -75,6 +76,9 @@ const SESSIONS: &str = "headstart_sessions_total";
 const OPENING_TIME: &str = "headstart_opening_seconds";
 const HANDSHAKE_TIME: &str = "headstart_tls_handshake_seconds";
 const ORIGIN_TIME: &str = "headstart_origin_seconds";
+
+/// Limits that are reached: clients decide how often.
+static LIMITS_REACHED: LogThrottle = LogThrottle::new();
 
 /// Upper ends of the histograms' buckets, in seconds: from a rack to a satellite.
 const BUCKETS: &[f64] =
@@ -277,8 +281,16 @@ impl Drop for Connection {
     }
 }
 
-/// Counts a limit that was reached; `limit` is its name, a word of the program.
+/// Counts a limit that was reached, and logs it; `limit` is its name, a word of the program.
 pub fn limit_hit(limit: &'static str) {
+    count_limit(limit);
+    if let Some(left_out) = LIMITS_REACHED.line_about(limit, Instant::now()) {
+        tracing::warn!(limit, left_out, "limit reached");
+    }
+}
+
+/// Counts a limit that was reached, about which the caller has a line of its own.
+pub fn count_limit(limit: &'static str) {
     counter!(LIMITS, "limit" => limit).increment(1);
 }
 

@@ -84,7 +84,7 @@ pub(super) fn filter(allowed: &[Inside]) -> AddressFilter {
 }
 
 fn note(name: &str, address: IpAddr) {
-    metrics::limit_hit("name_leads_inside");
+    metrics::count_limit("name_leads_inside");
     if let Some(left_out) = NOT_CONNECTED.line(Instant::now()) {
         tracing::warn!(
             name, %address, left_out, "names must not lead there; --allow-inside lets them"

@@ -1,5 +1,6 @@
 //! The daemon: takes connections of applications and opens each the best way there is.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -21,7 +22,7 @@ use tokio::task::JoinSet;
 
 use super::context;
 use super::harden::harden;
-use super::inbound::{self, Inbound, Reason, Timeouts, Via};
+use super::inbound::{self, Inbound, Reason, Refusal, Timeouts, Via};
 use super::inside;
 use super::isolation::Isolation;
 use super::managed::{self, AgentState, Clients};
@@ -29,6 +30,7 @@ use crate::agent::options::AgentOptions;
 use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
 use crate::base::log_throttle::LogThrottle;
+use crate::base::printable::printable_word;
 use crate::base::settings::Invocation;
 use crate::base::value::SecondSyn;
 use crate::daemon::{self, AtStart, Daemon, Running, files};
@@ -80,6 +82,9 @@ const AT_START: &[&str] = &[
 
 /// Connections that fail: web pages decide how many.
 static FAILED: LogThrottle = LogThrottle::new();
+
+/// Requests that cannot be served, which any program can send.
+static REFUSED: LogThrottle = LogThrottle::new();
 
 /// Runs the agent until it is told to stop.
 ///
@@ -330,8 +335,8 @@ async fn serve(
     let mut inbound = match inbound::accept(client, redirected, Timeouts::default()).await {
         Ok(inbound) => inbound,
         Err(refusal) => {
-            tracing::debug!(%refusal, "request refused");
-            metrics::limit_hit(refusal.label());
+            log_refusal(&refusal);
+            metrics::count_limit(refusal.label());
             counted.finish(Carrier::Tcp.name(), Outcome::Refused);
             return;
         }
@@ -406,7 +411,7 @@ async fn answer_client(
 ) -> Result<(Client, ClientStream), Outcome> {
     stream.start();
     if late && let Err(error) = stream.connected().await {
-        log_failed(to, &error);
+        log_failed(&to.host, to.port, &error);
         let _ = answer.failure(Reason::from(&error)).await;
         return Err(Outcome::Unreachable);
     }
@@ -421,11 +426,12 @@ async fn relay(
     limits: RelayLimits,
     counted: &mut Connection,
 ) -> (Carrier, Outcome) {
-    let (mut opening, mut harm) = (Carrier::Tcp, None);
+    let (mut opening, mut harm, mut reset) = (Carrier::Tcp, None, None);
     let outcome = daemon::bridge(stream, client.tcp, &client.head, limits, |stream| {
         let Some(report) = stream.report() else { return };
         counted.note_report(report);
         opening = report.opened_by;
+        reset = report.reset;
         harm = if report.reset == Some(ResetReason::CommittedRefusal) {
             Some(Outcome::Committed)
         } else {
@@ -447,12 +453,14 @@ async fn relay(
     });
     let relayed = outcome.await;
     let outcome = harm.unwrap_or_else(|| Outcome::from(&relayed));
-    match &relayed {
-        RelayReason::Error(Side::A, error) if outcome == Outcome::Unreachable => {
-            log_failed(to, error);
+    match (&relayed, reset) {
+        (_, Some(reason)) => log_reset(to, reason),
+        (RelayReason::Error(Side::A, error), None) if outcome == Outcome::Unreachable => {
+            log_failed(&to.host, to.port, error);
         }
-        RelayReason::Reset(Side::A) if outcome == Outcome::Unreachable => {
-            log_failed(to, &io::ErrorKind::ConnectionReset.into());
+        (RelayReason::Reset(Side::A), None) if outcome == Outcome::Unreachable => {
+            let error = io::Error::from(io::ErrorKind::ConnectionReset);
+            log_failed(&to.host, to.port, &error);
         }
         _ => {}
     }
@@ -461,10 +469,34 @@ async fn relay(
 }
 
 /// Says which server could not be reached, and why.
-fn log_failed(to: &Target, error: &io::Error) {
+pub(super) fn log_failed(host: &str, port: u16, error: &dyn fmt::Display) {
     if let Some(left_out) = FAILED.line(Instant::now()) {
-        let (host, port) = (&to.host, to.port);
+        let (host, error) = (printable_word(host), error.to_string());
+        let error = printable_word(&error);
         tracing::warn!(%host, port, %error, left_out, "cannot connect");
+    }
+}
+
+/// Logs a connection that its opening had to reset.
+fn log_reset(to: &Target, reason: ResetReason) {
+    if let Some(left_out) = FAILED.line_about(reason.name(), Instant::now()) {
+        let (host, port, reason) = (printable_word(&to.host), to.port, reason.name());
+        tracing::warn!(%host, port, reason, left_out, "connection reset while it opened");
+    }
+}
+
+/// Logs a request that cannot be served. Browsers connect ahead of need, and leave again.
+fn log_refusal(refusal: &Refusal) {
+    let kind = refusal.label();
+    match refusal {
+        Refusal::Silent | Refusal::Closed | Refusal::Io(_) => {
+            tracing::debug!(%refusal, "no request");
+        }
+        _ => {
+            if let Some(left_out) = REFUSED.line_about(kind, Instant::now()) {
+                tracing::warn!(%refusal, left_out, "request refused");
+            }
+        }
     }
 }
 
@@ -492,7 +524,7 @@ async fn refuse(
     to: &Target,
     error: &io::Error,
 ) -> (Carrier, Outcome) {
-    log_failed(to, error);
+    log_failed(&to.host, to.port, error);
     if let Some(answer) = answer {
         let _ = answer.failure(Reason::from(error)).await;
     }

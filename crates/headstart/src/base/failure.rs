@@ -111,6 +111,12 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Returns the words of `error` and of its causes.
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let all = std::iter::successors(Some(error), |error| error.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 fn bind_hint(address: SocketAddr, kind: io::ErrorKind) -> Option<String> {
     match kind {
         io::ErrorKind::AddrInUse => Some(format!(

@@ -29,8 +29,10 @@ use super::terminate::{
     self, Capacity, CapacityLimits, Claims, HttpOrigins, Termination, TlsServer, Unproven,
 };
 use crate::base::failure::Failure;
+use crate::base::log_throttle::LogThrottle;
 use crate::base::logging::{ACCESS, millis};
 use crate::base::own_address::leave_out_ipv6;
+use crate::base::printable::printable_word;
 use crate::base::settings::Invocation;
 use crate::base::value::HostPort;
 use crate::daemon::{self, AtStart, Daemon, Next, Phase, Running};
@@ -49,6 +51,9 @@ const JOIN_TIME: Duration = Duration::from_secs(1);
 /// Interval at which a process that drains looks for sessions: they are joined, and expire, in
 /// tasks of their own.
 const DRAINED_EVERY: Duration = Duration::from_millis(100);
+
+/// Connections that are refused: anybody may open them.
+static REFUSED: LogThrottle = LogThrottle::new();
 
 /// Options that a reload does not apply, beside those that say so themselves.
 const AT_START: &[&str] = &[
@@ -523,9 +528,25 @@ async fn serve(
         // It continued in the session that it joined, which counts it.
         Ok(None) => counted.passed_on(),
         Err(error) => {
-            tracing::debug!(%peer, %error, "connection refused");
+            log_refused(peer, &error);
             counted.finish(Carrier::Tcp.name(), Outcome::Refused);
         }
+    }
+}
+
+/// Logs a connection that was refused before it was known what for: for the edge's limits, or for
+/// its join. Clients that say nothing, or leave, are noise.
+fn log_refused(client: SocketAddr, error: &io::Error) {
+    let kind = match error.kind() {
+        io::ErrorKind::ResourceBusy => "busy",
+        io::ErrorKind::InvalidData => "invalid",
+        _ => {
+            tracing::debug!(%client, %error, "a client left, or sent nothing");
+            return;
+        }
+    };
+    if let Some(left_out) = REFUSED.line_about(kind, Instant::now()) {
+        tracing::warn!(%client, %error, left_out, "connection refused");
     }
 }
 
@@ -547,7 +568,11 @@ async fn find(
 ) -> Outcome {
     let name = stream.client_hello().and_then(|hello| hello.server_name.as_deref());
     let Some(origin) = settings.connections.origins.find(name) else {
-        metrics::limit_hit("unknown_name");
+        metrics::count_limit("unknown_name");
+        if let Some(left_out) = REFUSED.line_about("unknown_name", Instant::now()) {
+            let (client, name) = (stream.peer_addr(), printable_word(name.unwrap_or("-")));
+            tracing::info!(%client, %name, left_out, "no origin has this name");
+        }
         stream.reset();
         return Outcome::Refused;
     };

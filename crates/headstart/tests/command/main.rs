@@ -14,6 +14,7 @@ mod context;
 mod daemon;
 #[path = "../support/edge.rs"]
 mod edge;
+mod failures;
 #[path = "../support/files.rs"]
 mod files;
 #[path = "../support/front.rs"]

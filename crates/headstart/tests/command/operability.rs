@@ -18,7 +18,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-fn daemon(role: &str, arguments: &[&str]) -> Daemon {
+pub(crate) fn daemon(role: &str, arguments: &[&str]) -> Daemon {
     let all = [role, "--listen=127.0.0.1:0", "--metrics=127.0.0.1:0"];
     Daemon::start(&mut command(&[&all, arguments].concat()))
 }
@@ -29,7 +29,7 @@ fn checked(arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
 
-fn line<'a>(text: &'a str, words: &str) -> &'a str {
+pub(crate) fn line<'a>(text: &'a str, words: &str) -> &'a str {
     text.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{words}: {text}"))
 }
 

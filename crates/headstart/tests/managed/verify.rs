@@ -2,7 +2,7 @@
 
 use crate::agent::Agent;
 use crate::client::{Answer, connect};
-use crate::edge::closed;
+use crate::edge::{closed, until};
 use crate::server::{NAME, PAGE, Server, files};
 
 fn ask(agent: &Agent, server: &Server, fields: &[(&str, &str)]) -> Answer {
@@ -19,6 +19,7 @@ fn a_certificate_that_nobody_vouches_for_is_refused_and_explained() {
     let text = answer.rest();
     assert!(text.contains("\nhint: if you know its issuer"), "{text}");
     agent.until_audited(&["connection refused", "certificate_untrusted"], 1);
+    until("the cause is said", || agent.logged("no TLS with the server: ") == 1);
     assert_eq!(agent.count("headstart_tls_handshakes_total", &["certificate_untrusted"]), 1);
 }
 

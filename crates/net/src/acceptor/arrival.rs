@@ -83,8 +83,9 @@ impl Arrival {
     /// ended.
     ///
     /// # Errors
-    /// `TimedOut` if the client sends nothing or its session has already ended, `InvalidData` if
-    /// its join is refused, `UnexpectedEof` if nothing follows it, and any error of TCP.
+    /// `TimedOut` if the client sends nothing or its session has already ended, `ResourceBusy` if
+    /// there are too many connections, `InvalidData` if its join is refused, `UnexpectedEof` if
+    /// nothing follows it, and any error of TCP.
     pub async fn establish(self) -> io::Result<Option<ServerStream>> {
         match self.kind {
             Kind::Session(session, permit, hello) => {

@@ -121,17 +121,23 @@ impl Shared {
     }
 
     /// Waits for a permit to serve a stream.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if too many wait already, or no permit is free in time.
     pub(super) async fn permit(self: &Arc<Self>) -> io::Result<OwnedSemaphorePermit> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             return Ok(permit);
         }
         metrics::counter!("headstart_limits_hit_total", "limit" => "max_connections").increment(1);
         let Ok(_waiting) = self.waiting.try_acquire() else {
-            return Err(io::ErrorKind::ConnectionAborted.into());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "too many connections wait"));
         };
         self.end_overdue_session();
         let permit = Arc::clone(&self.permits).acquire_owned();
-        tokio::time::timeout(PERMIT_TIMEOUT, permit).await?.map_err(io::Error::other)
+        let permit = tokio::time::timeout(PERMIT_TIMEOUT, permit).await.map_err(|_| {
+            io::Error::new(io::ErrorKind::ResourceBusy, "too many connections for too long")
+        })?;
+        permit.map_err(io::Error::other)
     }
 
     /// Ends a session that outlived its promised time, to free its permit.

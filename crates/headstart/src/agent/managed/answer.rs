@@ -21,7 +21,8 @@ pub(super) struct Refusal {
     status: StatusCode,
     /// From a fixed set, for programs, logs and metrics.
     pub(super) name: &'static str,
-    text: String,
+    /// Words for people.
+    pub(super) text: String,
     hint: &'static str,
 }
 

@@ -18,7 +18,7 @@ use super::request::{Ask, TlsAsk};
 use super::session_capture::SessionCapture;
 use super::visit::{Begun, Visit};
 use crate::agent::inbound::Host;
-use crate::agent::serve::Settings;
+use crate::agent::serve::{Settings, log_failed};
 use crate::metrics;
 
 /// A connection that is ready for the program's bytes.
@@ -66,7 +66,7 @@ pub(super) async fn open(
     context: &Context,
     settings: &Arc<Settings>,
 ) -> Result<Opened, Refusal> {
-    match &ask.tls {
+    let opened = match &ask.tls {
         None => bare(ask, context, settings).await,
         Some(tls) => {
             let opened = managed(ask, tls, context, settings).await;
@@ -75,7 +75,11 @@ pub(super) async fn open(
             }
             opened
         }
+    };
+    if let Err(refusal) = &opened {
+        log_failed(&ask.host.to_string(), ask.port, &refusal.text);
     }
+    opened
 }
 
 /// As on the agent's other ports: clients of TLS ports are answered at once, so that their

@@ -10,10 +10,13 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::{Response, StatusCode};
 
 use super::capacity::{Capacity, Permit};
 use super::exchange::{BodyError, Client, Exchange, Piece};
+use crate::base::failure::causes;
+use crate::base::log_throttle::LogThrottle;
 
 /// Requests that a client may break off in [`BROKEN_OFF_TIME`]. Each may cost a connection to the
 /// origin, which has to be closed then: HTTP/2 can ask and break off without end in two small
@@ -22,6 +25,9 @@ use super::exchange::{BodyError, Client, Exchange, Piece};
 const BROKEN_OFF_MAX: u32 = 512;
 
 const BROKEN_OFF_TIME: Duration = Duration::from_secs(10);
+
+/// Responses that origins break off.
+static CUT_SHORT: LogThrottle = LogThrottle::new();
 
 /// Requests of one connection whose responses are not complete.
 #[derive(Clone, Debug)]
@@ -146,14 +152,16 @@ impl Drop for InFlight {
 pub(super) struct ResponseBody {
     /// Text of the edge's own, none for a response of the origin.
     text: Option<Full<Piece>>,
+    /// The origin, if it responded.
+    origin: Option<Authority>,
     in_flight: InFlight,
 }
 
 impl ResponseBody {
-    pub(super) fn from_origin(body: Incoming, mut in_flight: InFlight) -> Self {
+    pub(super) fn from_origin(body: Incoming, origin: Authority, mut in_flight: InFlight) -> Self {
         let permit = in_flight.take_permit();
         in_flight.exchange.begin(body, permit);
-        Self { text: None, in_flight }
+        Self { text: None, origin: Some(origin), in_flight }
     }
 
     /// Returns a response of the edge's own; the body is the status and `message`, unless the
@@ -170,7 +178,7 @@ impl ResponseBody {
         let length = HeaderValue::from(text.len());
         let text = if is_head { Bytes::new() } else { text.into() };
         let text = Some(Full::new(in_flight.exchange.piece(text)));
-        let mut response = Response::new(Self { text, in_flight });
+        let mut response = Response::new(Self { text, origin: None, in_flight });
         *response.status_mut() = status;
         let kind = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -200,8 +208,10 @@ impl Body for ResponseBody {
             Some(text) => Pin::new(text).poll_frame(cx).map_err(|never| match never {}),
             None => self.in_flight.exchange.poll_frame(cx),
         });
-        if frame.is_none() {
-            self.in_flight.end();
+        match (&frame, &self.origin) {
+            (None, _) => self.in_flight.end(),
+            (Some(Err(error)), Some(origin)) => log_cut_short(origin, error),
+            _ => {}
         }
         Poll::Ready(frame)
     }
@@ -214,6 +224,14 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         let text = self.text.as_ref().map(Body::size_hint);
         text.unwrap_or_else(|| self.in_flight.exchange.size_hint())
+    }
+}
+
+/// Logs that the `origin` broke off a response whose head the client has.
+fn log_cut_short(origin: &Authority, error: &BodyError) {
+    if let Some(left_out) = CUT_SHORT.line(Instant::now()) {
+        let error = causes(error.as_ref());
+        tracing::warn!(%origin, error, left_out, "the origin broke off a response");
     }
 }
 

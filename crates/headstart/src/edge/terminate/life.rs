@@ -1,12 +1,16 @@
 //! Time limits of a terminated connection, in all and idle.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use headstart_net::{ByteCounts, LimitClock, RelayLimits, ServerStream, TimeLimit, TlsHandle};
+use headstart_tls::TlsError;
 use tokio::time::Instant;
 
 use super::body::Pending;
+use crate::base::log_throttle::LogThrottle;
+use crate::base::printable::printable_word;
 use crate::metrics::{self, Direction, Outcome};
 
 /// Time without a request after which a client is told to leave: what nginx allows.
@@ -27,6 +31,9 @@ const READING: u64 = 1024;
 
 /// More than any client takes for a handshake, and not beyond the end of the clock.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Handshakes that fail: anybody may cause them.
+static FAILED: LogThrottle = LogThrottle::new();
 
 /// Longest interval between two checks of a connection, and so by how much its limits may be late.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -201,14 +208,38 @@ impl Life {
     }
 
     fn failed(&self, error: &std::io::Error) -> Over {
-        tracing::debug!(%error, "TLS with a client");
-        self.count(|| metrics::handshake_failed("failed"));
+        let fault = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
+        self.count(|| {
+            metrics::handshake_failed("failed");
+            match fault {
+                // Scanners that break off are noise.
+                None | Some(TlsError::Truncated | TlsError::Alert(TlsError::CLOSE_NOTIFY)) => {
+                    tracing::debug!(%error, "a client broke off its handshake");
+                }
+                Some(_) => self.log_handshake("failed", &error),
+            }
+        });
         Over::Refused
     }
 
     fn too_slow(&self) -> Over {
-        self.count(|| metrics::handshake_failed("timed_out"));
+        self.count(|| {
+            metrics::handshake_failed("timed_out");
+            self.log_handshake("timed_out", &"not done in time (--hello-timeout)");
+        });
         Over::Handshake
+    }
+
+    fn log_handshake(&self, result: &'static str, error: &dyn fmt::Display) {
+        let Some(left_out) = FAILED.line_about(result, std::time::Instant::now()) else { return };
+        let client = self.tls.with_transport(|client| {
+            let hello = client.client_hello();
+            let name = hello.and_then(|hello| hello.server_name.as_deref()).unwrap_or("-");
+            (client.peer_addr(), printable_word(name).into_owned())
+        });
+        let (client, name) = client.unzip();
+        let client = client.map(tracing::field::display);
+        tracing::info!(client, name, %error, left_out, "no TLS with a client");
     }
 
     /// Counts the outcome of the handshake, once.

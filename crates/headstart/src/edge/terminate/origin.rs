@@ -5,10 +5,11 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::http::request;
+use hyper::http::uri::Authority;
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -16,6 +17,8 @@ use tokio::net::TcpStream;
 
 use super::body::{Progress, Upload};
 use super::capacity::Capacity;
+use crate::base::failure::causes;
+use crate::base::log_throttle::LogThrottle;
 use crate::base::value::HostPort;
 use crate::edge::dial::Dial;
 use crate::metrics;
@@ -37,6 +40,9 @@ const READ_AHEAD: usize = 64 * 1024;
 /// Bytes that a client has to send each time that an origin may take to begin a response: with one
 /// now and then, its request would hold a permit for ever.
 const MOVING: u64 = 1024;
+
+/// Origins that do not respond: clients decide how many requests come.
+static FAILED: LogThrottle = LogThrottle::new();
 
 /// The origins that speak HTTP.
 #[derive(Clone, Debug)]
@@ -88,7 +94,7 @@ impl HttpOrigins {
         let exchange = upload.exchange();
         let again = repeatable.then(|| copy(&head));
         match (self.send_once(Request::from_parts(head, upload)).await, again) {
-            (Err(OriginError::Broken), Some(head)) => {
+            (Err(OriginError::Broken(_)), Some(head)) => {
                 self.send_once(Request::from_parts(head, Upload::none(&exchange))).await
             }
             (response, _) => response,
@@ -132,7 +138,7 @@ fn copy(head: &request::Parts) -> request::Parts {
 }
 
 /// Reason why there is no response of an origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OriginError {
     /// It cannot be connected to.
     Unreachable,
@@ -144,8 +150,8 @@ pub(super) enum OriginError {
     RequestTimeout,
     /// The client broke off its request, or the body is malformed.
     MalformedBody,
-    /// It broke off, or what it sent is not HTTP.
-    Broken,
+    /// It broke off, or what it sent is not HTTP, for this cause.
+    Broken(String),
 }
 
 impl OriginError {
@@ -153,14 +159,14 @@ impl OriginError {
         match error.is_connect() {
             true if timed_out(error) => Self::ConnectTimeout,
             true => Self::Unreachable,
-            false => Self::Broken,
+            false => Self::Broken(causes(error)),
         }
     }
 
     /// Returns the status for the client, in the words of RFC 9110 sections 15.5 and 15.6.
-    pub(super) const fn status(self) -> StatusCode {
+    pub(super) const fn status(&self) -> StatusCode {
         match self {
-            Self::Unreachable | Self::Broken => StatusCode::BAD_GATEWAY,
+            Self::Unreachable | Self::Broken(_) => StatusCode::BAD_GATEWAY,
             Self::ConnectTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::MalformedBody => StatusCode::BAD_REQUEST,
@@ -168,7 +174,7 @@ impl OriginError {
     }
 
     /// Returns a message for the client. It names no origin, which clients have no need to know.
-    pub(super) const fn message(self) -> &'static str {
+    pub(super) const fn message(&self) -> &'static str {
         match self {
             Self::Unreachable | Self::ConnectTimeout => {
                 "the server behind this one cannot be reached"
@@ -176,31 +182,38 @@ impl OriginError {
             Self::ResponseTimeout => "the server behind this one takes too long",
             Self::RequestTimeout => "the request did not come in time",
             Self::MalformedBody => "the body of the request is malformed",
-            Self::Broken => "the server behind this one broke off",
+            Self::Broken(_) => "the server behind this one broke off",
         }
     }
 
     /// Returns the label for metrics.
-    const fn label(self) -> &'static str {
+    const fn label(&self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
             Self::ConnectTimeout => "connect_timeout",
             Self::ResponseTimeout => "late",
             Self::RequestTimeout => "request_body_time",
             Self::MalformedBody => "malformed_body",
-            Self::Broken => "broken",
+            Self::Broken(_) => "broken",
         }
     }
 }
 
 impl OriginError {
-    /// Counts it: what a client did wrong does not count against the origin.
-    pub(super) fn count(self) {
+    /// Counts it, and logs it with the `origin`: what a client did wrong does not count against
+    /// that.
+    pub(super) fn report(&self, origin: &Authority) {
         let reason = self.label();
-        tracing::debug!(reason, "no response from the origin");
-        match self {
-            Self::RequestTimeout | Self::MalformedBody => metrics::limit_hit(reason),
-            _ => metrics::origin_failed(reason),
+        let error = match self {
+            Self::RequestTimeout | Self::MalformedBody => return metrics::limit_hit(reason),
+            // The dialer has logged why.
+            Self::Unreachable | Self::ConnectTimeout => return metrics::origin_failed(reason),
+            Self::ResponseTimeout => "no response in time (--origin-response-timeout)",
+            Self::Broken(cause) => cause,
+        };
+        metrics::origin_failed(reason);
+        if let Some(left_out) = FAILED.line_about(reason, Instant::now()) {
+            tracing::warn!(%origin, reason, error, left_out, "no response of the origin");
         }
     }
 }
@@ -281,7 +294,7 @@ mod tests {
             OriginError::Unreachable,
             OriginError::ConnectTimeout,
             OriginError::ResponseTimeout,
-            OriginError::Broken,
+            OriginError::Broken(String::new()),
         ];
         assert_eq!(errors.map(|error| error.status().as_u16()), [502, 504, 504, 502]);
     }

@@ -207,12 +207,13 @@ impl Requests {
         let sent_at = Instant::now();
         let response = match self.http.send(head, body).await {
             Ok(response) => response,
-            Err(error) => return Err((Refused::by_origin(error), in_flight)),
+            Err(error) => return Err((self.refuse_for_origin(&error), in_flight)),
         };
         metrics::origin_responded(sent_at.elapsed());
         let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if upgraded && !wanted {
-            return Err((Refused::by_origin(OriginError::Broken), in_flight));
+            let error = OriginError::Broken("an upgrade that nobody asked for".to_owned());
+            return Err((self.refuse_for_origin(&error), in_flight));
         }
         let refuses = response.status().as_u16() >= 300;
         let response =
@@ -270,7 +271,8 @@ impl Requests {
         let origin = hyper::upgrade::on(&mut response);
         let (mut head, body) = response.into_parts();
         if forward::response(&mut head, upgrade.is_some(), trailers).is_err() {
-            return Err((Refused::by_origin(OriginError::Broken), in_flight));
+            let error = OriginError::Broken("a transfer coding that nobody asked for".to_owned());
+            return Err((self.refuse_for_origin(&error), in_flight));
         }
         if let Some(client) = upgrade {
             let permit = in_flight.take_permit();
@@ -278,7 +280,14 @@ impl Requests {
             let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
             *tunnel = Some(Tunnel { client, origin, in_flight });
         }
-        Ok(Response::from_parts(head, ResponseBody::from_origin(body, in_flight)))
+        let body = ResponseBody::from_origin(body, self.address.clone(), in_flight);
+        Ok(Response::from_parts(head, body))
+    }
+
+    /// Reports that the origin has not responded, and returns what the client is told.
+    fn refuse_for_origin(&self, error: &OriginError) -> Refused {
+        error.report(&self.address);
+        Refused { status: error.status(), message: error.message() }
     }
 
     /// Returns true if the client speaks HTTP/1.0.
@@ -300,11 +309,6 @@ struct Refused {
 }
 
 impl Refused {
-    fn by_origin(error: OriginError) -> Self {
-        error.count();
-        Self { status: error.status(), message: error.message() }
-    }
-
     fn too_many() -> Self {
         metrics::limit_hit("origin_requests");
         Self { status: StatusCode::SERVICE_UNAVAILABLE, message: "too many requests at one time" }

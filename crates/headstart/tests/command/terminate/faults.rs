@@ -49,6 +49,9 @@ fn malformed_responses_become_502() {
         }
         let broken = edge.count("headstart_origin_failures_total", &["reason=\"broken\""]);
         assert_eq!(broken, 2, "{what}");
+        let words =
+            format!("no response of the origin origin={} reason=\"broken\"", origin.address);
+        until("it is said", || edge.logged(&words) > 0);
     }
 }
 
@@ -93,6 +96,8 @@ fn chunks_that_are_cut_off_are_not_made_whole() {
         let output = curl(&edge, &files, NAME, "/", &[version]);
         assert_ne!(output.code, Some(0), "{version}: {}", output.text());
     }
+    let words = format!("the origin broke off a response origin={} error=", origin.address);
+    until("it is said", || edge.logged(&words) > 0);
 }
 
 /// Bytes behind a response go to nobody: they would pass for the response to the next request,
@@ -278,6 +283,8 @@ fn a_late_client_gets_408_and_a_late_origin_504() {
     assert_eq!(edge.count("headstart_origin_failures_total", &[]), 1);
     assert_eq!(edge.count("headstart_origin_failures_total", &["reason=\"late\""]), 1);
     assert_eq!(edge.count("headstart_limits_hit_total", &["request_body_time"]), 1);
+    let words = format!("no response of the origin origin={origin} reason=\"late\" error=");
+    until("it is said", || edge.logged(&words) == 1);
 }
 
 /// Starts an origin that reads nothing; returns its address and its connections.

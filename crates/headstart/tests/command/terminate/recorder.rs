@@ -13,7 +13,7 @@ pub(crate) const CLOSE: bool = false;
 
 /// Takes connections as long as the test runs.
 pub(crate) struct Recorder {
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     recorded: Arc<Mutex<Vec<Recorded>>>,
     begun: Arc<AtomicUsize>,
     closed: Arc<AtomicUsize>,
