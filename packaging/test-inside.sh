@@ -217,16 +217,9 @@ sed -i 's/Listen 443/Listen 127.0.0.1:8443 https/' /etc/apache2/ports.conf
 sed -i 's/<VirtualHost .*/<VirtualHost *:8443>\nRemoteIPProxyProtocol On/' \
     /etc/apache2/sites-enabled/site.conf
 systemctl restart apache2
-cat >/etc/headstart/www.toml <<'EOF'
-edge.origin = "127.0.0.1:8443"
-edge.proxy-protocol = true
-EOF
-systemctl start headstart-edge@www
+headstart up --yes --server 127.0.0.1:8443 --proxy-protocol
 site turbo | grep -q "It works"
-# The worker as well, which has the port.
-systemctl kill headstart-edge@www
-systemctl stop headstart-edge@www
-rm /etc/headstart/www.toml
+headstart down
 systemctl stop apache2
 [ "$(tail -n 1 /var/log/apache2/site.log)" = "page for 192.0.2.7" ]
 rm -r /etc/apache2

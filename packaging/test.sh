@@ -148,7 +148,7 @@ plain_chroot() {
     in_there headstart up --yes 2>"$WORK/said" || status=$?
     [ "$status" = 2 ]
     grep -q "systemd does not run here" "$WORK/said"
-    grep -q "headstart edge --origin" "$WORK/said"
+    grep -q "headstart edge --origin 127.0.0.1:8443 --proxy-protocol, if" "$WORK/said"
     in_there apt-get purge --yes --quiet headstart >/dev/null 2>&1
     say "plain chroot: $(tr '\n' ' ' <"$WORK/said")"
 }

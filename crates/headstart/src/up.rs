@@ -100,7 +100,8 @@ fn check_environment() -> Result<(), Failure> {
     if !unit::is_booted() {
         return Err(Failure::usage("systemd does not run here").hint(
             "move the server to 127.0.0.1:8443 by hand, then: headstart edge --origin \
-             127.0.0.1:8443",
+             127.0.0.1:8443 --proxy-protocol, if the server expects that header; without it, it \
+             sees the edge's address in place of clients'",
         ));
     }
     Ok(())

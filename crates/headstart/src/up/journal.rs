@@ -180,7 +180,9 @@ impl Journal {
         }
         if self.unit.is_some() {
             self.reload()?;
-            if !listener::wait(|| listener::is_taken(self.port)) {
+            let is_back =
+                || listener::is_taken(self.port) && !listener::is_taken(self.server.port());
+            if !listener::wait(is_back) && !listener::is_taken(self.port) {
                 return Err(Failure::negative(format!("nobody listens on port {}", self.port))
                     .hint("systemctl restart the server; its configuration is the old one"));
             }

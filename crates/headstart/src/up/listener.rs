@@ -1,9 +1,11 @@
 //! The process that listens on a port, by /proc.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 /// State of a socket that listens, in /proc/net/tcp.
 const LISTEN: &str = "0A";
@@ -107,8 +109,20 @@ fn unit(groups: &str) -> Option<String> {
 
 /// Returns true if UDP `port` is taken.
 pub(super) fn takes_udp(port: u16) -> bool {
-    let bound = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port));
-    bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+    let any = [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()];
+    any.into_iter().any(|ip| {
+        let bound = bound_alone(SocketAddr::new(ip, port));
+        bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+    })
+}
+
+/// Binds as the edge does: IPv6 without IPv4.
+fn bound_alone(address: SocketAddr) -> std::io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into()).map(|()| socket)
 }
 
 #[cfg(test)]
@@ -147,9 +161,11 @@ mod tests {
 
     #[test]
     fn a_taken_port_of_udp_is_noticed() {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        let port = socket.local_addr().unwrap().port();
-        assert!(takes_udp(port));
+        for ip in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::LOCALHOST.into()] {
+            let socket = UdpSocket::bind((ip, 0)).unwrap();
+            let port = socket.local_addr().unwrap().port();
+            assert!(takes_udp(port), "{ip}");
+        }
         assert!(!takes_udp(0));
     }
 }

@@ -10,6 +10,7 @@ use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use serde_json::{Value, json};
 
 use crate::base::failure::Failure;
+use crate::edge::proxy_protocol;
 use crate::up::link::{Link, RTT};
 
 /// Fetches of which the median counts.
@@ -64,7 +65,7 @@ fn handshake(
     let mut tcp = TcpStream::connect_timeout(&at, LIMIT)?;
     tcp.set_read_timeout(Some(LIMIT))?;
     if proxied {
-        tcp.write_all(b"PROXY UNKNOWN\r\n")?;
+        tcp.write_all(&proxy_protocol::header(tcp.local_addr()?, at)?)?;
     }
     let tls = config.connect(name, tcp)?;
     let certificate = tls.ssl().peer_certificate();

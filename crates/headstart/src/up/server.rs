@@ -77,8 +77,9 @@ impl Kind {
                  (a2enmod remoteip)"
             ),
             Self::Caddy => format!(
-                "{{ https_port {port}; default_bind {}; servers {{ listener_wrappers {{ \
-                 proxy_protocol {{ allow 127.0.0.1/32 }}; tls }} }} }}, each on its own line",
+                "of version 2.7 and later: {{ https_port {port}; default_bind {}; servers {{ \
+                 listener_wrappers {{ proxy_protocol {{ allow 127.0.0.1/32 }}; tls }} }} }}, each \
+                 on its own line",
                 server.ip()
             ),
             Self::Other => format!("listen on {server}, and expect a PROXY protocol header"),
