@@ -1,7 +1,7 @@
 //! The driver of the client, and its application.
 
 use super::{CLIENT, Claim, Datagram, End, Segment, World};
-use crate::limits::{EARLY_DATA_LIFE, JOIN_MARGIN, SESSION_LIFE};
+use crate::limits::{EARLY_DATA_LIFE, JOIN_ANSWER_LIFE, JOIN_MARGIN, SESSION_LIFE};
 use crate::model::network::{Network, WRITES};
 use crate::{ClientEvent, ResetReason};
 
@@ -69,6 +69,8 @@ impl World {
     fn reset(&mut self, model: &Network, reason: ResetReason) {
         self.end = Some(End::Reset);
         let stalled = !self.tcp.up.is_empty() || !self.tcp.down.is_empty();
+        // The answer to the join comes before the timer that waits no longer for it.
+        let late = self.now >= self.tcp.connected_at + JOIN_ANSWER_LIFE;
         // W-STATE-3: who connects later relies on nothing.
         let in_time = self.tcp.connected_at.since_epoch() + JOIN_MARGIN < SESSION_LIFE;
         let expired = self.origins.iter().any(|origin| origin.expired);
@@ -81,7 +83,7 @@ impl World {
         let lost = forgotten || restarted || apart || unforwarded || unproven;
         let allowed = match reason {
             ResetReason::CommittedRefusal | ResetReason::Refused => self.committed && lost,
-            ResetReason::JoinLost => self.tcp.broken || stalled,
+            ResetReason::JoinLost => self.tcp.broken || stalled || late,
             ResetReason::EarlyDataTooOld => self.now.since_epoch() >= EARLY_DATA_LIFE,
             ResetReason::Protocol => self.tcp.broken,
         };
