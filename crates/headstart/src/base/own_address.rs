@@ -1,7 +1,9 @@
 //! Addresses of this machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::Path;
+
+use rustix::io::Errno;
+use socket2::{Domain, Socket, Type};
 
 /// Returns true if this machine, in its network namespace, has the address.
 #[must_use]
@@ -19,10 +21,11 @@ pub fn is_own_address(address: IpAddr) -> bool {
     is_bindable(address) && (!is_bindable(nobodys) || is_source(address))
 }
 
-/// Returns true unless the kernel was started without IPv6.
+/// Returns true unless the kernel was started without IPv6. Asks it: units hide /proc/net.
 #[must_use]
 pub fn has_ipv6() -> bool {
-    Path::new("/proc/net/if_inet6").exists()
+    let made = Socket::new(Domain::IPV6, Type::DGRAM, None);
+    made.err().and_then(|error| Errno::from_io_error(&error)) != Some(Errno::AFNOSUPPORT)
 }
 
 /// Takes out each `[::]` and `[::1]` with its IPv4 counterpart beside it if there is no IPv6: the
