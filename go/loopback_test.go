@@ -623,9 +623,10 @@ func TestRepeatedBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer edge.Close()
+	now := time.Now()
 	c := &Conn{
 		stream:  stream{changed: make(chan struct{}), tcp: tcp},
-		machine: &client{state: stateJoining, delivered: 3000, asked: 3000},
+		machine: &client{state: stateJoining, firstWrite: now, joinedAt: now, delivered: 3000, asked: 3000},
 		opened:  true, dialer: &Dialer{},
 	}
 	_, _ = edge.Write(c.machine.config.key.accept(0))
