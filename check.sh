@@ -143,7 +143,11 @@ crates() {
         echo "error: headstart-net depends on these without its features" >&2
         return 1
     fi
-    cargo clippy --locked -p headstart-net --no-default-features -- -D warnings
+    local features
+    for features in "" attach dns; do
+        cargo clippy --locked -p headstart-net --no-default-features --features "$features" -- \
+            -D warnings
+    done
     cargo test --locked --quiet -p headstart-net --no-default-features --lib
 }
 

@@ -154,10 +154,11 @@ replace() {
     download 2
     systemctl restart headstart-edge@up
     install --reinstall ./headstart_*-2_*.deb
+    # The clients ask until both are whole: some ten thousand times.
+    wait "${downloads[@]}"
 }
 download 1
 while_asked "restart, upgrade and reinstall, up" replace
-wait "${downloads[@]}"
 is_whole 1
 is_whole 2
 [ "$(journalctl --unit headstart-edge@up | grep -c "took over")" = 4 ]

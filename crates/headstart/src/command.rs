@@ -74,6 +74,7 @@ enum Name {
 /// The words behind a command of `headstart-lab`, which reads them itself, `--help` among them.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true, disable_version_flag = true)]
+#[command(after_help = "`--help` behind the command shows what headstart-lab says.")]
 struct LabArguments {
     #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,

@@ -107,7 +107,8 @@ enum Family {
 /// it is now takes precedence; its entries are final and never have an advertisement.
 ///
 /// Without the crate's feature `dns`, asks getaddrinfo(3), which knows no HTTPS records: no name
-/// advertises TurboTLS then, edges have to be configured, and name servers cannot be.
+/// advertises TurboTLS then, edges have to be configured, and name servers cannot be. It applies
+/// the system's search domains.
 #[derive(Clone)]
 pub struct Resolver {
     source: Arc<Source>,

@@ -3,17 +3,13 @@
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
 
 use headstart_net::AcceptorConfig;
 use ipnet::IpNet;
 
 use super::options::EdgeOptions;
-use crate::base::log_throttle::LogThrottle;
 use crate::metrics;
 use crate::shares::{Owner, Permit, Shares};
-
-static FULL: LogThrottle = LogThrottle::new();
 
 /// A host has its share.
 #[derive(Debug)]
@@ -24,7 +20,6 @@ pub(super) struct Full;
 pub(super) struct ConnectionShares {
     pub(super) served: Arc<Shares>,
     establishing: usize,
-    most: Option<usize>,
     balancers: Vec<IpNet>,
 }
 
@@ -34,19 +29,19 @@ impl ConnectionShares {
         Self {
             served: Shares::with_most(options.max_connections.get(), most),
             establishing: establishing(options),
-            most,
             balancers: options.proxy_protocol_from.clone(),
         }
     }
 
     /// Returns shares of the connections in their first bytes, of one address listened on: they
-    /// have permits of their own.
+    /// have permits of their own. Joins are among them, so that a host gets what is fair, however
+    /// little is set.
     pub(super) fn arriving(&self) -> Arc<Shares> {
-        Shares::with_most(self.establishing, self.most)
+        Shares::new(self.establishing)
     }
 
-    /// Takes a place for a connection from `host`; none is needed for this machine and balancers,
-    /// behind which there may be many.
+    /// Takes a place for a connection from `host`; none is needed for loopback and balancers, behind
+    /// which there may be many.
     ///
     /// # Errors
     /// The host has its share, which is counted and logged.
@@ -58,10 +53,6 @@ impl ConnectionShares {
         let permit = shares.take(Owner::new(None, Some(host)));
         if permit.is_none() {
             metrics::limit_hit("address_connections");
-            if let Some(left_out) = FULL.line(Instant::now()) {
-                let hint = "--max-address-connections, or a packet filter";
-                tracing::warn!(%host, hint, left_out, "one address has its share of connections");
-            }
         }
         permit.map(Some).ok_or(Full)
     }

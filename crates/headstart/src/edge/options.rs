@@ -345,8 +345,10 @@ pub struct EdgeOptions {
     /// Connections at one time of one address [default: three quarters of those that are free]
     ///
     /// The default leaves room for others, however many connections one opens. Addresses of IPv6
-    /// are one by their first 64 bits. Those of this machine and of --proxy-protocol-from have no
-    /// share; raise it to --max-connections behind a balancer that hides the addresses of clients.
+    /// are one by their first 64 bits; sessions over UDP that have not joined count for the address
+    /// that they name. Loopback and --proxy-protocol-from have no share. Set it to
+    /// --max-connections behind anything that hides the addresses of clients: a container's
+    /// network, a balancer.
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub max_address_connections: Option<NonZeroUsize>,
 

@@ -492,7 +492,7 @@ fn spawn(arrival: Arrival, local: SocketAddr, arriving: &Arc<Shares>, running: &
 }
 
 async fn serve(
-    arrival: Arrival,
+    mut arrival: Arrival,
     local: SocketAddr,
     arriving: &Arc<Shares>,
     settings: &Settings,
@@ -501,16 +501,17 @@ async fn serve(
     let (peer, shares) = (arrival.peer_addr(), &settings.shares);
     let (mut counted, begun) = (Connection::accepted(Role::Edge), Instant::now());
     counted.note_timeline(arrival.timeline());
-    let is_session = arrival.is_unproven();
-    let pool = if is_session { &shares.served } else { arriving };
-    let Ok(first) = shares.take(pool, peer.ip()) else {
-        return counted.finish(Carrier::Tcp.name(), Outcome::Refused);
-    };
+    if !arrival.is_unproven() {
+        let Ok(share) = shares.take(arriving, peer.ip()) else {
+            return counted.finish(Carrier::Tcp.name(), Outcome::Refused);
+        };
+        arrival.keep_while_read(share);
+    }
     match arrival.establish().await {
         Ok(Some(mut stream)) => {
             let (_permit, peer) = (stream.take_permit(), stream.peer_addr());
-            let share = if is_session { Ok(first) } else { shares.take(&shares.served, peer.ip()) };
-            let Ok(_share) = share else {
+            // A session that has none has not been given to its origin: its client goes plain.
+            let Ok(_share) = shares.take(&shares.served, peer.ip()) else {
                 stream.reset();
                 return counted.finish(Carrier::Tcp.name(), Outcome::Refused);
             };

@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -38,13 +39,20 @@ pub struct Arrival {
 
 #[derive(Debug)]
 enum Kind {
-    /// Holds one permit of `establishing`.
-    Tcp(OwnedSemaphorePermit, Box<Unclassified>),
+    Tcp(Establishing, Box<Unclassified>),
     Session(Session, Option<OwnedSemaphorePermit>, Box<ClientHello>),
 }
 
+/// What a TCP connection holds until it is classified.
+#[derive(Debug)]
+struct Establishing {
+    _permit: OwnedSemaphorePermit,
+    guard: Option<Box<dyn Any + Send + Sync>>,
+}
+
 impl Arrival {
-    pub(super) fn tcp(establishing: OwnedSemaphorePermit, first: Unclassified) -> Self {
+    pub(super) fn tcp(permit: OwnedSemaphorePermit, first: Unclassified) -> Self {
+        let establishing = Establishing { _permit: permit, guard: None };
         let (peer, timeline) = (first.transport.client(), first.timeline.clone());
         Self { peer, timeline, kind: Kind::Tcp(establishing, Box::new(first)) }
     }
@@ -66,6 +74,14 @@ impl Arrival {
     #[must_use]
     pub const fn is_unproven(&self) -> bool {
         matches!(self.kind, Kind::Session(..))
+    }
+
+    /// Keeps `guard` until the first bytes of a TCP connection are read, as long as it counts in
+    /// [`establishing`](super::AcceptorConfig::establishing).
+    pub fn keep_while_read(&mut self, guard: impl Send + Sync + 'static) {
+        if let Kind::Tcp(establishing, _) = &mut self.kind {
+            establishing.guard = Some(Box::new(guard));
+        }
     }
 
     /// Returns its timeline, to which events are added until the connection is handed over. That of

@@ -557,6 +557,8 @@ fn host_names_at_the_limits_and_one_over() {
         "1.2.3.4",
         "1.2.3",
         "7",
+        "0x7f000001",
+        "a.0X",
         "::1",
         &label,
         &longest,

@@ -647,8 +647,15 @@ async fn a_tcp_connection_waits_for_a_permit() {
     let (mut acceptor, _client, mut stream) = opened(with_permits(1)).await;
     let mut tcp = TcpStream::connect(acceptor.local_addr()).await.unwrap();
     tcp.write_all(&hello([0; 8])).await.unwrap();
-    let arrival = accept(&mut acceptor).await;
+    let (mut arrival, guard) = (accept(&mut acceptor).await, Arc::new(()));
+    arrival.keep_while_read(Arc::clone(&guard));
     let waiting = tokio::spawn(arrival.establish());
+    let read = async {
+        while Arc::strong_count(&guard) > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(TIMEOUT, read).await.expect("the guard is kept beyond the first bytes");
     let permit = stream.take_permit();
     drop(stream);
     run_other_tasks().await;
