@@ -135,6 +135,12 @@ site() { programs && tools/site.py "$TARGET/site" "$TARGET/debug"; }
 # Each crate of the product builds from the package that a registry would get, and whoever uses net
 # without its features gets neither eBPF nor DNS.
 crates() {
+    # To cargo a version never changes: what it has unpacked and built of these goes first.
+    local unpacked=registry/src/[^:]*/headstart- built
+    rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/{cache,src}/*/headstart-*
+    for built in $(grep -ls "$unpacked" "$TARGET"/debug/deps/*headstart*.d); do
+        rm -rf "$TARGET"/debug/.fingerprint/*-"$(basename "${built##*-}" .d)"
+    done
     cargo package --locked --allow-dirty --quiet -p headstart-proto -p headstart-tls \
         -p headstart-sessions -p headstart-net -p headstart-client -p headstart-preload \
         -p headstart

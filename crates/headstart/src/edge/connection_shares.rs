@@ -40,8 +40,8 @@ impl ConnectionShares {
         Shares::new(self.establishing)
     }
 
-    /// Takes a place for a connection from `host`; none is needed for loopback and balancers, behind
-    /// which there may be many.
+    /// Takes a place for a connection from `host`; none is needed for loopback and balancers,
+    /// behind which there may be many.
     ///
     /// # Errors
     /// The host has its share, which is counted and logged.
