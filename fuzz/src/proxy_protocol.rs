@@ -47,7 +47,7 @@ pub fn proxy_protocol(bytes: &[u8]) {
     }
 }
 
-/// What is read says the same however much comes behind it, and nothing while a part is missing.
+/// A header reads the same however much comes behind it, and as none while a part is missing.
 fn read_any(bytes: &[u8]) {
     let Ok(Some((length, client))) = read(bytes) else { return };
     assert!((16..=bytes.len()).contains(&length));

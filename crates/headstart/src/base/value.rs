@@ -57,7 +57,7 @@ impl fmt::Display for HostPort {
 /// Reads an address to listen on.
 ///
 /// # Errors
-/// What is missing.
+/// A text that shows what such an address looks like.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "an IP address and a port are needed, such as 127.0.0.1:443, or 0.0.0.0:443 and [::]:443 \

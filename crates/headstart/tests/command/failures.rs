@@ -1,4 +1,4 @@
-//! What the log says of connections that fail, at its default level.
+//! Lines of the log about connections that fail, at its default level.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -43,7 +43,7 @@ enum Kind {
     Session(Session, Option<OwnedSemaphorePermit>, Box<ClientHello>),
 }
 
-/// What a TCP connection holds until it is classified.
+/// Permit and guard of a TCP connection until it is classified.
 #[derive(Debug)]
 struct Establishing {
     _permit: OwnedSemaphorePermit,
