@@ -45,7 +45,7 @@ pub(crate) fn request(name: &str, bytes: u64) -> Vec<u8> {
 
 /// Target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Target {
     /// This many bytes of content, and the end of the connection.
     Bytes(u64),
     /// A resource of a page.
@@ -67,7 +67,7 @@ pub(crate) struct Recorded {
 pub(crate) struct Requests {
     text: Vec<u8>,
     /// A request whose head is here, and how much of its content is not.
-    begun: Option<(Asked, u64)>,
+    begun: Option<(Target, u64)>,
 }
 
 impl Requests {
@@ -77,26 +77,26 @@ impl Requests {
     }
 
     /// The next request that is whole, or the status line of its refusal; none if more is to come.
-    pub(crate) fn poll(&mut self) -> Option<Result<Asked, &'static str>> {
+    pub(crate) fn poll(&mut self) -> Option<Result<Target, &'static str>> {
         if self.begun.is_none() {
             match request_head(&self.text) {
                 Err(refusal) => return Some(Err(refusal)),
                 Ok(None) => return None,
-                Ok(Some((asked, head, content))) => {
+                Ok(Some((target, head, content))) => {
                     self.text.drain(..head);
-                    self.begun = Some((asked, content));
+                    self.begun = Some((target, content));
                 }
             }
         }
-        let (asked, left) = self.begun.take()?;
+        let (target, left) = self.begun.take()?;
         let here = usize::try_from(left).unwrap_or(usize::MAX).min(self.text.len());
         self.text.drain(..here);
         let left = left - u64::try_from(here).unwrap_or(left);
         if left > 0 {
-            self.begun = Some((asked, left));
+            self.begun = Some((target, left));
             return None;
         }
-        Some(Ok(asked))
+        Some(Ok(target))
     }
 }
 
@@ -105,7 +105,7 @@ impl Requests {
 ///
 /// # Errors
 /// Status line of the refusal.
-fn request_head(text: &[u8]) -> Result<Option<(Asked, usize, u64)>, &'static str> {
+fn request_head(text: &[u8]) -> Result<Option<(Target, usize, u64)>, &'static str> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
     let length = match request.parse(text) {
@@ -129,9 +129,9 @@ fn content_length(fields: &[httparse::Header<'_>]) -> Option<Option<u64>> {
 }
 
 /// Parses a path: `/bytes/N`, or a resource by [`resource_path`].
-fn parse(path: &str) -> Option<Asked> {
+fn parse(path: &str) -> Option<Target> {
     if let Some(number) = path.strip_prefix("/bytes/") {
-        return byte_count(number).map(Asked::Bytes);
+        return byte_count(number).map(Target::Bytes);
     }
     let words: Vec<_> = path.strip_prefix("/page/")?.split('/').collect();
     let (number, wait, redirect) = match words[..] {
@@ -141,7 +141,7 @@ fn parse(path: &str) -> Option<Asked> {
     };
     let wait = Duration::from_micros(wait.parse().ok()?);
     let bytes = byte_count(number)?;
-    (wait <= WAIT_MAX).then_some(Asked::Resource(Recorded { bytes, wait, redirect }))
+    (wait <= WAIT_MAX).then_some(Target::Resource(Recorded { bytes, wait, redirect }))
 }
 
 fn byte_count(number: &str) -> Option<u64> {
@@ -169,10 +169,10 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// The answer to what [`Requests::poll`] said.
-    pub(crate) fn new(asked: Result<Asked, &'static str>) -> Self {
-        match asked {
-            Ok(Asked::Resource(resource)) => Self::recorded(resource),
-            Ok(Asked::Bytes(bytes)) => Self::last("200 OK", bytes),
+    pub(crate) fn new(target: Result<Target, &'static str>) -> Self {
+        match target {
+            Ok(Target::Resource(resource)) => Self::recorded(resource),
+            Ok(Target::Bytes(bytes)) => Self::last("200 OK", bytes),
             Err(refusal) => Self::last(refusal, 0),
         }
     }
@@ -370,7 +370,7 @@ mod tests {
         most: usize,
         change: impl Fn(&mut Vec<u8>),
     ) -> (Result<bool, String>, u64) {
-        let mut answer = Answer::new(Ok(Asked::Bytes(bytes)));
+        let mut answer = Answer::new(Ok(Target::Bytes(bytes)));
         let mut all = Vec::new();
         loop {
             let piece = answer.next(most);
@@ -433,7 +433,7 @@ mod tests {
         }
     }
 
-    fn one(text: &[u8]) -> Option<Result<Asked, &'static str>> {
+    fn one(text: &[u8]) -> Option<Result<Target, &'static str>> {
         let mut requests = Requests::default();
         requests.take(text);
         requests.poll()
@@ -442,11 +442,11 @@ mod tests {
     #[test]
     fn requests_are_read_when_whole() {
         let whole = request("name.test", 12);
-        assert_eq!(one(&whole), Some(Ok(Asked::Bytes(12))));
+        assert_eq!(one(&whole), Some(Ok(Target::Bytes(12))));
         assert_eq!(one(&whole[..whole.len() - 1]), None);
         assert!(one(b"\x16\x03\x01").unwrap().is_err());
         assert_eq!(one(b"GET /else HTTP/1.1\r\n\r\n"), Some(Err("404 Not Found")));
-        assert_eq!(one(&request("name.test", BYTES_MAX)), Some(Ok(Asked::Bytes(BYTES_MAX))));
+        assert_eq!(one(&request("name.test", BYTES_MAX)), Some(Ok(Target::Bytes(BYTES_MAX))));
         assert_eq!(one(&request("name.test", BYTES_MAX + 1)), Some(Err("404 Not Found")));
     }
 
@@ -467,7 +467,7 @@ mod tests {
                 requests.take(piece);
                 seen.extend(std::iter::from_fn(|| requests.poll()));
             }
-            assert_eq!(seen, [one, other].map(|one| Ok(Asked::Resource(one))), "by {most}");
+            assert_eq!(seen, [one, other].map(|one| Ok(Target::Resource(one))), "by {most}");
         }
         for path in ["/page/5", "/page/5/-1", "/page/5/300000001", "/page/5/0/else", "/page/x/0"] {
             assert_eq!(parse(path), None, "{path}");
@@ -479,7 +479,7 @@ mod tests {
         for (bytes, redirect) in [(0, false), (47, false), (48, false), (4000, false), (900, true)]
         {
             let resource = Recorded { bytes, redirect, wait: Duration::ZERO };
-            let mut answer = Answer::new(Ok(Asked::Resource(resource)));
+            let mut answer = Answer::new(Ok(Target::Resource(resource)));
             let mut incoming = Incoming::new(resource);
             let mut whole = false;
             loop {
@@ -501,7 +501,7 @@ mod tests {
         let others =
             [resource, Recorded { bytes: 99, ..resource }, Recorded { redirect: true, ..resource }];
         let [right, shorter, redirect] =
-            others.map(|other| Answer::new(Ok(Asked::Resource(other))).next(1000));
+            others.map(|other| Answer::new(Ok(Target::Resource(other))).next(1000));
         assert_eq!(Incoming::new(resource).take(&right), Ok(true));
         assert_eq!(Incoming::new(resource).take(&right[..99]), Ok(false));
         assert_eq!(Incoming::new(resource).take(&redirect), Err("status 302".into()));

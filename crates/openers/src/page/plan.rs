@@ -135,7 +135,7 @@ impl PageResource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::{Asked, Requests};
+    use crate::content::{Requests, Target};
 
     fn page(count: usize) -> PagePlan {
         let host =
@@ -162,7 +162,7 @@ mod tests {
             assert!(request.len() as u64 == request_bytes || shortest >= request_bytes);
             let mut requests = Requests::default();
             requests.take(&request);
-            assert_eq!(requests.poll(), Some(Ok(Asked::Resource(resource.recorded()))));
+            assert_eq!(requests.poll(), Some(Ok(Target::Resource(resource.recorded()))));
             assert_eq!(requests.poll(), None);
         }
         let long = PageResource { request_bytes: 563, ..PageResource::default() };

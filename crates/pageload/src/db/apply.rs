@@ -58,18 +58,18 @@ impl Database {
     /// Returns the page with what this database knows of it, for simulators, and the coverage.
     #[must_use]
     pub fn apply(&self, page: &Page) -> (Page, Coverage) {
-        let asked = Asked::from_page(self, page);
-        let (resources, prefetched) = asked.resources();
+        let lookup = Lookup::from_page(self, page);
+        let (resources, prefetched) = lookup.resources();
         // The page is still valid: only its marks differ.
         let with = Page::new(page.name().to_owned(), page.servers().to_vec(), resources);
         let Ok(with) = with else { return (page.clone(), Coverage::default()) };
         let mut coverage = Coverage {
-            pages: one(asked.entry.is_some()),
-            redirects: asked.redirects(),
-            http2: asked.http2(),
+            pages: one(lookup.entry.is_some()),
+            redirects: lookup.redirects(),
+            http2: lookup.http2(),
             ..Coverage::default()
         };
-        let known = asked.known(&prefetched, &mut coverage);
+        let known = lookup.known(&prefetched, &mut coverage);
         let with = with
             .with_redirects(page.redirects())
             .with_recorded(page.recorded().clone())
@@ -94,7 +94,7 @@ impl Database {
 }
 
 /// Looks up the parts of one page in a database.
-struct Asked<'a> {
+struct Lookup<'a> {
     database: &'a Database,
     page: &'a Page,
     entry: Option<&'a PageEntry>,
@@ -108,7 +108,7 @@ struct Asked<'a> {
     needed: BTreeSet<usize>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Lookup<'a> {
     fn from_page(database: &'a Database, page: &'a Page) -> Self {
         let targets: Vec<Option<Target>> =
             page.resources().iter().map(|of| of.url.parse().ok()).collect();
