@@ -14,7 +14,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const QUIET: usize = 12;
 
 /// Fields of one connection, and what a client must not say in the edge's place.
-const NOT_PASSED: [&str; 17] = [
+const NOT_PASSED: [&str; 18] = [
     "te",
     "trailer",
     "expect",
@@ -26,6 +26,7 @@ const NOT_PASSED: [&str; 17] = [
     "x_forwarded_for",
     "x-forwarded-host",
     "x-real-ip",
+    "client-cert",
     "x-original-url",
     "proxy",
     ":method",

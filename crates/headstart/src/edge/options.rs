@@ -123,6 +123,19 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "FILE", value_delimiter = ',', help_heading = TLS)]
     pub key: Vec<PathBuf>,
 
+    /// Authorities of clients, in PEM form: a client has to show a certificate that one of them has
+    /// issued
+    ///
+    /// For origins http:// and tcp://. An origin http:// gets the certificate in the header
+    /// Client-Cert (RFC 9440). A resumed session stands for the certificate of its first handshake,
+    /// until the ticket ends. Not with --early-data-requests and --ticket-peers.
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
+    pub client_ca: Option<PathBuf>,
+
+    /// Clients that --client-ca lets in
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t, help_heading = TLS)]
+    pub client_auth: ClientCertificates,
+
     /// Keys of session tickets: a file made by `headstart keys new`, or redis:// [default: made at
     /// the start]
     ///
@@ -496,6 +509,7 @@ impl EdgeOptions {
             ("--early-data-requests", self.early_data_requests != EarlyDataRequests::Off),
             ("--early-data-filter", self.early_data_filter != FilterStorage::Memory),
             ("--ticket-peers", self.ticket_peers != TicketPeers::None),
+            ("--client-ca", self.client_ca.is_some()),
             ("--drop-header", !self.drop_header.is_empty()),
             ("--fast-open", self.fast_open),
         ];
@@ -550,6 +564,16 @@ pub enum EarlyDataRequests {
     Safe,
     /// All, also for tcp:// origins; only where every origin tolerates a repeated request
     On,
+}
+
+/// Clients that are served where the edge knows their authorities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ClientCertificates {
+    /// Those with a certificate of --client-ca
+    #[default]
+    Required,
+    /// Those without a certificate as well; a certificate of another authority ends the handshake
+    Optional,
 }
 
 /// Servers that are no headstart and share its ticket keys.

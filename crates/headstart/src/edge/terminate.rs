@@ -170,6 +170,10 @@ pub(super) async fn serve(
         tls: handle.clone(),
         client,
         server_name,
+        client_certificate: handle
+            .facts()
+            .peer_certificate
+            .and_then(|der| forward::client_certificate(&der)),
         early_data: server.early_data(),
         claims: Arc::clone(&termination.claims),
         pending,

@@ -2,6 +2,7 @@
 //! what they see, what the origin sees, and what becomes of files and signals.
 
 mod aged;
+mod client_certificates;
 mod early;
 mod faults;
 mod h2;

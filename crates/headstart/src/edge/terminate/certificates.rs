@@ -37,17 +37,23 @@ pub(in crate::edge) struct Certificates {
     pub(super) keys: Vec<CertifiedKey>,
     /// Expiry by first name, in seconds since 1970; the earliest where several share a name.
     pub(super) expiries: BTreeMap<String, i64>,
+    /// Authorities of clients, in PEM form; none if clients need no certificate.
+    pub(super) client_ca: Option<Vec<u8>>,
 }
 
 impl Certificates {
-    /// Reads all `files`. Faults of the dates are only logged: whether to trust an expired
-    /// certificate is the clients' decision, and the other certificates still work.
+    /// Reads all `files`, and `client_ca`. Faults of the dates are only logged: whether to trust an
+    /// expired certificate is the clients' decision, and the other certificates still work.
     ///
     /// # Errors
     /// A file that cannot be read or is not PEM; a key that everybody may read, or of another
     /// certificate.
-    pub(super) fn load(files: &[CertificateFiles]) -> Result<Self, Failure> {
-        let mut all = Self::default();
+    pub(super) fn load(
+        files: &[CertificateFiles],
+        client_ca: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let mut all =
+            Self { client_ca: client_ca.map(authorities).transpose()?, ..Self::default() };
         for files in files {
             let (key, chain) = load(files)?;
             if let Some(fault) = date_fault(&chain)? {
@@ -158,6 +164,15 @@ fn check_kinds(chain: &[u8], key: &[u8], files: &CertificateFiles) -> Result<(),
             .hint("give the file of the key to --key"));
     }
     Ok(())
+}
+
+/// Reads the authorities of clients.
+fn authorities(path: &Path) -> Result<Vec<u8>, Failure> {
+    let pem = read(path)?;
+    parse(&pem, path).map_err(|failure| {
+        failure.hint("the file has to hold the certificates of authorities in PEM form")
+    })?;
+    Ok(pem.to_vec())
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {

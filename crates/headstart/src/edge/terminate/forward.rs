@@ -12,6 +12,7 @@ use hyper::header::{
 };
 use hyper::http::{request, response, uri};
 use hyper::{Method, StatusCode, Uri, Version};
+use openssl::base64::encode_block;
 
 /// Pseudonym of this edge in `Via` (RFC 9110 section 7.6.3).
 const PSEUDONYM: &str = "headstart";
@@ -43,10 +44,12 @@ const CLAIMED_PREFIXES: [&str; 2] = ["forwarded", "x-forwarded"];
 
 /// Fields of the same kind, those that stand for another target, and `Proxy`, which CGI programs
 /// take for the setting of their own proxy (CVE-2016-5385).
-const CLAIMED: [&str; 24] = [
+const CLAIMED: [&str; 26] = [
     "cf-connecting-ip",
     "cf-connecting-ipv6",
     "cf-pseudo-ipv4",
+    "client-cert",
+    "client-cert-chain",
     "client-ip",
     "fastly-client-ip",
     "front-end-https",
@@ -84,6 +87,7 @@ pub(in crate::edge) struct Claims {
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
 /// Facts about a request's path, for the origin.
@@ -91,6 +95,8 @@ const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 pub(super) struct Hop<'a> {
     /// The client's address if it is proven.
     pub(super) client: Option<IpAddr>,
+    /// The certificate that the client showed, as a field's value.
+    pub(super) certificate: Option<&'a HeaderValue>,
     /// True if the request is passed on before the handshake is done.
     pub(super) early: bool,
     /// The name that TLS was opened for.
@@ -247,10 +253,19 @@ fn describe_client(headers: &mut HeaderMap, hop: &Hop<'_>) -> Result<(), Refusal
     headers.insert(FORWARDED, value(&format!("for={node};proto=https"))?);
     headers.insert(X_FORWARDED_FOR, value(&plain)?);
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
+    if let Some(certificate) = hop.certificate {
+        headers.insert(CLIENT_CERT, certificate.clone());
+    }
     if hop.early {
         headers.insert(EARLY_DATA, HeaderValue::from_static("1"));
     }
     Ok(())
+}
+
+/// Returns the value of `Client-Cert` for a certificate in DER (RFC 9440 section 2.2): a byte
+/// sequence of structured fields (RFC 8941 section 3.3.5).
+pub(super) fn client_certificate(der: &[u8]) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!(":{}:", encode_block(der))).ok()
 }
 
 /// Makes of an origin's response what the client gets; `upgraded` if it changes the protocol,

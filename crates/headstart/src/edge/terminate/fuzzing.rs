@@ -71,6 +71,7 @@ impl HttpEdge {
             tls: self.tls.clone(),
             client: self.client.clone(),
             server_name: origin.name.as_ref().map(ToString::to_string),
+            client_certificate: None,
             early_data: self.options.early_data_requests,
             claims: Arc::new(Claims::new(self.options.drop_header.clone())),
             pending,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use headstart_net::{ProvenAddr, ServerStream, TlsHandle};
 use hyper::body::{Body, Incoming};
-use hyper::header::HOST;
+use hyper::header::{HOST, HeaderValue};
 use hyper::http::{request, uri};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Version};
@@ -39,6 +39,8 @@ pub(super) struct Requests {
     pub(super) client: ProvenAddr,
     /// The name that TLS was opened for.
     pub(super) server_name: Option<String>,
+    /// The certificate that the client showed, for the origin.
+    pub(super) client_certificate: Option<HeaderValue>,
     pub(super) early_data: EarlyDataRequests,
     /// Headers that clients may not send to origins.
     pub(super) claims: Arc<Claims>,
@@ -238,6 +240,7 @@ impl Requests {
         }
         let hop = Hop {
             client: self.client.get().map(|client| client.ip()),
+            certificate: self.client_certificate.as_ref(),
             early: timing == Timing::Early,
             server_name: self.server_name.as_deref(),
         };

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use headstart_net::fastopen::HiddenListener;
 use headstart_net::hello::ClientHello;
 use headstart_tls::{
-    Conn, CookiePolicy, FirstSeen, MemoryFilter, ReplayFilter, ServerConfig, ServerContext,
-    SharedRing, TicketBinding, TlsError, Version,
+    ClientAuth, Conn, CookiePolicy, FirstSeen, MemoryFilter, ReplayFilter, ServerConfig,
+    ServerContext, SharedRing, TicketBinding, TlsError, Version,
 };
 use tokio::net::TcpListener;
 
@@ -21,7 +22,7 @@ use crate::base::failure::Failure;
 use crate::base::value::Service;
 use crate::edge::keys::SiteKeys;
 use crate::edge::options::{
-    CertificateFiles, EarlyDataRequests, EdgeOptions, TicketPeers, TlsVersion,
+    CertificateFiles, ClientCertificates, EarlyDataRequests, EdgeOptions, TicketPeers, TlsVersion,
 };
 use crate::fleet::filter::RedisFilter;
 use crate::fleet::storage::FilterStorage;
@@ -129,6 +130,9 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Policy {
     files: Vec<CertificateFiles>,
+    /// File of the authorities of clients.
+    client_ca: Option<PathBuf>,
+    client_auth: ClientCertificates,
     early_data: EarlyDataRequests,
     min_version: Version,
     /// Binding of sessions.
@@ -141,6 +145,8 @@ impl Policy {
     fn new(options: &EdgeOptions) -> Result<Self, Failure> {
         Ok(Self {
             files: options.certificates()?,
+            client_ca: options.client_ca.clone(),
+            client_auth: options.client_auth,
             early_data: options.early_data_requests,
             min_version: match options.min_tls {
                 TlsVersion::V1_2 => Version::Tls12,
@@ -156,7 +162,21 @@ impl Policy {
     }
 
     fn watch(&self) -> Watch {
-        Watch::new(certificates::paths(&self.files))
+        Watch::new(certificates::paths(&self.files).chain(self.client_ca.clone()))
+    }
+
+    /// # Errors
+    /// As [`Certificates::load`].
+    fn load(&self) -> Result<Certificates, Failure> {
+        Certificates::load(&self.files, self.client_ca.as_deref())
+    }
+
+    fn client_auth(&self, certificates: &Certificates) -> ClientAuth {
+        match (self.client_auth, certificates.client_ca.clone()) {
+            (_, None) => ClientAuth::None,
+            (ClientCertificates::Required, Some(roots)) => ClientAuth::Required(roots),
+            (ClientCertificates::Optional, Some(roots)) => ClientAuth::Optional(roots),
+        }
     }
 
     /// Returns the configurations for origins that speak HTTP, and for others.
@@ -175,6 +195,7 @@ impl Policy {
             alpn: vec![H2.to_vec(), HTTP_1_1.to_vec()],
             groups: Some(groups().to_owned()),
             min_version: self.min_version,
+            client_auth: self.client_auth(certificates),
             early_data_max: http,
             replay: replay.filter(),
             ticket_binding: self.binding,
@@ -211,7 +232,7 @@ impl TlsServer {
 
     fn start(options: &EdgeOptions, keys: &SiteKeys, policy: Policy) -> Result<Arc<Self>, Failure> {
         let watch = policy.watch();
-        let certificates = Certificates::load(&policy.files)?;
+        let certificates = policy.load()?;
         let ring = Arc::clone(keys.ring());
         let replay = Replay::new(&options.early_data_filter)?;
         let [http, raw] = policy.configs(&certificates, &ring, &replay);
@@ -246,7 +267,7 @@ impl TlsServer {
 
     fn reload(&self, options: &EdgeOptions, mut policy: Policy) -> Result<(), Failure> {
         let watch = policy.watch();
-        let certificates = Certificates::load(&policy.files)?;
+        let certificates = policy.load()?;
         let mut state = self.lock();
         // Fixed at startup.
         policy.cookies = state.policy.cookies;
@@ -354,8 +375,8 @@ impl TlsServer {
     /// Reloads the certificates. A certificate and its key are two files: while only one of them
     /// has changed, they do not match, and the old ones stay.
     fn renew(&self, state: &mut State) {
-        let renewed = Certificates::load(&state.policy.files)
-            .and_then(|fresh| self.take(&state.policy, &fresh).map(|()| fresh));
+        let renewed =
+            state.policy.load().and_then(|fresh| self.take(&state.policy, &fresh).map(|()| fresh));
         match renewed {
             Ok(fresh) => {
                 tracing::info!("certificates read again");

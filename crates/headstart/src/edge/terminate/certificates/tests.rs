@@ -43,7 +43,7 @@ fn now() -> i64 {
 }
 
 fn load_error(files: &CertificateFiles) -> String {
-    Certificates::load(std::slice::from_ref(files)).unwrap_err().to_string()
+    Certificates::load(std::slice::from_ref(files), None).unwrap_err().to_string()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn several_certificates_expire_by_name() {
         files.pair("a", &["www.a.example", "a.example"], -60, 7200),
         files.pair("b", &["*.b.example"], -60, 3600),
     ];
-    let loaded = Certificates::load(&pairs).unwrap();
+    let loaded = Certificates::load(&pairs, None).unwrap();
     assert_eq!(loaded.keys.len(), 2);
     for (name, life) in [("a.example", 7200), ("*.b.example", 3600)] {
         let left = loaded.expiries[name] - now();
@@ -78,16 +78,16 @@ fn one_file_may_hold_both() {
     let issued = self_signed(&["a.example"], -60..3600);
     let path = files.write("both.pem", &[issued.chain, issued.key].concat(), 0o600);
     let pair = CertificateFiles { chain: path.clone(), key: path };
-    assert_eq!(Certificates::load(&[pair]).unwrap().keys.len(), 1);
+    assert_eq!(Certificates::load(&[pair], None).unwrap().keys.len(), 1);
 }
 
 #[test]
 fn an_expired_certificate_is_served() {
     let files = Files::new();
     let expired = files.pair("a", &["a.example"], -7200, -3600);
-    assert!(Certificates::load(&[expired]).unwrap().expiries["a.example"] < now());
+    assert!(Certificates::load(&[expired], None).unwrap().expiries["a.example"] < now());
     let early = files.pair("b", &["a.example"], 3600, 7200);
-    assert!(Certificates::load(&[early]).is_ok());
+    assert!(Certificates::load(&[early], None).is_ok());
 }
 
 #[test]

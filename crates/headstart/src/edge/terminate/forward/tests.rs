@@ -2,7 +2,7 @@ use hyper::Request;
 
 use super::*;
 
-const HOP: Hop<'_> = Hop { client: None, early: false, server_name: None };
+const HOP: Hop<'_> = Hop { client: None, certificate: None, early: false, server_name: None };
 
 fn head(version: Version, uri: &str, headers: &[(&str, &str)]) -> request::Parts {
     let mut request = Request::builder().version(version).uri(uri);
