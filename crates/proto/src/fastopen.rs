@@ -389,7 +389,8 @@ impl Start {
     /// `late`.
     fn flight(&self, room: usize, late: bool) -> Result<Option<Flight>, NotFast> {
         let hello = match &self.hello {
-            None if self.length > room => return Err(NotFast::TooLarge),
+            // At least a byte is missing.
+            None if self.length >= room => return Err(NotFast::TooLarge),
             None => return Ok(None),
             Some(Err(reason)) => return Err(*reason),
             Some(Ok(hello)) => hello,

@@ -109,7 +109,7 @@ pub fn read(bytes: &[u8]) -> Result<Progress, HelloError> {
                 let end = bytes.len() - rest.len();
                 return client_hello(&message, end).map(Progress::Complete);
             }
-            _ if !whole => return incomplete(bytes, &message),
+            // The next record, which may not be here.
             _ => {}
         }
     }

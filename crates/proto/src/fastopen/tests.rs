@@ -138,7 +138,7 @@ fn a_client_hello_may_fill_the_room_exactly() {
     // That is certain before it is complete, and before the server is known.
     let mut fast = FastOpen::new(ROOM);
     fast.expect(BEGIN);
-    fast.handle_app_data(BEGIN, &hello(3000)[..=ROOM]);
+    fast.handle_app_data(BEGIN, &hello(3000)[..ROOM]);
     assert_eq!(refused(&mut fast), NotFast::TooLarge);
 }
 
@@ -286,6 +286,16 @@ fn a_caller_without_a_cookie_lets_the_syn_go() {
     let mut fast = sent(None);
     fast.give_up();
     assert!(!fast.is_over());
+}
+
+#[test]
+fn whether_the_server_takes_cookies_is_open_until_it_is_known() {
+    let mut fast = FastOpen::new(ROOM);
+    assert!(fast.is_open_question());
+    fast.expect(BEGIN);
+    assert!(fast.is_open_question());
+    fast.offer(BEGIN, None);
+    assert!(!fast.is_open_question() && !sent(None).is_open_question());
 }
 
 /// Something that may happen before the decision.
