@@ -255,4 +255,17 @@ mod tests {
             assert_eq!(name.parse().map(Opening::round_trips), Ok(trips), "{name}");
         }
     }
+    #[test]
+    fn openings_in_a_syn_and_resumed_ones_are_told_from_others() {
+        let in_syn = Carrier::ALL.into_iter().filter(|carrier| carrier.is_in_syn());
+        assert!(in_syn.eq([Carrier::FastOpen, Carrier::Fop]));
+        let resumed = Session::ALL.into_iter().filter(|session| session.is_resumed());
+        assert!(resumed.eq([Session::Resumed, Session::EarlyData]));
+    }
+
+    #[test]
+    fn carriers_and_errors_are_shown_in_words() {
+        assert!(Carrier::ALL.into_iter().all(|carrier| carrier.to_string() == carrier.name()));
+        assert_eq!(UnknownOpening.to_string(), "unknown opening");
+    }
 }

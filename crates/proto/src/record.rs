@@ -45,4 +45,13 @@ mod tests {
         assert_eq!(start(b"\x16\x03\x03\xff\xff", 5), 5);
         assert_eq!(start(b"", 0), 0);
     }
+
+    #[test]
+    fn a_record_may_begin_far_in_the_stream() {
+        let mut stream = [0; 40_000];
+        for at in [0, 16_389, 32_778] {
+            stream[at..at + 5].copy_from_slice(b"\x17\x03\x03\x40\0");
+        }
+        assert_eq!((start(&stream, 16_390), start(&stream, 33_000)), (16_389, 32_778));
+    }
 }

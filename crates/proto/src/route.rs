@@ -248,6 +248,11 @@ mod tests {
     }
 
     #[test]
+    fn an_edge_is_shown_by_its_number() {
+        assert_eq!(alloc::format!("{:>4}", edge(42)), "  42");
+    }
+
+    #[test]
     fn keys_do_not_show() {
         let shown = alloc::format!("{:?}", RouteKey::new(7, [0xab; 16]));
         assert_eq!(shown, "RouteKey { epoch: 7, .. }");

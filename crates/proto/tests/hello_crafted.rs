@@ -156,6 +156,7 @@ fn a_hello_has_at_most_16_kib() {
     assert_eq!(read(&stream), Err(TooLarge));
     assert_eq!(read(&stream[..8]), Ok(Progress::Incomplete));
     assert_eq!(read(&stream[..9]), Err(TooLarge), "as soon as its length is known");
+    assert_eq!(read(&record([3, 1], &[1, 1, 0, 0])), Err(TooLarge), "the length has three bytes");
 }
 
 #[test]

@@ -255,6 +255,21 @@ fn handshakes_of_unproven_sessions_have_their_time() {
 }
 
 #[test]
+fn a_new_configuration_holds_at_once_and_keeps_the_tag() {
+    let mut server = server();
+    let tag = |server: &mut Server, number| {
+        server.begin(number, peer(number)).unwrap();
+        Response::parse(&server.transmitted()[0]).unwrap().tag
+    };
+    let before = tag(&mut server, 1);
+    let unproven_work = HANDSHAKE_COST * 2;
+    let other = ServerConfig { unproven_work, tag: RouteTag([9; 4]), ..ServerConfig::default() };
+    server.configure(other);
+    assert_eq!(tag(&mut server, 2), before);
+    assert!((3..10).any(|number| server.begin(number, peer(number)) == Err(Discard::WorkLimit)));
+}
+
+#[test]
 fn a_session_that_gathers_waits_for_time() {
     let mut server = with_little_time();
     assert_eq!(server.part(0, 20, peer(20), 0..50), Ok(()));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use headstart_proto::hello;
 use headstart_proto::join::{Join, REFUSAL, acceptance};
-use headstart_proto::limits::{CLIENT_BYTES, SESSION_LIFE};
+use headstart_proto::limits::{CLIENT_BYTES, JOIN_ANSWER_LIFE, SESSION_LIFE};
 use headstart_proto::wire::{Request, Response};
 use headstart_proto::{
     Client, ClientConfig, ClientEvent, Instant, JoinKey, PlainReason, ResetReason, RouteTag, Wait,
@@ -473,4 +473,83 @@ fn trickling_datagrams_cannot_stretch_the_wait_beyond_two_graces() {
     client.handle_timeout(end);
     let plain = ClientEvent::Plain(PlainReason::NoServerBytes);
     assert_eq!(last_event(&mut client), Some(plain));
+}
+
+#[test]
+fn a_client_reads_tcp_while_it_is_connected_and_the_application_keeps_up() {
+    assert!(!offered(false).wants_tcp_data(), "TCP is not connected");
+    let mut client = joining();
+    assert!(client.wants_tcp_data(), "the answer to its join is to come");
+    client.handle_tcp_data(at(101), &answer(FLIGHT_LEN));
+    client.handle_tcp_data(at(101), &[0; 64 * 1024 - 1]);
+    assert!(client.wants_tcp_data());
+    client.handle_tcp_data(at(101), &[0]);
+    assert!(!client.wants_tcp_data(), "the application reads nothing");
+    assert!(client.poll_app().is_some() && client.wants_tcp_data());
+    client.handle_tcp_failed();
+    assert!(!client.wants_tcp_data());
+}
+
+#[test]
+fn a_client_has_decided_once_it_joins_or_goes_on_over_tcp() {
+    assert!(!offered(false).is_decided() && !committed().is_decided());
+    let mut client = joining();
+    assert!(client.is_decided(), "it has joined");
+    client.handle_tcp_data(at(101), &answer(FLIGHT_LEN));
+    assert!(client.is_decided());
+    client.handle_tcp_failed();
+    assert!(!client.is_decided());
+}
+
+/// Where it came to nothing, a late datagram tells that the path lets datagrams through.
+#[test]
+fn a_client_that_gave_up_in_silence_awaits_one_datagram() {
+    let mut client = offered(false);
+    let datagram = response(&mut client, 1, 300, FLIGHT);
+    assert!(!client.awaits_late_datagram());
+    client.handle_tcp_connected(at(100), true, None);
+    assert!(client.awaits_late_datagram());
+    client.handle_datagram(at(200), &datagram);
+    assert_eq!(last_event(&mut client), Some(ClientEvent::LateDatagram));
+    assert!(!client.awaits_late_datagram() && !committed().awaits_late_datagram());
+}
+
+#[test]
+fn an_edge_is_offered_once_and_before_tcp_is_connected() {
+    let config = ClientConfig { slots: 11, early_data: false, hold: false };
+    let mut client = offered(false);
+    while client.poll_datagram().is_some() {}
+    client.offer_udp(ClientConfig { hold: true, ..config });
+    assert_eq!(client.poll_datagram(), None);
+    let datagram = response(&mut client, 1, 300, FLIGHT);
+    client.handle_datagram(at(90), &datagram);
+    client.handle_tcp_connected(at(100), true, WAIT);
+    assert_eq!(client.poll_app().as_deref(), Some(FLIGHT), "held back by the second offer");
+
+    let mut client = Client::new(JoinKey::new([7; 16]), config);
+    client.handle_tcp_connected(at(100), true, WAIT);
+    client.offer_udp(config);
+    client.handle_app_data(at(100), &client_hello(300));
+    assert_eq!(client.poll_datagram(), None);
+    assert_eq!(client.poll_tcp(), Some(client_hello(300)));
+}
+
+/// Nothing of the session was delivered, so nothing has to hold until the answer is here.
+#[test]
+fn a_late_join_from_the_start_has_as_long_for_its_answer_as_any() {
+    let mut client = offered(true);
+    client.handle_app_data(at(1), b"early");
+    client.handle_tcp_connected(at(9_000), true, WAIT);
+    assert!(client.poll_tcp().is_some_and(|bytes| after_join(&bytes).is_some()));
+    assert_eq!(client.poll_timeout(), Some(at(9_000) + JOIN_ANSWER_LIFE));
+}
+
+#[test]
+fn a_refusal_before_the_first_server_byte_is_told_from_a_committed_one() {
+    let mut client = offered(true);
+    client.handle_app_data(at(1), b"early");
+    client.handle_tcp_connected(at(100), true, WAIT);
+    client.handle_timeout(at(125));
+    client.handle_tcp_data(at(200), &REFUSAL);
+    assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::Refused)));
 }
