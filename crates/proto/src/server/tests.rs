@@ -637,6 +637,26 @@ fn tag_sent(server: &mut Server) -> RouteTag {
     Response::parse(&server.transmitted()[0]).unwrap().tag
 }
 
+/// Another process of the edge may know it.
+#[test]
+fn a_join_is_stray_if_neither_this_edge_nor_another_is_known_to_have_answered() {
+    let mut server = server();
+    server.begin(1, peer(1)).unwrap();
+    let tag = tag_sent(&mut server);
+    server.part(0, 2, peer(2), 0..50).unwrap();
+    assert!(server.runs(&id(1)) && !server.runs(&id(2)) && !server.runs(&id(3)));
+    let is_stray =
+        |server: &Server, number, tag| server.is_stray(&Join { tag, ..join(number, 0, 0) });
+    let other_start = RouteTag([9; 4]);
+    assert!(!is_stray(&server, 1, tag) && is_stray(&server, 1, other_start));
+    assert!(is_stray(&server, 2, tag), "its ClientHello is not whole");
+    assert!(is_stray(&server, 3, tag) && !is_stray(&server, 3, RouteTag::default()));
+
+    server.set_routes(routes(1));
+    let tag = |number: u8| routes(number).unwrap().tag(7, &id(3));
+    assert!(is_stray(&server, 3, tag(1)) && !is_stray(&server, 3, tag(2)));
+}
+
 #[test]
 fn a_join_finds_the_edge_that_answered() {
     let (mut owner, mut other) = (member(1), member(2));
