@@ -346,6 +346,16 @@ pub struct EdgeOptions {
     )]
     pub origin_response_timeout: Duration,
 
+    /// Close a connection whose client has begun the head of a request and not completed it after
+    /// this long
+    ///
+    /// At least 1s. For origins http://.
+    #[arg(
+        long, value_name = "TIME", default_value = "1m", value_parser = patience,
+        help_heading = "Limits"
+    )]
+    pub request_head_timeout: Duration,
+
     /// Cancel a response of an origin http:// of which the client takes nothing for this long
     ///
     /// At least 1s. Over HTTP/1.1 its connection ends.

@@ -26,7 +26,8 @@ use super::keys::SiteKeys;
 use super::proxy_protocol;
 use super::settings::ConnectionSettings;
 use super::terminate::{
-    self, Capacity, CapacityLimits, Claims, HttpOrigins, Termination, TlsServer, Unproven,
+    self, Capacity, CapacityLimits, Claims, ClientTimeouts, HttpOrigins, Termination, TlsServer,
+    Unproven,
 };
 use crate::base::failure::Failure;
 use crate::base::log_throttle::LogThrottle;
@@ -253,7 +254,10 @@ impl Settings {
                     capacity,
                 ),
                 claims: Arc::new(Claims::new(options.drop_header.clone())),
-                stalled: options.client_timeout,
+                client: ClientTimeouts {
+                    head: options.request_head_timeout,
+                    stalled: options.client_timeout,
+                },
                 unproven: Unproven::new(
                     options.max_unproven_handshakes.is_none(),
                     before.map_or_else(

@@ -31,7 +31,6 @@ use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::Duration;
 
 use headstart_net::{Handoff, ServerStream, TlsHandle, TlsStream};
 use hyper::http::uri::Authority;
@@ -42,6 +41,7 @@ pub(super) use capacity::{Capacity, CapacityLimits};
 pub(super) use certificates::{Examined, examine};
 pub(super) use forward::Claims;
 pub use fuzzing::HttpEdge;
+pub(super) use life::ClientTimeouts;
 pub(super) use origin::HttpOrigins;
 pub(super) use server::TlsServer;
 
@@ -62,8 +62,7 @@ pub(super) struct Termination {
     pub(super) http: HttpOrigins,
     /// Headers that clients may not send to origins.
     pub(super) claims: Arc<Claims>,
-    /// Time that a client may take nothing of a response.
-    pub(super) stalled: Duration,
+    pub(super) client: ClientTimeouts,
     pub(super) unproven: Unproven,
 }
 
@@ -145,7 +144,7 @@ pub(super) async fn serve(
         pending.clone(),
         settings.hello_timeout,
         settings.limits,
-        termination.stalled,
+        termination.client,
     );
     let opened = match permit {
         Some(permit) => open_with(permit, &life, &handle, termination.unproven.weighs).await,

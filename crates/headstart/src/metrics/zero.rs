@@ -88,6 +88,7 @@ const COUNTERS: &[(Role, &str, Labels)] = &[
                 "stalled_answers",
                 "answer_not_taken",
                 "request_head",
+                "request_head_time",
                 "request_body_time",
                 "malformed_body",
                 "concurrent_streams",

@@ -60,6 +60,8 @@ pub(super) struct Client {
     held: AtomicUsize,
     /// Bytes of bodies that have moved, both ways.
     moved: AtomicU64,
+    /// Time at which an incomplete head of a request, or what comes before it, began.
+    head_since: Mutex<Option<Instant>>,
     exchanges: Mutex<Exchanges>,
     evicted: AtomicBool,
     eviction: Notify,
@@ -86,6 +88,7 @@ impl Client {
             address: OnceLock::new(),
             held: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
+            head_since: Mutex::default(),
             exchanges: Mutex::default(),
             evicted: AtomicBool::new(false),
             eviction: Notify::new(),
@@ -143,6 +146,17 @@ impl Client {
     /// Counts bytes of a body.
     pub(super) fn count(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Notes whether the client has begun the head of a request and not completed it.
+    pub(super) fn set_in_head(&self, is_in_head: bool) {
+        let mut since = lock(&self.head_since);
+        *since = is_in_head.then(|| since.unwrap_or_else(Instant::now));
+    }
+
+    /// Returns for how long the head of a request has been incomplete.
+    pub(super) fn head_age(&self) -> Duration {
+        lock(&self.head_since).map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     fn hold(&self, bytes: usize) {

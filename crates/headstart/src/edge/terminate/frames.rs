@@ -18,6 +18,10 @@ pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+
+/// Flag of the frame that ends a head.
+const END_HEADERS: u8 = 4;
 
 /// Control frames that a client may send in [`WINDOW`] beside those that go with its bodies and
 /// requests: a browser sends a PING now and then, and a WINDOW_UPDATE for some kilobytes that it
@@ -92,6 +96,10 @@ impl Framing {
 pub(super) struct Frames {
     client: Arc<Client>,
     framing: Framing,
+    /// True within a head of several frames.
+    in_head: bool,
+    /// True if the last frame is of a body.
+    is_data: bool,
     since: Instant,
     moved: u64,
     control: u32,
@@ -112,6 +120,8 @@ impl Frames {
         Self {
             client,
             framing: Framing { skip: preface, ..Framing::default() },
+            in_head: false,
+            is_data: false,
             since: Instant::now(),
             moved: 0,
             control: 0,
@@ -126,6 +136,15 @@ impl Frames {
     /// Too many frames ask for nothing: the connection is to end.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while let Some(frame) = self.framing.next(&mut bytes, 0) {
+            if !self.in_head {
+                // Whatever was incomplete is complete.
+                self.client.set_in_head(false);
+            }
+            self.in_head = match frame.kind {
+                HEADERS | CONTINUATION => frame.flags & END_HEADERS == 0,
+                _ => self.in_head,
+            };
+            self.is_data = frame.kind == DATA;
             if let Err(excess) = self.count(&frame) {
                 metrics::limit_hit(match excess {
                     Excess::Control => "control_frames",
@@ -134,6 +153,8 @@ impl Frames {
                 return Err(io::Error::other("too many frames that ask for nothing"));
             }
         }
+        let is_cut = self.framing.skip > 0 && !self.is_data || !self.framing.kept.is_empty();
+        self.client.set_in_head(self.in_head || is_cut);
         Ok(())
     }
 

@@ -9,7 +9,6 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::Pending;
-use super::frames::Frames;
 use super::http::{HttpService, h1, h2};
 use super::io::ClientIo;
 use super::requests::Requests;
@@ -58,11 +57,11 @@ impl HttpEdge {
         let capacity = Arc::new(Capacity::new(limits));
         let http = HttpOrigins::new(dial, self.options.origin_response_timeout, capacity);
         let pending = Pending::new(http.capacity());
-        let frames = is_http2.then(|| Frames::new(Arc::clone(pending.client())));
         let address: Authority =
             origin.server.address.to_string().parse().map_err(|_| {
                 Failure::usage(format!("{} is no authority", origin.server.address))
             })?;
+        let io = TokioIo::new(ClientIo::new(client, &pending, is_http2));
         let service = HttpService(Arc::new(Requests {
             origin: origin.server.clone(),
             address,
@@ -78,7 +77,6 @@ impl HttpEdge {
             tunnel: Mutex::new(None),
             old: AtomicBool::new(false),
         }));
-        let io = TokioIo::new(ClientIo::new(client, frames));
         // A client that breaks off, or does harm, is not a failure of the edge.
         let _ = if is_http2 { h2(io, service).await } else { h1(io, service).await };
         Ok(())

@@ -17,17 +17,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::ResponseBody;
 use super::forward::HEAD_MAX;
-use super::frames::{Frames, STREAMS};
+use super::frames::STREAMS;
 use super::io::ClientIo;
 use super::life::{Event, Life, Over};
 use super::requests::{Requests, Tunnel};
 use super::server::H2;
 use super::streams::Streams;
 use crate::metrics;
-
-/// Time that a client may take for a request's head over HTTP/1.1, and for its first request.
-/// Longer than a connection may be unused, which ends in order, while this breaks off.
-const HEAD_TIME: Duration = Duration::from_secs(120);
 
 /// Bytes of a request's head at most, HTTP/2, which counts 32 bytes more for each header (RFC 9113
 /// section 6.5.2): whatever fits [`HEAD_MAX`], and some more that is counted before
@@ -62,13 +58,13 @@ pub(super) async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Over {
     let stop = pin!(stop);
-    let client = Arc::clone(requests.pending.client());
     let service = HttpService(Arc::clone(&requests));
-    let over = if requests.tls.facts().alpn.as_deref() == Some(H2) {
-        let io = ClientIo::new(tls, Some(Frames::new(client)));
-        run(pin!(h2(TokioIo::new(io), service)), life, stop).await
+    let is_http2 = requests.tls.facts().alpn.as_deref() == Some(H2);
+    let io = TokioIo::new(ClientIo::new(tls, &requests.pending, is_http2));
+    let over = if is_http2 {
+        run(pin!(h2(io, service)), life, stop).await
     } else {
-        run(pin!(h1(TokioIo::new(ClientIo::new(tls, None)), service)), life, stop).await
+        run(pin!(h1(io, service)), life, stop).await
     };
     let over = match requests.take_tunnel() {
         Some(tunnel) if over == Over::Closed => pass(tunnel, life).await,
@@ -107,8 +103,8 @@ where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+        // `Life` has a limit of its own, for both versions.
+        .header_read_timeout(None)
         .max_header_size(HEAD_MAX)
         .max_buf_size(READ_AHEAD)
         // Pieces of responses are to be dropped when they leave, and not before.
@@ -212,7 +208,6 @@ fn broken(error: &hyper::Error) -> Over {
         // The client was told the reason, and a reset could take that back (RFC 9113 section
         // 5.4.1).
         () if error.is_parse() || is_refused && !is_excess => Over::Closed,
-        () if error.is_timeout() => Over::Idle,
         // The origin broke off a response of HTTP/1.1: its framing shows that, also behind an
         // orderly end of TLS.
         () if error.is_user() => Over::CutShort,

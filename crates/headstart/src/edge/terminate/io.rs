@@ -3,10 +3,12 @@
 use std::io::{self, IoSlice};
 use std::mem;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::body::Pending;
 use super::frames::Frames;
 use super::refusals::Refusals;
 use crate::base::forward::forward_ends;
@@ -20,6 +22,7 @@ const RECORD: usize = 16 * 1024;
 pub(super) struct ClientIo<T> {
     tls: T,
     joined: Vec<u8>,
+    pending: Pending,
     /// Counts what the client sends, over HTTP/2.
     frames: Option<Frames>,
     /// Counts what the library refuses, over HTTP/2.
@@ -27,9 +30,11 @@ pub(super) struct ClientIo<T> {
 }
 
 impl<T> ClientIo<T> {
-    pub(super) fn new(tls: T, frames: Option<Frames>) -> Self {
-        let refusals = frames.is_some().then(Refusals::default);
-        Self { tls, joined: Vec::new(), frames, refusals }
+    /// Wraps the stream of a client whose requests are `pending`.
+    pub(super) fn new(tls: T, pending: &Pending, is_http2: bool) -> Self {
+        let frames = is_http2.then(|| Frames::new(Arc::clone(pending.client())));
+        let refusals = is_http2.then(Refusals::default);
+        Self { tls, joined: Vec::new(), pending: pending.clone(), frames, refusals }
     }
 }
 
@@ -42,8 +47,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientIo<T> {
         let this = self.get_mut();
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.tls).poll_read(cx, buf);
-        if let Some(frames) = &mut this.frames {
-            frames.read(&buf.filled()[before..])?;
+        match &buf.filled()[before..] {
+            [] => {}
+            bytes => match &mut this.frames {
+                Some(frames) => frames.read(bytes)?,
+                None => this.pending.client().set_in_head(this.pending.is_empty()),
+            },
         }
         polled
     }

@@ -16,9 +16,8 @@ use crate::metrics::{self, Direction, Outcome};
 /// Time without a request after which a client is told to leave: what nginx allows.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// Time without a request after which the connection ends: longer than
-/// [`HEAD_TIME`](super::http), in which a first request may be under way. Only a client that sends
-/// something now and then, and no request, gets this far.
+/// Time without a request after which the connection ends. Only a client that sends something now
+/// and then, and no request, gets this far.
 const UNUSED_MAX: Duration = Duration::from_secs(135);
 
 /// Time after which a connection takes no more requests: what nginx allows (`keepalive_time`).
@@ -83,6 +82,15 @@ pub(super) enum Event {
     Over(Over),
 }
 
+/// Time limits on what a client sends and takes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::edge) struct ClientTimeouts {
+    /// Time for the head of a request, from its first byte on.
+    pub(in crate::edge) head: Duration,
+    /// Time that a client may take nothing of a response.
+    pub(in crate::edge) stalled: Duration,
+}
+
 /// Time limits of one connection.
 #[derive(Debug)]
 pub(super) struct Life {
@@ -93,8 +101,7 @@ pub(super) struct Life {
     clock: Clock,
     look_every: Duration,
     look_at: Instant,
-    /// Time that a client may take nothing of a response.
-    stalled: Duration,
+    client: ClientTimeouts,
     in_tunnel: bool,
     /// Bytes that were reported.
     reported: ByteCounts,
@@ -108,18 +115,19 @@ impl Life {
         pending: Pending,
         handshake: Duration,
         limits: RelayLimits,
-        stalled: Duration,
+        client: ClientTimeouts,
     ) -> Self {
         let begun = Instant::now();
+        let shortest = client.head.min(client.stalled);
         Self {
             tls,
             pending,
             begun,
             handshake_until: begun + handshake.min(HANDSHAKE_MAX),
             clock: Clock::new(begun, limits),
-            look_every: look_every(limits.idle.map_or(stalled, |idle| idle.min(stalled))),
+            look_every: look_every(limits.idle.map_or(shortest, |idle| idle.min(shortest))),
             look_at: begun,
-            stalled,
+            client,
             in_tunnel: false,
             reported: ByteCounts::default(),
             counted: AtomicBool::new(false),
@@ -187,12 +195,16 @@ impl Life {
     fn look(&mut self, now: Instant) -> Option<Event> {
         self.report();
         self.look_at = now + self.look_every;
-        let (stalled, all_cancelled) = self.pending.client().cancel_stalled(self.stalled);
+        let (stalled, all_cancelled) = self.pending.client().cancel_stalled(self.client.stalled);
         for _ in 0..stalled {
             metrics::limit_hit("answer_not_taken");
         }
         if !all_cancelled {
             return Some(Event::Over(Over::Stalled));
+        }
+        if self.pending.client().head_age() >= self.client.head {
+            metrics::limit_hit("request_head_time");
+            return Some(Event::Over(Over::Idle));
         }
         let moved = match self.in_tunnel {
             true => self.reported.read.wrapping_add(self.reported.written),

@@ -93,6 +93,9 @@ impl Requests {
         let (version, line) = (request.version(), Line::from_request(&request));
         let is_head = request.method() == Method::HEAD;
         self.old.fetch_or(version == Version::HTTP_10, Ordering::Relaxed);
+        if version != Version::HTTP_2 {
+            self.pending.client().set_in_head(false);
+        }
         if self.pending.is_abused() {
             return self.refuse_abuse(in_flight);
         }

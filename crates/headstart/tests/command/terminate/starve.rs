@@ -1,11 +1,11 @@
 //! Clients that try to exhaust the edge: windows of zero, responses that they never read, floods of
 //! frames. Each is a client of this test's own that does what no browser does.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
@@ -275,18 +275,85 @@ fn a_stalled_response_ends_its_connection_over_http_1_1() {
 
 /// An idle connection ends, whatever control frames come: they do not count as use.
 #[test]
-fn a_ping_is_no_movement() {
+fn control_frames_are_no_movement() {
     let files = Files::new();
     let (origin, edge) = site(&files, &["--idle-timeout=5s"]);
-    Runtime::new().unwrap().block_on(async {
-        let mut client = Shut::connect(&edge).await;
-        client.get("/never").await;
-        until("the origin has the request", || origin.requests("GET /never") == 1);
-        let ended = tokio::time::timeout(PATIENCE, client.responses.remove(0)).await;
-        assert!(ended.expect("it is ended").is_err());
-        until("it is counted", || {
-            edge.count("headstart_connections_total", &["result=\"timed_out\""]) == 1
-        });
+    let sent = [frame(6, 0, 0, b"abcdefgh"), frame(4, 0, 0, b""), frame(8, 0, 0, &[0, 0, 0, 1])];
+    let mut clients = sent.map(|control| {
+        let mut stream = frames(&edge);
+        stream.write_all(&head(1, "/never", 200)).unwrap();
+        (stream, control)
+    });
+    until("the origin has the requests", || origin.requests("GET /never") == 3);
+    std::thread::scope(|scope| {
+        for (stream, control) in &mut clients {
+            scope.spawn(move || assert!(is_ended(stream, control), "{control:?}"));
+        }
+    });
+    until("it is counted", || {
+        edge.count("headstart_connections_total", &["result=\"timed_out\""]) == 3
+    });
+    assert_eq!(limits_hit(&edge, "control_frames"), 0);
+}
+
+/// Sends `now_and_then` until the edge ends the connection; returns false if it does not.
+fn is_ended(stream: &mut SslStream<std::net::TcpStream>, now_and_then: &[u8]) -> bool {
+    stream.get_ref().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        match stream.read(&mut [0; 4096]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let _ = stream.write_all(now_and_then);
+            }
+            Ok(1..) => {}
+            Ok(0) | Err(_) => return true,
+        }
+    }
+    false
+}
+
+/// Over both versions, also beside a request that runs; what is complete stays.
+#[test]
+fn the_head_of_a_request_has_its_time() {
+    let files = Files::new();
+    let (origin, edge) = site(&files, &["--request-head-timeout=1s"]);
+    let (mut h1, runtime) = (tls(&edge, NAME), Runtime::new().unwrap());
+    let get = format!("GET /head/h1 HTTP/1.1\r\nhost: {NAME}\r\n\r\n");
+    h1.write_all(get.as_bytes()).unwrap();
+    read_until(&mut h1, b"/head/h1");
+    let mut h2 = runtime.block_on(Shut::with_window(&edge, 1000));
+    runtime.block_on(h2.get("/never"));
+    until("the origin has the request", || origin.requests("GET /never") == 1);
+
+    // HEADERS without END_HEADERS, and with its payload cut off.
+    let [open, cut] = [frame(1, 1, 3, b"\x82"), head(3, "/head", 200)[..100].to_vec()];
+    let running = head(1, "/never", 200);
+    for (number, (what, begun, now_and_then)) in (1..).zip([
+        ("a preface", b"PRI * HTTP/2.0".to_vec(), &b""[..]),
+        ("a head", open.clone(), b""),
+        ("its pieces", open.clone(), &frame(9, 0, 3, b"")),
+        ("a frame", cut.clone(), b""),
+        ("its bytes", cut.clone(), b"y"),
+        ("a head beside a request", [&running[..], &open].concat(), b""),
+        ("a frame beside a request", [&running[..], &cut].concat(), b""),
+        ("HTTP/1.1", b"GET / HTTP/1.1\r\nx: ".to_vec(), b""),
+        ("HTTP/1.1 byte by byte", b"GET / HTTP/1.1\r\nx: ".to_vec(), b"y"),
+        ("HTTP/1.1 behind a response", [get.as_bytes(), b"GET"].concat(), b"y"),
+    ]) {
+        let mut stream = match what {
+            "a preface" => http2_stream(&edge),
+            _ if what.starts_with("HTTP/1.1") => tls(&edge, NAME),
+            _ => frames(&edge),
+        };
+        stream.write_all(&begun).unwrap();
+        assert!(is_ended(&mut stream, now_and_then), "{what}");
+        until(what, || limits_hit(&edge, "request_head_time") == number);
+    }
+    h1.write_all(get.as_bytes()).unwrap();
+    read_until(&mut h1, b"/head/h1");
+    runtime.block_on(async {
+        h2.get("/head").await;
+        assert_eq!(h2.responses.remove(1).await.unwrap().status(), StatusCode::OK);
     });
 }
 
@@ -325,12 +392,18 @@ fn stalled_responses_have_a_limit_of_memory() {
     until("all is given back", || held(&edge) == 0);
 }
 
-/// A connection of HTTP/2 frame by frame.
-fn frames(edge: &Edge) -> SslStream<std::net::TcpStream> {
+/// A connection on which nothing of HTTP/2 was sent.
+fn http2_stream(edge: &Edge) -> SslStream<std::net::TcpStream> {
     let tcp = std::net::TcpStream::connect(edge.address).unwrap();
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut stream = SslStream::new(http2(), tcp).unwrap();
     stream.connect().unwrap();
+    stream
+}
+
+/// A connection of HTTP/2 frame by frame.
+fn frames(edge: &Edge) -> SslStream<std::net::TcpStream> {
+    let mut stream = http2_stream(edge);
     // The preface, and SETTINGS that set nothing.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
     stream
