@@ -62,6 +62,10 @@ pub(super) struct Client {
     moved: AtomicU64,
     /// Time at which an incomplete head of a request, or what comes before it, began.
     head_since: Mutex<Option<Instant>>,
+    /// Heads of responses that wait for their bodies, so that both leave together.
+    heads_kept: AtomicUsize,
+    /// Woken when there is none.
+    heads_released: Mutex<Option<Waker>>,
     exchanges: Mutex<Exchanges>,
     evicted: AtomicBool,
     eviction: Notify,
@@ -89,6 +93,8 @@ impl Client {
             held: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             head_since: Mutex::default(),
+            heads_kept: AtomicUsize::new(0),
+            heads_released: Mutex::default(),
             exchanges: Mutex::default(),
             evicted: AtomicBool::new(false),
             eviction: Notify::new(),
@@ -114,6 +120,7 @@ impl Client {
         let exchange = Arc::new(Exchange {
             flow: Arc::clone(&flow),
             source: Mutex::default(),
+            is_head_kept: AtomicBool::new(false),
             is_uploading: AtomicBool::new(false),
             upload_left: Notify::new(),
             unread: Mutex::default(),
@@ -157,6 +164,15 @@ impl Client {
     /// Returns for how long the head of a request has been incomplete.
     pub(super) fn head_age(&self) -> Duration {
         lock(&self.head_since).map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Waits until no head of a response is to leave together with its body.
+    pub(super) fn poll_heads_released(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.heads_kept.load(Ordering::Relaxed) > 0 {
+            *lock(&self.heads_released) = Some(cx.waker().clone());
+        }
+        // The body may have come meanwhile.
+        if self.heads_kept.load(Ordering::Relaxed) == 0 { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn hold(&self, bytes: usize) {
@@ -330,6 +346,8 @@ fn memory(bytes: &Bytes) -> usize {
 pub(super) struct Exchange {
     flow: Arc<Flow>,
     source: Mutex<Source>,
+    /// True until the body, as far as it is here, has followed the head of the response.
+    is_head_kept: AtomicBool,
     /// True as long as somebody else reads the request's body.
     is_uploading: AtomicBool,
     upload_left: Notify,
@@ -384,6 +402,26 @@ impl Exchange {
             }
         })
         .await;
+    }
+
+    /// Keeps the head of the response back, which comes next, until [`Self::release_head`].
+    ///
+    /// A client that sees the head of a refusal may end its upload at once. In HTTP/2 that is an
+    /// error, for which the library drops what comes behind the head.
+    pub(super) fn keep_head(&self) {
+        if !self.is_head_kept.swap(true, Ordering::Relaxed) {
+            self.client().heads_kept.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets the head of the response leave, with its body behind it.
+    pub(super) fn release_head(&self) {
+        if self.is_head_kept.swap(false, Ordering::Relaxed)
+            && self.client().heads_kept.fetch_sub(1, Ordering::Relaxed) == 1
+        {
+            let waiting = lock(&self.client().heads_released).take();
+            waiting.into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Begins to pass on a response of the origin.
@@ -516,6 +554,7 @@ pub(super) struct Stream(Arc<Exchange>);
 impl Drop for Stream {
     fn drop(&mut self) {
         self.0.flow.is_stream.store(false, Ordering::Relaxed);
+        self.0.release_head();
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -65,6 +65,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        ready!(this.pending.client().poll_heads_released(cx));
         let mended = this.refusals.as_ref().and_then(|refusals| refusals.mended(bytes));
         let bytes = mended.as_deref().unwrap_or(bytes);
         let polled = Pin::new(&mut this.tls).poll_write(cx, bytes);
@@ -103,5 +104,46 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientIo<T> {
 
     fn is_write_vectored(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::edge::terminate::capacity::{Capacity, CapacityLimits};
+
+    #[tokio::test]
+    async fn the_head_of_a_refusal_leaves_with_its_body() {
+        let limits = CapacityLimits { requests: 1, requests_per_address: 1, memory: usize::MAX };
+        let pending = Pending::new(&Arc::new(Capacity::new(limits)));
+        let exchanges = [(); 2].map(|()| pending.client().exchange());
+        let (mut client, edge) = tokio::io::duplex(64);
+        let mut io = ClientIo::new(edge, &pending, true);
+        exchanges.iter().for_each(|exchange| exchange.keep_head());
+        let writing = tokio::spawn(async move { io.write_all(b"head and body").await });
+        for (number, exchange) in exchanges.iter().enumerate() {
+            // All other tasks go first, as there is one thread.
+            tokio::task::yield_now().await;
+            assert!(!writing.is_finished(), "{number}");
+            exchange.release_head();
+        }
+        writing.await.unwrap().unwrap();
+        let mut received = String::new();
+        client.read_to_string(&mut received).await.unwrap();
+        assert_eq!(received, "head and body");
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_keeps_no_head() {
+        let limits = CapacityLimits { requests: 1, requests_per_address: 1, memory: usize::MAX };
+        let pending = Pending::new(&Arc::new(Capacity::new(limits)));
+        let exchange = pending.client().exchange();
+        let task = exchange.stream();
+        exchange.keep_head();
+        drop(task);
+        let (_client, edge) = tokio::io::duplex(64);
+        ClientIo::new(edge, &pending, true).write_all(b"x").await.unwrap();
     }
 }

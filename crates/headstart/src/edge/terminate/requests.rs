@@ -22,6 +22,9 @@ use crate::base::value::OriginServer;
 use crate::edge::options::EarlyDataRequests;
 use crate::metrics::{self, EarlyRequest};
 
+/// Lowest status of responses that may refuse an upload.
+const REFUSAL: u16 = 300;
+
 /// Time to wait for the body of a response that refuses an upload, so that it leaves with its head.
 const REFUSAL_WAIT: Duration = Duration::from_millis(200);
 
@@ -134,6 +137,9 @@ impl Requests {
                 "request"
             );
         }
+        if version == Version::HTTP_2 && response.status().as_u16() >= REFUSAL {
+            exchange.keep_head();
+        }
         response
     }
 
@@ -220,7 +226,7 @@ impl Requests {
             let error = OriginError::Broken("an upgrade that nobody asked for".to_owned());
             return Err((self.refuse_for_origin(&error), in_flight));
         }
-        let refuses = response.status().as_u16() >= 300;
+        let refuses = response.status().as_u16() >= REFUSAL;
         let response =
             self.rewritten_response(response, upgraded.then_some(upgrade), trailers, in_flight)?;
         if refuses && version == Version::HTTP_2 && !upload.is_ended() {

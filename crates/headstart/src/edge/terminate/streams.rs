@@ -46,6 +46,7 @@ async fn run_stream(exchange: Arc<Exchange>, stream: impl Future<Output = ()>) {
         let mut stream = pin!(stream);
         let served = poll_fn(|cx| {
             let polled = stream.as_mut().poll(cx);
+            exchange.release_head();
             if polled.is_pending() {
                 exchange.read_ahead(cx);
             }

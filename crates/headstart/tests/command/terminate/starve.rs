@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use super::recorder::{CLOSE, Recorder};
-use super::tools::{curl, read_until, tls};
+use super::tools::{Outcome, curl, read_until, tls};
 use crate::edge::{Edge, PATIENCE, until};
 use crate::files::Files;
 use crate::origin::Origin;
@@ -692,20 +692,29 @@ fn a_response_before_the_upload_is_read_arrives() {
     std::thread::spawn(move || {
         let mut kept = Vec::new();
         for mut tcp in listener.incoming().map_while(Result::ok) {
-            read_until(&mut tcp, b"\r\n\r\n");
-            let head = "HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\n";
-            write!(tcp, "{head}connection: close\r\n\r\nless").unwrap();
+            let head = String::from_utf8(read_until(&mut tcp, b"\r\n\r\n")).unwrap();
+            let framing = if head.contains("chunked") { "chunks" } else { "length" };
+            let response = format!(
+                "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 6\r\n\r\n\
+                 {framing}"
+            );
+            tcp.write_all(response.as_bytes()).unwrap();
             tcp.shutdown(std::net::Shutdown::Write).unwrap();
             kept.push(tcp);
         }
     });
-    let upload = format!("@{}", files.write("upload", &vec![b'x'; 5_000_000], 0o600));
-    for expect in ["Expect:", "Expect: 100-continue"] {
-        let flags = ["--http2", "-H", expect, "--data-binary", &upload, "-w", " %{http_code}"];
-        let outputs = [(); 8].map(|()| curl(&edge, &files, NAME, "/", &flags));
-        let arrived = outputs.iter().filter(|output| output.text() == "less 413").count();
-        // On a busy machine curl itself may give one up (KNOWN-LIMITS.md).
-        let rest: Vec<_> = outputs.iter().map(|output| &output.err).collect();
-        assert!(arrived >= 6, "{expect} {arrived} of 8: {rest:?}");
+    for size in [1000, 5_000_000] {
+        let upload = format!("@{}", files.write("upload", &vec![b'x'; size], 0o600));
+        for (framing, header) in [("length", "x: y"), ("chunks", "Transfer-Encoding: chunked")] {
+            for expect in ["Expect:", "Expect: 100-continue"] {
+                let flags = ["--http2", "-H", header, "-H", expect, "--data-binary", &upload];
+                let flags = [&flags[..], &["-w", " %{http_code}"]].concat();
+                let outputs = [(); 8].map(|()| curl(&edge, &files, NAME, "/", &flags));
+                let errors = outputs.each_ref().map(|output| &output.err);
+                let texts = outputs.each_ref().map(Outcome::text);
+                let expected = [(); 8].map(|()| format!("{framing} 413"));
+                assert_eq!(texts, expected, "{size} {expect} {errors:?}");
+            }
+        }
     }
 }
