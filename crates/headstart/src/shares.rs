@@ -74,6 +74,11 @@ impl Shares {
         Arc::new(Self { all, most, taken: Mutex::default() })
     }
 
+    /// Makes as many for others, who can take none of these.
+    pub(crate) fn apart(&self) -> Arc<Self> {
+        Self::with_most(self.all, self.most)
+    }
+
     /// Takes a permit for a connection of `owner`, unless its share is used up.
     pub(crate) fn take(self: &Arc<Self>, owner: Owner) -> Option<Permit> {
         let mut taken = self.lock();

@@ -44,9 +44,9 @@ use crate::takeover::Takeover;
 /// goes on without its name: it is on this machine, and believes itself connected.
 const HELLO_TIME: Duration = Duration::from_millis(50);
 
-/// Open files per client without a request yet: the others are for connections, which take two or
-/// more each.
-const FILES_PER_WAITING: usize = 4;
+/// Open files per client without a request yet: it takes one, and the others are for connections.
+/// The proxy ports and managed TLS have their own.
+const FILES_PER_WAITING: usize = 8;
 
 /// Open files per requested connection: it takes two, its pipes four more, and the attempts of its
 /// opening some for a while. The proxy ports and managed TLS have their own.
@@ -105,8 +105,9 @@ pub async fn run(options: AgentOptions, invocation: &Invocation) -> Result<ExitC
     metrics::limit("spares", spares(&options));
     let following = tokio::spawn(follow_networks(connector.clone()));
     tokio::spawn(keep_spares(connector, daemon.running()));
-    let mut listening = managed::start(&options, &mut sockets, || daemon.running())?;
     let permits = Permits::new(options.max_connections);
+    let mut listening =
+        managed::start(&options, &mut sockets, &permits.apart(), || daemon.running())?;
     for (wanted, context) in options.listen()? {
         let listener = sockets.tcp(wanted)?;
         let address = listener.local_addr().unwrap_or(wanted);
@@ -238,13 +239,13 @@ fn spares(options: &AgentOptions) -> usize {
     options.spares.0.min(files() / FILES_PER_SPARE)
 }
 
-/// Permits of the connections of applications, which all ports share.
+/// Permits of the connections of applications, which all proxy ports share.
 #[derive(Clone)]
-struct Permits {
+pub(super) struct Permits {
     /// Permits of clients without a request yet.
-    waiting: Arc<Shares>,
+    pub(super) waiting: Arc<Shares>,
     /// Permits of requested connections.
-    running: Arc<Shares>,
+    pub(super) running: Arc<Shares>,
 }
 
 impl Permits {
@@ -254,6 +255,11 @@ impl Permits {
         metrics::limit("waiting_clients", waiting);
         metrics::limit("max_connections", running);
         Self { waiting: Shares::new(waiting), running: Shares::new(running) }
+    }
+
+    /// Makes as many for managed TLS: neither can take the other's.
+    fn apart(&self) -> Self {
+        Self { waiting: self.waiting.apart(), running: self.running.apart() }
     }
 }
 
@@ -344,7 +350,7 @@ async fn serve(
     let label = inbound.target.context.take().or_else(|| context.map(str::to_owned));
     let user = user.filter(|_| settings.connector.uses_contexts());
     let context = Context { uid: user, label };
-    // A redirected client need not say anything, so its connection stands for its first byte.
+    // A redirected client may wait for what its server says first, so it has a permit at once.
     let Some(_permit) = shares.take(owner) else {
         metrics::limit_hit("max_connections");
         let _ = inbound.answer.failure(Reason::Overloaded).await;

@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, Uid, getrlimit, setrlimit};
 use rustix::thread::set_thread_res_uid;
 
 use crate::agent::Agent;
-use crate::client::call;
+use crate::client::{call, connect, dial};
 use crate::daemon::Daemon;
 use crate::edge::until;
 use crate::socks::{echo, socks};
@@ -73,6 +73,18 @@ fn silent_connections_take_no_place_of_those_that_speak() {
     let held: Vec<_> = (0..SHARE).map(|_| socks(at, None, "127.0.0.1", origin).unwrap()).collect();
     assert_eq!(socks(at, None, "127.0.0.1", origin).unwrap_err(), 1, "a general failure");
     assert_eq!(agent.count("headstart_limits_hit_total", &["waiting_clients"]), 0);
+    drop((silent, held));
+}
+
+/// On the socket likewise.
+#[test]
+fn silent_programs_take_no_place_of_those_that_speak() {
+    let agent = Agent::start(&["--max-connections", CONNECTIONS]);
+    let origin = format!("127.0.0.1:{}", echo());
+    let silent: Vec<_> = (0..SHARE / 2).map(|_| dial(&agent)).collect();
+    let held: Vec<_> = (0..SHARE).map(|_| connect(&agent, &origin, &[])).collect();
+    assert!(held.iter().all(|held| held.status == 200));
+    assert_eq!(connect(&agent, &origin, &[]).refused(), (503, "overloaded"));
     drop((silent, held));
 }
 

@@ -27,7 +27,7 @@ use super::program_stream::ProgramStream;
 use super::request::{ALPN, Ask, EARLY_DATA};
 use super::{audit, control, tunnel};
 use crate::agent::serve::Settings;
-use crate::metrics::{self, Connection, Outcome, Role};
+use crate::metrics::{self, Connection, Outcome};
 
 const OPENING: HeaderName = HeaderName::from_static("headstart-opening");
 const VERSION: HeaderName = HeaderName::from_static("headstart-version");
@@ -64,9 +64,9 @@ pub(super) async fn serve(
     local: ProgramStream,
     caller: Caller,
     settings: Arc<Settings>,
+    mut counted: Connection,
     stop: impl Future<Output = ()>,
 ) {
-    let mut counted = Connection::accepted(Role::Agent);
     let left = Arc::<Left>::default();
     if !converse(local, caller, &settings, &left, stop).await {
         metrics::limit_hit("managed_slow");

@@ -14,6 +14,7 @@ use super::token::Token;
 use crate::agent::options::AgentOptions;
 use crate::agent::serve::Settings;
 use crate::base::failure::Failure;
+use crate::metrics::{Connection, Role};
 
 /// An agent as programs of its machine see it.
 pub struct ManagedAgent(Arc<Settings>);
@@ -36,6 +37,7 @@ impl ManagedAgent {
         let process = i32::try_from(std::process::id()).ok();
         let caller = Caller { user: Some(user), process, gate };
         let local = ProgramStream::Unix(program);
-        exchange::serve(local, caller, Arc::clone(&self.0), pending()).await;
+        let counted = Connection::accepted(Role::Agent);
+        exchange::serve(local, caller, Arc::clone(&self.0), counted, pending()).await;
     }
 }

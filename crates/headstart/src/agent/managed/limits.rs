@@ -18,8 +18,8 @@ pub(super) const EARLY_DATA_MAX: usize = 16 * 1024;
 /// Bytes of the body of a policy: some hundred, and spaces.
 pub(super) const BODY_MAX: usize = 4 * 1024;
 
-/// Time that a request may take from the connection on, body and all: it is a few hundred bytes
-/// from this machine.
+/// Time that a client may say nothing, and that its request may take from then on, body and all: it
+/// is a few hundred bytes from this machine.
 pub(super) const REQUEST_TIME: Duration = Duration::from_secs(10);
 
 /// Time that a client may take to read an answer: a list of all sessions has some 500 kB.

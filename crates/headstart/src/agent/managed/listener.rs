@@ -2,26 +2,28 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use socket2::Type;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::time::timeout;
 
 use super::caller::Caller;
 use super::exchange;
+use super::limits::REQUEST_TIME;
 use super::options::ManagedOptions;
 use super::program_stream::ProgramStream;
 use super::proof::Gate;
 use super::token::Token;
 use crate::agent::options::AgentOptions;
-use crate::agent::serve::{Settings, files_allow};
+use crate::agent::serve::{Permits, Settings};
 use crate::base::failure::Failure;
 use crate::base::unix_socket::SocketKind;
 use crate::daemon::Running;
 use crate::listen::{self, Sockets};
-use crate::metrics;
-use crate::shares::{Owner, Shares};
+use crate::metrics::{self, Connection, Role};
+use crate::shares::Owner;
 
 /// Answer to a user who has too many connections, sent without any more effort.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
@@ -46,10 +48,9 @@ const IN_USE: &str = "an agent runs already; stop it first, or give --socket ano
 pub(in crate::agent) fn start(
     options: &AgentOptions,
     sockets: &mut Sockets,
+    permits: &Permits,
     running: impl Fn() -> Running<Settings>,
 ) -> Result<Vec<Listening>, Failure> {
-    // Apart from those of the proxy ports: neither can take the other's.
-    let shares = Shares::new(options.max_connections.get().min(files_allow()));
     let port = options.managed.port()?;
     let token = port.map(|(_, file)| Token::open(file)).transpose()?.map(Arc::new);
     let mut listening = Vec::<Listening>::new();
@@ -57,14 +58,14 @@ pub(in crate::agent) fn start(
         let listener = sockets.tcp(address)?;
         let address = listener.local_addr().unwrap_or(address);
         tracing::info!(%address, "listening for managed TLS");
-        listening.push(Box::pin(accept(listener, token, Arc::clone(&shares), running())));
+        listening.push(Box::pin(accept(listener, token, permits.clone(), running())));
     }
     if let Some(path) = &options.managed.socket {
         let ManagedOptions { socket_mode: mode, socket_group: group, .. } = options.managed;
         let kind = SocketKind { kind: Type::STREAM, mode, group, in_use: IN_USE };
         let listener = sockets.unix(path, kind)?;
         tracing::info!(socket = %path.display(), "listening for managed TLS");
-        listening.push(Box::pin(accept(listener, None, shares, running())));
+        listening.push(Box::pin(accept(listener, None, permits.clone(), running())));
     }
     Ok(listening)
 }
@@ -89,7 +90,7 @@ impl Listener for TcpListener {
 async fn accept<L: Listener>(
     listener: L,
     token: Option<Arc<Token>>,
-    shares: Arc<Shares>,
+    permits: Permits,
     mut running: Running<Settings>,
 ) {
     loop {
@@ -106,19 +107,42 @@ async fn accept<L: Listener>(
         let user = local.user();
         let process = local.process();
         // The port is one of loopback, and its unknown users are one.
-        let Some(permit) = shares.take(Owner::new(user, None)) else {
-            metrics::limit_hit("managed_user");
-            let _ = local.send_now(TOO_MANY);
+        let owner = Owner::new(user, None);
+        let Some(waiting) = permits.waiting.take(owner) else {
+            refuse(&local);
             continue;
         };
-        let task = running.permits.task();
+        let (task, shares) = (running.permits.task(), Arc::clone(&permits.running));
         let caller = Caller { user, process, gate };
         let (settings, stopping) = (running.settings(), running.stopping());
         tokio::spawn(async move {
-            let _held = (permit, task);
-            exchange::serve(local, caller, settings, stopping).await;
+            let _task = task;
+            let mut stopping = pin!(stopping);
+            let counted = Connection::accepted(Role::Agent);
+            let begun = tokio::select! {
+                begun = timeout(REQUEST_TIME, local.begun()) => begun,
+                () = stopping.as_mut() => return,
+            };
+            if begun.is_err() {
+                metrics::limit_hit("managed_slow");
+                return;
+            }
+            let Some(_permit) = shares.take(owner) else {
+                refuse(&local);
+                return;
+            };
+            drop(waiting);
+            exchange::serve(local, caller, settings, counted, stopping).await;
         });
     }
+}
+
+/// Tells a program that its user has too many connections.
+fn refuse(local: &ProgramStream) {
+    metrics::limit_hit("managed_user");
+    // Unread, it would be a reset behind the answer.
+    local.discard_now();
+    let _ = local.send_now(TOO_MANY);
 }
 
 /// Makes the gate of a connection, where there is a token to be proved.

@@ -1,10 +1,11 @@
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::agent::context;
@@ -44,6 +45,18 @@ impl ProgramStream {
         }
     }
 
+    /// Waits for the first byte, which stays in the socket, or the end.
+    pub(super) async fn begun(&self) -> io::Result<()> {
+        let mut first = [MaybeUninit::uninit()];
+        let peeked = match self {
+            Self::Unix(unix) => {
+                unix.async_io(Interest::READABLE, || SockRef::from(unix).peek(&mut first)).await
+            }
+            Self::Tcp(tcp) => tcp.peek(&mut [0]).await,
+        };
+        peeked.map(drop)
+    }
+
     /// Ends the connection so that the program can tell it from an end in order: by a reset where
     /// there are such, else both directions at once.
     pub(super) fn cut(self) {
@@ -51,6 +64,15 @@ impl ProgramStream {
             // After an error here, an ordinary close is all that remains.
             let _ = tcp.set_zero_linger();
         }
+    }
+
+    /// Drops what has come, as far as it is a request of ordinary size.
+    pub(super) fn discard_now(&self) {
+        let mut bytes = [0; 4096];
+        let _ = match self {
+            Self::Unix(unix) => unix.try_read(&mut bytes),
+            Self::Tcp(tcp) => tcp.try_read(&mut bytes),
+        };
     }
 
     /// Writes what fits at once, for an answer that nobody waits for. The kernel is asked itself:
