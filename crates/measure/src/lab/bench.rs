@@ -167,8 +167,10 @@ impl Bench {
 
     /// Returns true if an arm, or the origin, is this program.
     fn needs(&self, program: &str) -> bool {
-        let is_origin = self.bench.bench == Subject::Managed && program == "nginx";
-        is_origin || self.bench.arms.iter().any(|arm| arm.starts_with(program))
+        let is_managed = self.bench.bench == Subject::Managed;
+        let is_behind = is_managed || self.bench.variant.iter().any(|variant| variant.passes);
+        is_behind && program == "nginx"
+            || self.bench.arms.iter().any(|arm| arm.starts_with(program))
     }
 
     fn starter<'s>(

@@ -190,6 +190,11 @@ work.siege = { kind = "rapid-reset", connections = 2, rate = 20000 }
 name = "hellos"
 work.siege = { kind = "spoofed-hellos", rate = 1000 }
 
+[[variant]]
+name = "passed"
+passes = true
+work.siege = { kind = "spoofed-hellos", rate = 1000 }
+
 [[bar]]
 arm = "*"
 complete_min = 1.0
@@ -224,9 +229,11 @@ fn honest_clients_are_measured_before_during_and_after_an_attack() {
     assert!(turns["turns"][0]["ended"].as_u64() > Some(0), "{turns}");
     let counters = environment["attack: reset"]["counters"].to_string();
     assert!(counters.contains("headstart_limits_hit_total"), "{environment}");
-    let account = &environment["attack: hellos"]["account"];
-    assert!(account["answers"].as_u64() > Some(0), "{environment}");
-    assert_eq!(account["wrong"].as_u64(), Some(0), "{environment}");
+    for variant in ["hellos", "passed"] {
+        let account = &environment[&format!("attack: {variant}")]["account"];
+        assert!(account["answers"].as_u64() > Some(0), "{environment}");
+        assert_eq!(account["wrong"].as_u64(), Some(0), "{environment}");
+    }
 }
 
 const FAST: &str = r#"

@@ -57,6 +57,8 @@ pub(super) struct Starter<'s> {
 pub(super) struct Contender {
     pub(super) arm: String,
     pub(super) program: Option<Program>,
+    /// The server behind it, if it has one of its own.
+    _behind: Option<Program>,
     pub(super) access: Access,
     /// Resident memory in bytes before it was first attacked.
     pub(super) resident: Option<usize>,
@@ -82,6 +84,11 @@ impl Starter<'_> {
     ) -> Result<Option<Contender>, Failure> {
         let at = local(FIRST_PORT + 10 * number);
         let subject = self.bench.bench;
+        let server = variant.passes.then(|| {
+            let block = self.terminating_nginx(variant, behind(at));
+            self.nginx("behind", behind(at), &block)
+        });
+        let server = server.transpose()?;
         let program = match (subject, arm) {
             (Subject::Attack, "sink") | (Subject::Managed, "direct") => None,
             (Subject::Managed, "managed" | OTHER) => Some(self.agent(arm, at)?),
@@ -108,7 +115,8 @@ impl Starter<'_> {
                 Access::Web(Way::Managed { socket, origin, resumes: variant.resumes })
             }
         };
-        Ok(Some(Contender { arm: arm.to_owned(), program, access, resident: None }))
+        let arm = arm.to_owned();
+        Ok(Some(Contender { arm, program, _behind: server, access, resident: None }))
     }
 
     fn direct(&self, server: SocketAddr, variant: &Variant) -> Result<Way, Failure> {
@@ -128,7 +136,9 @@ impl Starter<'_> {
         let mut command = self.product(arm);
         command.args(["edge", "--listen", &at.to_string()]);
         command.args(["--workers", &bench.threads.to_string(), "--udp-workers", "1", "--origin"]);
-        if bench.bench.terminates() {
+        if variant.passes {
+            command.arg(behind(at).to_string());
+        } else if bench.bench.terminates() {
             let scheme = if variant.bytes { "tcp" } else { "http" };
             command.args([&format!("{scheme}://{origin}"), "--min-tls", "1.3", "--cert"]);
             command.arg(identity.chain_file()).arg("--key").arg(identity.key_file());
@@ -331,6 +341,11 @@ backend origin
 /// Returns where the edge under attack tells what it has counted.
 pub(super) const fn metrics() -> SocketAddr {
     local(FIRST_PORT + 1)
+}
+
+/// Returns where the server behind an arm at `at` listens.
+const fn behind(at: SocketAddr) -> SocketAddr {
+    local(at.port() + 2)
 }
 
 const fn local(port: u16) -> SocketAddr {

@@ -106,6 +106,9 @@ pub(crate) struct Variant {
     /// of a client; else requests, over connections that are kept.
     #[serde(default)]
     pub(super) bytes: bool,
+    /// True if the edge passes TLS on to an nginx that speaks it.
+    #[serde(default)]
+    pub(super) passes: bool,
     /// Turns of this load at most, and how long they are at least.
     rounds: Option<NonZeroU32>,
     #[serde(default, deserialize_with = "text::some_time")]
