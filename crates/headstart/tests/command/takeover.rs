@@ -148,7 +148,7 @@ fn a_restart_by_a_supervisor_refuses_and_ends_no_connection() {
             stopped.store(true, Ordering::Relaxed);
             serving.join().unwrap();
             // The worker, whose words are its master's.
-            assert_eq!(edge.logged("another process takes over"), 1);
+            until("its words", || edge.logged("another process takes over") == 1);
             whole(download);
             until("the worker to end", || edge.logged("stopped") == 1);
             next
@@ -166,8 +166,7 @@ fn a_worker_stops_when_no_other_takes_over_and_ends_when_its_master_is_killed() 
     until("a reload", || edge.logged("configuration read again") == 1);
     edge.signal(Signal::TERM);
     assert!(edge.ended().success());
-    until("the worker to stop", is_refused);
-    assert_eq!(edge.logged("stopping"), 1);
+    until("the worker to stop", || is_refused() && edge.logged("stopping") == 1);
     let mut edge = start();
     edge.kill();
     until("the worker to end", is_refused);
@@ -421,7 +420,7 @@ fn a_second_stop_ends_connections_at_once() {
     until("it stops", || edge.log().contains(" stopping"));
     edge.signal(Signal::TERM);
     assert!(edge.ended().success());
-    assert!(edge.log().contains("stopped before they ended"), "{}", edge.log());
+    until("the end of its log", || edge.logged("stopped before they ended") == 1);
 }
 
 /// Runs a daemon with these sockets as systemd passes them.
