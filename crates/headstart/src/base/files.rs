@@ -82,8 +82,18 @@ impl From<io::Error> for FileFault {
 /// # Errors
 /// Others than root and this user may write to it.
 pub fn open_configuration(path: &Path) -> Result<File, FileFault> {
+    let file = open_unwritten(path)?;
+    check_owner(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Opens a file whose owner has its contents in any case, such as a private key.
+///
+/// # Errors
+/// Others than its owner may write to it.
+pub fn open_unwritten(path: &Path) -> Result<File, FileFault> {
     let file = File::open(path)?;
-    check_unwritten(&file.metadata()?)?;
+    check_rights(&file.metadata()?)?;
     Ok(file)
 }
 
@@ -147,7 +157,7 @@ pub fn open_own_directory(path: &Path) -> Result<File, FileFault> {
     if found.uid() != geteuid().as_raw() {
         return Err(FileFault::Owner(found.uid()));
     }
-    check_unwritten(&found)?;
+    check_rights(&found)?;
     Ok(directory)
 }
 
@@ -160,8 +170,7 @@ pub fn check_owner(file: &Metadata) -> Result<(), FileFault> {
     if is_own { Ok(()) } else { Err(FileFault::Owner(file.uid())) }
 }
 
-fn check_unwritten(file: &Metadata) -> Result<(), FileFault> {
-    check_owner(file)?;
+fn check_rights(file: &Metadata) -> Result<(), FileFault> {
     // Terminals and pipes are no files that somebody has prepared.
     if others_write(file) && (file.is_file() || file.is_dir()) {
         return Err(FileFault::Writable(mode(file)));

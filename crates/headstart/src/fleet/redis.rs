@@ -167,8 +167,12 @@ fn password(address: &RedisAddress) -> Result<Option<Zeroizing<String>>, RedisFa
             Ok(Some(Zeroizing::new(text.trim_end().to_owned())))
         }
         Ok(_) => Err(RedisFailure::Away(format!("{} is too large for a password", path.display()))),
-        Err(fault) => Err(RedisFailure::Away(format!("cannot use {}: {fault}", path.display()))),
+        Err(fault) => Err(unusable(path, &fault)),
     }
+}
+
+fn unusable(path: &Path, fault: &FileFault) -> RedisFailure {
+    RedisFailure::Away(format!("cannot use {}: {fault}", path.display()))
 }
 
 /// A byte more than a password at most.
@@ -198,7 +202,13 @@ async fn transport(address: &RedisAddress) -> Result<Box<dyn Transport>, RedisFa
 /// Returns the context of clients that trust the authorities in the file `ca`, or the system's.
 fn context(ca: Option<&Path>) -> Result<ClientContext, RedisFailure> {
     let trust = match ca {
-        Some(path) => Trust::Roots(std::fs::read(path)?),
+        Some(path) => {
+            let mut roots = Vec::new();
+            files::open_configuration(path)
+                .and_then(|mut file| Ok(file.read_to_end(&mut roots)?))
+                .map_err(|fault| unusable(path, &fault))?;
+            Trust::Roots(roots)
+        }
         None => Trust::System,
     };
     ClientContext::new(&ClientConfig::new(trust)).map_err(|error| away(&error))
@@ -206,4 +216,29 @@ fn context(ca: Option<&Path>) -> Result<ClientContext, RedisFailure> {
 
 fn away(error: &dyn fmt::Display) -> RedisFailure {
     RedisFailure::Away(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn authorities_that_others_may_write_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.pem");
+        fs::write(&file, headstart_testkit::self_signed(&["redis.internal"], -60..60).chain)
+            .unwrap();
+        for (mode, is_used) in [(0o644, true), (0o646, false)] {
+            fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            match context(Some(&file)) {
+                Ok(_) => assert!(is_used, "{mode:o}"),
+                Err(failure) => {
+                    assert!(!is_used && failure.to_string().contains("others may write to it"));
+                }
+            }
+        }
+    }
 }

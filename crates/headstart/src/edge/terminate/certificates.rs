@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use headstart_tls::CertifiedKey;
@@ -15,15 +14,12 @@ use openssl::x509::{X509, X509NameRef};
 use zeroize::Zeroizing;
 
 use crate::base::failure::Failure;
+use crate::base::files::{self, FileFault};
 use crate::edge::options::CertificateFiles;
 
 /// Bytes of a file of certificates or keys at most: a chain with ML-DSA has some 25 kB, and whole
 /// bundles of authorities, given by mistake, 250 kB.
 const FILE_MAX: u64 = 1024 * 1024;
-
-/// Permissions that a private key may not have: those beyond its owner and a group such as
-/// Debian's ssl-cert.
-const EVERYBODY: u32 = 0o007;
 
 /// Labels of PEM blocks; of keys of any kind.
 const PRIVATE_KEY: &str = "PRIVATE KEY-----";
@@ -46,8 +42,8 @@ impl Certificates {
     /// expired certificate is the clients' decision, and the other certificates still work.
     ///
     /// # Errors
-    /// A file that cannot be read or is not PEM; a key that everybody may read, or of another
-    /// certificate.
+    /// A file that cannot be read or is not PEM; a key that everybody may read, that others may
+    /// write, or of another certificate; authorities that others may write or own.
     pub(super) fn load(
         files: &[CertificateFiles],
         client_ca: Option<&Path>,
@@ -128,11 +124,11 @@ struct Chain {
 
 fn load(files: &CertificateFiles) -> Result<(CertifiedKey, Chain), Failure> {
     let chain = read(&files.chain)?;
-    let (key, is_readable) = read_key(&files.key)?;
+    let key_file =
+        files::open_unwritten(&files.key).map_err(|fault| unusable_key(&files.key, &fault))?;
+    let key = contents(&key_file).map_err(|error| unreadable(&files.key, &error))?;
     check_kinds(&chain, &key, files)?;
-    if let Some(mode) = is_readable {
-        return Err(readable(&files.key, mode));
-    }
+    files::check_unread(&key_file).map_err(|fault| unusable_key(&files.key, &fault))?;
     let found = parse(&chain, &files.chain)?;
     check_key(&found.leaf, &private_key(&key, &files.key)?, files)?;
     let key = CertifiedKey::from_pem(&chain, &key).map_err(|error| {
@@ -168,7 +164,8 @@ fn check_kinds(chain: &[u8], key: &[u8], files: &CertificateFiles) -> Result<(),
 
 /// Reads the authorities of clients.
 fn authorities(path: &Path) -> Result<Vec<u8>, Failure> {
-    let pem = read(path)?;
+    let file = files::open_configuration(path).map_err(|fault| fault.failure(path))?;
+    let pem = contents(&file).map_err(|error| unreadable(path, &error))?;
     parse(&pem, path).map_err(|failure| {
         failure.hint("the file has to hold the certificates of authorities in PEM form")
     })?;
@@ -179,22 +176,19 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     File::open(path).and_then(|file| contents(&file)).map_err(|error| unreadable(path, &error))
 }
 
-/// Reads a key; returns the file's mode with it if everybody may read it.
-fn read_key(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Option<u32>), Failure> {
-    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-    // Checks the open file, so that it cannot be swapped in between.
-    let mode = file.metadata().map_err(|error| unreadable(path, &error))?.mode();
-    let key = contents(&file).map_err(|error| unreadable(path, &error))?;
-    Ok((key, (mode & EVERYBODY != 0).then_some(mode)))
-}
-
-fn readable(path: &Path, mode: u32) -> Failure {
-    let path = path.display();
-    Failure::usage(format!(
-        "everybody may use the private key in {path} (mode {:04o})",
-        mode & 0o7777
-    ))
-    .hint(format!("chmod o= {path}; if somebody may have read it, get a new certificate"))
+/// A group such as Debian's ssl-cert may read keys, so the advice leaves it that right.
+fn unusable_key(path: &Path, fault: &FileFault) -> Failure {
+    match fault {
+        FileFault::Io(error) => unreadable(path, error),
+        FileFault::Readable(mode) => {
+            let path = path.display();
+            Failure::usage(format!("everybody may use the private key in {path} (mode {mode:04o})"))
+                .hint(format!(
+                    "chmod o= {path}; if somebody may have read it, get a new certificate"
+                ))
+        }
+        _ => fault.failure(path),
+    }
 }
 
 /// Reads a file that may be a key: into memory that is wiped, and does not grow, which would leave

@@ -1,10 +1,17 @@
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 
 use headstart_testkit::self_signed;
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use super::*;
+
+/// Somebody else.
+const OTHER: u32 = 54321;
+
+/// A group that reads keys, whatever its number.
+const SSL_CERT: u32 = 54322;
 
 /// A directory with the certificate `name`.pem and its key `name`.key.
 struct Files {
@@ -23,7 +30,7 @@ impl Files {
     fn write(&self, file: &str, bytes: &[u8], mode: u32) -> PathBuf {
         let path = self.path(file);
         fs::write(&path, bytes).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        set(&path, mode);
         path
     }
 
@@ -35,6 +42,10 @@ impl Files {
             key: self.write(&format!("{name}.key"), &issued.key, 0o640),
         }
     }
+}
+
+fn set(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 fn now() -> i64 {
@@ -94,10 +105,32 @@ fn an_expired_certificate_is_served() {
 fn a_key_that_everybody_may_read_is_refused() {
     let files = Files::new();
     let pair = files.pair("a", &["a.example"], -60, 3600);
-    fs::set_permissions(&pair.key, fs::Permissions::from_mode(0o644)).unwrap();
+    set(&pair.key, 0o644);
     let error = load_error(&pair);
     assert!(error.starts_with("error: everybody may use the private key in "), "{error}");
     assert!(error.contains("(mode 0644)\nhint: chmod o= "), "{error}");
+}
+
+#[test]
+fn a_key_that_others_than_its_owner_may_write_is_refused() {
+    let files = Files::new();
+    let pair = files.pair("a", &["a.example"], -60, 3600);
+    set(&pair.key, 0o602);
+    let error = load_error(&pair);
+    assert!(error.contains("others may write to it (mode 0602)\nhint: chmod go-w "), "{error}");
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    chown(&pair.key, None, Some(SSL_CERT)).unwrap();
+    set(&pair.key, 0o660);
+    let error = load_error(&pair);
+    assert!(error.contains("others may write to it (mode 0660)"), "{error}");
+    set(&pair.key, 0o640);
+    for owner in [None, Some(OTHER)] {
+        chown(&pair.key, owner, None).unwrap();
+        Certificates::load(std::slice::from_ref(&pair), None).unwrap();
+    }
 }
 
 #[test]
