@@ -24,6 +24,7 @@ use self::cell::{Cell, NotPassed};
 use self::implementation::Implementation;
 use self::matrix::{Matrix, Outcome, Row};
 use self::options::InteropOptions;
+use crate::folder;
 use crate::interrupt::Interrupt;
 use crate::lab::process::Broken;
 use crate::lab::runner::keep_named;
@@ -55,7 +56,8 @@ pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode, Failure> {
     let work = tempfile::tempdir().map_err(|error| unwritten(&std::env::temp_dir(), &error))?;
     let folder = options.out.as_deref().unwrap_or(work.path());
     if options.out.is_some() {
-        fs::create_dir(folder).map_err(|error| unwritten(folder, &error))?;
+        folder::check_new(folder)?;
+        folder::make(folder, "--out")?;
     }
     network::become_privileged()?;
     let interrupt = Interrupt::listen()?;

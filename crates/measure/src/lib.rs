@@ -8,6 +8,7 @@ mod chromium;
 mod command;
 mod demo;
 mod doctor;
+mod folder;
 mod interop;
 mod interrupt;
 mod lab;

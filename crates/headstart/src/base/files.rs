@@ -5,7 +5,7 @@ use std::env;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -152,6 +152,8 @@ pub fn make_own_directory(path: &Path) -> Result<(), FileFault> {
 /// As [`make_own_directory`].
 pub fn open_own_directory(path: &Path) -> Result<File, FileFault> {
     let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits().cast_signed();
+    // Without the slash at its end, behind which a link would be followed.
+    let path: PathBuf = path.components().collect();
     let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let found = directory.metadata()?;
     if found.uid() != geteuid().as_raw() {
@@ -272,7 +274,13 @@ mod tests {
         assert!(matches!(make_own_directory(&own), Err(FileFault::Writable(0o777))));
         let link = dir.path().join("link");
         symlink(&own, &link).unwrap();
-        assert!(matches!(make_own_directory(&link), Err(FileFault::Io(_))));
+        for end in ["", "/", "/."] {
+            let link = format!("{}{end}", link.display());
+            assert!(
+                matches!(make_own_directory(Path::new(&link)), Err(FileFault::Io(_))),
+                "{link}"
+            );
+        }
         let open = dir.path().join("open");
         fs::create_dir(&open).unwrap();
         set(&open, 0o777);

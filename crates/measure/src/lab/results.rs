@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::raw;
 use super::trial::Row;
+use crate::folder;
 use headstart::base::failure::Failure;
-use headstart::base::files;
 
 const SAMPLES: &str = "samples.csv";
 const SUMMARY: &str = "summary.json";
@@ -50,10 +50,7 @@ impl Folder {
     /// # Errors
     /// It exists, or another run writes it, or the file system refuses.
     pub(crate) fn create(place: &Path) -> Result<Self, Failure> {
-        if place.exists() {
-            return Err(Failure::usage(format!("{} exists", place.display()))
-                .hint("results are not overwritten: name another folder with --out"));
-        }
+        folder::check_new(place)?;
         let partial = partial_of(place);
         let lock = lock(&partial)?;
         let samples = fs::create_dir(partial.join(WORK))
@@ -201,17 +198,15 @@ pub(crate) fn default_place(name: &str) -> PathBuf {
 }
 
 fn partial_of(place: &Path) -> PathBuf {
-    let mut name = place.as_os_str().to_owned();
+    // Without the slash at its end, as shells complete names.
+    let mut name = place.components().collect::<PathBuf>().into_os_string();
     name.push(".partial");
     name.into()
 }
 
 /// Makes a folder this run's own, and removes what a killed one has left in it.
 fn lock(partial: &Path) -> Result<File, Failure> {
-    files::make_own_directory(partial).map_err(|fault| {
-        Failure::usage(format!("cannot write {}: {fault}", partial.display()))
-            .hint("name a folder with --out that can be made, in a directory of your own")
-    })?;
+    folder::make(partial, "--out")?;
     let left_behind = partial.join(LOCK).exists();
     let empty = fs::read_dir(partial)
         .map(|mut entries| entries.next().is_none())

@@ -8,6 +8,7 @@ use headstart_openers::site::{Authority, Site, SiteOptions, SiteOrigin};
 use serde_json::json;
 use tokio::net::TcpListener;
 
+use crate::folder;
 use crate::lab::site_options::LabSiteOptions;
 use crate::network::failed;
 use headstart::base::failure::Failure;
@@ -20,7 +21,10 @@ use headstart::base::{output, runtime};
 pub(crate) fn run(options: &LabSiteOptions) -> Result<ExitCode, Failure> {
     let sites = options.sites.iter().map(|name| find(name)).collect::<Result<Vec<_>, _>>()?;
     let authority = match &options.certificates {
-        Some(folder) => Authority::obtain(folder),
+        Some(folder) => {
+            folder::make(folder, "--certificates")?;
+            Authority::obtain(folder)
+        }
         None => Authority::new(),
     };
     let authority = authority.map_err(|error| failed(&error))?;

@@ -23,6 +23,7 @@ use crate::chromium::load::{Loaded, Wanted};
 use crate::chromium::process::{Browser, Settings};
 use crate::chromium::tls::Classical;
 use crate::chromium::{BrowserTls, DIRECT, load, process, tls, trusting};
+use crate::folder;
 use crate::interrupt::Interrupt;
 use crate::network;
 use crate::pageload::record::options::RecordOptions;
@@ -45,7 +46,7 @@ pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
         stage::path(link)?;
         network::become_privileged()?;
     }
-    fs::create_dir_all(&options.out).map_err(|error| files::unusable(&options.out, &error))?;
+    folder::make(&options.out, "--out")?;
     let (sites, others): (Vec<_>, Vec<_>) = pages.iter().partition(|page| page.site.is_some());
     let sites: Vec<Site> = sites.into_iter().filter_map(|page| page.site.clone()).collect();
     let stage = Stage::build(&sites, others.is_empty(), options.link.as_deref(), options.think)?;

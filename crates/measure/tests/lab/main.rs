@@ -11,6 +11,7 @@ mod calibrate;
 mod call;
 mod demo;
 mod experiments;
+mod folders;
 mod interrupts;
 #[path = "../../../headstart/tests/support/library.rs"]
 mod library;

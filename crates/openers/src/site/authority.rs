@@ -61,6 +61,7 @@ impl Authority {
     }
 
     /// Returns the authority of a folder; a new one if it has none, whose files are written there.
+    /// The caller makes the folder; whoever may write to it can exchange the key.
     ///
     /// # Errors
     /// The folder cannot be used, or what it has is no authority, or none for more than a day.
@@ -68,7 +69,6 @@ impl Authority {
         let [certificate, key] = [CERTIFICATE, KEY].map(|name| folder.join(name));
         if !certificate.exists() && !key.exists() {
             let new = Self::new()?;
-            fs::create_dir_all(folder).map_err(|error| unusable(folder, &error))?;
             write(&key, new.issuer.key().serialize_pem().as_bytes())?;
             write(&certificate, &new.pem()?)?;
             return Ok(new);

@@ -145,6 +145,15 @@ fn results_are_not_overwritten() {
 }
 
 #[test]
+fn a_slash_behind_the_name_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::create(&dir.path().join("results/")).unwrap();
+    folder.finish(&(), &(), &(), "").unwrap();
+    let files: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+    assert!(files.len() == 1 && dir.path().join("results").join(SUMMARY).exists(), "{files:?}");
+}
+
+#[test]
 fn two_runs_do_not_write_one_folder() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("results");
