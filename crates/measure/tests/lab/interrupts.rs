@@ -1,15 +1,16 @@
 //! Remains of runs: of those that come to their end, and of those that the user ends.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_testkit::has_net;
 
-use crate::alone;
+use crate::{alone, samples};
 
 /// Until a run has come so far, and until it has ended, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -79,6 +80,11 @@ pub(crate) fn left(place: &Path) -> Vec<String> {
 
 /// Command lines of programs that run in that directory, or have it as an argument.
 fn running(place: &Path) -> Vec<String> {
+    processes(place).into_iter().map(|(_, line)| line).collect()
+}
+
+/// The same with their folders in /proc.
+fn processes(place: &Path) -> Vec<(PathBuf, String)> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let own = processes.filter_map(|process: fs::DirEntry| {
         let process = process.path();
@@ -86,9 +92,71 @@ fn running(place: &Path) -> Vec<String> {
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         let works = fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(place));
         let own = works || line.contains(&*place.to_string_lossy());
-        (own && !line.is_empty()).then_some(line)
+        (own && !line.is_empty()).then_some((process, line))
     });
     own.collect()
+}
+
+/// Experiment that takes minutes, or seconds with `--quick`.
+const LONG: &str = r#"
+name = "long"
+title = "A run that is killed"
+about = "A test"
+trials = 5000
+quick_trials = 3
+arms = ["tls13"]
+suites = ["p256"]
+
+[[link]]
+name = "20 ms"
+rtt = "20ms"
+"#;
+
+/// Network namespaces of processes that run in a directory, or have it as an argument.
+fn namespaces(place: &Path) -> BTreeSet<PathBuf> {
+    let own = fs::read_link("/proc/self/ns/net").unwrap();
+    let all = processes(place).into_iter();
+    let all = all.filter_map(|(process, _)| fs::read_link(process.join("ns/net")).ok());
+    all.filter(|namespace| *namespace != own).collect()
+}
+
+/// Returns true if a process is in one of these network namespaces.
+fn are_held(namespaces: &BTreeSet<PathBuf>) -> bool {
+    let mut processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes.any(|process| {
+        fs::read_link(process.path().join("ns/net")).is_ok_and(|one| namespaces.contains(&one))
+    })
+}
+
+/// The signal, as of `kill -9`, reaches the lab and none of its programs.
+#[test]
+fn a_killed_run_leaves_nothing_that_stops_the_next() {
+    if !has_net() {
+        return;
+    }
+    let _machine = alone();
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path().canonicalize().unwrap();
+    fs::write(place.join("long.toml"), LONG).unwrap();
+    let mut command = headstart();
+    command.args(["lab", "run", "long.toml", "--out", "results"]);
+    command.current_dir(&place).env("TMPDIR", &place);
+    let samples = place.join("results.partial/samples.csv");
+    let mut run = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let is_measuring = wait(|| fs::metadata(&samples).is_ok_and(|file| file.len() > 0));
+    let namespaces = namespaces(&place);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert!(is_measuring && !namespaces.is_empty(), "{is_measuring} {namespaces:?}");
+    assert!(wait(|| running(&place).is_empty() && !are_held(&namespaces)), "{:?}", running(&place));
+    assert!(!place.join("results").exists() && samples.exists(), "half a result has another name");
+
+    let output = command.arg("--quick").stderr(Stdio::piped()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("removing what a run that did not end left in"), "{text}");
+    assert_eq!(samples::text(&place.join("results")).lines().count(), 1 + 3, "{text}");
+    assert_eq!(left(&place), [""; 0], "{text}");
 }
 
 /// While Tor bootstraps, and while it is measured. It takes the package tor.

@@ -1,5 +1,9 @@
 //! Recordings of one page, as browsers save them.
 
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 /// A recording that begins at this moment.
@@ -31,4 +35,10 @@ pub(crate) fn entry(
         },
         "timings": timings,
     })
+}
+
+pub(crate) fn compressed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
 }

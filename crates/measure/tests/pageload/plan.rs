@@ -2,14 +2,11 @@
 //! text, JSON, CSV, reports.
 
 use std::fs::{self, File};
-use std::io::Write;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use quick_xml::events::Event;
 use serde_json::{Value, json};
 
-use crate::har::{entry, file};
+use crate::har::{compressed, entry, file};
 use crate::place::{Place, outcome};
 
 fn place(files: &[(&str, &[u8])]) -> Place {
@@ -39,12 +36,6 @@ fn published(seconds: f64) -> Vec<u8> {
         r#"{{"set":"A","site":3,"page":"secret.test","inst":0,"cfg":"x","servers":[{{"host":"secret.test","port":443,"anon":0,"tls":1,"h2":1,"pipe_ok":0}}],"cols":["id","parent","server","req_bytes","size","parent_off","pf","url"],"res":[[0,-1,0,400,1000,0,0,"https://secret.test/way"]],"redirect_skip":0,"ref_sim":{{"h2":[{seconds},{seconds}]}}}}"#
     );
     [line.as_bytes(), b"\n"].concat()
-}
-
-fn compressed(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
 }
 
 /// Returns the time of a technique alone, in ms.

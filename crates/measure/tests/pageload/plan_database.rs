@@ -1,14 +1,11 @@
 //! Signed databases with `headstart pageload plan` and `simulate`, and files that become one.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::symlink;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
-use crate::har::file;
+use crate::har::{compressed, file};
 use crate::place::Place;
 
 const FIRST: &str = "http://example.com/";
@@ -239,9 +236,8 @@ fn an_empty_database_replaces_no_other() {
 fn compressed_recordings_are_learned_from() {
     let place = place();
     for day in 1..=3 {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(&fs::read(place.path(&format!("{day}.har"))).unwrap()).unwrap();
-        fs::write(place.path(&format!("{day}.har.gz")), encoder.finish().unwrap()).unwrap();
+        let har = fs::read(place.path(&format!("{day}.har"))).unwrap();
+        fs::write(place.path(&format!("{day}.har.gz")), compressed(&har)).unwrap();
     }
     let json = place.json(&["db", "build", "1.har.gz", "2.har.gz", "3.har.gz"]);
     assert_eq!((&json["pages"], &json["prefetch"]), (&json!(1), &json!(2)));

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use quick_xml::events::Event;
 use serde_json::{Value, json};
 
-use crate::har::{entry, file};
+use crate::har::{compressed, entry, file};
 use crate::place::{Place, outcome};
 
 fn place(files: &[(&str, &[u8])]) -> Place {
@@ -307,6 +307,42 @@ fn standard_input_is_read() {
     let (code, out, _) = outcome(child.wait_with_output().unwrap());
     assert_eq!(code, Some(0));
     assert!(out.starts_with("https://a.test/\n  -\n"), "{out}");
+}
+
+/// Memory of the program, some 20 MiB, and what a file may add.
+const MEMORY: u64 = 64 << 20;
+
+/// Returns the most memory that a process has had so far, in bytes.
+fn peak(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn a_gzip_bomb_is_refused_with_little_memory() {
+    let place = place(&[]);
+    let mut command = place.command(&["-"]);
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&compressed(b"{\"log\": {\"entries\": [{\"pageref\": \"")).unwrap();
+    // Four times the memory; the last pipe of it, 64 kB, is not read yet when the peak is.
+    let part = compressed(&vec![b'x'; 1 << 20]);
+    for _ in 0..4 * (MEMORY >> 20) {
+        input.write_all(&part).unwrap();
+    }
+    let peak = peak(child.id());
+    drop(input);
+    let (code, _, err) = outcome(child.wait_with_output().unwrap());
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("hint: the file is cut off"), "{err}");
+    assert!(peak < MEMORY, "{} MiB", peak >> 20);
+
+    let deep = [b"{\"x\": ".to_vec(), vec![b'['; 2 << 20]].concat();
+    fs::write(place.path("deep.har.gz"), compressed(&deep)).unwrap();
+    let err = place.fails_with_hint(&["deep.har.gz"]);
+    assert!(err.contains("lists and objects within each other"), "{err}");
 }
 
 /// Recordings of CS244 have no times: a tree, but no waterfall.

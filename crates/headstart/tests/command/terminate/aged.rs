@@ -21,6 +21,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("a flight over UDP is taken once, wherever it is repeated", turbo::taken_once),
     ("without --early-data it waits for TCP", turbo::not_before_tcp),
     ("a request comes once whatever is replayed", replay::once),
+    ("a request comes once however often it is sent at once", replay::once_in_parallel),
 ];
 
 /// Edges before one origin, with the same keys.

@@ -2,14 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc;
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use super::aged::{Aged, NAME};
-use super::early::send;
-use super::tools::request;
-use crate::edge::Edge;
+use super::early::{send, visit};
+use super::tools::{request, s_client_to};
+use crate::edge::{Edge, until};
 
 /// Time that the server's flight is kept back, so that all that a client says before it is one
 /// flight.
@@ -62,11 +62,63 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream) {
 
 /// Sends a recorded flight to an edge, and waits until it has done with it whatever it does.
 pub(crate) fn replay(edge: &Edge, flight: &[u8]) {
-    let mut tcp = TcpStream::connect(edge.address).unwrap();
-    tcp.write_all(flight).unwrap();
-    let count = tcp.read(&mut [0; 1]).unwrap();
-    assert_eq!(count, 1, "the ClientHello itself is answered");
+    let _tcp = answered(edge.address, flight, &Barrier::new(1));
     thread::sleep(SOON);
+}
+
+/// Connections on which one flight comes at once.
+const COPIES: usize = 30;
+
+/// Returns the first flight of a client with `text` as early data, which reaches no edge.
+fn withheld(aged: &Aged, text: &str) -> Vec<u8> {
+    let (session, files) = (visit(&aged.on, &aged.files), &aged.files);
+    let early = files.write("early", text.as_bytes(), 0o600);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        let recorded = scope.spawn(|| flight(&listener.accept().unwrap().0));
+        s_client_to(address, NAME, &["-sess_in", &session, "-early_data", &early], "");
+        recorded.join().unwrap()
+    })
+}
+
+/// Sends a flight on a new connection; returns it when the edge has answered.
+fn answered(edge: SocketAddr, flight: &[u8], together: &Barrier) -> TcpStream {
+    let mut tcp = TcpStream::connect(edge).unwrap();
+    together.wait();
+    tcp.write_all(flight).unwrap();
+    assert_eq!(tcp.read(&mut [0; 1]).unwrap(), 1, "the ClientHello itself is answered");
+    tcp
+}
+
+/// Sends a flight on many connections at once.
+fn send_copies(edge: SocketAddr, flight: &[u8]) -> Vec<TcpStream> {
+    let together = Barrier::new(COPIES);
+    thread::scope(|scope| {
+        let copies = [(); COPIES].map(|()| scope.spawn(|| answered(edge, flight, &together)));
+        copies.map(|copy| copy.join().unwrap()).into()
+    })
+}
+
+/// A flight that no edge has seen yet. A ticket may be too old for early data on a busy machine, so
+/// it is tried until one was taken.
+pub(crate) fn once_in_parallel(aged: &Aged) {
+    let mut round = 0;
+    until("early data is taken", || {
+        round += 1;
+        let path = format!("/head/parallel/{round}");
+        let head = request("POST", &path, NAME).replace("connection: close\r\n", "");
+        let post = head.replace("content-length: 0", "content-length: 4") + "body";
+        let copies = send_copies(aged.on.address, &withheld(aged, &post));
+        thread::sleep(SOON);
+        drop(copies);
+        until("the edge has done with all", || {
+            aged.on.count("headstart_connections_active", &[]) == 0
+        });
+        let times = aged.origin.requests(&format!("POST {path}"));
+        assert!(times <= 1, "{times} times");
+        times == 1
+    });
 }
 
 /// To the edge that took it, to another one with the same keys and of the same age, to one that has
