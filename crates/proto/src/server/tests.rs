@@ -257,15 +257,13 @@ fn handshakes_of_unproven_sessions_have_their_time() {
 #[test]
 fn a_new_configuration_holds_at_once_and_keeps_the_tag() {
     let mut server = server();
-    let tag = |server: &mut Server, number| {
-        server.begin(number, peer(number)).unwrap();
-        Response::parse(&server.transmitted()[0]).unwrap().tag
-    };
-    let before = tag(&mut server, 1);
+    server.begin(1, peer(1)).unwrap();
+    let before = tag_sent(&mut server);
     let unproven_work = HANDSHAKE_COST * 2;
     let other = ServerConfig { unproven_work, tag: RouteTag([9; 4]), ..ServerConfig::default() };
     server.configure(other);
-    assert_eq!(tag(&mut server, 2), before);
+    server.begin(2, peer(2)).unwrap();
+    assert_eq!(tag_sent(&mut server), before);
     assert!((3..10).any(|number| server.begin(number, peer(number)) == Err(Discard::WorkLimit)));
 }
 
@@ -653,8 +651,8 @@ fn a_join_is_stray_if_neither_this_edge_nor_another_is_known_to_have_answered() 
     assert!(is_stray(&server, 3, tag) && !is_stray(&server, 3, RouteTag::default()));
 
     server.set_routes(routes(1));
-    let tag = |number: u8| routes(number).unwrap().tag(7, &id(3));
-    assert!(is_stray(&server, 3, tag(1)) && !is_stray(&server, 3, tag(2)));
+    let [own, other] = [1, 2].map(|number| routes(number).unwrap().tag(7, &id(3)));
+    assert!(is_stray(&server, 3, own) && !is_stray(&server, 3, other));
 }
 
 #[test]

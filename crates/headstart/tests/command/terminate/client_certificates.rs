@@ -25,14 +25,8 @@ fn site(files: &Files, arguments: &[&str]) -> (Origin, Edge) {
     (origin, edge)
 }
 
-/// The options by which tools show the certificate `name`.
-fn shown(files: &Files, name: &str) -> [String; 4] {
-    let path = |ending| files.path(&format!("{name}.{ending}"));
-    ["--cert".into(), path("pem"), "--key".into(), path("key")]
-}
-
 fn visit(edge: &Edge, files: &Files, certificate: Option<&str>, flags: &[&str]) -> Outcome {
-    let shown = certificate.map(|name| shown(files, name));
+    let shown = certificate.map(|name| files.certificate(name));
     let shown = shown.iter().flatten().map(String::as_str);
     curl(edge, files, NAME, "/head", &flags.iter().copied().chain(shown).collect::<Vec<_>>())
 }
@@ -78,17 +72,19 @@ fn a_client_may_have_none_where_it_is_optional() {
     assert_ne!(visit(&edge, &files, Some("stranger"), &[]).code, Some(0));
 }
 
+/// Comes back with the session in the file `version`.
+fn resume(edge: &Edge, files: &Files, version: &str) -> String {
+    let session = files.path(version);
+    s_client(edge, NAME, &[version, "-sess_in", &session], &request("GET", "/head", NAME))
+}
+
 /// A session stands for the certificate of its first handshake, until the authorities change.
 #[test]
 fn a_session_stands_for_its_certificate() {
     let files = Files::new();
     let (_origin, edge) = site(&files, &[]);
-    let resume = |version: &str| {
-        let session = files.path(version);
-        s_client(&edge, NAME, &[version, "-sess_in", &session], &request("GET", "/head", NAME))
-    };
     for version in ["-tls1_2", "-tls1_3"] {
-        let (session, shown) = (files.path(version), shown(&files, "authority"));
+        let (session, shown) = (files.path(version), files.certificate("authority"));
         // s_client has one dash.
         let shown = shown.each_ref().map(|option| option.trim_start_matches("--"));
         let [_, certificate, _, key] = shown;
@@ -96,14 +92,14 @@ fn a_session_stands_for_its_certificate() {
         let first = s_client(&edge, NAME, &flags, &request("GET", "/head", NAME));
         let line = line(&files, "authority");
         assert!(first.contains(&line), "{first}");
-        let resumed = resume(version);
+        let resumed = resume(&edge, &files, version);
         assert!(resumed.contains("Reused, TLSv1.") && resumed.contains(&line), "{resumed}");
     }
     let stranger = fs::read(files.path("stranger.pem")).unwrap();
     files.write("authority.pem", &stranger, 0o644);
     until("the authorities are read again", || edge.logged("certificates read again") == 1);
     for version in ["-tls1_2", "-tls1_3"] {
-        let refused = resume(version);
+        let refused = resume(&edge, &files, version);
         assert!(!refused.contains("HTTP/1.1 200"), "{refused}");
     }
     visit(&edge, &files, Some("stranger"), &[]).ok();
