@@ -255,6 +255,7 @@ mod tests {
             assert_eq!(name.parse().map(Opening::round_trips), Ok(trips), "{name}");
         }
     }
+
     #[test]
     fn openings_in_a_syn_and_resumed_ones_are_told_from_others() {
         let in_syn = Carrier::ALL.into_iter().filter(|carrier| carrier.is_in_syn());

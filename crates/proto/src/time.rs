@@ -70,3 +70,15 @@ impl Add<Duration> for UnixSeconds {
         Self(self.0.saturating_add(time.as_secs()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_ends_at_its_epoch() {
+        let (second, moment) =
+            (Duration::from_secs(1), Instant::from_epoch(Duration::from_secs(3)));
+        assert_eq!((moment + second - second, moment - second * 4), (moment, Instant::ZERO));
+    }
+}

@@ -134,7 +134,12 @@ pub fn check_private(file: &Metadata) -> Result<(), FileFault> {
 pub fn make_own_directory(path: &Path) -> Result<(), FileFault> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     let above = above.unwrap_or(Path::new("."));
-    fs::create_dir_all(above)?;
+    if let Err(error) = fs::metadata(above) {
+        if error.kind() != io::ErrorKind::NotFound {
+            return Err(error.into());
+        }
+        make_own_directory(above)?;
+    }
     if is_exchangeable(&fs::metadata(above)?) {
         return Err(FileFault::Exchangeable);
     }

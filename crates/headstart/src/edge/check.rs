@@ -12,7 +12,7 @@ use super::fleet_links::FleetLinks;
 use super::keys;
 use super::options::EdgeOptions;
 use super::serve::{check_udp_port, files_allow, quic_server};
-use super::terminate::{Examined, examine};
+use super::terminate::{Examined, authorities, examine};
 use crate::base::failure::Failure;
 use crate::base::own_address::leave_out_ipv6;
 use crate::base::settings::Invocation;
@@ -64,6 +64,10 @@ fn certificates(options: &EdgeOptions) -> Vec<Finding> {
                 good.push(examined.certificates);
             }
         }
+    }
+    if let Some(path) = &options.client_ca {
+        let known = authorities(path);
+        findings.push(finding("client authorities", &known, path.display().to_string()));
     }
     if good.len() == files.len() && !good.is_empty() {
         let uncovered = options

@@ -128,13 +128,13 @@ pub struct EdgeOptions {
     ///
     /// For origins http:// and tcp://. An origin http:// gets the certificate in the header
     /// Client-Cert (RFC 9440). A resumed session stands for the certificate of its first handshake,
-    /// until the ticket ends. Not with --early-data-requests and --ticket-peers.
+    /// for up to a week. Not with --early-data-requests and --ticket-peers.
     #[arg(long, value_name = "FILE", help_heading = TLS)]
     pub client_ca: Option<PathBuf>,
 
-    /// Clients that --client-ca lets in
-    #[arg(long, value_name = "WHICH", value_enum, default_value_t, help_heading = TLS)]
-    pub client_auth: ClientCertificates,
+    /// Clients that --client-ca lets in [default: required]
+    #[arg(long, value_name = "WHICH", value_enum, help_heading = TLS)]
+    pub client_auth: Option<ClientCertificates>,
 
     /// Keys of session tickets: a file made by `headstart keys new`, or redis:// [default: made at
     /// the start]
@@ -486,6 +486,7 @@ impl EdgeOptions {
                  connections: --origin HOST:PORT",
             ));
         }
+        self.check_client_certificates()?;
         if self.key.is_empty() {
             return Ok(self
                 .cert
@@ -500,6 +501,26 @@ impl EdgeOptions {
         }
         let pairs = self.cert.iter().cloned().zip(self.key.iter().cloned());
         Ok(pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect())
+    }
+
+    /// Checks the options of client certificates. A mistake must not let everybody in.
+    fn check_client_certificates(&self) -> Result<(), Failure> {
+        if self.client_ca.is_none() {
+            return match self.client_auth {
+                None => Ok(()),
+                Some(_) => Err(Failure::usage("--client-auth is given, and no --client-ca")
+                    .hint("name the authorities of clients: --client-ca FILE")),
+            };
+        }
+        if self.early_data_requests != EarlyDataRequests::Off {
+            return Err(Failure::usage("--client-ca and --early-data-requests exclude each other")
+                .hint("early data comes before the certificate; take one of them away"));
+        }
+        if self.ticket_peers != TicketPeers::None {
+            return Err(Failure::usage("--client-ca and --ticket-peers exclude each other")
+                .hint("tickets of other servers do not tell whom those have asked for what"));
+        }
+        Ok(())
     }
 
     /// Returns the names, but for wildcards, for which the edge needs a certificate.
@@ -520,6 +541,7 @@ impl EdgeOptions {
             ("--early-data-filter", self.early_data_filter != FilterStorage::Memory),
             ("--ticket-peers", self.ticket_peers != TicketPeers::None),
             ("--client-ca", self.client_ca.is_some()),
+            ("--client-auth", self.client_auth.is_some()),
             ("--drop-header", !self.drop_header.is_empty()),
             ("--fast-open", self.fast_open),
         ];
@@ -577,10 +599,9 @@ pub enum EarlyDataRequests {
 }
 
 /// Clients that are served where the edge knows their authorities.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ClientCertificates {
     /// Those with a certificate of --client-ca
-    #[default]
     Required,
     /// Those without a certificate as well; a certificate of another authority ends the handshake
     Optional,

@@ -38,7 +38,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 
 pub(super) use capacity::{Capacity, CapacityLimits};
-pub(super) use certificates::{Examined, examine};
+pub(super) use certificates::{Examined, authorities, examine};
 pub(super) use forward::Claims;
 pub use fuzzing::HttpEdge;
 pub(super) use life::ClientTimeouts;

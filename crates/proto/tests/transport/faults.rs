@@ -553,3 +553,15 @@ fn a_refusal_before_the_first_server_byte_is_told_from_a_committed_one() {
     client.handle_tcp_data(at(200), &REFUSAL);
     assert_eq!(last_event(&mut client), Some(ClientEvent::Reset(ResetReason::Refused)));
 }
+
+#[test]
+fn an_answer_counts_once() {
+    let mut client = offered(false);
+    for seq in [1, 2] {
+        let datagram = response(&mut client, seq, 300, FLIGHT);
+        client.handle_datagram(at(90), &datagram);
+        assert_ne!(last_event(&mut client), Some(ClientEvent::DatagramIgnored), "{seq}");
+        client.handle_datagram(at(91), &datagram);
+        assert_eq!(last_event(&mut client), Some(ClientEvent::DatagramIgnored), "{seq}");
+    }
+}

@@ -5,6 +5,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use headstart_net::Carrier;
 use socket2::Type;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::timeout;
@@ -22,7 +23,7 @@ use crate::base::failure::Failure;
 use crate::base::unix_socket::SocketKind;
 use crate::daemon::Running;
 use crate::listen::{self, Sockets};
-use crate::metrics::{self, Connection, Role};
+use crate::metrics::{self, Connection, Outcome, Role};
 use crate::shares::Owner;
 
 /// Answer to a user who has too many connections, sent without any more effort.
@@ -118,7 +119,7 @@ async fn accept<L: Listener>(
         tokio::spawn(async move {
             let _task = task;
             let mut stopping = pin!(stopping);
-            let counted = Connection::accepted(Role::Agent);
+            let mut counted = Connection::accepted(Role::Agent);
             let begun = tokio::select! {
                 begun = timeout(REQUEST_TIME, local.begun()) => begun,
                 () = stopping.as_mut() => return,
@@ -129,6 +130,7 @@ async fn accept<L: Listener>(
             }
             let Some(_permit) = shares.take(owner) else {
                 refuse(&local);
+                counted.finish(Carrier::Tcp.name(), Outcome::Refused);
                 return;
             };
             drop(waiting);

@@ -66,17 +66,17 @@ impl ProgramStream {
         }
     }
 
-    /// Drops what has come, as far as it is a request of ordinary size.
+    /// Drops what has come, as far as it is a request of ordinary size. The kernel is asked itself:
+    /// of a connection that has just come the runtime knows nothing yet.
     pub(super) fn discard_now(&self) {
-        let mut bytes = [0; 4096];
+        let mut bytes = [MaybeUninit::uninit(); 4096];
         let _ = match self {
-            Self::Unix(unix) => unix.try_read(&mut bytes),
-            Self::Tcp(tcp) => tcp.try_read(&mut bytes),
+            Self::Unix(unix) => SockRef::from(unix).recv(&mut bytes),
+            Self::Tcp(tcp) => SockRef::from(tcp).recv(&mut bytes),
         };
     }
 
-    /// Writes what fits at once, for an answer that nobody waits for. The kernel is asked itself:
-    /// of a connection that has just come the runtime does not know yet that there is room.
+    /// Writes what fits at once, for an answer that nobody waits for; likewise.
     pub(super) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(unix) => SockRef::from(unix).send(bytes),

@@ -162,8 +162,11 @@ fn check_kinds(chain: &[u8], key: &[u8], files: &CertificateFiles) -> Result<(),
     Ok(())
 }
 
-/// Reads the authorities of clients.
-fn authorities(path: &Path) -> Result<Vec<u8>, Failure> {
+/// Reads the authorities of clients, in PEM form.
+///
+/// # Errors
+/// A file that cannot be read, is not PEM, or that others may write or own.
+pub(in crate::edge) fn authorities(path: &Path) -> Result<Vec<u8>, Failure> {
     let file = files::open_configuration(path).map_err(|fault| fault.failure(path))?;
     let pem = contents(&file).map_err(|error| unreadable(path, &error))?;
     parse(&pem, path).map_err(|failure| {

@@ -60,6 +60,8 @@ pub(super) struct Client {
     held: AtomicUsize,
     /// Bytes of bodies that have moved, both ways.
     moved: AtomicU64,
+    /// Bodies of requests that are being read.
+    uploads: AtomicUsize,
     /// Time at which an incomplete head of a request, or what comes before it, began.
     head_since: Mutex<Option<Instant>>,
     /// Heads of responses that wait for their bodies, so that both leave together.
@@ -92,6 +94,7 @@ impl Client {
             address: OnceLock::new(),
             held: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
+            uploads: AtomicUsize::new(0),
             head_since: Mutex::default(),
             heads_kept: AtomicUsize::new(0),
             heads_released: Mutex::default(),
@@ -153,6 +156,11 @@ impl Client {
     /// Counts bytes of a body.
     pub(super) fn count(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Returns true while the body of a request is being read, which may go on after its response.
+    pub(super) fn is_uploading(&self) -> bool {
+        self.uploads.load(Ordering::Relaxed) > 0
     }
 
     /// Notes whether the client has begun the head of a request and not completed it.
@@ -514,7 +522,12 @@ impl Exchange {
     /// Notes whether the request's body is being read elsewhere; `unread` is the rest of one that
     /// no longer is.
     pub(super) fn set_uploading(&self, is_uploading: bool, unread: Option<Incoming>) {
-        self.is_uploading.store(is_uploading, Ordering::Release);
+        let uploads = &self.client().uploads;
+        match (self.is_uploading.swap(is_uploading, Ordering::AcqRel), is_uploading) {
+            (false, true) => uploads.fetch_add(1, Ordering::Relaxed),
+            (true, false) => uploads.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
         // Not dropped with the lock held.
         let before = std::mem::replace(&mut *lock(&self.unread), unread);
         drop(before);

@@ -51,7 +51,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientIo<T> {
             [] => {}
             bytes => match &mut this.frames {
                 Some(frames) => frames.read(bytes)?,
-                None => this.pending.client().set_in_head(this.pending.is_empty()),
+                None => {
+                    let client = this.pending.client();
+                    client.set_in_head(this.pending.is_empty() && !client.is_uploading());
+                }
             },
         }
         polled

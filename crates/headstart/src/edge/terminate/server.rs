@@ -132,7 +132,7 @@ struct Policy {
     files: Vec<CertificateFiles>,
     /// File of the authorities of clients.
     client_ca: Option<PathBuf>,
-    client_auth: ClientCertificates,
+    client_auth: Option<ClientCertificates>,
     early_data: EarlyDataRequests,
     min_version: Version,
     /// Binding of sessions.
@@ -174,8 +174,8 @@ impl Policy {
     fn client_auth(&self, certificates: &Certificates) -> ClientAuth {
         match (self.client_auth, certificates.client_ca.clone()) {
             (_, None) => ClientAuth::None,
-            (ClientCertificates::Required, Some(roots)) => ClientAuth::Required(roots),
-            (ClientCertificates::Optional, Some(roots)) => ClientAuth::Optional(roots),
+            (Some(ClientCertificates::Optional), Some(roots)) => ClientAuth::Optional(roots),
+            (_, Some(roots)) => ClientAuth::Required(roots),
         }
     }
 

@@ -2,23 +2,37 @@
 
 use std::fs;
 
+use headstart_testkit::Authority;
 use openssl::base64::encode_block;
 use openssl::x509::X509;
+use rustix::process::Signal;
 
+use super::raw;
 use super::tools::{Outcome, curl, request, s_client};
 use crate::edge::{Edge, fails, until};
 use crate::files::Files;
 use crate::origin::Origin;
 
 const NAME: &str = "www.example.com";
+/// As s_client is told of them.
+const VERSIONS: [&str; 2] = ["-tls1_2", "-tls1_3"];
 const FORGED: &str = "Client-Cert: :Zm9yZ2Vk:";
 
-/// An edge that knows an authority, in the file `authority.pem`, and its origin.
+/// An authority in the file `authority.pem`, a client of it, and a stranger.
+fn files() -> Files {
+    let (files, authority) = (Files::new(), Authority::new());
+    files.write("authority.pem", &authority.pem(), 0o644);
+    let client = authority.issue(&["client.example"]);
+    files.write("client.pem", &client.chain, 0o644);
+    files.write("client.key", &client.key, 0o600);
+    files.issue(NAME);
+    files.issue("stranger");
+    files
+}
+
+/// An edge that knows the authority, and its origin.
 fn site(files: &Files, arguments: &[&str]) -> (Origin, Edge) {
     let origin = Origin::start();
-    for name in [NAME, "authority", "stranger"] {
-        files.issue(name);
-    }
     let (authority, before) = (files.path("authority.pem"), format!("--origin={}", origin.http()));
     let all = [&["--client-ca", &authority, before.as_str()], arguments].concat();
     let edge = Edge::start(files, &[NAME], &all);
@@ -40,14 +54,14 @@ fn line(files: &Files, name: &str) -> String {
 
 #[test]
 fn the_origin_gets_the_certificate_and_no_claim_of_one() {
-    let files = Files::new();
+    let files = files();
     let (origin, edge) = site(&files, &[]);
     for protocol in ["--http1.1", "--http2"] {
         let flags = [protocol, "-H", FORGED, "-H", "Client_Cert_Chain: :Zm9yZ2Vk:"];
-        let text = visit(&edge, &files, Some("authority"), &flags).ok();
+        let text = visit(&edge, &files, Some("client"), &flags).ok();
         let text = String::from_utf8(text).unwrap();
         let found: Vec<_> = text.lines().filter(|line| line.starts_with("client")).collect();
-        assert_eq!(found, [line(&files, "authority")], "{text}");
+        assert_eq!(found, [line(&files, "client")], "{text}");
     }
     for certificate in [None, Some("stranger")] {
         let refused = visit(&edge, &files, certificate, &[]);
@@ -61,15 +75,28 @@ fn the_origin_gets_the_certificate_and_no_claim_of_one() {
 
 #[test]
 fn a_client_may_have_none_where_it_is_optional() {
-    let files = Files::new();
+    let files = files();
     let (_origin, edge) = site(&files, &["--client-auth=optional"]);
     let without = visit(&edge, &files, None, &["-H", FORGED]);
     let text = String::from_utf8(without.ok()).unwrap();
     assert!(!text.contains("client-cert"), "{text}");
-    let with = visit(&edge, &files, Some("authority"), &[]);
+    let with = visit(&edge, &files, Some("client"), &[]);
     let text = String::from_utf8(with.ok()).unwrap();
-    assert!(text.contains(&line(&files, "authority")), "{text}");
+    assert!(text.contains(&line(&files, "client")), "{text}");
     assert_ne!(visit(&edge, &files, Some("stranger"), &[]).code, Some(0));
+}
+
+/// Comes with the certificate of the client or without, and leaves with a session in the file
+/// `version`.
+fn first(edge: &Edge, files: &Files, version: &str, certificate: bool) -> String {
+    let (session, shown) = (files.path(version), files.certificate("client"));
+    // s_client has one dash.
+    let shown = shown.each_ref().map(|option| option.trim_start_matches("--"));
+    let [_, chain, _, key] = shown;
+    let shown = ["-cert", chain, "-key", key];
+    let shown = if certificate { &shown[..] } else { &[] };
+    let flags = [&[version, "-sess_out", &session], shown].concat();
+    s_client(edge, NAME, &flags, &request("GET", "/head", NAME))
 }
 
 /// Comes back with the session in the file `version`.
@@ -81,16 +108,11 @@ fn resume(edge: &Edge, files: &Files, version: &str) -> String {
 /// A session stands for the certificate of its first handshake, until the authorities change.
 #[test]
 fn a_session_stands_for_its_certificate() {
-    let files = Files::new();
+    let files = files();
     let (_origin, edge) = site(&files, &[]);
-    for version in ["-tls1_2", "-tls1_3"] {
-        let (session, shown) = (files.path(version), files.certificate("authority"));
-        // s_client has one dash.
-        let shown = shown.each_ref().map(|option| option.trim_start_matches("--"));
-        let [_, certificate, _, key] = shown;
-        let flags = [version, "-sess_out", &session, "-cert", certificate, "-key", key];
-        let first = s_client(&edge, NAME, &flags, &request("GET", "/head", NAME));
-        let line = line(&files, "authority");
+    for version in VERSIONS {
+        let first = first(&edge, &files, version, true);
+        let line = line(&files, "client");
         assert!(first.contains(&line), "{first}");
         let resumed = resume(&edge, &files, version);
         assert!(resumed.contains("Reused, TLSv1.") && resumed.contains(&line), "{resumed}");
@@ -98,11 +120,55 @@ fn a_session_stands_for_its_certificate() {
     let stranger = fs::read(files.path("stranger.pem")).unwrap();
     files.write("authority.pem", &stranger, 0o644);
     until("the authorities are read again", || edge.logged("certificates read again") == 1);
-    for version in ["-tls1_2", "-tls1_3"] {
+    for version in VERSIONS {
         let refused = resume(&edge, &files, version);
         assert!(!refused.contains("HTTP/1.1 200"), "{refused}");
     }
     visit(&edge, &files, Some("stranger"), &[]).ok();
+}
+
+#[test]
+fn a_session_of_before_stands_for_no_certificate() {
+    let (files, origin) = (files(), Origin::start());
+    let [certificate, authority] = [files.certificate(NAME), files.certificate("authority")];
+    let [_, cert, _, key] = certificate;
+    let before =
+        format!("[edge]\norigin = \"{}\"\ncert = \"{cert}\"\nkey = \"{key}\"\n", origin.http());
+    let config = files.write("edge.toml", before.as_bytes(), 0o600);
+    let edge = Edge::start(&files, &[], &["--config", &config]);
+    for version in VERSIONS {
+        let first = first(&edge, &files, version, false);
+        assert!(first.contains("HTTP/1.1 200"), "{first}");
+        assert!(resume(&edge, &files, version).contains("Reused, TLSv1."));
+    }
+    let after = format!("{before}client-ca = \"{}\"\n", authority[1]);
+    files.write("edge.toml", after.as_bytes(), 0o600);
+    edge.signal(Signal::HUP);
+    until("it is read", || edge.logged("configuration read again") == 1);
+    for version in VERSIONS {
+        let refused = resume(&edge, &files, version);
+        assert!(!refused.contains("HTTP/1.1 200"), "{refused}");
+    }
+    // Without its authorities the word would let everybody in.
+    files.write("edge.toml", format!("{before}client-auth = \"required\"\n").as_bytes(), 0o600);
+    edge.signal(Signal::HUP);
+    until("the mistake is noticed", || edge.logged("--client-auth is given, and no") == 1);
+    assert_ne!(visit(&edge, &files, None, &[]).code, Some(0));
+    visit(&edge, &files, Some("client"), &[]).ok();
+}
+
+#[test]
+fn a_server_without_http_has_such_clients_alone() {
+    let files = files();
+    let (authority, origin) =
+        (files.path("authority.pem"), format!("--origin=tcp://{}", raw::line()));
+    let edge = Edge::start(&files, &[NAME], &["--client-ca", &authority, &origin]);
+    let shown = files.certificate("client");
+    let [_, chain, _, key] = shown.each_ref().map(String::as_str);
+    let served = s_client(&edge, NAME, &["-cert", chain, "-key", key], "hello\n");
+    assert!(served.contains("got: hello"), "{served}");
+    let refused = s_client(&edge, NAME, &[], "hello\n");
+    assert!(!refused.contains("got: "), "{refused}");
 }
 
 #[test]
@@ -119,9 +185,12 @@ fn what_excludes_client_certificates_is_refused_at_the_start() {
         text
     };
     let text = refused(authority, &["--early-data-requests=safe"]);
-    assert!(text.contains("turn early data or client certificates off"), "{text}");
+    assert!(text.contains("--client-ca and --early-data-requests exclude"), "{text}");
     let text = refused(authority, &["--ticket-peers=nginx"]);
-    assert!(text.contains("share tickets with other programs, or ask"), "{text}");
+    assert!(text.contains("--client-ca and --ticket-peers exclude"), "{text}");
     let text = refused(key, &[]);
     assert!(text.contains("no certificate in") && text.contains("of authorities"), "{text}");
+    let text =
+        fails(&[&certificate[..], &["--origin=http://[::1]:1", "--client-auth=required"]].concat());
+    assert!(text.1.contains("--client-auth is given, and no --client-ca"), "{text:?}");
 }

@@ -357,6 +357,34 @@ fn the_head_of_a_request_has_its_time() {
     });
 }
 
+/// An origin may respond before it has read the whole body.
+#[test]
+fn the_rest_of_an_upload_behind_its_response_is_no_head() {
+    const BODY: usize = 20;
+    let files = Files::new();
+    files.issue(NAME);
+    let origin = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let option = format!("--origin=http://{}", origin.local_addr().unwrap());
+    let edge = Edge::start(&files, &[NAME], &[&option, "--request-head-timeout=1s"]);
+    let reading = std::thread::spawn(move || {
+        let (mut tcp, _) = origin.accept().unwrap();
+        let head = read_until(&mut tcp, b"\r\n\r\n");
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+        let body = head.split(|byte| *byte == b'\n').next_back().unwrap().len();
+        tcp.read_exact(&mut vec![0; BODY - body]).is_ok()
+    });
+    let mut client = tls(&edge, NAME);
+    let head = format!("POST / HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: {BODY}\r\n\r\n");
+    client.write_all(head.as_bytes()).unwrap();
+    read_until(&mut client, b"ok");
+    for _ in 0..BODY {
+        client.write_all(b"x").unwrap();
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    assert!(reading.join().unwrap(), "the upload was broken off");
+    assert_eq!(limits_hit(&edge, "request_head_time"), 0);
+}
+
 /// Returns the memory that responses hold.
 fn held(edge: &Edge) -> u64 {
     edge.count("headstart_answer_memory_bytes", &[])
