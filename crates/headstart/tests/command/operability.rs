@@ -40,10 +40,12 @@ fn a_check_names_all_problems_at_once() {
     let [_, cert, _, key] = files.certificate(NAME);
     let origin = format!("--origin={NAME}=http://{down}");
     let listen = format!("--listen={},192.0.2.1:0", taken.local_addr().unwrap());
-    let arguments = ["edge", &origin, &listen, "--cert", &key, "--key", &cert];
+    let swapped = ["--cert", &key, "--key", &cert, "--client-ca", &key];
+    let arguments = [&["edge", &origin, &listen], &swapped[..]].concat();
     let (code, text) = checked(&arguments);
     assert_eq!(code, Some(1), "{text}");
     assert!(line(&text, "problem  certificate").contains("is a private key, and"), "{text}");
+    line(&text, "problem  client authorities");
     assert!(line(&text, "problem  origin").contains("cannot connect: Connection refused"));
     assert!(line(&text, "problem  listen").contains("192.0.2.1:0"), "{text}");
     assert!(line(&text, "note     listen").contains("is in use"), "{text}");

@@ -196,6 +196,16 @@ mod tests {
     }
 
     #[test]
+    fn addresses_that_joined_do_not_stay_in_memory() {
+        let (address, begun) = (IpAddr::from([192, 0, 2, 1]), Instant::ZERO);
+        let mut admission = Admission::default();
+        admission.joined(begun, address);
+        assert!(admission.joined.get(begun, &host(address)).is_some());
+        admission.expire(begun + HELLO_MEMORY * 2);
+        assert!(admission.joined.get(begun, &host(address)).is_none());
+    }
+
+    #[test]
     fn an_address_that_joins_gets_more_until_it_joins_no_more() {
         let (address, neighbour) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
         let admitted = |joins: usize, address, now| {

@@ -119,7 +119,7 @@ async fn accept<L: Listener>(
         tokio::spawn(async move {
             let _task = task;
             let mut stopping = pin!(stopping);
-            let mut counted = Connection::accepted(Role::Agent);
+            let counted = Connection::accepted(Role::Agent);
             let begun = tokio::select! {
                 begun = timeout(REQUEST_TIME, local.begun()) => begun,
                 () = stopping.as_mut() => return,
