@@ -77,6 +77,14 @@ mod tests {
         let end = Instant::ZERO + HELLO_MEMORY;
         assert_eq!(recent.get(end - Duration::from_nanos(1), &1), Some(&'a'));
         assert_eq!(recent.get(end, &1), None);
+        recent.expire(end - Duration::from_nanos(1));
+        assert_eq!(recent.entries.len(), 1);
+        recent.expire(end);
+        assert_eq!(
+            (recent.entries.len(), recent.order.len()),
+            (0, 0),
+            "they do not stay in memory"
+        );
     }
 
     #[test]

@@ -554,12 +554,13 @@ fn impossible_offsets_are_refused_and_harm_nothing() {
 fn immediate_origin_bytes_replace_the_acknowledgement() {
     let mut server = server();
     server.begin(1, peer(1)).unwrap();
+    server.datagram(peer(1), &request(1, 1, 0, &hello(1, 100))).unwrap();
     assert_eq!(server.handle_origin_data(id(1), b"flight"), 6);
     let sent = server.transmitted();
     let response = Response::parse(&sent[0]).unwrap();
     assert_eq!((sent.len(), response.ack, response.payload), (1, 100, &b"flight"[..]));
     // The next answers carry only bytes.
-    server.datagram(peer(1), &request(1, 1, 0, b"")).unwrap();
+    server.datagram(peer(1), &request(1, 2, 0, &hello(1, 100))).unwrap();
     assert_eq!(server.transmitted().len(), 0);
 }
 
