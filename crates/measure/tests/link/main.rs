@@ -23,6 +23,7 @@ mod dns;
 mod fast_open;
 mod fast_open_faults;
 mod figures;
+mod go;
 mod hybrid;
 mod interop;
 mod late_hello;
@@ -56,6 +57,7 @@ use libtest_mimic::{Arguments, Trial};
 /// Each check by its name.
 const CHECKS: &[(&str, fn())] = &[
     ("one_round_trip_saved", rtt::one_round_trip_saved),
+    ("programs_in_go_save_a_round_trip", go::programs_in_go_save_a_round_trip),
     ("udp_blocked_costs_a_grace", rtt::udp_blocked_costs_a_grace),
     ("udp_dying_costs_a_grace", rtt::udp_dying_costs_a_grace),
     ("tls_1_2_saves_one_too", rtt::tls_1_2_saves_one_too),
