@@ -90,12 +90,6 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Returns true if a datagram says that it is a [`Request`] of this version.
-#[must_use]
-pub fn is_request(datagram: &[u8]) -> bool {
-    datagram.starts_with(&[REQUEST_TYPE, VERSION])
-}
-
 /// A piece of the server stream, or a pure acknowledgement; answers one [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response<'a> {

@@ -11,7 +11,7 @@ use headstart_proto::limits::{
 };
 use headstart_proto::wire::{
     FORWARD_LEN, Forward, REQUEST_HEADER, REQUEST_PAYLOAD_MAX, RESPONSE_HEADER,
-    RESPONSE_PAYLOAD_MAX, Request, Response, is_request,
+    RESPONSE_PAYLOAD_MAX, Request, Response,
 };
 use headstart_proto::{JoinKey, RouteTag, SessionId, WireError};
 use proptest::collection::vec;
@@ -206,7 +206,6 @@ fn each_frame_has_one_valid_first_byte() {
         let mut bytes = request();
         bytes[0] = first;
         assert_eq!(ours(Request::parse(&bytes)), first == 8);
-        assert_eq!(is_request(&bytes), first == 8);
         assert_eq!(ours(Response::parse(&bytes)), first == 9);
         let mut bytes = forward();
         bytes[0] = first;
