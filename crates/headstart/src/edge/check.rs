@@ -67,7 +67,7 @@ fn certificates(options: &EdgeOptions) -> Vec<Finding> {
     }
     if let Some(path) = &options.client_ca {
         let known = authorities(path);
-        findings.push(finding("client authorities", &known, path.display().to_string()));
+        findings.push(finding("client_ca", &known, path.display().to_string()));
     }
     if good.len() == files.len() && !good.is_empty() {
         let uncovered = options

@@ -128,7 +128,7 @@ pub struct EdgeOptions {
     ///
     /// For origins http:// and tcp://. An origin http:// gets the certificate in the header
     /// Client-Cert (RFC 9440). A resumed session stands for the certificate of its first handshake,
-    /// for up to a week. Not with --early-data-requests and --ticket-peers.
+    /// for up to a week. Not with --early-data-requests or --ticket-peers.
     #[arg(long, value_name = "FILE", help_heading = TLS)]
     pub client_ca: Option<PathBuf>,
 
@@ -514,7 +514,7 @@ impl EdgeOptions {
         }
         if self.early_data_requests != EarlyDataRequests::Off {
             return Err(Failure::usage("--client-ca and --early-data-requests exclude each other")
-                .hint("early data comes before the certificate; take one of them away"));
+                .hint("early data comes before the certificate; leave one of them out"));
         }
         if self.ticket_peers != TicketPeers::None {
             return Err(Failure::usage("--client-ca and --ticket-peers exclude each other")
@@ -601,9 +601,9 @@ pub enum EarlyDataRequests {
 /// Clients that are served where the edge knows their authorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ClientCertificates {
-    /// Those with a certificate of --client-ca
+    /// Clients with a certificate of --client-ca
     Required,
-    /// Those without a certificate as well; a certificate of another authority ends the handshake
+    /// Clients without a certificate, too; one of another authority ends the handshake
     Optional,
 }
 

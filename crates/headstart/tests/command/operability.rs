@@ -45,7 +45,7 @@ fn a_check_names_all_problems_at_once() {
     let (code, text) = checked(&arguments);
     assert_eq!(code, Some(1), "{text}");
     assert!(line(&text, "problem  certificate").contains("is a private key, and"), "{text}");
-    line(&text, "problem  client authorities");
+    line(&text, "problem  client_ca");
     assert!(line(&text, "problem  origin").contains("cannot connect: Connection refused"));
     assert!(line(&text, "problem  listen").contains("192.0.2.1:0"), "{text}");
     assert!(line(&text, "note     listen").contains("is in use"), "{text}");
