@@ -11,7 +11,8 @@ use rustix::process::Signal;
 
 use crate::daemon::{Daemon, PATIENCE, until};
 use crate::origin::Origin;
-use crate::takeover::{command, free_address};
+use crate::ports::free;
+use crate::takeover::command;
 
 /// The socket that daemons find in `NOTIFY_SOCKET`.
 struct Supervisor {
@@ -68,7 +69,7 @@ fn a_reload_is_answered_once_the_new_configuration_is_in_use() {
     let file = supervisor.path("edge.toml");
     let write = |text: &str| fs::write(&file, format!("[edge]\n{text}\n")).unwrap();
     let name = |origin: &Origin| write(&format!("origin = \"{}\"", origin.address));
-    let listen = free_address();
+    let listen = free();
     name(&origins[0]);
     let mut command = command("edge", &["--listen", &listen.to_string(), "--config"]);
     let mut edge = supervisor.start(command.arg(&file));
@@ -101,7 +102,7 @@ fn a_reload_is_answered_once_the_new_configuration_is_in_use() {
 fn a_process_whose_sockets_are_taken_over_does_not_say_that_it_stops() {
     let (before, after) = (Supervisor::new(), Supervisor::new());
     let path = before.path("takeover").display().to_string();
-    let listen = free_address().to_string();
+    let listen = free().to_string();
     let agent = || command("agent", &["--listen", &listen, "--takeover", &path]);
     let mut first = before.start(&mut agent());
     let _second = after.start(&mut agent());
@@ -115,7 +116,7 @@ fn a_process_whose_sockets_are_taken_over_does_not_say_that_it_stops() {
 fn a_worker_without_its_master_says_nothing() {
     let supervisor = Supervisor::new();
     let path = supervisor.path("takeover").display().to_string();
-    let listen = free_address().to_string();
+    let listen = free().to_string();
     let options = ["--listen", &listen, "--takeover", &path, "--master-worker"];
     let mut first = supervisor.start(&mut command("agent", &options));
     first.signal(Signal::TERM);

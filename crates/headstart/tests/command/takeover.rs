@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,6 +18,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::daemon::{Daemon, PATIENCE, until};
 use crate::origin::{Origin, pattern};
+use crate::ports::free;
 
 /// A user who is nobody here.
 const OTHER: u32 = 54_321;
@@ -39,16 +40,6 @@ fn fails(command: &mut Command) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// An address at which nobody listened a moment ago, on TCP and UDP.
-pub(crate) fn free_address() -> SocketAddr {
-    loop {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        if UdpSocket::bind(address).is_ok() {
-            return address;
-        }
-    }
-}
-
 /// A site whose edges take over from each other.
 struct Site {
     directory: tempfile::TempDir,
@@ -62,7 +53,7 @@ impl Site {
         let origin = Origin::start();
         Self {
             directory: tempfile::tempdir().unwrap(),
-            listen: free_address().to_string(),
+            listen: free().to_string(),
             origin: origin.http().trim_start_matches("http://").to_owned(),
             _origin: origin,
         }
@@ -166,7 +157,7 @@ fn a_worker_stops_when_no_other_takes_over_and_ends_when_its_master_is_killed() 
     until("a reload", || edge.logged("configuration read again") == 1);
     edge.signal(Signal::TERM);
     assert!(edge.ended().success());
-    until("the worker to stop", || is_refused() && edge.logged("stopping") == 1);
+    until("the worker to stop", || is_refused() && edge.logged("stopped") == 1);
     let mut edge = start();
     edge.kill();
     until("the worker to end", is_refused);
@@ -203,8 +194,8 @@ fn one_process_at_a_time_takes_over_and_one_that_fails_changes_nothing() {
         fails(&mut command("agent", &["--listen", "127.0.0.1:0", "--takeover", &site.path()]));
     assert!(agent.contains("an edge of this version listens there"), "{agent}");
     // One that cannot listen elsewhere.
-    let used = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let _user = TcpListener::bind(used).unwrap();
+    let user = TcpListener::bind("127.0.0.1:0").unwrap();
+    let used = user.local_addr().unwrap();
     let failing = fails(site.command().args(["--listen", &used.to_string()]));
     assert!(failing.contains("cannot listen on"), "{failing}");
     until("the edge to notice", || edge.logged("nobody took over") >= 3);
@@ -375,7 +366,7 @@ fn agents_hand_over_proxy_ports_and_the_managed_socket() {
     let directory = tempfile::tempdir().unwrap();
     let [socket, path] =
         ["socket", "takeover"].map(|name| directory.path().join(name).display().to_string());
-    let listen = free_address().to_string();
+    let listen = free().to_string();
     let arguments =
         ["--listen", &listen, "--takeover", &path, "--socket", &socket, "--socket-mode", "600"];
     let start = || Daemon::start(&mut command("agent", &arguments));
@@ -442,9 +433,8 @@ fn activated(
 #[test]
 fn sockets_of_systemd_are_used_and_have_to_be_named() {
     let mut site = Site::new();
-    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = tcp.local_addr().unwrap();
-    let udp = UdpSocket::bind(address).unwrap();
+    let address = free();
+    let (tcp, udp) = (TcpListener::bind(address).unwrap(), UdpSocket::bind(address).unwrap());
     let copies = || (tcp.try_clone().unwrap(), udp.try_clone().unwrap());
     let (one, other) = copies();
     let unnamed = ["--listen", site.listen.as_str(), "--origin", &site.origin];

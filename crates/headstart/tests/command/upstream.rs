@@ -10,6 +10,7 @@ use headstart_testkit::hello::CraftedHello;
 
 use crate::call::call;
 use crate::daemon::{Daemon, PATIENCE, until};
+use crate::edge::closed;
 use crate::socks::{Proxy, echo, socks};
 
 const SECRET: &str = "topsecret";
@@ -98,8 +99,7 @@ fn replies_of_the_proxy_are_passed_on() {
 
 #[test]
 fn a_proxy_that_is_down_is_named_and_no_password_is_shown() {
-    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let (daemon, at) = agent(&format!("socks5://user:{SECRET}@{nobody}"), &[]);
+    let (daemon, at) = agent(&format!("socks5://user:{SECRET}@{}", closed()), &[]);
     assert_eq!(socks(at, None, "mail.invalid", 25).unwrap_err(), 1);
     let (mut stream, head) = connect(at, "mail.invalid:25");
     let mut text = String::new();

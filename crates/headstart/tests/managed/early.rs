@@ -7,7 +7,8 @@ use openssl::base64::encode_block;
 use crate::agent::Agent;
 use crate::client::call;
 use crate::edge::until;
-use crate::server::{Server, files};
+use crate::ports::free;
+use crate::server::{NAME, Server, files};
 
 /// Unlike anything that a server says by itself.
 const EARLY: &str = "first-words-of-a-program";
@@ -68,11 +69,11 @@ fn more_than_the_session_allows_is_not_sent_early() {
 #[test]
 fn refused_early_data_is_the_programs_to_send() {
     let files = files();
-    let (server, agent) = (Server::start(&files, &["-early_data"]), Agent::start(&[]));
+    let (address, agent) = (free(), Agent::start(&[]));
+    let server = Server::start_at(address, &files, NAME, &["-early_data"]);
     assert_eq!(visit(&server, &agent, "", "words-one\n"), "none");
-    let address = server.address;
     drop(server);
-    let server = Server::start_at(address, &files, crate::server::NAME, &["-early_data"]);
+    let server = Server::start_at(address, &files, NAME, &["-early_data"]);
     assert_eq!(visit(&server, &agent, &field(), "words-two\n"), "refused");
     assert!(!server.output().contains(EARLY));
 }

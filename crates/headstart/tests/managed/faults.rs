@@ -13,6 +13,7 @@ use crate::agent::Agent;
 use crate::client::{connect, dial, request};
 use crate::edge::{Edge, until};
 use crate::origin::Origin;
+use crate::ports::free;
 use crate::server::{NAME, PAGE, Server, files};
 
 /// The events of the session store, which the metrics have a second later.
@@ -78,9 +79,9 @@ fn a_program_that_dies_with_a_ticket_has_spent_it() {
 #[test]
 fn a_server_with_new_keys_costs_one_full_handshake() {
     let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (address, agent) = (free(), Agent::start(&[]));
+    let server = Server::start_at(address, &files, NAME, PAGE);
     server.visit(&agent, &[]);
-    let address = server.address;
     drop(server);
     let server = Server::start_at(address, &files, NAME, PAGE);
     assert!(!server.visit(&agent, &[]), "it knows the ticket no more");
@@ -101,9 +102,10 @@ fn a_server_without_tickets_is_served() {
 #[test]
 fn a_certificate_that_changed_is_seen_at_the_next_full_handshake() {
     let (files, other) = (files(), files());
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (address, agent) = (free(), Agent::start(&[]));
+    let server = Server::start_at(address, &files, NAME, PAGE);
     server.visit(&agent, &[]);
-    let (address, roots) = (server.address, files.path(&format!("{NAME}.pem")));
+    let roots = files.path(&format!("{NAME}.pem"));
     drop(server);
     let _fresh = Server::start_at(address, &other, NAME, PAGE);
     let fields = [
@@ -121,9 +123,9 @@ fn a_certificate_that_changed_is_seen_at_the_next_full_handshake() {
 #[test]
 fn a_ticket_comes_back_if_there_was_no_connection() {
     let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (address, agent) = (free(), Agent::start(&[]));
+    let server = Server::start_at(address, &files, NAME, PAGE);
     server.visit(&agent, &[]);
-    let address = server.address;
     let roots = files.path(&format!("{NAME}.pem"));
     drop(server);
     let fields = [

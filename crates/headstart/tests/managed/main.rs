@@ -29,6 +29,8 @@ mod hostile;
 mod origin;
 mod origins;
 mod port;
+#[path = "../support/ports.rs"]
+mod ports;
 mod privacy;
 mod secrets;
 #[path = "../support/server.rs"]

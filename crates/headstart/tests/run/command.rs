@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::edge::closed;
 use crate::library::library;
 use crate::program::headstart_run;
 
@@ -85,8 +86,7 @@ fn exit_codes_are_the_programs_or_say_why_it_did_not_run() {
 /// Otherwise the first process at that port would get what the program sends.
 #[test]
 fn a_proxy_port_that_nobody_listens_on_is_an_error() {
-    let (listener, address) = proxy();
-    drop(listener);
+    let address = closed().to_string();
     let (code, out, err) = ended(&["--preload", "", "--proxy", &address, "--", "echo", "ran"]);
     assert_eq!((code, out.as_str()), (Some(125), ""), "{err}");
     let expected = format!("nobody listens at {address}\nhint: start the agent first: ");
