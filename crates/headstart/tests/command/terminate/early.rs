@@ -4,8 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::aged::{Aged, NAME, RAW};
+use super::replay::recorded;
 use super::tools::{request, s_client, s_client_to};
-use crate::edge::{Edge, until};
+use crate::edge::{Edge, PATIENCE, until};
 use crate::files::Files;
 use crate::origin::Origin;
 
@@ -24,23 +25,19 @@ pub(crate) fn visit(edge: &Edge, files: &Files) -> String {
     session
 }
 
-/// Sends `text` as early data until the edge accepts it, at `to` or directly; returns the client's
-/// output.
+/// Sends `text` as early data until the edge accepts it; returns the client's output.
 ///
 /// A request follows that ends the connection, whether the first was accepted or not.
-pub(crate) fn send(
-    edge: &Edge,
-    files: &Files,
-    to: Option<std::net::SocketAddr>,
-    text: &str,
-) -> String {
-    let file = files.write("early", text.as_bytes(), 0o600);
+fn send(edge: &Edge, files: &Files, text: &str) -> String {
+    send_recorded(edge, files, text).0
+}
+
+/// Does the same; returns the client's first flight as well.
+pub(crate) fn send_recorded(edge: &Edge, files: &Files, text: &str) -> (String, Vec<u8>) {
     let mut output = String::new();
+    let mut flight = Vec::new();
     until("early data is taken", || {
-        let session = visit(edge, files);
-        let flags = ["-sess_in", &session, "-early_data", &file];
-        let last = request("GET", "/head/last", NAME);
-        output = s_client_to(to.unwrap_or(edge.address), NAME, &flags, &last);
+        (output, flight) = try_send(edge, files, text, &request("GET", "/head/last", NAME));
         let taken = output.contains("Early data was accepted");
         if !taken {
             assert!(output.contains("GET /head/last"), "it was served all the same: {output}");
@@ -48,7 +45,17 @@ pub(crate) fn send(
         }
         taken
     });
-    output
+    (output, flight)
+}
+
+/// Sends `text` as early data and `rest` behind it; returns the client's output and its first
+/// flight.
+fn try_send(edge: &Edge, files: &Files, text: &str, rest: &str) -> (String, Vec<u8>) {
+    let session = visit(edge, files);
+    let file = files.write("early", text.as_bytes(), 0o600);
+    let (way, flights) = recorded(edge.address);
+    let output = s_client_to(way, NAME, &["-sess_in", &session, "-early_data", &file], rest);
+    (output, flights.recv_timeout(PATIENCE).expect("it went that way"))
 }
 
 /// Returns the part of a client's output that is the response to `METHOD PATH`.
@@ -78,14 +85,14 @@ fn count(edge: &Edge, outcome: &str) -> u64 {
 
 pub(crate) fn safe_at_once_and_others_wait(aged: &Aged) {
     let (edge, files, origin) = (&aged.safe, &aged.files, &aged.origin);
-    let text = send(edge, files, None, &early("GET", "/head/safe"));
+    let text = send(edge, files, &early("GET", "/head/safe"));
     let get = response_to(&text, "GET /head/safe");
     assert!(get.contains("early-data: 1\n") && get.contains("forwarded: for=127.0.0.1;"), "{get}");
     assert!(!response_to(&text, "GET /head/last").contains("early-data"), "{text}");
     assert_eq!(origin.requests("GET /head/safe"), 1);
     assert_eq!((count(edge, "passed"), count(edge, "held")), (1, 0));
 
-    let text = send(edge, files, None, &early("POST", "/head/safe"));
+    let text = send(edge, files, &early("POST", "/head/safe"));
     assert!(!response_to(&text, "POST /head/safe").contains("early-data"), "{text}");
     assert_eq!((origin.requests("POST /head/safe"), count(edge, "held")), (1, 1));
 
@@ -93,10 +100,8 @@ pub(crate) fn safe_at_once_and_others_wait(aged: &Aged) {
     // end.
     let post =
         format!("POST /upload HTTP/1.1\r\nhost: {NAME}\r\ncontent-length: 20000\r\n\r\nbegin");
-    let file = files.write("early", post.as_bytes(), 0o600);
-    let session = visit(edge, files);
     let rest = "x".repeat(20_000 - 5) + &request("GET", "/head/last", NAME);
-    let text = s_client(edge, NAME, &["-sess_in", &session, "-early_data", &file], &rest);
+    let (text, _) = try_send(edge, files, &post, &rest);
     assert!(text.contains("Early data was accepted") && text.contains("\n20000 "), "{text}");
     assert_eq!(count(edge, "held"), 2);
     until("the handshakes are counted", || {
@@ -111,7 +116,7 @@ pub(crate) fn an_upgrade_waits(aged: &Aged) {
     let before = count(edge, "held");
     let upgrade = early("GET", "/head/upgrade")
         .replace("\r\n\r\n", "\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
-    let text = send(edge, &aged.files, None, &upgrade);
+    let text = send(edge, &aged.files, &upgrade);
     let upgraded = response_to(&text, "GET /head/upgrade");
     assert!(upgraded.contains("upgrade: websocket"), "{upgraded}");
     assert!(!upgraded.contains("early-data"), "{upgraded}");
@@ -119,14 +124,14 @@ pub(crate) fn an_upgrade_waits(aged: &Aged) {
 }
 
 pub(crate) fn an_origin_may_refuse(aged: &Aged) {
-    let text = send(&aged.safe, &aged.files, None, &early("GET", "/early"));
+    let text = send(&aged.safe, &aged.files, &early("GET", "/early"));
     assert!(text.contains("HTTP/1.1 425 Too Early"), "the origin's response passes: {text}");
     // The edge does not retry by itself.
     assert_eq!((aged.origin.requests("GET /early"), count(&aged.safe, "too_early")), (1, 1));
 }
 
 pub(crate) fn all_at_once(aged: &Aged) {
-    let text = send(&aged.on, &aged.files, None, &early("POST", "/head/on"));
+    let text = send(&aged.on, &aged.files, &early("POST", "/head/on"));
     assert!(response_to(&text, "POST /head/on").contains("early-data: 1\n"), "{text}");
     assert_eq!((aged.origin.requests("POST /head/on"), count(&aged.on, "held")), (1, 0));
 }

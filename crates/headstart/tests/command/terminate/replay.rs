@@ -7,19 +7,19 @@ use std::thread;
 use std::time::Duration;
 
 use super::aged::{Aged, NAME};
-use super::early::{send, visit};
+use super::early::{send_recorded, visit};
 use super::tools::{request, s_client_to};
 use crate::edge::{Edge, until};
 
-/// Time that the server's flight is kept back, so that all that a client says before it is one
-/// flight.
-const HELD: Duration = Duration::from_secs(1);
+/// Content type of a TLS record that holds early data (RFC 8446 section 5.1).
+const APPLICATION_DATA: u8 = 23;
 
 /// Longer than an edge takes to pass a request on.
 pub(crate) const SOON: Duration = Duration::from_millis(700);
 
-/// A way to `edge` on which each client's first flight is recorded.
-fn recorded(edge: SocketAddr) -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
+/// Starts a way to `edge` on which each client's first flight is recorded. The edge gets it as a
+/// whole: it has read the early data before the client can end its handshake.
+pub(crate) fn recorded(edge: SocketAddr) -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let (flights, recorded) = mpsc::channel();
@@ -43,16 +43,20 @@ fn record(client: TcpStream, edge: SocketAddr, flights: &mpsc::Sender<Vec<u8>>) 
     });
 }
 
-/// Returns the client's bytes before it hears anything.
+/// Returns a client's records up to its early data, which is one of them.
 fn flight(mut client: &TcpStream) -> Vec<u8> {
-    let (mut flight, mut buffer) = (Vec::new(), [0; 4096]);
-    // The first message may take long.
-    while let Ok(count @ 1..) = client.read(&mut buffer) {
-        flight.extend_from_slice(&buffer[..count]);
-        client.set_read_timeout(Some(HELD)).unwrap();
+    let mut flight = Vec::new();
+    loop {
+        let mut record = vec![0; 5];
+        client.read_exact(&mut record).unwrap();
+        let length = u16::from_be_bytes([record[3], record[4]]);
+        record.resize(5 + usize::from(length), 0);
+        client.read_exact(&mut record[5..]).unwrap();
+        flight.extend_from_slice(&record);
+        if record[0] == APPLICATION_DATA {
+            return flight;
+        }
     }
-    client.set_read_timeout(None).unwrap();
-    flight
 }
 
 fn pass(mut from: &TcpStream, mut to: &TcpStream) {
@@ -124,12 +128,10 @@ pub(crate) fn once_in_parallel(aged: &Aged) {
 /// To the edge that took it, to another one with the same keys and of the same age, to one that has
 /// started since.
 pub(crate) fn once(aged: &Aged) {
-    let (way, flights) = recorded(aged.on.address);
     let text = request("POST", "/head/once", NAME).replace("connection: close\r\n", "");
-    let output = send(&aged.on, &aged.files, Some(way), &text);
+    let (output, flight) = send_recorded(&aged.on, &aged.files, &text);
     assert!(output.contains("POST /head/once"), "{output}");
     assert_eq!(aged.origin.requests("POST /head/once"), 1);
-    let flight = flights.try_iter().last().expect("it went that way");
     replay(&aged.on, &flight);
     replay(&aged.other, &flight);
     replay(&aged.restarted(), &flight);

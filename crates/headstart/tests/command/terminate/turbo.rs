@@ -142,8 +142,14 @@ pub(crate) fn served_in_datagrams(aged: &Aged) {
     assert_eq!((aged.origin.requests("GET /head/udp"), joins()), (1, before));
 }
 
+/// Returns the number of datagrams that an edge has read.
+fn received(edge: &Edge) -> u64 {
+    edge.count("headstart_udp_datagrams_total", &["direction=\"to_server\""])
+}
+
 /// Again as another session, from elsewhere, over TCP, and at edges with the same keys.
 pub(crate) fn taken_once(aged: &Aged) {
+    let before = [&aged.safe, &aged.on].map(received);
     let (mut conn, flight) = asks(&aged.safe, "/head/recorded");
     let udp = socket(&aged.safe);
     send(&udp, &flight);
@@ -151,6 +157,11 @@ pub(crate) fn taken_once(aged: &Aged) {
     send(&udp, &flight);
     send(&socket(&aged.safe), &flight);
     send(&socket(&aged.on), &flight);
+    until("all are read", || {
+        let [safe, on] = [&aged.safe, &aged.on].map(received);
+        let flight = u64::from(SEQUENCES);
+        safe >= before[0] + 3 * flight && on >= before[1] + flight
+    });
     replay(&aged.safe, &flight);
     replay(&aged.on, &flight);
     thread::sleep(SOON);
