@@ -257,7 +257,7 @@ fn an_edge_without_an_origin_is_not_ready_until_it_is_back() {
     assert_eq!(edge.count("headstart_origin_up", &[&name]), 0);
     let _origin = TcpListener::bind(down).unwrap();
     until("it is ready", || edge.is_ready());
-    assert_eq!(edge.logged("the origin is back"), 1);
+    until("it is said", || edge.logged("the origin is back") == 1);
     assert_eq!(edge.count("headstart_origins", &["up"]), 1);
     assert_eq!(edge.count("headstart_origin_up", &[&name]), 1);
 }

@@ -141,10 +141,13 @@ impl Visit {
     }
 }
 
-/// Sends a recorded flight; how much came back at once.
-pub(crate) fn replay(server: SocketAddr, flight: &[u8]) -> usize {
+/// Sends a recorded flight, and waits until the ClientHello itself is answered. As long as the
+/// connection is open, the edge goes on with what it has taken.
+#[must_use]
+pub(crate) fn replay(server: SocketAddr, flight: &[u8]) -> TcpStream {
     let mut tcp = TcpStream::connect(server).unwrap();
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
     tcp.write_all(flight).unwrap();
-    tcp.read(&mut [0; 16 * 1024]).unwrap()
+    assert!(tcp.read(&mut [0; 16 * 1024]).unwrap() > 0);
+    tcp
 }

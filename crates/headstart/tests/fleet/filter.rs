@@ -58,14 +58,24 @@ fn counted(edge: &Edge, outcome: &str) -> u64 {
     edge.count("headstart_early_data_filter_total", &[&format!("outcome=\"{outcome}\"")])
 }
 
+/// Returns the number of ClientHellos whose early data the edges have taken.
+fn taken(edges: &[Edge]) -> u64 {
+    edges.iter().map(|edge| counted(edge, "first")).sum()
+}
+
 /// Has a request reach the origin as early data through `edge`; the flight that did it.
 fn spent(site: &Site, edge: &Edge, path: &str) -> Vec<u8> {
     let mut flight = Vec::new();
     until("early data is taken", || {
+        let before = counted(edge, "first");
         flight = site.client.flight(path, ticket(site, edge.address));
-        assert!(replay(edge.address, &flight) > 0, "the ClientHello itself is answered");
-        thread::sleep(SOON);
-        site.origin.requests(&format!("GET {path}")) == 1
+        let _open = replay(edge.address, &flight);
+        // It asks before it answers.
+        let taken = counted(edge, "first") > before;
+        if taken {
+            until("it is passed on", || site.origin.requests(&format!("GET {path}")) == 1);
+        }
+        taken
     });
     flight
 }
@@ -87,26 +97,29 @@ fn a_ticket_of_one_edge_brings_early_data_to_another_once() {
         assert!(round < 30, "{came} were taken");
         let path = format!("/head/once/{round}");
         let flight = site.client.flight(&path, ticket(&site, edges[round % 3].address));
+        let (get, before) = (format!("GET {path}"), taken(&edges));
+        // Twice to each, all at once.
         let together = Barrier::new(6);
-        thread::scope(|scope| {
-            // Twice to each, all at once.
-            for edge in edges.iter().chain(&edges) {
-                let (flight, together) = (&flight, &together);
+        let open: Vec<_> = thread::scope(|scope| {
+            let (flight, together) = (&flight, &together);
+            let replays = edges.iter().chain(&edges).map(|edge| {
                 scope.spawn(move || {
                     together.wait();
-                    assert!(replay(edge.address, flight) > 0);
-                });
-            }
+                    replay(edge.address, flight)
+                })
+            });
+            let replays: Vec<_> = replays.collect();
+            replays.into_iter().map(|replay| replay.join().unwrap()).collect()
         });
-        thread::sleep(SOON);
-        let times = site.origin.requests(&format!("GET {path}"));
+        // Each edge asks before it answers.
+        let times = taken(&edges) - before;
         assert!(times <= 1, "{times} times");
+        until("it is passed on", || site.origin.requests(&get) as u64 == times);
         came += times;
-        for edge in &edges {
-            replay(edge.address, &flight);
-        }
+        let again = edges.each_ref().map(|edge| replay(edge.address, &flight));
         thread::sleep(SOON);
-        assert_eq!(site.origin.requests(&format!("GET {path}")), times, "later, too");
+        assert_eq!(site.origin.requests(&get) as u64, times, "later, too");
+        drop((open, again));
     }
     let seen: u64 = edges.iter().map(|edge| counted(edge, "seen")).sum();
     assert!(seen > 0, "the others were known");
@@ -127,7 +140,7 @@ fn nobody_elses_client_hellos_take_room_in_redis() {
     let at = flight.windows(ticket.len()).position(|part| part == ticket).unwrap();
     flight[at + ticket.len() / 2] ^= 1;
     let before = edge.count("headstart_early_data_filter_total", &[]);
-    assert!(replay(edge.address, &flight) > 0);
+    let _open = replay(edge.address, &flight);
     thread::sleep(SOON);
     let after = edge.count("headstart_early_data_filter_total", &[]);
     assert_eq!(after, before, "nobody was asked");
@@ -146,11 +159,7 @@ fn a_memory_that_begins_anew_denies_what_came_before() {
     let flight = spent(&site, &one, "/head/flushed");
     let old = ticket(&site, one.address);
     redis.ask(&["FLUSHALL"]);
-    for edge in [&other, &one] {
-        assert!(replay(edge.address, &flight) > 0);
-    }
-    thread::sleep(SOON);
-    assert_eq!(site.origin.requests("GET /head/flushed"), 1);
+    assert_eq!(replayed(&site, [&other, &one], &flight, "/head/flushed"), 1);
     until_taken(&site, &one, &other);
     let visit = site.client.visit(other.address, "/head/old", Some(old), true).unwrap().ok();
     assert!(visit.resumed() && !visit.early(), "a ticket of before");
@@ -161,11 +170,7 @@ fn a_memory_that_begins_anew_denies_what_came_before() {
     assert!(!takes(&site, &one, &other), "nobody is there to ask");
     redis.restart();
     thread::sleep(SEEN);
-    for edge in [&other, &one] {
-        assert!(replay(edge.address, &flight) > 0);
-    }
-    thread::sleep(SOON);
-    assert_eq!(site.origin.requests("GET /head/killed"), 1);
+    assert_eq!(replayed(&site, [&other, &one], &flight, "/head/killed"), 1);
     until_taken(&site, &one, &other);
 }
 
@@ -193,9 +198,7 @@ fn a_redis_that_may_forget_is_not_asked() {
     redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     thread::sleep(SEEN);
     assert!(!takes(&site, &one, &other), "the cache starts over");
-    replay(other.address, &flight);
-    thread::sleep(SOON);
-    assert_eq!(site.origin.requests("GET /head/evicted"), 1);
+    assert_eq!(replayed(&site, [&other], &flight, "/head/evicted"), 1);
     until_taken(&site, &one, &other);
 
     // When full, it accepts nothing more, and neither does the edge without it.
@@ -224,9 +227,7 @@ fn a_replica_is_not_asked() {
     });
     redis.ask(&["REPLICAOF", "NO", "ONE"]);
     thread::sleep(SEEN);
-    replay(other.address, &flight);
-    thread::sleep(SOON);
-    assert_eq!(site.origin.requests("GET /head/replica"), 1);
+    assert_eq!(replayed(&site, [&other], &flight, "/head/replica"), 1);
     until_taken(&site, &one, &other);
 }
 
@@ -246,24 +247,23 @@ fn after_a_failover_nothing_of_before_is_taken() {
     let old = ticket(&site, one.address);
     proxy.lead_to(replica.address);
     master.kill();
-    let edges = [&one, &other];
-    assert_eq!(replayed(&site, edges, &flight), 1, "nobody may have noticed yet");
+    let (edges, path) = ([&one, &other], "/head/failover");
+    assert_eq!(replayed(&site, edges, &flight, path), 1, "nobody may have noticed yet");
     until("the replica has a mark of its own", || replica.value(MARK) != mark);
-    assert_eq!(replayed(&site, edges, &flight), 1, "it knows nothing of it");
+    assert_eq!(replayed(&site, edges, &flight, path), 1, "it knows nothing of it");
     until_taken(&site, &one, &other);
     until_taken(&site, &other, &one);
-    assert_eq!(replayed(&site, edges, &flight), 1, "it says yes again");
+    assert_eq!(replayed(&site, edges, &flight, path), 1, "it says yes again");
     let visit = site.client.visit(other.address, "/head/old", Some(old), true).unwrap().ok();
     assert!(visit.resumed() && !visit.early(), "a ticket of before");
 }
 
-/// Plays a flight to both edges; how often its request has reached the origin in all.
-fn replayed(site: &Site, edges: [&Edge; 2], flight: &[u8]) -> usize {
-    for edge in edges {
-        assert!(replay(edge.address, flight) > 0);
-    }
+/// Plays a flight to edges; returns how often its request, for `path`, has reached the origin in
+/// all.
+fn replayed<const N: usize>(site: &Site, edges: [&Edge; N], flight: &[u8], path: &str) -> usize {
+    let _open = edges.map(|edge| replay(edge.address, flight));
     thread::sleep(SOON);
-    site.origin.requests("GET /head/failover")
+    site.origin.requests(&format!("GET {path}"))
 }
 
 #[test]
@@ -283,11 +283,7 @@ fn of_two_masters_a_ticket_counts_with_one() {
     let flights = [(&one, "/head/one"), (&other, "/head/other")]
         .map(|(edge, path)| (spent(&site, edge, path), path));
     for (flight, path) in flights {
-        for edge in [&one, &other] {
-            assert!(replay(edge.address, &flight) > 0);
-        }
-        thread::sleep(SOON);
-        assert_eq!(site.origin.requests(&format!("GET {path}")), 1, "{path}");
+        assert_eq!(replayed(&site, [&one, &other], &flight, path), 1, "{path}");
     }
     assert!(!takes(&site, &one, &other) && !takes(&site, &other, &one));
     until_taken(&site, &one, &one);
@@ -306,19 +302,19 @@ fn whatever_redis_says_nothing_is_taken_that_it_did_not_mean() {
         let path = format!("/head/{mode:?}");
         let flight = spent(&site, &one, &path);
         proxy.set(mode);
-        for _ in 0..3 {
+        let open = [(); 3].map(|()| {
             // Both earlier hellos and new ones.
-            assert!(replay(other.address, &flight) > 0, "{mode:?}");
+            let open = replay(other.address, &flight);
             assert!(!takes(&site, &one, &other), "{mode:?}");
-        }
+            open
+        });
         thread::sleep(SEEN);
         assert!(!takes(&site, &one, &other), "{mode:?}");
         assert_eq!(site.origin.requests(&format!("GET {path}")), 1, "{mode:?}");
+        drop(open);
         proxy.set(Mode::Pass);
         // It is the same memory, so nothing has to age first, unless its clock was set.
         until_taken(&site, &one, &other);
-        replay(other.address, &flight);
-        thread::sleep(SOON);
-        assert_eq!(site.origin.requests(&format!("GET {path}")), 1, "{mode:?} is over");
+        assert_eq!(replayed(&site, [&other], &flight, &path), 1, "{mode:?} is over");
     }
 }

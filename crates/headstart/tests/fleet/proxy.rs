@@ -104,7 +104,8 @@ fn answer(to: &mut &TcpStream, text: &[u8], mode: Mode) -> std::io::Result<()> {
         Mode::Pass => to.write_all(text),
         Mode::Silent => Ok(()),
         Mode::Slow => {
-            thread::sleep(Duration::from_millis(100));
+            // Long after a handshake has gone on, even if the edge was not running.
+            thread::sleep(Duration::from_millis(500));
             to.write_all(text)
         }
         Mode::Garbage => to.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n\0\xff*-7\r\n"),

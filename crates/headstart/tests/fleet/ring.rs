@@ -56,12 +56,12 @@ fn no_rotation_under_load_costs_a_handshake() {
     }
 }
 
-/// Also with early data on its way, about which Redis is asked.
 /// ClientHellos with early data that each edge has taken.
 fn taken(edges: &[Edge; 3]) -> [u64; 3] {
     edges.each_ref().map(|edge| edge.count(FILTER, &["outcome=\"first\""]))
 }
 
+/// Also with early data on its way, about which Redis is asked.
 #[test]
 fn without_redis_the_keys_at_hand_go_on() {
     let (mut redis, site) = (Redis::start(), Site::new());

@@ -15,11 +15,14 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 
 /// Serves until it is dropped.
 pub(crate) struct Origin {
     pub(crate) address: SocketAddr,
     seen: Seen,
+    /// A permit for each response that a test has released.
+    released: Arc<Semaphore>,
     runtime: Option<Runtime>,
 }
 
@@ -31,14 +34,19 @@ impl Origin {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        let seen = Seen::default();
-        runtime.spawn(serve(listener, Arc::clone(&seen)));
-        Self { address, seen, runtime: Some(runtime) }
+        let (seen, released) = (Seen::default(), Arc::new(Semaphore::new(0)));
+        runtime.spawn(serve(listener, Arc::clone(&seen), Arc::clone(&released)));
+        Self { address, seen, released, runtime: Some(runtime) }
     }
 
     /// As `--origin` takes it.
     pub(crate) fn http(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Lets one response to `/held/N` leave.
+    pub(crate) fn release(&self) {
+        self.released.add_permits(1);
     }
 
     /// Returns the number of requests for `METHOD PATH`.
@@ -63,15 +71,16 @@ impl Drop for Origin {
     }
 }
 
-async fn serve(listener: TcpListener, seen: Seen) {
+async fn serve(listener: TcpListener, seen: Seen, released: Arc<Semaphore>) {
     let mut number = 0;
     while let Ok((tcp, _)) = listener.accept().await {
         number += 1;
-        let seen = Arc::clone(&seen);
+        let (seen, released) = (Arc::clone(&seen), Arc::clone(&released));
         let service = service_fn(move |request: Request<Incoming>| {
             let what = format!("{} {}", request.method(), request.uri().path());
             seen.lock().unwrap().push((what, number));
-            async move { Ok::<_, Infallible>(answer(request).await) }
+            let released = Arc::clone(&released);
+            async move { Ok::<_, Infallible>(answer(request, &released).await) }
         });
         let connection = http1::Builder::new().serve_connection(TokioIo::new(tcp), service);
         tokio::spawn(connection.with_upgrades());
@@ -79,18 +88,22 @@ async fn serve(listener: TcpListener, seen: Seen) {
 }
 
 /// * `/head` shows the head of the request
-/// * `/bytes/N` gives N bytes, `/late/N` after a second and a half
+/// * `/bytes/N` gives N bytes, `/late/N` after a second and a half, `/held/N` when released
 /// * `/upload` says the number of bytes and their sum
 /// * `/never` does not answer
 /// * `/early` refuses early data
 /// * `/upgrade` changes to a protocol that gives all bytes back
-async fn answer(request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, released: &Semaphore) -> Response<Full<Bytes>> {
     let path = request.uri().path().to_owned();
     match path.split('/').nth(1).unwrap_or_default() {
         "head" => text(head(&request)),
         "bytes" => bytes(&path),
         "late" => {
             tokio::time::sleep(Duration::from_millis(1500)).await;
+            bytes(&path)
+        }
+        "held" => {
+            released.acquire().await.unwrap().forget();
             bytes(&path)
         }
         "upload" => upload(request).await,

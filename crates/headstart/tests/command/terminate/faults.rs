@@ -1,13 +1,13 @@
 //! Origins that respond early, late, wrongly, or not at all.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use super::recorder::{CLOSE, Recorder, respond_ok};
-use super::tools::{curl, read_until, tls};
+use super::tools::{curl, read_until, start_curl, tls};
 use crate::edge::{Edge, PATIENCE, until};
 use crate::files::Files;
 
@@ -149,8 +149,8 @@ fn only_an_idempotent_request_is_retried_when_its_connection_ends() {
             let before = origin.recorded().len();
             let text = fetch(&edge, &files, flags);
             let new = origin.recorded().split_off(before);
-            // On a slow machine the idle connection may have expired.
-            if new[0].position > 0 {
+            // The idle connection may have expired, or the retry may have found another one.
+            if new[0].position > 0 && new[1..].iter().all(|again| again.position == 0) {
                 break (text, new.len());
             }
         };
@@ -164,6 +164,9 @@ fn a_connection_that_ended_while_nobody_used_it_costs_no_request() {
         Files::new(),
         Recorder::start(|_, tcp| {
             respond_ok(tcp);
+            tcp.shutdown(Shutdown::Write).unwrap();
+            // The edge has seen it once it closes as well.
+            let _ = tcp.read(&mut [0; 1]);
             CLOSE
         }),
     );
@@ -224,35 +227,45 @@ fn a_body_is_requested_only_where_there_is_an_origin() {
     assert!(text.starts_with("HTTP/1.1 502 "), "{text}");
 }
 
+/// Steps of a connection to an origin that never responds.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// The head of a request has come.
+    Asked,
+    Ended,
+}
+
 /// Starts an origin that reads a head and never responds; returns its address, and a channel of
-/// connections that ended.
-fn silent() -> (SocketAddr, mpsc::Receiver<()>) {
+/// the steps of connections.
+fn silent() -> (SocketAddr, mpsc::Receiver<Step>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let (ended, ends) = mpsc::channel();
+    let (taken, steps) = mpsc::channel();
     thread::spawn(move || {
         for mut tcp in listener.incoming().map_while(Result::ok) {
-            let ended = ended.clone();
+            let taken = taken.clone();
             thread::spawn(move || {
                 read_until(&mut tcp, b"\r\n\r\n");
+                let _ = taken.send(Step::Asked);
                 while matches!(tcp.read(&mut [0; 4096]), Ok(1..)) {}
-                let _ = ended.send(());
+                let _ = taken.send(Step::Ended);
             });
         }
     });
-    (address, ends)
+    (address, steps)
 }
 
 #[test]
 fn a_client_that_leaves_cancels_its_request() {
     let files = Files::new();
     files.issue(NAME);
-    let (origin, ends) = silent();
+    let (origin, steps) = silent();
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin=http://{origin}")]);
     for version in VERSIONS {
-        let output = curl(&edge, &files, NAME, "/", &[version, "--max-time", "1"]);
-        assert_eq!(output.code, Some(28), "it gave up");
-        ends.recv_timeout(PATIENCE).expect("the origin sees it");
+        let client = start_curl(&edge, &files, NAME, "/", &[version]);
+        assert_eq!(steps.recv_timeout(PATIENCE), Ok(Step::Asked), "{version}");
+        drop(client);
+        assert_eq!(steps.recv_timeout(PATIENCE), Ok(Step::Ended), "{version}");
     }
     until("nothing is left", || edge.count("headstart_connections_active", &[]) == 0);
 }
@@ -267,7 +280,7 @@ fn status_in(stream: &mut impl Read) -> String {
 fn a_late_client_gets_408_and_a_late_origin_504() {
     let files = Files::new();
     files.issue(NAME);
-    let (origin, _ends) = silent();
+    let (origin, _steps) = silent();
     let option = format!("--origin=http://{origin}");
     let edge = Edge::start(&files, &[NAME], &[&option, "--origin-response-timeout=500ms"]);
     // The client stops in the middle.
@@ -308,16 +321,23 @@ fn an_upload_goes_no_faster_than_the_origin_takes_it() {
     files.issue(NAME);
     let (origin, _kept) = deaf();
     let option = format!("--origin=http://{origin}");
-    let edge = Edge::start(&files, &[NAME], &[&option, "--origin-response-timeout=2s"]);
+    // A client that sends nothing for as long, such as on a busy machine, would be at fault.
+    let edge = Edge::start(&files, &[NAME], &[&option, "--origin-response-timeout=5s"]);
     let upload = format!("@{}", files.write("upload", &vec![b'x'; ENDLESS], 0o600));
-    for version in VERSIONS {
-        let flags = [version, "--data-binary", &upload, "-w", "%{http_code} %{size_upload}"];
-        let output = curl(&edge, &files, NAME, "/", &flags).text();
-        // The client is not at fault: its status is not 408.
-        let (words, sent) = output.rsplit_once(' ').unwrap();
-        assert_eq!(words, "504: the server behind this one takes too long\n504", "{version}");
-        assert!(sent.parse::<usize>().unwrap() < ENDLESS / 2, "{version}: {sent}");
-    }
+    thread::scope(|scope| {
+        for version in VERSIONS {
+            let (edge, files, upload) = (&edge, &files, &upload);
+            scope.spawn(move || {
+                let flags = [version, "--data-binary", upload, "-w", "%{http_code} %{size_upload}"];
+                let output = curl(edge, files, NAME, "/", &flags).text();
+                // The client is not at fault: its status is not 408.
+                let (words, sent) = output.rsplit_once(' ').unwrap();
+                let late = "504: the server behind this one takes too long\n504";
+                assert_eq!(words, late, "{version}");
+                assert!(sent.parse::<usize>().unwrap() < ENDLESS / 2, "{version}: {sent}");
+            });
+        }
+    });
 }
 
 /// Starts an origin whose responses have no end; returns its address, and a channel of the bytes of

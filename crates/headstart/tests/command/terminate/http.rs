@@ -62,10 +62,11 @@ fn both_versions_of_http_tell_the_origin_who_asks() {
 fn connections_to_the_origin_are_kept() {
     let files = Files::new();
     let (origin, edge) = site(&files, &[]);
-    for _ in 0..5 {
+    // A connection may come back after the client has its response, and expires after a while.
+    until("four requests find a connection", || {
         curl(&edge, &files, NAME, "/head", &[]).ok();
-    }
-    assert_eq!((origin.requests("GET /head"), origin.connections()), (5, 1));
+        origin.requests("GET /head") >= origin.connections() + 4
+    });
 }
 
 #[test]

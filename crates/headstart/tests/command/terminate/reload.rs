@@ -146,13 +146,14 @@ fn a_hangup_cuts_no_request_short() {
         let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
         thread::scope(|scope| {
             let client =
-                scope.spawn(|| curl(&edge, &files, NAME, "/late/100000", &[version]).ok().len());
-            until("the origin has the request", || origin.requests("GET /late/100000") == 1);
+                scope.spawn(|| curl(&edge, &files, NAME, "/held/100000", &[version]).ok().len());
+            until("the origin has the request", || origin.requests("GET /held/100000") == 1);
             edge.signal(Signal::HUP);
             until("it is read", || edge.logged("configuration read again") == 1);
+            origin.release();
             assert_eq!(client.join().unwrap(), 100_000, "{version}");
         });
-        assert_eq!(origin.requests("GET /late/100000"), 1);
+        assert_eq!(origin.requests("GET /held/100000"), 1);
     }
 }
 
@@ -182,7 +183,7 @@ fn a_certificate_is_exchanged_while_requests_run() {
     curl(&edge, &files, NAME, "/head", &[]).ok();
     // The key may have been seen without its certificate.
     let reloads = |result| edge.count("headstart_reloads_total", &["certificates", result]);
-    assert_eq!(reloads("result=\"ok\""), 1);
+    until("it is counted", || reloads("result=\"ok\"") == 1);
     let before = fingerprint(&edge);
     let kept = reloads("result=\"kept\"");
     files.write(&format!("{NAME}.pem"), b"nothing", 0o644);

@@ -159,6 +159,7 @@ fn a_body_that_is_malformed_is_not_made_whole() {
     for body in bodies {
         says(&edge, &format!("{}{SMUGGLED}", post("Transfer-Encoding: chunked\r\n", body)));
     }
+    until("each has its end", || origin.recorded().len() == origin.begun());
     for recorded in origin.recorded() {
         assert!(recorded.head.starts_with("POST /") && !recorded.is_whole, "{recorded:?}");
     }

@@ -23,9 +23,11 @@ fn running_requests_finish_and_the_edge_ends() {
         let mut edge = Edge::start(&files, &[NAME], &flags);
         thread::scope(|scope| {
             let client =
-                scope.spawn(|| curl(&edge, &files, NAME, "/late/100000", &[version]).ok().len());
-            until("the origin has the request", || origin.requests("GET /late/100000") == 1);
+                scope.spawn(|| curl(&edge, &files, NAME, "/held/100000", &[version]).ok().len());
+            until("the origin has the request", || origin.requests("GET /held/100000") == 1);
             edge.signal(Signal::TERM);
+            until("it stops", || edge.logged(" stopping") == 1);
+            origin.release();
             assert_eq!(client.join().unwrap(), 100_000, "{version}");
         });
         assert!(edge.ended().success());

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
+use headstart_testkit::Running;
 use openssl::ssl::{Ssl, SslContextBuilder, SslMethod, SslStream};
 
 use crate::edge::{Edge, PATIENCE};
@@ -36,15 +37,29 @@ pub(crate) fn curl(
     path: &str,
     arguments: &[&str],
 ) -> Outcome {
-    curl_at(edge, &files.path(&format!("{name}.pem")), name, path, arguments)
+    outcome(&mut curl_command(edge, files, name, path, arguments), "")
 }
 
-fn curl_at(edge: &Edge, cacert: &str, name: &str, path: &str, arguments: &[&str]) -> Outcome {
+/// Starts the same; it ends when dropped.
+pub(crate) fn start_curl(
+    edge: &Edge,
+    files: &Files,
+    name: &str,
+    path: &str,
+    arguments: &[&str],
+) -> Running {
+    let mut command = curl_command(edge, files, name, path, arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Running(command.spawn().unwrap())
+}
+
+fn curl_command(edge: &Edge, files: &Files, name: &str, path: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("curl");
-    command.args(["-sS", "--max-time", "150", "--cacert", cacert]);
+    command.args(["-sS", "--max-time", "150", "--cacert", &files.path(&format!("{name}.pem"))]);
     command.args(["--resolve", &format!("{}:127.0.0.1", edge.at(name))]);
     command.args(arguments).arg(format!("https://{}{path}", edge.at(name)));
-    outcome(command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()), "")
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command
 }
 
 /// `openssl s_client` for `name`, which stays until the server closes; `input` is what it sends.
