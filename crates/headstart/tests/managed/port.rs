@@ -74,11 +74,7 @@ impl Raw {
     fn ask(&mut self, request: &str, fields: &str) -> String {
         let head = format!("{request} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         self.0.write_all(head.as_bytes()).unwrap();
-        let (mut head, mut byte) = (Vec::new(), [0]);
-        while !head.ends_with(b"\r\n\r\n") && self.0.read(&mut byte).unwrap() > 0 {
-            head.extend_from_slice(&byte);
-        }
-        String::from_utf8(head).unwrap()
+        String::from_utf8(self::head(&mut self.0)).unwrap()
     }
 
     /// Asks for the agent's proof; returns the fields that prove the token to it.
@@ -173,13 +169,19 @@ where
 
 /// Reads the first request, answers with `answer` to it, and returns all that comes.
 fn hear(mut tcp: TcpStream, answer: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
-    let (mut all, mut byte) = (Vec::new(), [0]);
-    while !all.ends_with(b"\r\n\r\n") && tcp.read(&mut byte).is_ok_and(|count| count > 0) {
-        all.extend_from_slice(&byte);
-    }
+    let mut all = head(&mut tcp);
     let _ = tcp.write_all(&answer(&all));
     let _ = tcp.read_to_end(&mut all);
     all
+}
+
+/// Reads a head, or what there is of it.
+fn head(tcp: &mut TcpStream) -> Vec<u8> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && tcp.read(&mut byte).is_ok_and(|count| count > 0) {
+        head.extend_from_slice(&byte);
+    }
+    head
 }
 
 /// Asserts that a client of this port does not believe its listener, which has heard nothing.
@@ -221,9 +223,7 @@ fn an_impostor_that_relays_the_agents_proof_is_not_believed() {
         hear(tcp, |request| {
             let mut agent = TcpStream::connect(port).unwrap();
             agent.write_all(request).unwrap();
-            let mut answer = vec![0; 4096];
-            let count = agent.read(&mut answer).unwrap();
-            answer.truncate(count);
+            let answer = head(&mut agent);
             assert!(answer.starts_with(b"HTTP/1.1 200 "), "the agent proves what it has");
             answer
         })
