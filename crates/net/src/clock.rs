@@ -25,6 +25,11 @@ impl Clock {
     }
 }
 
+/// Returns the time of the runtime's clock, for what outlives the clock of one connection.
+pub(crate) fn now() -> std::time::Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 /// A clock that runs on while the machine sleeps, as the server's does; [`std::time::Instant`]
 /// stands still. For anything that has to end in time at the other side too, such as sessions.
 #[derive(Clone, Debug)]

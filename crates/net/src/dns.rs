@@ -48,6 +48,7 @@ use tokio::{
 };
 
 use crate::advert::Advert;
+use crate::clock::now;
 use crate::name;
 
 /// Port for which HTTPS records are queried (RFC 9460 section 9); edges on other ports must be
@@ -168,7 +169,7 @@ impl Resolver {
             lookup.assembly.on_v6(Err(DnsError::NoAddress));
             lookup.v4 = Some(self.source.ask(name, Family::V4));
         } else {
-            lookup.assembly.on_v4(Err(DnsError::NoAddress), Instant::now());
+            lookup.assembly.on_v4(Err(DnsError::NoAddress), now());
             lookup.v6 = Some(self.source.ask(name, Family::V6));
         }
         Some(lookup)
@@ -218,7 +219,7 @@ impl Lookup {
     /// Cancel safe: an event is lost only if it was returned.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
-            match self.assembly.step(Instant::now()) {
+            match self.assembly.step(now()) {
                 Step::Event(event) => return Some(event),
                 Step::Done => return None,
                 Step::Wait(until) => self.wait(until).await,
@@ -232,7 +233,7 @@ impl Lookup {
                 self.assembly.on_v6(self.filter.answer(settled(answer)));
             }
             answer = joined(&mut self.v4) => {
-                self.assembly.on_v4(self.filter.answer(settled(answer)), Instant::now());
+                self.assembly.on_v4(self.filter.answer(settled(answer)), now());
             }
             found = joined(&mut self.service) => {
                 self.assembly.on_service(self.filter.discovered(found.unwrap_or_default()));

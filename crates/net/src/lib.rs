@@ -70,6 +70,9 @@ mod report;
 mod sys;
 mod target;
 mod tcp_info;
+#[cfg(test)]
+#[path = "../tests/loopback/time.rs"]
+mod time;
 mod tls_stream;
 mod udp;
 mod wakers;

@@ -3,19 +3,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio::time::advance;
 
 use super::*;
+use crate::time::{TIMEOUT, run_other_tasks, stop_clock};
 
-/// Far above any duration on loopback; only a hang reaches it.
-const TIMEOUT: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(40);
-/// An idle limit that a busy machine does not reach between two bytes.
 const IDLE: Duration = Duration::from_secs(1);
 const NEVER: usize = usize::MAX;
 
@@ -162,6 +161,7 @@ fn idle() -> RelayLimits {
 async fn a_slow_reader_of_a_fast_source_gets_everything() {
     /// Numbers that the source writes at a time.
     const PIECE: u32 = 250_000;
+    let _stopped = stop_clock();
     // Enough for the reader to be behind when the opening ends.
     let mut running = Running::start(500_000, b"", idle()).await;
     let mut source = running.a;
@@ -180,13 +180,18 @@ async fn a_slow_reader_of_a_fast_source_gets_everything() {
     });
     // Slow for longer than the idle limit, and until the opening is over.
     let mut received = Vec::new();
-    let started = Instant::now();
-    let opened = Arc::clone(&running.opened);
-    while started.elapsed() < 3 * IDLE || opened.load(Ordering::Relaxed) == 0 {
-        tokio::time::sleep(IDLE / 10).await;
-        let mut piece = vec![0; 32 * 1024];
-        running.b.read_exact(&mut piece).await.unwrap();
-        received.extend(piece);
+    let mut pauses = 0;
+    while pauses < 6 || running.opened.load(Ordering::Relaxed) == 0 {
+        advance(IDLE / 2).await;
+        pauses += 1;
+        // No more than makes room for the next bytes.
+        let moved = running.counts.a_to_b();
+        while running.counts.a_to_b() == moved {
+            let mut piece = vec![0; 32 * 1024];
+            running.b.read_exact(&mut piece).await.unwrap();
+            received.extend(piece);
+            run_other_tasks().await;
+        }
     }
     enough.store(true, Ordering::Relaxed);
     // Splicing has taken over, although bytes were waiting at every moment.
@@ -283,12 +288,13 @@ async fn a_half_close_outlasts_the_opening() {
 
 #[tokio::test]
 async fn bytes_extend_the_idle_limit_while_opening() {
+    let _stopped = stop_clock();
     let mut running = Running::start(NEVER, b"", idle()).await;
-    let started = Instant::now();
-    while started.elapsed() < 3 * IDLE {
-        tokio::time::sleep(IDLE / 10).await;
+    for _ in 0..10 {
+        advance(IDLE / 2).await;
         running.ping().await;
     }
+    advance(2 * IDLE).await;
     expect_reset(&mut running.a).await;
     expect_reset(&mut running.b).await;
     assert!(matches!(running.end().await.reason, RelayReason::IdleLimit));

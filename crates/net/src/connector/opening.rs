@@ -25,7 +25,7 @@ use super::late::LateAnswer;
 use super::offer::Offer;
 use super::{Inner, OpeningPolicy};
 use crate::advert::Advert;
-use crate::clock::Clock;
+use crate::clock::{Clock, now};
 use crate::dns::{Event, Lookup};
 use crate::name::normalized;
 use crate::opener::Opener;
@@ -706,9 +706,4 @@ fn count(direction: &'static str, outcome: &'static str) {
         "direction" => direction, "outcome" => outcome,
     )
     .increment(1);
-}
-
-/// Returns the time for the path's memory, which outlives the clock of one connection.
-fn now() -> std::time::Instant {
-    Instant::now().into_std()
 }

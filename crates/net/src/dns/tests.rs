@@ -18,8 +18,7 @@ use hickory_proto::{
 };
 use server::{Reply, Zone, advertised, at, hint, ip, mandatory, name, port};
 
-/// Bounds a test that hangs; far above the duration of any lookup here.
-const TEST_LIMIT: Duration = Duration::from_secs(120);
+use crate::time::{TIMEOUT, stop_clock};
 
 const EDGE4: &str = "192.0.2.1";
 const EDGE6: &str = "2001:db8::1";
@@ -49,14 +48,23 @@ async fn events(mut lookup: Lookup) -> Outcome {
 }
 
 async fn next(lookup: &mut Lookup) -> Option<Event> {
-    timeout(TEST_LIMIT, lookup.next()).await.expect("the lookup hangs")
+    timeout(TIMEOUT, lookup.next()).await.expect("the lookup hangs")
 }
 
 /// Returns the outcome when every answer is cached already, so that none can be too late.
 async fn cached_outcome(resolver: &Resolver, host: &str) -> Outcome {
     outcome(resolver, host).await;
     no_query_pending(resolver).await;
-    outcome(resolver, host).await
+    in_no_time(outcome(resolver, host)).await
+}
+
+/// Runs a future while the clock stands still.
+async fn in_no_time<T>(future: impl Future<Output = T>) -> T {
+    let stopped = stop_clock();
+    let output = future.await;
+    drop(stopped);
+    tokio::time::resume();
+    output
 }
 
 /// The outcome with private IPv4 addresses filtered out, except for `nas.example`.
@@ -66,7 +74,7 @@ async fn filtered_outcome(resolver: &Resolver, host: &str) -> Outcome {
         IpAddr::V6(_) => true,
     });
     cached_outcome(resolver, host).await;
-    events(resolver.resolve(host, HTTPS_PORT).unwrap().filtered(host, &filter)).await
+    in_no_time(events(resolver.resolve(host, HTTPS_PORT).unwrap().filtered(host, &filter))).await
 }
 
 async fn no_query_pending(resolver: &Resolver) {
@@ -79,7 +87,7 @@ async fn eventually(what: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(TEST_LIMIT, poll).await.expect("the condition never became true");
+    timeout(TIMEOUT, poll).await.expect("the condition never became true");
 }
 
 fn host() -> Zone {
@@ -111,6 +119,7 @@ async fn addresses_and_advertisement() {
 async fn https_may_arrive_after_the_addresses() {
     let zone = host().edge("www.example.").reply("www.example.", RecordType::HTTPS, Reply::Gated);
     let (zone, resolver) = zone.serve().await;
+    let _stopped = stop_clock();
     let mut lookup = resolver.resolve("www.example", 443).unwrap();
     let first = next(&mut lookup).await;
     assert!(matches!(first, Some(Event::Addresses(_))), "{first:?}");
@@ -122,8 +131,7 @@ async fn https_may_arrive_after_the_addresses() {
             edges.push(edge);
         }
     }
-    // On a busy machine where 50 ms have passed the list is empty, which is right as well.
-    assert!(!edges.is_empty());
+    assert!(matches!(edges[..], [.., Some(_)]), "{edges:?}");
 }
 
 #[tokio::test]
@@ -149,7 +157,7 @@ async fn a_late_https_answer_serves_the_next_connection() {
     assert_eq!(outcome(&resolver, "www.example").await.edge, None);
     zone.gate.notify_one();
     no_query_pending(&resolver).await;
-    let edge = outcome(&resolver, "www.example").await.edge;
+    let edge = in_no_time(outcome(&resolver, "www.example")).await.edge;
     assert_eq!(edge.map(|(target, _)| target).as_deref(), Some("www.example"));
 }
 
@@ -249,7 +257,7 @@ async fn a_name_may_have_only_an_alias() {
         .edge("edge.example.")
         .host("edge.example.", EDGE4);
     let (_zone, resolver) = zone.serve().await;
-    assert_eq!(outcome(&resolver, "plain.example").await, found(&["192.0.2.9"], None));
+    assert_eq!(cached_outcome(&resolver, "plain.example").await, found(&["192.0.2.9"], None));
     let expected = found(&[EDGE4], Some(("edge.example", &[at(EDGE4, 443)])));
     assert_eq!(cached_outcome(&resolver, "fast.example").await, expected);
 }
@@ -356,6 +364,7 @@ async fn a_slow_family_comes_second_and_widens_the_offer() {
     let zone = host().edge("www.example.").reply("www.example.", RecordType::A, Reply::Gated);
     let (zone, resolver) = zone.serve().await;
     resolver.source.services(&name("www.example.")).await.unwrap();
+    let _stopped = stop_clock();
     let mut lookup = resolver.resolve("www.example", 443).unwrap();
     assert_eq!(next(&mut lookup).await, Some(Event::Addresses(vec![ip(EDGE6)])));
     let Some(Event::Advert(Some(edge))) = next(&mut lookup).await else { panic!() };
@@ -371,11 +380,7 @@ async fn a_slow_family_comes_second_and_widens_the_offer() {
 async fn errors_have_names() {
     let refused = Reply::Code(ResponseCode::Refused);
     let mut zone = Zone::default().edge("empty.example.");
-    for (owner, reply) in [
-        ("refused.example.", refused),
-        ("silent.example.", Reply::Silence),
-        ("broken.example.", Reply::Truncated),
-    ] {
+    for (owner, reply) in [("refused.example.", refused), ("broken.example.", Reply::Truncated)] {
         for kind in [RecordType::A, RecordType::AAAA] {
             zone = zone.host(owner, EDGE4).host(owner, EDGE6).reply(owner, kind, reply);
         }
@@ -385,11 +390,21 @@ async fn errors_have_names() {
         ("none.example", DnsError::NoSuchName),
         ("empty.example", DnsError::NoAddress),
         ("refused.example", DnsError::Refused),
-        ("silent.example", DnsError::Timeout),
         ("broken.example", DnsError::Malformed),
     ] {
         assert_eq!(outcome(&resolver, host).await, failed(error), "{host}");
     }
+}
+
+#[tokio::test]
+async fn a_silent_server_is_a_timeout() {
+    let zone = host().reply("www.example.", RecordType::A, Reply::Silence).reply(
+        "www.example.",
+        RecordType::AAAA,
+        Reply::Silence,
+    );
+    let (_zone, resolver) = zone.serve_with_timeout(Duration::from_millis(100)).await;
+    assert_eq!(outcome(&resolver, "www.example").await, failed(DnsError::Timeout));
 }
 
 #[tokio::test]
@@ -417,11 +432,11 @@ async fn answers_are_cached_until_their_ttl_ends() {
         if zone.count("short.example.", RecordType::A) > 1 {
             break;
         }
-        assert!(short_since.elapsed() < TEST_LIMIT, "the TTL of 1 s never ended");
+        assert!(short_since.elapsed() < TIMEOUT, "the TTL of 1 s never ended");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     no_query_pending(&resolver).await;
-    let edge = outcome(&resolver, "long.example").await.edge;
+    let edge = in_no_time(outcome(&resolver, "long.example")).await.edge;
     assert!(edge.is_some());
     assert_eq!(outcome(&resolver, "none.example").await, failed(DnsError::NoSuchName));
     for owner in ["long.example.", "none.example."] {
@@ -440,7 +455,7 @@ async fn the_shortest_ttl_bounds_an_offer() {
         .await;
     let before = Instant::now();
     cached_outcome(&resolver, "www.example").await;
-    let edge = resolver.advert_for("www.example", at(EDGE4, 443)).await.unwrap();
+    let edge = in_no_time(resolver.advert_for("www.example", at(EDGE4, 443))).await.unwrap();
     assert!(edge.valid_until >= before + Duration::from_secs(19));
     assert!(edge.valid_until <= Instant::now() + Duration::from_secs(20));
 }
@@ -486,7 +501,7 @@ async fn a_dropped_lookup_ends_except_its_https_query() {
         .reply("www.example.", RecordType::A, Reply::Silence)
         .reply("www.example.", RecordType::AAAA, Reply::Silence)
         .reply("www.example.", RecordType::HTTPS, Reply::Gated);
-    let (zone, resolver) = zone.serve_with_timeout(TEST_LIMIT * 2).await;
+    let (zone, resolver) = zone.serve().await;
     let lookup = resolver.resolve("www.example", 443).unwrap();
     eventually(|| zone.count("www.example.", RecordType::HTTPS) > 0).await;
     drop(lookup);
@@ -505,7 +520,7 @@ async fn a_literal_gets_the_offer_of_a_name_with_its_address() {
     let (_zone, resolver) = host().edge("www.example.").serve().await;
     assert!(cached_outcome(&resolver, "www.example").await.edge.is_some());
     for own in [EDGE4, EDGE6] {
-        let edge = resolver.advert_for("www.example", at(own, 443)).await.unwrap();
+        let edge = in_no_time(resolver.advert_for("www.example", at(own, 443))).await.unwrap();
         assert_eq!(edge.addresses, [at(own, 443)]);
     }
     let other = resolver.advert_for("www.example", at("192.0.2.77", 443)).await;
@@ -569,7 +584,7 @@ fn host_names_at_the_limits_and_one_over() {
 
 #[tokio::test]
 async fn names_do_not_lead_to_addresses_that_a_filter_does_not_permit() {
-    let inside = vec![advertised(), hint("10.0.0.9")];
+    let inside = vec![hint("10.0.0.9"), advertised()];
     let (_zone, resolver) = host()
         .host("mixed.example.", "10.0.0.1")
         .host("mixed.example.", EDGE4)

@@ -324,7 +324,7 @@ async fn a_syn_sent_again_does_not_lengthen_the_round_trip() {
     assert!(won.repeated && won.rtt + Duration::from_millis(900) < took, "{won:?}, {took:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn there_is_no_third_syn() {
     let hole = black_hole();
     let mut race = Race::new([hole.addr], SHORT).with_limit(5 * SHORT);
@@ -372,7 +372,7 @@ async fn a_round_trip_that_is_seen_shortens_the_wait() {
     assert_eq!(race.winner().await.unwrap().number, 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn other_addresses_come_no_later_for_a_second_syn() {
     let hole = black_hole();
     let (_listener, good) = listener();

@@ -1,17 +1,17 @@
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio::time::advance;
 
 use super::pipe::PIPE_CAPACITY;
 use super::*;
+use crate::time::{TIMEOUT, stop_clock};
 
-/// Far above any duration on loopback; only a hang reaches it.
-const TIMEOUT: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(40);
 
 async fn relay(a: TcpStream, b: TcpStream, limits: RelayLimits, counts: &RelayCounts) -> RelayEnd {
@@ -226,16 +226,15 @@ async fn the_idle_limit_resets_both() {
 
 #[tokio::test]
 async fn bytes_extend_the_idle_limit() {
-    // Long enough that a busy machine does not reach it between two bytes.
-    let idle = Duration::from_secs(1);
-    let limits = RelayLimits { idle: Some(idle), ..RelayLimits::default() };
+    let _stopped = stop_clock();
+    let limits = RelayLimits { idle: Some(SHORT), ..RelayLimits::default() };
     let mut running = Running::start(limits).await;
-    let started = Instant::now();
-    while started.elapsed() < 3 * idle {
-        tokio::time::sleep(idle / 10).await;
+    for _ in 0..10 {
+        advance(SHORT / 2).await;
         running.b.write_all(b".").await.unwrap();
         running.a.read_exact(&mut [0; 1]).await.unwrap();
     }
+    advance(2 * SHORT).await;
     let end = running.end().await;
     assert!(matches!(end.reason, RelayReason::IdleLimit), "{end:?}");
 }

@@ -15,9 +15,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::proven_addr::{ProvenAddr, ProvenBy};
-
-/// Longer than any machine takes, so that a hang becomes a failure.
-const TIMEOUT: Duration = Duration::from_secs(20);
+use crate::time::{TIMEOUT, run_other_tasks};
 
 const NAME: &str = "www.example.com";
 
@@ -97,13 +95,6 @@ fn issue() -> CertifiedKey {
 /// Returns bytes that are not all the same.
 fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect()
-}
-
-/// Runs every other task of this thread until it waits.
-async fn run_other_tasks() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
 }
 
 /// Sends `sent` on one half; returns the bytes received on the other.

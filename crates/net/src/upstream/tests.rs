@@ -9,7 +9,7 @@ use std::time::Duration;
 use headstart_testkit::hello::CraftedHello;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -525,9 +525,11 @@ async fn a_rejected_login_is_reported() {
 
 #[tokio::test]
 async fn a_proxy_that_is_down_or_silent_fails_the_connection() {
-    let down = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // Bound, so that no other socket gets the port, and not listening.
+    let down = TcpSocket::new_v4().unwrap();
+    down.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let refused = UpstreamError::Unreachable(std::io::ErrorKind::ConnectionRefused);
-    let connector_down = connector(upstream(down, Optimistic::Auto));
+    let connector_down = connector(upstream(down.local_addr().unwrap(), Optimistic::Auto));
     assert_eq!(failure(&mut connect(&connector_down)).await, refused);
     for (sent, step) in [(&b""[..], Step::Method), (&METHOD, Step::Request)] {
         let (at, _proxy) = proxy(move |_, mut client| async move {

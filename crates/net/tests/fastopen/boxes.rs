@@ -1,11 +1,13 @@
 //! Middleboxes that interfere with data in a SYN, for IPv4 only.
 
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use headstart_emulation::{Element, Outputs, Packet, Protocol};
 
 use crate::packet::{ACK, SYN};
 use crate::support::internet_checksum;
+use crate::world::TIMEOUT;
 
 const RST: u8 = 4;
 
@@ -42,6 +44,44 @@ impl Element for SynDataBox {
             }
             Self::Halves => out.pass(Packet::tcp(shortened(&packet.bytes, data - data / 2))),
             Self::Delays(time) => out.pass_after(time, packet),
+        }
+    }
+}
+
+/// Holds the link up at the first SYN with data until it is told to go on.
+#[derive(Debug)]
+pub(crate) struct HoldUp(pub(crate) Option<Receiver<()>>);
+
+impl Element for HoldUp {
+    fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
+        if let Some(go_on) = self.0.take_if(|_| syn_data(&packet.bytes).is_some()) {
+            let _ = go_on.recv_timeout(TIMEOUT);
+        }
+        out.pass(packet);
+    }
+}
+
+/// Lets SYNs with data pass once there are so many.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    count: usize,
+    held: Vec<Packet>,
+}
+
+impl Gather {
+    pub(crate) const fn new(count: usize) -> Self {
+        Self { count, held: Vec::new() }
+    }
+}
+
+impl Element for Gather {
+    fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
+        if syn_data(&packet.bytes).is_none() {
+            return out.pass(packet);
+        }
+        self.held.push(packet);
+        if self.held.len() >= self.count {
+            self.held.drain(..).for_each(|packet| out.pass(packet));
         }
     }
 }

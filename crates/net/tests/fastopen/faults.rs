@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use headstart_net::fastopen::{
     AttachError, CookieState, HiddenListener, Unavailable, attach_server,
 };
 
+use crate::boxes::{Gather, HoldUp};
 use crate::refused::{no_kernel_cookie, ordinary};
 use crate::server::{Hidden, Options, Server};
 use crate::world::{LINE, PORT, TIMEOUT, World, block_on};
@@ -76,8 +78,8 @@ pub(crate) fn syn_data_dropped() {
 pub(crate) fn detached_in_mid_flight() {
     let world = World::new();
     let server = Server::start(&world);
-    // Long enough to detach, and shorter than the SYN's timeout.
-    world.link(Duration::from_millis(400), None, None);
+    let (go_on, told) = mpsc::channel();
+    world.fault(Some(Box::new(HoldUp(Some(told)))), None);
     let cookie = world.cookie(0);
     let opened = thread::scope(|scope| {
         let client = scope.spawn(|| world.open(world.to(0), &cookie, LINE));
@@ -87,6 +89,7 @@ pub(crate) fn detached_in_mid_flight() {
             thread::sleep(Duration::from_millis(1));
         }
         assert!(world.detach_server());
+        go_on.send(()).unwrap();
         client.join().unwrap()
     });
     ordinary(&world, &server, 0, &opened);
@@ -124,8 +127,8 @@ pub(crate) fn queue_full() {
     const CLIENTS: usize = 4;
     let world = World::new();
     let server = Server::with(&world, Options { pending: 1, ..Options::default() });
-    // All leave before the first is acknowledged, and none is sent twice.
-    world.link(Duration::from_millis(400), None, None);
+    // All arrive before the first is acknowledged.
+    world.fault(Some(Box::new(Gather::new(CLIENTS))), None);
     let cookies: Vec<_> = (0..CLIENTS).map(|_| world.cookie(0)).collect();
     let near = &world;
     let opened: Vec<_> = thread::scope(|scope| {

@@ -74,7 +74,7 @@ impl World {
         world.set(world.server(), "tcp_fastopen", "3").unwrap();
         // It would disable Fast Open for an hour after one loss, on kernels where it is on.
         let _ = world.set(world.client(), "tcp_fastopen_blackhole_timeout_sec", "0");
-        world.link(DELAY, None, None);
+        world.fault(None, None);
         world.wait_until_alone();
         world
     }
@@ -120,30 +120,15 @@ impl World {
     }
 
     /// Replaces the links, each with an element that acts on packets from the client or the server.
-    pub(crate) fn link(
-        &self,
-        delay: Duration,
-        out: Option<Box<dyn Element>>,
-        back: Option<Box<dyn Element>>,
-    ) {
-        let out = self.link_one_way(Direction::Out, delay, out);
-        assert!(self.lab.set_links("client", out, self.link_one_way(Direction::In, delay, back)));
-    }
-
-    fn link_one_way(
-        &self,
-        direction: Direction,
-        delay: Duration,
-        more: Option<Box<dyn Element>>,
-    ) -> Link {
-        let tap: Box<dyn Element> = Box::new(self.capture.tap(direction));
-        let delay: Box<dyn Element> = Box::new(Delay(delay));
-        Link::new([tap].into_iter().chain(more).chain([delay]).collect())
-    }
-
-    /// Does the same with the usual delay.
     pub(crate) fn fault(&self, out: Option<Box<dyn Element>>, back: Option<Box<dyn Element>>) {
-        self.link(DELAY, out, back);
+        let (out, back) = (self.link(Direction::Out, out), self.link(Direction::In, back));
+        assert!(self.lab.set_links("client", out, back));
+    }
+
+    fn link(&self, direction: Direction, more: Option<Box<dyn Element>>) -> Link {
+        let tap: Box<dyn Element> = Box::new(self.capture.tap(direction));
+        let delay: Box<dyn Element> = Box::new(Delay(DELAY));
+        Link::new([tap].into_iter().chain(more).chain([delay]).collect())
     }
 
     pub(crate) fn attach_client(&self) -> ClientStatus {

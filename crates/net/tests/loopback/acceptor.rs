@@ -15,13 +15,13 @@ use headstart_proto::wire::{Request, Response};
 use headstart_proto::{JoinKey, RouteTag};
 use headstart_testkit::hello::{CraftedHello, record};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::hello::{BEHIND_HELLO, HELLO, hello};
 use crate::join::{join, parsed};
-use crate::time::{TIMEOUT, stop_clock};
+use crate::time::{TIMEOUT, run_other_tasks, stop_clock};
 
 /// More bytes behind a join than an edge reads with it.
 const BEHIND_JOIN: usize = 20_000;
@@ -160,13 +160,6 @@ pub(crate) fn establish_all(mut acceptor: Acceptor) {
             tokio::spawn(arrival.establish());
         }
     });
-}
-
-/// Runs every other task of this thread until it waits.
-async fn run_other_tasks() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]
@@ -480,12 +473,13 @@ async fn a_resumption_with_early_data_reaches_the_origin_unchanged() {
 
 #[tokio::test]
 async fn datagrams_may_have_a_port_of_their_own() {
-    let free = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let at = free.local_addr().unwrap();
-    drop(free);
+    // No other test has this address, so that none takes the port for datagrams.
+    let host = [127, 78, 0, 1];
+    let taken = TcpListener::bind(SocketAddr::from((host, 0))).await.unwrap();
+    let at = taken.local_addr().unwrap();
     let udp_port = NonZeroU16::new(at.port());
-    let acceptor = bind(AcceptorConfig { udp_port, ..AcceptorConfig::default() });
-    assert_ne!(acceptor.local_addr().port(), at.port());
+    let config = AcceptorConfig { udp_port, ..AcceptorConfig::default() };
+    let _acceptor = Acceptor::bind((host, 0).into(), config).unwrap();
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let (id, payload) = (JoinKey::new(rand::random()).session_id(), hello(rand::random()));
     let request = Request { id, seq: 0, offset: 0, payload: &payload };
@@ -626,7 +620,6 @@ async fn without_a_free_permit_no_session_starts() {
 async fn a_batch_of_datagrams_starts_no_more_sessions_than_permits() {
     let mut acceptor = bind(with_permits(2));
     let edge = acceptor.local_addr();
-    // On this thread nothing is read before everything is sent.
     let mut clients = Vec::new();
     for _ in 0..5 {
         clients.push(Client::new(edge).await);
@@ -634,10 +627,13 @@ async fn a_batch_of_datagrams_starts_no_more_sessions_than_permits() {
     for client in &clients {
         client.send(0).await;
     }
-    let first = next(&mut acceptor).await;
+    let mut first = next(&mut acceptor).await;
     let second = next(&mut acceptor).await;
+    assert_eq!(clients[0].answered().await, 0);
+    // An answer to a later datagram on the same socket shows that all of them were read.
     clients[0].send(1).await;
-    run_other_tasks().await;
+    first.write_all(b"flight").await.unwrap();
+    assert_eq!(clients[0].answered().await, 1);
     assert_eq!(acceptor.unproven(), 2);
     drop((first, second));
 }

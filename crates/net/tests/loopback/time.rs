@@ -14,3 +14,10 @@ pub(crate) fn stop_clock() -> Sender<()> {
     tokio::time::pause();
     stopped
 }
+
+/// Runs every other task of this thread until it waits.
+pub(crate) async fn run_other_tasks() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}

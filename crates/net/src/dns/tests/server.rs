@@ -14,6 +14,8 @@ use hickory_proto::{
 use std::{collections::HashMap, sync::Mutex};
 use tokio::{net::UdpSocket, sync::Notify, task::JoinSet};
 
+use crate::time::TIMEOUT;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reply {
     Answer,
@@ -177,11 +179,12 @@ impl Zone {
         self
     }
 
-    /// Starts to serve; the server ends with the runtime.
+    /// Starts to serve; the server ends with the runtime. No query of the resolver times out.
     pub(super) async fn serve(self) -> (Arc<Self>, Resolver) {
-        self.serve_with_timeout(Duration::from_millis(300)).await
+        self.serve_with_timeout(2 * TIMEOUT).await
     }
 
+    /// Does the same for a resolver whose attempts time out.
     pub(super) async fn serve_with_timeout(self, timeout: Duration) -> (Arc<Self>, Resolver) {
         let zone = Arc::new(self);
         let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
