@@ -35,15 +35,15 @@ func product(t *testing.T) string {
 // startEdge runs `headstart edge` with these options, and returns its address.
 func startEdge(t *testing.T, options ...string) string {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	address := freeAddress(t)
+	edge := exec.Command(product(t), append([]string{"edge", "--listen", address}, options...)...)
+	path := filepath.Join(t.TempDir(), "log")
+	log, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := free.Addr().String()
-	free.Close()
-	edge := exec.Command(product(t), append([]string{"edge", "--listen", address}, options...)...)
-	var log bytes.Buffer
-	edge.Stdout, edge.Stderr = &log, &log
+	defer log.Close()
+	edge.Stdout, edge.Stderr = log, log
 	if err := edge.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -51,26 +51,19 @@ func startEdge(t *testing.T, options ...string) string {
 		_ = edge.Process.Kill()
 		_ = edge.Wait()
 		if t.Failed() {
-			t.Log(log.String())
+			text, _ := os.ReadFile(path)
+			t.Logf("%s", text)
 		}
 	})
+	// Its TCP port is open a while before its UDP port.
 	for i := 0; i < 1000; i++ {
-		if conn, err := net.Dial("tcp", address); err == nil {
-			conn.Close()
+		if text, _ := os.ReadFile(path); bytes.Contains(text, []byte(": ready")) {
 			return address
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatal("the edge does not start")
 	return ""
-}
-
-func toEdge(address string, advert Advertisement, events *events) *Dialer {
-	return &Dialer{
-		Edges:    map[string]Edge{testName + ":443": {address, advert}},
-		TCP:      slowTCP(200 * time.Millisecond),
-		MinGrace: 5 * time.Second, NoSecondSYN: true, Trace: events.add,
-	}
 }
 
 // origin is a TLS server without TurboTLS that echoes.
@@ -88,7 +81,7 @@ func origin(t *testing.T, ballast int) (address string, pool *x509.CertPool) {
 	return listener.Addr().String(), pool
 }
 
-func dialEcho(t *testing.T, dialer *Dialer, config *tls.Config, text []byte) {
+func dialEcho(t *testing.T, dialer *testDialer, config *tls.Config, text []byte) {
 	t.Helper()
 	raw, err := dialer.Dial("tcp", testName+":443")
 	if err != nil {
@@ -114,7 +107,7 @@ func TestInteropHold(t *testing.T) {
 	metrics := freeAddress(t)
 	address := startEdge(t, "--origin", to, "--metrics", metrics)
 	var events events
-	dialer := toEdge(address, Advertisement{}, &events)
+	dialer := newDialer(address, Advertisement{}, &events)
 	dialer.Hold = true
 	dialEcho(t, dialer, &tls.Config{ServerName: testName, RootCAs: pool}, []byte("hello"))
 	if event := events.await(t, EventPlain); event.Got == 0 {
@@ -137,9 +130,12 @@ func TestInteropHold(t *testing.T) {
 	}
 }
 
+// freeAddress returns an address on a host that no other program is likely to have, so that none
+// takes the port meanwhile.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	host := net.IPv4(127, 79, byte(rand.Intn(256)), byte(1+rand.Intn(254)))
+	free, err := net.Listen("tcp", host.String()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +172,7 @@ func TestInteropTerminating(t *testing.T) {
 	cert, key := pemFiles(t, certificate)
 	address := startEdge(t, "--origin", web.URL, "--cert", cert, "--key", key)
 	var events events
-	dialer := toEdge(address, Advertisement{Slots: 6}, &events)
+	dialer := newDialer(address, Advertisement{Slots: 6}, &events)
 	transport := dialer.Transport()
 	transport.TLSClientConfig = &tls.Config{RootCAs: pool}
 	defer transport.CloseIdleConnections()

@@ -123,23 +123,61 @@ func newServerAt(t testing.TB, address string, config ListenConfig, ballast int)
 	return s
 }
 
-// slowTCP is a net.Dialer whose connections take a while, as on a path that is not loopback.
-func slowTCP(delay time.Duration) net.Dialer {
+// tcpAfter is a net.Dialer whose connections begin once done is closed.
+func tcpAfter(done <-chan struct{}) net.Dialer {
 	return net.Dialer{Control: func(string, string, syscall.RawConn) error {
-		time.Sleep(delay)
+		<-done
 		return nil
 	}}
 }
 
-func (s *server) dialer(events *events, edge Edge) *Dialer {
-	edge.Addr = s.listener.Addr().String()
-	return &Dialer{
-		Edges:       map[string]Edge{testName + ":443": edge},
-		TCP:         slowTCP(100 * time.Millisecond),
-		MinGrace:    5 * time.Second, // machines that run tests are busy
-		NoSecondSYN: true,
-		Trace:       events.add,
-	}
+// testDialer is a Dialer whose TCP begins once the application has written: on loopback it would
+// mostly be connected before.
+type testDialer struct {
+	Dialer
+	wrote chan struct{}
+	once  sync.Once
+}
+
+func newDialer(address string, advert Advertisement, events *events) *testDialer {
+	d := &testDialer{wrote: make(chan struct{})}
+	d.Edges = map[string]Edge{testName + ":443": {address, advert}}
+	d.TCP = tcpAfter(d.wrote)
+	d.MinGrace, d.NoSecondSYN = 5*time.Second, true // machines that run tests are busy
+	d.Trace = events.add
+	return d
+}
+
+func (d *testDialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+func (d *testDialer) DialContext(
+	ctx context.Context, network, address string,
+) (net.Conn, error) {
+	conn, err := d.Dialer.DialContext(ctx, network, address)
+	return testConn{conn, d}, err
+}
+
+func (d *testDialer) Transport() *http.Transport {
+	transport := d.Dialer.Transport()
+	transport.DialContext = d.DialContext
+	return transport
+}
+
+// testConn tells its dialer that it was written to.
+type testConn struct {
+	net.Conn
+	dialer *testDialer
+}
+
+func (c testConn) Write(b []byte) (int, error) {
+	defer c.dialer.once.Do(func() { close(c.dialer.wrote) })
+	return c.Conn.Write(b)
+}
+
+func (s *server) dialer(events *events, advert Advertisement) *testDialer {
+	return newDialer(s.listener.Addr().String(), advert, events)
 }
 
 // echoAll sends clients of a TLS listener what they send, until the listener is closed.
@@ -157,7 +195,7 @@ func echoAll(listener net.Listener) {
 	}
 }
 
-func (s *server) echo(t testing.TB, dialer *Dialer, text []byte) {
+func (s *server) echo(t testing.TB, dialer *testDialer, text []byte) {
 	t.Helper()
 	raw, err := dialer.Dial("tcp", testName+":443")
 	if err != nil {
@@ -189,7 +227,7 @@ func TestJoin(t *testing.T) {
 			t.Run(fmt.Sprint(size, "+", ballast), func(t *testing.T) {
 				s := newServer(t, ListenConfig{}, ballast)
 				var events events
-				dialer := s.dialer(&events, Edge{Advertisement: Advertisement{Slots: 6}})
+				dialer := s.dialer(&events, Advertisement{Slots: 6})
 				s.echo(t, dialer, bytes.Repeat([]byte("x"), size))
 				if event := events.await(t, EventJoined, EventPlain, EventReset); event.Kind != EventJoined {
 					t.Errorf("%+v", event)
@@ -211,9 +249,8 @@ func TestAddresses(t *testing.T) {
 			}
 			s := newServerAt(t, listen, ListenConfig{}, 0)
 			var events events
-			dialer := s.dialer(&events, Edge{})
 			_, port, _ := net.SplitHostPort(s.listener.Addr().String())
-			dialer.Edges[testName+":443"] = Edge{Addr: net.JoinHostPort(host, port)}
+			dialer := newDialer(net.JoinHostPort(host, port), Advertisement{}, &events)
 			s.echo(t, dialer, []byte("hello"))
 			if event := events.await(t, EventJoined, EventPlain); event.Kind != EventJoined {
 				t.Errorf("%+v", event)
@@ -226,13 +263,14 @@ func TestAddresses(t *testing.T) {
 func TestSecondConnection(t *testing.T) {
 	s := newServer(t, ListenConfig{}, 0)
 	var events events
-	dialer := s.dialer(&events, Edge{})
+	dialer := s.dialer(&events, Advertisement{})
 	dialer.NoSecondSYN = false
 	var syns atomic.Int32
 	dialer.TCP.Control = func(string, string, syscall.RawConn) error {
 		if syns.Add(1) == 1 {
-			time.Sleep(time.Second)
+			events.await(t, EventJoined, EventPlain, EventReset)
 		}
+		<-dialer.wrote
 		return nil
 	}
 	s.echo(t, dialer, []byte("hello"))
@@ -247,7 +285,7 @@ func TestSecondConnection(t *testing.T) {
 func TestNextAddress(t *testing.T) {
 	s := newServer(t, ListenConfig{}, 0)
 	var events events
-	dialer := s.dialer(&events, Edge{})
+	dialer := s.dialer(&events, Advertisement{})
 	at := netip.MustParseAddrPort(s.listener.Addr().String())
 	mute, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)})
 	if err != nil {
@@ -261,7 +299,7 @@ func TestNextAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	echoTLS(t, raw, s.pool, []byte("hello"))
+	echoTLS(t, testConn{raw, dialer}, s.pool, []byte("hello"))
 	if event := events.await(t, EventPlain); event.Reason != "another address" {
 		t.Errorf("%+v", event)
 	}
@@ -284,8 +322,10 @@ func TestFallback(t *testing.T) {
 				want = "unreachable"
 			}
 			var events events
-			dialer := s.dialer(&events, Edge{Advertisement: Advertisement{UDPPort: port}})
-			dialer.MinGrace = 0
+			dialer := s.dialer(&events, Advertisement{UDPPort: port})
+			if silent {
+				dialer.MinGrace = 100 * time.Millisecond
+			}
 			s.echo(t, dialer, []byte("hello"))
 			if event := events.await(t, EventPlain); event.Reason != want &&
 				runtime.GOOS == "linux" {
@@ -309,7 +349,7 @@ func TestFallback(t *testing.T) {
 func TestHold(t *testing.T) {
 	s := newServer(t, ListenConfig{}, 0)
 	var events events
-	dialer := s.dialer(&events, Edge{})
+	dialer := s.dialer(&events, Advertisement{})
 	dialer.Hold = true
 	s.echo(t, dialer, []byte("hello"))
 	s.events.await(t, EventAttached)
@@ -322,7 +362,7 @@ func TestHold(t *testing.T) {
 func TestFastTCP(t *testing.T) {
 	s := newServer(t, ListenConfig{}, 0)
 	var events events
-	dialer := s.dialer(&events, Edge{})
+	dialer := s.dialer(&events, Advertisement{})
 	dialer.TCP = net.Dialer{}
 	raw, err := dialer.Dial("tcp", testName+":443")
 	if err != nil {
@@ -359,8 +399,7 @@ func TestRefusedTCP(t *testing.T) {
 
 func TestDeadlines(t *testing.T) {
 	s := newServer(t, ListenConfig{}, 0)
-	dialer := s.dialer(new(events), Edge{})
-	dialer.TCP = slowTCP(300 * time.Millisecond)
+	dialer := s.dialer(new(events), Advertisement{})
 	conn, err := dialer.Dial("tcp", testName+":443")
 	if err != nil {
 		t.Fatal(err)
@@ -381,6 +420,9 @@ func TestDeadlines(t *testing.T) {
 	_ = conn.SetReadDeadline(time.Time{})
 	echoTLS(t, conn, s.pool, []byte("hello"))
 
+	ended := make(chan struct{})
+	defer close(ended)
+	dialer.TCP = tcpAfter(ended)
 	waiting, err := dialer.Dial("tcp", testName+":443")
 	if err != nil {
 		t.Fatal(err)
@@ -411,11 +453,7 @@ func TestHTTP2(t *testing.T) {
 	}
 	go func() { _ = server.ServeTLS(listener, "", "") }()
 	defer server.Close()
-	dialer := &Dialer{
-		Edges:    map[string]Edge{testName + ":443": {Addr: listener.Addr().String()}},
-		TCP:      slowTCP(100 * time.Millisecond),
-		MinGrace: 5 * time.Second, Trace: clientEvents.add,
-	}
+	dialer := newDialer(listener.Addr().String(), Advertisement{}, &clientEvents)
 	transport := dialer.Transport()
 	transport.TLSClientConfig = &tls.Config{RootCAs: pool}
 	client := &http.Client{Transport: transport}
@@ -436,7 +474,7 @@ func TestHTTP2(t *testing.T) {
 
 // TestCancel gives up while TCP connects.
 func TestCancel(t *testing.T) {
-	dialer := &Dialer{TCP: slowTCP(0), DNSServers: []string{"127.0.0.1:1"}}
+	dialer := &Dialer{DNSServers: []string{"127.0.0.1:1"}}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := dialer.DialContext(ctx, "tcp", "localhost:443"); err == nil {
@@ -447,7 +485,7 @@ func TestCancel(t *testing.T) {
 // TestLeaks counts the goroutines that connections leave behind.
 func TestLeaks(t *testing.T) {
 	s := newServer(t, ListenConfig{}, 0)
-	dialer := s.dialer(new(events), Edge{})
+	dialer := s.dialer(new(events), Advertisement{})
 	s.echo(t, dialer, []byte("hello"))
 	before := runtime.NumGoroutine()
 	for i := 0; i < 5; i++ {
@@ -474,12 +512,10 @@ func TestEarlyData(t *testing.T) {
 	defer listener.Close()
 	hello := vectors(t, "hellos")[0].bytes(t, "bytes")
 	early := append([]byte{23, 3, 3, 1, 0}, bytes.Repeat([]byte("e"), 256)...)
-	dialer := &Dialer{
-		Edges: map[string]Edge{testName + ":443": {
-			listener.Addr().String(), Advertisement{Slots: 4, EarlyData: true},
-		}},
-		TCP: slowTCP(300 * time.Millisecond), MinGrace: 5 * time.Second, Trace: events.add,
-	}
+	advert := Advertisement{Slots: 4, EarlyData: true}
+	dialer := newDialer(listener.Addr().String(), advert, &events)
+	wrote := make(chan struct{})
+	dialer.TCP = tcpAfter(wrote)
 	client, err := dialer.Dial("tcp", testName+":443")
 	if err != nil {
 		t.Fatal(err)
@@ -490,6 +526,7 @@ func TestEarlyData(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	close(wrote)
 	server, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -570,12 +607,7 @@ func TestBreak(t *testing.T) {
 		}
 	}()
 	port := uint16(mute.LocalAddr().(*net.UDPAddr).Port)
-	dialer := &Dialer{
-		Edges: map[string]Edge{testName + ":443": {
-			tcp.Addr().String(), Advertisement{UDPPort: port},
-		}},
-		TCP: slowTCP(100 * time.Millisecond), MinGrace: 5 * time.Second,
-	}
+	dialer := newDialer(tcp.Addr().String(), Advertisement{UDPPort: port}, new(events))
 	conn, err := dialer.Dial("tcp", testName+":443")
 	if err != nil {
 		t.Fatal(err)
