@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .serving import PATIENCE, Files, RunningAgent, Server, binary
+from .serving import PATIENCE, Files, RunningAgent, Server, binary, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,8 @@ def test_a_program_of_python(
     alone = runner.run(command)
     assert alone == (0, "GET /page\n", "")
     assert runner.lead(command) == alone
-    assert f"opened host=localhost port={server.port}" in own_agent.log()
+    line = f"opened host=localhost port={server.port}"
+    until("the agent's line", lambda: line in own_agent.log())
 
 
 @pytest.mark.skipif(shutil.which("wget2") is None, reason="tools/install.sh installs wget2")

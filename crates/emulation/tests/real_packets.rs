@@ -182,7 +182,7 @@ fn a_packet_held_back_is_overtaken() {
         return;
     }
     // Long enough for the other two to be sent meanwhile, whatever else the machine does.
-    let hold = Duration::from_secs(1);
+    let hold = Duration::from_secs(3);
     let lab = lab(Host::new("client").outbound(Link::default().with(Reorder::exact([1], hold))));
     let (here, there) = udp_pair(&lab, 0);
     send_numbered(&here, 3);

@@ -44,7 +44,7 @@ pub(crate) fn late() {
     let edge = Daemon::edge(&net, 0, &["--origin", "127.0.0.1:8443"]);
     let agent = agent(&net);
     // Later than any grace, and late for the edge too: TCP has brought the ClientHello by then.
-    net.set_link(RTT, Some(Box::new(Delay::udp(ms(300)))), None);
+    net.set_link(RTT, Some(Box::new(Delay::udp(ms(3000)))), None);
     small(&net, VIA, HOST);
     agent.reaches("silences", 1, |agent| agent.fell_back("silence"));
     let runs = &["direction=\"to_server\"", "outcome=\"hello_runs\""];

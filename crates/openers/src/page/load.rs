@@ -502,11 +502,11 @@ mod tests {
     #[tokio::test]
     async fn a_page_without_its_server_is_no_load() {
         let directory = tempfile::tempdir().unwrap();
-        let nobody = {
-            let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            listener.local_addr().unwrap()
-        };
-        let client = PageClient::new(options(Arm::HTTP, plan(nobody), directory.path())).unwrap();
+        // Bound, so that no other socket gets the port, and not listening.
+        let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+        nobody.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let plan = plan(nobody.local_addr().unwrap());
+        let client = PageClient::new(options(Arm::HTTP, plan, directory.path())).unwrap();
         let load = client.load().await;
         assert!(!load.ok && load.page_load_ms.is_none(), "{load:?}");
         assert!(load.error.starts_with("h1.page.test: cannot connect"), "{}", load.error);

@@ -126,10 +126,10 @@ fn a_load_does_not_wait_for_whoever_reads_of_it() {
 
     let (orders, input, output, trials) = wires();
     // Longer than the load lasts.
-    let output = Late(output, Some(Duration::from_millis(1500)));
+    let output = Late(output, Some(Duration::from_millis(3500)));
     let options = ClientOptions::new(arm, suite, to, directory.path());
     let client = thread::spawn(move || run_client(options, input, output));
-    orders.send("load 100 1 1000".to_owned()).unwrap();
+    orders.send("load 100 1 3000".to_owned()).unwrap();
     let lines: Vec<Value> = trials.iter().take_while(|line| line["done"] != true).collect();
     assert!(lines.len() > 1, "one connection, then only waiting");
     assert!(lines.iter().all(|line| line["ok"] == true), "{lines:?}");

@@ -231,6 +231,8 @@ fn answer(mut stream: TcpStream, files: &Files) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use headstart_testkit::until;
+
     use super::*;
 
     #[test]
@@ -244,11 +246,7 @@ mod tests {
             assert!(ask(address, other).starts_with("HTTP/1.1 404"), "{other}");
         }
         drop(wanted);
-        let ended = (0..100).any(|_| {
-            thread::sleep(LOOK / 5);
-            TcpStream::connect(address).is_err()
-        });
-        assert!(ended, "it serves nobody for ever");
+        until("the server's end", || TcpStream::connect(address).is_err());
     }
 
     fn ask(address: SocketAddr, path: &str) -> String {
