@@ -19,9 +19,7 @@ use std::time::{Duration, Instant};
 use headstart_net::{Carrier, EdgeTimeline, Report};
 use headstart_sessions::Counts;
 use headstart_tls::{EarlyData, Facts, Version};
-use metrics::{
-    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
-};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -395,39 +393,9 @@ pub fn early(request: EarlyRequest) {
     counter!(EARLY, "outcome" => outcome).increment(1);
 }
 
-/// Reply of a filter in Redis about early data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FilterReply {
-    /// The early data is new.
-    First,
-    /// The early data came before.
-    Seen,
-    /// The filter is too new to know.
-    New,
-    /// Redis is away or unfit.
-    Away,
-    /// There was no reply in time.
-    Slow,
-    /// The reply was malformed.
-    Failed,
-    /// Redis's clock differs from this machine's.
-    Clock,
-    /// Too many queries were pending.
-    TooMany,
-}
-
-/// Counts a reply of the filter in Redis; all but `First` reject the early data.
-pub fn early_data_filter(reply: FilterReply) {
-    let outcome = match reply {
-        FilterReply::First => "first",
-        FilterReply::Seen => "seen",
-        FilterReply::New => "new",
-        FilterReply::Away => "away",
-        FilterReply::Slow => "slow",
-        FilterReply::Failed => "failed",
-        FilterReply::Clock => "clock",
-        FilterReply::TooMany => "too_many",
-    };
+/// Counts a reply of the filter in Redis, a word of the program; all but `first` reject the early
+/// data.
+pub fn early_data_filter(outcome: &'static str) {
     counter!(FILTER, "outcome" => outcome).increment(1);
 }
 
@@ -590,132 +558,80 @@ fn begin(role: Role) {
 }
 
 fn describe(role: Role) {
-    describe_counter!(CONNECTIONS, Unit::Count, "Connections that ended, by opening and result");
-    describe_gauge!(ORIGINS, Unit::Count, "Origins, by whether the last connection succeeded");
-    describe_gauge!(ORIGIN_UP, Unit::Count, "Whether the last connection to an origin succeeded");
-    describe_gauge!(ACTIVE, Unit::Count, "Connections open now");
-    describe_counter!(
-        DATAGRAMS,
-        Unit::Count,
-        "UDP datagrams, by direction and what became of them"
-    );
-    describe_counter!(FALLBACKS, Unit::Count, "Connections that fell back to plain TLS, by reason");
-    describe_counter!(LIMITS, Unit::Count, "Times a limit was reached, by limit");
-    describe_counter!(RELAYED, Unit::Bytes, "Bytes relayed, by direction");
-    describe_counter!(
-        JOINS,
-        Unit::Count,
-        "TCP connections that asked to join a session, by outcome"
-    );
-    describe_counter!(
-        FAST_OPEN,
-        Unit::Count,
-        "SYNs that the Fast Open program acted on, by what became of their cookie"
-    );
-    describe_counter!(
-        SYN_DATA,
-        Unit::Count,
-        "SYNs that left with data and a cookie, by what became of them"
-    );
-    describe_counter!(
-        SECOND_SYNS,
-        Unit::Count,
-        "Second SYNs beside one that was not answered in time, by whether theirs was used"
-    );
-    describe_counter!(
-        SPARES,
-        Unit::Count,
-        "Spare connections that have ended, by whether they were used"
-    );
-    describe_gauge!(SPARES_HELD, Unit::Count, "Spare connections held now");
-    describe_counter!(
-        UPSTREAM,
-        Unit::Count,
-        "Connections through the upstream proxy, by manner (optimistic, waiting, fallback) and \
-            result"
-    );
-    describe_counter!(SAVED, Unit::Count, "Round trips that connections did not wait for");
-    describe_gauge!(
-        SAVED_RATIO,
-        Unit::Count,
-        "Part of the round trips before first flights that connections did not wait for"
-    );
-    describe_gauge!(LIMIT, Unit::Count, "Limits of this process, by name");
-    describe_counter!(
-        QUIC_DATAGRAMS,
-        Unit::Count,
-        "QUIC datagrams, by direction and what became of them"
-    );
-    describe_gauge!(QUIC_FLOWS, Unit::Count, "QUIC clients that have a flow now");
-    describe_counter!(QUIC_EVENTS, Unit::Count, "What happened to flows of QUIC clients, by event");
-    describe_gauge!(
-        UNPROVEN,
-        Unit::Count,
-        "Sessions seen over UDP whose address is not proven yet"
-    );
-    describe_histogram!(
-        OPENING_TIME,
-        Unit::Seconds,
-        "Time from a server's address until its first flight could leave, by opening"
-    );
-    describe_histogram!(
-        HANDSHAKE_TIME,
-        Unit::Seconds,
-        "Time of TLS handshakes of this process itself that are done, by resumption"
-    );
-    describe_histogram!(
-        ORIGIN_TIME,
-        Unit::Seconds,
-        "Time from sending a request to the origin until the head of its response"
-    );
-    describe_counter!(
-        HANDSHAKES,
-        Unit::Count,
-        "TLS handshakes of this process itself, by result, version, resumption and early data"
-    );
-    describe_counter!(REQUESTS, Unit::Count, "HTTP requests, by protocol and class of the status");
-    describe_counter!(
-        EARLY,
-        Unit::Count,
-        "HTTP requests that came as early data, by what became of them"
-    );
-    describe_counter!(
-        ORIGIN_FAILURES,
-        Unit::Count,
-        "HTTP requests without a response of the origin, by reason"
-    );
-    describe_gauge!(
-        ANSWER_MEMORY,
-        Unit::Bytes,
-        "Memory of requests, and of responses that wait for their clients"
-    );
-    describe_counter!(
-        FILTER,
-        Unit::Count,
-        "ClientHellos with early data that the filter in Redis was asked about, by its answer"
-    );
-    describe_counter!(
-        FORWARDS_FAILED,
-        Unit::Count,
-        "Joins for other edges of the fleet that were decided here, by reason"
-    );
-    describe_gauge!(
-        EXPIRY,
-        Unit::Seconds,
-        "When certificates expire, by their first name, in seconds since 1970"
-    );
-    describe_counter!(
-        RELOADS,
-        Unit::Count,
-        "Certificates, keys and configuration read again, and whether they were taken"
-    );
-    describe_gauge!(
-        SESSIONS_HELD,
-        Unit::Count,
-        "What the session store holds: servers, tickets, bytes"
-    );
-    describe_counter!(SESSIONS, Unit::Count, "What happened to sessions in the store, by event");
-    describe_gauge!(BUILD, Unit::Count, "Always 1; the labels tell the version and the role");
+    let counters = [
+        (CONNECTIONS, "Connections that ended, by opening and result"),
+        (DATAGRAMS, "UDP datagrams, by direction and what became of them"),
+        (FALLBACKS, "Connections that fell back to plain TLS, by reason"),
+        (LIMITS, "Times a limit was reached, by limit"),
+        (RELAYED, "Bytes relayed, by direction"),
+        (JOINS, "TCP connections that asked to join a session, by outcome"),
+        (FAST_OPEN, "SYNs that the Fast Open program acted on, by what became of their cookie"),
+        (SYN_DATA, "SYNs that left with data and a cookie, by what became of them"),
+        (
+            SECOND_SYNS,
+            "Second SYNs beside one that was not answered in time, by whether theirs was used",
+        ),
+        (SPARES, "Spare connections that have ended, by whether they were used"),
+        (
+            UPSTREAM,
+            "Connections through the upstream proxy, by manner (optimistic, waiting, fallback) and \
+             result",
+        ),
+        (SAVED, "Round trips that connections did not wait for"),
+        (QUIC_DATAGRAMS, "QUIC datagrams, by direction and what became of them"),
+        (QUIC_EVENTS, "What happened to flows of QUIC clients, by event"),
+        (
+            HANDSHAKES,
+            "TLS handshakes of this process itself, by result, version, resumption and early data",
+        ),
+        (REQUESTS, "HTTP requests, by protocol and class of the status"),
+        (EARLY, "HTTP requests that came as early data, by what became of them"),
+        (ORIGIN_FAILURES, "HTTP requests without a response of the origin, by reason"),
+        (
+            FILTER,
+            "ClientHellos with early data that the filter in Redis was asked about, by its answer",
+        ),
+        (FORWARDS_FAILED, "Joins for other edges of the fleet that were decided here, by reason"),
+        (RELOADS, "Certificates, keys and configuration read again, and whether they were taken"),
+        (SESSIONS, "What happened to sessions in the store, by event"),
+    ];
+    let gauges = [
+        (ORIGINS, "Origins, by whether the last connection succeeded"),
+        (ORIGIN_UP, "Whether the last connection to an origin succeeded"),
+        (ACTIVE, "Connections open now"),
+        (SPARES_HELD, "Spare connections held now"),
+        (
+            SAVED_RATIO,
+            "Part of the round trips before first flights that connections did not wait for",
+        ),
+        (LIMIT, "Limits of this process, by name"),
+        (QUIC_FLOWS, "QUIC clients that have a flow now"),
+        (UNPROVEN, "Sessions seen over UDP whose address is not proven yet"),
+        (ANSWER_MEMORY, "Memory of requests, and of responses that wait for their clients"),
+        (EXPIRY, "When certificates expire, by their first name, in seconds since 1970"),
+        (SESSIONS_HELD, "What the session store holds: servers, tickets, bytes"),
+        (BUILD, "Always 1; the labels tell the version and the role"),
+    ];
+    let histograms = [
+        (
+            OPENING_TIME,
+            "Time from a server's address until its first flight could leave, by opening",
+        ),
+        (
+            HANDSHAKE_TIME,
+            "Time of TLS handshakes of this process itself that are done, by resumption",
+        ),
+        (ORIGIN_TIME, "Time from sending a request to the origin until the head of its response"),
+    ];
+    for (name, words) in counters {
+        describe_counter!(name, words);
+    }
+    for (name, words) in gauges {
+        describe_gauge!(name, words);
+    }
+    for (name, words) in histograms {
+        describe_histogram!(name, words);
+    }
     let labels = [("version", env!("CARGO_PKG_VERSION")), ("role", role.label())];
     gauge!(BUILD, &labels).set(1);
 }

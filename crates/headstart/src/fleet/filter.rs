@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use super::clock::{self, Reading};
 use super::redis::{ANSWER, Redis, RedisFailure};
 use crate::fleet::storage::RedisAddress;
-use crate::metrics::{self, FilterReply};
+use crate::metrics;
 
 /// Time that a handshake with early data waits for the reply.
 ///
@@ -137,7 +137,6 @@ impl RedisFilter {
         Self { shared, _keeper: keeper }
     }
 
-    /// Returns the address of Redis.
     pub(crate) fn address(&self) -> &RedisAddress {
         &self.shared.address
     }
@@ -150,36 +149,30 @@ impl RedisFilter {
         if !ring.made(ticket) {
             return None;
         }
-        let (reply, first) = self.query(binder).await;
-        metrics::early_data_filter(reply);
-        first
+        let first = self.query(binder).await;
+        metrics::early_data_filter(first.as_ref().map_or_else(|why| *why, |_| "first"));
+        first.ok()
     }
 
-    async fn query(&self, binder: [u8; 32]) -> (FilterReply, Option<FirstSeen>) {
-        let Some(cache) = self.shared.lock().cache.clone() else {
-            return (FilterReply::Away, None);
-        };
+    /// # Errors
+    /// The early data came before, or nobody knows: a word for the metrics says why.
+    async fn query(&self, binder: [u8; 32]) -> Result<FirstSeen, &'static str> {
+        let cache = self.shared.lock().cache.clone().ok_or("away")?;
         if Instant::now() < cache.open {
-            return (FilterReply::New, None);
+            return Err("new");
         }
-        let Ok(_query) = self.shared.queries.try_acquire() else {
-            return (FilterReply::TooMany, None);
-        };
+        let _query = self.shared.queries.try_acquire().map_err(|_| "too_many")?;
         let nonce: [u8; 16] = rand::random();
         match cache.first(&self.shared.address.name, &binder, &nonce).await {
-            Ok((echo, 0 | 1, now)) if echo == nonce && !clock::agrees(now) => {
-                (FilterReply::Clock, None)
-            }
-            Ok((echo, 1, _)) if echo == nonce => {
-                (FilterReply::First, Some(FirstSeen { scope: cache.scope, binder }))
-            }
-            Ok((echo, 0, _)) if echo == nonce => (FilterReply::Seen, None),
+            Ok((echo, 0 | 1, now)) if echo == nonce && !clock::agrees(now) => Err("clock"),
+            Ok((echo, 1, _)) if echo == nonce => Ok(FirstSeen { scope: cache.scope, binder }),
+            Ok((echo, 0, _)) if echo == nonce => Err("seen"),
             // One reply may be slow; the keeper detects whether Redis is gone.
-            Err(RedisFailure::Slow) => (FilterReply::Slow, None),
+            Err(RedisFailure::Slow) => Err("slow"),
             wrong => {
                 tracing::debug!(?wrong, "no reply about early data");
                 self.shared.drop_cache(&cache);
-                (FilterReply::Failed, None)
+                Err("failed")
             }
         }
     }

@@ -4,6 +4,7 @@ use std::slice;
 
 use metrics::{Label, counter, gauge, histogram};
 
+use super::Role::{Agent, Edge};
 use super::{
     ANSWER_MEMORY, DATAGRAMS, EARLY, FALLBACKS, FAST_OPEN, FILTER, FORWARDS_FAILED, HANDSHAKE_TIME,
     HANDSHAKES, JOINS, LIMITS, OPENING_TIME, ORIGIN_FAILURES, ORIGIN_TIME, ORIGINS, QUIC_DATAGRAMS,
@@ -11,309 +12,151 @@ use super::{
     SESSIONS_HELD, SPARES, SPARES_HELD, SYN_DATA, UNPROVEN, UPSTREAM,
 };
 
-/// Labels with their values: a series has one value of each.
-type Labels = &'static [(&'static str, &'static [&'static str])];
+/// Labels with their values, separated by spaces: a series has one value of each.
+type Labels = &'static [(&'static str, &'static str)];
 
-const RESUMED: (&str, &[&str]) = ("resumed", &["yes", "no"]);
+const RESUMED: (&str, &str) = ("resumed", "yes no");
 
 /// Handshakes that are done; TLS 1.2 has no early data.
-const TLS12: Labels =
-    &[("result", &["done"]), ("version", &["1.2"]), RESUMED, ("early_data", &["none"])];
-const TLS13: Labels = &[
-    ("result", &["done"]),
-    ("version", &["1.3"]),
-    RESUMED,
-    ("early_data", &["none", "accepted", "refused"]),
-];
+const TLS12: Labels = &[("result", "done"), ("version", "1.2"), RESUMED, ("early_data", "none")];
+const TLS13: Labels =
+    &[("result", "done"), ("version", "1.3"), RESUMED, ("early_data", "none accepted refused")];
 
 /// Counters by role (docs/metrics.md): they begin at 0.
 const COUNTERS: &[(Role, &str, Labels)] = &[
+    (Edge, JOINS, &[("outcome", "joined attached fresh forwarded passed refused")]),
+    (Edge, FORWARDS_FAILED, &[("reason", "unknown paused too_many away refused")]),
+    (Edge, EARLY, &[("outcome", "passed held too_early")]),
+    (Edge, FILTER, &[("outcome", "first seen new away slow failed clock too_many")]),
+    (Edge, ORIGIN_FAILURES, &[("reason", "unreachable connect_timeout late broken")]),
     (
-        Role::Edge,
-        JOINS,
-        &[("outcome", &["joined", "attached", "fresh", "forwarded", "passed", "refused"])],
-    ),
-    (
-        Role::Edge,
-        FORWARDS_FAILED,
-        &[("reason", &["unknown", "paused", "too_many", "away", "refused"])],
-    ),
-    (Role::Edge, EARLY, &[("outcome", &["passed", "held", "too_early"])]),
-    (
-        Role::Edge,
-        FILTER,
-        &[("outcome", &["first", "seen", "new", "away", "slow", "failed", "clock", "too_many"])],
-    ),
-    (
-        Role::Edge,
-        ORIGIN_FAILURES,
-        &[("reason", &["unreachable", "connect_timeout", "late", "broken"])],
-    ),
-    (
-        Role::Edge,
+        Edge,
         FAST_OPEN,
-        &[(
-            "outcome",
-            &[
-                "steered",
-                "replayed",
-                "expired",
-                "forged",
-                "early",
-                "full",
-                "no_listener",
-                "stripped",
-                "faults",
-            ],
-        )],
+        &[("outcome", "steered replayed expired forged early full no_listener stripped faults")],
     ),
-    (Role::Edge, QUIC_EVENTS, &[("event", &["begun", "ended", "displaced", "refused", "failed"])]),
+    (Edge, QUIC_EVENTS, &[("event", "begun ended displaced refused failed")]),
     (
-        Role::Edge,
+        Edge,
         LIMITS,
         &[(
             "limit",
-            &[
-                "max_connections",
-                "session_limit",
-                "network_limit",
-                "address_limit",
-                "paused",
-                "work_limit",
-                "stray_joins",
-                "unknown_name",
-                "address_connections",
-                "origin_requests",
-                "answer_memory",
-                "stalled_answers",
-                "answer_not_taken",
-                "request_head",
-                "request_head_time",
-                "request_body_time",
-                "malformed_body",
-                "concurrent_streams",
-                "broken_off_requests",
-                "stream_resets",
-                "stream_errors",
-                "control_frames",
-                "http2_excess",
-            ],
+            "max_connections session_limit network_limit address_limit paused work_limit \
+             stray_joins unknown_name address_connections origin_requests answer_memory \
+             stalled_answers answer_not_taken request_head request_head_time request_body_time \
+             malformed_body concurrent_streams broken_off_requests stream_resets stream_errors \
+             control_frames http2_excess",
         )],
     ),
     (
-        Role::Agent,
+        Agent,
         LIMITS,
         &[(
             "limit",
-            &[
-                "max_connections",
-                "waiting_clients",
-                "managed_user",
-                "managed_slow",
-                "managed_token",
-                "name_leads_inside",
-                "silent",
-                "slow",
-                "closed",
-                "unknown_protocol",
-                "socks4",
-                "authentication",
-                "command",
-                "not_connect",
-                "malformed",
-                "io",
-            ],
+            "max_connections waiting_clients managed_user managed_slow managed_token \
+             name_leads_inside silent slow closed unknown_protocol socks4 authentication \
+             command not_connect malformed io",
         )],
     ),
     (
-        Role::Agent,
+        Agent,
         FALLBACKS,
         &[(
             "reason",
-            &[
-                "not_advertised",
-                "port",
-                "address_literal",
-                "not_tls",
-                "advert_late",
-                "other_address",
-                "tcp_first",
-                "client_hello",
-                "silence",
-                "unreachable",
-                "no_server_bytes",
-                "not_awaited",
-                "tcp_late",
-                "server_first",
-                "held",
-                "path_memory",
-                "path_busy",
-                "socket",
-                "committed_refusal",
-                "refused",
-                "join_lost",
-                "protocol",
-                "early_data_too_old",
-            ],
+            "not_advertised port address_literal not_tls advert_late other_address tcp_first \
+             client_hello silence unreachable no_server_bytes not_awaited tcp_late \
+             server_first held path_memory path_busy socket committed_refusal refused \
+             join_lost protocol early_data_too_old",
         )],
     ),
-    (Role::Agent, SECOND_SYNS, &[("outcome", &["used", "lost", "in_vain"])]),
-    (Role::Agent, SYN_DATA, &[("outcome", &["accepted", "refused", "lost"])]),
-    (Role::Agent, SPARES, &[("outcome", &["used", "in_vain"])]),
+    (Agent, SECOND_SYNS, &[("outcome", "used lost in_vain")]),
+    (Agent, SYN_DATA, &[("outcome", "accepted refused lost")]),
+    (Agent, SPARES, &[("outcome", "used in_vain")]),
     (
-        Role::Agent,
+        Agent,
         SESSIONS,
-        &[(
-            "event",
-            &[
-                "kept",
-                "taken",
-                "missed",
-                "given_back",
-                "refused",
-                "outdated",
-                "expired",
-                "evicted",
-                "forgotten",
-            ],
-        )],
+        &[("event", "kept taken missed given_back refused outdated expired evicted forgotten")],
     ),
+    (Edge, RELOADS, &[("what", "certificates keys configuration"), ("result", "ok kept")]),
+    (Edge, REQUESTS, &[("protocol", "http/1.1 h2"), ("status", "1xx 2xx 3xx 4xx 5xx")]),
+    (Edge, QUIC_DATAGRAMS, &[("direction", "to_server to_client"), ("outcome", "sent dropped")]),
+    (Edge, DATAGRAMS, &[("direction", "to_client"), ("outcome", "sent failed")]),
     (
-        Role::Edge,
-        RELOADS,
-        &[("what", &["certificates", "keys", "configuration"]), ("result", &["ok", "kept"])],
-    ),
-    (
-        Role::Edge,
-        REQUESTS,
-        &[("protocol", &["http/1.1", "h2"]), ("status", &["1xx", "2xx", "3xx", "4xx", "5xx"])],
-    ),
-    (
-        Role::Edge,
-        QUIC_DATAGRAMS,
-        &[("direction", &["to_server", "to_client"]), ("outcome", &["sent", "dropped"])],
-    ),
-    (Role::Edge, DATAGRAMS, &[("direction", &["to_client"]), ("outcome", &["sent", "failed"])]),
-    (
-        Role::Edge,
+        Edge,
         DATAGRAMS,
         &[
-            ("direction", &["to_server"]),
+            ("direction", "to_server"),
             (
                 "outcome",
-                &[
-                    "accepted",
-                    "malformed",
-                    "foreign_address",
-                    "repeated",
-                    "ended",
-                    "misfit",
-                    "not_hello",
-                    "hello_runs",
-                    "address_limit",
-                    "network_limit",
-                    "session_limit",
-                    "paused",
-                    "work_limit",
-                ],
+                "accepted malformed foreign_address repeated ended misfit not_hello hello_runs \
+                 address_limit network_limit session_limit paused work_limit",
             ),
         ],
     ),
-    (Role::Agent, DATAGRAMS, &[("direction", &["to_server"]), ("outcome", &["sent", "failed"])]),
+    (Agent, DATAGRAMS, &[("direction", "to_server"), ("outcome", "sent failed")]),
+    (Agent, DATAGRAMS, &[("direction", "to_client"), ("outcome", "accepted ignored late")]),
     (
-        Role::Agent,
-        DATAGRAMS,
-        &[("direction", &["to_client"]), ("outcome", &["accepted", "ignored", "late"])],
-    ),
-    (
-        Role::Agent,
+        Agent,
         UPSTREAM,
         &[
-            ("manner", &["optimistic", "waiting", "fallback"]),
+            ("manner", "optimistic waiting fallback"),
             (
                 "result",
-                &[
-                    "granted",
-                    "upstream_unreachable",
-                    "upstream_closed",
-                    "upstream_garbage",
-                    "upstream_silent",
-                    "upstream_login",
-                    "upstream_refused",
-                ],
+                "granted upstream_unreachable upstream_closed upstream_garbage upstream_silent \
+                 upstream_login upstream_refused",
             ),
         ],
     ),
-    (Role::Agent, SAVED, &[]),
-    (Role::Edge, HANDSHAKES, TLS12),
-    (Role::Edge, HANDSHAKES, TLS13),
+    (Agent, SAVED, &[]),
+    (Edge, HANDSHAKES, TLS12),
+    (Edge, HANDSHAKES, TLS13),
     (
-        Role::Edge,
+        Edge,
         HANDSHAKES,
         &[
-            ("result", &["failed", "timed_out"]),
-            ("version", &["none"]),
-            ("resumed", &["no"]),
-            ("early_data", &["none"]),
+            ("result", "failed timed_out"),
+            ("version", "none"),
+            ("resumed", "no"),
+            ("early_data", "none"),
         ],
     ),
-    (Role::Agent, HANDSHAKES, TLS12),
-    (Role::Agent, HANDSHAKES, TLS13),
+    (Agent, HANDSHAKES, TLS12),
+    (Agent, HANDSHAKES, TLS13),
     (
-        Role::Agent,
+        Agent,
         HANDSHAKES,
         &[
             (
                 "result",
-                &[
-                    "roots",
-                    "certificate_not_allowed",
-                    "not_allowed",
-                    "internal",
-                    "name",
-                    "unreachable",
-                    "refused",
-                    "connect",
-                    "certificate_expired",
-                    "certificate_not_yet_valid",
-                    "certificate_name",
-                    "certificate_untrusted",
-                    "certificate",
-                    "upstream_unreachable",
-                    "upstream_closed",
-                    "upstream_garbage",
-                    "upstream_login",
-                    "upstream_refused",
-                    "upstream_silent",
-                    "tls",
-                    "overloaded",
-                    "timed_out",
-                ],
+                "roots certificate_not_allowed not_allowed internal name unreachable refused \
+                 connect certificate_expired certificate_not_yet_valid certificate_name \
+                 certificate_untrusted certificate upstream_unreachable upstream_closed \
+                 upstream_garbage upstream_login upstream_refused upstream_silent tls \
+                 overloaded timed_out",
             ),
-            ("version", &["none"]),
-            ("resumed", &["no"]),
-            ("early_data", &["none"]),
+            ("version", "none"),
+            ("resumed", "no"),
+            ("early_data", "none"),
         ],
     ),
-    (Role::Agent, RELOADS, &[("what", &["configuration"]), ("result", &["ok", "kept"])]),
+    (Agent, RELOADS, &[("what", "configuration"), ("result", "ok kept")]),
 ];
 
 /// Gauges by role that begin at 0.
 const GAUGES: &[(Role, &str, Labels)] = &[
-    (Role::Edge, ANSWER_MEMORY, &[]),
-    (Role::Edge, ORIGINS, &[("state", &["up", "down"])]),
-    (Role::Edge, QUIC_FLOWS, &[]),
-    (Role::Edge, UNPROVEN, &[]),
-    (Role::Agent, SESSIONS_HELD, &[("what", &["servers", "tickets", "bytes"])]),
-    (Role::Agent, SPARES_HELD, &[]),
+    (Edge, ANSWER_MEMORY, &[]),
+    (Edge, ORIGINS, &[("state", "up down")]),
+    (Edge, QUIC_FLOWS, &[]),
+    (Edge, UNPROVEN, &[]),
+    (Agent, SESSIONS_HELD, &[("what", "servers tickets bytes")]),
+    (Agent, SPARES_HELD, &[]),
 ];
 
 /// Histograms by role.
 const HISTOGRAMS: &[(Role, &str, Labels)] = &[
-    (Role::Edge, HANDSHAKE_TIME, &[RESUMED]),
-    (Role::Edge, ORIGIN_TIME, &[]),
-    (Role::Agent, HANDSHAKE_TIME, &[RESUMED]),
-    (Role::Agent, OPENING_TIME, &[("opening", &["plain", "spare", "fop", "turbo"])]),
+    (Edge, HANDSHAKE_TIME, &[RESUMED]),
+    (Edge, ORIGIN_TIME, &[]),
+    (Agent, HANDSHAKE_TIME, &[RESUMED]),
+    (Agent, OPENING_TIME, &[("opening", "plain spare fop turbo")]),
 ];
 
 /// Shows the series of a daemon: counters and gauges as 0, histograms without a value.
@@ -345,8 +188,8 @@ fn series_of(
 fn series(labels: Labels) -> Vec<Vec<Label>> {
     let mut all = vec![Vec::new()];
     for (name, values) in labels {
-        let labels = values.iter().map(|value| Label::from_static_parts(name, value));
-        let labels: Vec<_> = labels.collect();
+        let values = values.split_whitespace();
+        let labels: Vec<_> = values.map(|value| Label::from_static_parts(name, value)).collect();
         all = all
             .iter()
             .flat_map(|begun| {
@@ -363,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_series_has_one_value_of_each_label() {
-        let all = series(&[("a", &["1", "2"]), ("b", &["3"])]);
+        let all = series(&[("a", "1 2"), ("b", "3")]);
         let pairs = ["1", "2"].map(|value| {
             vec![Label::from_static_parts("a", value), Label::from_static_parts("b", "3")]
         });

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::event::{NewSession, SessionEvent, SessionSender, Tcp};
-use super::fleet::{Forwarded, JoinHandler, NotForwarded};
+use super::fleet::{Forwarded, JoinHandler};
 use super::generations::{Direction, SessionHolder, Stray, StrayJoin, count_join, give};
 use super::proxied;
 use super::session::Session;
@@ -296,7 +296,7 @@ impl Unclassified {
                 }
                 Err(reason) => {
                     // W-FLEET-3
-                    metrics::counter!("headstart_forwards_failed_total", "reason" => reason.name())
+                    metrics::counter!("headstart_forwards_failed_total", "reason" => reason)
                         .increment(1);
                     self.shared.handle_join_here(self.client(), &join)
                 }
@@ -372,8 +372,11 @@ impl Unclassified {
     }
 
     /// Asks the session's owner for it, with all that the client has sent.
-    async fn forward(&self, owner: EdgeNumber, join: &Join) -> Result<Forwarded, NotForwarded> {
-        let fleet = self.shared.fleet.as_ref().ok_or(NotForwarded::Unknown)?;
+    ///
+    /// # Errors
+    /// As [`Fleet::forward`](super::fleet::Fleet::forward).
+    async fn forward(&self, owner: EdgeNumber, join: &Join) -> Result<Forwarded, &'static str> {
+        let fleet = self.shared.fleet.as_ref().ok_or("unknown")?;
         fleet.forward(owner, Forward { client: self.client() }, &join.key, &self.read).await
     }
 

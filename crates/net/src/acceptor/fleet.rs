@@ -203,30 +203,30 @@ impl Fleet {
     /// client has sent. `key` is the join's.
     ///
     /// # Errors
-    /// The reason why this edge has to decide alone: the owner is not known, does not answer, or
-    /// does not have the session.
+    /// A word for metrics on why this edge has to decide alone: the owner is not known, does not
+    /// answer, or does not have the session, or too many other joins wait.
     pub(super) async fn forward(
         &self,
         owner: EdgeNumber,
         forward: Forward,
         key: &JoinKey,
         head: &[u8],
-    ) -> Result<Forwarded, NotForwarded> {
-        let address = self.address(owner).ok_or(NotForwarded::Unknown)?;
+    ) -> Result<Forwarded, &'static str> {
+        let address = self.address(owner).ok_or("unknown")?;
         if self.is_paused(owner) {
-            return Err(NotForwarded::Paused);
+            return Err("paused");
         }
-        let _permit = self.forwarding.try_acquire().map_err(|_| NotForwarded::TooMany)?;
+        let _permit = self.forwarding.try_acquire().map_err(|_| "too_many")?;
         let answered = timeout(ANSWER_TIMEOUT, self.request(address, forward, key, head)).await;
         match answered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok((link, Some(answer))) => {
                 Ok(Forwarded { link, answer, limits: self.limits, counts: self.counts })
             }
-            Ok((_, None)) => Err(NotForwarded::Refused),
+            Ok((_, None)) => Err("refused"),
             Err(error) => {
                 tracing::warn!(edge = %owner, %address, %error, "cannot forward a join");
                 self.pause(owner);
-                Err(NotForwarded::Unreachable)
+                Err("away")
             }
         }
     }
@@ -330,34 +330,6 @@ fn invalid_data(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
 impl fmt::Debug for Fleet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fleet").field("own", &self.own).finish_non_exhaustive()
-    }
-}
-
-/// Reason why a join is decided where it arrived, and not by the edge that answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotForwarded {
-    /// No edge has that number.
-    Unknown,
-    /// The edge did not answer recently.
-    Paused,
-    /// Too many other joins wait.
-    TooMany,
-    /// The edge does not answer, or does not belong to the fleet.
-    Unreachable,
-    /// The edge does not have the session.
-    Refused,
-}
-
-impl NotForwarded {
-    /// Returns a word for metrics.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Paused => "paused",
-            Self::TooMany => "too_many",
-            Self::Unreachable => "away",
-            Self::Refused => "refused",
-        }
     }
 }
 
