@@ -1,17 +1,19 @@
-//! Certificates, ClientHellos, programs and waiting, as the tests of several crates need them: a
-//! dev-dependency alone.
+//! Certificates, ClientHellos, sockets, programs and waiting, as the tests of several crates need
+//! them: a dev-dependency alone.
 //!
 //! It depends on none of the crates, so that the unit tests of each may use it.
 #![allow(clippy::unwrap_used)] // a test may panic, its helper functions too
 
 mod certificates;
 pub mod hello;
+mod sockets;
 
 use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
 pub use certificates::{Authority, DAY, Issued, ML_DSA_44, P256, self_signed};
+pub use sockets::{BlackHole, black_hole, closed, expect_reset, pair};
 
 /// Longer than any machine takes, so that a hang becomes a failure. Edges refuse early data for the
 /// first 20 s.

@@ -38,19 +38,14 @@ pub fn unix_user(client: &UnixStream) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use headstart_testkit::pair;
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
+    use super::*;
+
     fn me() -> Option<u32> {
         Some(rustix::process::getuid().as_raw()).filter(|uid| !is_anyone(*uid))
-    }
-
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap());
-        let (client, accepted) = tokio::join!(client, listener.accept());
-        (client.unwrap(), accepted.unwrap().0)
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use headstart::agent::inbound::{self, Host, Inbound, Reason, Refusal, Target, Timeouts, Via};
+use headstart_testkit::pair;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
@@ -19,14 +20,6 @@ const SOCKS_NO_AUTH: &[u8] = b"\x05\x01\x00";
 /// Long enough never to matter where time is not what is tested.
 const PATIENT: Timeouts =
     Timeouts { first_byte: Duration::from_secs(120), request: Duration::from_secs(120) };
-
-/// A client and the agent's end of its connection.
-async fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap());
-    let (client, accepted) = tokio::join!(client, listener.accept());
-    (client.unwrap(), accepted.unwrap().0)
-}
 
 /// Returns the agent's reading of `request`, and the client's socket.
 async fn accept(request: &[u8]) -> (Result<Inbound, Refusal>, TcpStream) {

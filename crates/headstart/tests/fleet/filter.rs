@@ -82,9 +82,7 @@ fn spent(site: &Site, edge: &Edge, path: &str) -> Vec<u8> {
 
 #[test]
 fn a_ticket_of_one_edge_brings_early_data_to_another_once() {
-    let (redis, site) = (Redis::start(), Site::new());
-    let url = redis.url();
-    site.make_keys(&url);
+    let (_redis, site, url) = Site::with_redis();
     let edges: [Edge; 3] = edges(&site, &url, &url);
     until_taken(&site, &edges[0], &edges[1]);
     assert!(counted(&edges[1], "new") > 0, "a new memory denies everything at first");
@@ -127,9 +125,7 @@ fn a_ticket_of_one_edge_brings_early_data_to_another_once() {
 
 #[test]
 fn nobody_elses_client_hellos_take_room_in_redis() {
-    let (redis, site) = (Redis::start(), Site::new());
-    let url = redis.url();
-    site.make_keys(&url);
+    let (_redis, site, url) = Site::with_redis();
     let [edge]: [Edge; 1] = edges(&site, &url, &url);
     until_taken(&site, &edge, &edge);
     let mut flight = site.client.flight("/head/foreign", ticket(&site, edge.address));
@@ -149,9 +145,7 @@ fn nobody_elses_client_hellos_take_room_in_redis() {
 
 #[test]
 fn a_memory_that_begins_anew_denies_what_came_before() {
-    let (mut redis, site) = (Redis::start(), Site::new());
-    let url = redis.url();
-    site.make_keys(&url);
+    let (mut redis, site, url) = Site::with_redis();
     let [one, other]: [Edge; 2] = edges(&site, &url, &url);
     until_taken(&site, &one, &other);
 
@@ -176,9 +170,7 @@ fn a_memory_that_begins_anew_denies_what_came_before() {
 
 #[test]
 fn a_redis_that_may_forget_is_not_asked() {
-    let (redis, site) = (Redis::start(), Site::new());
-    let url = redis.url();
-    site.make_keys(&url);
+    let (redis, site, url) = Site::with_redis();
     redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     let [one, other]: [Edge; 2] = edges(&site, &url, &url);
     for edge in [&one, &other] {
@@ -211,9 +203,7 @@ fn a_redis_that_may_forget_is_not_asked() {
 
 #[test]
 fn a_replica_is_not_asked() {
-    let (redis, site) = (Redis::start(), Site::new());
-    let url = redis.url();
-    site.make_keys(&url);
+    let (redis, site, url) = Site::with_redis();
     let [one, other]: [Edge; 2] = edges(&site, &url, &url);
     until_taken(&site, &one, &other);
     let flight = spent(&site, &one, "/head/replica");

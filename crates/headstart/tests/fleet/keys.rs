@@ -171,9 +171,7 @@ fn nothing_goes_on_from_keys_of_long_ago() {
 /// Whatever order several come in, each renewal is of the ring that was there.
 #[test]
 fn of_several_who_renew_keys_none_forks_them() {
-    let (redis, site) = (Redis::start(), Site::new());
-    let url = redis.url();
-    site.make_keys(&url);
+    let (redis, site, url) = Site::with_redis();
     let Sealed { ring: KeyRing { current: first, .. }, generation: made, .. } =
         ring(&redis, site.fleet());
     thread::scope(|scope| {

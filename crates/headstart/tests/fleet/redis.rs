@@ -84,7 +84,6 @@ impl Redis {
         ask(self.address, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>())
     }
 
-    /// Returns the value of a key.
     pub(crate) fn value(&self, key: &str) -> Vec<u8> {
         self.ask(&["GET", key])
     }

@@ -35,9 +35,7 @@ fn resumes(site: &Site, from: &Edge, to: &Edge) -> bool {
 
 #[test]
 fn no_rotation_under_load_costs_a_handshake() {
-    let (redis, site) = (Redis::start(), Site::new());
-    let url = redis.url();
-    site.make_keys(&url);
+    let (_redis, site, url) = Site::with_redis();
     let edges: [Edge; 3] = site.edges(&url, &[]);
     all_logged(&edges, FOUND, 1);
     let load = Load::on(&site, &edges);
@@ -64,9 +62,7 @@ fn taken(edges: &[Edge; 3]) -> [u64; 3] {
 /// Also with early data on its way, about which Redis is asked.
 #[test]
 fn without_redis_the_keys_at_hand_go_on() {
-    let (mut redis, site) = (Redis::start(), Site::new());
-    let url = redis.url();
-    site.make_keys(&url);
+    let (mut redis, site, url) = Site::with_redis();
     let flags = ["--early-data-requests=safe", "--early-data-filter", &url];
     let edges: [Edge; 3] = site.edges(&url, &flags);
     all_logged(&edges, FOUND, 1);
@@ -98,9 +94,7 @@ fn without_redis_the_keys_at_hand_go_on() {
 /// Redis has nothing on disk: what it knew is gone with it, and somebody makes new keys.
 #[test]
 fn keys_made_in_place_of_lost_ones_are_taken_by_edges_that_run() {
-    let (mut redis, site) = (Redis::start(), Site::new());
-    let url = redis.url();
-    site.make_keys(&url);
+    let (mut redis, site, url) = Site::with_redis();
     let edges: [Edge; 2] = site.edges(&url, &[]);
     all_logged(&edges, FOUND, 1);
     site.rotate(&url);
@@ -149,9 +143,7 @@ fn a_reload_that_names_another_place_brings_no_older_keys() {
 
 #[test]
 fn an_edge_that_is_killed_takes_no_other_connection_with_it() {
-    let (redis, site) = (Redis::start(), Site::new());
-    let url = redis.url();
-    site.make_keys(&url);
+    let (_redis, site, url) = Site::with_redis();
     let mut edges: Vec<Edge> = site.edges::<3>(&url, &[]).into();
     all_logged(&edges, FOUND, 1);
     let load = Load::on(&site, &edges);

@@ -7,6 +7,7 @@ use crate::client::{Client, NAME};
 use crate::edge::Edge;
 use crate::files::Files;
 use crate::origin::Origin;
+use crate::redis::Redis;
 
 /// Edges with one certificate, one fleet's file and one origin.
 pub(crate) struct Site {
@@ -26,6 +27,14 @@ impl Site {
         };
         site.files.issue(NAME);
         site
+    }
+
+    /// Starts a Redis, makes keys for a new site there, and returns its URL, too.
+    pub(crate) fn with_redis() -> (Redis, Self, String) {
+        let (redis, site) = (Redis::start(), Self::new());
+        let url = redis.url();
+        site.make_keys(&url);
+        (redis, site, url)
     }
 
     /// The fleet's file, made when it is first asked for.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::agent::{Agent, sessions};
-use crate::server::{NAME, PAGE, Server, files};
+use crate::server::{NAME, PAGE, served};
 
 fn ok(agent: &Agent, arguments: &[&str]) -> String {
     let (code, out, err) = sessions(agent, arguments);
@@ -17,8 +17,7 @@ fn json(agent: &Agent, arguments: &[&str]) -> Value {
 
 #[test]
 fn sessions_are_listed_and_forgotten() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     assert_eq!(ok(&agent, &["list"]).lines().count(), 1, "the head alone");
     server.visit(&agent, &[("Headstart-Context", "work"), ("Headstart-ALPN", "http/1.1")]);
     let out = ok(&agent, &["list"]);

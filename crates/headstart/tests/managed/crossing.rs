@@ -17,7 +17,7 @@ use crate::agent::Agent;
 use crate::client::{call, connect};
 use crate::edge::{Edge, until};
 use crate::files::Files;
-use crate::server::{NAME, PAGE, Server, files};
+use crate::server::{NAME, PAGE, Server, fields, files};
 use crate::tap::Tap;
 use crate::users::{as_other, let_pass};
 
@@ -161,11 +161,7 @@ fn a_server_is_shown_tickets_of_no_other_name() {
     for (name, count) in
         [(NAME, 0), (OTHER_NAME, 0), (NAME, 1), (OTHER_NAME, 1), (NAME, 1), (OTHER_NAME, 1)]
     {
-        let fields = [
-            ("Headstart-TLS", "managed"),
-            ("Headstart-Server-Name", name),
-            ("Headstart-Verify", roots.as_str()),
-        ];
+        let fields = fields(name, &roots);
         let answer = connect(&agent, &tap.address.to_string(), &fields);
         let resumed = answer.resumed();
         assert!(answer.get("/").starts_with("HTTP/1.1 "));

@@ -8,7 +8,7 @@ use crate::agent::Agent;
 use crate::client::call;
 use crate::edge::until;
 use crate::ports::free;
-use crate::server::{NAME, Server, files};
+use crate::server::{NAME, Server, files, served};
 
 /// Unlike anything that a server says by itself.
 const EARLY: &str = "first-words-of-a-program";
@@ -34,8 +34,7 @@ fn visit(server: &Server, agent: &Agent, early: &str, words: &str) -> String {
 
 #[test]
 fn it_is_sent_once_a_session_allows_it() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, &["-early_data"]), Agent::start(&[]));
+    let (_files, server, agent) = served(&["-early_data"]);
     assert_eq!(visit(&server, &agent, &field(), "words-one\n"), "none");
     assert!(!server.output().contains(EARLY), "without a session nothing is sent early, nor later");
     assert_eq!(visit(&server, &agent, &field(), "words-two\n"), "accepted");
@@ -47,8 +46,7 @@ fn it_is_sent_once_a_session_allows_it() {
 
 #[test]
 fn a_policy_forbids_it() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, &["-early_data"]), Agent::start(&[]));
+    let (_files, server, agent) = served(&["-early_data"]);
     assert_eq!(visit(&server, &agent, "", "words-one\n"), "none");
     assert_eq!(call(&agent, "PUT", "/policies/", r#"{"early_data": false}"#).0, 200);
     assert_eq!(visit(&server, &agent, &field(), "words-two\n"), "none");

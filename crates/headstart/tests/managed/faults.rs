@@ -14,7 +14,7 @@ use crate::client::{connect, dial, request};
 use crate::edge::{Edge, until};
 use crate::origin::Origin;
 use crate::ports::free;
-use crate::server::{NAME, PAGE, Server, files};
+use crate::server::{NAME, PAGE, Server, fields, files, served};
 
 /// The events of the session store, which the metrics have a second later.
 fn event(agent: &Agent, name: &str) -> u64 {
@@ -63,8 +63,7 @@ fn head(agent: &Agent, fields: &[(&str, String); 3], to: &str) -> bool {
 
 #[test]
 fn a_program_that_dies_with_a_ticket_has_spent_it() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[]);
     // Its request has arrived, and it has gone.
     let mut dying = dial(&agent);
@@ -91,9 +90,7 @@ fn a_server_with_new_keys_costs_one_full_handshake() {
 
 #[test]
 fn a_server_without_tickets_is_served() {
-    let files = files();
-    let (server, agent) =
-        (Server::start(&files, &["-www", "-num_tickets", "0"]), Agent::start(&[]));
+    let (_files, server, agent) = served(&["-www", "-num_tickets", "0"]);
     for _ in 0..3 {
         assert!(!server.visit(&agent, &[]));
     }
@@ -108,11 +105,7 @@ fn a_certificate_that_changed_is_seen_at_the_next_full_handshake() {
     let roots = files.path(&format!("{NAME}.pem"));
     drop(server);
     let _fresh = Server::start_at(address, &other, NAME, PAGE);
-    let fields = [
-        ("Headstart-TLS", "managed"),
-        ("Headstart-Server-Name", NAME),
-        ("Headstart-Verify", roots.as_str()),
-    ];
+    let fields = fields(NAME, &roots);
     for _ in 0..2 {
         let (status, error) = connect(&agent, &address.to_string(), &fields).owned_refusal();
         assert!(status == 502 && error.starts_with("certificate"), "{status} {error}");
@@ -128,11 +121,7 @@ fn a_ticket_comes_back_if_there_was_no_connection() {
     server.visit(&agent, &[]);
     let roots = files.path(&format!("{NAME}.pem"));
     drop(server);
-    let fields = [
-        ("Headstart-TLS", "managed"),
-        ("Headstart-Server-Name", NAME),
-        ("Headstart-Verify", roots.as_str()),
-    ];
+    let fields = fields(NAME, &roots);
     let answer = connect(&agent, &address.to_string(), &fields);
     assert_eq!(answer.refused(), (502, "refused"));
     until("it is back", || event(&agent, "given_back") == 1);
@@ -166,8 +155,7 @@ fn a_stop_lets_connections_end_and_removes_the_socket() {
 
 #[test]
 fn a_reload_keeps_sessions_and_connections() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[]);
     let open = server.connect(&agent, &[]);
     agent.signal(Signal::HUP);
@@ -196,11 +184,7 @@ fn bytes_before_an_abrupt_end_are_delivered() {
         // Once dropped, it sends nothing more.
     });
     let agent = Agent::start(&[]);
-    let fields = [
-        ("Headstart-TLS", "managed"),
-        ("Headstart-Server-Name", NAME),
-        ("Headstart-Verify", roots.as_str()),
-    ];
+    let fields = fields(NAME, &roots);
     let mut stream = connect(&agent, &to, &fields).stream;
     let (mut buffer, mut count) = ([0; 4096], 0);
     while let Ok(more @ 1..) = stream.read(&mut buffer) {

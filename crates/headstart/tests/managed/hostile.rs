@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::agent::Agent;
 use crate::client::{answer, ask, call, dial};
 use crate::edge::until;
-use crate::server::{PAGE, Server, files};
+use crate::server::{PAGE, served};
 
 #[test]
 fn requests_that_are_too_large_are_refused() {
@@ -93,8 +93,7 @@ fn a_user_has_three_quarters_of_the_connections() {
 /// more.
 #[test]
 fn who_does_not_read_holds_up_nobody() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     let readers: Vec<_> = (0..50)
         .map(|_| {
             let mut stream = dial(&agent);

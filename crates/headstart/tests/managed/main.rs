@@ -4,6 +4,9 @@
 
 #[path = "../support/agent.rs"]
 mod agent;
+#[path = "../support/call.rs"]
+#[allow(dead_code)] // the tests of commands use the rest
+mod call;
 #[path = "../support/client.rs"]
 mod client;
 mod command;

@@ -5,7 +5,7 @@ use crate::client::connect;
 use crate::edge::Edge;
 use crate::front::Front;
 use crate::origin::Origin;
-use crate::server::{NAME, files};
+use crate::server::{NAME, fields, files};
 
 const VISITS: usize = 3;
 
@@ -41,11 +41,7 @@ fn an_edge_hands_out_as_many_tickets_as_are_asked_for() {
     let edge = Edge::start(&files, &[NAME], &[&format!("--origin={}", origin.http())]);
     let agent = Agent::start(&[]);
     let roots = files.path(&format!("{NAME}.pem"));
-    let fields = [
-        ("Headstart-TLS", "managed"),
-        ("Headstart-Server-Name", NAME),
-        ("Headstart-Verify", roots.as_str()),
-    ];
+    let fields = fields(NAME, &roots);
     connect(&agent, &edge.address.to_string(), &fields).get("/head");
     let (_, report) = crate::client::call(&agent, "GET", "/sessions", "");
     assert_eq!(report["sessions"][0]["tickets"], 4, "{report}");

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::agent::Agent;
 use crate::client::call;
-use crate::server::{PAGE, Server, files};
+use crate::server::{PAGE, served};
 
 const WORK: (&str, &str) = ("Headstart-Context", "work");
 const HOME: (&str, &str) = ("Headstart-Context", "home");
@@ -17,8 +17,7 @@ fn tickets(agent: &Agent) -> u64 {
 
 #[test]
 fn a_connection_can_be_stricter_than_its_context() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     for policy in ["off", "isolate"] {
         assert!(!server.visit(&agent, &[("Headstart-Policy", policy)]));
         assert_eq!(tickets(&agent), 0, "{policy}");
@@ -34,8 +33,7 @@ fn a_connection_can_be_stricter_than_its_context() {
 
 #[test]
 fn the_off_switch_of_a_context_wipes_and_keeps_off() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[WORK]);
     server.visit(&agent, &[HOME]);
     let (status, report) = call(&agent, "PUT", "/policies/work", r#"{"sharing": "off"}"#);
@@ -56,8 +54,7 @@ fn the_off_switch_of_a_context_wipes_and_keeps_off() {
 /// A connection that is open when its context ends brings nothing back.
 #[test]
 fn a_context_that_ended_leaves_nothing() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[WORK]);
     let open = server.connect(&agent, &[WORK]);
     let (status, report) = call(&agent, "DELETE", "/contexts/work", "");
@@ -75,8 +72,7 @@ fn forgotten(agent: &Agent, query: &str) -> serde_json::Value {
 
 #[test]
 fn forgotten_sessions_are_gone() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[WORK]);
     server.visit(&agent, &[]);
     assert_eq!(forgotten(&agent, "?server=other.example"), 0);
@@ -90,8 +86,7 @@ fn forgotten_sessions_are_gone() {
 
 #[test]
 fn nothing_is_on_disk() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[]);
     server.visit(&agent, &[]);
     let dir = agent.socket().parent().unwrap().to_owned();

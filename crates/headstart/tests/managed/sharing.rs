@@ -3,14 +3,12 @@
 use openssl::base64::decode_block;
 use openssl::x509::X509;
 
-use crate::agent::Agent;
 use crate::client::call;
-use crate::server::{NAME, PAGE, Server, files};
+use crate::server::{NAME, PAGE, served};
 
 #[test]
 fn the_second_program_resumes_what_the_first_began() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     let first = server.connect(&agent, &[]);
     assert!(!first.resumed());
     assert_eq!(first.field("Headstart-Version"), "TLS 1.3");
@@ -37,8 +35,7 @@ fn the_second_program_resumes_what_the_first_began() {
 
 #[test]
 fn sessions_of_tls_1_2_are_shared_too() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, &["-www", "-tls1_2"]), Agent::start(&[]));
+    let (_files, server, agent) = served(&["-www", "-tls1_2"]);
     assert!(!server.visit(&agent, &[]));
     for _ in 0..3 {
         assert!(server.visit(&agent, &[]), "they may be offered again");
@@ -50,8 +47,7 @@ fn sessions_of_tls_1_2_are_shared_too() {
 /// An interceptor that hands out sessions to who checks nothing must not be believed by who does.
 #[test]
 fn who_differs_in_settings_shares_nothing() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     assert!(!server.visit(&agent, &[]));
     assert!(!server.visit(&agent, &[("Headstart-ALPN", "http/1.1")]));
     let anyone = crate::client::connect(
@@ -71,8 +67,7 @@ fn who_differs_in_settings_shares_nothing() {
 
 #[test]
 fn sessions_are_listed_without_secrets() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[("Headstart-Context", "work")]);
     let (status, report) = call(&agent, "GET", "/sessions", "");
     assert_eq!(status, 200);

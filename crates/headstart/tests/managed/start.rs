@@ -102,21 +102,11 @@ fn an_agent_that_ends_while_it_makes_a_token_leaves_none() {
 
 #[test]
 fn without_an_agent_the_command_says_how_to_start_one() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
-    let output = command.args(["sessions", "list", "--socket", "/nonexistent"]).output().unwrap();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{message}");
-    assert!(
-        message.contains("hint: start one: headstart agent --socket /nonexistent"),
-        "{message}"
-    );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
-    let output = command.args(["sessions", "list"]).env_clear().output().unwrap();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        message.contains("XDG_RUNTIME_DIR is not set\nhint: name it with --socket"),
-        "{message}"
-    );
+    let (code, _, err) = crate::call::call(&["sessions", "list", "--socket", "/nonexistent"]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("hint: start one: headstart agent --socket /nonexistent"), "{err}");
+    let (_, _, err) = crate::call::call(&["sessions", "list"]);
+    assert!(err.contains("XDG_RUNTIME_DIR is not set\nhint: name it with --socket"), "{err}");
     let agent = Agent::start(&[]);
     assert_eq!(sessions(&agent, &["list"]).0, Some(0));
 }

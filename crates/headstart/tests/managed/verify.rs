@@ -3,7 +3,7 @@
 use crate::agent::Agent;
 use crate::client::{Answer, connect};
 use crate::edge::{closed, until};
-use crate::server::{NAME, PAGE, Server, files};
+use crate::server::{NAME, PAGE, Server, files, served};
 
 fn ask(agent: &Agent, server: &Server, fields: &[(&str, &str)]) -> Answer {
     let managed = [("Headstart-TLS", "managed")];
@@ -12,8 +12,7 @@ fn ask(agent: &Agent, server: &Server, fields: &[(&str, &str)]) -> Answer {
 
 #[test]
 fn a_certificate_that_nobody_vouches_for_is_refused_and_explained() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (_files, server, agent) = served(PAGE);
     let answer = ask(&agent, &server, &[("Headstart-Server-Name", NAME)]);
     assert_eq!(answer.refused(), (502, "certificate_untrusted"));
     let text = answer.rest();
@@ -25,8 +24,7 @@ fn a_certificate_that_nobody_vouches_for_is_refused_and_explained() {
 
 #[test]
 fn a_certificate_for_another_name_is_refused() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     let roots = files.path(&format!("{NAME}.pem"));
     for name in ["other.example.com", "127.0.0.1"] {
         let fields = [("Headstart-Server-Name", name), ("Headstart-Verify", roots.as_str())];
@@ -46,8 +44,7 @@ fn an_expired_certificate_is_refused() {
 
 #[test]
 fn roots_that_cannot_be_used_are_named() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     let no_pem = files.write("no.pem", b"nothing", 0o644);
     for path in ["/nonexistent/roots.pem", "/dev/zero", no_pem.as_str()] {
         let answer = ask(&agent, &server, &[("Headstart-Verify", path)]);
@@ -58,8 +55,7 @@ fn roots_that_cannot_be_used_are_named() {
 /// A file of roots that has changed is another one: nobody takes the old one's word any more.
 #[test]
 fn sessions_go_with_the_roots_that_they_were_made_under() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     assert!(!server.visit(&agent, &[]));
     assert!(server.visit(&agent, &[]));
     // The same path now vouches for another certificate.

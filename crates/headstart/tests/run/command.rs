@@ -2,25 +2,15 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
+use crate::call::{Outcome, outcome};
 use crate::edge::closed;
 use crate::library::library;
 use crate::program::headstart_run;
 
-/// Exit code, standard output and standard error.
-type Outcome = (Option<i32>, String, String);
-
 fn ended(arguments: &[&str]) -> Outcome {
     outcome(headstart_run(Path::new("/run/none")).args(arguments).output().unwrap())
-}
-
-fn outcome(output: Output) -> Outcome {
-    (output.status.code(), text(output.stdout), text(output.stderr))
-}
-
-fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap()
 }
 
 /// A listener of this user at a port of its own, and its address.

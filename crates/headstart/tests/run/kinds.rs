@@ -12,12 +12,13 @@ use std::process::{Child, Command, Stdio};
 use headstart_testkit::has_net;
 
 use crate::agent::Agent;
+use crate::call::outcome;
 use crate::edge::until;
 use crate::files::Files;
 use crate::library::library;
 use crate::ports::free;
 use crate::program::{Program, headstart_run, resumed};
-use crate::server::{NAME, PAGE, Server, files};
+use crate::server::{NAME, PAGE, Server, files, served};
 
 /// A user that owns nothing else.
 pub(crate) const OTHER: u32 = 54_321;
@@ -63,16 +64,17 @@ fn resumes_as_other(openssl: &str, server: &Server, agent: &Agent, files: &Files
     let verify = ["-verify_return_error", "-verify_quiet", "-CAfile", &roots];
     let mut run = program(&agent.socket(), [openssl, "s_client", "-connect", &to]);
     run.args(["-servername", NAME, "-ign_eof"]).args(verify);
-    run.current_dir("/").uid(OTHER).gid(OTHER).stdin(request()).stderr(Stdio::piped());
+    run.current_dir("/").uid(OTHER).gid(OTHER).stdin(request("/")).stderr(Stdio::piped());
     let output = run.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     resumed(&String::from_utf8(output.stdout).unwrap())
 }
 
 /// openssl's client reads its request from there.
-fn request() -> Stdio {
+fn request(path: &str) -> Stdio {
     let (read, mut write) = std::io::pipe().unwrap();
-    std::io::Write::write_all(&mut write, b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let text = format!("GET {path} HTTP/1.0\r\nHost: front.example\r\n\r\n");
+    std::io::Write::write_all(&mut write, text.as_bytes()).unwrap();
     read.into()
 }
 
@@ -87,16 +89,14 @@ fn a_static_program_runs_as_ever() {
     let built = Command::new("cc").args(["-static", "-o", &binary, &source]).status().unwrap();
     assert!(built.success());
     let output = program(Path::new("/nonexistent"), [&binary]).output().unwrap();
-    let ended = (output.status.code(), output.stdout, output.stderr);
-    assert_eq!(ended, (Some(7), b"ran\n".to_vec(), Vec::new()));
+    assert_eq!(outcome(output), (Some(7), "ran\n".into(), String::new()));
 }
 
 /// Node.js has an OpenSSL of its own inside, whose functions are called as those that are
 /// interposed.
 #[test]
 fn a_program_with_its_own_tls_is_left_alone() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     let script = "const [host, port, servername] = process.argv.slice(1);\
                   require('node:https').get({ host, port, servername, path: '/' }, (page) => \
                   page.pipe(process.stdout));";
@@ -116,8 +116,7 @@ fn a_program_with_its_own_tls_is_left_alone() {
 /// Two of such names would look alike to the agent.
 #[test]
 fn a_context_that_is_no_text_is_nobodys() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     let to = format!("{NAME}:443:{}", server.address);
     for context in [&b"\xfe"[..], b"\xff"] {
         let mut run = headstart_run(&agent.socket());
@@ -134,8 +133,7 @@ fn a_context_that_is_no_text_is_nobodys() {
 /// Its contexts are made where the library does not see it.
 #[test]
 fn a_module_that_is_bound_deeply_is_left_alone() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     for _ in 0..2 {
         assert!(!Program::python_bound_deeply(&server).resumes(&agent, &files, &WORK));
     }
@@ -159,7 +157,7 @@ fn a_forking_server_serves_as_ever() {
             let mut openssl = Command::new("openssl");
             openssl.args(["s_client", "-connect", &front, "-servername", "front.example"]);
             openssl.args(["-CAfile", &trust, "-verify_return_error", "-ign_eof"]);
-            openssl.args(version).args([option, &session]).stdin(request_for("/own"));
+            openssl.args(version).args([option, &session]).stdin(request("/own"));
             String::from_utf8(openssl.output().unwrap().stdout).unwrap()
         });
         assert!(first.contains("served") && first.contains("New, TLSv1"), "{first}");
@@ -174,13 +172,6 @@ fn a_forking_server_serves_as_ever() {
     }
     nginx.is_well();
     assert_eq!(agent.audited(&["session of a program"]), 0);
-}
-
-fn request_for(path: &str) -> Stdio {
-    let (read, mut write) = std::io::pipe().unwrap();
-    let text = format!("GET {path} HTTP/1.0\r\nHost: front.example\r\n\r\n");
-    std::io::Write::write_all(&mut write, text.as_bytes()).unwrap();
-    read.into()
 }
 
 /// Killed when dropped, with its workers.

@@ -4,6 +4,9 @@
 #[path = "../support/agent.rs"]
 #[allow(dead_code)] // the tests of managed TLS use the rest
 mod agent;
+#[path = "../support/call.rs"]
+#[allow(dead_code)] // as above
+mod call;
 mod checks;
 #[path = "../support/client.rs"]
 #[allow(dead_code)] // as above

@@ -129,7 +129,6 @@ impl Program {
         Self::new("openssl", own.iter().chain(verifies).map(|&text| text.to_owned()).collect())
     }
 
-    /// All of them.
     pub(crate) fn all(server: &Server) -> [Self; 4] {
         [Self::curl(server, &[]), Self::python(server), Self::ruby(server), Self::s_client(server)]
     }

@@ -3,14 +3,13 @@
 use crate::agent::Agent;
 use crate::edge::until;
 use crate::program::{Program, held, resumed};
-use crate::server::{PAGE, Server, files};
+use crate::server::{PAGE, Server, files, served};
 
 const WORK: [&str; 2] = ["--context", "work"];
 
 #[test]
 fn processes_of_one_executable_resume_each_others_sessions() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     for program in Program::all(&server) {
         let visits = [(); 3].map(|()| program.resumes(&agent, &files, &[]));
         assert_eq!(visits, [false, true, true]);
@@ -20,8 +19,7 @@ fn processes_of_one_executable_resume_each_others_sessions() {
 
 #[test]
 fn executables_share_in_a_context_that_all_name_and_nowhere_else() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     let (curl, python) = (Program::curl(&server, &[]), Program::python(&server));
     assert!(!python.resumes(&agent, &files, &WORK));
     assert!(!curl.resumes(&agent, &files, &[]), "no context");
@@ -35,8 +33,7 @@ fn executables_share_in_a_context_that_all_name_and_nowhere_else() {
 
 #[test]
 fn managed_connections_and_programs_have_nothing_in_common() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     let curl = Program::curl(&server, &[]);
     assert!(!server.visit(&agent, &[("Headstart-Context", "work")]));
     assert!(!curl.resumes(&agent, &files, &WORK));
@@ -46,8 +43,7 @@ fn managed_connections_and_programs_have_nothing_in_common() {
 
 #[test]
 fn a_policy_holds_for_programs_too() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     let curl = Program::curl(&server, &[]);
     for sharing in ["off", "isolate"] {
         let set = ["policy", "--context", "work", "--sharing", sharing];
@@ -61,8 +57,7 @@ fn a_policy_holds_for_programs_too() {
 
 #[test]
 fn children_and_threads_share_too() {
-    let files = files();
-    let (server, agent) = (Server::start(&files, PAGE), Agent::start(&[]));
+    let (files, server, agent) = served(PAGE);
     let socket = agent.socket();
     let child = "visit()\nif os.fork() == 0:\n    visit()\n    os._exit(0)\nos.wait()";
     let page = Program::python_that(&server, child).page(&socket, &files, &[]);

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use headstart_testkit::has_net;
 
+use crate::call::{Outcome, outcome};
 use crate::daemon::Daemon;
 use crate::files::Files;
 use crate::kinds::OTHER;
@@ -103,10 +104,7 @@ fn another_user_is_not_asked_about_sessions() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
         command.args(["sessions", "forget", "--socket"]).arg(&socket).env_clear();
         command.envs(named.map(|uid| ("HEADSTART_AGENT_UID", uid.to_string())));
-        let output = command.output().unwrap();
-        let [out, err] =
-            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-        reasons.push((output.status.code(), out, err));
+        reasons.push(outcome(command.output().unwrap()));
     }
     let [stranger, named] = reasons.try_into().unwrap();
     assert_eq!((stranger.0, stranger.1.as_str()), (Some(2), ""), "{}", stranger.2);
@@ -117,11 +115,9 @@ fn another_user_is_not_asked_about_sessions() {
 }
 
 /// Has `headstart run` lead `echo` to this proxy; returns what comes of it.
-fn echo(proxy: &str, agent_uid: Option<u32>) -> (Option<i32>, String, String) {
+fn echo(proxy: &str, agent_uid: Option<u32>) -> Outcome {
     let mut run = headstart_run(Path::new("/run/none"));
     run.args(["--preload", "", "--proxy", proxy, "--", "echo", "ran"]);
     run.envs(agent_uid.map(|uid| ("HEADSTART_AGENT_UID", uid.to_string())));
-    let output = run.output().unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    (output.status.code(), out, err)
+    outcome(run.output().unwrap())
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::call::{Outcome, outcome};
 use crate::daemon::{Daemon, until};
 
 /// A running agent with a socket in a directory of its own.
@@ -100,11 +101,9 @@ pub(crate) fn fails(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) 
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Returns the exit code, output and errors of `headstart sessions`.
-pub(crate) fn sessions(agent: &Agent, arguments: &[&str]) -> (Option<i32>, String, String) {
+/// What comes of `headstart sessions`.
+pub(crate) fn sessions(agent: &Agent, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     command.arg("sessions").args(arguments).arg("--socket").arg(agent.socket()).env_clear();
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    outcome(command.output().unwrap())
 }

@@ -1,10 +1,10 @@
 //! `headstart edge` as a process.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::process::{Command, Stdio};
 
-use socket2::{Domain, Socket, Type};
+pub(crate) use headstart_testkit::closed;
 
 use crate::daemon::Daemon;
 pub(crate) use crate::daemon::{PATIENCE, until};
@@ -60,14 +60,4 @@ fn command() -> Command {
 pub(crate) fn fails(arguments: &[&str]) -> (Option<i32>, String) {
     let output = command().args(arguments).stderr(Stdio::piped()).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
-}
-
-/// An address that nobody listens on: as long as this runs, the kernel gives its port to nobody
-/// else.
-pub(crate) fn closed() -> SocketAddr {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-    let address = socket.local_addr().unwrap().as_socket().unwrap();
-    std::mem::forget(socket);
-    address
 }

@@ -83,11 +83,7 @@ impl Server {
 
     /// Returns the header fields that request such a connection.
     pub(crate) fn fields(&self) -> [(&str, &str); 3] {
-        [
-            ("Headstart-TLS", "managed"),
-            ("Headstart-Server-Name", NAME),
-            ("Headstart-Verify", &self.roots),
-        ]
+        fields(NAME, &self.roots)
     }
 
     /// Reads a page over a new connection; returns true if its TLS session was resumed.
@@ -105,4 +101,16 @@ pub(crate) fn files() -> Files {
     let files = Files::new();
     files.issue(NAME);
     files
+}
+
+/// Returns the fields that request a managed connection to `name`, whose certificate is verified.
+pub(crate) fn fields<'a>(name: &'a str, roots: &'a str) -> [(&'a str, &'a str); 3] {
+    [("Headstart-TLS", "managed"), ("Headstart-Server-Name", name), ("Headstart-Verify", roots)]
+}
+
+/// Starts an agent, and a server with `arguments`, whose certificate is in the files.
+pub(crate) fn served(arguments: &[&str]) -> (Files, Server, Agent) {
+    let files = files();
+    let server = Server::start(&files, arguments);
+    (files, server, Agent::start(&[]))
 }

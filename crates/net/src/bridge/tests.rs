@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use headstart_testkit::{expect_reset, pair};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::advance;
 
@@ -126,20 +126,6 @@ impl Running {
         self.a.write_all(b"!").await.unwrap();
         self.b.read_exact(&mut [0; 1]).await.unwrap();
     }
-}
-
-async fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
-    (near.unwrap(), far.unwrap().0)
-}
-
-async fn expect_reset(stream: &mut TcpStream) {
-    let mut rest = Vec::new();
-    let read = stream.read_to_end(&mut rest);
-    let error = tokio::time::timeout(TIMEOUT, read).await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 }
 
 async fn read_all(stream: &mut TcpStream) -> Vec<u8> {

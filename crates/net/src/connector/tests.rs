@@ -9,6 +9,7 @@ use headstart_proto::wire::Response;
 use headstart_proto::{Client, ClientConfig, JoinKey, RouteTag, SessionId};
 use headstart_sessions::{Network, Unspendable, Visited};
 use headstart_testkit::hello::CraftedHello;
+use headstart_testkit::{BlackHole, black_hole, closed};
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -123,31 +124,6 @@ fn begin(to: SocketAddr) -> Socket {
 
 fn pending_stream(socket: &Socket) -> TcpStream {
     TcpStream::from_std(StdStream::from(socket.try_clone().unwrap())).unwrap()
-}
-
-/// An address that drops SYNs: its accept queue, of length 0 + 1, is full.
-struct BlackHole {
-    address: SocketAddr,
-    _listener: Socket,
-    _filler: StdStream,
-}
-
-fn black_hole() -> BlackHole {
-    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    listener.listen(0).unwrap();
-    let address = listener.local_addr().unwrap().as_socket().unwrap();
-    BlackHole { address, _listener: listener, _filler: StdStream::connect(address).unwrap() }
-}
-
-/// Returns an address that answers SYNs with resets: while this runs, the kernel gives its port to
-/// no other socket.
-fn refusing() -> SocketAddr {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let address = socket.local_addr().unwrap().as_socket().unwrap();
-    std::mem::forget(socket);
-    address
 }
 
 /// Starts a server that echoes everything.
@@ -396,7 +372,7 @@ async fn a_silent_syn_is_followed_by_a_bare_one_and_two_disable_the_path() {
 
 #[tokio::test]
 async fn a_reset_syn_is_followed_by_a_bare_one_and_two_disable_the_path() {
-    let (server, kernel) = (echo().await, Fake::new(Mode::Reset(refusing())));
+    let (server, kernel) = (echo().await, Fake::new(Mode::Reset(closed())));
     let connector = usual(server, &kernel);
     for fill in 1..=2 {
         let report = exchange(&connector, &target(), &resuming(fill)).await;
@@ -583,7 +559,7 @@ async fn without_an_offer_there_is_no_reason_unless_requested() {
 /// Opens a connection to an address that drops SYNs until there are so many, and where one second
 /// SYN was in vain before; returns the SYNs of its timeline, and the advice on others.
 async fn syns(second_syn: bool, lost: usize) -> (Vec<OpeningEvent>, SecondAdvice) {
-    let BlackHole { address, _listener: listener, .. } = black_hole();
+    let BlackHole { address, listener, .. } = black_hole();
     let connector = connector(address, OpeningPolicy::Plain, false, &Fake::new(Mode::Absent));
     let config = ConnectorConfig { second_syn, ..connector.inner.config.clone() };
     let paths = Arc::clone(&connector.inner.paths);

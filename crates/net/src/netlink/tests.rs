@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use headstart_sessions::Network;
+use headstart_testkit::pair;
 use proptest::prelude::*;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -205,14 +206,6 @@ fn incomplete_answers_name_no_owner() {
     }
 }
 
-/// Returns both ends of a connection.
-async fn pair(at: SocketAddr) -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind(at).await.unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap());
-    let (client, accepted) = tokio::join!(client, listener.accept());
-    (client.unwrap(), accepted.unwrap().0)
-}
-
 fn owner_of(server: &TcpStream) -> Option<u32> {
     tcp_owner(server.peer_addr().unwrap(), server.local_addr().unwrap()).unwrap()
 }
@@ -220,7 +213,7 @@ fn owner_of(server: &TcpStream) -> Option<u32> {
 #[tokio::test]
 async fn a_client_on_this_machine_belongs_to_this_user() {
     let me = rustix::process::getuid().as_raw();
-    let (client, server) = pair("127.0.0.1:0".parse().unwrap()).await;
+    let (client, server) = pair().await;
     assert_eq!(owner_of(&server), Some(me));
     assert_eq!(owner_of(&client), Some(me), "the server's end is this user's too");
     drop(client);

@@ -86,18 +86,10 @@ impl Connecting {
 mod tests {
     use std::future::poll_fn;
 
+    use headstart_testkit::pair;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
 
     use super::*;
-
-    /// Returns both ends of a connection.
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap());
-        let (client, accepted) = tokio::join!(client, listener.accept());
-        (client.unwrap(), accepted.unwrap().0)
-    }
 
     // F-CLIENT-5
     #[tokio::test]

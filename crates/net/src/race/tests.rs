@@ -1,6 +1,7 @@
-use std::net::{Ipv4Addr, TcpListener as StdListener, TcpStream as StdStream};
+use std::net::{Ipv4Addr, TcpListener as StdListener};
 
-use socket2::{Domain, SockRef, Socket, Type};
+use headstart_testkit::{BlackHole, black_hole, closed};
+use socket2::SockRef;
 
 use super::*;
 
@@ -12,31 +13,6 @@ fn listener() -> (StdListener, SocketAddr) {
     let listener = StdListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     (listener, addr)
-}
-
-/// Returns an address without a listener: while this runs, the kernel gives its port to no other
-/// socket.
-fn refusing() -> SocketAddr {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-    let address = socket.local_addr().unwrap().as_socket().unwrap();
-    std::mem::forget(socket);
-    address
-}
-
-/// An address that drops SYNs: its accept queue, of length 0 + 1, is full.
-struct BlackHole {
-    addr: SocketAddr,
-    listener: Socket,
-    _filler: StdStream,
-}
-
-fn black_hole() -> BlackHole {
-    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-    listener.listen(0).unwrap();
-    let addr = listener.local_addr().unwrap().as_socket().unwrap();
-    BlackHole { addr, listener, _filler: StdStream::connect(addr).unwrap() }
 }
 
 /// Counts sockets of this host that wait for a SYN-ACK from this address (state 02 in
@@ -89,7 +65,7 @@ fn addresses_are_limited() {
 #[tokio::test]
 async fn a_refusal_starts_the_next_at_once() {
     let (_listener, good) = listener();
-    let refused = refusing();
+    let refused = closed();
     let mut race = Race::new([refused, good], NEVER);
     assert_eq!(race.first(), Some(refused));
     let won = race.winner().await.unwrap();
@@ -109,29 +85,29 @@ async fn a_refusal_starts_the_next_at_once() {
 async fn silence_starts_the_next_after_the_delay_and_the_loser_is_closed() {
     let hole = black_hole();
     let (_listener, good) = listener();
-    let mut race = Race::new([hole.addr, good], SHORT);
+    let mut race = Race::new([hole.address, good], SHORT);
     let waiting = poll_fn(|cx| Poll::Ready(race.poll_winner(cx).is_pending())).await;
-    assert!(waiting && waiting_for(hole.addr) == 1);
+    assert!(waiting && waiting_for(hole.address) == 1);
     let won = race.winner().await.unwrap();
     assert_eq!(won.addr, good);
     let [first, second] = race.attempts() else { panic!("two attempts: {race:?}") };
     assert!(matches!(first.outcome, AttemptOutcome::Lost));
     assert!(second.started >= first.started + SHORT);
-    assert_eq!(waiting_for(hole.addr), 0);
+    assert_eq!(waiting_for(hole.address), 0);
 }
 
 #[tokio::test]
 async fn each_delay_starts_one_more_attempt() {
     let (_listener, good) = listener();
     let (hole_a, hole_b) = (black_hole(), black_hole());
-    let mut race = Race::new([hole_a.addr, hole_b.addr, good], SHORT);
+    let mut race = Race::new([hole_a.address, hole_b.address, good], SHORT);
     race.winner().await.unwrap();
     assert_eq!(race.attempts().len(), 3);
 }
 
 #[tokio::test]
 async fn the_race_reports_the_error_of_the_first_failure() {
-    let (one, two) = (refusing(), refusing());
+    let (one, two) = (closed(), closed());
     let error = Race::new([one, two], NEVER).winner().await.unwrap_err();
     assert_eq!((error.cause, error.attempts.len()), (RaceFailure::AllFailed, 2));
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
@@ -159,7 +135,7 @@ async fn no_address_is_an_error_unless_more_are_expected() {
 async fn an_address_added_while_running_is_tried() {
     let hole = black_hole();
     let (_listener, good) = listener();
-    let mut race = Race::new([hole.addr], SHORT);
+    let mut race = Race::new([hole.address], SHORT);
     assert!(poll_fn(|cx| Poll::Ready(race.poll_winner(cx).is_pending())).await);
     race.add([good]);
     assert_eq!(race.winner().await.unwrap().addr, good);
@@ -168,24 +144,24 @@ async fn an_address_added_while_running_is_tried() {
 #[tokio::test]
 async fn the_limit_ends_the_race() {
     let hole = black_hole();
-    let mut race = Race::new([hole.addr], NEVER).with_limit(SHORT);
+    let mut race = Race::new([hole.address], NEVER).with_limit(SHORT);
     let error = race.winner().await.unwrap_err();
     assert_eq!((error.cause, error.kind()), (RaceFailure::OutOfTime, io::ErrorKind::TimedOut));
     assert!(matches!(error.attempts[0].outcome, AttemptOutcome::OutOfTime));
-    assert_eq!(waiting_for(hole.addr), 0);
+    assert_eq!(waiting_for(hole.address), 0);
 }
 
 #[tokio::test]
 async fn an_address_that_failed_is_no_longer_the_first() {
-    let (refused, hole) = (refusing(), black_hole());
-    let mut race = Race::new([refused, hole.addr], NEVER);
+    let (refused, hole) = (closed(), black_hole());
+    let mut race = Race::new([refused, hole.address], NEVER);
     assert_eq!(race.first(), Some(refused));
     let failed = poll_fn(|cx| {
         let _ = race.poll_winner(cx);
         if race.attempts().len() == 2 { Poll::Ready(()) } else { Poll::Pending }
     });
     failed.await;
-    assert_eq!(race.first(), Some(hole.addr));
+    assert_eq!(race.first(), Some(hole.address));
 }
 
 /// Returns an attempt that is about to fail.
@@ -201,7 +177,7 @@ async fn reset() -> Connecting {
 
 /// Returns an attempt whose SYN, or whose answer, was lost.
 fn lost(hole: &BlackHole) -> Connecting {
-    Connecting::to(hole.addr).unwrap()
+    Connecting::to(hole.address).unwrap()
 }
 
 #[tokio::test]
@@ -224,27 +200,27 @@ async fn a_paused_race_starts_nothing_and_does_not_fail() {
 async fn an_attempt_started_elsewhere_takes_its_addresss_turn() {
     let (_listener, good) = listener();
     let hole = black_hole();
-    let mut race = Race::new([good, hole.addr], NEVER);
+    let mut race = Race::new([good, hole.address], NEVER);
     race.hold(true);
     assert_eq!(race.start(good, Connecting::to(good).unwrap()), 0);
     race.hold(false);
     let won = race.winner().await.unwrap();
     assert_eq!((won.addr, won.number, race.attempts().len()), (good, 0, 1));
-    assert_eq!(waiting_for(hole.addr), 0, "its turn comes after the delay");
+    assert_eq!(waiting_for(hole.address), 0, "its turn comes after the delay");
 }
 
 #[tokio::test]
 async fn a_failed_attempt_started_elsewhere_is_repeated_normally() {
     let (_listener, good) = listener();
     let hole = black_hole();
-    let mut race = Race::new([good, hole.addr], NEVER);
+    let mut race = Race::new([good, hole.address], NEVER);
     let number = race.start(good, reset().await);
     let won = race.winner().await.unwrap();
     assert_eq!((won.addr, won.number, race.attempts().len()), (good, 1, 2));
     assert!(matches!(race.attempts()[number].outcome, AttemptOutcome::Failed(_)));
 
     // Only once: the normal attempt fails for good.
-    let refused = refusing();
+    let refused = closed();
     let mut race = Race::new([refused], NEVER);
     race.start(refused, reset().await);
     let error = race.winner().await.unwrap_err();
@@ -262,15 +238,15 @@ async fn two_attempts_at_one_address_can_run_and_the_loser_is_closed() {
     let won = race.winner().await.unwrap();
     assert_eq!((won.addr, won.number), (good, 1));
     assert!(matches!(race.attempts()[silent].outcome, AttemptOutcome::Lost));
-    assert_eq!(waiting_for(hole.addr), 0, "closed before the winner is handed over");
+    assert_eq!(waiting_for(hole.address), 0, "closed before the winner is handed over");
 }
 
 #[tokio::test]
 async fn a_second_attempt_at_an_address_replaces_the_repetition() {
     let hole = black_hole();
-    let mut race = Race::new([hole.addr], NEVER).with_limit(SHORT);
-    race.start(hole.addr, reset().await);
-    race.try_beside(hole.addr);
+    let mut race = Race::new([hole.address], NEVER).with_limit(SHORT);
+    race.start(hole.address, reset().await);
+    race.try_beside(hole.address);
     let error = race.winner().await.unwrap_err();
     assert_eq!((error.cause, error.attempts.len()), (RaceFailure::OutOfTime, 2));
 }
@@ -279,10 +255,10 @@ async fn a_second_attempt_at_an_address_replaces_the_repetition() {
 async fn an_address_can_be_deferred() {
     let (_listener, good) = listener();
     let (hole, other) = (black_hole(), black_hole());
-    let mut race = Race::new([hole.addr, other.addr, good], NEVER);
-    race.defer(hole.addr);
-    assert_eq!(race.first(), Some(other.addr));
-    race.defer(other.addr);
+    let mut race = Race::new([hole.address, other.address, good], NEVER);
+    race.defer(hole.address);
+    assert_eq!(race.first(), Some(other.address));
+    race.defer(other.address);
     race.defer("192.0.2.1:1".parse().unwrap());
     assert_eq!(race.first(), Some(good));
     race.winner().await.unwrap();
@@ -313,9 +289,9 @@ async fn a_lost_syn_is_repeated_on_a_second_connection() {
 #[tokio::test]
 async fn a_syn_sent_again_does_not_lengthen_the_round_trip() {
     let hole = black_hole();
-    let mut race = Race::new([hole.addr], NEVER);
+    let mut race = Race::new([hole.address], NEVER);
     assert!(poll_fn(|cx| Poll::Ready(race.poll_winner(cx).is_pending())).await);
-    assert_eq!(waiting_for(hole.addr), 1);
+    assert_eq!(waiting_for(hole.address), 1);
     // The first SYN is lost; then there is room in the queue.
     hole.listener.accept().unwrap();
     let won = race.winner().await.unwrap();
@@ -327,12 +303,12 @@ async fn a_syn_sent_again_does_not_lengthen_the_round_trip() {
 #[tokio::test(start_paused = true)]
 async fn there_is_no_third_syn() {
     let hole = black_hole();
-    let mut race = Race::new([hole.addr], SHORT).with_limit(5 * SHORT);
+    let mut race = Race::new([hole.address], SHORT).with_limit(5 * SHORT);
     race.second_syn(Some(Duration::ZERO));
     let error = race.winner().await.unwrap_err();
     let tried: Vec<_> = error.attempts.iter().map(|attempt| attempt.addr).collect();
-    assert_eq!(tried, [hole.addr; 2]);
-    assert_eq!(waiting_for(hole.addr), 0);
+    assert_eq!(tried, [hole.address; 2]);
+    assert_eq!(waiting_for(hole.address), 0);
 }
 
 #[tokio::test]
@@ -376,11 +352,11 @@ async fn a_round_trip_that_is_seen_shortens_the_wait() {
 async fn other_addresses_come_no_later_for_a_second_syn() {
     let hole = black_hole();
     let (_listener, good) = listener();
-    let mut race = Race::new([hole.addr, good], 3 * SHORT);
+    let mut race = Race::new([hole.address, good], 3 * SHORT);
     race.second_syn(Some(SHORT));
     let won = race.winner().await.unwrap();
     let tried: Vec<_> = race.attempts().iter().map(|attempt| attempt.addr).collect();
-    assert_eq!((tried, won.number), (vec![hole.addr, hole.addr, good], 2));
+    assert_eq!((tried, won.number), (vec![hole.address, hole.address, good], 2));
     let [first, second, third] = race.attempts() else { panic!("three attempts: {race:?}") };
     assert!(third.started < second.started + 3 * SHORT, "{:?}", third.started - first.started);
 }

@@ -2,9 +2,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use headstart_testkit::{expect_reset, pair};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::advance;
 
@@ -47,22 +48,8 @@ impl Running {
     }
 }
 
-async fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
-    (near.unwrap(), far.unwrap().0)
-}
-
 fn reset(stream: TcpStream) {
     stream.set_zero_linger().unwrap();
-}
-
-async fn expect_reset(stream: &mut TcpStream) {
-    let mut rest = Vec::new();
-    let error =
-        tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut rest)).await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 }
 
 /// Numbers that look random and are the same each run (xorshift64).
