@@ -10,7 +10,6 @@ use headstart_testkit::hello::CraftedHello;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::exchange::Exchange;
@@ -24,6 +23,10 @@ use crate::target::Target;
 
 /// Generous limit: only a very busy machine could reach it.
 const LONG: Duration = Duration::from_secs(60);
+
+/// Openings whose first bytes left before any reply, and after all.
+const EARLY: Carrier = Carrier::Proxy { optimistic: true };
+const STEPWISE: Carrier = Carrier::Proxy { optimistic: false };
 
 const GREETING: [u8; 3] = [5, 1, 0];
 const METHOD: [u8; 2] = [5, 0];
@@ -60,23 +63,23 @@ fn connect(connector: &Connector) -> ClientStream {
     connector.connect(&Target::new("origin.test", 443)).unwrap()
 }
 
-/// Listens, and runs `script` on each connection, one after the other, with its number from 0.
-async fn proxy<F, W>(script: F) -> (SocketAddr, JoinHandle<()>)
+/// Listens, and runs `script` on each connection, with its number from 0; counts them.
+async fn proxy<F, W>(script: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Fn(usize, TcpStream) -> W + Send + 'static,
     W: Future<Output = ()> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    let serving = tokio::spawn(async move {
-        let mut number = 0;
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             client.set_nodelay(true).unwrap();
-            tokio::spawn(script(number, client));
-            number += 1;
+            tokio::spawn(script(counted.fetch_add(1, Ordering::Relaxed), client));
         }
     });
-    (at, serving)
+    (at, count)
 }
 
 async fn expect(stream: &mut TcpStream, wanted: &[u8]) {
@@ -123,17 +126,19 @@ fn standing(connector: &Connector, at: SocketAddr) -> Standing {
     connector.standings().standing(&known, std::time::Instant::now())
 }
 
-fn error_of(error: &std::io::Error) -> UpstreamError {
-    *error.get_ref().unwrap().downcast_ref().unwrap()
+fn learn(connector: &Connector, at: SocketAddr, standing: Standing) {
+    let known = upstream(at, Optimistic::Auto);
+    connector.standings().learn(&known, standing, std::time::Instant::now());
 }
 
 async fn failure(stream: &mut ClientStream) -> UpstreamError {
-    error_of(&timeout(LONG, stream.connected()).await.unwrap().unwrap_err())
+    let error = timeout(LONG, stream.connected()).await.unwrap().unwrap_err();
+    *error.get_ref().unwrap().downcast_ref().unwrap()
 }
 
 #[tokio::test]
 async fn steps_and_hello_leave_before_any_reply() {
-    let (at, _proxy) = proxy(|_, mut client| async move {
+    let (at, _) = proxy(|_, mut client| async move {
         // Everything arrived before any reply was sent.
         expect(&mut client, &[&GREETING[..], &request(), &hello()].concat()).await;
         client.write_all(&[&METHOD[..], &GRANTED, &hello()].concat()).await.unwrap();
@@ -142,20 +147,20 @@ async fn steps_and_hello_leave_before_any_reply() {
     .await;
     let connector = connector(upstream(at, Optimistic::Auto));
     let mut stream = connect(&connector);
-    assert_eq!(echoed(&mut stream, &hello()).await, Carrier::Proxy { optimistic: true });
+    assert_eq!(echoed(&mut stream, &hello()).await, EARLY);
     assert_eq!(standing(&connector, at), Standing::Trusted);
     let events = &stream.report().unwrap().timeline;
     let early = OpeningEvent::Upstream(UpstreamEvent::SentEarly(hello().len()));
     assert!(events.iter().any(|moment| moment.event == early), "{events:?}");
     // The stream goes on where the proxy left it.
-    assert_eq!(echoed(&mut stream, b"more").await, Carrier::Proxy { optimistic: true });
+    assert_eq!(echoed(&mut stream, b"more").await, EARLY);
 }
 
 /// Bytes that must not arrive twice wait for the reply of an unknown proxy, but not of a trusted
 /// one.
 #[tokio::test]
 async fn unrepeatable_data_waits_until_the_proxy_is_known() {
-    let (at, _proxy) = proxy(|number, mut client| async move {
+    let (at, _) = proxy(|number, mut client| async move {
         expect(&mut client, &[&GREETING[..], &request()].concat()).await;
         let flight = match number {
             0 | 3 => b"GET / HTTP/1.1\r\n\r\n".to_vec(),
@@ -181,11 +186,7 @@ async fn unrepeatable_data_waits_until_the_proxy_is_known() {
     let early_data = [hello(), b"early data".to_vec()].concat();
     echoed(&mut connect(&connector), &early_data).await;
     assert_eq!(standing(&connector, at), Standing::Trusted);
-    connector.standings().learn(
-        &upstream(at, Optimistic::Auto),
-        Standing::Unknown,
-        std::time::Instant::now(),
-    );
+    learn(&connector, at, Standing::Unknown);
     echoed(&mut connect(&connector), &hello()).await;
     echoed(&mut connect(&connector), request).await;
 }
@@ -193,7 +194,7 @@ async fn unrepeatable_data_waits_until_the_proxy_is_known() {
 #[tokio::test]
 async fn login_goes_along_and_names_stay_names() {
     let name_server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let (at, _proxy) = proxy(|_, mut client| async move {
+    let (at, _) = proxy(|_, mut client| async move {
         let login = [&[1, 4][..], b"user", &[6], b"secret"].concat();
         expect(&mut client, &[&[5, 1, 2][..], &login, &request()].concat()).await;
         client.write_all(&[&[5, 2, 1, 0][..], &GRANTED].concat()).await.unwrap();
@@ -204,10 +205,7 @@ async fn login_goes_along_and_names_stay_names() {
     assert!(!format!("{login:?} {:?}", Credentials::new(b"user", b"secret")).contains("secret"));
     let upstream = Upstream { login, ..upstream(at, Optimistic::Auto) };
     let connector = connector_asking(upstream, name_server.local_addr().unwrap());
-    assert_eq!(
-        echoed(&mut connect(&connector), b"hello").await,
-        Carrier::Proxy { optimistic: true }
-    );
+    assert_eq!(echoed(&mut connect(&connector), b"hello").await, EARLY);
     let query = name_server.try_recv(&mut [0; 512]);
     assert_eq!(query.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "a name was looked up");
 }
@@ -216,7 +214,7 @@ async fn login_goes_along_and_names_stay_names() {
 async fn each_context_has_its_own_login() {
     let logins = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&logins);
-    let (at, _proxy) = proxy(move |_, mut client| {
+    let (at, _) = proxy(move |_, mut client| {
         let seen = Arc::clone(&seen);
         async move {
             expect(&mut client, &[5, 1, 2, 1, 1]).await;
@@ -274,25 +272,13 @@ async fn closing(mut client: TcpStream) {
 /// The client falls back, resends what was lost, and remembers.
 #[tokio::test]
 async fn after_a_close_on_early_bytes_the_client_goes_step_by_step() {
-    let count = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&count);
-    let (at, _proxy) = proxy(move |_, client| {
-        seen.fetch_add(1, Ordering::Relaxed);
-        closing(client)
-    })
-    .await;
+    let (at, count) = proxy(|_, client| closing(client)).await;
     let connector = connector(upstream(at, Optimistic::Auto));
     let flight = [hello(), b"early data".to_vec()].concat();
-    assert_eq!(
-        echoed(&mut connect(&connector), &flight).await,
-        Carrier::Proxy { optimistic: false }
-    );
+    assert_eq!(echoed(&mut connect(&connector), &flight).await, STEPWISE);
     assert_eq!(standing(&connector, at), Standing::Objects);
     assert_eq!(count.load(Ordering::Relaxed), 2);
-    assert_eq!(
-        echoed(&mut connect(&connector), &flight).await,
-        Carrier::Proxy { optimistic: false }
-    );
+    assert_eq!(echoed(&mut connect(&connector), &flight).await, STEPWISE);
     assert_eq!(
         count.load(Ordering::Relaxed),
         3,
@@ -303,13 +289,10 @@ async fn after_a_close_on_early_bytes_the_client_goes_step_by_step() {
 #[tokio::test]
 async fn a_second_lane_goes_step_by_step_when_early_bytes_are_lost() {
     for flight in [hello(), b"no TLS".to_vec()] {
-        let (at, _proxy) = proxy(|_, client| discarding(client)).await;
+        let (at, _) = proxy(|_, client| discarding(client)).await;
         let timeouts = Timeouts { silence: Duration::from_millis(200), ..Timeouts::default() };
         let connector = connector(Upstream { timeouts, ..upstream(at, Optimistic::Auto) });
-        assert_eq!(
-            echoed(&mut connect(&connector), &flight).await,
-            Carrier::Proxy { optimistic: false }
-        );
+        assert_eq!(echoed(&mut connect(&connector), &flight).await, STEPWISE);
         assert_eq!(standing(&connector, at), Standing::Silent);
     }
 }
@@ -317,7 +300,7 @@ async fn a_second_lane_goes_step_by_step_when_early_bytes_are_lost() {
 /// The proxy understood everything: how a target treats a ClientHello says nothing about the proxy.
 #[tokio::test]
 async fn a_close_by_the_target_is_not_the_proxys_objection() {
-    let (at, _proxy) = proxy(|_, mut client| async move {
+    let (at, _) = proxy(|_, mut client| async move {
         negotiate(&mut client).await;
         client.write_all(&GRANTED).await.unwrap();
         expect(&mut client, &hello()).await;
@@ -334,19 +317,14 @@ async fn a_close_by_the_target_is_not_the_proxys_objection() {
 /// A step-by-step refusal stands, even if the proxy lost early bytes on the other lane.
 #[tokio::test]
 async fn a_proxy_that_loses_early_bytes_can_still_refuse() {
-    let count = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&count);
-    let (at, _proxy) = proxy(move |number, mut client| {
-        seen.fetch_add(1, Ordering::Relaxed);
-        async move {
-            if number == 0 {
-                client.write_all(&METHOD).await.unwrap();
-                let _ = client.read_to_end(&mut Vec::new()).await;
-                return;
-            }
-            negotiate(&mut client).await;
-            client.write_all(&[5, 5, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+    let (at, count) = proxy(|number, mut client| async move {
+        if number == 0 {
+            client.write_all(&METHOD).await.unwrap();
+            let _ = client.read_to_end(&mut Vec::new()).await;
+            return;
         }
+        negotiate(&mut client).await;
+        client.write_all(&[5, 5, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
     })
     .await;
     let (silence, reply) = (Duration::from_millis(200), 10 * LONG);
@@ -361,7 +339,7 @@ async fn a_proxy_that_loses_early_bytes_can_still_refuse() {
 /// A server that speaks first does not show whether the ClientHello arrived.
 #[tokio::test]
 async fn trust_needs_an_answer_to_the_hello() {
-    let (at, _proxy) = proxy(|_, mut client| async move {
+    let (at, _) = proxy(|_, mut client| async move {
         negotiate(&mut client).await;
         client.write_all(&[&GRANTED[..], b"SSH-2.0-peer"].concat()).await.unwrap();
         let _ = client.read_to_end(&mut Vec::new()).await;
@@ -378,7 +356,7 @@ async fn trust_needs_an_answer_to_the_hello() {
 /// The first lane of a slow proxy gets its answer first, and the second lane is dropped.
 #[tokio::test]
 async fn a_slow_proxy_does_not_count_as_objecting() {
-    let (at, _proxy) = proxy(|number, mut client| async move {
+    let (at, _) = proxy(|number, mut client| async move {
         if number > 0 {
             // The proxy delays both connections alike.
             std::future::pending::<()>().await;
@@ -392,10 +370,7 @@ async fn a_slow_proxy_does_not_count_as_objecting() {
     .await;
     let timeouts = Timeouts { silence: Duration::from_millis(50), ..Timeouts::default() };
     let connector = connector(Upstream { timeouts, ..upstream(at, Optimistic::Auto) });
-    assert_eq!(
-        echoed(&mut connect(&connector), &hello()).await,
-        Carrier::Proxy { optimistic: true }
-    );
+    assert_eq!(echoed(&mut connect(&connector), &hello()).await, EARLY);
     assert_eq!(standing(&connector, at), Standing::Trusted);
 }
 
@@ -403,24 +378,18 @@ async fn a_slow_proxy_does_not_count_as_objecting() {
 /// next connection waits.
 #[tokio::test]
 async fn bytes_that_may_not_be_repeated_are_not_resent() {
-    let count = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&count);
-    let (at, _proxy) = proxy(move |number, mut client| {
-        seen.fetch_add(1, Ordering::Relaxed);
-        async move {
-            if number == 0 {
-                let flight = [hello(), b"early data".to_vec()].concat();
-                expect(&mut client, &[&GREETING[..], &request(), &flight].concat()).await;
-                client.write_all(&METHOD).await.unwrap();
-                return;
-            }
-            conventional(client).await;
+    let (at, count) = proxy(|number, mut client| async move {
+        if number == 0 {
+            let flight = [hello(), b"early data".to_vec()].concat();
+            expect(&mut client, &[&GREETING[..], &request(), &flight].concat()).await;
+            client.write_all(&METHOD).await.unwrap();
+            return;
         }
+        conventional(client).await;
     })
     .await;
     let connector = connector(upstream(at, Optimistic::Auto));
-    let known = upstream(at, Optimistic::Auto);
-    connector.standings().learn(&known, Standing::Trusted, std::time::Instant::now());
+    learn(&connector, at, Standing::Trusted);
     let mut stream = connect(&connector);
     stream.write_all(&[hello(), b"early data".to_vec()].concat()).await.unwrap();
     assert_eq!(failure(&mut stream).await, UpstreamError::Closed(Step::Request));
@@ -433,7 +402,7 @@ async fn bytes_that_may_not_be_repeated_are_not_resent() {
 /// support again.
 #[tokio::test]
 async fn a_close_by_a_trusted_proxy_does_not_count_as_an_objection() {
-    let (at, _proxy) = proxy(|number, mut client| async move {
+    let (at, _) = proxy(|number, mut client| async move {
         match number {
             0 => expect(&mut client, &[&GREETING[..], &request(), &hello()].concat()).await,
             _ => conventional(client).await,
@@ -441,19 +410,15 @@ async fn a_close_by_a_trusted_proxy_does_not_count_as_an_objection() {
     })
     .await;
     let connector = connector(upstream(at, Optimistic::Auto));
-    let known = upstream(at, Optimistic::Auto);
-    connector.standings().learn(&known, Standing::Trusted, std::time::Instant::now());
-    assert_eq!(
-        echoed(&mut connect(&connector), &hello()).await,
-        Carrier::Proxy { optimistic: false }
-    );
+    learn(&connector, at, Standing::Trusted);
+    assert_eq!(echoed(&mut connect(&connector), &hello()).await, STEPWISE);
     assert_eq!(standing(&connector, at), Standing::Unknown);
 }
 
 /// A proxy that takes early bytes for its next message speaks of a general failure.
 #[tokio::test]
 async fn a_general_failure_of_an_unknown_proxy_is_an_objection() {
-    let (at, _proxy) = proxy(|number, mut client| async move {
+    let (at, _) = proxy(|number, mut client| async move {
         if number > 0 {
             return conventional(client).await;
         }
@@ -466,10 +431,7 @@ async fn a_general_failure_of_an_unknown_proxy_is_an_objection() {
     })
     .await;
     let connector = connector(upstream(at, Optimistic::Auto));
-    assert_eq!(
-        echoed(&mut connect(&connector), &hello()).await,
-        Carrier::Proxy { optimistic: false }
-    );
+    assert_eq!(echoed(&mut connect(&connector), &hello()).await, STEPWISE);
     assert_eq!(standing(&connector, at), Standing::Objects);
 }
 
@@ -491,7 +453,7 @@ async fn a_refusal_is_passed_on_and_is_no_objection() {
         (&[][..], UpstreamError::Closed(Step::Method)),
     ] {
         for optimistic in [Optimistic::Auto, Optimistic::Always, Optimistic::Never] {
-            let (at, _proxy) = proxy(move |_, mut client| async move {
+            let (at, _) = proxy(move |_, mut client| async move {
                 let mut room = [0; 4096];
                 let _ = client.read(&mut room).await;
                 client.write_all(reply).await.unwrap();
@@ -511,7 +473,7 @@ async fn a_refusal_is_passed_on_and_is_no_objection() {
 #[tokio::test]
 async fn a_rejected_login_is_reported() {
     for optimistic in [Optimistic::Auto, Optimistic::Never] {
-        let (at, _proxy) = proxy(|_, mut client| async move {
+        let (at, _) = proxy(|_, mut client| async move {
             let _ = client.read(&mut [0; 4096]).await;
             client.write_all(&[5, 2, 1, 1]).await.unwrap();
             let _ = client.read_to_end(&mut Vec::new()).await;
@@ -532,7 +494,7 @@ async fn a_proxy_that_is_down_or_silent_fails_the_connection() {
     let connector_down = connector(upstream(down.local_addr().unwrap(), Optimistic::Auto));
     assert_eq!(failure(&mut connect(&connector_down)).await, refused);
     for (sent, step) in [(&b""[..], Step::Method), (&METHOD, Step::Request)] {
-        let (at, _proxy) = proxy(move |_, mut client| async move {
+        let (at, _) = proxy(move |_, mut client| async move {
             client.write_all(sent).await.unwrap();
             let _ = client.read_to_end(&mut Vec::new()).await;
         })
@@ -548,7 +510,7 @@ async fn a_proxy_that_is_down_or_silent_fails_the_connection() {
 /// A half-close before the proxy has connected is passed on after the bytes written before it.
 #[tokio::test]
 async fn an_early_end_comes_last() {
-    let (at, _proxy) = proxy(|_, mut client| async move {
+    let (at, _) = proxy(|_, mut client| async move {
         negotiate(&mut client).await;
         client.write_all(&GRANTED).await.unwrap();
         let mut sent = Vec::new();
@@ -702,7 +664,7 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async move {
-            let (at, _proxy) = proxy(move |_, client| {
+            let (at, _) = proxy(move |_, client| {
                 let cuts = cuts.clone();
                 async move {
                     match objects {
@@ -715,9 +677,7 @@ proptest! {
             .await;
             let connector = connector(upstream(at, Optimistic::Auto));
             if trusted && objects != 1 {
-                let upstream = upstream(at, Optimistic::Auto);
-                let now = std::time::Instant::now();
-                connector.standings().learn(&upstream, Standing::Trusted, now);
+                learn(&connector, at, Standing::Trusted);
             }
             let rest: Vec<u8> = (0..3000_u32).map(|number| number.to_le_bytes()[0]).collect();
             let sent = if tls { [hello(), rest].concat() } else { rest };

@@ -407,9 +407,12 @@ fn a_forged_answer_does_not_use_up_its_sequence_number() {
     assert!(matches!(last_event(&mut client), Some(ClientEvent::DatagramReceived { seq: 2, .. })));
 }
 
+/// The first one tells that the path lets datagrams through.
 #[test]
 fn an_answer_that_is_not_worth_a_wait_is_a_late_datagram() {
+    assert!(!committed().awaits_late_datagram());
     let mut client = offered(false);
+    assert!(!client.awaits_late_datagram());
     client.handle_tcp_connected(at(100), true, None);
     let plain = ClientEvent::Plain(PlainReason::NotAwaited);
     assert_eq!(last_event(&mut client), Some(plain));
@@ -419,6 +422,7 @@ fn an_answer_that_is_not_worth_a_wait_is_a_late_datagram() {
     client.handle_datagram(at(190), &late);
     assert_eq!(last_event(&mut client), Some(ClientEvent::LateDatagram));
     assert_eq!(client.poll_app(), None);
+    assert!(!client.awaits_late_datagram());
 }
 
 #[test]
@@ -499,19 +503,6 @@ fn a_client_has_decided_once_it_joins_or_goes_on_over_tcp() {
     assert!(client.is_decided());
     client.handle_tcp_failed();
     assert!(!client.is_decided());
-}
-
-/// Where it came to nothing, a late datagram tells that the path lets datagrams through.
-#[test]
-fn a_client_that_gave_up_in_silence_awaits_one_datagram() {
-    let mut client = offered(false);
-    let datagram = response(&mut client, 1, 300, FLIGHT);
-    assert!(!client.awaits_late_datagram());
-    client.handle_tcp_connected(at(100), true, None);
-    assert!(client.awaits_late_datagram());
-    client.handle_datagram(at(200), &datagram);
-    assert_eq!(last_event(&mut client), Some(ClientEvent::LateDatagram));
-    assert!(!client.awaits_late_datagram() && !committed().awaits_late_datagram());
 }
 
 #[test]

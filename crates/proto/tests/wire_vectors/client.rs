@@ -23,6 +23,7 @@ fn play(file: &str) {
         let (config, steps) = script.split_first().expect("a configuration");
         let name = config.text("note");
         assert!(!steps.is_empty(), "{name} has no step");
+        config.expect_names(&["step", "key", "slots", "early_data", "hold?"]);
         let mut player = Player::new(config);
         for (number, step) in steps.iter().enumerate() {
             player.step(step, &format!("{name}, step {}: {step:?}", number + 1));
@@ -31,9 +32,9 @@ fn play(file: &str) {
     }
 }
 
-struct Player {
-    now: Instant,
-    client: Client,
+pub(crate) struct Player {
+    pub(crate) now: Instant,
+    pub(crate) client: Client,
     plain: bool,
     /// Number of datagrams sent.
     sent: u8,
@@ -44,8 +45,7 @@ struct Player {
 }
 
 impl Player {
-    fn new(block: &Block) -> Self {
-        block.expect_names(&["step", "key", "slots", "early_data", "hold?"]);
+    pub(crate) fn new(block: &Block) -> Self {
         let config = ClientConfig {
             slots: block.number("slots"),
             early_data: block.flag("early_data"),
@@ -57,10 +57,10 @@ impl Player {
         Self { now, client, plain: false, sent: 0, reset: None, expected_reset: false }
     }
 
-    fn step(&mut self, block: &Block, at: &str) {
+    pub(crate) fn step(&mut self, block: &Block, at: &str) {
         let step = block.text("step");
         block.expect_names(match step {
-            "client sends" => &["step", "times?", "bytes?"],
+            "client sends" | "client drops" => &["step", "times?", "bytes?"],
             "tcp connects" => &["step", "address?"],
             "app writes" | "app gets" | "client gets" | "tcp gets" | "client tcp" => {
                 &["step", "bytes"]
@@ -104,7 +104,7 @@ impl Player {
     fn carry(&mut self, step: &str, bytes: &[u8], at: &str) {
         match step {
             "app writes" => self.client.handle_app_data(self.now, bytes),
-            "client sends" => {
+            "client sends" | "client drops" => {
                 assert_eq!(self.client.poll_datagram().as_deref(), Some(bytes), "{at}");
                 self.sent += 1;
             }
@@ -134,7 +134,7 @@ impl Player {
         }
     }
 
-    fn nothing(&mut self, at: &str) {
+    pub(crate) fn nothing(&mut self, at: &str) {
         assert_eq!(self.client.poll_datagram(), None, "{at}");
         assert_eq!(self.client.poll_tcp(), None, "{at}");
         assert_eq!(self.client.poll_app(), None, "{at}");

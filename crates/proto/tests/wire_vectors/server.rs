@@ -47,6 +47,8 @@ fn play(file: &str) -> BTreeSet<String> {
         let (config, steps) = script.split_first().expect("a configuration");
         let name = config.text("note");
         assert!(!steps.is_empty(), "{file}: {name} has no step");
+        let names = ["step", "early_data", "same_address", "tag", "origin_streams?", "work?"];
+        config.expect_names(&names);
         let mut player = Player::new(config);
         for (number, step) in steps.iter().enumerate() {
             player.step(step, &format!("{file}: {name}, step {}: {step:?}", number + 1));
@@ -57,16 +59,16 @@ fn play(file: &str) -> BTreeSet<String> {
     results
 }
 
-struct Player {
-    now: Instant,
+pub(crate) struct Player {
+    pub(crate) now: Instant,
     config: ServerConfig,
-    edge: Edge,
+    pub(crate) edge: Edge,
     /// Number of bytes seen of each origin stream.
     seen: Vec<usize>,
     /// Number of origin streams seen to be closed.
     closed: usize,
     /// Client of the last TCP stream.
-    peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
     /// End of that stream that a step has named.
     tcp_end: OriginEnd,
     /// What became of datagrams.
@@ -74,15 +76,7 @@ struct Player {
 }
 
 impl Player {
-    fn new(block: &Block) -> Self {
-        block.expect_names(&[
-            "step",
-            "early_data",
-            "same_address",
-            "tag",
-            "origin_streams?",
-            "work?",
-        ]);
+    pub(crate) fn new(block: &Block) -> Self {
         let mut config = ServerConfig {
             early_data: block.flag("early_data"),
             same_address: block.flag("same_address"),
@@ -107,12 +101,12 @@ impl Player {
         }
     }
 
-    fn step(&mut self, block: &Block, at: &str) {
+    pub(crate) fn step(&mut self, block: &Block, at: &str) {
         let step = block.text("step");
         block.expect_names(match step {
             "datagram" => &["step", "from", "bytes", "result", "times?", "addresses?"],
             "join" | "plain" => &["step", "from", "bytes", "then"],
-            "edge sends" => &["step", "to", "bytes"],
+            "edge sends" | "edge drops" => &["step", "to?", "bytes"],
             "origin gets" | "origin writes" | "edge tcp" | "client tcp" => &["step", "bytes"],
             "wait" => &["step", "ms"],
             "pause" => &["step", "pause"],
@@ -121,12 +115,18 @@ impl Player {
         });
         match step {
             "datagram" => self.datagrams(block, at),
-            "edge sends" => {
+            "edge sends" | "edge drops" => {
                 let sent = self.edge.server.poll_transmit();
                 let sent = sent.map(|sent| (sent.to, sent.bytes));
-                assert_eq!(sent, Some((block.number("to"), block.bytes("bytes"))), "{at}");
+                let to = block.get("to").map_or(self.peer, |to| to.parse().unwrap());
+                assert_eq!(sent, Some((to, block.bytes("bytes"))), "{at}");
             }
             "wait" => self.wait(Duration::from_millis(block.number("ms"))),
+            "edge restarts" => {
+                self.edge.restart(self.config);
+                self.origin_gets();
+                self.closed = self.closed_origins();
+            }
             "pause" => self.edge.server.pause(block.flag("pause")),
             "session ends" => {
                 self.closed += 1;
@@ -231,7 +231,7 @@ impl Player {
         block.bytes("bytes")
     }
 
-    fn nothing(&mut self, at: &str) {
+    pub(crate) fn nothing(&mut self, at: &str) {
         let sent = self.edge.server.poll_transmit();
         assert_eq!(sent, None, "{at}");
         assert_eq!(self.edge.to_tcp, b"", "{at}");

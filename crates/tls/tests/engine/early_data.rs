@@ -14,8 +14,8 @@ use headstart_tls::{
 
 use crate::certificates::Certified;
 use crate::site::{
-    EARLY_MAX, NOW, Pair, Site, filter, hands_out_cookies, pass, peer, read_all, takes_early_data,
-    write,
+    EARLY_MAX, NOW, Pair, Site, altered, filter, hands_out_cookies, pass, peer, read_all, renamed,
+    takes_early_data, write,
 };
 
 const QUESTION: &[u8] = b"GET / early";
@@ -292,17 +292,6 @@ fn another_application_protocol_refuses_early_data() {
     );
 }
 
-/// The session as if it were of b.test, as only a client would have it that mixes its servers up.
-fn renamed(session: &Session) -> Session {
-    let mut bytes = session.as_bytes().to_vec();
-    for at in 0..bytes.len() - 6 {
-        if bytes[at..at + 6] == *b"a.test" {
-            bytes[at] = b'b';
-        }
-    }
-    Session::from_bytes(&bytes).unwrap()
-}
-
 #[test]
 fn a_host_of_the_same_certificate_is_another_for_early_data() {
     let mut site = Site::with(takes_early_data);
@@ -315,17 +304,6 @@ fn a_host_of_the_same_certificate_is_another_for_early_data() {
     let mut pair = site.pair("b.test", Some(renamed(&site.session())));
     assert_eq!(pair.client.write_early(QUESTION), Ok(QUESTION.len()));
     assert_eq!(finish(&mut pair), EarlyData::Refused, "though it is resumed");
-}
-
-/// The session with a higher limit, as only a client would do that breaks it: DER of the integer,
-/// and its place for 16 bits.
-fn greedy(session: &Session) -> Session {
-    let mut bytes = session.as_bytes().to_vec();
-    let limit = [0x02, 0x02, 0x10, 0x92]; // EARLY_MAX
-    let places: Vec<_> = (0..bytes.len() - 3).filter(|at| bytes[*at..at + 4] == limit).collect();
-    assert_eq!((EARLY_MAX, places.len()), (0x1092, 1));
-    bytes[places[0] + 2] = 0x70;
-    Session::from_bytes(&bytes).unwrap()
 }
 
 #[test]
@@ -342,23 +320,15 @@ fn a_client_writes_no_more_than_it_may() {
     assert_eq!(read_all(&mut pair.server).len(), max);
 }
 
-/// As [`greedy`], for a limit of 64 KiB, which becomes more than 8 MB.
-fn very_greedy(session: &Session) -> Session {
-    let mut bytes = session.as_bytes().to_vec();
-    let limit = [0x02, 0x03, 0x01, 0x00, 0x00]; // EARLY_DATA_MAX
-    let places: Vec<_> = (0..bytes.len() - 4).filter(|at| bytes[*at..at + 5] == limit).collect();
-    assert_eq!((EARLY_DATA_MAX, places.len()), (0x1_0000, 1));
-    bytes[places[0] + 2] = 0x7f;
-    Session::from_bytes(&bytes).unwrap()
-}
-
 #[test]
 fn a_client_holds_no_more_than_a_server_may_ask_for() {
     let site = Site::with(|config| {
         takes_early_data(config);
         config.early_data_max = EARLY_DATA_MAX;
     });
-    let mut pair = site.pair("a.test", Some(very_greedy(&site.session())));
+    // DER of the limit: 64 KiB becomes more than 8 MB.
+    let greedy = altered(&site.session(), &[2, 3, 1, 0, 0], &[2, 3, 0x7f, 0, 0]);
+    let mut pair = site.pair("a.test", Some(greedy));
     let much = vec![b'x'; 4 * OUTPUT_MAX];
     assert_eq!(pair.client.write_early(&much), Ok(OUTPUT_MAX));
     assert_eq!(pair.client.write_early(&much), Ok(0), "nothing has left");
@@ -370,7 +340,9 @@ fn a_client_holds_no_more_than_a_server_may_ask_for() {
 #[test]
 fn a_client_that_writes_more_is_turned_away() {
     let site = Site::with(takes_early_data);
-    let mut pair = site.pair("a.test", Some(greedy(&site.session())));
+    // DER of EARLY_MAX becomes that of a higher limit, as only a client would do that breaks it.
+    let greedy = altered(&site.session(), &[2, 2, 0x10, 0x92], &[2, 2, 0x70, 0x92]);
+    let mut pair = site.pair("a.test", Some(greedy));
     let much = vec![b'x'; 2 * usize::try_from(EARLY_MAX).unwrap()];
     assert_eq!(pair.client.write_early(&much), Ok(much.len()));
     pair.carry_to_server();

@@ -1,5 +1,6 @@
 //! Bytes that are cut, changed or made up: an error or a full handshake, and nothing else.
 
+use headstart_testkit::hello::{extension, message, record, vector8, vector16};
 use headstart_tls::{Conn, Progress, Read, TlsError};
 
 use crate::hello;
@@ -185,31 +186,17 @@ fn a_request_for_cookies_with_content_is_malformed() {
     assert_eq!(client.handshake(), Err(TlsError::Alert(50)), "decode_error");
 }
 
-fn length16(bytes: usize) -> [u8; 2] {
-    u16::try_from(bytes).unwrap().to_be_bytes()
-}
-
 /// A ClientHello that offers `identities` instead of its own ticket, in as many records as it
 /// takes.
 fn offering(hello: &[u8], identities: &[Vec<u8>]) -> Vec<u8> {
     let own = hello::extension(hello, 41).unwrap();
-    let mut message = hello[5..hello.len() - own.len() - 4].to_vec();
-    let listed: Vec<u8> = identities
-        .iter()
-        .flat_map(|identity| [&length16(identity.len())[..], identity, &[0; 4]].concat())
-        .collect();
-    let binder = [&[0, 33, 32][..], &[0; 32]].concat();
-    let content = [&length16(listed.len())[..], &listed, &binder].concat();
-    message.extend([&[0, 41][..], &length16(content.len()), &content].concat());
-    let at = extensions(hello) - 5;
-    let all = length16(message.len() - at - 2);
-    message[at..at + 2].copy_from_slice(&all);
-    let length = u32::try_from(message.len() - 4).unwrap().to_be_bytes();
-    message[1..4].copy_from_slice(&length[1..]);
-    message
-        .chunks(16_384)
-        .flat_map(|piece: &[u8]| [&[22, 3, 1][..], &length16(piece.len()), piece].concat())
-        .collect()
+    let (head, others) = hello[..hello.len() - own.len() - 4].split_at(extensions(hello));
+    let listed: Vec<u8> =
+        identities.iter().flat_map(|identity| [vector16(identity), vec![0; 4]].concat()).collect();
+    let offer = [vector16(&listed), vector16(&vector8(&[0; 32]))].concat();
+    let all = [&others[2..], &extension(41, &offer)].concat();
+    let message = message(1, &[&head[9..], &vector16(&all)].concat());
+    message.chunks(16_384).flat_map(|piece| record(22, piece)).collect()
 }
 
 #[test]

@@ -8,11 +8,11 @@ use headstart_proto::UnixSeconds;
 use headstart_testkit::Authority;
 use headstart_tls::keyring::{KeyRing, PERIOD};
 use headstart_tls::limits::RESUMPTION_LIFE;
-use headstart_tls::{ClientAuth, Session, SharedRing, TicketBinding, Version};
+use headstart_tls::{ClientAuth, SharedRing, TicketBinding, Version};
 
 use crate::certificates::Certified;
 use crate::hello;
-use crate::site::{NOW, Site};
+use crate::site::{NOW, Site, renamed};
 
 #[test]
 fn a_full_handshake_brings_tickets_and_each_resumption_one() {
@@ -71,14 +71,6 @@ fn tls_1_2_is_resumed_and_renewed() {
     }
     site.reconfigure_client(|config| config.min_version = Version::Tls13);
     assert!(!site.visit(Some(session)).resumed(), "the other version does not resume it");
-}
-
-/// Returns the session under another name, for a misbehaving client to offer.
-fn renamed(session: &Session) -> Session {
-    let mut bytes = session.as_bytes().to_vec();
-    assert_eq!(bytes[42..48], *b"a.test");
-    bytes[42] = b'b';
-    Session::from_bytes(&bytes).unwrap()
 }
 
 #[test]

@@ -234,3 +234,20 @@ pub(crate) fn read_all(conn: &mut Conn) -> Vec<u8> {
 pub(crate) fn write(conn: &mut Conn, bytes: &[u8]) {
     assert_eq!(conn.write(bytes), Ok(bytes.len()));
 }
+
+/// The session of a.test as if it were of b.test, for a client that mixes its servers up.
+pub(crate) fn renamed(session: &Session) -> Session {
+    altered(session, b"a.test", b"b.test")
+}
+
+/// The session with `to` wherever it had `from`, which is as long.
+pub(crate) fn altered(session: &Session, from: &[u8], to: &[u8]) -> Session {
+    let mut bytes = session.as_bytes().to_vec();
+    let starts = 0..=bytes.len() - from.len();
+    let places: Vec<_> = starts.filter(|at| bytes[*at..].starts_with(from)).collect();
+    assert!(!places.is_empty(), "{from:?} is not in it");
+    for at in places {
+        bytes[at..at + to.len()].copy_from_slice(to);
+    }
+    Session::from_bytes(&bytes).unwrap()
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{End, Script};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct App {
     script: Script,
     pub(super) received: Vec<u8>,
@@ -17,15 +17,7 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(script: Script) -> Self {
-        Self {
-            script,
-            received: Vec::new(),
-            end: None,
-            next_write: 0,
-            pending: Vec::new(),
-            finish_told: false,
-            first_response: None,
-        }
+        Self { script, ..Self::default() }
     }
 
     /// Writes the next bytes into a transport with `room`.

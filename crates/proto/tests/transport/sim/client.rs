@@ -10,10 +10,10 @@ use headstart_proto::limits::{DATAGRAM_MAX, REQUEST_MIN};
 use headstart_proto::wire::Request;
 use headstart_proto::{Client, ClientConfig, ClientEvent, Instant, JoinKey, Wait};
 
-use super::Log;
+use super::Turn;
 use super::app::App;
 use super::script::Script;
-use super::tcp::{Direction, Segment};
+use super::tcp::Segment;
 
 /// The way a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,21 +112,15 @@ impl ClientSide {
     }
 
     /// Does all pending work. Returns true if there was any.
-    pub(super) fn drive(
-        &mut self,
-        now: Duration,
-        udp: &mut Link,
-        tcp: &mut Direction,
-        log: &mut Log,
-    ) -> bool {
+    pub(super) fn drive(&mut self, udp: &mut Link, turn: &mut Turn<'_>) -> bool {
         let mut busy = false;
         while self.app.end != Some(End::Reset) {
-            let worked = self.take_app(now, tcp, log)
-                | self.take_events(now, log)
-                | self.send_datagrams(now, udp)
-                | self.send_tcp(now, tcp)
-                | self.give_app(now, log);
-            self.finish(now, tcp, log);
+            let worked = self.take_app(turn)
+                | self.take_events(turn)
+                | self.send_datagrams(turn.now, udp)
+                | self.send_tcp(turn)
+                | self.give_app(turn);
+            self.finish(turn);
             if !worked {
                 break;
             }
@@ -135,30 +129,30 @@ impl ClientSide {
         busy
     }
 
-    fn take_app(&mut self, now: Duration, tcp: &mut Direction, log: &mut Log) -> bool {
+    fn take_app(&mut self, turn: &mut Turn<'_>) -> bool {
         let room = if self.spliced { usize::MAX } else { self.machine.app_room() };
-        let bytes = self.app.write(now, room);
+        let bytes = self.app.write(turn.now, room);
         if let Some(bytes) = &bytes {
-            log.note(now, "app", format_args!("writes {}", bytes.len()));
+            turn.note("app", format_args!("writes {}", bytes.len()));
             if self.spliced {
-                self.write_tcp(now, bytes, tcp);
+                self.write_tcp(bytes, turn);
             } else {
-                self.machine.handle_app_data(at(now), bytes);
+                self.machine.handle_app_data(at(turn.now), bytes);
             }
         }
         let finishes = self.app.finishes();
         if finishes {
-            log.note(now, "app", format_args!("writes no more"));
+            turn.note("app", "writes no more");
             if self.spliced {
-                tcp.send(now, &Segment::Finished);
+                turn.send(&Segment::Finished);
             } else {
-                self.machine.handle_app_finished(at(now));
+                self.machine.handle_app_finished(at(turn.now));
             }
         }
         bytes.is_some() || finishes
     }
 
-    fn take_events(&mut self, now: Duration, log: &mut Log) -> bool {
+    fn take_events(&mut self, turn: &mut Turn<'_>) -> bool {
         let mut any = false;
         while let Some(event) = self.machine.poll_event() {
             any = true;
@@ -166,15 +160,15 @@ impl ClientSide {
                 ClientEvent::FlightSent { offset, bytes, .. }
                     if offset as usize + bytes > self.request_at =>
                 {
-                    self.first_request.get_or_insert(now);
+                    self.first_request.get_or_insert(turn.now);
                 }
                 ClientEvent::JoinSent { client_offset, .. } => {
                     self.tcp_offset = client_offset as usize
                 }
                 _ => {}
             }
-            log.note(now, "client", format_args!("{event:?}"));
-            self.events.push((now, event));
+            turn.note("client", format_args!("{event:?}"));
+            self.events.push((turn.now, event));
         }
         any
     }
@@ -193,45 +187,45 @@ impl ClientSide {
         any
     }
 
-    fn send_tcp(&mut self, now: Duration, tcp: &mut Direction) -> bool {
+    fn send_tcp(&mut self, turn: &mut Turn<'_>) -> bool {
         let bytes = self.machine.poll_tcp();
         if let Some(bytes) = &bytes {
-            self.write_tcp(now, bytes, tcp);
+            self.write_tcp(bytes, turn);
         }
         bytes.is_some()
     }
 
-    fn write_tcp(&mut self, now: Duration, bytes: &[u8], tcp: &mut Direction) {
+    fn write_tcp(&mut self, bytes: &[u8], turn: &mut Turn<'_>) {
         assert!(self.connected, "nothing can be written before TCP is connected");
         self.tcp_bytes.extend_from_slice(bytes);
         if self.tcp_offset + self.stream_on_tcp().len() > self.request_at {
-            self.first_request.get_or_insert(now);
+            self.first_request.get_or_insert(turn.now);
         }
-        tcp.send(now, &Segment::Bytes(bytes.to_vec()));
+        turn.send(&Segment::Bytes(bytes.to_vec()));
     }
 
-    fn give_app(&mut self, now: Duration, log: &mut Log) -> bool {
+    fn give_app(&mut self, turn: &mut Turn<'_>) -> bool {
         let bytes = self.machine.poll_app();
         if let Some(bytes) = &bytes {
-            log.note(now, "app", format_args!("gets {}", bytes.len()));
-            self.app.receive(now, bytes);
+            turn.note("app", format_args!("gets {}", bytes.len()));
+            self.app.receive(turn.now, bytes);
         }
         bytes.is_some()
     }
 
     /// Passes an end on, and bypasses the machine once possible.
-    fn finish(&mut self, now: Duration, tcp: &mut Direction, log: &mut Log) {
+    fn finish(&mut self, turn: &mut Turn<'_>) {
         if self.app.end.is_none() && self.machine.is_reset() {
             self.app.end = Some(End::Reset);
-            tcp.send(now, &Segment::Reset);
-            log.note(now, "app", format_args!("is reset"));
+            turn.send(&Segment::Reset);
+            turn.note("app", "is reset");
         }
         if self.app.end.is_none() && !self.spliced && self.machine.is_app_finished() {
             self.app.end = Some(End::Finished);
-            log.note(now, "app", format_args!("sees the end"));
+            turn.note("app", "sees the end");
         }
         if self.machine.wants_tcp_finish() && !self.machine.is_reset() {
-            tcp.send(now, &Segment::Finished);
+            turn.send(&Segment::Finished);
         }
         if self.splice && !self.spliced && self.machine.is_transparent() {
             self.spliced = true;

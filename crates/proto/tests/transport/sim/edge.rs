@@ -16,8 +16,12 @@ use headstart_proto::{
 
 use super::client::{End, at};
 use super::origin::Origin;
-use super::tcp::{Direction, Segment};
-use super::{Log, Script};
+use super::tcp::Segment;
+use super::world::CLIENT;
+use super::{Script, Turn};
+
+/// Name in the log.
+const EDGE: &str = "edge";
 
 /// The peer at the server's address.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +36,8 @@ pub(crate) enum Host {
 pub(super) struct EdgeSide {
     script: Script,
     host: Host,
+    /// The client's address on TCP.
+    peer: SocketAddr,
     machine: Option<Server>,
     pub(super) origins: Vec<Origin>,
     /// True once a session was started.
@@ -58,7 +64,7 @@ enum Connection {
 }
 
 impl EdgeSide {
-    pub(super) fn new(script: &Script, host: Host) -> Self {
+    pub(super) fn new(script: &Script, host: Host, peer: SocketAddr) -> Self {
         let machine = match host {
             Host::Edge(config) => Some(Server::new(config)),
             Host::TlsServer => None,
@@ -66,6 +72,7 @@ impl EdgeSide {
         Self {
             script: script.clone(),
             host,
+            peer,
             machine,
             origins: Vec::new(),
             hello_over_udp: false,
@@ -78,13 +85,13 @@ impl EdgeSide {
 
     /// Replaces the process: the new one remembers nothing, and resets a connection that the old
     /// one had `accepted`.
-    pub(super) fn restart(&mut self, now: Duration, accepted: bool, tcp: &mut Direction) {
+    pub(super) fn restart(&mut self, accepted: bool, turn: &mut Turn<'_>) {
         let script = self.script.clone();
-        let mut old = std::mem::replace(self, Self::new(&script, self.host));
+        let mut old = std::mem::replace(self, Self::new(&script, self.host, self.peer));
         old.origins.iter_mut().for_each(|origin| origin.closed = true);
         self.origins = old.origins;
         if accepted {
-            tcp.send(now, &Segment::Reset);
+            turn.send(&Segment::Reset);
             self.connection = Connection::Closed;
         }
     }
@@ -93,45 +100,24 @@ impl EdgeSide {
         self.machine.as_ref().map_or(0, Server::unproven)
     }
 
-    pub(super) fn handle_datagram(
-        &mut self,
-        now: Duration,
-        from: SocketAddr,
-        bytes: &[u8],
-        log: &mut Log,
-    ) {
+    pub(super) fn handle_datagram(&mut self, bytes: &[u8], turn: &mut Turn<'_>) {
         let Some(machine) = &mut self.machine else {
             return;
         };
         if let Ok(request) = Request::parse(bytes) {
             self.requests.insert((request.id, request.seq), bytes.len());
-            log.note(
-                now,
-                "edge",
-                format_args!(
-                    "request {} arrives, {} bytes at {}",
-                    request.seq,
-                    request.payload.len(),
-                    request.offset
-                ),
-            );
+            let (seq, length, offset) = (request.seq, request.payload.len(), request.offset);
+            turn.note(EDGE, format_args!("request {seq} arrives, {length} bytes at {offset}"));
         }
-        if let Err(reason) = machine.handle_datagram(at(now), from, None, bytes) {
-            log.note(now, "edge", format_args!("drops it: {}", reason.name()));
+        if let Err(reason) = machine.handle_datagram(at(turn.now), CLIENT, None, bytes) {
+            turn.note(EDGE, format_args!("drops it: {}", reason.name()));
         }
     }
 
-    pub(super) fn handle_segment(
-        &mut self,
-        now: Duration,
-        peer: SocketAddr,
-        segment: Segment,
-        tcp: &mut Direction,
-        log: &mut Log,
-    ) {
+    pub(super) fn handle_segment(&mut self, segment: Segment, turn: &mut Turn<'_>) {
         match segment {
-            Segment::Bytes(bytes) => self.handle_bytes(now, peer, bytes, tcp, log),
-            Segment::Finished => self.handle_finished(now, tcp),
+            Segment::Bytes(bytes) => self.handle_bytes(bytes, turn),
+            Segment::Finished => self.handle_finished(turn),
             Segment::Reset => {
                 if let Connection::Through { origin, .. } = self.connection {
                     self.origins[origin].closed = true;
@@ -157,20 +143,13 @@ impl EdgeSide {
     }
 
     /// Does all pending work. Returns true if there was any.
-    pub(super) fn drive(
-        &mut self,
-        now: Duration,
-        client: SocketAddr,
-        udp: &mut Link,
-        tcp: &mut Direction,
-        log: &mut Log,
-    ) -> bool {
+    pub(super) fn drive(&mut self, udp: &mut Link, turn: &mut Turn<'_>) -> bool {
         let mut busy = false;
         loop {
-            let worked = self.take_events(now, log)
-                | self.take_transmits(now, client, udp)
-                | self.feed_sessions(now, log)
-                | self.feed_connection(now, tcp, log);
+            let worked = self.take_events(turn)
+                | self.take_transmits(turn.now, udp)
+                | self.feed_sessions(turn)
+                | self.feed_connection(turn);
             if !worked {
                 return busy;
             }
@@ -178,27 +157,24 @@ impl EdgeSide {
         }
     }
 
-    fn take_events(&mut self, now: Duration, log: &mut Log) -> bool {
+    fn take_events(&mut self, turn: &mut Turn<'_>) -> bool {
         let mut any = false;
         while let Some(event) = self.machine.as_mut().and_then(Server::poll_event) {
             any = true;
             match event {
                 ServerEvent::Started { id, bytes, .. } => {
                     self.hello_over_udp = true;
-                    log.note(
-                        now,
-                        "edge",
-                        format_args!("starts the origin with {} bytes", bytes.len()),
-                    );
-                    let origin = self.open(now, &bytes);
+                    let length = bytes.len();
+                    turn.note(EDGE, format_args!("starts the origin with {length} bytes"));
+                    let origin = self.open(turn.now, &bytes);
                     self.sessions.insert(id, origin);
                 }
                 ServerEvent::ClientBytes { id, bytes } => {
-                    log.note(now, "edge", format_args!("passes on {} bytes", bytes.len()));
-                    self.origins[self.sessions[&id]].receive(now, &bytes);
+                    turn.note(EDGE, format_args!("passes on {} bytes", bytes.len()));
+                    self.origins[self.sessions[&id]].receive(turn.now, &bytes);
                 }
                 ServerEvent::Expired { id } => {
-                    log.note(now, "edge", format_args!("forgets the session"));
+                    turn.note(EDGE, "forgets the session");
                     let origin = self.sessions.remove(&id).expect("an expired session was started");
                     self.origins[origin].closed = true;
                 }
@@ -207,7 +183,7 @@ impl EdgeSide {
         any
     }
 
-    fn take_transmits(&mut self, now: Duration, client: SocketAddr, udp: &mut Link) -> bool {
+    fn take_transmits(&mut self, now: Duration, udp: &mut Link) -> bool {
         let mut any = false;
         while let Some(transmit) = self.machine.as_mut().and_then(Server::poll_transmit) {
             any = true;
@@ -216,14 +192,14 @@ impl EdgeSide {
             let request = self.requests.get(&key).expect("it answers a request");
             assert!(self.answered.insert(key), "a request is answered once");
             assert!(transmit.bytes.len() <= DATAGRAM_MAX.min(request * AMPLIFICATION));
-            assert_eq!(transmit.to, client);
+            assert_eq!(transmit.to, CLIENT);
             udp.send(now, Packet::udp(transmit.bytes));
         }
         any
     }
 
     /// Feeds the machine bytes of origins whose session is not joined.
-    fn feed_sessions(&mut self, now: Duration, log: &mut Log) -> bool {
+    fn feed_sessions(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(machine) = &mut self.machine else {
             return false;
         };
@@ -233,12 +209,12 @@ impl EdgeSide {
             let taken = machine.handle_origin_data(*id, origin.peek());
             origin.take(taken);
             if taken > 0 {
-                log.note(now, "edge", format_args!("takes {taken} bytes of the origin"));
+                turn.note(EDGE, format_args!("takes {taken} bytes of the origin"));
             }
             let end = origin.ends();
             match end {
                 Some(End::Finished) => machine.handle_origin_finished(*id),
-                Some(End::Reset) => machine.handle_origin_lost(at(now), *id),
+                Some(End::Reset) => machine.handle_origin_lost(at(turn.now), *id),
                 None => {}
             }
             any |= taken > 0 || end.is_some();
@@ -246,7 +222,7 @@ impl EdgeSide {
         any
     }
 
-    fn feed_connection(&mut self, now: Duration, tcp: &mut Direction, log: &mut Log) -> bool {
+    fn feed_connection(&mut self, turn: &mut Turn<'_>) -> bool {
         let Connection::Through { origin, .. } = self.connection else {
             return false;
         };
@@ -255,58 +231,51 @@ impl EdgeSide {
         origin.take(bytes.len());
         let end = origin.ends();
         if !bytes.is_empty() {
-            log.note(now, "edge", format_args!("relays {} bytes", bytes.len()));
-            tcp.send(now, &Segment::Bytes(bytes.clone()));
+            turn.note(EDGE, format_args!("relays {} bytes", bytes.len()));
+            turn.send(&Segment::Bytes(bytes.clone()));
         }
         match end {
-            Some(End::Finished) => tcp.send(now, &Segment::Finished),
-            Some(End::Reset) => tcp.send(now, &Segment::Reset),
+            Some(End::Finished) => turn.send(&Segment::Finished),
+            Some(End::Reset) => turn.send(&Segment::Reset),
             None => {}
         }
         !bytes.is_empty() || end.is_some()
     }
 
-    fn handle_bytes(
-        &mut self,
-        now: Duration,
-        peer: SocketAddr,
-        mut bytes: Vec<u8>,
-        tcp: &mut Direction,
-        log: &mut Log,
-    ) {
+    fn handle_bytes(&mut self, mut bytes: Vec<u8>, turn: &mut Turn<'_>) {
         match &mut self.connection {
             Connection::First(first) => {
                 first.append(&mut bytes);
-                self.look(now, peer, tcp, log);
+                self.look(turn);
             }
             Connection::Hello(start) => {
                 start.append(&mut bytes);
-                self.look_for_hello(now, peer, tcp, log);
+                self.look_for_hello(turn);
             }
             Connection::Through { origin, skip } => {
                 let dropped = bytes.len().min(*skip);
                 *skip -= dropped;
-                self.origins[*origin].receive(now, &bytes[dropped..]);
+                self.origins[*origin].receive(turn.now, &bytes[dropped..]);
             }
             Connection::Closed => {}
         }
     }
 
-    fn handle_finished(&mut self, now: Duration, tcp: &mut Direction) {
+    fn handle_finished(&mut self, turn: &mut Turn<'_>) {
         let taken = std::mem::replace(&mut self.connection, Connection::Closed);
         let origin = match taken {
             Connection::Through { origin, .. } => origin,
             Connection::First(bytes) | Connection::Hello(bytes) if !bytes.is_empty() => {
-                self.open(now, &bytes)
+                self.open(turn.now, &bytes)
             }
-            _ => return tcp.send(now, &Segment::Finished),
+            _ => return turn.send(&Segment::Finished),
         };
         self.origins[origin].finish_input();
         self.connection = Connection::Through { origin, skip: 0 };
     }
 
     /// Tells a join from a client stream.
-    fn look(&mut self, now: Duration, peer: SocketAddr, tcp: &mut Direction, log: &mut Log) {
+    fn look(&mut self, turn: &mut Turn<'_>) {
         let Connection::First(bytes) = &mut self.connection else {
             return;
         };
@@ -319,49 +288,43 @@ impl EdgeSide {
         let Some((join, end)) = hello.and_then(|hello| Some((Join::read(&hello)?, hello.end)))
         else {
             self.connection = Connection::Hello(bytes);
-            return self.look_for_hello(now, peer, tcp, log);
+            return self.look_for_hello(turn);
         };
         let Some(machine) = &mut self.machine else {
             // An ordinary server does not know the ticket, and answers as to any other client.
             let other = acceptance(&JoinKey::new([0; 16]), 0);
-            tcp.send(now, &Segment::Bytes(other));
-            tcp.send(now, &Segment::Finished);
+            turn.send(&Segment::Bytes(other));
+            turn.send(&Segment::Finished);
             self.connection = Connection::Closed;
             return;
         };
         let rest = bytes.split_off(end);
-        let outcome = machine.handle_join(at(now), peer, &join);
+        let outcome = machine.handle_join(at(turn.now), self.peer, &join);
         match outcome {
             JoinOutcome::Joined(handover) => {
-                log.note(now, "edge", format_args!("accepts the join"));
+                turn.note(EDGE, "accepts the join");
                 let answer = acceptance(&join.key, handover.server_offset);
-                tcp.send(now, &Segment::Bytes(answer));
-                self.carry_out(now, handover, tcp);
-                self.handle_bytes(now, peer, rest, tcp, log);
+                turn.send(&Segment::Bytes(answer));
+                self.carry_out(handover, turn);
+                self.handle_bytes(rest, turn);
             }
             JoinOutcome::Fresh => {
-                log.note(now, "edge", format_args!("does not know the session: a new stream"));
-                tcp.send(now, &Segment::Bytes(acceptance(&join.key, 0)));
+                turn.note(EDGE, "does not know the session: a new stream");
+                turn.send(&Segment::Bytes(acceptance(&join.key, 0)));
                 self.connection = Connection::Hello(rest);
-                self.look_for_hello(now, peer, tcp, log);
+                self.look_for_hello(turn);
             }
             JoinOutcome::Refused => {
-                log.note(now, "edge", format_args!("refuses the join"));
-                tcp.send(now, &Segment::Bytes(REFUSAL.to_vec()));
-                tcp.send(now, &Segment::Finished);
+                turn.note(EDGE, "refuses the join");
+                turn.send(&Segment::Bytes(REFUSAL.to_vec()));
+                turn.send(&Segment::Finished);
                 self.connection = Connection::Closed;
             }
             JoinOutcome::Elsewhere(edge) => panic!("edge {edge} without a fleet"),
         }
     }
 
-    fn look_for_hello(
-        &mut self,
-        now: Duration,
-        peer: SocketAddr,
-        tcp: &mut Direction,
-        log: &mut Log,
-    ) {
+    fn look_for_hello(&mut self, turn: &mut Turn<'_>) {
         let Connection::Hello(start) = &mut self.connection else {
             return;
         };
@@ -372,44 +335,39 @@ impl EdgeSide {
         };
         let bytes = std::mem::take(start);
         let attachment = match (&mut self.machine, end) {
-            (Some(machine), Some(end)) => machine.handle_plain(at(now), peer, &bytes[..end]),
+            (Some(machine), Some(end)) => {
+                machine.handle_plain(at(turn.now), self.peer, &bytes[..end])
+            }
             _ => Attachment::New,
         };
         match attachment {
             Attachment::Attached(handover) => {
-                log.note(
-                    now,
-                    "edge",
-                    format_args!("attaches the plain stream to the running ClientHello"),
-                );
-                self.carry_out(now, handover, tcp);
-                self.handle_bytes(now, peer, bytes, tcp, log);
+                turn.note(EDGE, "attaches the plain stream to the running ClientHello");
+                self.carry_out(handover, turn);
+                self.handle_bytes(bytes, turn);
             }
             Attachment::New => {
-                log.note(
-                    now,
-                    "edge",
-                    format_args!("starts the origin with {} bytes of TCP", bytes.len()),
-                );
-                let origin = self.open(now, &bytes);
+                let length = bytes.len();
+                turn.note(EDGE, format_args!("starts the origin with {length} bytes of TCP"));
+                let origin = self.open(turn.now, &bytes);
                 self.connection = Connection::Through { origin, skip: 0 };
             }
         }
     }
 
-    fn carry_out(&mut self, now: Duration, handover: Handover, tcp: &mut Direction) {
+    fn carry_out(&mut self, handover: Handover, turn: &mut Turn<'_>) {
         let origin =
             self.sessions.remove(&handover.id).expect("a session that is handed over was started");
         if !handover.client_bytes.is_empty() {
-            self.origins[origin].receive(now, &handover.client_bytes);
+            self.origins[origin].receive(turn.now, &handover.client_bytes);
         }
         if !handover.server_bytes.is_empty() {
-            tcp.send(now, &Segment::Bytes(handover.server_bytes));
+            turn.send(&Segment::Bytes(handover.server_bytes));
         }
         match handover.end {
             OriginEnd::Open => {}
-            OriginEnd::Finished => tcp.send(now, &Segment::Finished),
-            OriginEnd::Reset => tcp.send(now, &Segment::Reset),
+            OriginEnd::Finished => turn.send(&Segment::Finished),
+            OriginEnd::Reset => turn.send(&Segment::Reset),
         }
         self.connection = Connection::Through { origin, skip: handover.skip };
     }

@@ -20,12 +20,31 @@ pub(crate) use world::{Outcome, Scenario, run};
 use std::fmt;
 use std::time::Duration;
 
+use tcp::{Direction, Segment};
+
 /// The round-trip time of every scenario.
 pub(crate) const RTT: Duration = Duration::from_millis(100);
 /// One-way delay.
 pub(crate) const HALF: Duration = Duration::from_millis(50);
 /// Grace of a client that knows nothing of the path: a quarter of the RTT, 2 to 25 ms.
 pub(crate) const GRACE: Duration = Duration::from_millis(25);
+
+/// A moment, the way out over TCP, and the log.
+struct Turn<'a> {
+    now: Duration,
+    tcp: &'a mut Direction,
+    log: &'a mut Log,
+}
+
+impl Turn<'_> {
+    fn send(&mut self, segment: &Segment) {
+        self.tcp.send(self.now, segment);
+    }
+
+    fn note(&mut self, who: &'static str, what: impl fmt::Display) {
+        self.log.note(self.now, who, what);
+    }
+}
 
 /// Actions of the machines and their surroundings, in order; kept only if `wanted`.
 #[derive(Debug, Default)]
@@ -35,7 +54,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    fn note(&mut self, now: Duration, who: &'static str, what: fmt::Arguments<'_>) {
+    fn note(&mut self, now: Duration, who: &'static str, what: impl fmt::Display) {
         if self.wanted {
             self.lines.push((now, who, what.to_string()));
         }

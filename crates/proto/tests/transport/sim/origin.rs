@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{End, Script};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Origin {
     script: Script,
     pub(super) received: Vec<u8>,
@@ -19,17 +19,7 @@ pub(super) struct Origin {
 
 impl Origin {
     pub(super) fn new(script: Script) -> Self {
-        Self {
-            script,
-            received: Vec::new(),
-            input_finished: false,
-            next_emission: 0,
-            due: None,
-            pending: Vec::new(),
-            written: 0,
-            end_told: false,
-            closed: false,
-        }
+        Self { script, ..Self::default() }
     }
 
     pub(super) fn got_hello(&self) -> bool {

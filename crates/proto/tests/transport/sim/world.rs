@@ -9,7 +9,7 @@ use headstart_proto::{ClientConfig, ClientEvent, GraceEstimator, ServerConfig, W
 use super::client::{ClientSide, End};
 use super::edge::{EdgeSide, Host};
 use super::tcp::Direction;
-use super::{GRACE, HALF, Log, RTT, Script};
+use super::{GRACE, HALF, Log, RTT, Script, Turn};
 
 /// Steps after which a run counts as stalled. The longest run takes some hundreds.
 const STEPS: usize = 20_000;
@@ -88,7 +88,8 @@ impl Scenario {
     }
 }
 
-const CLIENT: SocketAddr =
+/// The client's address on UDP.
+pub(super) const CLIENT: SocketAddr =
     SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 40_000);
 
 /// Results of a scenario.
@@ -171,8 +172,9 @@ impl World {
     fn new(scenario: Scenario) -> Self {
         let script = &scenario.script;
         let client = ClientSide::new(script, [7; 16], scenario.splice);
-        let host = EdgeSide::new(script, scenario.host);
-        let other = scenario.tcp_host.map(|host| EdgeSide::new(script, host));
+        let peer = SocketAddr::new(scenario.tcp_source, 50_000);
+        let host = EdgeSide::new(script, scenario.host, peer);
+        let other = scenario.tcp_host.map(|host| EdgeSide::new(script, host, peer));
         let log = Log { wanted: scenario.log, lines: Vec::new() };
         Self {
             now: Duration::ZERO,
@@ -237,9 +239,10 @@ impl World {
 
     fn break_things(&mut self) {
         if self.scenario.restart_at.take_if(|at| *at <= self.now).is_some() {
-            self.log.note(self.now, "edge", format_args!("restarts"));
+            self.log.note(self.now, "edge", "restarts");
             let accepted = self.scenario.connect.is_some_and(|at| at <= self.now + HALF);
-            self.host.restart(self.now, accepted, &mut self.tcp_down);
+            let (tcp, log) = (&mut self.tcp_down, &mut self.log);
+            self.host.restart(accepted, &mut Turn { now: self.now, tcp, log });
         }
         if self.scenario.unreachable_at.take_if(|at| *at <= self.now).is_some() {
             self.client.handle_unreachable(self.now);
@@ -257,7 +260,7 @@ impl World {
             let wait = self.scenario.wait();
             self.client.handle_connected(self.now, self.scenario.same_address, wait);
         } else {
-            self.log.note(self.now, "client", format_args!("TCP is refused"));
+            self.log.note(self.now, "client", "TCP is refused");
             self.client.handle_refused();
         }
         self.drive();
@@ -272,16 +275,17 @@ impl World {
 
     fn deliver_up(&mut self) {
         while let Some(packet) = self.scenario.up.poll(self.now) {
-            self.host.handle_datagram(self.now, CLIENT, &packet.bytes, &mut self.log);
+            let (tcp, log) = (&mut self.tcp_down, &mut self.log);
+            self.host.handle_datagram(&packet.bytes, &mut Turn { now: self.now, tcp, log });
             self.drive();
         }
     }
 
     fn deliver_tcp(&mut self) {
-        let peer = SocketAddr::new(self.scenario.tcp_source, 50_000);
         while let Some(segment) = self.tcp_up.poll(self.now) {
             let host = self.other.as_mut().unwrap_or(&mut self.host);
-            host.handle_segment(self.now, peer, segment, &mut self.tcp_down, &mut self.log);
+            let (tcp, log) = (&mut self.tcp_down, &mut self.log);
+            host.handle_segment(segment, &mut Turn { now: self.now, tcp, log });
             self.drive();
         }
         while let Some(segment) = self.tcp_down.poll(self.now) {
@@ -292,10 +296,12 @@ impl World {
 
     fn drive(&mut self) {
         let (now, log) = (self.now, &mut self.log);
-        self.client.drive(now, &mut self.scenario.up, &mut self.tcp_up, log);
-        self.host.drive(now, CLIENT, &mut self.scenario.down, &mut self.tcp_down, log);
+        let mut turn = Turn { now, tcp: &mut self.tcp_up, log };
+        self.client.drive(&mut self.scenario.up, &mut turn);
+        let mut turn = Turn { now, tcp: &mut self.tcp_down, log };
+        self.host.drive(&mut self.scenario.down, &mut turn);
         if let Some(other) = &mut self.other {
-            other.drive(now, CLIENT, &mut self.scenario.down, &mut self.tcp_down, log);
+            other.drive(&mut self.scenario.down, &mut turn);
         }
     }
 
