@@ -9,10 +9,7 @@ import (
 )
 
 func dnsName(name string) (b []byte) {
-	query, err := makeQuery(0, name)
-	if err != nil {
-		panic(err)
-	}
+	query := must(makeQuery(0, name))
 	return query[12 : len(query)-15]
 }
 
@@ -37,12 +34,8 @@ func rr(kind uint16, data []byte) []byte {
 	return appendVector(b, data)
 }
 
-func dnsAnswer(t testing.TB, name string, records ...[]byte) []byte {
-	query, err := makeQuery(7, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answerTo(query, false, records...)
+func dnsAnswer(name string, records ...[]byte) []byte {
+	return answerTo(must(makeQuery(7, name)), false, records...)
 }
 
 func answerTo(query []byte, cut bool, records ...[]byte) []byte {
@@ -84,7 +77,7 @@ func TestParseHTTPS(t *testing.T) {
 		},
 		"of a name nobody asked for": {[][]byte{other}, httpsRecord{}},
 	} {
-		got, err := parseHTTPS(dnsAnswer(t, testName, test.records...), testName)
+		got, err := parseHTTPS(dnsAnswer(testName, test.records...), testName)
 		got.ttl = 0
 		if err != nil || got != test.want {
 			t.Errorf("%s: %+v, %v", name, got, err)
@@ -100,7 +93,7 @@ func TestHTTPSRecords(t *testing.T) {
 				records = append(records, rr(typeHTTPS, b.bytes(t, name)))
 			}
 		}
-		got, err := parseHTTPS(dnsAnswer(t, testName, records...), testName)
+		got, err := parseHTTPS(dnsAnswer(testName, records...), testName)
 		then := "nothing"
 		switch {
 		case err != nil:
@@ -121,10 +114,7 @@ func TestHTTPSRecords(t *testing.T) {
 // dnsServer answers queries by UDP, cut if told to, and by TCP.
 func dnsServer(t *testing.T, cut bool, records ...[]byte) string {
 	t.Helper()
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tcp := must(net.Listen("tcp", "127.0.0.1:0"))
 	udp, err := net.ListenPacket("udp", tcp.Addr().String())
 	if err != nil {
 		t.Skip(err) // another has the port

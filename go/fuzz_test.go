@@ -127,14 +127,10 @@ func FuzzAdvert(f *testing.F) {
 }
 
 func FuzzDNS(f *testing.F) {
-	f.Add(dnsAnswer(f, testName, rr(typeHTTPS, service(1, "", "v=2,slots=6"))))
-	f.Add(dnsAnswer(f, testName, rr(typeHTTPS, service(0, "other.example", ""))))
+	f.Add(dnsAnswer(testName, rr(typeHTTPS, service(1, "", "v=2,slots=6"))))
+	f.Add(dnsAnswer(testName, rr(typeHTTPS, service(0, "other.example", ""))))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		query, err := makeQuery(7, testName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if answers(b, query) {
+		if answers(b, must(makeQuery(7, testName))) {
 			_, _ = parseHTTPS(b, testName)
 		}
 	})

@@ -113,10 +113,7 @@ func TestKeys(t *testing.T) {
 
 func TestCookies(t *testing.T) {
 	for _, b := range vectors(t, "cookies") {
-		expiry, err := strconv.ParseUint(b.keys["expiry"], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expiry := must(strconv.ParseUint(b.keys["expiry"], 10, 64))
 		got := cookie(b.bytes(t, "tag_key"), b.bytes(t, "mask_key"), b.bytes(t, "nonce"),
 			expiry, b.keys["client"])
 		if !bytes.Equal(got, b.bytes(t, "cookie")) {

@@ -24,10 +24,7 @@ func TestLink(t *testing.T) {
 	if edge == "" {
 		t.Skip("HEADSTART_LINK names no edge")
 	}
-	pem, err := os.ReadFile(os.Getenv("HEADSTART_LINK_CA"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pem := must(os.ReadFile(os.Getenv("HEADSTART_LINK_CA")))
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
 	turbo := &Dialer{Edges: map[string]Edge{linkName + ":443": {Addr: edge}}, NoDiscovery: true}
@@ -77,14 +74,8 @@ func fetch(
 	begun := time.Now()
 	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { first = time.Since(begun) }}
 	ctx := httptrace.WithClientTrace(context.Background(), trace)
-	request, err := http.NewRequestWithContext(ctx, "GET", "https://"+linkName+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must(http.NewRequestWithContext(ctx, "GET", "https://"+linkName+path, nil))
+	response := must(transport.RoundTrip(request))
 	defer response.Body.Close()
 	if _, err := io.Copy(io.Discard, response.Body); err != nil {
 		t.Fatal(err)

@@ -28,13 +28,18 @@ import (
 
 const testName = "www.example.com"
 
+// must returns what came without an error.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // identity makes a certificate for testName, with so many bytes more, and who trusts it.
 func identity(t testing.TB, ballast int) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject: pkix.Name{
@@ -45,14 +50,8 @@ func identity(t testing.TB, ballast int) (tls.Certificate, *x509.CertPool) {
 		DNSNames:  []string{testName},
 		IsCA:      true, BasicConstraintsValid: true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	leaf := must(x509.ParseCertificate(der))
 	pool := x509.NewCertPool()
 	pool.AddCert(leaf)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pool
@@ -85,6 +84,14 @@ func (e *events) await(t testing.TB, kinds ...EventKind) Event {
 		}
 		e.mu.Unlock()
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// awaitJoin waits for the outcome of an opening, which has to be a join.
+func (e *events) awaitJoin(t testing.TB) {
+	t.Helper()
+	if event := e.await(t, EventJoined, EventPlain, EventReset); event.Kind != EventJoined {
+		t.Errorf("%+v", event)
 	}
 }
 
@@ -197,10 +204,7 @@ func echoAll(listener net.Listener) {
 
 func (s *server) echo(t testing.TB, dialer *testDialer, text []byte) {
 	t.Helper()
-	raw, err := dialer.Dial("tcp", testName+":443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must(dialer.Dial("tcp", testName+":443"))
 	defer raw.Close()
 	echoTLS(t, raw, s.pool, text)
 }
@@ -229,9 +233,7 @@ func TestJoin(t *testing.T) {
 				var events events
 				dialer := s.dialer(&events, Advertisement{Slots: 6})
 				s.echo(t, dialer, bytes.Repeat([]byte("x"), size))
-				if event := events.await(t, EventJoined, EventPlain, EventReset); event.Kind != EventJoined {
-					t.Errorf("%+v", event)
-				}
+				events.awaitJoin(t)
 				s.events.await(t, EventJoined)
 			})
 		}
@@ -252,9 +254,7 @@ func TestAddresses(t *testing.T) {
 			_, port, _ := net.SplitHostPort(s.listener.Addr().String())
 			dialer := newDialer(net.JoinHostPort(host, port), Advertisement{}, &events)
 			s.echo(t, dialer, []byte("hello"))
-			if event := events.await(t, EventJoined, EventPlain); event.Kind != EventJoined {
-				t.Errorf("%+v", event)
-			}
+			events.awaitJoin(t)
 		})
 	}
 }
@@ -275,9 +275,7 @@ func TestSecondConnection(t *testing.T) {
 	}
 	s.echo(t, dialer, []byte("hello"))
 	events.await(t, EventSecondSYN)
-	if event := events.await(t, EventJoined, EventPlain); event.Kind != EventJoined {
-		t.Errorf("%+v", event)
-	}
+	events.awaitJoin(t)
 }
 
 // TestNextAddress has nobody listen at the first address: TCP goes on to the next, and what went to
@@ -294,10 +292,7 @@ func TestNextAddress(t *testing.T) {
 	defer mute.Close()
 	closed := mute.LocalAddr().(*net.UDPAddr).AddrPort()
 	race := dialer.startRace(context.Background(), "tcp", testName, []netip.AddrPort{closed, at})
-	raw, err := dialer.open(testName, race, Advertisement{Slots: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must(dialer.open(testName, race, Advertisement{Slots: 4}))
 	defer raw.Close()
 	echoTLS(t, testConn{raw, dialer}, s.pool, []byte("hello"))
 	if event := events.await(t, EventPlain); event.Reason != "another address" {
@@ -310,10 +305,7 @@ func TestFallback(t *testing.T) {
 	for _, silent := range []bool{true, false} {
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {
 			s := newServer(t, ListenConfig{}, 0)
-			mute, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			mute := must(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))
 			defer mute.Close()
 			port := uint16(mute.LocalAddr().(*net.UDPAddr).Port)
 			want := "silence"
@@ -364,10 +356,7 @@ func TestFastTCP(t *testing.T) {
 	var events events
 	dialer := s.dialer(&events, Advertisement{})
 	dialer.TCP = net.Dialer{}
-	raw, err := dialer.Dial("tcp", testName+":443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must(dialer.Dial("tcp", testName+":443"))
 	defer raw.Close()
 	if event := events.await(t, EventPlain); event.Reason != "not offered" {
 		t.Errorf("%+v", event)
@@ -375,19 +364,16 @@ func TestFastTCP(t *testing.T) {
 	echoTLS(t, raw, s.pool, []byte("hello"))
 }
 
+// freeAddress returns an address at which nobody listens.
+func freeAddress() string {
+	free := must(net.Listen("tcp", "127.0.0.1:0"))
+	defer free.Close()
+	return free.Addr().String()
+}
+
 func TestRefusedTCP(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free.Close()
-	dialer := &Dialer{
-		Edges: map[string]Edge{testName + ":443": {Addr: free.Addr().String()}},
-	}
-	conn, err := dialer.Dial("tcp", testName+":443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dialer := &Dialer{Edges: map[string]Edge{testName + ":443": {Addr: freeAddress()}}}
+	conn := must(dialer.Dial("tcp", testName+":443"))
 	defer conn.Close()
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%v", err)
@@ -400,10 +386,7 @@ func TestRefusedTCP(t *testing.T) {
 func TestDeadlines(t *testing.T) {
 	s := newServer(t, ListenConfig{}, 0)
 	dialer := s.dialer(new(events), Advertisement{})
-	conn, err := dialer.Dial("tcp", testName+":443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(dialer.Dial("tcp", testName+":443"))
 	defer conn.Close()
 	read := func() error {
 		_, err := conn.Read(make([]byte, 1))
@@ -423,10 +406,7 @@ func TestDeadlines(t *testing.T) {
 	ended := make(chan struct{})
 	defer close(ended)
 	dialer.TCP = tcpAfter(ended)
-	waiting, err := dialer.Dial("tcp", testName+":443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	waiting := must(dialer.Dial("tcp", testName+":443"))
 	done := make(chan error)
 	go func() {
 		_, err := waiting.Read(make([]byte, 1))
@@ -441,10 +421,7 @@ func TestDeadlines(t *testing.T) {
 func TestHTTP2(t *testing.T) {
 	certificate, pool := identity(t, 0)
 	var serverEvents, clientEvents events
-	listener, err := Listen("127.0.0.1:0", ListenConfig{Trace: serverEvents.add})
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(Listen("127.0.0.1:0", ListenConfig{Trace: serverEvents.add}))
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "%s from %s", r.Proto, r.RemoteAddr)
@@ -457,18 +434,13 @@ func TestHTTP2(t *testing.T) {
 	transport := dialer.Transport()
 	transport.TLSClientConfig = &tls.Config{RootCAs: pool}
 	client := &http.Client{Transport: transport}
-	response, err := client.Get("https://" + testName + "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must(client.Get("https://" + testName + "/"))
 	body, err := io.ReadAll(response.Body)
 	response.Body.Close()
 	if err != nil || !strings.HasPrefix(string(body), "HTTP/2.0 from 127.0.0.1") {
 		t.Errorf("%s, %v", body, err)
 	}
-	if event := clientEvents.await(t, EventJoined, EventPlain); event.Kind != EventJoined {
-		t.Errorf("%+v", event)
-	}
+	clientEvents.awaitJoin(t)
 	transport.CloseIdleConnections()
 }
 
@@ -490,10 +462,7 @@ func TestLeaks(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for i := 0; i < 5; i++ {
 		s.echo(t, dialer, []byte("hello"))
-		conn, err := dialer.Dial("tcp", testName+":443")
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must(dialer.Dial("tcp", testName+":443"))
 		conn.Close()
 	}
 	for runtime.NumGoroutine() > before { // the test's time bounds it
@@ -505,10 +474,7 @@ func TestLeaks(t *testing.T) {
 // sends no early data, so this is no TLS but for its records.
 func TestEarlyData(t *testing.T) {
 	var events events
-	listener, err := Listen("127.0.0.1:0", ListenConfig{EarlyData: true, AnyAddress: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(Listen("127.0.0.1:0", ListenConfig{EarlyData: true, AnyAddress: true}))
 	defer listener.Close()
 	hello := vectors(t, "hellos")[0].bytes(t, "bytes")
 	early := append([]byte{23, 3, 3, 1, 0}, bytes.Repeat([]byte("e"), 256)...)
@@ -516,10 +482,7 @@ func TestEarlyData(t *testing.T) {
 	dialer := newDialer(listener.Addr().String(), advert, &events)
 	wrote := make(chan struct{})
 	dialer.TCP = tcpAfter(wrote)
-	client, err := dialer.Dial("tcp", testName+":443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must(dialer.Dial("tcp", testName+":443"))
 	defer client.Close()
 	for _, text := range [][]byte{hello, early} {
 		if _, err := client.Write(text); err != nil {
@@ -527,10 +490,7 @@ func TestEarlyData(t *testing.T) {
 		}
 	}
 	close(wrote)
-	server, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must(listener.Accept())
 	defer server.Close()
 	got := make([]byte, len(hello)+len(early))
 	if _, err := io.ReadFull(server, got); err != nil || !bytes.HasSuffix(got, early) {
@@ -545,35 +505,21 @@ func TestEarlyData(t *testing.T) {
 	if got, err := io.ReadAll(client); err != nil || !bytes.Equal(got, answer) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if event := events.await(t, EventJoined, EventPlain, EventReset); event.Kind != EventJoined {
-		t.Errorf("%+v", event)
-	}
+	events.awaitJoin(t)
 }
 
 // TestListenerClose ends what waits: Accept, sessions, and streams without a ClientHello.
 func TestListenerClose(t *testing.T) {
 	before := runtime.NumGoroutine()
-	listener, err := Listen("127.0.0.1:0", ListenConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	idle, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(Listen("127.0.0.1:0", ListenConfig{}))
+	idle := must(net.Dial("tcp", listener.Addr().String()))
 	defer idle.Close()
-	udp, err := net.Dial("udp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	udp := must(net.Dial("udp", listener.Addr().String()))
 	defer udp.Close()
 	key := joinKey{1}
 	hello := vectors(t, "hellos")[0].bytes(t, "bytes")
 	_, _ = udp.Write(request{key.id(), 0, 0, hello}.marshal())
-	conn, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(listener.Accept())
 	listener.Close()
 	if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept: %v", err)
@@ -591,15 +537,9 @@ func TestListenerClose(t *testing.T) {
 
 // TestBreak has TCP be reset by what is no edge, while the client waits: the application sees that.
 func TestBreak(t *testing.T) {
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tcp := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer tcp.Close()
-	mute, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mute := must(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))
 	defer mute.Close()
 	go func() {
 		if conn, err := tcp.Accept(); err == nil {
@@ -608,10 +548,7 @@ func TestBreak(t *testing.T) {
 	}()
 	port := uint16(mute.LocalAddr().(*net.UDPAddr).Port)
 	dialer := newDialer(tcp.Addr().String(), Advertisement{UDPPort: port}, new(events))
-	conn, err := dialer.Dial("tcp", testName+":443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(dialer.Dial("tcp", testName+":443"))
 	defer conn.Close()
 	_, _ = conn.Write(vectors(t, "hellos")[0].bytes(t, "bytes"))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
@@ -621,15 +558,9 @@ func TestBreak(t *testing.T) {
 
 // TestRefusal refuses a join with bytes behind it: the alert and the end arrive, and no reset.
 func TestRefusal(t *testing.T) {
-	listener, err := Listen("127.0.0.1:0", ListenConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(Listen("127.0.0.1:0", ListenConfig{}))
 	defer listener.Close()
-	conn, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(net.Dial("tcp", listener.Addr().String()))
 	defer conn.Close()
 	record := join{key: joinKey{1}, tag: 2, clientOffset: 3, serverOffset: 4}.marshal("", nil)
 	_, _ = conn.Write(append(record, make([]byte, 8000)...))
@@ -640,20 +571,11 @@ func TestRefusal(t *testing.T) {
 
 // TestRepeatedBytes has TCP repeat more bytes than come with the acceptance of a join.
 func TestRepeatedBytes(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
-	tcp, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tcp := must(net.Dial("tcp", listener.Addr().String()))
 	defer tcp.Close()
-	edge, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	edge := must(listener.Accept())
 	defer edge.Close()
 	now := time.Now()
 	c := &Conn{

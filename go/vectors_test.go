@@ -21,10 +21,7 @@ type block struct {
 // vectors reads the blocks of a file in docs/vectors.
 func vectors(t testing.TB, name string) []block {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "vectors", name+".txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile(filepath.Join("..", "docs", "vectors", name+".txt")))
 	var blocks []block
 	var last string
 	open := false

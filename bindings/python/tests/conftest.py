@@ -10,7 +10,7 @@ import requests
 import headstart
 from headstart.requests import HeadstartAdapter
 
-from .serving import NAME, Files, Nginx, RunningAgent, Server
+from .serving import NAME, Files, Nginx, RunningAgent, Server, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +72,15 @@ def own_agent(files: Files, tmp_path: Path) -> Iterator[RunningAgent]:
 def session(agent: headstart.Agent) -> Iterator[requests.Session]:
     with mounted(HeadstartAdapter(agent)) as session:
         yield session
+
+
+@pytest.fixture
+def visited(agent: headstart.Agent, nginx: Nginx) -> headstart.Agent:
+    """An agent that has sessions of the server, which allow early data."""
+    with mounted(HeadstartAdapter(agent)) as session:
+        assert session.get(nginx.url()).text == "GET"
+    until("a session is kept", lambda: any(row["early_data"] for row in agent.sessions()))
+    return agent
 
 
 def mounted(adapter: HeadstartAdapter) -> requests.Session:

@@ -45,6 +45,16 @@ def until(what: str, happened: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def check_contexts(agent: headstart.Agent, resumed: Callable[..., bool]) -> None:
+    """Check that contexts have nothing in common; `resumed` tells of a connection with options."""
+    assert not resumed(context="work")
+    until("a session is kept", lambda: bool(agent.sessions()))
+    assert not resumed(context="home")
+    assert not resumed(context="work", policy="isolate")
+    assert resumed(context="work")
+    assert {row["context"] for row in agent.sessions()} == {"work", "home"}
+
+
 def free_port() -> int:
     """A port that nobody listens on: the kernel gives them out in turn."""
     with socket.socket() as sock:
@@ -64,53 +74,29 @@ class Files:
     def issue(self, name: str, *names: str, days: int = 2) -> tuple[Path, Path]:
         """Make a certificate that vouches for itself, and its key."""
         certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
-        command = [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-        ]
-        command += [
-            "-days",
-            str(days),
-            "-subj",
-            f"/CN={name}",
-            "-keyout",
-            str(key),
-            "-out",
-            str(certificate),
-        ]
-        subprocess.run(
-            [*command, "-addext", f"subjectAltName={','.join(names)}"],
-            check=True,
-            capture_output=True,
-        )
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-subj", f"/CN={name}"]
+        command += ["-pkeyopt", "ec_paramgen_curve:P-256", "-days", str(days)]
+        command += ["-keyout", str(key), "-out", str(certificate)]
+        command += ["-addext", f"subjectAltName={','.join(names)}"]
+        subprocess.run(command, check=True, capture_output=True)
         key.chmod(0o600)
         certificate.chmod(0o644)
         return certificate, key
 
 
 class RunningAgent:
-    """`headstart agent` with a socket."""
+    """`headstart agent` with a socket and a port."""
 
     def __init__(
         self, directory: Path, arguments: Sequence[str] = (), roots: Path | None = None
     ) -> None:
         self.path = directory / "agent.sock"
-        self.listen = free_port()
+        self.token = directory / "token"
+        self.listen, self.port = free_port(), free_port()
         self._log = directory / "agent.log"
-        command = [
-            str(binary()),
-            "agent",
-            "--listen",
-            f"127.0.0.1:{self.listen}",
-            "--socket",
-            str(self.path),
-        ]
+        command = [str(binary()), "agent", "--listen", f"127.0.0.1:{self.listen}"]
+        command += ["--socket", str(self.path), "--managed-listen", f"127.0.0.1:{self.port}"]
+        command += ["--managed-token", str(self.token)]
         environment = {"HEADSTART_LOG": "debug"}
         if roots is not None:
             environment["SSL_CERT_FILE"] = str(roots)
@@ -136,6 +122,9 @@ class RunningAgent:
 
     def agent(self) -> headstart.Agent:
         return headstart.Agent(self.path)
+
+    def agent_at_port(self) -> headstart.Agent:
+        return headstart.Agent(port=self.port, token_file=self.token)
 
     def close(self) -> None:
         self.process.kill()

@@ -12,7 +12,7 @@ import headstart
 from headstart.requests import HeadstartAdapter, facts
 
 from .conftest import mounted
-from .serving import Files, RunningAgent, Server, free_port, until
+from .serving import RunningAgent, Server, until
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,27 +43,23 @@ def test_addresses_as_hosts(agent: headstart.Agent, server: Server) -> None:
         agent.connect("::1", server.port, timeout=60)
 
 
-def test_the_port_wants_a_proof_of_its_token(files: Files, server: Server, tmp_path: Path) -> None:
-    port, token = free_port(), tmp_path / "token"
-    arguments = ["--managed-listen", f"127.0.0.1:{port}", "--managed-token", str(token)]
-    running = RunningAgent(tmp_path, arguments, roots=files.certificate)
-    try:
-        for agent in (
-            headstart.Agent(port=port, token_file=token),
-            headstart.Agent(port=port, token=token.read_text().strip()),
-        ):
-            assert isinstance(agent.sessions(), list)
-            with mounted(HeadstartAdapter(agent)) as session:
-                assert facts(session.get(server.url())) is not None
-        wrong = headstart.Agent(port=port, token=TOKEN)
-        for ask in (wrong.sessions, lambda: wrong.connect("localhost", server.port)):
-            with pytest.raises(headstart.AgentUntrusted, match="does not prove"):
-                ask()
-        assert TOKEN not in repr(wrong)
-    finally:
-        running.close()
+def test_the_port_wants_a_proof_of_its_token(
+    own_agent: RunningAgent, server: Server, tmp_path: Path
+) -> None:
+    port, at_port = own_agent.port, own_agent.agent_at_port()
+    token = own_agent.token.read_text().strip()
+    for agent in (at_port, headstart.Agent(port=port, token=token)):
+        assert isinstance(agent.sessions(), list)
+        with mounted(HeadstartAdapter(agent)) as session:
+            assert facts(session.get(server.url())) is not None
+    wrong = headstart.Agent(port=port, token=TOKEN)
+    for ask in (wrong.sessions, lambda: wrong.connect("localhost", server.port)):
+        with pytest.raises(headstart.AgentUntrusted, match="does not prove"):
+            ask()
+    assert TOKEN not in repr(wrong)
+    own_agent.close()
     with pytest.raises(headstart.AgentUnavailable, match="--managed-listen"):
-        headstart.Agent(port=port, token_file=token).sessions()
+        at_port.sessions()
     with pytest.raises(headstart.AgentUnavailable, match="cannot read the token"):
         headstart.Agent(port=port, token_file=tmp_path / "none").connect("localhost")
 

@@ -22,6 +22,7 @@ from .serving import (
     Files,
     RunningAgent,
     Server,
+    check_contexts,
     free_port,
     plain_server,
     played,
@@ -124,12 +125,7 @@ def test_contexts_have_nothing_in_common(agent: headstart.Agent, server: Server)
         assert about is not None
         return about.resumed
 
-    assert not resumed(context="work")
-    until("a session is kept", lambda: bool(agent.sessions()))
-    assert not resumed(context="home")
-    assert not resumed(context="work", policy="isolate")
-    assert resumed(context="work")
-    assert {row["context"] for row in agent.sessions()} == {"work", "home"}
+    check_contexts(agent, resumed)
 
 
 def test_roots(agent: headstart.Agent, files: Files, tmp_path: Path) -> None:
@@ -237,12 +233,8 @@ def test_a_proxy_is_used_as_ever(
     assert agent.sessions() == [], "its TLS is its own"
 
 
-def test_the_port_of_an_agent(files: Files, server: Server, tmp_path: Path) -> None:
-    port, token = free_port(), tmp_path / "token"
-    arguments = ["--managed-listen", f"127.0.0.1:{port}", "--managed-token", str(token)]
-    with closing(RunningAgent(tmp_path, arguments, roots=files.certificate)):
-        agent = headstart.Agent(port=port, token_file=token)
-        assert fetch_alone(server.url(), agent)[1] is not None
+def test_the_port_of_an_agent(running: RunningAgent, server: Server) -> None:
+    assert fetch_alone(server.url(), running.agent_at_port())[1] is not None
 
 
 def test_web_sockets(agent: headstart.Agent, server: Server) -> None:

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from requests import PreparedRequest, Response
 
 
-@pytest.fixture
-def visited(agent: headstart.Agent, nginx: Nginx) -> headstart.Agent:
-    """An agent that has sessions of the server, which allow early data."""
-    with mounted(HeadstartAdapter(agent)) as session:
-        assert session.get(nginx.url()).text == "GET"
-    until("a session is kept", lambda: any(row["early_data"] for row in agent.sessions()))
-    return agent
-
-
 def became(response: Response) -> str | None:
     about = facts(response)
     return None if about is None else about.early_data

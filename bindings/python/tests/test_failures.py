@@ -17,7 +17,15 @@ from headstart.requests import HeadstartAdapter, facts
 from headstart.urllib3 import PoolManager
 
 from .conftest import mounted
-from .serving import Files, RunningAgent, Server, answer, free_port, played
+from .serving import (
+    Files,
+    RunningAgent,
+    Server,
+    free_port,
+    plain_server,
+    played,
+    silent_server,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,25 +106,16 @@ def test_the_environment_names_the_socket(
 
 
 def test_a_server_that_does_not_answer(agent: headstart.Agent) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        mounted(HeadstartAdapter(agent)) as session,
-    ):
+    with silent_server() as (silent, _), mounted(HeadstartAdapter(agent)) as session:
         with pytest.raises(requests.exceptions.ConnectTimeout) as raised:
-            session.get(f"https://localhost:{silent.getsockname()[1]}/", timeout=(0.3, 60))
+            session.get(f"https://localhost:{silent}/", timeout=(0.3, 60))
     assert isinstance(headstart.reason(raised.value), headstart.TimedOut)
 
 
 def test_a_server_without_tls(agent: headstart.Agent) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as plain,
-        mounted(HeadstartAdapter(agent)) as session,
-    ):
-        threading.Thread(
-            target=answer, args=(plain, b"HTTP/1.1 200 OK\r\n\r\n"), daemon=True
-        ).start()
+    with plain_server() as url, mounted(HeadstartAdapter(agent)) as session:
         with pytest.raises(requests.exceptions.SSLError) as raised:
-            session.get(f"https://localhost:{plain.getsockname()[1]}/")
+            session.get(url.replace("http:", "https:"))
     error = headstart.reason(raised.value)
     assert isinstance(error, headstart.TlsError)
     assert error.error == "tls"

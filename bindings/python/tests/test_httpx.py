@@ -21,6 +21,7 @@ from .serving import (
     Nginx,
     RunningAgent,
     Server,
+    check_contexts,
     free_port,
     plain_server,
     played,
@@ -116,12 +117,7 @@ def test_contexts_have_nothing_in_common(
     def resumed(**options: str) -> bool:
         return facts_of(*fetch(server.url(), agent=agent, **options)).resumed
 
-    assert not resumed(context="work")
-    until("a session is kept", lambda: bool(agent.sessions()))
-    assert not resumed(context="home")
-    assert not resumed(context="work", policy="isolate")
-    assert resumed(context="work")
-    assert {row["context"] for row in agent.sessions()} == {"work", "home"}
+    check_contexts(agent, resumed)
 
 
 def test_roots(fetch: Fetch, agent: headstart.Agent, files: Files, tmp_path: Path) -> None:
@@ -222,12 +218,8 @@ def test_a_proxy_is_used_as_ever(
         assert facts(client.get(server.url("/page"))) is not None
 
 
-def test_the_port_of_an_agent(fetch: Fetch, files: Files, server: Server, tmp_path: Path) -> None:
-    port, token = free_port(), tmp_path / "token"
-    arguments = ["--managed-listen", f"127.0.0.1:{port}", "--managed-token", str(token)]
-    with closing(RunningAgent(tmp_path, arguments, roots=files.certificate)):
-        agent = headstart.Agent(port=port, token_file=token)
-        assert facts(fetch(server.url(), agent=agent)[0]) is not None
+def test_the_port_of_an_agent(fetch: Fetch, running: RunningAgent, server: Server) -> None:
+    assert facts(fetch(server.url(), agent=running.agent_at_port())[0]) is not None
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -293,14 +285,6 @@ def test_cancellation_closes_the_connection(loop: str, is_early: bool, tmp_path:
 
     with played(tmp_path, wait) as agent:
         anyio.run(main, agent, backend=loop)
-
-
-@pytest.fixture
-def visited(agent: headstart.Agent, nginx: Nginx) -> headstart.Agent:
-    """An agent that has sessions of the server, which allow early data."""
-    assert _fetch(nginx.url(), agent=agent)[0].text == "GET"
-    until("a session is kept", lambda: any(row["early_data"] for row in agent.sessions()))
-    return agent
 
 
 def test_a_block_marks_requests(fetch: Fetch, visited: headstart.Agent, nginx: Nginx) -> None:

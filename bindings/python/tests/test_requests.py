@@ -17,7 +17,7 @@ import headstart
 from headstart.requests import HeadstartAdapter, facts
 
 from .conftest import mounted
-from .serving import NAME, Files, RunningAgent, Server, until
+from .serving import NAME, Files, RunningAgent, Server, check_contexts, until
 
 
 def facts_of(response: requests.Response) -> headstart.Facts:
@@ -140,12 +140,7 @@ def test_contexts_have_nothing_in_common(agent: headstart.Agent, server: Server)
         with mounted(HeadstartAdapter(agent, **options)) as session:  # type: ignore[arg-type]
             return facts_of(session.get(server.url())).resumed
 
-    assert not resumed(context="work")
-    until("a session is kept", lambda: bool(agent.sessions()))
-    assert not resumed(context="home")
-    assert not resumed(context="work", policy="isolate")
-    assert resumed(context="work")
-    assert {row["context"] for row in agent.sessions()} == {"work", "home"}
+    check_contexts(agent, resumed)
 
 
 def test_a_private_context_is_forgotten(agent: headstart.Agent, server: Server) -> None:

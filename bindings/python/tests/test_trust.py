@@ -16,7 +16,7 @@ import pytest
 import headstart
 from headstart._trust import is_trusted, proof
 
-from .serving import Files, RunningAgent, free_port
+from .serving import RunningAgent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,18 +93,12 @@ def test_words_before_the_proof_are_not_the_agents() -> None:
     assert "run this" not in str(raised.value)
 
 
-def test_a_relayed_proof_of_the_agent_is_not_believed(files: Files, tmp_path: Path) -> None:
-    port, token = free_port(), tmp_path / "token"
-    arguments = ["--managed-listen", f"127.0.0.1:{port}", "--managed-token", str(token)]
-    running = RunningAgent(tmp_path, arguments, roots=files.certificate)
-    try:
-        with listening(port) as (relay, heard):
-            with pytest.raises(headstart.AgentUntrusted, match="does not prove"):
-                headstart.Agent(port=relay, token_file=token).sessions()
-        assert [b"/sessions" in request for request in heard] == [False]
-        headstart.Agent(port=port, token_file=token).sessions()
-    finally:
-        running.close()
+def test_a_relayed_proof_of_the_agent_is_not_believed(running: RunningAgent) -> None:
+    with listening(running.port) as (relay, heard):
+        with pytest.raises(headstart.AgentUntrusted, match="does not prove"):
+            headstart.Agent(port=relay, token_file=running.token).sessions()
+    assert [b"/sessions" in request for request in heard] == [False]
+    running.agent_at_port().sessions()
 
 
 @as_root

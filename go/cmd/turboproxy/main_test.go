@@ -13,13 +13,18 @@ import (
 	"headstart/turbotls"
 )
 
+// must returns what came without an error.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // echo starts a server that returns what it gets, and a proxy.
 func echo(t *testing.T) (server, agent string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
@@ -60,22 +65,14 @@ func exchange(t *testing.T, conn net.Conn, in io.Reader) {
 
 func TestSOCKS(t *testing.T) {
 	server, proxy := echo(t)
-	address := net.TCPAddr{}
-	if at, err := net.ResolveTCPAddr("tcp", server); err != nil {
-		t.Fatal(err)
-	} else {
-		address = *at
-	}
+	address := must(net.ResolveTCPAddr("tcp", server))
 	name := "www.example.com"
 	for _, request := range []string{
 		"\x05\x01\x00\x01" + string(address.IP.To4()) +
 			string([]byte{byte(address.Port >> 8), byte(address.Port)}),
 		"\x05\x01\x00\x03" + string(rune(len(name))) + name + "\x01\xbb",
 	} {
-		conn, err := net.Dial("tcp", proxy)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must(net.Dial("tcp", proxy))
 		defer conn.Close()
 		fmt.Fprint(conn, "\x05\x02\x02\x00", request)
 		answer := make([]byte, 12)
@@ -89,10 +86,7 @@ func TestSOCKS(t *testing.T) {
 func TestConnect(t *testing.T) {
 	server, proxy := echo(t)
 	for _, target := range []string{server, "www.example.com:443"} {
-		conn, err := net.Dial("tcp", proxy)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must(net.Dial("tcp", proxy))
 		defer conn.Close()
 		fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target)
 		in := bufio.NewReader(conn)
@@ -111,10 +105,7 @@ func TestRefusals(t *testing.T) {
 		"\x05\x01\x02":                      "\x05\xff",
 		"\x05\x01\x00\x05\x02\x00\x01":      "\x05\x00\x05\x01",
 	} {
-		conn, err := net.Dial("tcp", proxy)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must(net.Dial("tcp", proxy))
 		defer conn.Close()
 		fmt.Fprint(conn, request)
 		answer, _ := io.ReadAll(conn)
