@@ -95,7 +95,7 @@ pub use closing::close_after_drain;
 pub use connector::{
     ClientStream, Connector, ConnectorConfig, Edge, EdgeLookup, OpeningPolicy, UnknownPolicy,
 };
-pub use netlink::{tcp_listener, tcp_owner};
+pub use netlink::{is_anyone, tcp_listener, tcp_owner};
 pub use path::{PathReason, SILENCES_TO_BLOCK};
 pub use proven_addr::{ProvenAddr, ProvenBy};
 pub use race::{Attempt, AttemptOutcome, RaceError, RaceFailure};

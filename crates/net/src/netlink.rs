@@ -21,7 +21,7 @@ use rustix::net::{
 };
 
 pub(crate) use changes::{Change, Changes};
-pub use owner::{tcp_listener, tcp_owner};
+pub use owner::{is_anyone, tcp_listener, tcp_owner};
 pub(crate) use route::network_to;
 
 /// Bytes of `struct nlmsghdr`.

@@ -274,11 +274,11 @@ pub struct Report {
     pub timeline: Vec<TimelineEntry>,
 }
 
-impl Report {
-    pub(crate) fn new() -> Self {
-        let (begun, timeline) = (Instant::now(), Vec::new());
+impl Default for Report {
+    /// Returns the report on an opening that begins now.
+    fn default() -> Self {
         Self {
-            begun,
+            begun: Instant::now(),
             opened_by: Carrier::Tcp,
             not_used: None,
             fast_open_not_used: None,
@@ -286,10 +286,12 @@ impl Report {
             address: None,
             rtt: None,
             network: None,
-            timeline,
+            timeline: Vec::new(),
         }
     }
+}
 
+impl Report {
     pub(crate) fn note(&mut self, at: Duration, event: OpeningEvent) {
         if self.timeline.len() < TIMELINE_MAX {
             self.timeline.push(TimelineEntry { at, event });

@@ -223,7 +223,6 @@ impl Map {
         }
     }
 
-    /// Sets the value of a key.
     pub(crate) fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         if value.len() != self.value {
             return Err(io::ErrorKind::InvalidInput.into());

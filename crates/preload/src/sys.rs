@@ -16,7 +16,7 @@ mod settle;
 mod socket;
 mod state;
 
-use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_void};
 use std::mem::transmute;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -164,18 +164,17 @@ fn remember_new(ctx: *mut Object, is_served: bool) -> *mut Object {
 }
 
 extern "C" fn connect(ssl: *mut Object, caller: *const c_void) -> c_int {
-    let next = next(c"SSL_connect", caller);
-    if next.is_served {
-        guard(|api| rules::before_handshake(api, ssl, Role::Client, Roots::Later));
-    }
-    let done = call!(next, fn(*mut Object) -> c_int, (ssl), -1);
-    if next.is_served { after_handshake(ssl, done) } else { done }
+    handshake(c"SSL_connect", Role::Client, ssl, caller)
 }
 
 extern "C" fn do_handshake(ssl: *mut Object, caller: *const c_void) -> c_int {
-    let next = next(c"SSL_do_handshake", caller);
+    handshake(c"SSL_do_handshake", Role::AsSet, ssl, caller)
+}
+
+fn handshake(name: &CStr, role: Role, ssl: *mut Object, caller: *const c_void) -> c_int {
+    let next = next(name, caller);
     if next.is_served {
-        guard(|api| rules::before_handshake(api, ssl, Role::AsSet, Roots::Later));
+        guard(|api| rules::before_handshake(api, ssl, role, Roots::Later));
     }
     let done = call!(next, fn(*mut Object) -> c_int, (ssl), -1);
     if next.is_served { after_handshake(ssl, done) } else { done }
@@ -261,37 +260,35 @@ extern "C" fn get_info(ssl: *const Object, caller: *const c_void) -> Option<Info
     }
 }
 
-extern "C" fn ctx_verification(
-    ctx: *mut Object,
-    callback: Callback,
-    arg: *mut c_void,
-    caller: *const c_void,
-) {
-    let next = next(c"SSL_CTX_set_cert_verify_callback", caller);
-    call!(next, fn(*mut Object, Callback, *mut c_void) -> (), (ctx, callback, arg), ());
-    leave_context_alone(ctx, next.is_served && !callback.is_null());
+/// Defines functions that set a callback of the program; with one, its object is left alone.
+macro_rules! set_callbacks {
+    ($($ours:ident, $name:literal, ($($arg:ident: $type:ty),*), $leave_alone:ident;)*) => { $(
+        extern "C" fn $ours(
+            object: *mut Object,
+            callback: Callback,
+            $($arg: $type,)*
+            caller: *const c_void,
+        ) {
+            let next = next($name, caller);
+            call!(
+                next,
+                fn(*mut Object, Callback $(, $type)*) -> (),
+                (object, callback $(, $arg)*),
+                ()
+            );
+            $leave_alone(object, next.is_served && !callback.is_null());
+        }
+    )* };
 }
 
-extern "C" fn ctx_cert_cb(
-    ctx: *mut Object,
-    callback: Callback,
-    arg: *mut c_void,
-    caller: *const c_void,
-) {
-    let next = next(c"SSL_CTX_set_cert_cb", caller);
-    call!(next, fn(*mut Object, Callback, *mut c_void) -> (), (ctx, callback, arg), ());
-    leave_context_alone(ctx, next.is_served && !callback.is_null());
-}
-
-extern "C" fn ssl_cert_cb(
-    ssl: *mut Object,
-    callback: Callback,
-    arg: *mut c_void,
-    caller: *const c_void,
-) {
-    let next = next(c"SSL_set_cert_cb", caller);
-    call!(next, fn(*mut Object, Callback, *mut c_void) -> (), (ssl, callback, arg), ());
-    leave_alone(ssl, next.is_served && !callback.is_null());
+set_callbacks! {
+    ctx_verification, c"SSL_CTX_set_cert_verify_callback", (arg: *mut c_void), leave_context_alone;
+    ctx_cert_cb, c"SSL_CTX_set_cert_cb", (arg: *mut c_void), leave_context_alone;
+    ssl_cert_cb, c"SSL_set_cert_cb", (arg: *mut c_void), leave_alone;
+    ctx_psk, c"SSL_CTX_set_psk_use_session_callback", (), leave_context_alone;
+    ssl_psk, c"SSL_set_psk_use_session_callback", (), leave_alone;
+    ctx_psk_client, c"SSL_CTX_set_psk_client_callback", (), leave_context_alone;
+    ssl_psk_client, c"SSL_set_psk_client_callback", (), leave_alone;
 }
 
 extern "C" fn ctx_engine(ctx: *mut Object, engine: *mut Object, caller: *const c_void) -> c_int {
@@ -299,30 +296,6 @@ extern "C" fn ctx_engine(ctx: *mut Object, engine: *mut Object, caller: *const c
     let done = call!(next, fn(*mut Object, *mut Object) -> c_int, (ctx, engine), 0);
     leave_context_alone(ctx, next.is_served && !engine.is_null());
     done
-}
-
-extern "C" fn ctx_psk(ctx: *mut Object, callback: Callback, caller: *const c_void) {
-    let next = next(c"SSL_CTX_set_psk_use_session_callback", caller);
-    call!(next, fn(*mut Object, Callback) -> (), (ctx, callback), ());
-    leave_context_alone(ctx, next.is_served && !callback.is_null());
-}
-
-extern "C" fn ssl_psk(ssl: *mut Object, callback: Callback, caller: *const c_void) {
-    let next = next(c"SSL_set_psk_use_session_callback", caller);
-    call!(next, fn(*mut Object, Callback) -> (), (ssl, callback), ());
-    leave_alone(ssl, next.is_served && !callback.is_null());
-}
-
-extern "C" fn ctx_psk_client(ctx: *mut Object, callback: Callback, caller: *const c_void) {
-    let next = next(c"SSL_CTX_set_psk_client_callback", caller);
-    call!(next, fn(*mut Object, Callback) -> (), (ctx, callback), ());
-    leave_context_alone(ctx, next.is_served && !callback.is_null());
-}
-
-extern "C" fn ssl_psk_client(ssl: *mut Object, callback: Callback, caller: *const c_void) {
-    let next = next(c"SSL_set_psk_client_callback", caller);
-    call!(next, fn(*mut Object, Callback) -> (), (ssl, callback), ());
-    leave_alone(ssl, next.is_served && !callback.is_null());
 }
 
 /// Permanent: a connection may have been made from it meanwhile.

@@ -6,10 +6,8 @@
 
 use std::net::SocketAddr;
 
-use headstart_net::tcp_owner;
+use headstart_net::{is_anyone, tcp_owner};
 use tokio::net::{TcpStream, UnixStream};
-
-use crate::base::trust::is_anyone;
 
 /// The user at the other end of a TCP connection, if it is on this machine. `redirected` is where
 /// that end believes to be connected to, if not here.

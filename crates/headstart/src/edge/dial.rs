@@ -38,7 +38,6 @@ impl Dial {
         })
     }
 
-    /// Returns the states of the origins.
     pub(super) const fn states(&self) -> &Arc<OriginStates> {
         &self.states
     }

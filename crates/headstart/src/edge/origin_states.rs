@@ -11,7 +11,6 @@ use crate::metrics;
 #[derive(Debug, Default)]
 pub(super) struct OriginStates(Mutex<HashMap<HostPort, OriginState>>);
 
-/// State of one origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OriginState {
     /// True if the last connection succeeded; `None` before the first one.

@@ -37,7 +37,6 @@ pub(crate) fn own_are_due(ring: &KeyRing, now: UnixSeconds) -> bool {
     ring.is_due(now) || ring.rotation_due() > now + ring.period + CLOCK_ERROR
 }
 
-/// The place of a ring.
 pub(crate) struct RingPlace {
     redis: Redis,
     key: String,

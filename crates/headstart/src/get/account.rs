@@ -8,7 +8,7 @@ use super::tls::{cipher_name, group_name, version_name};
 use crate::base::opening_event::words;
 
 /// All that was measured of one fetch; times since the connection was asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Account {
     /// Host of the URL.
     pub host: String,

@@ -103,33 +103,18 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use headstart_net::Report;
-    use std::time::Instant;
+
+    use super::*;
 
     /// Returns what is said of an opening by TurboTLS, whose request left after 60 ms.
     fn summary(rtt: Duration) -> String {
-        let report = Report {
-            begun: Instant::now(),
-            opened_by: Carrier::TurboTls,
-            not_used: None,
-            fast_open_not_used: None,
-            reset: None,
-            address: None,
-            rtt: Some(rtt),
-            network: None,
-            timeline: Vec::new(),
-        };
+        let (opened_by, rtt) = (Carrier::TurboTls, Some(rtt));
         let account = Account {
-            host: "www.example.com".into(),
             secure: true,
-            secured: None,
             written: Some(Duration::from_millis(60)),
-            read: None,
-            done: None,
-            bytes: 0,
-            facts: None,
-            report: Some(report),
+            report: Some(Report { opened_by, rtt, ..Report::default() }),
+            ..Account::default()
         };
         account.explain()
     }

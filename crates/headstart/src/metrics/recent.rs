@@ -186,17 +186,8 @@ mod tests {
             TimelineEntry { at: ms(3), event: OpeningEvent::Resolved(1) },
             TimelineEntry { at: ms(4), event: OpeningEvent::Transport(flight) },
         ];
-        let turbo = Report {
-            begun: std::time::Instant::now(),
-            opened_by: Carrier::TurboTls,
-            not_used: None,
-            fast_open_not_used: None,
-            reset: None,
-            address: None,
-            rtt: Some(ms(40)),
-            network: None,
-            timeline,
-        };
+        let rtt = Some(ms(40));
+        let turbo = Report { opened_by: Carrier::TurboTls, rtt, timeline, ..Report::default() };
         assert_eq!(waited(&turbo), Some(ms(1)));
         assert_eq!(waited(&Report { opened_by: Carrier::Tcp, ..turbo }), Some(ms(40)));
     }

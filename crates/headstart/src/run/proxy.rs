@@ -5,11 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
-use headstart_net::tcp_listener;
+use headstart_net::{is_anyone, tcp_listener};
 
 use crate::base::failure::Failure;
 use crate::base::own_address::is_own_address;
-use crate::base::trust::{is_anyone, is_trusted};
+use crate::base::trust::is_trusted;
 
 /// A proxy as it was named, by host and port.
 pub(super) struct Proxy<'a>(&'a str);

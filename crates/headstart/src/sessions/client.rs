@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
+use headstart_net::is_anyone;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -17,7 +18,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::base::failure::Failure;
-use crate::base::trust::{AGENT_UID, is_anyone, is_trusted};
+use crate::base::trust::{AGENT_UID, is_trusted};
 use crate::sessions::options::AgentSocket;
 
 /// The agent is on this machine, and looks at memory only.

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use headstart_net::is_anyone;
 use rustix::cmsg_space;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -15,8 +16,6 @@ use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-
-use crate::base::trust::is_anyone;
 
 /// Descriptors in one message: `SCM_MAX_FD` of the kernel.
 pub(super) const SOCKETS_MAX: usize = 253;

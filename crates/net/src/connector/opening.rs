@@ -126,7 +126,7 @@ impl Opening {
             flight_sent: None,
             flight_delay: Duration::ZERO,
             first_lag: None,
-            report: Report::new(),
+            report: Report::default(),
         }
     }
 }

@@ -121,8 +121,9 @@ pub(super) fn parse(body: &[u8], client: SocketAddr, server: SocketAddr) -> Opti
 }
 
 /// Returns true if the kernel does not know the user: it shows those that do not exist in this user
-/// namespace as one (user_namespaces(7)).
-fn is_anyone(uid: u32) -> bool {
+/// namespace as one (user_namespaces(7)), so not even this user's own number tells them apart.
+#[must_use]
+pub fn is_anyone(uid: u32) -> bool {
     static OVERFLOW: OnceLock<Option<u32>> = OnceLock::new();
     let overflow = OVERFLOW.get_or_init(|| {
         let text = fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?;

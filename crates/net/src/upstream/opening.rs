@@ -116,9 +116,9 @@ impl Opening {
         let first = shared.lane(trust != Trust::None)?;
         let (early, waiting) =
             if trust == Trust::None { (None, Some(first)) } else { (Some(first), None) };
-        let mut report = Report::new();
-        report.opened_by = Carrier::Proxy { optimistic: false };
-        report.not_used = Some(NotUsed::Upstream);
+        let opened_by = Carrier::Proxy { optimistic: false };
+        let not_used = Some(NotUsed::Upstream);
+        let report = Report { opened_by, not_used, ..Report::default() };
         Ok(Self {
             shared,
             clock: Clock::start(),

@@ -247,7 +247,6 @@ pub(super) fn remember(api: &Api, ctx: *mut Object) -> Option<()> {
     Some(())
 }
 
-/// Returns the state of a context.
 pub(super) fn context(api: &Api, ctx: *mut Object) -> Option<&'static ContextState> {
     let index = indices(api)?.context;
     // SAFETY: the caller's context, which outlives the call that uses this reference; the state's
