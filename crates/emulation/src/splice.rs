@@ -28,7 +28,6 @@ pub(crate) struct Onward {
     pub(crate) packet: Packet,
 }
 
-/// One connection.
 #[derive(Debug)]
 struct Splice {
     /// Sequence number of the client's SYN. That of the answer has all bits the other way.

@@ -55,7 +55,6 @@ impl Balanced {
 pub(crate) struct Diversion {
     /// Number of the port where they enter.
     pub(crate) from: usize,
-    /// Transport protocol.
     pub(crate) protocol: Protocol,
     /// Their destination address.
     pub(crate) destination: IpAddr,
@@ -79,7 +78,6 @@ pub(crate) struct Departure {
     pub(crate) port: usize,
     /// Time at which it was due.
     pub(crate) due: Duration,
-    /// The packet.
     pub(crate) packet: Packet,
 }
 

@@ -283,7 +283,6 @@ impl<'l> Member<'l> {
         self.name.contains(role)
     }
 
-    /// The options of a relay.
     fn options(&self) -> String {
         let (nickname, address) = (self.nickname(), self.address());
         let mut options = format!(
@@ -317,7 +316,6 @@ impl<'l> Member<'l> {
         self.directory.join("torrc")
     }
 
-    /// Address of its resolver.
     fn resolver(&self) -> PathBuf {
         self.directory.join("resolv.conf")
     }

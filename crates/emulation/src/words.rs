@@ -95,7 +95,6 @@ impl<'t> Words<'t> {
         if self.take_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
     }
 
-    /// Takes a time.
     pub(crate) fn time(&mut self) -> Result<Duration, ParseError> {
         self.take(time).ok_or_else(|| self.expected("a time such as 50ms, 200us or 1.5s"))
     }
@@ -166,7 +165,6 @@ impl<'t> Words<'t> {
             .ok_or_else(|| self.expected("a length of packets, 68 to 65535"))
     }
 
-    /// Takes a port.
     pub(crate) fn port(&mut self) -> Result<u16, ParseError> {
         self.take(|word| word.parse().ok()).ok_or_else(|| self.expected("a port, 0 to 65535"))
     }

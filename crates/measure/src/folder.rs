@@ -19,9 +19,6 @@ pub(crate) fn make(path: &Path, option: &str) -> Result<(), Failure> {
 }
 
 /// Checks that there are no results of another run at `path`.
-///
-/// # Errors
-/// Something is there.
 pub(crate) fn check_new(path: &Path) -> Result<(), Failure> {
     if path.exists() {
         return Err(Failure::usage(format!("{} exists", path.display()))

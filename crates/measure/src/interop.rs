@@ -36,9 +36,6 @@ use crate::recordings::on_threads;
 type Due<'i> = (&'static Case, &'i Implementation, &'i Implementation);
 
 /// Runs the cells and prints the matrix. Call it while the process has one thread.
-///
-/// # Errors
-/// Wrong usage, a machine that does not allow it, files that cannot be written, an interrupt.
 pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode, Failure> {
     let mut all = vec![Implementation::product()?];
     all.extend(options.implementations.iter().cloned());
@@ -84,9 +81,6 @@ pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode, Failure> {
 }
 
 /// Runs one cell.
-///
-/// # Errors
-/// The user interrupted, or the cell's folder cannot be made.
 fn run_one(
     (case, client, server): &Due<'_>,
     folder: &Path,

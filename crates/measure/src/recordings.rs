@@ -112,9 +112,6 @@ pub(crate) fn on_threads<T: Send, R: Send>(
 }
 
 /// One page of one file, counted from 1.
-///
-/// # Errors
-/// It cannot be read, or has no such page.
 pub(crate) fn read_page(path: &Path, number: usize) -> Result<Page, Failure> {
     let name = path.display().to_string();
     let progress = Progress::with_bytes(total(&[path]));
@@ -129,9 +126,6 @@ pub(crate) fn read_page(path: &Path, number: usize) -> Result<Page, Failure> {
 }
 
 /// Reads the one page of a HAR file in memory.
-///
-/// # Errors
-/// It is not such a file, or has no page.
 pub(crate) fn only_one(har: &[u8]) -> Result<har::Recording, String> {
     let read = har::read(har).map_err(|error| error.to_string())?;
     read.recordings.into_iter().next().ok_or_else(|| "there is no page in it".into())

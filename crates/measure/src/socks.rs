@@ -3,9 +3,6 @@
 use std::io::{self, Read, Write};
 
 /// Asks for a connection to `name`, step by step.
-///
-/// # Errors
-/// The proxy refuses, or the connection to it breaks.
 pub(crate) fn connect(tcp: &mut (impl Read + Write), name: &str, port: u16) -> io::Result<()> {
     tcp.write_all(&[5, 1, 0])?;
     let mut method = [0; 2];

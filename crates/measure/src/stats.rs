@@ -45,7 +45,6 @@ pub(crate) struct Summary {
     pub(crate) p95: Option<f64>,
     /// 99th percentile; none either of fewer than [`P99_LEAST`] samples.
     pub(crate) p99: Option<f64>,
-    /// Maximum.
     #[serde(default)]
     pub(crate) max: Option<f64>,
     /// 95 % interval of the median.

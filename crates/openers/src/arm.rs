@@ -136,13 +136,11 @@ impl Arm {
     }
 
     /// The name in experiments and results.
-    #[must_use]
     pub fn name(self) -> &'static str {
         NAMES.into_iter().find(|(_, arm)| *arm == self).map_or("", |(name, _)| name)
     }
 
     /// The way its connections are opened.
-    #[must_use]
     pub const fn opening(self) -> Opening {
         self.opening
     }
@@ -152,7 +150,6 @@ impl Arm {
     /// rustls, below QUIC and with Encrypted ClientHello, lacks ML-KEM-512, and the chain of RSA
     /// certificates would compare nothing that the others do not. Programs of others choose by
     /// themselves what they agree on with a certificate of P-256.
-    #[must_use]
     pub fn supports(self, suite: Suite) -> bool {
         if self.is_of_programs() {
             return suite == Suite::P256;
@@ -162,7 +159,6 @@ impl Arm {
     }
 
     /// Returns true if it has no TLS.
-    #[must_use]
     pub fn is_clear(self) -> bool {
         self.opening.session == Session::Clear
     }
@@ -171,51 +167,43 @@ impl Arm {
     ///
     /// Its client opens all connections itself, and its server can be at the addresses of all
     /// hosts.
-    #[must_use]
     pub fn loads_pages(self) -> bool {
         self.via == Via::Program && !self.ech
     }
 
     /// Returns true if its client resumes, so that the first connection only makes a session.
-    #[must_use]
     pub const fn resumes(self) -> bool {
         self.opening.session.is_resumed()
     }
 
     /// Returns true if its request is early data.
-    #[must_use]
     pub fn sends_early_data(self) -> bool {
         self.opening.session == Session::EarlyData
     }
 
     /// Returns true if its connections may begin with data in the SYN, by either kind of cookie.
-    #[must_use]
     pub const fn opens_fast(self) -> bool {
         self.opening.carrier.is_in_syn()
     }
 
     /// Returns true if it has cookies of Fast Open Privacy, for which programs must be attached to
     /// the kernel.
-    #[must_use]
     pub fn has_private_cookies(self) -> bool {
         self.opening.carrier == Carrier::Fop
     }
 
     /// Returns true if an agent opens its connections.
-    #[must_use]
     pub fn has_agent(self) -> bool {
         self.via == Via::Agent
     }
 
     /// Returns true if HAProxy is before its clients and its servers.
-    #[must_use]
     pub fn has_haproxy(self) -> bool {
         self.via == Via::Haproxy
     }
 
     /// Returns true if its client can be told at which of several addresses of a server it
     /// connects.
-    #[must_use]
     pub fn has_several_addresses(self) -> bool {
         let by_tcp =
             matches!(self.opening.carrier, Carrier::Tcp | Carrier::FastOpen | Carrier::Fop);
@@ -224,25 +212,21 @@ impl Arm {
 
     /// Returns true if its clients can make the visits of a case whose later connections may be
     /// linked to earlier ones; of two names or contexts, if `names`.
-    #[must_use]
     pub fn can_cross(self, names: bool) -> bool {
         self.opens_fast() && !self.is_clear() && !(names && self.has_agent())
     }
 
     /// Returns true if its clients are programs of others, before edges that speak TLS.
-    #[must_use]
     pub const fn is_of_programs(self) -> bool {
         matches!(self.via, Via::Unmodified(_))
     }
 
     /// Returns true if such programs share sessions by an agent.
-    #[must_use]
     pub const fn shares_sessions(self) -> bool {
         matches!(self.via, Via::Unmodified(Sharing::Client | Sharing::ClientAndServers))
     }
 
     /// Returns true if its ClientHello is encrypted, and only an outer one can be read.
-    #[must_use]
     pub const fn encrypts_hello(self) -> bool {
         self.ech
     }
@@ -276,7 +260,6 @@ impl Suite {
         [Self::P256, Self::X25519MlKem768, Self::MlKem512MlDsa44, Self::RsaChain];
 
     /// The name in experiments and results.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::P256 => "p256",
@@ -287,7 +270,6 @@ impl Suite {
     }
 
     /// The one group that both sides use, as OpenSSL calls it.
-    #[must_use]
     pub const fn group(self) -> &'static str {
         match self {
             Self::P256 => "P-256",

@@ -119,7 +119,6 @@ impl Client {
     }
 
     /// Returns its options.
-    #[must_use]
     pub const fn options(&self) -> &ClientOptions {
         &self.options
     }

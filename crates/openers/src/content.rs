@@ -38,12 +38,10 @@ const fn byte_at(offset: u64) -> u8 {
     offset.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]
 }
 
-/// The request for `bytes` bytes.
 pub(crate) fn request(name: &str, bytes: u64) -> Vec<u8> {
     format!("GET /bytes/{bytes} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
-/// Target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// This many bytes of content, and the end of the connection.

@@ -22,7 +22,6 @@ impl PeerError {
     }
 
     /// Returns advice for the user, where there is any.
-    #[must_use]
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }

@@ -31,19 +31,16 @@ pub struct Identity {
 
 impl Identity {
     /// The certificates that are sent, the server's own first.
-    #[must_use]
     pub fn chain_file(&self) -> PathBuf {
         self.folder.join(CHAIN)
     }
 
     /// The key of the server's own certificate.
-    #[must_use]
     pub fn key_file(&self) -> PathBuf {
         self.folder.join(KEY)
     }
 
     /// The certificate that clients trust.
-    #[must_use]
     pub fn root_file(&self) -> PathBuf {
         self.folder.join(ROOT)
     }

@@ -60,7 +60,6 @@ pub struct ClientOptions {
 
 impl ClientOptions {
     /// As usual.
-    #[must_use]
     pub fn new(arm: Arm, suite: Suite, to: SocketAddr, identity: impl Into<PathBuf>) -> Self {
         Self {
             arm,
@@ -159,7 +158,6 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// As usual.
-    #[must_use]
     pub fn new(arm: Arm, suite: Suite, listen: SocketAddr, identity: impl Into<PathBuf>) -> Self {
         Self {
             arm,

@@ -70,13 +70,11 @@ impl Server {
     }
 
     /// Where it listens.
-    #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
     /// Bytes of its first flight in a full handshake over TCP, TLS records included.
-    #[must_use]
     pub const fn flight_bytes(&self) -> usize {
         self.flight_bytes
     }

@@ -13,7 +13,6 @@ pub struct Visit {
 
 impl Visit {
     /// Visit to the usual name at the first address, in no context.
-    #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self { bytes, ..Self::default() }
     }

@@ -227,7 +227,6 @@ fn plain(host: &str) -> Server {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// Group, connection, group awaited by its head, group awaited whole, response bytes.

@@ -81,7 +81,6 @@ pub struct About {
 
 impl Load {
     /// Records a load in which only documents of this frame are the page's own.
-    #[must_use]
     pub fn of_frame(frame: String) -> Self {
         Self { main_frame: Some(frame), ..Self::default() }
     }
@@ -112,47 +111,40 @@ impl Load {
     }
 
     /// Returns the number of requests over the network so far, counting each redirect.
-    #[must_use]
     pub fn requests(&self) -> usize {
         self.hops.len() + self.left_out
     }
 
     /// Returns the number of requests that are not in the file because there were too many, or they
     /// were too large.
-    #[must_use]
     pub fn left_out(&self) -> usize {
         self.left_out
     }
 
     /// Returns the number of requests that have not ended.
-    #[must_use]
     pub fn outstanding(&self) -> usize {
         self.hops.len() - self.ended
     }
 
     /// Returns true if 95 % of the requests have ended, which is when BLAST considers a page loaded
     /// (section 3.3).
-    #[must_use]
     pub fn is_mostly_there(&self) -> bool {
         self.ended > 0 && self.ended * 100 >= self.hops.len() * 95
     }
 
     /// Returns true once the page's load event came.
-    #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.loaded.is_some()
     }
 
     /// Returns the number of documents that the page's frame has requested, not counting redirects
     /// by servers: more than one if the page navigates by itself.
-    #[must_use]
     pub fn documents(&self) -> usize {
         self.documents
     }
 
     /// Returns the time from the first request to the largest contentful paint, in ms, if there was
     /// one.
-    #[must_use]
     pub fn largest_paint_ms(&self) -> Option<f64> {
         let wall = self.hops.first()?.wall_ms()?;
         self.largest_paint.map(|at| (at * 1e3 - wall).max(0.0))
@@ -160,7 +152,6 @@ impl Load {
 
     /// Returns the number of responses that Early Hints (RFC 8297) brought: they were in the cache,
     /// or on their way, when the page requested them.
-    #[must_use]
     pub fn hinted(&self) -> usize {
         let began = self.began_ms();
         self.hops.iter().filter(|hop| hop.is_hinted(began)).count()
@@ -172,7 +163,6 @@ impl Load {
     }
 
     /// Returns the load as a HAR file; requests that have not ended are marked as aborted.
-    #[must_use]
     pub fn har(&self, about: &About) -> Value {
         let began = self.hops.first().map_or(0.0, Hop::issued);
         let now = self.hops.iter().map(Hop::last_sign).fold(began, f64::max);

@@ -75,7 +75,6 @@ impl Ignored {
     }
 
     /// Returns the total count.
-    #[must_use]
     pub fn total(&self) -> usize {
         self.0.values().sum()
     }
@@ -225,7 +224,6 @@ pub struct Resource {
 
 impl Resource {
     /// Returns the resource that is its parent in the page's tree.
-    #[must_use]
     pub fn parent(&self) -> Option<usize> {
         self.dependencies.first().map(|dependency| dependency.on)
     }
@@ -268,7 +266,6 @@ pub struct Timings {
 
 impl Timings {
     /// Returns the time at which the last byte arrived, since the load began.
-    #[must_use]
     pub fn end(&self) -> Duration {
         let parts =
             [self.queued, self.dns, self.connect, self.tls, self.send, self.wait, self.receive];
@@ -289,7 +286,6 @@ pub struct Dependency {
 
 impl Dependency {
     /// Returns a dependency on all of a resource, followed at once.
-    #[must_use]
     pub const fn whole(on: usize) -> Self {
         Self { on, part: Part::Whole, then: Duration::ZERO }
     }
@@ -306,7 +302,6 @@ pub enum Part {
 
 impl Part {
     /// Returns how many bytes of a response of `response_bytes` have to be there.
-    #[must_use]
     pub fn bytes_of(self, response_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.min(response_bytes),
@@ -317,7 +312,6 @@ impl Part {
 
 impl Server {
     /// Returns an HTTPS server at the default port, without pipelining and with an unknown address.
-    #[must_use]
     pub fn https(host: impl Into<String>, protocol: Protocol) -> Self {
         Self {
             host: host.into(),
@@ -391,7 +385,6 @@ impl Page {
 
     /// Returns the page with requests of one connection taking turns, as recorded: each connection
     /// becomes a server of its own. Resources without one stay as they are.
-    #[must_use]
     pub fn by_connection(&self) -> Self {
         let mut page = self.clone();
         let mut last: BTreeMap<u32, usize> = BTreeMap::new();
@@ -411,43 +404,36 @@ impl Page {
     }
 
     /// Returns the name: a URL or site.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the servers.
-    #[must_use]
     pub fn servers(&self) -> &[Server] {
         &self.servers
     }
 
     /// Returns the resources, each after all that it depends on.
-    #[must_use]
     pub fn resources(&self) -> &[Resource] {
         &self.resources
     }
 
     /// Returns the number of resources at the start that are redirects to the document.
-    #[must_use]
     pub fn redirects(&self) -> usize {
         self.redirects
     }
 
     /// Returns the recording's facts about the whole load.
-    #[must_use]
     pub fn recorded(&self) -> &Recorded {
         &self.recorded
     }
 
     /// Returns the page's own document: the first resource after the redirects.
-    #[must_use]
     pub fn document(&self) -> &Resource {
         &self.resources[self.redirects]
     }
 
     /// Returns counts of the recording's entries that are not in it.
-    #[must_use]
     pub fn ignored(&self) -> &Ignored {
         &self.ignored
     }
@@ -536,7 +522,6 @@ impl std::error::Error for PageError {}
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn server() -> Server {

@@ -95,7 +95,6 @@ impl Sources {
     /// Returns true if the tree is a guess: more than a tenth of the parents are inferred from
     /// times. That rule is right in 57 % (docs/recordings.md), and another tree has other hosts on
     /// its critical path.
-    #[must_use]
     pub fn are_a_guess(&self) -> bool {
         self.guessed * 10 > self.count
     }
@@ -172,7 +171,6 @@ impl Point {
 
 impl Questions {
     /// Returns all questions, in the profile's order.
-    #[must_use]
     pub fn all(model: Model) -> Self {
         let order = model.profile.in_order().to_vec();
         let rtts = RTTS_MS.map(Duration::from_millis).to_vec();
@@ -182,13 +180,11 @@ impl Questions {
     }
 
     /// Returns all techniques of the order together.
-    #[must_use]
     pub fn together(&self) -> Techniques {
         Techniques::from_list(&self.order)
     }
 
     /// Answers the questions for one page.
-    #[must_use]
     pub fn ask(&self, page: &Page) -> PagePlan {
         let none = self.model.expected(page, Techniques::default());
         let profile = &self.model.profile;
@@ -311,13 +307,11 @@ fn megabits(rate: u64) -> f64 {
 
 impl PagePlan {
     /// Returns the times with all techniques of the order, or without any if that is empty.
-    #[must_use]
     pub fn all(&self) -> Expected {
         self.cumulative.last().map_or(self.none, |saving| saving.expected)
     }
 
     /// Returns the share of the page load time that all techniques save.
-    #[must_use]
     pub fn saved(&self) -> f64 {
         saved(self.none.page_load_ms, self.all().page_load_ms)
     }

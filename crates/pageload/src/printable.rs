@@ -2,7 +2,6 @@
 /// that change the direction of text, and characters that XML does not allow by spaces.
 ///
 /// Recordings come from anywhere, and what they name is shown to people.
-#[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|char| if is_plain(char) { char } else { ' ' }).collect()
 }

@@ -51,7 +51,6 @@ pub struct Load {
 impl Load {
     /// Returns the time until 95 % of the resources are loaded: the definition of BLAST, section
     /// 3.3. Zero without resources.
-    #[must_use]
     pub fn page_load_time(&self) -> Duration {
         let mut ends: Vec<Duration> = self.resources.iter().map(|times| times.last).collect();
         ends.sort_unstable();
@@ -83,7 +82,6 @@ impl Load {
     }
 
     /// Returns the time until all resources are loaded. Zero without resources.
-    #[must_use]
     pub fn full_load_time(&self) -> Duration {
         let begin = self.resources.iter().map(|times| times.created).min();
         let end = self.resources.iter().map(|times| times.last).max();
@@ -92,7 +90,6 @@ impl Load {
 
     /// Returns the mean time from when a resource was known to be needed until it was loaded. Zero
     /// without resources.
-    #[must_use]
     pub fn mean_resource_time(&self) -> Duration {
         let total: Duration =
             self.resources.iter().map(|times| times.last.saturating_sub(times.created)).sum();

@@ -14,7 +14,6 @@ pub struct Correlation {
 impl Correlation {
     /// Correlates pairs of numbers; `None` for fewer than three pairs, or where one side is always
     /// the same.
-    #[must_use]
     pub fn from_pairs(pairs: &[(f64, f64)]) -> Option<Self> {
         if pairs.len() < 3 {
             return None;
@@ -87,7 +86,6 @@ pub struct Accuracy {
 impl Accuracy {
     /// Compares pairs of a simulated and a measured time; `None` without a pair. Measured times of
     /// zero are left out.
-    #[must_use]
     pub fn from_pairs(pairs: &[(f64, f64)]) -> Option<Self> {
         let pairs: Vec<(f64, f64)> =
             pairs.iter().copied().filter(|(_, measured)| *measured > 0.0).collect();
@@ -122,8 +120,6 @@ pub struct Quantiles {
 
 impl Quantiles {
     /// Summarises values, ignoring those that are not finite; `None` if there are none.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss)] // far below 2^53
     pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -145,7 +141,6 @@ impl Quantiles {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -52,7 +52,6 @@ impl Tree {
     ///
     /// Connections are opened where the recording says so; without one, by the first resource of
     /// each server.
-    #[must_use]
     pub fn from_page(page: &Page) -> Self {
         let resources = page.resources();
         let opens = opens(page);
@@ -88,38 +87,32 @@ impl Tree {
 
     /// Returns the number of resources from the document to one, including both: 1 for the
     /// document.
-    #[must_use]
     pub fn depth(&self, resource: usize) -> u32 {
         self.depths.get(resource).copied().unwrap_or_default()
     }
 
     /// Returns the round trips until a resource is loaded if all else takes no time, on the longest
     /// path from the document.
-    #[must_use]
     pub fn min_rtt(&self, resource: usize) -> u32 {
         self.min_rtts.get(resource).copied().unwrap_or_default()
     }
 
     /// Returns true if a resource opened a connection.
-    #[must_use]
     pub fn opens_connection(&self, resource: usize) -> bool {
         self.opens.get(resource).copied().unwrap_or_default()
     }
 
     /// Returns the resources that depend on none.
-    #[must_use]
     pub fn roots(&self) -> &[usize] {
         &self.roots
     }
 
     /// Returns the resources whose parent this is.
-    #[must_use]
     pub fn children(&self, resource: usize) -> &[usize] {
         self.children.get(resource).map_or(&[], Vec::as_slice)
     }
 
     /// Returns all resources in the order of a printed tree, each with the number of its ancestors.
-    #[must_use]
     pub fn lines(&self) -> Vec<(usize, usize)> {
         let mut left: Vec<(usize, usize)> =
             self.roots.iter().rev().map(|&root| (root, 0)).collect();
@@ -132,7 +125,6 @@ impl Tree {
     }
 
     /// Returns the figures of `page`, which this is the tree of.
-    #[must_use]
     pub fn shape(&self, page: &Page) -> Shape {
         let resources = page.resources();
         let mut of_server = vec![0_usize; page.servers().len()];
@@ -176,7 +168,6 @@ fn most(figures: &[u32], resource: &Resource) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
     use super::*;

@@ -95,12 +95,10 @@ fn segment(from: SocketAddr, to: SocketAddr, fields: TcpFields<'_>) -> Packet {
     tcp(from, to, TcpFields { options, window: WINDOW, ..fields }).unwrap()
 }
 
-/// Returns a segment of the client.
 fn from_client(seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Packet {
     segment(client(), shared(), TcpFields { seq, ack, flags, payload, ..TcpFields::default() })
 }
 
-/// Returns a segment of a server.
 fn from_server(seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Packet {
     segment(shared(), client(), TcpFields { seq, ack, flags, payload, ..TcpFields::default() })
 }

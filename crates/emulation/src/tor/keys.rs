@@ -51,7 +51,6 @@ impl Authority {
         Ok(Self { line })
     }
 
-    /// Returns its line of the configurations.
     pub(super) fn line(&self) -> &str {
         &self.line
     }

@@ -106,7 +106,6 @@ pub(crate) fn share(count: u64, total: u64) -> String {
     format!("{count} ({percent:.digits$} %)")
 }
 
-/// A rate.
 pub(crate) fn per_s(rate: f64) -> String {
     if rate < 99.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }

@@ -36,7 +36,6 @@ const SHOWN: usize = 300;
 /// Interval at which a wait looks whether the user has interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Message of Chromium.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Something happened, in this session: none is the browser's own.
@@ -54,7 +53,6 @@ pub(crate) enum Trouble {
     Browser(String),
     /// The page cannot be loaded.
     Page(String),
-    /// The user interrupted.
     Interrupted,
 }
 

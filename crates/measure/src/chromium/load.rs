@@ -39,7 +39,6 @@ pub(crate) struct Wanted<'w> {
     pub(crate) screenshot: bool,
 }
 
-/// A load.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) load: Load,

@@ -123,9 +123,6 @@ pub(crate) struct Browser {
 type Tail = Arc<Mutex<VecDeque<String>>>;
 
 /// Returns the path of Chromium.
-///
-/// # Errors
-/// It is not installed.
 pub(crate) fn find(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
     if let Some(path) = named {
         return match is_program(path) {

@@ -49,7 +49,6 @@ const SOCKETS: &str = "chrome://net-internals/#sockets";
 pub(crate) enum Stopped {
     /// Chromium or the page, in words.
     Failed(String),
-    /// The user interrupted.
     Interrupted,
 }
 
@@ -280,7 +279,6 @@ impl Session {
         }
     }
 
-    /// The targets of a kind.
     fn targets(&mut self, kind: &str, until: Instant) -> Result<Vec<String>, Trouble> {
         let answer = self.call(None, "Target.getTargets", json!({}), until)?;
         let all = answer.get("targetInfos").and_then(Value::as_array);

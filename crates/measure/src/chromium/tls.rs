@@ -27,9 +27,6 @@ const CLASSICAL: [u8; 16] = [0x1d, 0, 1, 0, 0x17, 0, 0, 0, 0x18, 0, 0, 0, 0x19, 
 const CHUNK: usize = 4 << 20;
 
 /// Writes into a new profile what there is a setting for.
-///
-/// # Errors
-/// The folder cannot be written to.
 pub(crate) fn settle(profile: &Path, tls: &[BrowserTls]) -> io::Result<()> {
     let settings: Map<String, Value> = tls.iter().filter_map(setting).collect();
     if settings.is_empty() {
@@ -45,7 +42,6 @@ fn setting(tls: &BrowserTls) -> Option<(String, Value)> {
     }
 }
 
-/// Returns Chromium's arguments.
 pub(crate) fn arguments(tls: &[BrowserTls]) -> Vec<String> {
     // The setting takes effect only as a policy.
     let early = "--enable-features=EnableTLS13EarlyData";
@@ -162,7 +158,6 @@ pub(crate) enum BrowserTls {
 
 impl BrowserTls {
     /// Name on the command line.
-    #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NoEch => "no-ech",

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use headstart::get::{millis, rounded};
 
-/// One connection.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
     /// Time from connecting to the first request byte.
@@ -22,7 +21,6 @@ pub(super) struct Sample {
     pub(super) group: Option<String>,
 }
 
-/// All connections.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     pub(super) plain: Vec<Sample>,
@@ -87,7 +85,6 @@ impl Arm {
     }
 }
 
-/// The result of a demo.
 #[derive(Debug)]
 pub(super) struct Figures {
     /// Round trip of the emulated link, as asked for.

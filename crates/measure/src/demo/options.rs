@@ -39,6 +39,5 @@ pub(crate) struct DemoOptions {
     pub json: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
 }

@@ -76,7 +76,6 @@ impl From<io::Error> for NotPassed {
     }
 }
 
-/// A cell that runs.
 pub(super) struct Cell<'c> {
     pub(super) case: &'static Case,
     pub(super) client: &'c Implementation,

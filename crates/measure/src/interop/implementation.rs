@@ -21,9 +21,6 @@ pub(crate) struct Implementation {
 
 impl Implementation {
     /// The agent and the edge of this project.
-    ///
-    /// # Errors
-    /// `headstart` is not there.
     pub(super) fn product() -> Result<Self, Failure> {
         let program = product()?.display().to_string();
         Ok(Self {
@@ -34,9 +31,6 @@ impl Implementation {
     }
 
     /// Starts the command on a node, to listen at `listen`.
-    ///
-    /// # Errors
-    /// The system does not start it.
     pub(super) fn start(
         &self,
         node: &Node,

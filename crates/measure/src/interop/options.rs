@@ -57,6 +57,5 @@ pub(crate) struct InteropOptions {
     pub jobs: u8,
 
     #[command(flatten)]
-    #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
 }

@@ -51,8 +51,6 @@ pub(super) struct Facts {
 }
 
 impl Ends {
-    /// # Errors
-    /// OpenSSL refuses a setting.
     pub(super) fn new(tls: Tls) -> Result<Self, String> {
         let (certificate, key) = self_signed(NAME).map_err(|error| error.to_string())?;
         let session = Arc::<Mutex<_>>::default();

@@ -97,7 +97,6 @@ pub(crate) fn judge(bars: &[Bar], groups: &Groups, quick: bool, seed: u64) -> Ve
     .collect()
 }
 
-/// A verdict as a line for the terminal.
 pub(crate) fn line(verdict: &Verdict) -> String {
     let Verdict { arm, suite, link, variant, condition, limit, .. } = verdict;
     let found = verdict.found.map_or("nothing to judge by".to_owned(), |found| found.to_string());

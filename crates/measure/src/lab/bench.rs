@@ -138,9 +138,6 @@ impl Ground {
 
 impl Bench {
     /// Plans a run; `text` is the benchmark as it is written beside its results.
-    ///
-    /// # Errors
-    /// An option does not fit, or the product is missing.
     pub(super) fn new(
         options: &LabRunOptions,
         mut bench: Benchmark,
@@ -605,7 +602,6 @@ fn settle(work: &Work, variant: &Variant) {
     }
 }
 
-/// Starts the load of a variant on a contender.
 fn load(place: Place<'_>, variant: &Variant, on: &Contender) -> io::Result<Work> {
     match (&on.access, variant.work) {
         (Access::Relay(at), Load::Bulk(count)) => tcp::streams(place, *at, count.get().into()),

@@ -59,7 +59,6 @@ pub(crate) struct CalibrateOptions {
     pub json: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
 }
 

@@ -87,13 +87,11 @@ struct Client {
     agent: Option<Agent>,
 }
 
-/// Totals of all loads of a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct LoadTotals {
     pub(crate) connections: u64,
     /// Exchanges that were over within the time of loading, without the wait for the last ones.
     pub(crate) completed: u64,
-    /// The time of loading.
     pub(crate) time: Duration,
     pub(crate) client_cpu: Duration,
     pub(crate) server_cpu: Duration,
@@ -115,7 +113,6 @@ impl Timed {
     }
 }
 
-/// Context of a turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'r> {
     pub(crate) experiment: &'r str,

@@ -113,7 +113,6 @@ impl Environment {
         self.stages.push(of_lab(name, late, programs, &counters, lab.exactness()));
     }
 
-    /// Adds a fact.
     pub(crate) fn add(&mut self, name: &str, value: Value) {
         self.further.insert(name.to_owned(), value);
     }

@@ -85,13 +85,11 @@ pub(crate) struct Experiment {
     /// default [`Experiment::late`] of the link's round-trip time.
     #[serde(default, deserialize_with = "text::some_time")]
     pub(crate) late: Option<Duration>,
-    /// Arms to compare.
     #[serde(deserialize_with = "text::list")]
     pub(crate) arms: Vec<Arm>,
     /// Cryptography to use.
     #[serde(deserialize_with = "text::list")]
     pub(crate) suites: Vec<Suite>,
-    /// Over which links.
     pub(crate) link: Vec<LinkSpec>,
     /// Other settings; one empty variant if there are none.
     #[serde(default)]
@@ -165,11 +163,9 @@ pub(crate) struct Variant {
     pub(crate) policy: Option<OpeningPolicy>,
     /// Bytes of the server's flight, about; the certificate is padded.
     pub(crate) flight: Option<u32>,
-    /// Threads of a server.
     pub(crate) threads: Option<u16>,
     /// Threads for datagrams of TurboTLS servers.
     pub(crate) udp_workers: Option<u16>,
-    /// Kind of the server.
     #[serde(default)]
     pub(crate) origin: OriginKind,
     /// Servers, for each arm and suite.

@@ -41,9 +41,6 @@ pub(crate) struct Openings {
 
 impl Openings {
     /// Plans a run; `text` is the experiment as it is written beside its results.
-    ///
-    /// # Errors
-    /// The experiment is wrong, or needs programs or pages that are missing.
     pub(crate) fn new(
         experiment: Experiment,
         text: String,
@@ -72,9 +69,6 @@ impl Openings {
     }
 
     /// Has edges, agents and clients write qlog files there.
-    ///
-    /// # Errors
-    /// They could not.
     pub(crate) fn with_qlog(self, path: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = path else { return Ok(self) };
         Directory::open(path, Vantage::Lab)?;

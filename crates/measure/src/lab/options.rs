@@ -41,7 +41,6 @@ pub(crate) struct LabOptions {
 
 /// Actions of `headstart lab`.
 #[derive(Debug, Clone, Subcommand)]
-#[allow(missing_docs)] // a comment here would replace the command's own help text
 pub(crate) enum LabCommand {
     List(LabListOptions),
     Run(LabRunOptions),
@@ -99,7 +98,6 @@ pub(crate) struct LabRunOptions {
     pub pcap: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub qlog: QlogOptions,
 
     /// Print the summary as JSON
@@ -111,6 +109,5 @@ pub(crate) struct LabRunOptions {
     pub seed: Option<u64>,
 
     #[command(flatten)]
-    #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
 }

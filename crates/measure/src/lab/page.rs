@@ -37,9 +37,6 @@ pub(crate) struct StagePage {
 
 impl StagePage {
     /// Reads a page of a recording, whatever wrote it; counted from 1.
-    ///
-    /// # Errors
-    /// There is no such file, it has no page, or one that cannot be loaded.
     pub(crate) fn read(
         file: &str,
         number: usize,
@@ -127,9 +124,6 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// The page of a recording, counted from 1; its file is here or in the folder of data.
-///
-/// # Errors
-/// There is no such file, or it has no such page.
 pub(crate) fn recorded(file: &str, number: usize) -> Result<Page, Failure> {
     recordings::read_page(&find(file)?, number)
 }

@@ -96,9 +96,6 @@ pub(crate) enum Mode {
 
 impl Plan {
     /// The plan of an experiment.
-    ///
-    /// # Errors
-    /// No cell is left, or a link has too many.
     pub(crate) fn new(
         experiment: Experiment,
         extent: RunSize,
@@ -135,9 +132,6 @@ impl Plan {
     }
 
     /// Reads the pages that are loaded, each once.
-    ///
-    /// # Errors
-    /// A file is missing, or has no page.
     pub(crate) fn read_pages(&mut self) -> Result<(), Failure> {
         let mut read: Vec<(PageWork, Arc<StagePage>)> = Vec::new();
         for stage in &mut self.stages {
@@ -164,7 +158,6 @@ impl Plan {
         self.stages.iter().map(Stage::estimate).sum()
     }
 
-    /// Cells of all stages.
     pub(crate) fn cells(&self) -> usize {
         self.stages.iter().map(|stage| stage.cells.len()).sum()
     }

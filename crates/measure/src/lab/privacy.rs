@@ -46,7 +46,6 @@ pub(crate) enum Boundary {
     VirtualHosts,
     /// A private mode, while the program goes on.
     PrivateMode,
-    /// A restart of the program.
     Restart,
     /// Two programs of one user.
     Applications,
@@ -137,7 +136,6 @@ impl Boundary {
         matches!(self, Self::ThirdParties | Self::VirtualHosts | Self::PrivateMode)
     }
 
-    /// Title of the row.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Network => "network attacker",
@@ -163,7 +161,6 @@ impl Linkable {
         }
     }
 
-    /// Words for it.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Blocked => "blocked",

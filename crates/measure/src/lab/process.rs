@@ -54,7 +54,6 @@ pub(crate) struct Line {
 pub(crate) enum Broken {
     /// It ended, hangs or says nonsense: one line for the results.
     Program(String),
-    /// The user interrupted.
     Interrupted,
 }
 
@@ -69,9 +68,6 @@ impl From<Broken> for Failure {
 }
 
 /// Returns the path of this program, which runs again as the peers of a run.
-///
-/// # Errors
-/// The system does not tell it.
 pub(crate) fn this_program() -> Result<PathBuf, Failure> {
     std::env::current_exe()
         .map_err(|error| Failure::usage(format!("cannot find this program: {error}")))
@@ -115,7 +111,6 @@ impl Program {
         Ok(Self { what, child, stdin, lines, tail })
     }
 
-    /// Sends one line.
     pub(crate) fn tell(&mut self, line: &str) -> Result<(), Broken> {
         let written = self.stdin.as_mut().is_some_and(|stdin| writeln!(stdin, "{line}").is_ok());
         if written { Ok(()) } else { Err(self.ended()) }
@@ -147,7 +142,6 @@ impl Program {
         }
     }
 
-    /// Checks that it runs.
     pub(crate) fn check(&mut self) -> Result<(), Broken> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -160,7 +154,6 @@ impl Program {
         self.child.try_wait().ok().flatten()?.code()
     }
 
-    /// The number of its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

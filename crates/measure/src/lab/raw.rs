@@ -47,9 +47,6 @@ pub(crate) fn compress_all(folder: &Path, extension: &str) -> io::Result<()> {
 }
 
 /// Opens the content of `plain`, compressed or as it is.
-///
-/// # Errors
-/// Neither file is there, or it cannot be read.
 pub(crate) fn open(plain: &Path) -> io::Result<Box<dyn Read>> {
     match File::open(compressed(plain)) {
         Ok(file) => Ok(Box::new(Decoder::new(file)?.take(CONTENT_MAX))),

@@ -28,10 +28,6 @@ use headstart::base::failure::Failure;
 use headstart::base::output;
 
 /// Reads the folders, writes the report and prints its summary.
-///
-/// # Errors
-/// A folder that is not that of a whole run, figures that contradict each other, a file that cannot
-/// be read or written.
 pub(crate) fn run(options: &LabReportOptions) -> Result<ExitCode, Failure> {
     let to = target(options)?;
     let runs = options.folders.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;

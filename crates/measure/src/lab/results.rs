@@ -46,9 +46,6 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// Begins the results of `place`, which must not exist yet.
-    ///
-    /// # Errors
-    /// It exists, or another run writes it, or the file system refuses.
     pub(crate) fn create(place: &Path) -> Result<Self, Failure> {
         folder::check_new(place)?;
         let partial = partial_of(place);
@@ -94,12 +91,10 @@ impl Folder {
         write_json(&file, value).map_err(|error| self.failed(&error))
     }
 
-    /// Returns the directory of the results.
     pub(crate) fn place(&self) -> &Path {
         &self.place
     }
 
-    /// Adds a sample.
     pub(crate) fn add(&mut self, row: &Row) -> Result<(), Failure> {
         self.rows += 1;
         let written = self.samples.serialize(row);

@@ -17,9 +17,6 @@ use headstart::base::output;
 const WITH_BESIDE: &str = "they are relay, handshakes, managed and attack-http";
 
 /// Runs an experiment and writes its results. Call it while the process has one thread.
-///
-/// # Errors
-/// The experiment is wrong, the machine does not allow it, or the user interrupted.
 pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
     if let Some((benchmark, text)) = bench::find(&options.experiment)? {
         without_qlog(options)?;

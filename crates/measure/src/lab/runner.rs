@@ -26,17 +26,11 @@ pub(crate) trait Scenario {
     fn outline(&self) -> Outline;
 
     /// Enters namespaces and attaches programs to the kernel, while the process has one thread.
-    ///
-    /// # Errors
-    /// The machine does not allow it.
     fn prepare(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
     /// Starts what all stages use.
-    ///
-    /// # Errors
-    /// A program does not start, or the user interrupted.
     fn build(&mut self, _: &mut Run) -> Result<(), Failure> {
         Ok(())
     }
@@ -49,16 +43,12 @@ pub(crate) trait Scenario {
     fn stage(&mut self, number: usize, run: &mut Run) -> Result<(), Failure>;
 
     /// Ends the programs of the run, and adds what is known of the whole of it.
-    ///
-    /// # Errors
-    /// Results cannot be written.
     fn conclude(self, run: &mut Run) -> Result<Self::Extra, Failure>;
 }
 
 /// Facts about a run before anything is built.
 #[derive(Debug)]
 pub(crate) struct Outline {
-    /// Name of the experiment.
     pub(crate) name: String,
     /// The experiment as it is written beside its results.
     pub(crate) text: String,
@@ -83,9 +73,6 @@ pub(crate) struct Run {
 
 impl Run {
     /// Adds the row of a trial over a link with this round trip.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub(crate) fn add(&mut self, row: &Row, rtt: Duration) -> Result<(), Failure> {
         self.folder.add(row)?;
         self.groups.add(row, rtt);
@@ -103,9 +90,6 @@ pub(crate) struct Finished {
 }
 
 /// Runs an experiment and writes its results. Call it while the process has one thread.
-///
-/// # Errors
-/// The machine does not allow it, results cannot be written, or the user interrupted.
 pub(crate) fn carry_out<S: Scenario>(
     scenario: S,
     out: Option<PathBuf>,
@@ -176,9 +160,6 @@ impl Finished {
 }
 
 /// Keeps the links, or items of another `kind`, that the user names; all if none are named.
-///
-/// # Errors
-/// There is no such item.
 pub(crate) fn keep_named<T>(
     kind: &str,
     named: &[String],

@@ -15,9 +15,6 @@ use headstart::base::failure::Failure;
 use headstart::base::{output, runtime};
 
 /// Serves.
-///
-/// # Errors
-/// No such site, or the address is not free.
 pub(crate) fn run(options: &LabSiteOptions) -> Result<ExitCode, Failure> {
     let sites = options.sites.iter().map(|name| find(name)).collect::<Result<Vec<_>, _>>()?;
     let authority = match &options.certificates {

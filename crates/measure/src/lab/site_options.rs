@@ -54,6 +54,5 @@ pub(crate) struct LabSiteOptions {
     pub json: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
 }

@@ -125,7 +125,6 @@ pub(crate) struct CellSummary {
     /// Finding about linking its connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) privacy: Option<Finding>,
-    /// Outcome of its handshakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) handshakes: Option<Handshakes>,
     /// Service that honest clients kept.

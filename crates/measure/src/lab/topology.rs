@@ -238,7 +238,6 @@ impl Topology {
         (0..self.clients).filter_map(|number| self.lab.node(&client_name(number)))
     }
 
-    /// Returns the servers of a cell.
     pub(crate) fn servers(&self, cell: usize) -> impl Iterator<Item = Site<'_>> {
         let apart = self.apart.get(cell).is_some_and(|apart| *apart);
         (0..self.servers).filter_map(move |number| {
@@ -247,7 +246,6 @@ impl Topology {
         })
     }
 
-    /// Returns the node of HAProxy.
     pub(crate) fn haproxy(&self) -> Option<&Node> {
         self.lab.node(HAPROXY)
     }

@@ -96,7 +96,6 @@ impl Arm {
     }
 }
 
-/// A run of the experiment `tor`.
 pub(super) struct Run {
     experiment: Experiment,
     quick: bool,
@@ -120,9 +119,6 @@ type Pairs = BTreeMap<(u32, Suite), BTreeMap<&'static str, Visited>>;
 
 impl Run {
     /// Plans a run.
-    ///
-    /// # Errors
-    /// An option does not fit, or a program is missing.
     pub(super) fn new(options: &LabRunOptions) -> Result<Self, Failure> {
         if options.full {
             return Err(Failure::usage("the experiment tor has no --full").hint("leave it out"));

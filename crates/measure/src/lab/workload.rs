@@ -27,7 +27,6 @@ pub(crate) const SHARES_MAX: u32 = 10_000;
 /// Programs with their shares of the connections.
 pub(crate) type Shares = BTreeMap<Application, u32>;
 
-/// One connection of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Visit {
     pub(crate) program: Application,

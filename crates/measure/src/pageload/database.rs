@@ -32,9 +32,6 @@ pub(super) struct Used {
 
 impl Source {
     /// The one that the options name.
-    ///
-    /// # Errors
-    /// It is not good, as `db check` says, or a key is none.
     pub(super) fn open(options: &SimulatorOptions) -> Result<Option<Self>, Failure> {
         options
             .database

@@ -11,9 +11,6 @@ use crate::pageload::plan::options::{DeliveryName, ProfileName, SimulatorOptions
 use headstart::base::failure::Failure;
 
 /// The model that is asked for.
-///
-/// # Errors
-/// The profile has no such option.
 pub(super) fn model(options: &SimulatorOptions) -> Result<Model, Failure> {
     let profile = match options.profile {
         ProfileName::Blast => Profile::Blast(published(options)?),

@@ -72,7 +72,6 @@ pub(crate) struct PageloadOptions {
 
 /// Actions of `headstart pageload`.
 #[derive(Debug, Clone, Subcommand)]
-#[allow(missing_docs)] // a comment here would replace the command's own help text
 pub(crate) enum PageloadCommand {
     Record(RecordOptions),
     Show(ShowOptions),
@@ -118,7 +117,6 @@ pub(crate) struct SharingOptions {
     pub json: bool,
 }
 
-/// Costs of connections.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cost(pub(crate) CostModel);
 
@@ -248,6 +246,5 @@ pub(crate) struct ReplayOptions {
     pub json: bool,
 
     #[command(flatten)]
-    #[allow(missing_docs)] // a comment here would replace the command's own help text
     pub log: LogOptions,
 }

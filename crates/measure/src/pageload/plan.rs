@@ -31,9 +31,6 @@ use headstart::base::failure::Failure;
 use headstart::base::output;
 
 /// Asks of all pages, and prints the answers.
-///
-/// # Errors
-/// No file can be read, a technique is none of the profile's, or the report cannot be written.
 pub(super) fn run(options: &PlanOptions) -> Result<ExitCode, Failure> {
     let questions = questions(options)?;
     let database = Source::open(&options.simulator)?;
@@ -76,7 +73,6 @@ fn questions(options: &PlanOptions) -> Result<Questions, Failure> {
     Ok(questions)
 }
 
-/// All that is answered.
 #[derive(Debug, Serialize)]
 struct Answers {
     setting: Setting,
@@ -200,7 +196,6 @@ impl Answer {
     }
 }
 
-/// Returns the name of a cost.
 fn cost(cost: headstart_pageload::plan::Cost) -> &'static str {
     use headstart_pageload::plan::Cost;
     match cost {

@@ -35,9 +35,6 @@ use headstart::base::output;
 const INTERRUPTED: u8 = 130;
 
 /// Records. Call it while the process has one thread: it may build an emulated network.
-///
-/// # Errors
-/// Chromium is missing, the link cannot be made, or the folder cannot be written to.
 pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
     let pages = pages(options)?;
     let arguments = arguments(options)?;
@@ -66,7 +63,6 @@ pub(super) fn run(options: &RecordOptions) -> Result<ExitCode, Failure> {
     Recorder { options, settings, stage, recorded: Vec::new(), doubted: false }.run(&pages)
 }
 
-/// A page to load.
 #[derive(Debug)]
 struct Page {
     url: String,
@@ -314,7 +310,6 @@ fn text(summary: &Summary) -> String {
     ];
     let times = times.iter().filter_map(|(what, ms)| Some((what, (*ms)? / 1e3)));
     let times: String = times.map(|(what, s)| format!(", {what} {s:.2} s")).collect();
-    #[allow(clippy::cast_precision_loss)] // no page has 2^53 bytes
     let megabytes = summary.response_bytes as f64 / 1e6;
     let mut text = format!(
         "{}  {resources} resources of {hosts} hosts, {megabytes:.2} MB, height {height}{times}\n",

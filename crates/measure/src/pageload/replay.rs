@@ -31,9 +31,6 @@ use headstart::base::{logging, output};
 const WARM_UP: u32 = 1;
 
 /// Replays the pages and prints what came of it. Call it while the process has one thread.
-///
-/// # Errors
-/// A page or a link is none, the machine does not allow emulated networks, or the user interrupted.
 pub(super) fn run(options: &ReplayOptions) -> Result<ExitCode, Failure> {
     logging::start(&options.log, logging::COMMAND)?;
     let files = options.files.iter().enumerate();

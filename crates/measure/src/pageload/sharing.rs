@@ -15,9 +15,6 @@ use headstart::base::failure::Failure;
 use headstart::base::output;
 
 /// Reads the files and prints the report.
-///
-/// # Errors
-/// A file cannot be read or is damaged, or there is no TLS connection in any.
 pub(super) fn run(options: &SharingOptions) -> Result<ExitCode, Failure> {
     // The table first: it is small, and a wrong one is reported before a large capture is read.
     let systems = options.asn.as_deref().map(systems).transpose()?;

@@ -23,9 +23,6 @@ use headstart::base::failure::{Failure, USAGE};
 use headstart::base::output;
 
 /// Reads the files and prints what is in them.
-///
-/// # Errors
-/// No file can be read, or a picture of several pages is asked for.
 pub(super) fn run(options: &ShowOptions) -> Result<ExitCode, Failure> {
     let mut all = read(options)?;
     if let [page] = all.pages.as_slice() {
@@ -138,7 +135,6 @@ fn json(all: &mut All) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

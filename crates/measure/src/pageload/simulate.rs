@@ -29,9 +29,6 @@ use headstart::base::failure::Failure;
 use headstart::base::output;
 
 /// Loads all pages with all techniques.
-///
-/// # Errors
-/// No file can be read, a technique is none of the profile's, or a file cannot be written.
 pub(super) fn run(options: &SimulateOptions) -> Result<ExitCode, Failure> {
     let mut model = model::model(&options.simulator)?;
     let all = Techniques::from_list(model.profile.in_order());
@@ -104,7 +101,6 @@ struct OverPages {
     page_load_ms: Quantiles,
 }
 
-/// The loads of a page.
 #[derive(Debug, Serialize)]
 struct PageLoads {
     file: String,

@@ -264,7 +264,6 @@ pub(super) fn grouped(count: u64) -> String {
     text
 }
 
-#[allow(clippy::cast_precision_loss)] // counts are far below 2^53
 fn share(part: u64, all: u64) -> String {
     percent(part as f64 / all.max(1) as f64)
 }

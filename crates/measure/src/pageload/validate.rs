@@ -35,9 +35,6 @@ const IN_FOLDER: [&str; 4] = [
 const DATA: &str = "HEADSTART_DATA";
 
 /// Compares, and prints how far the simulator is from what it is held against.
-///
-/// # Errors
-/// There is nothing to compare with, or it cannot be read.
 pub(super) fn run(options: &ValidateOptions) -> Result<ExitCode, Failure> {
     match &options.replays {
         Some(folder) => {
@@ -111,7 +108,6 @@ fn read(path: &Path) -> Result<Vec<Logged>, Failure> {
     loads
 }
 
-/// Results of a validation.
 #[derive(Debug, Serialize)]
 struct Validation {
     /// True if all bars hold.

@@ -50,7 +50,6 @@ impl FastOpenClient {
         Self::for_server(options.arm, options.suite, &options.name, roots)
     }
 
-    /// Client of a server with this name.
     pub(crate) fn for_server(
         arm: Arm,
         suite: Suite,

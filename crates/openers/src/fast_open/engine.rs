@@ -66,7 +66,6 @@ fn filter() -> Result<MemoryFilter, PeerError> {
         .map_err(unusable)
 }
 
-/// The context of a client.
 pub(super) fn client(suite: Suite, roots: &[X509]) -> Result<ClientContext, PeerError> {
     let mut pem = Vec::new();
     for root in roots {

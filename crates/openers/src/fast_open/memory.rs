@@ -86,7 +86,6 @@ impl Memory {
         }
     }
 
-    /// Keeps a session.
     pub(super) fn put_session(&mut self, key: &VisitKey, new: NewSession) {
         if self.sessions.len() >= KEYS_MAX && !self.sessions.contains_key(key) {
             return;

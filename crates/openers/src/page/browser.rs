@@ -43,7 +43,6 @@ pub(super) fn triggers(plan: &PagePlan) -> Vec<Vec<Trigger>> {
 }
 
 impl Browser {
-    /// The request for a resource.
     pub(super) fn request(&self, id: usize) -> Vec<u8> {
         let resource = self.plan.resources.get(id);
         let host = resource.and_then(|resource| self.plan.pools.get(resource.pool));

@@ -11,7 +11,6 @@ use super::host_client::{Channel, Opened};
 use crate::content::Incoming;
 use headstart_proto::Carrier;
 
-/// Event on a connection.
 #[derive(Debug)]
 pub(super) enum Event {
     /// It takes requests.
@@ -26,7 +25,6 @@ pub(super) enum Event {
     Failed(String),
 }
 
-/// One connection.
 pub(super) struct Connection {
     pub(super) browser: Arc<Browser>,
     pub(super) number: usize,

@@ -292,7 +292,6 @@ fn no_connection(error: &std::io::Error) -> String {
 }
 
 impl Channel {
-    /// Sends a request.
     pub(super) async fn write(&mut self, request: &[u8]) -> Result<(), String> {
         match self {
             Self::Stream(stream) => stream.write_all(request).await.map_err(|error| broke(&error)),

@@ -68,7 +68,6 @@ pub struct PageDependency {
 }
 
 impl PagePlan {
-    /// Checks the plan.
     pub(super) fn check(&self) -> Result<(), PeerError> {
         self.wrong().map_or(Ok(()), |what| Err(PeerError::new(format!("no page to load: {what}"))))
     }

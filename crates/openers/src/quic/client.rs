@@ -283,7 +283,6 @@ impl ClientSessionStore for Arrived {
         self.notify.notify_one();
     }
 
-    /// The newest: the others may be past their time.
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.tickets.lock().pop_back()
     }

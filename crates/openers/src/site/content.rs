@@ -21,7 +21,6 @@ impl Numbers {
         Self(hash)
     }
 
-    /// The next byte.
     fn byte(&mut self) -> u8 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

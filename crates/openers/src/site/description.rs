@@ -129,13 +129,11 @@ pub struct SiteShape {
 
 impl Site {
     /// Returns the names of the built-in sites.
-    #[must_use]
     pub fn names() -> Vec<String> {
         built_in().into_iter().map(|site| site.name).collect()
     }
 
     /// Returns the built-in site of this name.
-    #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
         built_in().into_iter().find(|site| site.name == name)
     }
@@ -151,43 +149,36 @@ impl Site {
     }
 
     /// Returns its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the title of its documents.
-    #[must_use]
     pub fn title(&self) -> &str {
         &self.title
     }
 
     /// Returns its purpose.
-    #[must_use]
     pub fn about(&self) -> &str {
         &self.about
     }
 
     /// Returns the hosts of its resources.
-    #[must_use]
     pub fn hosts(&self) -> &[SiteHost] {
         &self.hosts
     }
 
     /// Returns its resources, each after the one that requests it.
-    #[must_use]
     pub fn resources(&self) -> &[SiteResource] {
         &self.resources
     }
 
     /// Returns the URL where a load begins.
-    #[must_use]
     pub fn url(&self) -> String {
         self.url_of(0)
     }
 
     /// Returns the URL of a resource; without a port, as all hosts use that of HTTPS.
-    #[must_use]
     pub fn url_of(&self, resource: usize) -> String {
         let Some(resource) = self.resources.get(resource) else { return String::new() };
         let host = self.hosts.get(resource.host).map_or("", |host| host.name.as_str());
@@ -195,7 +186,6 @@ impl Site {
     }
 
     /// Returns the resources that a resource requests: style sheets first, as pages do.
-    #[must_use]
     pub fn children(&self, resource: usize) -> Vec<usize> {
         let mut children: Vec<usize> = (0..self.resources.len())
             .filter(|child: &usize| self.resources[*child].from == Some(resource))
@@ -205,7 +195,6 @@ impl Site {
     }
 
     /// Returns the number of resources from the first to `resource`, both included.
-    #[must_use]
     pub fn depth(&self, resource: usize) -> usize {
         std::iter::successors(Some(resource), |at: &usize| {
             self.resources.get(*at).and_then(|one| one.from)
@@ -214,7 +203,6 @@ impl Site {
     }
 
     /// Returns its figures.
-    #[must_use]
     pub fn shape(&self) -> SiteShape {
         let mut of_host = vec![0; self.hosts.len()];
         let mut sizes: Vec<usize> = Vec::new();

@@ -123,13 +123,11 @@ impl SiteOrigin {
     }
 
     /// Returns the number of requests answered so far.
-    #[must_use]
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
     /// Returns the number of connections over TLS so far, and how many of them resumed a session.
-    #[must_use]
     pub fn handshakes(&self) -> (u64, u64) {
         let Shared { handshakes, resumed, .. } = &*self.shared;
         (handshakes.load(Ordering::Relaxed), resumed.load(Ordering::Relaxed))

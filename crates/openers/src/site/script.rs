@@ -36,7 +36,6 @@ const LOADER: &str = r#"  function put(element) {
   function all(list) { list.next.forEach(function (one) { go(one[0], one[1]); }); }
 "#;
 
-/// A script of a site.
 pub(super) fn script(site: &Site, resource: usize, lang: &str) -> String {
     let id = site.resources().get(resource).map_or("", |one| one.id.as_str());
     let next = next(site, resource, lang);

@@ -37,7 +37,6 @@ impl Page {
 
     /// Returns the database's knowledge. If none was applied, everything that the recording shows
     /// counts as known, except [`Resource::in_prefetch_database`].
-    #[must_use]
     pub fn known(&self) -> Option<&Known> {
         self.known.as_ref()
     }

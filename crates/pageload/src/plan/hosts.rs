@@ -262,7 +262,6 @@ mod tests {
         Page::new("page".into(), servers, resources).unwrap()
     }
 
-    /// A hundred milliseconds, and nothing else that takes time.
     fn model() -> Model {
         let link = tcp::Link { rtt: Duration::from_millis(100), ..tcp::Link::default() };
         let none = Duration::ZERO;

@@ -129,7 +129,6 @@ pub struct HostTotal {
 
 impl Overall {
     /// Summarises the plans of pages, which have the same questions.
-    #[must_use]
     pub fn from_plans<'a>(plans: impl IntoIterator<Item = &'a PagePlan>) -> Self {
         let plans: Vec<&PagePlan> = plans.into_iter().collect();
         Self {
@@ -294,7 +293,6 @@ fn hosts(plans: &[&PagePlan]) -> Vec<HostTotal> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::plan::{Host, Hosts};
     use crate::sim::profile::Expected;

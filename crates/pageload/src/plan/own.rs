@@ -22,13 +22,11 @@ pub enum OwnHost {
 
 impl Own {
     /// Returns the hosts that are named.
-    #[must_use]
     pub fn new(hosts: Vec<OwnHost>) -> Self {
         Self(hosts)
     }
 
     /// Returns the hosts that count on a page.
-    #[must_use]
     pub(super) fn on(&self, page: &Page) -> Vec<OwnHost> {
         if !self.0.is_empty() {
             return self.0.clone();
@@ -43,7 +41,6 @@ impl Own {
 
 impl OwnHost {
     /// Returns true if a host is meant.
-    #[must_use]
     pub fn takes(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         match self {
@@ -84,7 +81,6 @@ impl FromStr for OwnHost {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::page::{Protocol, Resource, Server};
 

@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used)]
 use super::*;
 use crate::page::{Dependency, Protocol, Recorded, Resource, Server, Timings};
 use crate::sim::{blast, tcp};

@@ -88,7 +88,6 @@ fn changed(page: &Page, change: impl FnOnce(&mut [Resource])) -> Option<Page> {
 ///
 /// The queue of a resource is until its request is sent, with the opening of the connection. Of
 /// several dependencies the one that was met last is its parent.
-#[must_use]
 pub(super) fn as_recorded(page: &Page, load: &Load) -> Option<Page> {
     if page.resources().len() != load.resources.len() {
         return None;
@@ -135,7 +134,6 @@ fn met(parent: Option<&Resource>, on: &Dependency) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::page::{Part, Protocol, Server};
     use crate::sim::tcp;

@@ -32,7 +32,6 @@ impl Default for Audit {
 
 impl Audit {
     /// Starts an audit.
-    #[must_use]
     pub fn new() -> Self {
         Self::with_limits(Limits::default())
     }
@@ -69,7 +68,6 @@ impl Audit {
 
     /// Ends the audit. With a table, connections are grouped by autonomous system and name where
     /// servers share sessions, else by name alone.
-    #[must_use]
     pub fn report(mut self, systems: Option<&AsTable>) -> Report {
         self.flows.finish(&mut self.found);
         Report::new(self.found, self.recordings, systems)

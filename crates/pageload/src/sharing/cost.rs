@@ -23,19 +23,16 @@ impl CostModel {
         Self { full_ms: 906.5, resumed_ms: 567.6, full_uah: Some(55.4), resumed_uah: Some(34.3) };
 
     /// Returns the mean milliseconds of a connection; 0 if there are none.
-    #[must_use]
     pub fn latency_ms(&self, full: u64, resumed: u64) -> f64 {
         mean(full, self.full_ms, resumed, self.resumed_ms)
     }
 
     /// Returns the mean microampere-hours of a connection, where measured; 0 if there are none.
-    #[must_use]
     pub fn energy_uah(&self, full: u64, resumed: u64) -> Option<f64> {
         Some(mean(full, self.full_uah?, resumed, self.resumed_uah?))
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // counts of connections are far below 2^53
 fn mean(full: u64, of_full: f64, resumed: u64, of_resumed: f64) -> f64 {
     let (full, resumed) = (full as f64, resumed as f64);
     let all = full + resumed;
@@ -71,7 +68,6 @@ pub const PAPER_WEB: [PaperColumn; 3] = [
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -38,7 +38,6 @@ pub enum ReadError {
 
 impl ReadError {
     /// Returns advice on how to fix it: one line.
-    #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::Io(_) => "name a file that you may read, or - for standard input".into(),
@@ -130,7 +129,6 @@ pub enum AsError {
 
 impl AsError {
     /// Returns advice on how to fix it: one line.
-    #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::Io(_) => "name a file that you may read".into(),

@@ -95,7 +95,6 @@ pub struct Span {
 
 impl Span {
     /// Returns its duration.
-    #[must_use]
     pub fn length(&self) -> Duration {
         Duration::from_millis(self.last_unix_ms.saturating_sub(self.first_unix_ms))
     }
@@ -250,7 +249,6 @@ impl Report {
 
     /// Returns true if connections that were not counted may change the figures much: more than a
     /// tenth of all TLS handshakes, or any for lack of room.
-    #[must_use]
     pub fn is_partial(&self) -> bool {
         let Seen { unreadable, unanswered, cut_off, displaced, left_out, har_incomplete, .. } =
             self.seen;
@@ -360,7 +358,6 @@ impl Sizes {
 }
 
 /// Returns the share; 0 if the total is 0.
-#[allow(clippy::cast_precision_loss)] // counts are far below 2^53
 fn share(part: u64, all: u64) -> f64 {
     if all == 0 { 0.0 } else { part as f64 / all as f64 }
 }

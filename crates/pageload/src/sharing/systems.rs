@@ -66,7 +66,6 @@ impl AsTable {
     }
 
     /// Returns the autonomous system of an address, by longest prefix match.
-    #[must_use]
     pub fn system(&self, address: IpAddr) -> Option<u32> {
         match address.to_canonical() {
             IpAddr::V4(address) => self.v4.get_lpm(&address.into()).map(|(_, number)| *number),
@@ -75,13 +74,11 @@ impl AsTable {
     }
 
     /// Returns the number of prefixes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
     /// Returns true if there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

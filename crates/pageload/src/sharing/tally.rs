@@ -35,7 +35,6 @@ pub(crate) struct Shared {
     /// Number of full handshakes that are saved only if connections wait for the first of their
     /// group: they began before a ticket of it could be there.
     pub(crate) saved_by_waiting: u64,
-    /// Number of groups.
     pub(crate) groups: u64,
     /// Number of revisits with a session no older than each of [`LIFETIMES`].
     pub(crate) within: [u64; LIFETIMES.len()],
@@ -51,7 +50,6 @@ pub(crate) struct OfName {
     pub(crate) avoidable_client_and_server: u64,
 }
 
-/// All figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) connections: u64,

@@ -118,7 +118,6 @@ impl Feature {
 
 impl Features {
     /// Collects the features of a list.
-    #[must_use]
     pub fn from_list(list: &[Feature]) -> Self {
         list.iter().fold(Self::default(), |features, &feature| features.with(feature))
     }
@@ -173,7 +172,6 @@ struct Item {
 
 impl Plan {
     /// Prepares a page under `settings`.
-    #[must_use]
     pub fn new(page: &Page, settings: &Settings) -> Self {
         let features = &settings.features;
         if features.redirect_database && page.knows_redirects() {
@@ -206,7 +204,6 @@ impl Plan {
     }
 }
 
-/// An event of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// The client needs a resource.
@@ -263,7 +260,6 @@ impl Default for Simulator {
 
 impl Simulator {
     /// Makes a simulator that has loaded nothing yet.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             events: Events::new(),

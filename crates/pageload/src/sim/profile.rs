@@ -29,7 +29,6 @@ pub enum Profile {
 
 impl Profile {
     /// Returns true if its rules include a technique.
-    #[must_use]
     pub fn knows(&self, technique: Technique) -> bool {
         matches!(self, Self::Tcp(_))
             || features(Techniques::default().with(technique)) != Features::default()
@@ -45,7 +44,6 @@ impl Profile {
     /// Of `blast` that of the paper. Over TCP first what an edge does, then what databases do. Fast
     /// Open and its private cookies save the round trip that TurboTLS saves; optimistic data are
     /// for proxies, and HTTP/3 is another protocol: they are not in it.
-    #[must_use]
     pub fn in_order(&self) -> &'static [Technique] {
         match self {
             Self::Blast(_) => &[
@@ -98,7 +96,6 @@ impl Profile {
     }
 
     /// Returns true if every seed gives the same load, given what databases know.
-    #[must_use]
     pub fn is_certain(&self) -> bool {
         let Self::Tcp(settings) = self else { return false };
         let revisit = &settings.revisit;
@@ -227,14 +224,12 @@ impl Model {
     }
 
     /// Returns the expected times, weighing whether databases know the page.
-    #[must_use]
     pub fn expected(&self, page: &Page, techniques: Techniques) -> Expected {
         self.expected_with(page, techniques, &|_| true)
     }
 
     /// Returns the expected times if only some of [`Page::servers`] have an edge; see
     /// [`tcp::load_with`]. By the published rules all have.
-    #[must_use]
     pub(crate) fn expected_with(
         &self,
         page: &Page,
@@ -326,7 +321,6 @@ impl FromStr for Techniques {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::page::{Dependency, Protocol, Resource, Server};
 

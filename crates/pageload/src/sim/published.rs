@@ -12,7 +12,6 @@ use crate::statistics::mean;
 pub const DRAWS: u64 = 25;
 
 /// Returns the settings of a run of the published simulator, by their name in the data set.
-#[must_use]
 pub fn settings(name: &str) -> Option<Settings> {
     let usual = Settings::default();
     Some(match name {
@@ -72,7 +71,6 @@ pub struct Agreement {
 impl Agreement {
     /// Returns the largest acceptable mean absolute error, for pages and for resources: a twentieth
     /// of a second, and more where draws weigh more.
-    #[must_use]
     pub fn bar(setting: &str) -> f64 {
         match setting {
             "bw82" => 0.06,
@@ -101,7 +99,6 @@ impl Agreement {
 }
 
 /// Compares all `pages`, by setting. Unknown settings are left out.
-#[must_use]
 pub fn agreement(pages: &[Logged], draws: u64) -> BTreeMap<String, Agreement> {
     let mut pairs: BTreeMap<String, Vec<(Reference, Reference)>> = BTreeMap::new();
     let mut simulator = Simulator::new();

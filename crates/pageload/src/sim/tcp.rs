@@ -131,7 +131,6 @@ pub struct Revisit {
 
 impl Revisit {
     /// Returns the state of a client that keeps everything after its connections are closed.
-    #[must_use]
     pub fn again() -> Self {
         Self {
             cookies: 1.0,
@@ -220,7 +219,6 @@ impl Default for Timers {
 
 /// Simulates one load of a page, all of whose servers take part. The same `seed` gives the same
 /// result.
-#[must_use]
 pub fn load(page: &Page, settings: &Settings, seed: u64) -> Load {
     load_with(page, settings, |_| true, seed)
 }
@@ -229,7 +227,6 @@ pub fn load(page: &Page, settings: &Settings, seed: u64) -> Load {
 ///
 /// `takes_part` says of each of [`Page::servers`] whether Fast Open, TurboTLS, early data and
 /// shared sessions may be used with it: whether it has an edge.
-#[must_use]
 pub fn load_with(
     page: &Page,
     settings: &Settings,

@@ -31,13 +31,11 @@ fn as_ms<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, 
 
 impl Breakdown {
     /// Splits the time of one resource, from its request to its last byte.
-    #[must_use]
     pub fn from_timings(timings: &Timings) -> Self {
         Self::of_the_first(timings, Duration::MAX)
     }
 
     /// Splits the first `time` after the request.
-    #[must_use]
     pub(crate) fn of_the_first(timings: &Timings, mut time: Duration) -> Self {
         let parts = [
             timings.queued,
@@ -58,7 +56,6 @@ impl Breakdown {
     }
 
     /// Returns the sum over all measured resources: more than the load took, as they overlap.
-    #[must_use]
     pub fn of_all(page: &Page) -> Self {
         let all = page.resources().iter().filter_map(|resource| resource.measured.as_ref());
         all.map(Self::from_timings).fold(Self::default(), Self::plus)
@@ -77,13 +74,11 @@ impl Breakdown {
     }
 
     /// Returns the total.
-    #[must_use]
     pub fn total(&self) -> Duration {
         self.parts().into_iter().fold(Duration::ZERO, |sum, (_, part)| sum.saturating_add(part))
     }
 
     /// Returns the parts, named by their categories.
-    #[must_use]
     pub fn parts(&self) -> [(&'static str, Duration); 5] {
         [
             ("queue", self.queue),

@@ -28,7 +28,6 @@ pub struct Step {
 
 impl CriticalPath {
     /// Returns the path until all resources were loaded; `None` without recorded times.
-    #[must_use]
     pub fn from_page(page: &Page) -> Option<Self> {
         let ends = ends(page)?;
         let (_, last) = ends.into_iter().max()?;
@@ -37,7 +36,6 @@ impl CriticalPath {
 
     /// Returns the path until 95 % of them were: that of
     /// [`Recorded::page_load_time`](crate::page::Recorded::page_load_time).
-    #[must_use]
     pub fn of_page_load_time(page: &Page) -> Option<Self> {
         let mut ends = ends(page)?;
         ends.sort_unstable();
@@ -46,7 +44,6 @@ impl CriticalPath {
     }
 
     /// Returns the path to one resource.
-    #[must_use]
     pub fn to(page: &Page, last: usize) -> Option<Self> {
         let mut steps = Vec::new();
         let mut next = Some((last, Duration::MAX));
@@ -83,7 +80,6 @@ fn ends(page: &Page) -> Option<Vec<(Duration, usize)>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::page::{Dependency, Protocol, Resource, Server, Timings};
 

@@ -9,7 +9,6 @@ use crate::page::{Page, Protocol, Resource, Timings};
 /// That is what HTTP/1.1 makes requests wait for. Over HTTP/2 and 3 none waits for another so; that
 /// a lost packet holds up other responses of a TCP connection is not seen in a recording. Zero
 /// where the connection is not recorded.
-#[must_use]
 pub fn head_of_line(page: &Page) -> Vec<Duration> {
     let mut busy: HashMap<u32, Vec<(Duration, Duration)>> = HashMap::new();
     for resource in page.resources() {
@@ -61,7 +60,6 @@ fn overlap(busy: &[(Duration, Duration)], (begin, end): (Duration, Duration)) ->
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::page::Server;
 

@@ -76,7 +76,6 @@ impl Attack {
         })
     }
 
-    /// Starts a turn of it.
     pub(super) fn start(
         &self,
         place: Place<'_>,

@@ -38,7 +38,6 @@ const LINGER: Duration = Duration::from_millis(500);
 /// Datagrams sent in one tick at most, when the attacker itself was late.
 const BURST: u64 = 2_000;
 
-/// Kind of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {

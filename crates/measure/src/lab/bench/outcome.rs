@@ -35,7 +35,6 @@ pub(in crate::lab) struct Outcome {
     comparisons: Vec<Comparison>,
 }
 
-/// One turn.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Turn {
     variant: String,
@@ -260,7 +259,6 @@ impl Outcome {
         Self { arms, turns: Vec::new(), comparisons: Vec::new() }
     }
 
-    /// Returns the totals of an arm in a variant.
     pub(super) fn totals(&self, variant: &str, arm: &str) -> LoadTotals {
         self.turns_of(variant, arm).fold(LoadTotals::default(), |mut sum, turn| {
             let [client, program] = [turn.client_ms, turn.program_ms]

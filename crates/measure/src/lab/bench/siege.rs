@@ -49,7 +49,6 @@ pub(super) struct Siege {
     pub(super) rate: u32,
 }
 
-/// Kind of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
@@ -87,7 +86,6 @@ impl Kind {
     }
 }
 
-/// Attackers at work.
 pub(super) struct Attackers {
     shared: Arc<Shared>,
     thread: Running<()>,
@@ -108,7 +106,6 @@ pub(super) struct Done {
     pub(super) held: u64,
     /// Connections that were ended on them.
     pub(super) ended: u64,
-    /// Messages sent.
     pub(super) sent: u64,
 }
 

@@ -68,7 +68,6 @@ pub(crate) struct Benchmark {
     pub(super) bar: Vec<Bar>,
 }
 
-/// Subject of a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Subject {
@@ -115,7 +114,6 @@ pub(crate) struct Variant {
     turn: Option<Duration>,
 }
 
-/// Work of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Work {
@@ -164,7 +162,6 @@ impl Benchmark {
         self.variant.iter().map(|variant| variant.name.clone()).collect()
     }
 
-    /// Returns the arms that a variant has.
     pub(super) fn arms_of(&self, variant: &Variant) -> impl Iterator<Item = &String> {
         let only = variant.arms.as_ref();
         self.arms
@@ -176,7 +173,6 @@ impl Benchmark {
         self.variant.iter().map(|variant| self.arms_of(variant).count()).sum()
     }
 
-    /// Returns the turns of a run.
     pub(crate) fn turns(&self, quick: bool) -> u64 {
         let turns = self.variant.iter().map(|variant| {
             u64::from(self.rounds(variant, quick)) * self.arms_of(variant).count() as u64

@@ -48,7 +48,6 @@ pub(super) fn ended<T>(thread: Running<T>) -> io::Result<T> {
     thread.join().map_err(|_| io::Error::other("a thread of the load panicked"))??
 }
 
-/// Clients at work.
 #[derive(Debug)]
 pub(super) struct Work {
     shared: Arc<Shared>,

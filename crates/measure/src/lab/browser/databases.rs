@@ -35,7 +35,6 @@ const SHORTAGE: Duration = Duration::from_millis(10);
 /// Signed files, by the arm that uses them.
 type Files = BTreeMap<&'static str, Vec<u8>>;
 
-/// A recorded load.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) recording: Recording,
@@ -71,9 +70,6 @@ pub(crate) struct DatabaseFacts {
 
 impl Databases {
     /// Learns what the loads have in common, as `headstart pageload db build` does.
-    ///
-    /// # Errors
-    /// The recordings yield no database.
     pub(super) fn learn(link: &str, recorded: &[Recorded]) -> Result<Self, Failure> {
         let mut recordings = Recordings::new();
         for one in recorded {
@@ -103,9 +99,6 @@ impl Databases {
     }
 
     /// Serves the files on a client's node.
-    ///
-    /// # Errors
-    /// The node gives no address.
     pub(super) fn serve(&self, node: &Node) -> Result<Served, Failure> {
         let listener = node.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).flatten();
         let (address, wanted) = listener

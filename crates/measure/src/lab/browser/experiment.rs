@@ -38,7 +38,6 @@ const SET_UP: Duration = Duration::from_secs(5);
 /// The same with a Tor network.
 const SET_UP_TOR: Duration = Duration::from_secs(40);
 
-/// An experiment with a browser.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BrowserExperiment {
@@ -125,9 +124,6 @@ const fn yes() -> bool {
 pub(crate) const NAME: &str = "browser";
 
 /// The experiment of this name, or in this file, if it is one with a browser; with its text.
-///
-/// # Errors
-/// It is, and something in it is wrong.
 pub(crate) fn find(name: &str) -> Result<Option<(BrowserExperiment, String)>, Failure> {
     if name == NAME {
         return Ok(Some((BrowserExperiment::parse("built in", TEXT)?, TEXT.to_owned())));
@@ -228,7 +224,6 @@ pub(crate) struct Plan {
     pub(crate) links: Vec<BrowserLink>,
     /// Each of a variant with an arm.
     pub(crate) cells: Vec<CellSpec>,
-    /// Names of the sites.
     pub(crate) sites: Vec<String>,
     pub(crate) trials: u32,
     pub(crate) recordings: u32,
@@ -300,7 +295,6 @@ impl Plan {
         Self { experiment, quick, seed, links, cells, sites, trials, recordings }
     }
 
-    /// The sites, read.
     pub(crate) fn read_sites(&self) -> Result<Vec<Site>, Failure> {
         self.sites.iter().map(|name| site::find(name)).collect()
     }

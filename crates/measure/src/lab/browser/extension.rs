@@ -16,9 +16,6 @@ const PLACES: [&str; 2] = ["extension/dist", "extension"];
 const MANIFEST: &str = "manifest.json";
 
 /// The unpacked extension.
-///
-/// # Errors
-/// It is nowhere.
 pub(super) fn find() -> Result<PathBuf, Failure> {
     let named = std::env::var_os(FOLDER).map(PathBuf::from);
     let here = std::env::current_dir().into_iter();

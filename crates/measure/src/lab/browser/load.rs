@@ -109,9 +109,6 @@ impl Loaded {
 
 impl Lane<'_> {
     /// Loads a page; tells a failure apart from the user's interrupt.
-    ///
-    /// # Errors
-    /// The user interrupted.
     pub(super) fn load(&self, wanted: Wanted<'_>) -> Result<Result<Loaded, String>, Stopped> {
         match self.try_load(wanted) {
             Ok(loaded) => Ok(Ok(loaded)),

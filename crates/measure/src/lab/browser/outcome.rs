@@ -16,7 +16,6 @@ const GIVEN_UP: usize = 3;
 /// The file of it in a folder of results.
 pub(crate) const FILE: &str = "browser.json";
 
-/// Everything.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Browser that loaded the pages, such as `Chrome/156.0.8078.79`.

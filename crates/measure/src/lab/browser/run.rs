@@ -43,7 +43,6 @@ const RECORDINGS: &str = "recordings";
 /// Loads of the first round, each with all of its requests.
 const LOADS: &str = "loads";
 
-/// A run of the experiment `browser`.
 pub(crate) struct PagesInBrowser {
     plan: Plan,
     /// The experiment as it is written beside its results.
@@ -59,9 +58,6 @@ pub(crate) struct PagesInBrowser {
 
 impl PagesInBrowser {
     /// Plans a run; `text` is the experiment as it is written beside its results.
-    ///
-    /// # Errors
-    /// There is no Chromium, a site is wrong, or an option does not fit.
     pub(crate) fn new(
         options: &LabRunOptions,
         mut experiment: BrowserExperiment,

@@ -77,9 +77,6 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Builds it; `number` is that of no other stage of the run.
-    ///
-    /// # Errors
-    /// The machine makes no such network, or a server does not start.
     pub(super) fn build(
         place: &RunContext,
         link: &BrowserLink,

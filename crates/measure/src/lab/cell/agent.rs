@@ -73,9 +73,6 @@ impl Agent {
 
     /// Adds the openings of the connections made since its counters were `before`, once it has
     /// counted this many.
-    ///
-    /// # Errors
-    /// The agent has no metrics.
     pub(crate) fn add_openings(
         &mut self,
         before: &Counts,
@@ -94,7 +91,6 @@ impl Agent {
         Ok(())
     }
 
-    /// Checks that it runs.
     pub(crate) fn check(&mut self) -> Result<(), Broken> {
         self.program.check()
     }

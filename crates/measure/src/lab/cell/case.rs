@@ -26,7 +26,6 @@ enum Crossed {
 }
 
 impl Cell {
-    /// A whole case.
     pub(super) fn case(
         &mut self,
         context: Context<'_>,

@@ -16,7 +16,6 @@ pub(crate) struct Counted {
     pub(crate) resumed: u64,
     /// Connections whose early data was accepted, among those resumed.
     pub(crate) early: u64,
-    /// Connections that failed.
     pub(crate) failed: u64,
 }
 

@@ -47,9 +47,6 @@ impl ClientSide {
     }
 
     /// Attaches it for an experiment of this name. Call it while the process has one thread.
-    ///
-    /// # Errors
-    /// As [`attach`](Self::attach).
     pub(crate) fn attach_for(experiment: &str, program: &Path) -> Result<Self, Failure> {
         own_bpf_mount(BPF_MOUNT).map_err(|error| {
             Failure::usage(format!(

@@ -45,9 +45,6 @@ impl Cell {
 
 impl Setting {
     /// Adds what an edge has to know of the others of its fleet, and of the edge before.
-    ///
-    /// # Errors
-    /// The keys cannot be made.
     pub(super) fn know_others(&self, command: &mut Command, site: Site<'_>) -> Result<(), Broken> {
         if self.stage.variant.fleet {
             command.arg("--keys").arg(self.shared_keys(site.node)?);

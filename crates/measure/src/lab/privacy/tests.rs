@@ -116,7 +116,6 @@ impl Tape {
         }
     }
 
-    /// Written to a file and read again.
     fn connections(&self) -> Vec<Connection> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("made.pcapng");

@@ -17,7 +17,6 @@ const TOP: f64 = 8.0;
 const BOTTOM: f64 = 40.0;
 const ROW: f64 = 24.0;
 
-/// The section of a run with a browser.
 pub(super) fn section(run: &Run) -> Markup {
     let Some(outcome) = &run.browser else { return html! {} };
     html! {

@@ -37,10 +37,6 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Reads a folder.
-    ///
-    /// # Errors
-    /// It is missing, of a run that did not end, or a file in it is missing, empty or not
-    /// understood.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         whole(path)?;
         let cells: Vec<CellSummary> = json(path, "summary.json")?;
@@ -89,7 +85,6 @@ impl Experiment {
     }
 }
 
-/// A link of the experiment.
 #[derive(Debug, Deserialize)]
 pub(super) struct LinkEntry {
     pub(super) name: String,
@@ -111,7 +106,6 @@ impl LinkEntry {
     }
 }
 
-/// A variant of the experiment.
 #[derive(Debug, Deserialize)]
 pub(super) struct VariantEntry {
     #[serde(default)]

@@ -61,7 +61,6 @@ impl Group {
         here.unwrap_or(BASELINE)
     }
 
-    /// The cell of this arm.
     pub(super) fn cell(&self, arm: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.summary.arm == arm)
     }

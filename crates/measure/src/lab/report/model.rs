@@ -14,7 +14,6 @@ use crate::lab::summary::CellSummary;
 use crate::lab::trial::Row;
 use headstart::base::failure::Failure;
 
-/// One run of an experiment.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) name: String,

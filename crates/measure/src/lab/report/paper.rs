@@ -120,9 +120,6 @@ pub(super) struct Ours {
 
 impl Paper {
     /// The table of this name.
-    ///
-    /// # Errors
-    /// There is none.
     pub(super) fn named(name: &str) -> Result<Self, Failure> {
         let Some((_, text)) = PAPERS.iter().find(|(known, _)| *known == name) else {
             let known: Vec<_> = PAPERS.iter().map(|(known, _)| *known).collect();

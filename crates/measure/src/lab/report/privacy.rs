@@ -11,7 +11,6 @@ use crate::lab::privacy::{Boundary, Finding, Linkable};
 
 const PUBLISHED: &str = include_str!("../../../../../lab/papers/fop-privacy.toml");
 
-/// The published table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Published {

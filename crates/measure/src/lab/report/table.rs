@@ -303,7 +303,6 @@ pub(super) fn demand(verdict: &Verdict) -> String {
     words.replace('_', " ")
 }
 
-/// A list as it is.
 pub(super) fn list(list: &List) -> Markup {
     html! {
         div.wide { table.list {

@@ -76,7 +76,6 @@ impl Experiment {
         if quick { self.quick_trials } else { self.trials }
     }
 
-    /// Each suite with each arm.
     pub(super) fn each(&self) -> impl Iterator<Item = (Suite, Arm)> {
         self.suites.iter().flat_map(|suite| self.arms.iter().map(|arm| (*suite, *arm)))
     }

@@ -62,13 +62,11 @@ pub(super) struct Visited {
     pub(super) trial: Trial,
     /// The time of a second request on the same connection: a round trip of its circuit.
     pub(super) rtt_ms: Option<f64>,
-    /// The circuit that it was on.
     pub(super) circuit: Option<String>,
     pub(super) round: u32,
     pub(super) flagged: bool,
 }
 
-/// Times of a visit.
 #[derive(Debug, Clone, Copy, Default)]
 struct Times {
     request: Duration,

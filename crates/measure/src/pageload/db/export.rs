@@ -13,9 +13,6 @@ use headstart::base::failure::Failure;
 use headstart::base::output;
 
 /// Writes one format.
-///
-/// # Errors
-/// The file cannot be read, or does not know the page.
 pub(super) fn run(options: &DbExportOptions) -> Result<(), Failure> {
     let key = options.sign.as_deref().map(keys::secret).transpose()?;
     let database = file::database(&options.file)?;

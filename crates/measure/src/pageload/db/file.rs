@@ -23,9 +23,6 @@ pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Ditto, with advice.
-///
-/// # Errors
-/// It cannot be read, or is too large.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     bytes(path).map_err(|error| {
         Failure::usage(format!("cannot read {}: {error}", path.display()))
@@ -34,9 +31,6 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// A database, whoever made it.
-///
-/// # Errors
-/// It cannot be read, or is damaged.
 pub(super) fn database(path: &Path) -> Result<Database, Failure> {
     read_unverified(&read(path)?).map_err(|error| {
         Failure::usage(format!("cannot read {}: {error}", path.display())).hint(error.hint())
@@ -44,9 +38,6 @@ pub(super) fn database(path: &Path) -> Result<Database, Failure> {
 }
 
 /// A database that `fetch` would take, or take for the one in use.
-///
-/// # Errors
-/// It cannot be read, or is not good.
 pub(super) fn judged(
     path: &Path,
     in_use: Option<InUse>,
@@ -122,7 +113,6 @@ pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;

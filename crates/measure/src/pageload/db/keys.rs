@@ -17,9 +17,6 @@ use headstart::base::failure::Failure;
 const PEM_BYTES: u64 = 16 << 10;
 
 /// Writes a new key, and its public key beside it.
-///
-/// # Errors
-/// One of the files exists, or cannot be written.
 pub(super) fn generate(file: &Path) -> Result<(), Failure> {
     let (secret, public) = PKey::generate_ed25519()
         .and_then(|key| {
@@ -53,9 +50,6 @@ fn create(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// Reads what to sign with.
-///
-/// # Errors
-/// It cannot be read, or is no Ed25519 key.
 pub(super) fn secret(file: &Path) -> Result<SecretKey, Failure> {
     let pem = Zeroizing::new(read(file)?);
     let key = PKey::private_key_from_pem(&pem).and_then(|key| key.raw_private_key());
@@ -65,9 +59,6 @@ pub(super) fn secret(file: &Path) -> Result<SecretKey, Failure> {
 }
 
 /// Reads what signatures are checked with.
-///
-/// # Errors
-/// One cannot be read, or is no Ed25519 key.
 pub(super) fn public(files: &[PathBuf]) -> Result<Vec<PublicKey>, Failure> {
     files.iter().map(|file| one_public(file)).collect()
 }

@@ -39,7 +39,6 @@ pub(crate) struct DbOptions {
 
 /// Actions of `headstart pageload db`.
 #[derive(Debug, Clone, Subcommand)]
-#[allow(missing_docs)] // a comment here would replace the command's own help text
 pub(crate) enum DbCommand {
     Keygen(DbKeygenOptions),
     Build(DbBuildOptions),

@@ -19,9 +19,6 @@ use headstart::base::failure::{Failure, NEGATIVE};
 use headstart::base::output;
 
 /// Shows a file, or what it says of a URL.
-///
-/// # Errors
-/// It cannot be read, or is damaged.
 pub(super) fn run(options: &DbShowOptions) -> Result<ExitCode, Failure> {
     let bytes = file::read(&options.file)?;
     let (header, database) = Header::read(&bytes)
@@ -45,9 +42,6 @@ pub(super) fn run(options: &DbShowOptions) -> Result<ExitCode, Failure> {
 }
 
 /// Checks signature and content.
-///
-/// # Errors
-/// The file is not good.
 pub(super) fn check(options: &DbCheckOptions) -> Result<(), Failure> {
     let keys = keys::public(&options.key)?;
     let in_use = options.in_use.as_deref().map(|path| in_use(path, &keys)).transpose()?;
@@ -72,9 +66,6 @@ fn in_use(path: &Path, keys: &[PublicKey]) -> Result<InUse, Failure> {
 }
 
 /// A URL of the command line.
-///
-/// # Errors
-/// It is none that can be in a database.
 pub(super) fn target(url: &str) -> Result<Target, Failure> {
     url.parse::<Target>().map_err(|error| {
         Failure::usage(format!("cannot look for {url}: {error}"))

@@ -19,7 +19,6 @@ const NUMBERS: u32 = 9999;
 /// Letters of a name at most, without number and end.
 const NAME_MAX: usize = 80;
 
-/// Summary of a recording.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     pub(super) url: String,
@@ -92,9 +91,6 @@ pub(super) fn summary(url: &str, recording: &Recording) -> Summary {
 }
 
 /// Puts a recording into a folder under the next number that is free; its path.
-///
-/// # Errors
-/// The folder cannot be used.
 pub(super) fn put(folder: &Path, url: &str, har: &[u8]) -> Result<PathBuf, Failure> {
     let name = name(url);
     let mut file = whole(folder, har).map_err(|error| unusable(folder, &error))?;
@@ -111,9 +107,6 @@ pub(super) fn put(folder: &Path, url: &str, har: &[u8]) -> Result<PathBuf, Failu
 }
 
 /// Puts something beside a recording, with another end of its name.
-///
-/// # Errors
-/// The folder cannot be used.
 pub(super) fn put_beside(recording: &Path, end: &str, bytes: &[u8]) -> Result<(), Failure> {
     let folder = recording.parent().unwrap_or(Path::new("."));
     let path = recording.with_extension(end);
@@ -122,9 +115,6 @@ pub(super) fn put_beside(recording: &Path, end: &str, bytes: &[u8]) -> Result<()
 }
 
 /// The tree of a page and its measured times, as CSV.
-///
-/// # Errors
-/// Want of memory.
 pub(super) fn tree(recording: &Recording) -> Result<Vec<u8>, Failure> {
     let tree = Tree::from_page(&recording.page);
     let mut writer = csv::Writer::from_writer(Vec::new());

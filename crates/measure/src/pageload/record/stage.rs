@@ -38,9 +38,6 @@ pub(super) struct Stage {
 
 impl Stage {
     /// For built-in sites, and for other pages beside them if these are not `alone`.
-    ///
-    /// # Errors
-    /// A link that is none, a machine that makes no emulated network, a site that cannot be served.
     pub(super) fn build(
         sites: &[Site],
         alone: bool,

@@ -50,7 +50,6 @@ fn drawing(page: &PageSummary) -> Option<Markup> {
     if rows.is_empty() {
         return None;
     }
-    #[allow(clippy::cast_precision_loss)] // a few hundred rows
     let floor = TOP + ROW * rows.len() as f64;
     let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, floor };
     let frame = Frame { scale: Scale::linear(end), area, rows: rows.len() };
@@ -116,7 +115,6 @@ struct Row<'a> {
 impl Row<'_> {
     fn draw(&self, frame: &Frame, at: usize) -> Markup {
         let y = frame.y(at);
-        #[allow(clippy::cast_precision_loss)] // at most INDENTS
         let indent = 4.0 + INDENT * self.one.above.min(INDENTS) as f64;
         let url = self.one.short_url();
         let class = if self.one.is_on_critical_path { "url critical" } else { "url" };
@@ -157,7 +155,6 @@ struct Frame {
     rows: usize,
 }
 
-#[allow(clippy::cast_precision_loss)] // a few hundred rows
 impl Frame {
     fn x(&self, time: f64) -> f64 {
         self.area.x(self.scale, time)

@@ -20,7 +20,6 @@ pub(super) const RESOURCES: usize = 5000;
 /// further ones a line.
 pub(super) const DETAILED: usize = 50;
 
-/// All pages.
 #[derive(Debug, Serialize)]
 pub(super) struct All {
     pub(super) pages: Vec<PageSummary>,
@@ -38,7 +37,6 @@ pub(in crate::pageload) struct Unreadable {
     pub(in crate::pageload) error: String,
 }
 
-/// One page.
 #[derive(Debug, Serialize)]
 pub(super) struct PageSummary {
     pub(super) file: String,
@@ -163,7 +161,6 @@ impl Times {
     }
 }
 
-/// An event of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     /// In a line of text.
@@ -196,7 +193,6 @@ impl PageSummary {
 }
 
 impl ResourceSummary {
-    /// Returns the letters of its priority.
     pub(super) fn priority_letters(&self) -> &'static str {
         match self.priority {
             None => "",
@@ -304,7 +300,6 @@ fn distribution(
     Some(Distribution { of, unit, quantiles: Quantiles::from_values(values)? })
 }
 
-#[allow(clippy::cast_precision_loss)] // counts and sizes are far below 2^53
 fn of_resources(page: &Page, tree: &Tree, waited: &[Duration]) -> Vec<Distribution> {
     let resources = page.resources();
     let times = resources.iter().filter_map(|one| one.measured);
@@ -334,7 +329,6 @@ fn of_resources(page: &Page, tree: &Tree, waited: &[Duration]) -> Vec<Distributi
     all.into_iter().flatten().collect()
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn over_pages(pages: &[PageSummary]) -> Vec<Distribution> {
     let shapes = pages.iter().map(|page| page.shape);
     let paths = pages.iter().filter_map(|page| page.critical_path_ms);

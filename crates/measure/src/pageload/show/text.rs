@@ -463,7 +463,6 @@ pub(in crate::pageload) fn seconds(ms: f64) -> String {
 }
 
 /// In the unit that leaves at most three digits before the point.
-#[allow(clippy::cast_precision_loss)] // far below 2^53
 pub(in crate::pageload) fn bytes(count: u64) -> String {
     match count {
         0..1000 => format!("{count} B"),

@@ -66,9 +66,6 @@ struct Saved {
 
 impl Replays {
     /// Simulates what a folder has measured.
-    ///
-    /// # Errors
-    /// It cannot be read, is of another kind of experiment, or its pages are not there.
     pub(super) fn read(folder: &Path) -> Result<Self, Failure> {
         let (experiment, _) = Experiment::read(&folder.join("experiment.toml"))?;
         let cells = summary(&folder.join("summary.json"))?;

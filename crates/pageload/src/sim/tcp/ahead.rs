@@ -96,7 +96,6 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
     use super::super::{Handshake, Link, Settings, Technique, Techniques, load};

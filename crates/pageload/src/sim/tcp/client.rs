@@ -21,7 +21,6 @@ const LOSS_MAX: f64 = 0.9;
 /// on what is sent.
 const LOSSES: u64 = 0x6c6f_7373_6573;
 
-/// Simulates one load of `page`.
 pub(super) fn load(
     page: &Page,
     settings: &Settings,
@@ -56,7 +55,6 @@ pub(super) fn load(
     run.load
 }
 
-/// An event of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     /// The client needs a resource.

@@ -278,7 +278,6 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const RTT: Instant = 100_000_000;

@@ -90,7 +90,6 @@ impl Technique {
     ];
 
     /// Returns the name in options and tables.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::FastOpen => "tfo",
@@ -111,7 +110,6 @@ impl Technique {
     }
 
     /// Returns the technique with a name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|technique| technique.name() == name)
     }
@@ -125,7 +123,6 @@ impl fmt::Display for Technique {
 
 impl Techniques {
     /// Collects the techniques of a list.
-    #[must_use]
     pub fn from_list(list: &[Technique]) -> Self {
         list.iter().fold(Self::default(), |techniques, &technique| techniques.with(technique))
     }
@@ -138,7 +135,6 @@ impl Techniques {
     }
 
     /// Returns true if a technique is among them.
-    #[must_use]
     pub fn has(mut self, technique: Technique) -> bool {
         *self.place(technique)
     }

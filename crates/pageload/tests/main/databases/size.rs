@@ -72,7 +72,6 @@ impl Web {
     /// Returns a page, those of most visits most often, by Zipf's law.
     fn popular(&mut self) -> String {
         let uniform: f64 = self.random.random();
-        #[allow(clippy::cast_precision_loss)]
         let count = self.third_parties.len() as f64;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let rank = count.powf(uniform) as usize - 1;

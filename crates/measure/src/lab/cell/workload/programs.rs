@@ -82,7 +82,6 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// Returns the versions of programs.
 pub(crate) fn versions(plan: &Plan) -> BTreeMap<&'static str, String> {
     let all = programs(plan).into_iter();
     all.filter_map(|program| Some((program.name(), version(program)?))).collect()

@@ -25,7 +25,6 @@ const METRICS_PORTS: u16 = 24_000;
 const PROXIES: u16 = 2;
 
 impl Setting {
-    /// The names of the virtual hosts.
     pub(super) fn host_names(&self) -> impl Iterator<Item = String> + '_ {
         (0..self.stage.hosts()).map(|host| self.stage.host_name(self.number, host))
     }
