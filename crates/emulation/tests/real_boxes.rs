@@ -2,10 +2,12 @@
 //! entered).
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -13,42 +15,15 @@ use headstart_emulation::{Balance, Host, Lab, LinkCounts, Node};
 use headstart_testkit::hello::CraftedHello;
 use headstart_testkit::{has_net, until};
 use socket2::{Domain, Socket, Type};
-
-/// Only bounds a test that fails.
-const PATIENCE: Duration = Duration::from_secs(120);
+use support::{PATIENCE, addresses, connect, ends, listen, udp};
 
 /// Sends data with the SYN, or asks for a cookie (include/linux/socket.h).
 const MSG_FASTOPEN: i32 = 0x2000_0000;
 
-/// A client behind this path, and a server.
-fn lab(path: &str) -> Lab {
-    Lab::build(vec![Host::new("client").path(path.parse().unwrap()), Host::new("server")]).unwrap()
-}
-
-fn ends(lab: &Lab) -> (&Node, &Node) {
-    (lab.node("client").unwrap(), lab.node("server").unwrap())
-}
-
-fn addresses(node: &Node) -> [IpAddr; 2] {
-    [node.ipv4().unwrap().into(), node.ipv6().unwrap().into()]
-}
-
-fn udp(node: &Node, address: impl Into<SocketAddr>) -> UdpSocket {
-    let address = address.into();
-    let socket = node.run(|| UdpSocket::bind(address)).unwrap().unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
-}
-
-fn listen(node: &Node, address: impl Into<SocketAddr>) -> TcpListener {
-    let address = address.into();
-    node.run(|| TcpListener::bind(address)).unwrap().unwrap()
-}
-
-fn connect(node: &Node, address: SocketAddr) -> TcpStream {
-    let stream = node.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
+/// A client behind this path, and a server; none where such tests are not to run.
+fn lab(path: &str) -> Option<Lab> {
+    let client = Host::new("client").path(path.parse().unwrap());
+    has_net().then(|| Lab::build(vec![client, Host::new("server")]).unwrap())
 }
 
 /// Accepts one connection after another and sends back what comes.
@@ -96,10 +71,7 @@ fn netstat(node: &Node, name: &str) -> u64 {
 
 #[test]
 fn a_nat_hides_the_client_and_brings_answers_back() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab("delay 1ms, nat 203.0.113.7,2001:db8::7");
+    let Some(lab) = lab("delay 1ms, nat 203.0.113.7,2001:db8::7") else { return };
     let (client, server) = ends(&lab);
     let public: [IpAddr; 2] = ["203.0.113.7".parse().unwrap(), "2001:db8::7".parse().unwrap()];
     for (family, public) in public.into_iter().enumerate() {
@@ -129,10 +101,9 @@ fn a_nat_hides_the_client_and_brings_answers_back() {
 /// Long after the last address was used for the first time.
 #[test]
 fn a_nat_goes_on_changing_its_address() {
-    if !has_net() {
+    let Some(lab) = lab("nat 203.0.113.1,203.0.113.2,203.0.113.3 change after 2 packets") else {
         return;
-    }
-    let lab = lab("nat 203.0.113.1,203.0.113.2,203.0.113.3 change after 2 packets");
+    };
     let (client, server) = ends(&lab);
     let there = udp(server, (addresses(server)[0], 0));
     let here = udp(client, (addresses(client)[0], 0));
@@ -150,10 +121,7 @@ fn a_nat_goes_on_changing_its_address() {
 
 #[test]
 fn a_nat_changes_its_address_with_a_new_path() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab("nat 203.0.113.6");
+    let Some(lab) = lab("nat 203.0.113.6") else { return };
     let (client, server) = ends(&lab);
     let listener = listen(server, (addresses(server)[0], 0));
     for address in ["203.0.113.7", "203.0.113.8"] {
@@ -176,10 +144,7 @@ fn open(client: &Node, listener: &TcpListener) -> (TcpStream, TcpStream) {
 
 #[test]
 fn inspection_resets_both_ends_unless_tls_begins() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab("delay 5ms, dpi tls-only");
+    let Some(lab) = lab("delay 5ms, dpi tls-only") else { return };
     let (client, server) = ends(&lab);
     for address in addresses(server) {
         let listener = listen(server, (address, 443));
@@ -322,10 +287,7 @@ fn path_mtu(node: &Node, to: IpAddr) -> Option<u32> {
 
 #[test]
 fn senders_learn_the_mtu_from_icmp() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab("delay 1ms, mtu 1300, nat 203.0.113.7");
+    let Some(lab) = lab("delay 1ms, mtu 1300, nat 203.0.113.7") else { return };
     let (client, server) = ends(&lab);
     for family in [0, 1] {
         let (here, there) = (addresses(client)[family], addresses(server)[family]);
@@ -348,10 +310,7 @@ fn senders_learn_the_mtu_from_icmp() {
 /// The server's segments are as long as the client's own interface would take.
 #[test]
 fn tcp_fits_itself_to_a_narrow_link() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab("delay 1ms, down(mtu 1300), nat 203.0.113.7");
+    let Some(lab) = lab("delay 1ms, down(mtu 1300), nat 203.0.113.7") else { return };
     let (client, server) = ends(&lab);
     for address in addresses(server) {
         let before = counts(&lab).1.replied;
@@ -367,10 +326,7 @@ fn tcp_fits_itself_to_a_narrow_link() {
 /// The box lies beyond the NAT, so errors about the client's packets come to its public address.
 #[test]
 fn icmp_errors_pass_a_nat() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab("nat 203.0.113.7,2001:db8::7, mtu 1300");
+    let Some(lab) = lab("nat 203.0.113.7,2001:db8::7, mtu 1300") else { return };
     let (client, server) = ends(&lab);
     for family in [0, 1] {
         let there = addresses(server)[family];
@@ -383,10 +339,7 @@ fn icmp_errors_pass_a_nat() {
 
 #[test]
 fn a_black_hole_says_nothing() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab("mtu 1300 silent");
+    let Some(lab) = lab("mtu 1300 silent") else { return };
     let (client, server) = ends(&lab);
     for family in [0, 1] {
         let there = udp(server, (addresses(server)[family], 0));
@@ -431,10 +384,10 @@ fn fast_open_works_and_stripping_its_options_ends_it() {
         return;
     }
     for family in [0, 1] {
-        let free = lab("delay 1ms");
+        let free = lab("delay 1ms").unwrap();
         // The first connection asks for the cookie.
         assert_eq!(fast_opens(&free, addresses(ends(&free).1)[family], 4), 3);
-        let stripped = lab("delay 1ms, strip-fast-open");
+        let stripped = lab("delay 1ms, strip-fast-open").unwrap();
         let (client, server) = ends(&stripped);
         assert_eq!(fast_opens(&stripped, addresses(server)[family], 4), 0);
         assert_eq!(netstat(server, "TCPFastOpenCookieReqd"), 0);
@@ -444,10 +397,7 @@ fn fast_open_works_and_stripping_its_options_ends_it() {
 
 #[test]
 fn data_in_a_syn_are_dropped_and_sent_again() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab("delay 1ms, drop-syn-data");
+    let Some(lab) = lab("delay 1ms, drop-syn-data") else { return };
     assert_eq!(fast_opens(&lab, addresses(ends(&lab).1)[0], 2), 0);
     assert_eq!(counts(&lab).0.dropped, 1);
 }

@@ -2,8 +2,10 @@
 //! entered).
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::process::ExitStatusExt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,48 +14,24 @@ use headstart_emulation::{
     Delay, Duplicate, Element, Host, Lab, Link, Loss, Namespace, Node, Protocol, Reorder,
 };
 use headstart_testkit::has_net;
+use support::{addresses, connect, ends, listen, udp};
 
-/// Only bounds a test that fails.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn lab(client: Host) -> Lab {
-    Lab::build(vec![client, Host::new("server")]).unwrap()
-}
-
-fn ends(lab: &Lab) -> (&Node, &Node) {
-    (lab.node("client").unwrap(), lab.node("server").unwrap())
-}
-
-fn addresses(node: &Node) -> [IpAddr; 2] {
-    [node.ipv4().unwrap().into(), node.ipv6().unwrap().into()]
-}
-
-/// A UDP socket of a node; a socket stays in the namespace it was made in.
-fn udp(node: &Node, address: IpAddr) -> UdpSocket {
-    let socket = node.run(|| UdpSocket::bind((address, 0))).unwrap().unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
+fn lab(client: Host) -> Option<Lab> {
+    has_net().then(|| Lab::build(vec![client, Host::new("server")]).unwrap())
 }
 
 fn udp_pair(lab: &Lab, family: usize) -> (UdpSocket, UdpSocket) {
     let (client, server) = ends(lab);
-    let (here, there) =
-        (udp(client, addresses(client)[family]), udp(server, addresses(server)[family]));
+    let [here, there] = [client, server].map(|node| udp(node, (addresses(node)[family], 0)));
     here.connect(there.local_addr().unwrap()).unwrap();
     there.connect(here.local_addr().unwrap()).unwrap();
     (here, there)
 }
 
-fn listen(node: &Node, address: IpAddr) -> (TcpListener, SocketAddr) {
-    let listener = node.run(|| TcpListener::bind((address, 0))).unwrap().unwrap();
+fn listening(node: &Node, address: IpAddr) -> (TcpListener, SocketAddr) {
+    let listener = listen(node, (address, 0));
     let address = listener.local_addr().unwrap();
     (listener, address)
-}
-
-fn connect(node: &Node, address: SocketAddr) -> TcpStream {
-    let stream = node.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
 }
 
 fn send_numbered(socket: &UdpSocket, count: u8) {
@@ -82,10 +60,7 @@ fn nothing_to_read(socket: &UdpSocket) -> bool {
 
 #[test]
 fn a_round_trip_takes_no_less_than_asked() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab(Host::new("client").delay(Duration::from_millis(5)));
+    let Some(lab) = lab(Host::new("client").delay(Duration::from_millis(5))) else { return };
     for family in [0, 1] {
         let (here, there) = udp_pair(&lab, family);
         let start = Instant::now();
@@ -97,7 +72,7 @@ fn a_round_trip_takes_no_less_than_asked() {
         assert!(start.elapsed() >= Duration::from_millis(10), "UDP {:?}", start.elapsed());
 
         let (client, server) = ends(&lab);
-        let (_listener, address) = listen(server, addresses(server)[family]);
+        let (_listener, address) = listening(server, addresses(server)[family]);
         let start = Instant::now();
         connect(client, address);
         assert!(start.elapsed() >= Duration::from_millis(10), "TCP {:?}", start.elapsed());
@@ -111,14 +86,14 @@ fn a_round_trip_takes_no_less_than_asked() {
 
 #[test]
 fn exact_loss_counts_udp_only() {
-    if !has_net() {
-        return;
-    }
-    let lab =
+    let Some(lab) =
         lab(Host::new("client")
-            .outbound(Link::default().with(Loss::exact([2]).only(Protocol::Udp))));
+            .outbound(Link::default().with(Loss::exact([2]).only(Protocol::Udp))))
+    else {
+        return;
+    };
     let (client, server) = ends(&lab);
-    let (_listener, address) = listen(server, addresses(server)[0]);
+    let (_listener, address) = listening(server, addresses(server)[0]);
     connect(client, address);
     let (here, there) = udp_pair(&lab, 1);
     send_numbered(&here, 5);
@@ -128,16 +103,16 @@ fn exact_loss_counts_udp_only() {
 
 #[test]
 fn udp_is_dropped_while_tcp_passes() {
-    if !has_net() {
-        return;
-    }
     let blocked = Link::default().with(Loss::all_udp()).with(Delay::millis(1));
-    let lab =
-        lab(Host::new("client").outbound(blocked).inbound(Link::default().with(Delay::millis(1))));
+    let Some(lab) =
+        lab(Host::new("client").outbound(blocked).inbound(Link::default().with(Delay::millis(1))))
+    else {
+        return;
+    };
     let (client, server) = ends(&lab);
     let (here, there) = udp_pair(&lab, 0);
     send_numbered(&here, 3);
-    let (_listener, address) = listen(server, addresses(server)[0]);
+    let (_listener, address) = listening(server, addresses(server)[0]);
     // The links keep order: once the connection stands, the datagrams before it would have arrived.
     connect(client, address);
     assert!(nothing_to_read(&there));
@@ -149,10 +124,9 @@ fn udp_is_dropped_while_tcp_passes() {
 
 #[test]
 fn links_can_be_replaced_while_packets_flow() {
-    if !has_net() {
+    let Some(lab) = lab(Host::new("client").outbound(Link::default().with(Loss::all_udp()))) else {
         return;
-    }
-    let lab = lab(Host::new("client").outbound(Link::default().with(Loss::all_udp())));
+    };
     let (here, there) = udp_pair(&lab, 0);
     here.send(&[9]).unwrap();
     // Seen by the forwarder, so it cannot pass the new link.
@@ -167,10 +141,10 @@ fn links_can_be_replaced_while_packets_flow() {
 
 #[test]
 fn duplicates_arrive_twice() {
-    if !has_net() {
+    let Some(lab) = lab(Host::new("client").outbound(Link::default().with(Duplicate::exact([2]))))
+    else {
         return;
-    }
-    let lab = lab(Host::new("client").outbound(Link::default().with(Duplicate::exact([2]))));
+    };
     let (here, there) = udp_pair(&lab, 1);
     send_numbered(&here, 3);
     assert_eq!(receive_numbered(&there, 4), [1, 2, 2, 3]);
@@ -178,12 +152,13 @@ fn duplicates_arrive_twice() {
 
 #[test]
 fn a_packet_held_back_is_overtaken() {
-    if !has_net() {
-        return;
-    }
     // Long enough for the other two to be sent meanwhile, whatever else the machine does.
     let hold = Duration::from_secs(3);
-    let lab = lab(Host::new("client").outbound(Link::default().with(Reorder::exact([1], hold))));
+    let Some(lab) =
+        lab(Host::new("client").outbound(Link::default().with(Reorder::exact([1], hold))))
+    else {
+        return;
+    };
     let (here, there) = udp_pair(&lab, 0);
     send_numbered(&here, 3);
     assert_eq!(receive_numbered(&there, 3), [2, 3, 1]);
@@ -191,9 +166,6 @@ fn a_packet_held_back_is_overtaken() {
 
 #[test]
 fn bulk_tcp_survives_a_bad_link_unchanged() {
-    if !has_net() {
-        return;
-    }
     let [out, back] = [1, 2].map(|seed| -> Link {
         format!(
             "loss 1% seed {seed}, duplicate 2% seed {seed}, reorder 3% seed {seed} by 2ms, \
@@ -202,10 +174,10 @@ fn bulk_tcp_survives_a_bad_link_unchanged() {
         .parse()
         .unwrap()
     });
-    let lab = lab(Host::new("client").outbound(out).inbound(back));
+    let Some(lab) = lab(Host::new("client").outbound(out).inbound(back)) else { return };
     let (client, server) = ends(&lab);
     for address in addresses(server) {
-        let (listener, address) = listen(server, address);
+        let (listener, address) = listening(server, address);
         let sent: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
         let copy = sent.clone();
         let sender = thread::spawn(move || listener.accept().unwrap().0.write_all(&copy).unwrap());
@@ -231,17 +203,14 @@ fn several_nodes_with_several_addresses() {
     let others = lab.node("other").unwrap().addresses().iter().copied();
     for address in many.into_iter().chain(others) {
         let owner = lab.nodes().iter().find(|node| node.addresses().contains(&address)).unwrap();
-        let (_listener, address) = listen(owner, address);
+        let (_listener, address) = listening(owner, address);
         connect(client, address);
     }
 }
 
 #[test]
 fn commands_run_on_their_node_and_die_with_the_lab() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab(Host::new("client"));
+    let Some(lab) = lab(Host::new("client")) else { return };
     let (client, _) = ends(&lab);
     let output = client.command("cat").arg("/proc/self/net/dev").output().unwrap();
     let devices = String::from_utf8(output.stdout).unwrap();

@@ -2,59 +2,41 @@
 //! (or a user namespace already entered).
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::net::UdpSocket;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::{
-    Element, Host, Lab, LabError, LabOptions, Link, Loss, Node, Outputs, Packet, ProbeOptions,
+    Element, Host, Lab, LabError, LabOptions, Link, Loss, Outputs, Packet, ProbeOptions,
     Scheduling, probe,
 };
 use headstart_testkit::has_net;
+use support::{PATIENCE, udp};
 
-/// Only bounds a test that fails.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn lab(client: Host, options: LabOptions) -> Lab {
-    Lab::build_with(vec![client, Host::new("server")], options).unwrap()
+fn lab(client: Host, options: LabOptions) -> Option<Lab> {
+    has_net().then(|| Lab::build_with(vec![client, Host::new("server")], options).unwrap())
 }
 
 /// Sockets of the two nodes, connected with each other.
 fn udp_pair(lab: &Lab) -> [UdpSocket; 2] {
-    let [client, server] = [&lab.nodes()[0], &lab.nodes()[1]].map(|node: &Node| {
-        let socket = node.run(|| UdpSocket::bind((node.ipv4().unwrap(), 0))).unwrap().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
-    });
+    let [client, server] =
+        [&lab.nodes()[0], &lab.nodes()[1]].map(|node| udp(node, (node.ipv4().unwrap(), 0)));
     client.connect(server.local_addr().unwrap()).unwrap();
     server.connect(client.local_addr().unwrap()).unwrap();
     [client, server]
 }
 
-/// A file of this process's own that is gone with this value.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        Scratch(std::env::temp_dir().join(format!("headstart-{name}-{}", std::process::id())))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
 /// Returns tcpdump's text of a file, `None` without tcpdump.
-fn tcpdump(file: &Scratch) -> Option<String> {
+fn tcpdump(file: &Path) -> Option<String> {
     // By standard input, as it may give up the right to open files.
-    let input = File::open(&file.0).unwrap();
+    let input = File::open(file).unwrap();
     let output = Command::new("tcpdump").args(["-n", "-tt", "-r", "-"]).stdin(input).output();
     if output.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         eprintln!("not read back: there is no tcpdump");
@@ -67,15 +49,13 @@ fn tcpdump(file: &Scratch) -> Option<String> {
 
 #[test]
 fn a_capture_holds_both_directions_before_and_behind_the_links() {
-    if !has_net() {
-        return;
-    }
     let delay = Duration::from_millis(5);
     let lossy = Link::default().with(Loss::exact([1]));
     let client = Host::new("client").delay(delay).outbound(lossy);
-    let lab = lab(client, LabOptions::default());
-    let file = Scratch::new("both.pcapng");
-    let capture = lab.capture("client", &file.0, 1 << 20).unwrap();
+    let Some(lab) = lab(client, LabOptions::default()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("both.pcapng");
+    let capture = lab.capture("client", &file, 1 << 20).unwrap();
     let [client, server] = udp_pair(&lab);
     client.send(b"lost").unwrap();
     client.send(b"request").unwrap();
@@ -97,13 +77,11 @@ fn a_capture_holds_both_directions_before_and_behind_the_links() {
 
 #[test]
 fn a_capture_ends_with_its_limit_and_the_packets_go_on() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab(Host::new("client"), LabOptions::default());
-    let file = Scratch::new("limit.pcapng");
+    let Some(lab) = lab(Host::new("client"), LabOptions::default()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("limit.pcapng");
     let limit = 4096;
-    let capture = lab.capture("server", &file.0, limit).unwrap();
+    let capture = lab.capture("server", &file, limit).unwrap();
     let [client, server] = udp_pair(&lab);
     for _ in 0..10 {
         client.send(&[0; 1000]).unwrap();
@@ -111,34 +89,30 @@ fn a_capture_ends_with_its_limit_and_the_packets_go_on() {
     }
     let captured = capture.finish().unwrap();
     assert!(captured.full && captured.packets == 3, "{captured:?}");
-    assert!(fs::metadata(&file.0).unwrap().len() <= limit);
+    assert!(fs::metadata(&file).unwrap().len() <= limit);
     assert!(tcpdump(&file).is_none_or(|text| text.lines().count() == 3));
 }
 
 #[test]
 fn a_capture_needs_a_node_and_a_place() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab(Host::new("client"), LabOptions::default());
-    let file = Scratch::new("nobody.pcapng");
-    let nobody = lab.capture("nobody", &file.0, 4096).unwrap_err();
+    let Some(lab) = lab(Host::new("client"), LabOptions::default()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nobody.pcapng");
+    let nobody = lab.capture("nobody", &file, 4096).unwrap_err();
     assert!(matches!(nobody, LabError::Topology(_)));
-    assert!(!file.0.exists());
-    let nowhere = lab.capture("client", file.0.join("capture"), 4096).unwrap_err();
-    assert!(nowhere.to_string().contains("headstart-nobody"));
-    let too_small = lab.capture("client", &file.0, 10).unwrap_err();
+    assert!(!file.exists());
+    let nowhere = lab.capture("client", file.join("capture"), 4096).unwrap_err();
+    assert!(nowhere.to_string().contains("nobody.pcapng"));
+    let too_small = lab.capture("client", &file, 10).unwrap_err();
     assert!(too_small.to_string().contains("no room"));
 }
 
 #[test]
 fn a_capture_ends_well_with_the_lab() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab(Host::new("client"), LabOptions::default());
-    let file = Scratch::new("end.pcapng");
-    let capture = lab.capture("client", &file.0, 1 << 20).unwrap();
+    let Some(lab) = lab(Host::new("client"), LabOptions::default()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("end.pcapng");
+    let capture = lab.capture("client", &file, 1 << 20).unwrap();
     let [client, server] = udp_pair(&lab);
     client.send(b"x").unwrap();
     server.recv(&mut [0; 2]).unwrap();
@@ -156,7 +130,7 @@ fn the_record_shows_the_forwarders_faults() {
     // And none is later than this.
     let generous = LabOptions { late: PATIENCE, ..LabOptions::default() };
     for (options, late) in [(strict, true), (generous, false)] {
-        let lab = lab(Host::new("client"), options);
+        let lab = lab(Host::new("client"), options).unwrap();
         let before = Instant::now();
         let [client, server] = udp_pair(&lab);
         let start = Instant::now();
@@ -186,12 +160,9 @@ impl Element for HoldUp {
 
 #[test]
 fn frames_lost_by_a_held_up_forwarder_are_on_its_record() {
-    if !has_net() {
-        return;
-    }
     let (go_on, told) = channel();
     let client = Host::new("client").outbound(Link::default().with(HoldUp(Some(told))));
-    let lab = lab(client, LabOptions::default());
+    let Some(lab) = lab(client, LabOptions::default()) else { return };
     let [client, server] = udp_pair(&lab);
     let before = Instant::now();
     thread::sleep(Duration::from_millis(1));
@@ -212,10 +183,10 @@ fn frames_lost_by_a_held_up_forwarder_are_on_its_record() {
 
 #[test]
 fn a_pinned_forwarder_says_what_it_got() {
-    if !has_net() {
+    let Some(lab) = lab(Host::new("client"), LabOptions { pinned: true, ..LabOptions::default() })
+    else {
         return;
-    }
-    let lab = lab(Host::new("client"), LabOptions { pinned: true, ..LabOptions::default() });
+    };
     assert_eq!(lab.exactness().pinned, Scheduling::exact(0).cpu.is_some());
     let realtime = Scheduling { cpu: None, realtime: true };
     assert_eq!(lab.exactness().realtime, realtime.granted().realtime);
@@ -231,11 +202,8 @@ fn a_pinned_forwarder_says_what_it_got() {
 
 #[test]
 fn a_probe_sees_no_less_than_was_asked_for() {
-    if !has_net() {
-        return;
-    }
     let rtt = Duration::from_millis(5);
-    let lab = lab(Host::new("client").delay(rtt / 2), LabOptions::default());
+    let Some(lab) = lab(Host::new("client").delay(rtt / 2), LabOptions::default()) else { return };
     let (echoes, connects) = (50, 10);
     let [client, server] = [Scheduling::default(); 2];
     let options = ProbeOptions { rtt, echoes, connects, client, server };

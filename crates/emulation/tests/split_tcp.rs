@@ -2,16 +2,16 @@
 //! namespace already entered).
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headstart_emulation::{Host, Lab, LabError, LabOptions, Node, SplitTcp};
+use headstart_emulation::{Host, Lab, LabError, LabOptions, SplitTcp};
 use headstart_testkit::has_net;
-
-/// Only bounds a test that fails.
-const PATIENCE: Duration = Duration::from_secs(120);
+use support::{PATIENCE, addresses, ends, udp};
 
 const PORT: u16 = 443;
 
@@ -22,38 +22,26 @@ fn split() -> SplitTcp {
     SplitTcp { client: "client".into(), server: "server".into(), ports: vec![PORT] }
 }
 
-fn lab() -> Lab {
+fn lab() -> Option<Lab> {
     let hosts = vec![Host::new("client"), Host::new("server").delay(FAR)];
     let options = LabOptions { split_tcp: vec![split()], ..LabOptions::default() };
-    Lab::build_with(hosts, options).unwrap()
-}
-
-fn addresses(node: &Node) -> [IpAddr; 2] {
-    [node.ipv4().unwrap().into(), node.ipv6().unwrap().into()]
+    has_net().then(|| Lab::build_with(hosts, options).unwrap())
 }
 
 fn listen(lab: &Lab, family: usize) -> TcpListener {
-    let server = lab.node("server").unwrap();
-    let place = (addresses(server)[family], PORT);
-    server.run(|| TcpListener::bind(place)).unwrap().unwrap()
+    let (_, server) = ends(lab);
+    support::listen(server, (addresses(server)[family], PORT))
 }
 
 fn connect(lab: &Lab, family: usize) -> TcpStream {
-    let place = SocketAddr::new(addresses(lab.node("server").unwrap())[family], PORT);
-    let stream = lab.node("client").unwrap().run(|| TcpStream::connect_timeout(&place, PATIENCE));
-    let stream = stream.unwrap().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
+    let (client, server) = ends(lab);
+    support::connect(client, (addresses(server)[family], PORT).into())
 }
 
 /// Measures a round trip to the server without a proxy.
 fn udp_round_trip(lab: &Lab) -> Duration {
-    let nodes = ["client", "server"].map(|name| lab.node(name).unwrap());
-    let [client, server] = nodes.map(|node| {
-        let socket = node.run(|| UdpSocket::bind((node.ipv4().unwrap(), PORT))).unwrap().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
-    });
+    let (client, server) = ends(lab);
+    let [client, server] = [client, server].map(|node| udp(node, (node.ipv4().unwrap(), PORT)));
     let start = Instant::now();
     client.send_to(b"ping", server.local_addr().unwrap()).unwrap();
     let (_, from) = server.recv_from(&mut [0; 16]).unwrap();
@@ -78,10 +66,7 @@ fn bytes(seed: u32, count: u32) -> Vec<u8> {
 
 #[test]
 fn both_directions_are_carried_to_their_ends_unchanged() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab();
+    let Some(lab) = lab() else { return };
     for family in [0, 1] {
         let listener = listen(&lab, family);
         let server = thread::spawn(move || {
@@ -108,10 +93,7 @@ fn both_directions_are_carried_to_their_ends_unchanged() {
 
 #[test]
 fn the_client_is_connected_before_the_server_hears_of_it() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab();
+    let Some(lab) = lab() else { return };
     let _listener = listen(&lab, 0);
     once(|| {
         let start = Instant::now();
@@ -140,10 +122,7 @@ fn first_byte(lab: &Lab, family: usize, listener: &TcpListener) -> (Duration, Du
 /// The connection between the halves stands before it is needed; the long way lies between them.
 #[test]
 fn the_clients_first_bytes_take_half_a_round_trip() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab();
+    let Some(lab) = lab() else { return };
     for family in [0, 1] {
         let listener = listen(&lab, family);
         // From now on connections stand ready.
@@ -163,10 +142,7 @@ fn the_clients_first_bytes_take_half_a_round_trip() {
 
 #[test]
 fn a_server_that_refuses_resets_the_client() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab();
+    let Some(lab) = lab() else { return };
     let mut client = connect(&lab, 0);
     let error = client.read(&mut [0; 16]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -174,10 +150,7 @@ fn a_server_that_refuses_resets_the_client() {
 
 #[test]
 fn resets_come_through_both_ways() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab();
+    let Some(lab) = lab() else { return };
     let listener = listen(&lab, 0);
     for by_server in [true, false] {
         let client = connect(&lab, 0);
@@ -192,10 +165,7 @@ fn resets_come_through_both_ways() {
 
 #[test]
 fn many_connections_at_a_time() {
-    if !has_net() {
-        return;
-    }
-    let lab = lab();
+    let Some(lab) = lab() else { return };
     let listener = listen(&lab, 0);
     let count = 50;
     let server = thread::spawn(move || {

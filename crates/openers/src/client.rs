@@ -73,14 +73,12 @@ impl Secure {
 }
 
 /// TLS's state of one connection.
-#[derive(Debug)]
 pub(crate) enum Prepared {
     OpenSsl(Connection),
     Ech(EchTls),
 }
 
 /// State that [`Client::ready`] made for one connection.
-#[derive(Debug)]
 pub(crate) enum Ready {
     /// Sockets are made as the connection is opened.
     Tls(Prepared),

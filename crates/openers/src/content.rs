@@ -265,17 +265,23 @@ impl Incoming {
     }
 
     fn check(&mut self, content: &[u8]) -> Result<bool, String> {
-        let right =
-            content.iter().zip(self.content..).take_while(|(byte, at)| **byte == byte_at(*at));
-        let right = right.count();
-        self.content += u64::try_from(right).unwrap_or(0);
-        match () {
-            () if right < content.len() => Err(format!("wrong content at byte {}", self.content)),
-            () if self.content > self.length => {
-                Err(format!("more than the {} bytes asked for", self.length))
-            }
-            () => Ok(self.content == self.length),
-        }
+        check(content, &mut self.content, self.length)?;
+        Ok(self.content == self.length)
+    }
+}
+
+/// Counts content behind the `received` bytes of it, of which there are to be `expected`.
+///
+/// # Errors
+/// What is wrong with it.
+fn check(content: &[u8], received: &mut u64, expected: u64) -> Result<(), String> {
+    let right = content.iter().zip(*received..).take_while(|(byte, at)| **byte == byte_at(*at));
+    let right = right.count();
+    *received += u64::try_from(right).unwrap_or(0);
+    match () {
+        () if right < content.len() => Err(format!("wrong content at byte {received}")),
+        () if *received > expected => Err(format!("more than the {expected} bytes asked for")),
+        () => Ok(()),
     }
 }
 
@@ -299,13 +305,13 @@ impl Response {
     pub(crate) fn take(&mut self, bytes: &[u8], marks: &mut Marks) -> Result<bool, String> {
         marks.response();
         match &mut self.head {
-            None => self.check(bytes, marks)?,
+            None => check(bytes, &mut marks.bytes, self.expected)?,
             Some(head) => {
                 head.extend_from_slice(bytes);
                 let Some(length) = head_length(head, self.expected)? else { return Ok(false) };
                 let content = head.split_off(length);
                 self.head = None;
-                self.check(&content, marks)?;
+                check(&content, &mut marks.bytes, self.expected)?;
             }
         }
         let whole = marks.bytes == self.expected;
@@ -313,20 +319,6 @@ impl Response {
             marks.last();
         }
         Ok(whole)
-    }
-
-    fn check(&self, content: &[u8], marks: &mut Marks) -> Result<(), String> {
-        let right =
-            content.iter().zip(marks.bytes..).take_while(|(byte, at)| **byte == byte_at(*at));
-        let right = right.count();
-        marks.bytes += u64::try_from(right).unwrap_or(0);
-        if right < content.len() {
-            return Err(format!("wrong content at byte {}", marks.bytes));
-        }
-        match marks.bytes > self.expected {
-            true => Err(format!("more than the {} bytes asked for", self.expected)),
-            false => Ok(()),
-        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::transport::Transport;
 use crate::trial::{Trial, out_of_time};
 
 /// A client's side. It resumes nothing.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct EchTls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
@@ -93,12 +93,6 @@ impl EchTls {
         flushed.map_err(|error| format!("{}: {error}", exchange.marks.stage()))?;
         exchange.read(&mut stream).await?;
         Ok(stream)
-    }
-}
-
-impl std::fmt::Debug for EchTls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EchTls").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

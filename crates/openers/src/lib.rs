@@ -28,6 +28,7 @@ mod error;
 mod fast_open;
 mod flight;
 mod identity;
+mod kept;
 mod limits;
 mod load;
 mod obtain;

@@ -55,15 +55,11 @@ pub(crate) fn bytes_written(ssl: &SslRef) -> u64 {
 
 /// Lets a listener take data in SYNs, of at most `length` connections not yet established.
 pub(crate) fn fast_open_queue(socket: &impl AsFd, length: c_int) -> io::Result<()> {
-    set_tcp_option(socket, libc::TCP_FASTOPEN, length)
-}
-
-fn set_tcp_option(socket: &impl AsFd, option: c_int, value: c_int) -> io::Result<()> {
-    let length = libc::socklen_t::try_from(size_of::<c_int>()).map_err(io::Error::other)?;
-    let value = ptr::from_ref(&value).cast();
+    let size = libc::socklen_t::try_from(size_of::<c_int>()).map_err(io::Error::other)?;
+    let length = ptr::from_ref(&length).cast();
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the descriptor is open, and the value is an int that lives through the call.
-    match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, option, value, length) } {
+    match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, length, size) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,8 +1,6 @@
 //! OpenSSL on both sides: TLS 1.3, one group and one cipher, so that nothing is left to negotiate.
 
-use std::collections::VecDeque;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use openssl::error::ErrorStack;
 use openssl::ssl::{
@@ -14,13 +12,11 @@ use openssl::x509::store::X509StoreBuilder;
 
 use crate::arm::Suite;
 use crate::identity::Identity;
+use crate::kept::Kept;
 use crate::sys;
 
 /// Early data that the server takes of one connection, in bytes: OpenSSL's own default to receive.
 const EARLY_DATA_MAX: u32 = 16 * 1024;
-
-/// Sessions kept by a client: two come with each connection, and one is taken; 1 kB each.
-const SESSIONS_MAX: usize = 4096;
 
 const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
 
@@ -61,18 +57,13 @@ fn context(method: SslMethod, suite: Suite) -> Result<SslContextBuilder, ErrorSt
 pub(crate) struct Tls {
     context: SslContext,
     name: String,
-    sessions: Option<Arc<Sessions>>,
+    sessions: Option<Arc<Kept<SslSession>>>,
 }
 
 /// A client's TLS state of one connection, and the session it offers.
 pub(crate) struct Connection {
     pub(crate) ssl: Ssl,
     pub(crate) session: Option<SslSession>,
-}
-
-#[derive(Default)]
-struct Sessions {
-    kept: Mutex<VecDeque<SslSession>>,
 }
 
 impl Tls {
@@ -91,7 +82,7 @@ impl Tls {
         tls.set_cert_store(store.build());
         tls.set_verify(SslVerifyMode::PEER);
         let sessions = resumes.then(|| {
-            let sessions = Arc::new(Sessions::default());
+            let sessions = Arc::<Kept<_>>::default();
             let kept = Arc::clone(&sessions);
             tls.set_session_cache_mode(
                 SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL,
@@ -117,41 +108,7 @@ impl Tls {
 
     pub(crate) fn forget(&self) {
         if let Some(sessions) = &self.sessions {
-            sessions.lock().clear();
+            sessions.clear();
         }
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("resumes", &self.session.is_some())
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Sessions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} sessions", self.lock().len())
-    }
-}
-
-impl Sessions {
-    fn put(&self, session: SslSession) {
-        let mut kept = self.lock();
-        if kept.len() == SESSIONS_MAX {
-            kept.pop_front();
-        }
-        kept.push_back(session);
-    }
-
-    /// The newest: the others may be past their time.
-    fn take(&self) -> Option<SslSession> {
-        self.lock().pop_back()
-    }
-
-    /// No call can leave the list half changed.
-    fn lock(&self) -> MutexGuard<'_, VecDeque<SslSession>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

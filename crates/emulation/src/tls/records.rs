@@ -142,30 +142,16 @@ fn name_shown(extension: &TlsExtension<'_>) -> Option<String> {
 /// Records for tests.
 #[cfg(test)]
 pub(crate) mod made {
-    pub(crate) fn record(kind: u8, body: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(body.len()).unwrap().to_be_bytes();
-        [&[kind, 3, 3], &length[..], body].concat()
-    }
-
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-        let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
-        record(22, &[&[kind], &length[..], body].concat())
-    }
-
-    fn vector16(body: &[u8]) -> Vec<u8> {
-        [&u16::try_from(body.len()).unwrap().to_be_bytes()[..], body].concat()
-    }
+    pub(crate) use headstart_testkit::hello::record;
+    use headstart_testkit::hello::{CraftedHello, extension, message, vector16};
 
     pub(crate) fn client_hello(name: &str) -> Vec<u8> {
-        let entry = [&[0], &vector16(name.as_bytes())[..]].concat();
-        let server_name = [&[0, 0], &vector16(&vector16(&entry))[..]].concat();
-        let head = [&[3, 3], &[7; 32][..], &[0, 0, 2, 0x13, 1, 1, 0]].concat();
-        message(1, &[head, vector16(&server_name)].concat())
+        CraftedHello::default().name(name).stream()
     }
 
     pub(crate) fn server_hello() -> Vec<u8> {
         let head = [&[3, 3], &[7; 32][..], &[0, 0x13, 1, 0]].concat();
-        message(2, &[head, vector16(&[0, 43, 0, 2, 3, 4])].concat())
+        record(22, &message(2, &[head, vector16(&extension(43, &[3, 4]))].concat()))
     }
 }
 

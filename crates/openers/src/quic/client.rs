@@ -1,6 +1,5 @@
-use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use openssl::x509::X509;
@@ -18,14 +17,12 @@ use super::{PROTOCOL, provider};
 use crate::arm::Suite;
 use crate::content::{self, Response};
 use crate::error::PeerError;
+use crate::kept::Kept;
 use crate::trial::{Marks, Trial, out_of_time};
 use headstart_proto::Carrier;
 
 /// Bytes read at a time.
 const READ: usize = 16 * 1024;
-
-/// Tickets kept: two come with each connection, and one is taken.
-const TICKETS_MAX: usize = 4096;
 
 /// Time that a ticket is waited for when the response is here: two round trips of a satellite link
 /// and one retransmission.
@@ -41,7 +38,7 @@ const TICKET: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct QuicClient {
     config: Config,
-    tickets: Arc<Tickets>,
+    tickets: Arc<Kept<Tls13ClientSessionValue>>,
     name: String,
 }
 
@@ -118,7 +115,7 @@ impl QuicClient {
     }
 
     pub(crate) fn forget(&self) {
-        self.tickets.lock().clear();
+        self.tickets.clear();
     }
 
     /// Makes one connection with one request.
@@ -238,23 +235,10 @@ async fn exchange(
     }
 }
 
-/// Tickets of all connections.
-#[derive(Debug, Default)]
-struct Tickets {
-    kept: Mutex<VecDeque<Tls13ClientSessionValue>>,
-}
-
-impl Tickets {
-    /// No call can leave the list half changed.
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Tls13ClientSessionValue>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The tickets as one connection sees them, which is notified when some have come.
 #[derive(Debug)]
 struct Arrived {
-    tickets: Arc<Tickets>,
+    tickets: Arc<Kept<Tls13ClientSessionValue>>,
     notify: Notify,
 }
 
@@ -275,16 +259,12 @@ impl ClientSessionStore for Arrived {
     fn remove_tls12_session(&self, _: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
-        let mut kept = self.tickets.lock();
-        if kept.len() == TICKETS_MAX {
-            kept.pop_front();
-        }
-        kept.push_back(value);
+        self.tickets.put(value);
         self.notify.notify_one();
     }
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.tickets.lock().pop_back()
+        self.tickets.take()
     }
 }
 

@@ -12,15 +12,13 @@ use crate::arm::Suite;
 use crate::content::{Answer, Requests};
 use crate::error::PeerError;
 use crate::identity::Identity;
-use crate::limits::LIFE;
+use crate::serving::{Broken, end};
 
 /// Sessions kept for tickets that allow early data, as OpenSSL keeps by default.
 const SESSIONS_MAX: usize = 20_480;
 
 /// Bytes written at a time.
 const WRITE: usize = 16 * 1024;
-
-type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// Listens at all addresses, and serves in tasks; gives the first. With `early`, tickets allow
 /// early data, and each is good once, at any of the addresses.
@@ -49,13 +47,7 @@ pub(crate) fn serve(
 
 async fn accept(endpoint: Endpoint, early: bool) {
     while let Some(incoming) = endpoint.accept().await {
-        tokio::spawn(async move {
-            match tokio::time::timeout(LIFE, serve_one(incoming, early)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "connection"),
-                Err(_) => tracing::debug!("connection out of time"),
-            }
-        });
+        tokio::spawn(end(serve_one(incoming, early)));
     }
 }
 

@@ -86,15 +86,12 @@ impl Answer {
     /// Returns the location for the first language that the client names and that is there.
     /// Browsers name them in the order of their weights.
     pub(super) fn location(&self, accepted: &str) -> Option<&HeaderValue> {
-        let named = accepted.split(',').filter_map(|range| range.split([';', '-']).next());
-        named
-            .filter_map(|name: &str| {
-                self.by_language
-                    .iter()
-                    .find(|(lang, _): &&(&str, _)| name.trim().eq_ignore_ascii_case(lang))
-                    .map(|(_, location)| location)
-            })
-            .next()
+        let mut named = accepted.split(',').filter_map(|range| range.split([';', '-']).next());
+        named.find_map(|name| {
+            let mut all = self.by_language.iter();
+            let (_, location) = all.find(|(lang, _)| name.trim().eq_ignore_ascii_case(lang))?;
+            Some(location)
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::content::words;
 use super::description::{Site, SiteKind, SiteResource};
-use super::script::{comment, data, script, script_rest};
+use super::script::{comment, data, script};
 
 /// A font (OpenType 1.9) with a box for the letter A, made for this project.
 const FONT: &[u8] = include_bytes!("letter.ttf");
@@ -47,7 +47,7 @@ pub(super) fn body(site: &Site, resource: usize, lang: &str) -> (Vec<u8>, &'stat
     let (rest, content_type) = match one.kind {
         SiteKind::Document => (comment("<!--", "-->", id, rest), "text/html; charset=utf-8"),
         SiteKind::Style => (comment("/*", "*/", id, rest), "text/css; charset=utf-8"),
-        _ => (script_rest(id, rest), "text/javascript; charset=utf-8"),
+        _ => (comment("/*", "*/", id, rest), "text/javascript; charset=utf-8"),
     };
     ((text + &rest).into_bytes(), content_type)
 }

@@ -46,11 +46,6 @@ pub(super) fn script(site: &Site, resource: usize, lang: &str) -> String {
     text
 }
 
-/// Returns the rest of a script: a comment of this many bytes.
-pub(super) fn script_rest(name: &str, bytes: usize) -> String {
-    comment("/*", "*/", name, bytes)
-}
-
 /// Returns data that names the next resource, padded to this many bytes.
 pub(super) fn data(site: &Site, resource: usize, lang: &str, bytes: usize) -> String {
     let head = format!("{{\"next\":{},\"text\":\"", next(site, resource, lang));
