@@ -4,7 +4,7 @@ pub(crate) mod figure;
 pub(crate) mod plot;
 pub(crate) mod scale;
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 /// Style sheet of all reports: colours, tables and plots.
 pub(crate) const STYLE: &str = include_str!("chart/report.css");
@@ -13,6 +13,28 @@ pub(crate) const STYLE: &str = include_str!("chart/report.css");
 pub(crate) const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
     <meta name=\"color-scheme\" content=\"light dark\"/>";
+
+/// Returns a report of `headstart COMMAND`, which was made from `origin`; `style` is beside that of
+/// all reports.
+pub(crate) fn document(
+    title: &str,
+    command: &str,
+    style: &str,
+    content: &Markup,
+    origin: &str,
+) -> Markup {
+    html! {
+        (PreEscaped(HEAD))
+        title { (title) " – headstart " (command) }
+        style { (PreEscaped(STYLE)) (PreEscaped(style)) }
+        (PreEscaped("</head>"))
+        body { main {
+            (content)
+            footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from " (origin) "." }
+        } }
+        (PreEscaped("</html>"))
+    }
+}
 
 /// Returns the heads of columns of figures.
 pub(crate) fn heads(names: &[&str]) -> Markup {

@@ -11,6 +11,7 @@ mod doctor;
 mod folder;
 mod interop;
 mod interrupt;
+mod json;
 mod lab;
 mod network;
 mod pageload;

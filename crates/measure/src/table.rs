@@ -51,6 +51,23 @@ pub(crate) fn header(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
+/// Returns those of the names that are there, as one.
+pub(crate) fn joined(names: &[&str], between: &str) -> String {
+    let names: Vec<&str> = names.iter().copied().filter(|name| !name.is_empty()).collect();
+    names.join(between)
+}
+
+/// Returns each of these once, in their order.
+pub(crate) fn each_once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    once
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -73,9 +73,7 @@ impl<'a> Case<'a> {
                 loads += 1;
             }
         }
-        #[allow(clippy::cast_precision_loss)]
-        let loads = loads as f64;
-        self.rates.push(loads / begin.elapsed().as_secs_f64());
+        self.rates.push(loads as f64 / begin.elapsed().as_secs_f64());
     }
 
     /// Prints the rates; whether the bar is missed.
@@ -94,15 +92,9 @@ fn rounds() -> usize {
 }
 
 fn server(id: usize) -> Server {
-    Server {
-        host: format!("host{id}.test"),
-        port: 443,
-        tls: id % 5 != 4,
-        anonymous: false,
-        protocol: if id.is_multiple_of(2) { Protocol::Http2 } else { Protocol::Http1 },
-        pipelining: id % 3 != 2,
-        address: None,
-    }
+    let protocol = if id.is_multiple_of(2) { Protocol::Http2 } else { Protocol::Http1 };
+    let server = Server::https(format!("host{id}.test"), protocol);
+    Server { tls: id % 5 != 4, pipelining: id % 3 != 2, ..server }
 }
 
 /// Much like the mean page of BLAST: 100 resources from 20 servers, a third of them from one; 2 MB,

@@ -145,15 +145,14 @@ impl Load {
 
 impl LoggedServer {
     fn server(&self) -> Server {
+        let protocol = if self.h2 == Some(1) { Protocol::Http2 } else { Protocol::Http1 };
         Server {
-            // Half of the files have no name.
-            host: self.host.clone().unwrap_or_default(),
             port: self.port.unwrap_or(if self.tls == 0 { 80 } else { 443 }),
             tls: self.tls != 0,
             anonymous: self.anon == Some(1),
-            protocol: if self.h2 == Some(1) { Protocol::Http2 } else { Protocol::Http1 },
             pipelining: self.pipe_ok == Some(1),
-            address: None,
+            // Half of the files have no name.
+            ..Server::https(self.host.clone().unwrap_or_default(), protocol)
         }
     }
 }

@@ -214,15 +214,7 @@ impl Groups {
 
 /// Returns a server as all were in 2013: without TLS, over HTTP/1.1.
 fn plain(host: &str) -> Server {
-    Server {
-        host: host.into(),
-        port: 80,
-        tls: false,
-        anonymous: false,
-        protocol: Protocol::Http1,
-        pipelining: false,
-        address: None,
-    }
+    Server { port: 80, tls: false, ..Server::https(host, Protocol::Http1) }
 }
 
 #[cfg(test)]

@@ -44,4 +44,5 @@ pub use report::{
     TicketSizes, Tickets, Versions,
 };
 pub use seen::Seen;
+pub use server_flight::resumes;
 pub use systems::AsTable;

@@ -25,7 +25,7 @@ pub struct Tree {
 }
 
 /// The figures of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shape {
     /// Number of requests.
     pub resources: usize,
@@ -173,24 +173,16 @@ mod tests {
     use super::*;
     use crate::page::{Dependency, Server, Timings};
 
-    fn server(tls: bool, protocol: Protocol) -> Server {
-        let host = "a.test".to_owned();
-        let (anonymous, pipelining, address) = (false, false, None);
-        Server { host, port: 1, tls, anonymous, protocol, pipelining, address }
-    }
-
     fn resource(on: &[usize], server: usize) -> Resource {
         let dependencies = on.iter().map(|&on| Dependency::whole(on)).collect();
         Resource { dependencies, server, response_bytes: 10, ..Resource::default() }
     }
 
     fn page(resources: Vec<Resource>) -> Page {
-        let servers = vec![
-            server(true, Protocol::Http2),
-            server(false, Protocol::Http1),
-            server(true, Protocol::Http3),
-        ];
-        Page::new("page".into(), servers, resources).unwrap()
+        let mut servers = [Protocol::Http2, Protocol::Http1, Protocol::Http3]
+            .map(|protocol| Server::https("a.test", protocol));
+        servers[1].tls = false;
+        Page::new("page".into(), servers.into(), resources).unwrap()
     }
 
     #[test]

@@ -97,6 +97,12 @@ pub(crate) fn name((x, y): (f64, f64), label: (f64, f64), gap: f64, name: &str) 
     }
 }
 
+/// The path of a line from point to point.
+pub(crate) fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
+    let steps = points.into_iter().enumerate();
+    steps.map(|(at, (x, y))| format!("{}{x:.1} {y:.1}", if at == 0 { 'M' } else { 'L' })).collect()
+}
+
 /// Moves places apart until each has [`LABEL`] to the next, within bounds if there is room.
 pub(crate) fn apart(places: Vec<f64>, top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..places.len()).collect();
@@ -120,6 +126,14 @@ pub(crate) fn bar(class: &str, [from, to]: [f64; 2], y: f64, height: f64) -> Mar
     const NARROWEST: f64 = 1.0;
     let width = px((to - from).max(NARROWEST));
     html! { rect class=(class) x=(px(from)) y=(y) width=(width) height=(height) {} }
+}
+
+/// Returns a name, or as many letters of it as there is room for.
+pub(crate) fn shortened(name: &str, letters: usize) -> String {
+    if name.chars().count() <= letters {
+        return name.to_owned();
+    }
+    name.chars().take(letters - 1).chain(['…']).collect()
 }
 
 /// A length or place, to a tenth of a pixel.

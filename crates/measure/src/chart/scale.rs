@@ -37,6 +37,13 @@ impl Scale {
         matches!(self, Self::Log { .. })
     }
 
+    /// Returns the time at its end.
+    pub(crate) const fn high(self) -> f64 {
+        match self {
+            Self::Linear { high, .. } | Self::Log { high, .. } => high,
+        }
+    }
+
     /// Returns the position of a time, from 0 to 1.
     pub(crate) fn place(self, time: f64) -> f64 {
         let place = match self {
@@ -84,10 +91,7 @@ pub(crate) fn step(least: f64) -> f64 {
 
 /// A mark as text: no digits that say nothing.
 pub(crate) fn mark(tick: f64) -> String {
-    let text = format!("{tick:.3}");
-    let text =
-        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    text.to_owned()
+    format!("{tick:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -338,7 +338,7 @@ fn reason(error: &str) -> String {
     format!("{why} ({})", shown(error))
 }
 
-fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+pub(super) fn text<'v>(value: &'v Value, key: &str) -> &'v str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 

@@ -12,12 +12,11 @@ use tempfile::TempDir;
 
 use super::BrowserTls;
 use super::devtools::{Trouble, shown};
-use super::load::{self, Loaded, Wanted};
-use super::process::{self, Browser, DEBUG_EXTENSIONS, Settings};
+use super::load::{self, Loaded, Wanted, text};
+use super::process::{Browser, DEBUG_EXTENSIONS, Settings};
 use super::tls;
 use crate::interrupt::Interrupt;
 use crate::recordings;
-use headstart::base::failure::Failure;
 
 /// Longest that it takes to leave a page, with all connections closed, and to install an extension,
 /// with its database loaded.
@@ -73,24 +72,6 @@ pub(crate) struct Start {
     pub(crate) tls: Vec<BrowserTls>,
 }
 
-/// A copy of Chromium without a post-quantum key share (docs/browsers.md); gone when dropped.
-#[derive(Debug)]
-pub(crate) struct Classical(tls::Classical);
-
-impl Classical {
-    /// Copies it into a folder.
-    ///
-    /// # Errors
-    /// No room, or a version that is made otherwise.
-    pub(crate) fn copy(program: &Path, into: &Path) -> Result<Self, Failure> {
-        tls::Classical::copy(program, into).map(Self)
-    }
-
-    pub(crate) fn program(&self) -> PathBuf {
-        self.0.program()
-    }
-}
-
 /// Observation of a load.
 #[derive(Debug)]
 pub(crate) struct Seen {
@@ -111,22 +92,6 @@ pub(crate) struct Session {
     browser: Browser,
     _profile: TempDir,
 }
-
-/// Returns the path of Chromium.
-///
-/// # Errors
-/// It is not installed.
-pub(crate) fn find() -> Result<PathBuf, Failure> {
-    process::find(None)
-}
-
-/// The argument that makes it trust certificates by the authority with this key.
-pub(crate) fn trusting(fingerprint: &str) -> String {
-    super::trusting(fingerprint)
-}
-
-/// The argument that makes it ask no proxy of the environment's or the system's.
-pub(crate) const DIRECT: &str = super::DIRECT;
 
 impl Session {
     pub(crate) fn start(start: &Start, node: &Node) -> Result<Self, Stopped> {
@@ -196,7 +161,7 @@ impl Session {
     fn close_connections(&mut self, until: Instant) -> Result<(), Trouble> {
         let made = self.call(None, "Target.createTarget", json!({ "url": SOCKETS }), until)?;
         let target = text(&made, "targetId");
-        let session = self.attach(&target, until)?;
+        let session = self.attach(target, until)?;
         let is_ready = "document.readyState === 'complete' && typeof chrome.send === 'function'";
         while self.evaluate(&session, is_ready, until)? != json!(true) {
             if Instant::now() > until {
@@ -286,12 +251,13 @@ impl Session {
             // Its user interface consists of pages, too.
             text(target, "type") == kind && !text(target, "url").starts_with("chrome://")
         });
-        Ok(of_kind.map(|target| text(target, "targetId")).collect())
+        Ok(of_kind.map(|target| text(target, "targetId").to_owned()).collect())
     }
 
     fn attach(&mut self, target: &str, until: Instant) -> Result<String, Trouble> {
         let to = json!({ "targetId": target, "flatten": true });
-        Ok(text(&self.call(None, "Target.attachToTarget", to, until)?, "sessionId"))
+        let answer = self.call(None, "Target.attachToTarget", to, until)?;
+        Ok(text(&answer, "sessionId").to_owned())
     }
 
     fn detach(&mut self, session: &str, until: Instant) -> Result<(), Trouble> {
@@ -315,8 +281,4 @@ fn prefer(profile: &Path) -> io::Result<()> {
     let folder = profile.join("Default");
     fs::create_dir(&folder)?;
     fs::write(folder.join("Preferences"), PREFERENCES)
-}
-
-fn text(value: &Value, key: &str) -> String {
-    value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }

@@ -4,7 +4,7 @@ use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
 use crate::chart::{HEAD, STYLE, rows, tile};
-use crate::table::{header, table};
+use crate::table::{each_once, header, table};
 
 /// Results of all cells, case by case.
 #[derive(Debug, Serialize)]
@@ -80,17 +80,8 @@ impl Matrix {
 
     /// Rows of cases, columns of pairs.
     fn rows(&self) -> Vec<Vec<String>> {
-        let mut pairs: Vec<(&str, &str)> = Vec::new();
-        let mut cases: Vec<&str> = Vec::new();
-        for cell in &self.cells {
-            let pair = (&*cell.client, &*cell.server);
-            if !pairs.contains(&pair) {
-                pairs.push(pair);
-            }
-            if !cases.contains(&cell.case) {
-                cases.push(cell.case);
-            }
-        }
+        let pairs = each_once(self.cells.iter().map(|cell| (&*cell.client, &*cell.server)));
+        let cases = each_once(self.cells.iter().map(|cell| cell.case));
         let mut rows = vec![header(&["case"])];
         rows[0].extend(pairs.iter().map(|(client, server)| format!("{client}+{server}")));
         for case in cases {

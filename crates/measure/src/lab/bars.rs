@@ -133,14 +133,7 @@ fn means(name: Option<&String>, this: &str) -> bool {
 }
 
 fn verdicts(bar: &Bar, group: &Group, groups: &Groups, quick: bool, seed: u64) -> Vec<Verdict> {
-    let other = bar.against.as_ref().map(|arm| {
-        groups.iter().find(|other| {
-            let (one, other) = (&group.key, &other.key);
-            other.arm == *arm
-                && (&one.link, &one.variant, &one.suite)
-                    == (&other.link, &other.variant, &other.suite)
-        })
-    });
+    let other = bar.against.as_ref().map(|arm| groups.sibling(group, arm));
     // An arm that does not support this suite cannot be compared with.
     let Some(other) = other.map_or(Some(None), |other| other.map(Some)) else { return Vec::new() };
     bar.conditions()
@@ -308,6 +301,13 @@ mod tests {
         groups
     }
 
+    /// The one verdict of a bar on the arm `turbo`.
+    fn verdict(groups: &Groups, bar: &str) -> (Option<f64>, bool) {
+        let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();
+        let [verdict] = &judge(&[bar], groups, false, 1)[..] else { panic!("one cell") };
+        (verdict.found, verdict.met)
+    }
+
     fn judged(text: &str, quick: bool) -> Vec<(String, Option<f64>, bool)> {
         let bar: Bar = toml::from_str(text).unwrap();
         let verdicts = judge(&[bar], &groups(), quick, 1);
@@ -315,9 +315,7 @@ mod tests {
     }
 
     fn one(text: &str) -> (Option<f64>, bool) {
-        let all = judged(&format!("arm = \"turbo\"\n{text}"), false);
-        let [(_, found, met)] = &all[..] else { panic!("{all:?}") };
-        (*found, *met)
+        verdict(&groups(), text)
     }
 
     #[test]
@@ -378,9 +376,8 @@ mod tests {
         for condition in
             ["ratio_max = 0.9", "difference_max_ms = 0.0", "ratio_interval_below = 1.0"]
         {
-            let bar = format!("arm = \"turbo\"\nagainst = \"tls13\"\n{condition}");
-            let verdicts = judge(&[toml::from_str(&bar).unwrap()], &groups, false, 1);
-            assert_eq!((verdicts[0].found, verdicts[0].met), (None, false), "{condition}");
+            let found = verdict(&groups, &format!("against = \"tls13\"\n{condition}"));
+            assert_eq!(found, (None, false), "{condition}");
         }
     }
 
@@ -400,16 +397,11 @@ mod tests {
             (Carrier::Fop, true),
         ] {
             let trial = Trial { ok: true, opening, early_data, ..Trial::default() };
-            groups.add(&Row::new(row("tfo", None).key(), 1, 1, RTT, trial), RTT);
+            groups.add(&Row::new(row("turbo", None).key(), 1, 1, RTT, trial), RTT);
         }
-        let met = |bar: &str| {
-            let bar: Bar = toml::from_str(&format!("arm = \"tfo\"\n{bar}")).unwrap();
-            let verdicts = judge(&[bar], &groups, false, 1);
-            (verdicts[0].found, verdicts[0].met)
-        };
-        assert_eq!(met("zero_rtt_min = 0.5"), (Some(0.5), true));
-        assert_eq!(met("zero_rtt_min = 0.6"), (Some(0.5), false));
-        assert_eq!(met("zero_rtt_max = 0.4"), (Some(0.5), false));
+        assert_eq!(verdict(&groups, "zero_rtt_min = 0.5"), (Some(0.5), true));
+        assert_eq!(verdict(&groups, "zero_rtt_min = 0.6"), (Some(0.5), false));
+        assert_eq!(verdict(&groups, "zero_rtt_max = 0.4"), (Some(0.5), false));
     }
 
     #[test]
@@ -421,8 +413,7 @@ mod tests {
             let finding: Finding = serde_json::from_str(text).unwrap();
             let privacy = Some(Finding { linkable, ..finding });
             groups.tell(|_| true, &CellFacts { privacy, ..CellFacts::default() });
-            let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();
-            judge(&[bar], &groups, false, 1)[0].met
+            verdict(&groups, bar).1
         };
         assert!(judged(Some(Linkable::Blocked), "linkable_max = 0"));
         assert!(!judged(Some(Linkable::Bounded), "linkable_max = 0"));
@@ -439,15 +430,14 @@ mod tests {
             let handshakes = Some(Handshakes { full, resumed: 10 - full, ..Handshakes::default() });
             groups.tell(|key| key.arm == arm, &CellFacts { handshakes, ..CellFacts::default() });
         }
-        let judged = |bar: &str| {
-            let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();
-            let verdicts = judge(&[bar], &groups, false, 1);
-            (verdicts[0].found, verdicts[0].met)
-        };
-        assert_eq!(judged("full_max = 0.2"), (Some(0.2), true));
-        assert_eq!(judged("full_max = 0.1"), (Some(0.2), false));
-        assert_eq!(judged("against = \"tls13\"\nfewer_full_min = 0.5"), (Some(0.6), true));
-        assert_eq!(judged("against = \"tls13\"\nfewer_full_min = 0.7"), (Some(0.6), false));
+        for (bar, found, met) in [
+            ("full_max = 0.2", 0.2, true),
+            ("full_max = 0.1", 0.2, false),
+            ("against = \"tls13\"\nfewer_full_min = 0.5", 0.6, true),
+            ("against = \"tls13\"\nfewer_full_min = 0.7", 0.6, false),
+        ] {
+            assert_eq!(verdict(&groups, bar), (Some(found), met), "{bar}");
+        }
         assert_eq!(one("full_max = 1.0"), (None, false), "nothing was counted");
     }
 
@@ -458,17 +448,16 @@ mod tests {
             let kept = Some(Kept { rate, p99: rate / 2.0, grown_mb: 30.0, recovery_s: 1.5 });
             groups.tell(|key| key.arm == arm, &CellFacts { kept, ..CellFacts::default() });
         }
-        let judged = |bar: &str| {
-            let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}")).unwrap();
-            let verdicts = judge(&[bar], &groups, false, 1);
-            (verdicts[0].found, verdicts[0].met)
-        };
-        assert_eq!(judged("rate_kept_min = 0.9"), (Some(0.9), true));
-        assert_eq!(judged("p99_kept_min = 0.9"), (Some(0.45), false));
-        assert_eq!(judged("against = \"tls13\"\nrate_kept_min = 1.9"), (Some(1.8), false));
-        assert_eq!(judged("against = \"tls13\"\np99_kept_min = 1.0"), (Some(1.8), true));
-        assert_eq!(judged("grown_max_mb = 29.0"), (Some(30.0), false));
-        assert_eq!(judged("recovery_max_s = 2.0"), (Some(1.5), true));
+        for (bar, found, met) in [
+            ("rate_kept_min = 0.9", 0.9, true),
+            ("p99_kept_min = 0.9", 0.45, false),
+            ("against = \"tls13\"\nrate_kept_min = 1.9", 1.8, false),
+            ("against = \"tls13\"\np99_kept_min = 1.0", 1.8, true),
+            ("grown_max_mb = 29.0", 30.0, false),
+            ("recovery_max_s = 2.0", 1.5, true),
+        ] {
+            assert_eq!(verdict(&groups, bar), (Some(found), met), "{bar}");
+        }
         assert_eq!(one("rate_kept_min = 0.1"), (None, false), "nothing was attacked");
     }
 
@@ -485,9 +474,8 @@ mod tests {
         let mut alone = row("turbo", Some(1.0));
         alone.round = 4;
         groups.add(&alone, RTT);
-        let bar = "arm = \"turbo\"\nagainst = \"tls13\"\npaired_ratio_max = 0.9";
-        let verdicts = judge(&[toml::from_str(bar).unwrap()], &groups, false, 1);
-        assert_eq!((verdicts[0].found, verdicts[0].met), (Some(0.9), true));
+        let found = verdict(&groups, "against = \"tls13\"\npaired_ratio_max = 0.9");
+        assert_eq!(found, (Some(0.9), true));
     }
 
     #[test]

@@ -169,10 +169,21 @@ impl Cell {
         self.turns += 1;
         self.trial = self.trials + 1;
         let done = match context.stage.mode {
-            Mode::One => self.one(context, round, &mut rows),
+            Mode::One => {
+                self.trials += 1;
+                self.connect(context, (round, self.trials), "", &mut rows)
+            }
             Mode::Page => self.page(context, round, &mut rows),
-            Mode::Group(count) => self.group(context, round, count, &mut rows),
-            Mode::Revisits(_) => self.revisits(context, round, &mut rows),
+            Mode::Group(count) => {
+                let all = (0..count).map(|_| String::new());
+                self.connect_anew(context, round, all, &mut rows)
+            }
+            // Visits to the host of this round, each at one of its addresses.
+            Mode::Revisits(_) => {
+                let visits = context.stage.visits(context.seed, round).into_iter();
+                let all = visits.map(|address| format!("at {address}"));
+                self.connect_anew(context, round, all, &mut rows)
+            }
             Mode::Workload => self.visit(context, round, &mut rows),
             Mode::Case(boundary) => self.case(context, round, boundary, &mut rows),
             Mode::InFlight(in_flight, slice) => {
@@ -204,48 +215,32 @@ impl Cell {
         self.broken.is_none() && !stage.is_enough(self.turns, self.load.connections)
     }
 
-    fn one(
+    /// Makes one connection, whose row has this number.
+    fn connect(
         &mut self,
         context: Context<'_>,
-        round: u32,
+        (round, number): (u32, u32),
+        how: &str,
         rows: &mut Vec<Timed>,
     ) -> Result<(), Broken> {
-        self.trials += 1;
-        let (trial, from, to) = self.open(context, "")?;
-        rows.push(Timed { row: self.row(context, self.trials, round, trial), from, to });
+        self.trial = number;
+        let (trial, from, to) = self.open(context, how)?;
+        rows.push(Timed { row: self.row(context, number, round, trial), from, to });
         Ok(())
     }
 
-    /// Visits to the host of this round, each at one of its addresses.
-    fn revisits(
+    /// Forgets everything, then makes one connection for each of these.
+    fn connect_anew(
         &mut self,
         context: Context<'_>,
         round: u32,
+        all: impl Iterator<Item = String>,
         rows: &mut Vec<Timed>,
     ) -> Result<(), Broken> {
         self.forget(context)?;
-        for (number, address) in (1..).zip(context.stage.visits(context.seed, round)) {
-            self.trial = number;
-            let (trial, from, to) = self.open(context, &format!("at {address}"))?;
-            rows.push(Timed { row: self.row(context, number, round, trial), from, to });
-        }
-        Ok(())
-    }
-
-    fn group(
-        &mut self,
-        context: Context<'_>,
-        round: u32,
-        count: u32,
-        rows: &mut Vec<Timed>,
-    ) -> Result<(), Broken> {
-        self.forget(context)?;
-        for number in 1..=count {
-            self.trial = number;
-            let (trial, from, to) = self.open(context, "")?;
-            rows.push(Timed { row: self.row(context, number, round, trial), from, to });
-        }
-        Ok(())
+        (1..)
+            .zip(all)
+            .try_for_each(|(number, how)| self.connect(context, (round, number), &how, rows))
     }
 
     /// Makes one connection, by the client whose turn it is; `how` has the further words of the

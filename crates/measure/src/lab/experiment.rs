@@ -319,6 +319,15 @@ impl Experiment {
     }
 }
 
+/// Returns the text of a file of this name, if a line of it begins so: as in an experiment of
+/// another form.
+pub(crate) fn file_with(name: &str, begin: &str) -> Option<String> {
+    let path = Path::new(name);
+    let is_small = path.metadata().is_ok_and(|it| it.is_file() && it.len() <= FILE_MAX);
+    let text = is_small.then(|| std::fs::read_to_string(path).ok()).flatten();
+    text.filter(|text| text.lines().any(|line| line.starts_with(begin)))
+}
+
 impl LinkSpec {
     /// The elements between a client and the network, as text.
     pub(crate) fn client_path(&self) -> String {

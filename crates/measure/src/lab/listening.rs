@@ -1,5 +1,6 @@
 //! Waiting until a program listens.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,9 @@ pub(crate) fn await_port(
 ) -> Result<(), Broken> {
     let until = Instant::now() + READY;
     // Looked up instead of connecting, because an agent counts each connection.
-    while !node.run(|| has_listener(address)).unwrap_or(false) {
+    let has_listener =
+        || fs::read_to_string(LISTENERS).is_ok_and(|text| is_listener(&text, address));
+    while !node.run(has_listener).unwrap_or(false) {
         program.check()?;
         if interrupt.is_set() {
             return Err(Broken::Interrupted);
@@ -34,10 +37,6 @@ pub(crate) fn await_port(
         std::thread::sleep(ASK);
     }
     Ok(())
-}
-
-fn has_listener(address: SocketAddr) -> bool {
-    std::fs::read_to_string(LISTENERS).is_ok_and(|text| is_listener(&text, address))
 }
 
 /// The sockets of the calling thread's namespace over IPv4 (proc_pid_net(5)).
@@ -70,7 +69,7 @@ mod tests {
     fn a_listener_is_seen_without_a_connection() {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let text = std::fs::read_to_string(LISTENERS).unwrap();
+        let text = fs::read_to_string(LISTENERS).unwrap();
         assert!(is_listener(&text, address));
         assert!(!is_listener(&text, SocketAddr::new([127, 0, 0, 9].into(), address.port())));
         // A connection is not a listener.

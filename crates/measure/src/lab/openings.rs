@@ -239,8 +239,8 @@ fn conclude(
     }
     if let Mode::Case(boundary) = stage.mode {
         // There is one file per client; without it, or if it lacks packets, nothing is decided.
-        let seen = files.first().map(|file| connections_in(file)).transpose()?;
-        let seen = seen.unwrap_or_default();
+        let packets = files.first().map(|file| packets_in(file)).transpose()?;
+        let seen = privacy::connections(&packets.unwrap_or_default());
         let decided = cells.iter().map(|cell| {
             let (cases, servers) = cell.cases();
             Some(privacy::decide(boundary, &servers, cases, &seen))
@@ -285,11 +285,6 @@ fn tell(
         |key: &Key| key.link == *link && columns.contains(&key.variant) && cell.is(key),
         &facts,
     );
-}
-
-/// The connections of a client that a file shows.
-fn connections_in(file: &Path) -> Result<Vec<privacy::Connection>, Failure> {
-    Ok(privacy::connections(&packets_in(file)?))
 }
 
 fn packets_in(file: &Path) -> Result<Vec<CapturedPacket>, Failure> {

@@ -14,6 +14,7 @@ use headstart_openers::{
     run_client, run_page_client, run_server,
 };
 
+use crate::network::failed;
 use headstart::base::failure::Failure;
 use headstart::metrics::Outcome;
 use headstart::qlog::options::QlogOptions;
@@ -187,7 +188,7 @@ pub(crate) fn run(options: &PeerOptions) -> Result<ExitCode, Failure> {
             page.options().and_then(|options| run_page_client(options, stdin(), stdout()))
         }
     };
-    result.map(|()| ExitCode::SUCCESS).map_err(|error| failure(&error))
+    result.map(|()| ExitCode::SUCCESS).map_err(|error| failed(&error))
 }
 
 /// Runs a client, and writes the qlog files of its connections if that is wanted.
@@ -206,7 +207,7 @@ fn run_logged(client: ClientArgs) -> Result<ExitCode, Failure> {
     });
     let result = run_client(options, stdin(), stdout());
     let _ = writer.map(JoinHandle::join);
-    result.map(|()| ExitCode::SUCCESS).map_err(|error| failure(&error))
+    result.map(|()| ExitCode::SUCCESS).map_err(|error| failed(&error))
 }
 
 impl From<ServerArgs> for ServerOptions {
@@ -243,14 +244,6 @@ impl From<ClientArgs> for ClientOptions {
             seed: args.seed,
             ..defaults
         }
-    }
-}
-
-fn failure(error: &PeerError) -> Failure {
-    let failure = Failure::usage(error.to_string());
-    match error.hint() {
-        Some(hint) => failure.hint(hint),
-        None => failure,
     }
 }
 

@@ -24,7 +24,6 @@
 //! what the tests of `headstart-sessions` are for.
 
 mod observe;
-mod server_hello;
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! A program that runs on a node: what it says, and how it ended when it should not have.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,6 +55,13 @@ pub(crate) enum Broken {
     /// It ended, hangs or says nonsense: one line for the results.
     Program(String),
     Interrupted,
+}
+
+impl Broken {
+    /// A file of the run's own that cannot be written.
+    pub(crate) fn unwritten(file: &Path, error: &io::Error) -> Self {
+        Self::Program(format!("cannot write {}: {error}", file.display()))
+    }
 }
 
 impl From<Broken> for Failure {
@@ -246,7 +253,7 @@ fn run_time_of(pid: u32) -> Option<Duration> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     // The file of a thread that ended meanwhile is gone.
     let times: Vec<Duration> = tasks
-        .filter_map(|task: std::io::Result<std::fs::DirEntry>| {
+        .filter_map(|task: io::Result<std::fs::DirEntry>| {
             let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
             text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
         })

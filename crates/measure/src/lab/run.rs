@@ -10,6 +10,7 @@ use super::plan::RunSize;
 use super::runner::{Finished, carry_out, keep_named};
 use super::summary;
 use super::tor;
+use crate::json::json;
 use crate::lab::options::LabRunOptions;
 use headstart::base::failure::Failure;
 use headstart::base::output;
@@ -70,11 +71,7 @@ fn print(
     results: &impl serde::Serialize,
     table: String,
 ) -> Result<ExitCode, Failure> {
-    if options.json {
-        let text = serde_json::to_string_pretty(results).unwrap_or_default();
-        output::print(format!("{text}\n").as_bytes())?;
-    } else {
-        output::print(table.as_bytes())?;
-    }
+    let text = if options.json { json(results)? } else { table };
+    output::print(text.as_bytes())?;
     Ok(finished.conclusion())
 }

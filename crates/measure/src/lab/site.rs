@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 
+use headstart_emulation::{Node, Scheduling};
 use headstart_openers::site::{Authority, Site, SiteOptions, SiteOrigin};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -88,6 +91,59 @@ async fn listen(wanted: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure
     let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
     let (address, listener) = bound.map_err(|error| Failure::bind(wanted, &error))?;
     Ok((listener, address))
+}
+
+type Started = SyncSender<Result<Vec<SocketAddr>, Failure>>;
+
+/// Serves on a node, or on this machine, until the process ends; returns the addresses with their
+/// ports.
+pub(crate) fn start(
+    origin: SiteOrigin,
+    wanted: Vec<SocketAddr>,
+    over_tls: bool,
+    node: Option<&Node>,
+    scheduling: Scheduling,
+) -> Result<Vec<SocketAddr>, Failure> {
+    let (started, ready) = sync_channel(1);
+    let work = move || {
+        scheduling.enter();
+        let failed = started.clone();
+        if let Err(failure) = runtime::run_here(serve_all(origin, wanted, over_tls, started)) {
+            // The caller has stopped waiting if this comes after the start.
+            let _ = failed.try_send(Err(failure));
+        }
+    };
+    let spawned = match node {
+        Some(node) => node.spawn_thread(work).map(drop),
+        None => thread::Builder::new().name("sites".into()).spawn(work).map(drop),
+    };
+    spawned.map_err(|error| Failure::usage(format!("cannot serve sites: {error}")))?;
+    ready.recv().unwrap_or_else(|_| Err(Failure::usage("cannot serve sites")))
+}
+
+async fn serve_all(
+    origin: SiteOrigin,
+    wanted: Vec<SocketAddr>,
+    over_tls: bool,
+    started: Started,
+) -> Result<(), Failure> {
+    let (mut bound, mut served) = (Vec::new(), Vec::new());
+    for address in wanted {
+        let (listener, local) = listen(address).await?;
+        bound.push(local);
+        let origin = origin.clone();
+        served.push(tokio::spawn(async move {
+            match over_tls {
+                true => origin.serve(listener).await,
+                false => origin.serve_without_tls(listener).await,
+            }
+        }));
+    }
+    let _ = started.try_send(Ok(bound));
+    for one in served {
+        let _ = one.await;
+    }
+    Ok(())
 }
 
 /// The site of this name, or in this file.

@@ -14,6 +14,7 @@ use super::topology::LinkEffects;
 use super::trial::{Key, Row, rounded};
 use super::workload::Handshakes;
 use crate::stats::{P90_LEAST, P99_LEAST, Summary, with_failed};
+use crate::table::joined;
 
 /// The arm of programs as they come.
 const TODAY: &str = "today";
@@ -169,10 +170,7 @@ impl CellSummary {
 
     /// Returns the name that a person would use.
     pub(crate) fn name(&self) -> String {
-        let names = [&self.arm, &self.suite, &self.link, &self.variant];
-        let names: Vec<_> =
-            names.into_iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
-        names.join(", ")
+        joined(&[&self.arm, &self.suite, &self.link, &self.variant], ", ")
     }
 }
 

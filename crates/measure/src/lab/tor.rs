@@ -21,6 +21,7 @@ use rand::seq::SliceRandom;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::cell;
 use super::environment::About;
 use super::listening::await_port;
 use super::process::{Broken, Program, product};
@@ -481,7 +482,5 @@ fn saved(pairs: &Pairs, rtt: Duration) -> Value {
 }
 
 fn version() -> String {
-    let version = Command::new("tor").arg("--version").output().map(|output| output.stdout);
-    let text = String::from_utf8_lossy(&version.unwrap_or_default()).into_owned();
-    text.lines().next().unwrap_or_default().to_owned()
+    cell::version(Path::new("tor"), "--version").unwrap_or_default()
 }

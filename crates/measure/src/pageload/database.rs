@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::db;
 use super::show::text::bytes;
-use super::text::{grouped, percent};
+use super::text::grouped;
+use crate::chart::figure::percent;
 use crate::pageload::plan::options::SimulatorOptions;
 use crate::table::table;
 use headstart::base::failure::Failure;

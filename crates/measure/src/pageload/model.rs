@@ -1,12 +1,12 @@
 //! Rules and network of the options.
 
-use std::time::Duration;
-
 use headstart_pageload::sim::blast;
 use headstart_pageload::sim::profile::{Model, Profile};
 use headstart_pageload::sim::tcp::{self, Delivery, Link, Pools, Revisit, Technique};
 use serde::Serialize;
 
+use super::show::summary::ms;
+use crate::chart::scale::mark;
 use crate::pageload::plan::options::{DeliveryName, ProfileName, SimulatorOptions, Visit};
 use headstart::base::failure::Failure;
 
@@ -151,34 +151,32 @@ impl Setting {
     pub(super) fn words(&self) -> String {
         let [down, up] = [self.down_mbit, self.up_mbit].map(|rate| match rate {
             None => "no limit".to_owned(),
-            Some(mbit) => format!("{} Mbit/s", short(mbit)),
+            Some(mbit) => format!("{} Mbit/s", mark(mbit)),
         });
-        let mut words = vec![format!("round trip {} ms", short(self.rtt_ms))];
+        let mut words = vec![format!("round trip {} ms", mark(self.rtt_ms))];
         match self.visit {
             None => words.push(format!("{down} for each resource")),
             Some(visit) => {
                 words.push(format!("{down} down, {up} up"));
-                words.push(format!("{} % lost", short(self.loss * 100.0)));
+                words.push(format!("{} % lost", mark(self.loss * 100.0)));
                 words.push(match visit {
-                    "first" => format!("a first visit, {} ms for a name", short(self.dns_ms)),
+                    "first" => format!("a first visit, {} ms for a name", mark(self.dns_ms)),
                     _ => "a client that was there before".into(),
                 });
             }
         }
         if self.moved > 0.0 {
-            words
-                .push(format!("{} % of the servers at another address", short(self.moved * 100.0)));
+            words.push(format!("{} % of the servers at another address", mark(self.moved * 100.0)));
         }
         if self.warm > 0.0 {
-            words
-                .push(format!("connections to {} % of the servers open", short(self.warm * 100.0)));
+            words.push(format!("connections to {} % of the servers open", mark(self.warm * 100.0)));
         }
         if (self.connections, self.pipelining) != (6, 1) {
             let pool = format!("{} connections of HTTP/1.1 to a server", self.connections);
             words.push(format!("{pool}, {} requests on each", self.pipelining));
         }
         if self.hit_rate < 1.0 {
-            words.push(format!("databases know {} % of the pages", short(self.hit_rate * 100.0)));
+            words.push(format!("databases know {} % of the pages", mark(self.hit_rate * 100.0)));
         }
         if self.delivery == DOCUMENT {
             words.push("databases speak with the head of the document's answer".into());
@@ -188,16 +186,6 @@ impl Setting {
         }
         format!("Profile {}: {}", self.profile, words.join("; "))
     }
-}
-
-/// Formats a value without digits that tell nothing.
-pub(super) fn short(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 fn mbit(rate: u64) -> f64 {

@@ -25,6 +25,7 @@ use super::batch::Batch;
 use super::database::{Source, Used, known};
 use super::model::{self, Setting};
 use super::show::summary::{Unreadable, counted};
+use crate::json::json;
 use crate::pageload::plan::options::PlanOptions;
 use crate::recordings::{Contents, HarFacts, Recording, on_all_cores};
 use headstart::base::failure::Failure;
@@ -45,13 +46,8 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitCode, Failure> {
         fs::write(file, report)
             .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))?;
     }
-    if options.json {
-        let json = serde_json::to_string_pretty(&answers)
-            .map_err(|error| Failure::usage(format!("cannot write the plan as JSON: {error}")))?;
-        output::print(format!("{json}\n").as_bytes())?;
-    } else {
-        output::print(text::report(&answers, options.rows).as_bytes())?;
-    }
+    let text = if options.json { json(&answers)? } else { text::report(&answers, options.rows) };
+    output::print(text.as_bytes())?;
     Ok(exit_code)
 }
 

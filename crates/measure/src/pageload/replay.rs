@@ -18,6 +18,7 @@ use headstart_pageload::page::Page;
 use toml::Value;
 
 use self::outcome::Outcome;
+use crate::json::json;
 use crate::lab::experiment::{Experiment, NAME_MAX};
 use crate::lab::openings::Openings;
 use crate::lab::runner::carry_out;
@@ -44,14 +45,8 @@ pub(super) fn run(options: &ReplayOptions) -> Result<ExitCode, Failure> {
     let scenario = scenario.with_captures(options.pcap);
     let (finished, loads) = carry_out(scenario, options.out.clone())?;
     let outcome = Outcome::new(&pages, options, &links, &finished, &loads);
-    if options.json {
-        let text = serde_json::to_string_pretty(&outcome).map_err(|error| {
-            Failure::usage(format!("cannot write what was measured as JSON: {error}"))
-        })?;
-        output::print(format!("{text}\n").as_bytes())?;
-    } else {
-        output::print(text::text(&outcome).as_bytes())?;
-    }
+    let text = if options.json { json(&outcome)? } else { text::text(&outcome) };
+    output::print(text.as_bytes())?;
     Ok(finished.conclusion())
 }
 

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use headstart_pageload::sharing::{AsTable, Audit, Report};
 
 use super::text;
+use crate::json::json;
 use crate::pageload::options::SharingOptions;
 use crate::progress::Progress;
 use crate::recordings::{name_of, open, total, unreadable};
@@ -26,11 +27,8 @@ pub(super) fn run(options: &SharingOptions) -> Result<ExitCode, Failure> {
     if report.connections == 0 {
         return Err(nothing(&report));
     }
-    if options.json {
-        output::print(format!("{}\n", json(&report)?).as_bytes())?;
-    } else {
-        output::print(text::report(&report, options.top).as_bytes())?;
-    }
+    let text = if options.json { json(&report)? } else { text::report(&report, options.top) };
+    output::print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -81,9 +79,4 @@ fn nothing(report: &Report) -> Failure {
         "begin to capture before the programs connect: `tcpdump -i any -s 0 -w FILE tcp port 443`"
     };
     Failure::negative("there is no TLS handshake in what was recorded").hint(hint)
-}
-
-fn json(report: &Report) -> Result<String, Failure> {
-    serde_json::to_string_pretty(report)
-        .map_err(|error| Failure::usage(format!("cannot write the report as JSON: {error}")))
 }

@@ -1,6 +1,6 @@
 //! `headstart pageload show`: what pages load, and where the time went.
 
-mod html;
+pub(super) mod html;
 mod picture;
 pub(super) mod summary;
 pub(super) mod text;
@@ -16,6 +16,7 @@ use headstart_pageload::page::Ignored;
 
 use self::summary::{All, DETAILED, PageSummary, ResourceSummary};
 use super::batch::Batch;
+use crate::json::json;
 use crate::pageload::options::ShowOptions;
 use crate::recordings::Contents;
 use crate::terminal;
@@ -37,7 +38,11 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitCode, Failure> {
         write(file, &html::document(&all).into_string())?;
     }
     if options.json {
-        output::print(format!("{}\n", json(&mut all)?).as_bytes())?;
+        // Thousands of pages have a million resources.
+        if all.pages.len() > 1 {
+            all.pages.iter_mut().for_each(|page| page.resources = None);
+        }
+        output::print(json(&all)?.as_bytes())?;
     } else {
         let columns = terminal::columns().unwrap_or(text::COLUMNS);
         let look = text::Look::new(columns, options.color.is_wanted());
@@ -120,17 +125,6 @@ fn picture(page: &PageSummary) -> Result<String, Failure> {
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
     fs::write(file, text)
         .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))
-}
-
-/// Resources are left out where there are several pages: thousands of pages have a million.
-fn json(all: &mut All) -> Result<String, Failure> {
-    if all.pages.len() > 1 {
-        for page in &mut all.pages {
-            page.resources = None;
-        }
-    }
-    serde_json::to_string_pretty(all)
-        .map_err(|error| Failure::usage(format!("cannot write the report as JSON: {error}")))
 }
 
 #[cfg(test)]

@@ -21,7 +21,10 @@ use super::database::{Source, Used, known};
 use super::model::{self, Setting};
 use super::show::summary::{Unreadable, counted as by_reason, ms};
 use super::show::text::left_out;
-use super::text::{counted, percent, shortened};
+use super::text::{counted, shortened};
+use crate::chart::figure::percent;
+use crate::chart::scale::mark;
+use crate::json::json;
 use crate::pageload::plan::options::{Arm, SimulateOptions};
 use crate::recordings::{Contents, Recording, on_all_cores};
 use crate::table::table;
@@ -58,13 +61,8 @@ pub(super) fn run(options: &SimulateOptions) -> Result<ExitCode, Failure> {
     if let Some(file) = &options.csv {
         simulated.write(file)?;
     }
-    if options.json {
-        let json = serde_json::to_string_pretty(&simulated)
-            .map_err(|error| Failure::usage(format!("cannot write the loads as JSON: {error}")))?;
-        output::print(format!("{json}\n").as_bytes())?;
-    } else {
-        output::print(simulated.text(options.rows).as_bytes())?;
-    }
+    let text = if options.json { json(&simulated)? } else { simulated.text(options.rows) };
+    output::print(text.as_bytes())?;
     Ok(exit_code)
 }
 
@@ -337,10 +335,10 @@ fn one(page: &PageLoads) -> String {
             change(first, of.page_load_ms),
             seconds(of.full_load_ms),
             format!("{:.1}", of.resource_ms),
-            model::short(of.connections),
-            model::short(of.handshakes),
-            model::short(of.resumptions),
-            model::short(of.round_trips),
+            mark(of.connections),
+            mark(of.handshakes),
+            mark(of.resumptions),
+            mark(of.round_trips),
         ]
     }));
     text.push_str(&table(&rows, &[0]));

@@ -7,6 +7,7 @@ use headstart_pageload::sharing::{
     CostModel, Grouping, Lifetime, PAPER_APPS, PAPER_WEB, PaperColumn, Report, Seen, Service,
 };
 
+use crate::chart::figure::percent;
 use crate::table::{header, table};
 
 /// Characters of a name that are shown.
@@ -266,10 +267,6 @@ pub(super) fn grouped(count: u64) -> String {
 
 fn share(part: u64, all: u64) -> String {
     percent(part as f64 / all.max(1) as f64)
-}
-
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
 }
 
 pub(super) fn shortened(name: &str) -> String {

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use self::replays::Replays;
 use super::text::counted;
+use crate::json::json;
 use crate::pageload::plan::options::ValidateOptions;
 use crate::progress::Progress;
 use crate::recordings;
@@ -54,14 +55,8 @@ fn print(
     holds: bool,
     text: impl Fn() -> String,
 ) -> Result<ExitCode, Failure> {
-    if options.json {
-        let json = serde_json::to_string_pretty(figures).map_err(|error| {
-            Failure::usage(format!("cannot write the figures as JSON: {error}"))
-        })?;
-        output::print(format!("{json}\n").as_bytes())?;
-    } else {
-        output::print(text().as_bytes())?;
-    }
+    let text = if options.json { json(figures)? } else { text() };
+    output::print(text.as_bytes())?;
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(NEGATIVE) })
 }
 

@@ -213,24 +213,9 @@ impl Ask<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::time::Duration;
-
     use super::*;
     use crate::page::{Dependency, Protocol, Resource, Server};
-    use crate::sim::tcp::{self, Revisit};
-
-    fn server(host: &str, tls: bool, anonymous: bool) -> Server {
-        Server {
-            host: host.into(),
-            port: if tls { 443 } else { 80 },
-            tls,
-            anonymous,
-            protocol: Protocol::Http1,
-            pipelining: false,
-            address: None,
-        }
-    }
+    use crate::sim::tcp::Revisit;
 
     fn resource(server: usize, on: Option<usize>) -> Resource {
         Resource {
@@ -245,13 +230,10 @@ mod tests {
     /// for; one more of `b` without credentials, and one of `d` without TLS, which are there
     /// before.
     fn page() -> Page {
-        let servers = vec![
-            server("a.test", true, false),
-            server("b.test", true, false),
-            server("b.test", true, true),
-            server("c.test", true, false),
-            server("d.test", false, false),
-        ];
+        let mut servers = ["a.test", "b.test", "b.test", "c.test", "d.test"]
+            .map(|host| Server::https(host, Protocol::Http1));
+        servers[2].anonymous = true;
+        servers[4].tls = false;
         let resources = vec![
             resource(0, None),
             resource(1, Some(0)),
@@ -259,16 +241,11 @@ mod tests {
             resource(2, Some(0)),
             resource(4, Some(0)),
         ];
-        Page::new("page".into(), servers, resources).unwrap()
+        Page::new("page".into(), servers.into(), resources).unwrap()
     }
 
     fn model() -> Model {
-        let link = tcp::Link { rtt: Duration::from_millis(100), ..tcp::Link::default() };
-        let none = Duration::ZERO;
-        let tls = tcp::Handshake { full: none, resumed: none, ..tcp::Handshake::default() };
-        let revisit = Revisit::again();
-        let settings = tcp::Settings { link, tls, revisit, ..tcp::Settings::default() };
-        Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 1 }
+        Model::of_round_trips(Revisit::again())
     }
 
     #[test]

@@ -321,17 +321,7 @@ mod tests {
 
     /// A page of so many bytes and round trips that takes 1000 ms, and `all` with all.
     fn plan(response_bytes: u64, min_rtt: u32, all: f64) -> PagePlan {
-        let shape = Shape {
-            resources: 10,
-            servers: 1,
-            connections: 1,
-            largest_server: 10,
-            response_bytes,
-            request_bytes: 0,
-            height: 1,
-            min_rtt,
-            redirects: 0,
-        };
+        let shape = Shape { resources: 10, response_bytes, min_rtt, ..Shape::default() };
         let point = Point::new(50.0, vec![1000.0, all]);
         let alone = vec![host("a.test:443", 10.0), host("b.test:443", all / 10.0)];
         PagePlan {

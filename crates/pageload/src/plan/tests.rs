@@ -16,14 +16,9 @@ fn page() -> Page {
     Page::new("page".into(), servers.into(), vec![document, script]).unwrap()
 }
 
-/// Over 100 ms, with a session and a cookie of each server.
+/// With a session and a cookie of each server.
 fn model() -> Model {
-    let link = tcp::Link { rtt: Duration::from_millis(100), ..tcp::Link::default() };
-    let none = Duration::ZERO;
-    let tls = tcp::Handshake { full: none, resumed: none, ..tcp::Handshake::default() };
-    let revisit = tcp::Revisit::again();
-    let settings = tcp::Settings { link, tls, revisit, ..tcp::Settings::default() };
-    Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 3 }
+    Model { draws: 3, ..Model::of_round_trips(tcp::Revisit::again()) }
 }
 
 /// Page load time in round trips of 100 ms.

@@ -136,7 +136,6 @@ fn met(parent: Option<&Resource>, on: &Dependency) -> Duration {
 mod tests {
     use super::*;
     use crate::page::{Part, Protocol, Server};
-    use crate::sim::tcp;
     use crate::tree::CriticalPath;
 
     fn ms(ms: u64) -> Duration {
@@ -158,11 +157,7 @@ mod tests {
     }
 
     fn model() -> Model {
-        let link = tcp::Link { rtt: ms(100), ..tcp::Link::default() };
-        let none = Duration::ZERO;
-        let tls = tcp::Handshake { full: none, resumed: none, ..tcp::Handshake::default() };
-        let settings = tcp::Settings { link, tls, ..tcp::Settings::default() };
-        Model { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 1 }
+        Model::of_round_trips(Revisit::default())
     }
 
     #[test]

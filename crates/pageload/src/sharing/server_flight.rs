@@ -76,6 +76,14 @@ pub(crate) struct Answer {
     pub(crate) random: [u8; 32],
 }
 
+/// Returns true if a server's stream begins with a ServerHello of TLS 1.3 that resumes a session;
+/// `None` if it does not begin with one of TLS 1.3, or is cut off.
+pub fn resumes(stream: &[u8]) -> Option<bool> {
+    let mut flight = ServerFlight::default();
+    flight.push(stream);
+    flight.answer.resumed.filter(|_| flight.answer.version == Some(Version::Tls13))
+}
+
 /// Progress of reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {

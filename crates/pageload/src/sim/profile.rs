@@ -344,12 +344,19 @@ mod tests {
         .unwrap()
     }
 
+    impl Model {
+        /// One load over 100 ms, where nothing but round trips takes time.
+        pub(crate) fn of_round_trips(revisit: tcp::Revisit) -> Self {
+            let link = tcp::Link { rtt: RTT, ..tcp::Link::default() };
+            let none = Duration::ZERO;
+            let tls = tcp::Handshake { full: none, resumed: none, ..tcp::Handshake::default() };
+            let settings = tcp::Settings { link, tls, revisit, ..tcp::Settings::default() };
+            Self { profile: Profile::Tcp(settings), hit_rate: 1.0, seed: 0, draws: 1 }
+        }
+    }
+
     fn model(hit_rate: f64) -> Model {
-        let link = tcp::Link { rtt: RTT, ..tcp::Link::default() };
-        let none = Duration::ZERO;
-        let tls = tcp::Handshake { full: none, resumed: none, ..tcp::Handshake::default() };
-        let settings = tcp::Settings { link, tls, ..tcp::Settings::default() };
-        Model { profile: Profile::Tcp(settings), hit_rate, seed: 0, draws: 1 }
+        Model { hit_rate, ..Model::of_round_trips(tcp::Revisit::default()) }
     }
 
     #[test]

@@ -100,10 +100,7 @@ mod tests {
     }
 
     fn page(resources: Vec<Resource>) -> Page {
-        let (host, address) = (String::new(), None);
-        let (protocol, port) = (Protocol::Http1, 80);
-        let (tls, anonymous, pipelining) = (false, false, false);
-        let server = Server { host, port, tls, anonymous, protocol, pipelining, address };
+        let server = Server::https("a.test", Protocol::Http1);
         Page::new("page".into(), vec![server], resources).unwrap()
     }
 

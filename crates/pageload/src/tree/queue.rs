@@ -74,9 +74,7 @@ mod tests {
     }
 
     fn waited(protocol: Protocol, resources: Vec<Resource>) -> Vec<Duration> {
-        let (host, address) = (String::new(), None);
-        let (tls, anonymous, pipelining) = (false, false, false);
-        let server = Server { host, port: 80, tls, anonymous, protocol, pipelining, address };
+        let server = Server::https("a.test", protocol);
         head_of_line(&Page::new("page".into(), vec![server], resources).unwrap())
     }
 

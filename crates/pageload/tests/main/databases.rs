@@ -7,7 +7,7 @@ mod exported;
 mod faults;
 mod figures;
 mod learned;
-mod made;
+pub(crate) mod made;
 mod pages;
 mod real;
 mod round_trip;

@@ -13,15 +13,7 @@ use proptest::sample::Index;
 const RTT: Duration = Duration::from_millis(100);
 
 fn server(protocol: Protocol, tls: bool) -> Server {
-    Server {
-        host: String::new(),
-        port: 443,
-        tls,
-        anonymous: false,
-        protocol,
-        pipelining: true,
-        address: None,
-    }
+    Server { tls, pipelining: true, ..Server::https("", protocol) }
 }
 
 /// Its request fits a SYN as early data.

@@ -5,9 +5,11 @@ pub(crate) mod file;
 pub(crate) mod ip;
 pub(crate) mod tls;
 
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 
 use headstart_pageload::sharing::{Audit, Report};
+use serde_json::Value;
 
 use self::file::{Link, pcap};
 use self::ip::Talk;
@@ -68,6 +70,37 @@ pub(crate) fn capture(visits: &[Visit]) -> Vec<u8> {
     let mut packets: Vec<(u64, Vec<u8>)> = visits.iter().flat_map(Visit::packets).collect();
     packets.sort_by_key(|(at, _)| *at);
     pcap(Link::Raw, packets.iter().map(|(at, packet)| (*at, packet.as_slice())))
+}
+
+/// Returns the JSON with this value at this place.
+pub(crate) fn with(mut json: Value, pointer: &str, value: Value) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    json.pointer_mut(parent).unwrap()[key] = value;
+    json
+}
+
+/// A piece of input that comes `left` times, made while it is read.
+pub(crate) struct Repeated<'p> {
+    piece: &'p [u8],
+    given: usize,
+    left: usize,
+}
+
+impl<'p> Repeated<'p> {
+    pub(crate) fn new(piece: &'p [u8], times: usize) -> Self {
+        Self { piece, given: piece.len(), left: times }
+    }
+}
+
+impl Read for Repeated<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.given == self.piece.len() && self.left > 0 {
+            (self.given, self.left) = (0, self.left - 1);
+        }
+        let count = (&self.piece[self.given..]).read(buffer)?;
+        self.given += count;
+        Ok(count)
+    }
 }
 
 /// Returns an audit's report of one file.

@@ -1,18 +1,14 @@
 //! Benchmarks as files: lab/experiments/relay.toml and its kin.
 
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::flood;
 use super::siege::{Kind, Siege};
-use crate::lab::experiment::{Bar, text};
+use crate::lab::experiment::{Bar, file_with, text};
 use headstart::base::failure::Failure;
-
-/// Largest file read.
-const FILE_MAX: u64 = 1 << 20;
 
 /// Longest time before an attack: more would say no more of it.
 pub(super) const QUIET_MAX: Duration = Duration::from_secs(12);
@@ -208,10 +204,7 @@ pub(crate) fn find(name: &str) -> Result<Option<(Benchmark, String)>, Failure> {
     if let Some((bench, text)) = all()?.into_iter().find(|(bench, _)| bench.name == name) {
         return Ok(Some((bench, text.to_owned())));
     }
-    let path = Path::new(name);
-    let is_small = path.metadata().is_ok_and(|it| it.is_file() && it.len() <= FILE_MAX);
-    let text = is_small.then(|| std::fs::read_to_string(path).ok()).flatten();
-    match text.filter(|text| text.lines().any(|line| line.starts_with("bench = "))) {
+    match file_with(name, "bench = ") {
         Some(text) => Ok(Some((Benchmark::parse(name, &text)?, text))),
         None => Ok(None),
     }

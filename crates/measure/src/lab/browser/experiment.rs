@@ -10,16 +10,13 @@ use rand::seq::SliceRandom;
 use serde::Deserialize;
 
 use super::arm::Arm;
-use crate::lab::experiment::{Bar, text};
+use crate::lab::experiment::{Bar, file_with, text};
 use crate::lab::site;
 use crate::lab::trial::Key;
 use headstart::base::failure::Failure;
 
 /// The one that is built in.
 const TEXT: &str = include_str!("../../../../../lab/experiments/browser.toml");
-
-/// Largest file read.
-const FILE_MAX: u64 = 1 << 20;
 
 /// Loads of a cell at most: each takes seconds.
 const TRIALS_MAX: u32 = 1_000;
@@ -128,10 +125,7 @@ pub(crate) fn find(name: &str) -> Result<Option<(BrowserExperiment, String)>, Fa
     if name == NAME {
         return Ok(Some((BrowserExperiment::parse("built in", TEXT)?, TEXT.to_owned())));
     }
-    let path = Path::new(name);
-    let is_small = path.metadata().is_ok_and(|it| it.is_file() && it.len() <= FILE_MAX);
-    let text = is_small.then(|| std::fs::read_to_string(path).ok()).flatten();
-    match text.filter(|text| text.lines().any(|line| line.starts_with("site = "))) {
+    match file_with(name, "site = ") {
         Some(text) => Ok(Some((BrowserExperiment::parse(name, &text)?, text))),
         None => Ok(None),
     }

@@ -9,6 +9,7 @@ use super::databases::DatabaseFacts;
 use super::experiment::{CellSpec, Kind};
 use super::load::Times;
 use crate::stats::{self, Estimate};
+use crate::table::each_once;
 
 /// Loads of a cell that fail, one after the other from the first on, until it is given up.
 const GIVEN_UP: usize = 3;
@@ -135,14 +136,8 @@ impl Outcome {
         });
         let added: Vec<CellOutcome> = added.collect();
         self.cells.extend(added.iter().cloned());
-        let mut seen: Vec<Kind> = Vec::new();
-        for cell in cells {
-            let kind = cell.spec.kind();
-            if !seen.contains(&kind) {
-                seen.push(kind);
-                self.means.extend(MeanOutcome::new(kind, &added));
-            }
-        }
+        let kinds = each_once(cells.iter().map(|cell| cell.spec.kind()));
+        self.means.extend(kinds.into_iter().filter_map(|kind| MeanOutcome::new(kind, &added)));
     }
 }
 

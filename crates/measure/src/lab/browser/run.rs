@@ -20,7 +20,9 @@ use super::outcome::{FILE, Known, Loads, Outcome, Predicted};
 use super::predict::Predictor;
 use super::servers::{BEFORE_CHROMIUM, Front};
 use super::stage::{LATE, RunContext, SYSCTLS, Stage};
-use crate::chromium::session::{self, Classical, Stopped};
+use crate::chromium::process;
+use crate::chromium::session::Stopped;
+use crate::chromium::tls::Classical;
 use crate::interrupt::Interrupt;
 use crate::lab::cell::{ClientSide, Counted};
 use crate::lab::environment::About;
@@ -75,7 +77,7 @@ impl PagesInBrowser {
             return Err(no_links());
         }
         let sites = plan.read_sites()?;
-        let chromium = session::find()?;
+        let chromium = process::find(None)?;
         if plan.cells.iter().any(|cell| cell.arm.has_extension()) {
             extension::find()?;
         }

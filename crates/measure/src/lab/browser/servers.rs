@@ -3,20 +3,18 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::{SyncSender, sync_channel};
 
 use headstart_emulation::{Node, Scheduling};
 use headstart_openers::site::{Authority, SiteOrigin};
-use tokio::net::TcpListener;
 
 use super::agent::METRICS;
 use crate::interrupt::Interrupt;
 use crate::lab::listening::await_port;
 use crate::lab::process::{Broken, Program};
+use crate::lab::site;
 use crate::lab::topology::HTTPS;
 use crate::network::failed;
 use headstart::base::failure::Failure;
-use headstart::base::runtime;
 
 /// Behind an edge that passes TLS on, and behind one that speaks it.
 const BEHIND: u16 = 8443;
@@ -153,42 +151,7 @@ fn serve(
     over_tls: bool,
     node: &Node,
 ) -> Result<(), Failure> {
-    let (started, ready) = sync_channel(1);
-    node.spawn_thread(move || {
-        BEFORE_CHROMIUM.enter();
-        let failed = started.clone();
-        if let Err(failure) = runtime::run_here(serve_all(origin, addresses, over_tls, started)) {
-            // The caller has stopped waiting if this comes after the start.
-            let _ = failed.try_send(Err(failure));
-        }
-    })
-    .map_err(|error| Failure::usage(format!("cannot serve sites: {error}")))?;
-    ready.recv().unwrap_or_else(|_| Err(Failure::usage("cannot serve sites")))
-}
-
-async fn serve_all(
-    origin: SiteOrigin,
-    addresses: Vec<SocketAddr>,
-    over_tls: bool,
-    started: SyncSender<Result<(), Failure>>,
-) -> Result<(), Failure> {
-    let mut served = Vec::new();
-    for address in addresses {
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|error| Failure::bind(address, &error))?;
-        let origin = origin.clone();
-        served.push(tokio::spawn(async move {
-            match over_tls {
-                true => origin.serve(listener).await,
-                false => origin.serve_without_tls(listener).await,
-            }
-        }));
-    }
-    let _ = started.try_send(Ok(()));
-    for one in served {
-        let _ = one.await;
-    }
-    Ok(())
+    site::start(origin, addresses, over_tls, Some(node), BEFORE_CHROMIUM).map(drop)
 }
 
 /// All addresses that a node with these fronts has.

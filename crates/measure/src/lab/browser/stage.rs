@@ -12,7 +12,7 @@ use super::agent::METRICS;
 use super::arm::Arm;
 use super::experiment::BrowserLink;
 use super::servers::{self, Edges, Front, addresses, identities};
-use crate::chromium::session;
+use crate::chromium;
 use crate::interrupt::Interrupt;
 use crate::lab::cell::{ClientSide, Counted, ServerSide};
 use crate::lab::process::Program;
@@ -240,8 +240,8 @@ impl Stage {
         rules.push("EXCLUDE 127.0.0.1".into());
         vec![
             format!("--host-resolver-rules={}", rules.join(", ")),
-            session::trusting(&self.fingerprint),
-            session::DIRECT.into(),
+            chromium::trusting(&self.fingerprint),
+            chromium::DIRECT.into(),
         ]
     }
 
@@ -250,7 +250,7 @@ impl Stage {
         vec![
             format!("--proxy-server={proxy}"),
             "--proxy-bypass-list=<-loopback>".into(),
-            session::trusting(&self.fingerprint),
+            chromium::trusting(&self.fingerprint),
         ]
     }
 }

@@ -5,6 +5,7 @@ use std::iter;
 
 use super::arm::Arm;
 use super::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
+use crate::chart::figure::percent;
 use crate::stats::Estimate;
 use crate::table::{header, table};
 
@@ -122,10 +123,6 @@ fn saved(saved: Option<&Saved>) -> String {
         let Estimate { value, ci95: [low, high] } = saved.share.scaled(100.0);
         format!("{value:.1} % [{low:.1}, {high:.1}]")
     })
-}
-
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
 }
 
 pub(crate) fn signed(share: f64) -> String {

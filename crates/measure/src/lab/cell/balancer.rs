@@ -46,9 +46,7 @@ impl Setting {
         let program = find_program("haproxy")
             .ok_or_else(|| Broken::Program("haproxy was not found".into()))?;
         let config = self.work().join(format!("{}-haproxy.cfg", self.label(node)));
-        fs::write(&config, text).map_err(|error| {
-            Broken::Program(format!("cannot write {}: {error}", config.display()))
-        })?;
+        fs::write(&config, text).map_err(|error| Broken::unwritten(&config, &error))?;
         let mut command = node.command(program);
         command.arg("-db").arg("-f").arg(config);
         self.schedule(&mut command);

@@ -53,15 +53,14 @@ impl Cell {
     ) -> Result<(), Broken> {
         let how = how(boundary, behind, self.spec.arm.has_agent());
         for number in 1..=VISITS_A_SIDE {
-            self.trial = number + if behind { VISITS_A_SIDE } else { 0 };
+            let number = number + if behind { VISITS_A_SIDE } else { 0 };
             thread::sleep(VISIT_PAUSE);
             let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let visit = Visit { begun: begun.unwrap_or_default(), behind };
             if let Some(case) = self.cases.last_mut() {
                 case.visits.push(visit);
             }
-            let (trial, from, to) = self.open(context, &how)?;
-            rows.push(Timed { row: self.row(context, self.trial, round, trial), from, to });
+            self.connect(context, (round, number), &how, rows)?;
         }
         Ok(())
     }

@@ -93,9 +93,7 @@ impl Setting {
             let edges: String = edges.collect();
             let written = File::options().append(true).open(&file);
             let written = written.and_then(|mut file| file.write_all(edges.as_bytes()));
-            written.map_err(|error| {
-                Broken::Program(format!("cannot write {}: {error}", file.display()))
-            })?;
+            written.map_err(|error| Broken::unwritten(&file, &error))?;
         }
         Ok(file)
     }

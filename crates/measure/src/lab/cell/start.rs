@@ -205,9 +205,8 @@ impl Setting {
             self.place.work.join(format!("{}-{}.json", self.stage.number + 1, self.label(node)));
         let plan = page.plan(&self.targets().collect::<Vec<_>>());
         let written = serde_json::to_vec(&plan).map_err(io::Error::other);
-        written.and_then(|text| std::fs::write(&file, text)).map_err(|error| {
-            Broken::Program(format!("cannot write {}: {error}", file.display()))
-        })?;
+        let written = written.and_then(|text| std::fs::write(&file, text));
+        written.map_err(|error| Broken::unwritten(&file, &error))?;
         let mut command = self.peer(node, "page");
         command.arg("--plan").arg(file);
         command.arg("--timeout").arg(self.stage.timeout.as_secs_f64().to_string());

@@ -171,8 +171,8 @@ impl Setting {
                 bytes,
                 ..Trial::default()
             },
-            Ok(bytes) => failed(format!("{}: {bytes} bytes", visit.program)),
-            Err(why) => failed(format!("{}: {why}", visit.program)),
+            Ok(bytes) => failed(format!("{}: {bytes} bytes", visit.program.name())),
+            Err(why) => failed(format!("{}: {why}", visit.program.name())),
         })
     }
 

@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use headstart_emulation::{CapturedPacket, TcpSegment, UdpDatagram};
+use headstart_pageload::sharing;
 use headstart_proto::SessionId;
 use headstart_proto::hello::{self, Progress};
 use headstart_proto::join::Join;
 use headstart_proto::wire::{Request, Response};
 
-use super::server_hello;
 use crate::stream::Stream;
 
 /// One TCP connection of the client whose packets were captured, or the flight of TurboTLS beside
@@ -243,7 +243,7 @@ impl Following {
         let whole_hello = hello.is_some();
         let tickets = hello.into_iter().flat_map(|hello| hello.psk_identities);
         shown.extend(tickets.map(|bytes| Identifier { kind: Kind::Ticket, bytes }));
-        let resumed = server_hello::resumes(&answer.beginning()).filter(|_| !is_join);
+        let resumed = sharing::resumes(&answer.beginning()).filter(|_| !is_join);
         let streams = [client, answer].into_iter().flat_map(|stream| stream.runs());
         let bytes = streams.map(|(_, run)| run).chain(apart).collect();
         Connection { at, server, shown, handed_out, whole_hello, resumed, bytes }

@@ -1,7 +1,6 @@
-use std::fs;
 use std::net::SocketAddr;
 
-use headstart_emulation::{CapturedPacket, TcpSegment, UdpDatagram, read_capture};
+use headstart_emulation::{CapturedPacket, TcpSegment, UdpDatagram};
 use headstart_proto::SessionId;
 use headstart_proto::wire::Request;
 use headstart_testkit::hello::CraftedHello;
@@ -117,12 +116,7 @@ impl Tape {
     }
 
     fn connections(&self) -> Vec<Connection> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("made.pcapng");
-        fs::write(&file, pcapng(&self.packets)).unwrap();
-        let packets = read_capture(&file).unwrap();
-        assert_eq!(packets, self.packets);
-        connections(&packets)
+        connections(&self.packets)
     }
 
     fn decide(&self, boundary: Boundary) -> Finding {
@@ -171,31 +165,6 @@ fn segment(
 fn client_hello(ticket: Option<&[u8]>) -> Vec<u8> {
     let hello = CraftedHello::default();
     ticket.map_or(hello.clone(), |ticket| hello.ticket(ticket)).stream()
-}
-
-/// Writes a capture as the lab does.
-fn pcapng(packets: &[CapturedPacket]) -> Vec<u8> {
-    let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
-    let interface = [101, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0].to_vec();
-    let mut file = [block(0x0a0d_0d0a, &section), block(1, &interface)].concat();
-    for packet in packets {
-        let nanos = u64::try_from(packet.at.as_nanos()).unwrap();
-        let length = u32::try_from(packet.bytes.len()).unwrap();
-        let (high, low) = (u32::try_from(nanos >> 32).unwrap(), nanos.to_le_bytes());
-        let mut body = [[0; 4], high.to_le_bytes(), *low.first_chunk().unwrap()].concat();
-        body.extend([length.to_le_bytes(), length.to_le_bytes()].concat());
-        body.extend_from_slice(&packet.bytes);
-        body.resize(body.len().next_multiple_of(4), 0);
-        let flags = if packet.from_node { 2 } else { 1 };
-        body.extend([2, 0, 4, 0, flags, 0, 0, 0, 0, 0, 0, 0]);
-        file.extend(block(6, &body));
-    }
-    file
-}
-
-fn block(kind: u32, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
-    [&kind.to_le_bytes()[..], &length, body, &length].concat()
 }
 
 const A: &[u8] = &[0xaa; 8];

@@ -12,6 +12,7 @@ use crate::chart::figure;
 use crate::chart::plot::{self, Area, px};
 use crate::chart::scale::{Scale, mark, multiples, step};
 use crate::lab::experiment::Moment;
+use crate::table::{each_once, joined};
 
 /// Sizes in CSS pixels.
 const WIDTH: f64 = 720.0;
@@ -136,7 +137,7 @@ pub(super) fn picture(run: &Run) -> Markup {
     let scale = Scale::linear(most.filter(|ratio| ratio.is_finite()).fold(1.0, f64::max));
     let area =
         Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, floor: TOP + ROW * all.len() as f64 };
-    let marks = multiples(step(scale_end(scale) / MARKS), 0.0, scale_end(scale));
+    let marks = multiples(step(scale.high() / MARKS), 0.0, scale.high());
     let title =
         format!("time to the {}, as a share of the baseline's", run.title_of(run.moments()[0]));
     let content = html! {
@@ -151,7 +152,7 @@ pub(super) fn picture(run: &Run) -> Markup {
             g class=(class(&one.arm)) {
                 text x="0" y=(y + 15.0) { (one.arm) }
                 rect.median x=(LEFT) y=(y + 6.0) height="10"
-                    width=(px(area.x(scale, one.middle().min(scale_end(scale))) - LEFT)) {}
+                    width=(px(area.x(scale, one.middle().min(scale.high())) - LEFT)) {}
                 @for ratio in one.ratios.iter().filter(|ratio| ratio.is_finite()) {
                     circle cx=(px(area.x(scale, *ratio))) cy=(y + 11.0) r="3" {}
                 }
@@ -170,12 +171,6 @@ pub(super) fn picture(run: &Run) -> Markup {
     } }
 }
 
-fn scale_end(scale: Scale) -> f64 {
-    match scale {
-        Scale::Linear { high, .. } | Scale::Log { high, .. } => high,
-    }
-}
-
 /// Words in which groups differ.
 const DIMENSIONS: [fn(&Group) -> &str; 3] =
     [|group| &group.variant, |group| &group.link, |group| &group.suite];
@@ -192,8 +187,7 @@ pub(super) fn sweeps(run: &Run) -> Markup {
     };
     let rest = |group: &Group| -> String {
         let others = DIMENSIONS.iter().enumerate().filter(|(at, _)| *at != over);
-        let names = others.map(|(_, of)| of(group)).filter(|name| !name.is_empty());
-        names.collect::<Vec<_>>().join(" · ")
+        joined(&others.map(|(_, of)| of(group)).collect::<Vec<_>>(), " · ")
     };
     let mut charts: Vec<(String, Vec<&Group>)> = Vec::new();
     for group in &run.groups {
@@ -223,12 +217,8 @@ fn sweep(
     title: &str,
 ) -> Markup {
     let median = |group: &Group, arm: &str| group.cell(arm)?.times(moment)?.p50;
-    let mut arms: Vec<&str> = Vec::new();
-    for cell in groups.iter().flat_map(|group| &group.cells) {
-        if !arms.contains(&cell.summary.arm.as_str()) {
-            arms.push(&cell.summary.arm);
-        }
-    }
+    let cells = groups.iter().flat_map(|group| &group.cells);
+    let arms = each_once(cells.map(|cell| cell.summary.arm.as_str()));
     let times: Vec<f64> =
         groups.iter().flat_map(|group| arms.iter().filter_map(|arm| median(group, arm))).collect();
     let scale = Scale::from_times(times.into_iter());
@@ -256,12 +246,13 @@ fn sweep(
             @let (x, y) = (px(x(at)), px(area.floor + 12.0));
             @let turned = format!("rotate(-32 {x} {y})");
             text.axis-title x=(x) y=(y) text-anchor="end" transform=(turned) {
-                (shown(of(group)))
+                (plot::shortened(shown(of(group)), LETTERS))
             }
         }
         @for (((arm, points), end), y) in lines.iter().zip(&ends).zip(labels) {
             @if !points.is_empty() { g class=(class(arm)) {
-                path class=(format!("line {}", class(arm))) d=(path(points)) { title { (arm) } }
+                @let line = plot::path(points.iter().copied());
+                path class=(format!("line {}", class(arm))) d=(line) { title { (arm) } }
                 @for (x, y) in points { circle cx=(px(*x)) cy=(px(*y)) r="3" {} }
                 (plot::name(*end, (area.right + 12.0, y), 3.0, arm))
             } }
@@ -270,20 +261,6 @@ fn sweep(
     plot::svg(WIDTH, HEIGHT + NAMES, &label, &content)
 }
 
-fn path(points: &[(f64, f64)]) -> String {
-    let mut path = String::new();
-    for (x, y) in points {
-        let verb = if path.is_empty() { 'M' } else { 'L' };
-        // Writing to a string cannot fail.
-        let _ = write!(path, "{verb}{x:.1} {y:.1}");
-    }
-    path
-}
-
-fn shown(name: &str) -> String {
-    let name = if name.is_empty() { "–" } else { name };
-    if name.chars().count() <= LETTERS {
-        return name.to_owned();
-    }
-    name.chars().take(LETTERS - 1).chain(['…']).collect()
+const fn shown(name: &str) -> &str {
+    if name.is_empty() { "–" } else { name }
 }

@@ -3,11 +3,13 @@
 use maud::{Markup, html};
 
 use super::model::Run;
+use crate::chart::figure::percent;
 use crate::chart::plot::{self, Area, px};
 use crate::chart::scale::Scale;
 use crate::lab::browser::outcome::{CellOutcome, MeanOutcome, Outcome, Saved};
-use crate::lab::browser::text::{percent, signed, verdict};
+use crate::lab::browser::text::{signed, verdict};
 use crate::stats::Estimate;
+use crate::table::each_once;
 
 /// Sizes in CSS pixels.
 const WIDTH: f64 = 1_100.0;
@@ -214,14 +216,7 @@ impl Axis {
 
 /// Links and variants, in their order.
 fn places(outcome: &Outcome) -> Vec<(String, String)> {
-    let mut places: Vec<(String, String)> = Vec::new();
-    for cell in &outcome.cells {
-        let place = (cell.link.clone(), cell.variant.clone());
-        if !places.contains(&place) {
-            places.push(place);
-        }
-    }
-    places
+    each_once(outcome.cells.iter().map(|cell| (cell.link.clone(), cell.variant.clone())))
 }
 
 fn cells_at<'o>(outcome: &'o Outcome, place: &(String, String)) -> Vec<&'o CellOutcome> {
@@ -234,14 +229,8 @@ fn cells_at<'o>(outcome: &'o Outcome, place: &(String, String)) -> Vec<&'o CellO
 
 /// Links, with first visits and second ones, of which there are pairs.
 fn kinds(outcome: &Outcome) -> Vec<(String, bool)> {
-    let mut kinds: Vec<(String, bool)> = Vec::new();
-    for cell in outcome.cells.iter().filter(|cell| cell.page_load_saved.is_some()) {
-        let kind = (cell.link.clone(), cell.again);
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
-    kinds
+    let paired = outcome.cells.iter().filter(|cell| cell.page_load_saved.is_some());
+    each_once(paired.map(|cell| (cell.link.clone(), cell.again)))
 }
 
 fn seconds(ms: f64) -> String {

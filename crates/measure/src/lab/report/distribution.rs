@@ -145,11 +145,7 @@ impl<'a> Line<'a> {
 
 /// The arm's name, as much of it as there is room for.
 fn shown(arm: &str) -> String {
-    if arm.chars().count() <= LETTERS_MAX {
-        return arm.to_owned();
-    }
-    let start: String = arm.chars().take(LETTERS_MAX - 1).collect();
-    format!("{start}…")
+    plot::shortened(arm, LETTERS_MAX)
 }
 
 /// Colour by what opens the connection, dashes by what is remembered of earlier ones or is

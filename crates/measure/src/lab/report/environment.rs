@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::table::each_once;
+
 /// A list whose entries have the same names.
 #[derive(Debug)]
 pub(super) struct List {
@@ -53,12 +55,7 @@ pub(super) fn lateness(environment: &Map<String, Value>) -> Option<f64> {
 impl List {
     fn new(name: &str, entries: &[&Map<String, Value>]) -> Self {
         let rows: Vec<Vec<(String, String)>> = entries.iter().map(|entry| flat(entry)).collect();
-        let mut columns: Vec<String> = Vec::new();
-        for (column, _) in rows.iter().flatten() {
-            if !columns.contains(column) {
-                columns.push(column.clone());
-            }
-        }
+        let columns = each_once(rows.iter().flatten().map(|(column, _)| column.clone()));
         let rows = rows.iter().map(|row: &Vec<(String, String)>| {
             let cells = columns.iter().map(|column| {
                 let found = row.iter().find(|(name, _)| name == column);

@@ -7,6 +7,7 @@ use crate::lab::experiment::Moment;
 use crate::lab::summary::CellSummary;
 use crate::lab::trial::Row;
 use crate::stats::{self, Estimate, Summary};
+use crate::table::joined;
 use headstart::base::failure::Failure;
 
 /// The arm that all others are compared with, and the one in its place where an experiment has no
@@ -73,10 +74,7 @@ impl Group {
 
     /// Returns the name that a person would use.
     pub(super) fn name(&self) -> String {
-        let names = [&self.link, &self.suite, &self.variant];
-        let names: Vec<_> =
-            names.into_iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
-        names.join(" · ")
+        joined(&[&self.link, &self.suite, &self.variant], " · ")
     }
 }
 

@@ -1,11 +1,11 @@
 //! The report as one HTML file: no script, nothing from elsewhere, also well-formed XML.
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::group::Group;
 use super::model::Run;
 use super::{answer, browser, distribution, privacy, table, waterfall};
-use crate::chart::{HEAD, STYLE, figure, tile};
+use crate::chart::{self, figure, tile};
 use crate::lab::bars::Tally;
 use crate::stats::FEW;
 
@@ -31,21 +31,11 @@ pub(super) fn document(runs: &[Run]) -> Markup {
         [run] => run.title.clone(),
         runs => format!("{} runs", runs.len()),
     };
-    html! {
-        (PreEscaped(HEAD))
-        title { (title) " – headstart lab" }
-        style { (PreEscaped(STYLE)) }
-        (PreEscaped("</head>"))
-        body {
-            main {
-                @if runs.len() > 1 { h1 { (title) } (contents(runs)) }
-                @for (at, run) in runs.iter().enumerate() { (whole(run, at)) }
-                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named \
-                    above." }
-            }
-        }
-        (PreEscaped("</html>"))
-    }
+    let content = html! {
+        @if runs.len() > 1 { h1 { (title) } (contents(runs)) }
+        @for (at, run) in runs.iter().enumerate() { (whole(run, at)) }
+    };
+    chart::document(&title, "lab", "", &content, "the files named above")
 }
 
 fn contents(runs: &[Run]) -> Markup {

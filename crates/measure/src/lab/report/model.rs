@@ -12,6 +12,7 @@ use crate::lab::browser::outcome::Outcome;
 use crate::lab::experiment::Moment;
 use crate::lab::summary::CellSummary;
 use crate::lab::trial::Row;
+use crate::table::joined;
 use headstart::base::failure::Failure;
 
 #[derive(Debug)]
@@ -138,8 +139,7 @@ fn reasons(
     reasons
 }
 
-fn words(parts: [&String; 2]) -> String {
-    let parts: Vec<&str> =
-        parts.into_iter().filter(|part| !part.is_empty()).map(String::as_str).collect();
-    if parts.is_empty() { "no reason given".into() } else { parts.join("; ") }
+fn words(parts: [&str; 2]) -> String {
+    let words = joined(&parts, "; ");
+    if words.is_empty() { "no reason given".into() } else { words }
 }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::group::Cell;
 use super::model::Run;
 use crate::lab::privacy::{Boundary, Finding, Linkable};
+use crate::table::each_once;
 
 const PUBLISHED: &str = include_str!("../../../../../lab/papers/fop-privacy.toml");
 
@@ -148,24 +149,11 @@ fn found<'r>(boundary: Boundary, arm: &str, findings: &[CellFinding<'r>]) -> Opt
 
 /// In the order of the experiment, each once.
 fn boundaries(findings: &[CellFinding<'_>]) -> Vec<Boundary> {
-    let mut boundaries = Vec::new();
-    for (_, finding) in findings {
-        if !boundaries.contains(&finding.boundary) {
-            boundaries.push(finding.boundary);
-        }
-    }
-    boundaries
+    each_once(findings.iter().map(|(_, finding)| finding.boundary))
 }
 
 fn arms<'r>(findings: &[CellFinding<'r>]) -> Vec<&'r str> {
-    let mut arms = Vec::new();
-    for (cell, _) in findings {
-        let arm = cell.summary.arm.as_str();
-        if !arms.contains(&arm) {
-            arms.push(arm);
-        }
-    }
-    arms
+    each_once(findings.iter().map(|(cell, _)| cell.summary.arm.as_str()))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::lab::bars::Tally;
 use crate::lab::browser;
 use crate::lab::experiment::Moment;
 use crate::stats::FEW;
-use crate::table::{header, table, wrapped};
+use crate::table::{header, joined, table, wrapped};
 
 /// Reasons for failures that are listed; the HTML has them all.
 const FAILURES_SHOWN: usize = 10;
@@ -116,10 +116,8 @@ fn line(line: &Line) -> Vec<String> {
     let ours = match &line.ours {
         None => ["not measured".into(), "–".into(), "–".into()],
         Some(ours) => {
-            let names = [ours.link.as_str(), ours.variant.as_str()];
-            let names: Vec<_> = names.into_iter().filter(|name| !name.is_empty()).collect();
             let ratio = ours.to_paper.as_ref().map_or("–".into(), figure::estimate);
-            [counterpart(ours), ratio, names.join(", ")]
+            [counterpart(ours), ratio, joined(&[&ours.link, &ours.variant], ", ")]
         }
     };
     [&theirs[..], &ours[..]].concat()
@@ -132,11 +130,9 @@ fn verdicts(text: &mut String, run: &Run) {
     let _ = writeln!(text, "\n{}", Tally::new(&run.verdicts));
     for verdict in run.verdicts.iter().filter(|verdict| !verdict.met) {
         let found = verdict.found.map_or("nothing to judge by".into(), |found| found.to_string());
-        let names = [&verdict.arm, &verdict.suite, &verdict.link, &verdict.variant];
-        let names: Vec<_> =
-            names.into_iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
+        let names = [&*verdict.arm, &verdict.suite, &verdict.link, &verdict.variant];
         let (demand, limit) = (demand(verdict), verdict.limit);
-        let _ = writeln!(text, "  missed: {}: {demand} {limit}: {found}", names.join(", "));
+        let _ = writeln!(text, "  missed: {}: {demand} {limit}: {found}", joined(&names, ", "));
     }
 }
 

@@ -129,19 +129,13 @@ impl Frame {
         self.area.x(self.scale, time)
     }
 
-    fn end(&self) -> f64 {
-        match self.scale {
-            Scale::Linear { high, .. } | Scale::Log { high, .. } => high,
-        }
-    }
-
     /// Round trips above, ms below.
     fn axes(&self) -> Markup {
         let (floor, end) = (self.area.floor, LEFT - 8.0);
         html! {
             g.grid {
                 @if let Some(rtt) = self.rtt {
-                    @for trips in round_trips(self.end() / rtt) {
+                    @for trips in round_trips(self.scale.high() / rtt) {
                         @let x = px(self.x(trips * rtt));
                         line.trip x1=(x) x2=(x) y1=(TOP - 6.0) y2=(floor) {}
                         text x=(x) y=(TOP - 11.0) text-anchor="middle" { (scale::mark(trips)) }

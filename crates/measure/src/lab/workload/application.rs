@@ -1,5 +1,3 @@
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// A program that connects; all are packages of Debian.
@@ -142,11 +140,5 @@ impl Application {
             Self::Wget => ("wget", &["--version"], "wget"),
         };
         Needs { executable, probe, packages }
-    }
-}
-
-impl fmt::Display for Application {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }

@@ -15,9 +15,10 @@ use headstart_proto::UnixSeconds;
 use serde_json::{Value, json};
 
 use super::super::files::Files;
-use super::super::text::{counted, grouped, percent};
+use super::super::text::{counted, grouped};
 use super::show::Totals;
 use super::{file, keys};
+use crate::chart::figure::percent;
 use crate::pageload::db::options::{DbBuildOptions, DbName};
 use crate::recordings::unreadable;
 use crate::recordings::{Contents, Recording, logged, open_unpacked, read_all};

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use headstart_pageload::db::export::{Extension, Links, SpeculationRules, origins};
 use headstart_pageload::db::{Database, SecretKey, Target};
-use serde::Serialize;
 
 use super::{file, keys, show};
+use crate::json::json;
 use crate::pageload::db::options::{DbExportOptions, DbFormat};
 use headstart::base::failure::Failure;
 use headstart::base::output;
@@ -92,10 +92,4 @@ fn links(database: &Database, url: &Target) -> Result<String, Failure> {
 fn unknown(url: &Target) -> Failure {
     Failure::negative(format!("nothing is known of {url}"))
         .hint("`headstart pageload db show FILE --json` lists the pages of a file")
-}
-
-fn json(value: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string_pretty(value)
-        .map(|text| text + "\n")
-        .map_err(|error| Failure::usage(format!("cannot write JSON: {error}")))
 }

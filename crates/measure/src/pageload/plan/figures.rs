@@ -1,6 +1,6 @@
 //! Times, and what is saved of them.
 
-use crate::pageload::text::percent;
+use crate::chart::figure::percent;
 
 /// Formats a time in ms as seconds.
 pub(super) fn seconds(ms: f64) -> String {

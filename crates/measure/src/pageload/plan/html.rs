@@ -4,19 +4,18 @@ use std::collections::BTreeMap;
 
 use headstart_pageload::plan::{Gain, Hosts, PagePlan, Saving};
 use headstart_pageload::sim::tcp::Technique;
-use headstart_pageload::tree::{Breakdown, Shape};
-use maud::{Markup, PreEscaped, html};
+use headstart_pageload::tree::Shape;
+use maud::{Markup, html};
 
 use super::conclusion::Conclusion;
 use super::figures::{change, less};
 use super::plot::{self, Bar};
 use super::text::{self, correlation};
 use super::{Answer, Answers};
-use crate::chart::figure;
-use crate::chart::{HEAD, STYLE, heads, rows, tile};
+use crate::chart::{self, figure, heads, rows, tile};
 use crate::pageload::database::Used;
-use crate::pageload::show::summary::{ms, reason};
-use crate::pageload::show::text::bytes;
+use crate::pageload::show::html::{breakdowns, ignored, not_read};
+use crate::pageload::show::text::{bytes, seconds};
 
 /// Pages with a section of their own; of further ones there is a line.
 const SECTIONS: usize = 30;
@@ -37,39 +36,27 @@ pub(super) fn document(answers: &Answers) -> Markup {
         [page] => page.name.clone(),
         pages => format!("{} pages", pages.len()),
     };
-    html! {
-        (PreEscaped(HEAD))
-        title { (title) " – headstart pageload plan" }
-        style { (PreEscaped(STYLE)) (PreEscaped(PLAN_STYLE)) }
-        (PreEscaped("</head>"))
-        body {
-            main {
-                h1 { (title) }
-                (conclusion(&answers.conclusion))
-                @if answers.pages.len() > 1 {
-                    p.about { (answers.setting.words()) }
-                    (overview(answers))
-                }
-                @for (at, page) in answers.pages.iter().take(SECTIONS).enumerate() {
-                    (whole(page, at, answers))
-                }
-                (explained(&answers.techniques))
-                @if let Some(used) = &answers.database {
-                    h2 { "What the database had" }
-                    (database(used))
-                }
-                (ignored("Of the pages' entries no resources", &answers.not_resources))
-                (ignored("Entries of no page, or of pages without resources", &answers.ignored))
-                @if !answers.unreadable.is_empty() {
-                    h2 { "Not read" }
-                    dl { @for one in &answers.unreadable { dt { (one.file) } dd { (one.error) } } }
-                }
-                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named \
-                    above, in simulated time." }
-            }
+    let content = html! {
+        h1 { (title) }
+        (conclusion(&answers.conclusion))
+        @if answers.pages.len() > 1 {
+            p.about { (answers.setting.words()) }
+            (overview(answers))
         }
-        (PreEscaped("</html>"))
-    }
+        @for (at, page) in answers.pages.iter().take(SECTIONS).enumerate() {
+            (whole(page, at, answers))
+        }
+        (explained(&answers.techniques))
+        @if let Some(used) = &answers.database {
+            h2 { "What the database had" }
+            (database(used))
+        }
+        (ignored("Of the pages' entries no resources", &answers.not_resources))
+        (ignored("Entries of no page, or of pages without resources", &answers.ignored))
+        (not_read(&answers.unreadable))
+    };
+    let origin = "the files named above, in simulated time";
+    chart::document(&title, "pageload plan", PLAN_STYLE, &content, origin)
 }
 
 /// The answer, what to do first, and how sure that is.
@@ -124,7 +111,9 @@ fn overview(answers: &Answers) -> Markup {
             @if let Some(ms) = all.recorded_ms { (tile(&seconds(ms), "in the mean when recorded")) }
         }
         h2 { "What each technique saves" }
-        (bars_of(all.none_ms, [&all.alone, &all.cumulative].map(|all| parts(all, part_of_gain))))
+        @let part = |of: &Gain| (of.technique, of.page_load_ms, of.saved);
+        @let bars = [&all.alone, &all.cumulative].map(|all| all.iter().map(part).collect());
+        (bars_of(all.none_ms, bars))
         (rows(&text::gains("alone", &all.alone)))
         (rows(&text::gains(text::IN_ORDER, &all.cumulative)))
         p.reading { "At your hosts: if no others take part. Change: of the mean page load \
@@ -237,7 +226,8 @@ fn whole(page: &Answer, at: usize, answers: &Answers) -> Markup {
             }
             (tiles(plan))
             h2 { "What each technique saves" }
-            @let bars = [&plan.alone, &plan.cumulative].map(|all| parts(all, part_of_saving));
+            @let part = |of: &Saving| (of.technique, of.expected.page_load_ms, of.saved);
+            @let bars = [&plan.alone, &plan.cumulative].map(|all| all.iter().map(part).collect());
             (bars_of(plan.none.page_load_ms, bars))
             (rows(&text::savings_table(&plan.alone)))
             p.reading { "− is faster, + is slower; at your hosts: if no others take part." }
@@ -290,18 +280,6 @@ fn tiles(plan: &PagePlan) -> Markup {
 /// A technique, its page load time in ms, and what it saves.
 type Part = (Technique, f64, f64);
 
-fn part_of_saving(saving: &Saving) -> Part {
-    (saving.technique, saving.expected.page_load_ms, saving.saved)
-}
-
-fn part_of_gain(gain: &Gain) -> Part {
-    (gain.technique, gain.page_load_ms, gain.saved)
-}
-
-fn parts<T>(all: &[T], part: impl Fn(&T) -> Part) -> Vec<Part> {
-    all.iter().map(part).collect()
-}
-
 /// Draws each technique alone, and all one after the other.
 fn bars_of(none_ms: f64, [alone, cumulative]: [Vec<Part>; 2]) -> Markup {
     let first = bars(none_ms, "turbo", "", alone);
@@ -348,26 +326,11 @@ fn sweeps(
 
 fn paths(plan: &PagePlan) -> Markup {
     let paths = [
-        ("recorded", &plan.recorded_path_ms),
-        ("simulated, nothing done", &plan.simulated_path_ms),
+        ("recorded", plan.recorded_path_ms.as_ref()),
+        ("simulated, nothing done", plan.simulated_path_ms.as_ref()),
     ];
     html! {
-        div.wide { table {
-            thead { tr {
-                th { "critical path, ms" }
-                @for (name, _) in Breakdown::default().parts() { th.n { (name) } }
-                th.n { "all" }
-            } }
-            tbody { @for (name, path) in paths { @if let Some(path) = path { tr {
-                th { (name) }
-                @let all = ms(path.total());
-                @for (_, part) in path.parts() {
-                    @let share = if all > 0.0 { ms(part) / all } else { 0.0 };
-                    td.n { (figure::ms(ms(part))) small { (figure::percent(share)) } }
-                }
-                td.n { (figure::ms(all)) }
-            } } } }
-        } }
+        (breakdowns("critical path, ms", &paths))
         p.reading {
             "The chain of resources that the time until 95 % was loaded had to wait for. The \
                 simulated queue is until a request is sent, with the "
@@ -401,15 +364,4 @@ fn hosts(hosts: &Hosts, before_ms: f64) -> Markup {
             "then that decides the order."
         }
     }
-}
-
-fn ignored(title: &str, ignored: &BTreeMap<&'static str, usize>) -> Markup {
-    html! { @if !ignored.is_empty() {
-        h2 { (title) }
-        dl { @for (key, count) in ignored { dt { (count) } dd { (reason(key)) } } }
-    } }
-}
-
-fn seconds(ms: f64) -> String {
-    format!("{:.2} s", ms / 1e3)
 }

@@ -1,13 +1,10 @@
 //! Plots: page load times over round trips or bandwidths, and bars.
 
-use std::fmt::Write as _;
-
 use headstart_pageload::plan::{Point, Sweep};
 use maud::{Markup, html};
 
 use crate::chart::plot::{self, Area, px};
-use crate::chart::scale::Scale;
-use crate::pageload::model::short;
+use crate::chart::scale::{Scale, mark};
 
 /// Sizes in CSS pixels: two plots stand side by side in 1,200, or three narrow ones.
 const WIDTH: f64 = 590.0;
@@ -86,7 +83,7 @@ pub(super) fn lines(title: &str, axis: &str, sweep: &Sweep) -> Markup {
                 .collect(),
         })
         .collect();
-    let marks = sweep.points.iter().map(|point| (point.at, short(point.at)));
+    let marks = sweep.points.iter().map(|point| (point.at, mark(point.at)));
     let label = format!("{title}, over {axis}");
     let content = html! {
         (frame.grid(marks, plot::marks(frame.y)))
@@ -104,7 +101,7 @@ pub(super) fn gains(arms: &[(&str, Vec<f64>)]) -> Markup {
         .iter()
         .map(|(name, saved)| Line { name: (*name).to_owned(), points: steps(saved) })
         .collect();
-    let marks = [0.0, 25.0, 50.0, 75.0, 100.0].map(|mark| (mark, short(mark)));
+    let marks = [0.0, 25.0, 50.0, 75.0, 100.0].map(|at| (at, mark(at)));
     let content = html! {
         (frame.grid(marks.clone(), marks))
         (frame.titles("page load time less by, %", "% of the pages"))
@@ -227,13 +224,7 @@ impl Frame {
     }
 
     fn path(&self, line: &Line) -> String {
-        let mut path = String::new();
-        for (x, y) in &line.points {
-            let verb = if path.is_empty() { 'M' } else { 'L' };
-            // Writing to a string cannot fail.
-            let _ = write!(path, "{verb}{:.1} {:.1}", self.x(*x), self.y(*y));
-        }
-        path
+        plot::path(line.points.iter().map(|(x, y)| (self.x(*x), self.y(*y))))
     }
 }
 

@@ -13,11 +13,12 @@ use headstart_pageload::tree::Breakdown;
 use super::conclusion::Conclusion;
 use super::figures::{change, less, seconds};
 use super::{Answer, Answers, cost};
+use crate::chart::figure::percent;
+use crate::chart::scale::mark;
 use crate::pageload::database::Used;
-use crate::pageload::model::short;
 use crate::pageload::show::summary::ms;
 use crate::pageload::show::text::{bytes, left_out};
-use crate::pageload::text::{counted, percent, shortened};
+use crate::pageload::text::{counted, shortened};
 use crate::table::{header, table, wrapped};
 
 /// Columns of sentences.
@@ -152,7 +153,7 @@ pub(super) fn sweep_table(unit: &str, sweep: &Sweep) -> Vec<Vec<String>> {
     rows.extend(sweep.points.iter().map(|point| {
         let none = point.page_load_ms.first().copied().unwrap_or_default();
         let changes = point.saved.iter().skip(1).map(|saved| change(*saved));
-        [short(point.at), seconds(none)].into_iter().chain(changes).collect()
+        [mark(point.at), seconds(none)].into_iter().chain(changes).collect()
     }));
     rows
 }

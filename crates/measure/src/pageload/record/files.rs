@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use headstart_pageload::har::{self, Recording};
+use headstart_pageload::har::{Kind, Recording};
 use headstart_pageload::page::{Confidence, Timings};
 use headstart_pageload::tree::Tree;
 use serde::Serialize;
@@ -49,7 +49,7 @@ struct Row<'r> {
     parent: Option<usize>,
     parent_known: &'static str,
     depth: u32,
-    kind: &'static str,
+    kind: Kind,
     status: u16,
     host: &'r str,
     protocol: &'static str,
@@ -146,7 +146,7 @@ fn row<'r>(recording: &'r Recording, tree: &Tree, id: usize) -> Option<Row<'r>> 
             Confidence::Last => "last",
         },
         depth: tree.depth(id),
-        kind: kind(facts.kind),
+        kind: facts.kind,
         status: facts.status,
         host: &server.host,
         protocol: match server.protocol {
@@ -174,19 +174,6 @@ fn five(times: &Timings) -> [f64; 5] {
     let first = sent + times.wait;
     let all = [times.started, connecting, sent, first, first + times.receive];
     all.map(|time| (time.as_secs_f64() * 1e6).round() / 1e3)
-}
-
-fn kind(kind: har::Kind) -> &'static str {
-    match kind {
-        har::Kind::Document => "document",
-        har::Kind::Style => "style",
-        har::Kind::Script => "script",
-        har::Kind::Data => "data",
-        har::Kind::Image => "image",
-        har::Kind::Font => "font",
-        har::Kind::Media => "media",
-        har::Kind::Other => "other",
-    }
 }
 
 /// Written and on disk, under no name yet.

@@ -2,19 +2,16 @@
 //! emulated link to them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread;
 use std::time::Duration;
 
-use headstart_emulation::{Host, Lab, Node, PRESETS, Path};
+use headstart_emulation::{Host, Lab, Node, PRESETS, Path, Scheduling};
 use headstart_openers::site::{Authority, Site, SiteOptions, SiteOrigin};
-use tokio::net::TcpListener;
 
 use crate::chromium::trusting;
+use crate::lab::site;
 use crate::network;
 use crate::network::failed;
 use headstart::base::failure::Failure;
-use headstart::base::runtime;
 
 /// Hosts of the sites have 127.77.0.N here, so that each has an address of its own, as in the lab.
 const LOOPBACK: [u8; 3] = [127, 77, 0];
@@ -60,7 +57,7 @@ impl Stage {
         let addresses = addresses(net, hosts.len());
         let wanted = addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
         let server = lab.as_ref().and_then(|lab| lab.node("server"));
-        let bound = serve(origin, wanted, server)?;
+        let bound = site::start(origin, wanted, true, server, Scheduling::default())?;
         let mut rules: Vec<String> =
             hosts.iter().zip(bound).map(|(host, at)| format!("MAP {host} {at}")).collect();
         if alone {
@@ -101,56 +98,6 @@ fn build_lab(link: &str, hosts: usize) -> Result<Lab, Failure> {
 
 fn addresses([a, b, c]: [u8; 3], count: usize) -> Vec<IpAddr> {
     (1..=u8::MAX).take(count).map(|d| Ipv4Addr::new(a, b, c, d).into()).collect()
-}
-
-/// Serves until the process ends; the addresses, with their ports.
-fn serve(
-    origin: SiteOrigin,
-    wanted: Vec<SocketAddr>,
-    node: Option<&Node>,
-) -> Result<Vec<SocketAddr>, Failure> {
-    let (started, ready) = sync_channel(1);
-    let spawned = match node {
-        Some(node) => node.spawn_thread(|| serve_here(origin, wanted, started)).map(drop),
-        None => thread::Builder::new()
-            .name("sites".into())
-            .spawn(|| serve_here(origin, wanted, started))
-            .map(drop),
-    };
-    spawned.map_err(|error| Failure::usage(format!("cannot serve sites: {error}")))?;
-    ready.recv().unwrap_or_else(|_| Err(Failure::usage("cannot serve sites")))
-}
-
-type Started = SyncSender<Result<Vec<SocketAddr>, Failure>>;
-
-fn serve_here(origin: SiteOrigin, wanted: Vec<SocketAddr>, started: Started) {
-    let failed = started.clone();
-    if let Err(failure) = runtime::run_here(serve_all(origin, wanted, started)) {
-        // The caller has stopped waiting if this comes after the start.
-        let _ = failed.try_send(Err(failure));
-    }
-}
-
-async fn serve_all(
-    origin: SiteOrigin,
-    wanted: Vec<SocketAddr>,
-    started: Started,
-) -> Result<(), Failure> {
-    let mut bound = Vec::new();
-    let mut served = Vec::new();
-    for address in wanted {
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
-        let (local, listener) = listener.map_err(|error| Failure::bind(address, &error))?;
-        bound.push(local);
-        let origin = origin.clone();
-        served.push(tokio::spawn(async move { origin.serve(listener).await }));
-    }
-    let _ = started.try_send(Ok(bound));
-    for one in served {
-        let _ = one.await;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use headstart_pageload::har::{Agreed, Agreement};
 use headstart_pageload::tree::Breakdown;
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::picture::SHOW_STYLE;
-use super::summary::{All, DETAILED, Distribution, PageSummary, ms, reason};
+use super::summary::{All, DETAILED, Distribution, PageSummary, Unreadable, ms, reason};
 use super::text::bytes;
 use super::waterfall;
-use crate::chart::figure;
-use crate::chart::{HEAD, STYLE, heads, tile};
+use crate::chart::{self, figure, heads, tile};
 use crate::pageload::text::grouped;
 
 /// The whole file.
@@ -20,21 +19,11 @@ pub(super) fn document(all: &All) -> Markup {
         [page] => page.name.clone(),
         pages => format!("{} pages", pages.len()),
     };
-    html! {
-        (PreEscaped(HEAD))
-        title { (title) " – headstart pageload" }
-        style { (PreEscaped(STYLE)) (PreEscaped(SHOW_STYLE)) }
-        (PreEscaped("</head>"))
-        body {
-            main {
-                @if all.pages.len() > 1 { h1 { (title) } (overview(all)) }
-                @for (at, page) in all.pages.iter().take(DETAILED).enumerate() { (whole(page, at)) }
-                footer { "Made by headstart " (env!("CARGO_PKG_VERSION")) " from the files named \
-                    above." }
-            }
-        }
-        (PreEscaped("</html>"))
-    }
+    let content = html! {
+        @if all.pages.len() > 1 { h1 { (title) } (overview(all)) }
+        @for (at, page) in all.pages.iter().take(DETAILED).enumerate() { (whole(page, at)) }
+    };
+    chart::document(&title, "pageload", SHOW_STYLE, &content, "the files named above")
 }
 
 fn overview(all: &All) -> Markup {
@@ -53,10 +42,7 @@ fn overview(all: &All) -> Markup {
         (distributions(&all.distributions))
         (agreement(&all.agreement))
         (ignored("Entries of no page, or of pages without resources", &all.ignored))
-        @if !all.unreadable.is_empty() {
-            h2 { "Not read" }
-            dl { @for one in &all.unreadable { dt { (one.file) } dd { (one.error) } } }
-        }
+        (not_read(&all.unreadable))
     }
 }
 
@@ -96,9 +82,11 @@ fn whole(page: &PageSummary, at: usize) -> Markup {
                 h2 { "Tree and waterfall" }
                 (waterfall)
             }
-            @if let (Some(path), Some(all)) = (page.critical_path_ms, page.all_resources_ms) {
+            @if let (Some(path), Some(all)) = (&page.critical_path_ms, &page.all_resources_ms) {
+                @let rows =
+                    [("critical path, ms", Some(path)), ("sum of all resources, ms", Some(all))];
                 h2 { "Where the time went" }
-                (categories(&path, &all))
+                (breakdowns("", &rows))
                 p.reading {
                     "Critical path: the chain of resources that the time until 95 % was loaded \
                         had to wait for, each asked for because of "
@@ -143,25 +131,22 @@ fn tiles(page: &PageSummary) -> Markup {
     } }
 }
 
-fn categories(path: &Breakdown, all: &Breakdown) -> Markup {
+/// Returns the parts of times, each with its share; the title is that of the first column.
+pub(in crate::pageload) fn breakdowns(title: &str, rows: &[(&str, Option<&Breakdown>)]) -> Markup {
     html! { div.wide { table {
-        thead { tr { th {} @for (name, _) in path.parts() { th.n { (name) } } th.n { "all" } } }
-        tbody {
-            tr {
-                th { "critical path, ms" }
-                @for (_, time) in path.parts() {
-                    td.n { (figure::ms(ms(time))) small { (share(ms(time), ms(path.total()))) } }
-                }
-                td.n { (figure::ms(ms(path.total()))) }
+        thead { tr {
+            th { (title) }
+            @for (name, _) in Breakdown::default().parts() { th.n { (name) } }
+            th.n { "all" }
+        } }
+        tbody { @for (name, times) in rows { @if let Some(times) = times { tr {
+            @let all = ms(times.total());
+            th { (name) }
+            @for (_, time) in times.parts() {
+                td.n { (figure::ms(ms(time))) small { (share(ms(time), all)) } }
             }
-            tr {
-                th { "sum of all resources, ms" }
-                @for (_, time) in all.parts() {
-                    td.n { (figure::ms(ms(time))) small { (share(ms(time), ms(all.total()))) } }
-                }
-                td.n { (figure::ms(ms(all.total()))) }
-            }
-        }
+            td.n { (figure::ms(all)) }
+        } } } }
     } } }
 }
 
@@ -253,9 +238,16 @@ fn agreed(agreed: &Agreed) -> Option<String> {
     agreed.share().map(|share| format!("{} of {}", figure::percent(share), agreed.of))
 }
 
-fn ignored(title: &str, ignored: &BTreeMap<&'static str, usize>) -> Markup {
+pub(in crate::pageload) fn ignored(title: &str, ignored: &BTreeMap<&'static str, usize>) -> Markup {
     html! { @if !ignored.is_empty() {
         h2 { (title) }
         dl { @for (key, count) in ignored { dt { (count) } dd { (reason(key)) } } }
+    } }
+}
+
+pub(in crate::pageload) fn not_read(files: &[Unreadable]) -> Markup {
+    html! { @if !files.is_empty() {
+        h2 { "Not read" }
+        dl { @for one in files { dt { (one.file) } dd { (one.error) } } }
     } }
 }

@@ -35,11 +35,6 @@ const LEGEND_STEP: f64 = 145.0;
 
 /// The picture as a file of its own; none if there are no times.
 pub(super) fn standalone(page: &PageSummary) -> Option<String> {
-    let drawn = drawing(page)?;
-    Some(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", drawn.into_string()))
-}
-
-fn drawing(page: &PageSummary) -> Option<Markup> {
     let all = page.resources.as_deref().unwrap_or_default();
     let rows: Vec<Row<'_>> = all
         .iter()
@@ -55,7 +50,7 @@ fn drawing(page: &PageSummary) -> Option<Markup> {
     let frame = Frame { scale: Scale::linear(end), area, rows: rows.len() };
     let more = page.shape.resources.saturating_sub(rows.len());
     let size = format!("0 0 {WIDTH} {:.0}", frame.height());
-    Some(html! {
+    let drawn = html! {
         svg.load xmlns="http://www.w3.org/2000/svg" viewBox=(size) role="img"
             aria-label=(format!("Tree and waterfall of {}", page.name)) {
             style { (PreEscaped(STYLE)) (PreEscaped(SHOW_STYLE)) }
@@ -66,7 +61,8 @@ fn drawing(page: &PageSummary) -> Option<Markup> {
             @for (at, row) in rows.iter().enumerate() { (row.draw(&frame, at)) }
             @for (at, row) in rows.iter().enumerate() { (row.link(&frame, &rows, at)) }
         }
-    })
+    };
+    Some(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", drawn.into_string()))
 }
 
 fn heading(page: &PageSummary, more: usize) -> Markup {
@@ -94,17 +90,11 @@ fn heading(page: &PageSummary, more: usize) -> Markup {
     }
 }
 
-/// As much of a text as fits, with its end, which says more than the middle.
+/// As much of a text as fits.
 fn cut(text: &str, width: f64) -> String {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a few hundred
     let letters = (width / LETTER).max(4.0) as usize;
-    let count = text.chars().count();
-    if count <= letters {
-        return text.to_owned();
-    }
-    let head: String = text.chars().take(letters / 2).collect();
-    let tail: String = text.chars().skip(count - (letters - letters / 2 - 1)).collect();
-    format!("{head}…{tail}")
+    text::cut(text, letters)
 }
 
 struct Row<'a> {

@@ -7,8 +7,8 @@ use headstart_pageload::har::{Agreed, Agreement, Parents};
 use headstart_pageload::tree::Breakdown;
 
 use super::summary::{All, Distribution, Event, PageSummary, ResourceSummary, Times, ms, reason};
-use crate::chart::figure;
-use crate::pageload::text::{counted, grouped, percent, shortened_to};
+use crate::chart::figure::{self, percent};
+use crate::pageload::text::{counted, grouped, shortened_to};
 use crate::table::{table, wrapped};
 use headstart::base::printable::{printable, printable_word};
 
@@ -230,7 +230,7 @@ fn line(one: &ResourceSummary, events: &[Event], end: f64, look: Look) -> String
         mark(one.blocks_rendering, '!'),
     ];
     let indent = "  ".repeat(one.above.min(STEPS).min(look.label / 4));
-    let name = label(one, look.label - indent.len());
+    let name = cut(one.short_url(), look.label - indent.len());
     let name = format!("{} {indent}{}", marks.iter().collect::<String>(), printable_word(&name));
     let name = format!("{name:<width$}", width = MARKS + look.label);
     let name = if one.is_on_critical_path { look.paint(CRITICAL, &name) } else { name };
@@ -257,15 +257,14 @@ fn ruler(events: &[Event], end: f64, width: usize) -> String {
     line.into_iter().collect()
 }
 
-/// Host and end of the path, which say more than the middle.
-fn label(one: &ResourceSummary, width: usize) -> String {
-    let url = one.short_url();
-    let count = url.chars().count();
-    if count <= width {
-        return url.to_owned();
+/// As many letters of a name as fit, of its beginning and its end: they say more than the middle.
+pub(super) fn cut(name: &str, letters: usize) -> String {
+    let count = name.chars().count();
+    if count <= letters {
+        return name.to_owned();
     }
-    let head: String = url.chars().take(width / 2).collect();
-    let tail: String = url.chars().skip(count - (width - width / 2 - 1)).collect();
+    let head: String = name.chars().take(letters / 2).collect();
+    let tail: String = name.chars().skip(count - (letters - letters / 2 - 1)).collect();
     format!("{head}…{tail}")
 }
 

@@ -288,6 +288,11 @@ mod tests {
         u32::try_from(left).unwrap()
     }
 
+    /// So many segments that were sent are acknowledged.
+    fn acknowledged(sender: &mut Sender, count: u32, sent: Instant, now: Instant) {
+        (0..count).for_each(|_| sender.acknowledged(sent, now));
+    }
+
     #[test]
     fn the_window_doubles_each_round_trip() {
         let mut sender = Sender::new(IDLE, true);
@@ -297,9 +302,7 @@ mod tests {
             let now = round * RTT;
             let size = flight(&mut sender, now);
             sizes.push(size);
-            for _ in 0..size {
-                sender.acknowledged(now, now + RTT);
-            }
+            acknowledged(&mut sender, size, now, now + RTT);
         }
         assert_eq!(sizes, [10, 20, 40, 80]);
     }
@@ -316,7 +319,7 @@ mod tests {
         }
         sender.respond(9, 1_000_000);
         assert_eq!(flight(&mut sender, now), 10);
-        (0..10).for_each(|_| sender.acknowledged(now, now + RTT));
+        acknowledged(&mut sender, 10, now, now + RTT);
         assert_eq!(flight(&mut sender, now + RTT), 20);
     }
 
@@ -336,13 +339,9 @@ mod tests {
         let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 1_000_000);
         assert_eq!(flight(&mut sender, 0), 10);
-        for _ in 0..10 {
-            sender.acknowledged(0, RTT);
-        }
+        acknowledged(&mut sender, 10, 0, RTT);
         let size = flight(&mut sender, RTT);
-        for _ in 0..size {
-            sender.acknowledged(RTT, 2 * RTT + RTT / 4);
-        }
+        acknowledged(&mut sender, size, RTT, 2 * RTT + RTT / 4);
         let next = flight(&mut sender, 3 * RTT);
         assert!((20..30).contains(&next), "{next}");
     }
@@ -385,9 +384,7 @@ mod tests {
         assert_eq!(flight(&mut sender, 0), 10);
         sender.lost(3);
         sender.lost(5);
-        for _ in 0..10 {
-            sender.acknowledged(0, RTT);
-        }
+        acknowledged(&mut sender, 10, 0, RTT);
         assert_eq!(flight(&mut sender, RTT), 8, "7 and what ten acknowledgements add");
     }
 
@@ -396,9 +393,7 @@ mod tests {
         let mut sender = Sender::new(IDLE, true);
         sender.respond(0, 10 * SEGMENT);
         assert_eq!(flight(&mut sender, 0), 10);
-        for _ in 0..10 {
-            sender.acknowledged(0, RTT);
-        }
+        acknowledged(&mut sender, 10, 0, RTT);
         sender.respond(1, 1_000_000);
         let later = 10 * RTT + IDLE;
         assert_eq!(flight(&mut sender, later), 10);

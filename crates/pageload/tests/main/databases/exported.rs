@@ -10,16 +10,13 @@ use headstart_pageload::db::export::{
 };
 use headstart_pageload::db::{
     Database, FileError, HEADER_BYTES, Hop, Kind, PageEntry, Parts, Prefetch, Redirect, SecretKey,
-    Target, read,
+    read,
 };
 use headstart_proto::UnixSeconds;
 use serde_json::json;
 
 use super::made::{example, page_entry};
-
-fn target(url: &str) -> Target {
-    url.parse().unwrap()
-}
+use super::pages::target;
 
 #[test]
 fn links_of_a_page() {

@@ -4,9 +4,8 @@ use headstart_pageload::db::{
     FileError, HEADER_BYTES, Header, PublicKey, SecretKey, limits, read, read_unverified, write,
 };
 use proptest::prelude::*;
-use sha2::{Digest, Sha256};
 
-use super::made::{database, example};
+use super::made::{database, example, unsigned};
 
 fn key(number: u8) -> SecretKey {
     SecretKey::from_bytes(&[number; 32])
@@ -89,19 +88,7 @@ fn keys_that_anybody_could_sign_for_are_none() {
 /// A file of these columns, with the right lengths and checksum, and no signature.
 fn sealed(body: &[u8], parts: u8) -> Vec<u8> {
     let compressed = zstd::bulk::compress(body, 1).unwrap();
-    with_lengths(&compressed, body.len(), parts)
-}
-
-fn with_lengths(compressed: &[u8], body: usize, parts: u8) -> Vec<u8> {
-    let mut file = b"\x89HSDB\r\n\x1a\x01".to_vec();
-    file.extend([parts, 0, 0]);
-    file.extend(1u64.to_be_bytes());
-    file.extend(u32::try_from(body).unwrap().to_be_bytes());
-    file.extend(u32::try_from(compressed.len()).unwrap().to_be_bytes());
-    file.extend(Sha256::new().chain_update(&file).chain_update(compressed).finalize());
-    file.resize(HEADER_BYTES, 0);
-    file.extend(compressed);
-    file
+    unsigned(&compressed, body.len(), parts)
 }
 
 fn body(file: &[u8]) -> Vec<u8> {
@@ -114,15 +101,14 @@ fn a_body_of_another_length_is_refused() {
     assert_eq!(read_unverified(&sealed(&columns, 15)).unwrap().pages(), example().pages());
     let compressed = zstd::bulk::compress(&columns, 1).unwrap();
     for length in [columns.len() - 1, columns.len() + 1] {
-        let file = with_lengths(&compressed, length, 15);
+        let file = unsigned(&compressed, length, 15);
         assert_eq!(read_unverified(&file), Err(FileError::Compression));
     }
     let twice = [&compressed[..], &compressed].concat();
-    assert_eq!(
-        read_unverified(&with_lengths(&twice, columns.len(), 15)),
-        Err(FileError::Compression)
-    );
-    assert_eq!(read_unverified(&with_lengths(b"no zstd", 7, 15)), Err(FileError::Compression));
+    for (compressed, length) in [(&twice[..], columns.len()), (b"no zstd", 7)] {
+        let file = unsigned(compressed, length, 15);
+        assert_eq!(read_unverified(&file), Err(FileError::Compression));
+    }
 }
 
 proptest! {

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use headstart_pageload::db::{
-    Connect, Database, Hop, Http2, Kind, Origin, PageEntry, Parts, Prefetch, Redirect, Target,
+    Connect, Database, HEADER_BYTES, Hop, Http2, Kind, Origin, PageEntry, Parts, Prefetch,
+    Redirect, Target,
 };
 use headstart_proto::UnixSeconds;
 use proptest::prelude::*;
+use sha2::{Digest, Sha256};
 
 pub(crate) fn page_entry(document: &str) -> PageEntry {
     PageEntry {
@@ -139,6 +141,20 @@ fn page() -> impl Strategy<Value = PageEntry> {
                 .collect(),
         },
     )
+}
+
+/// A file of this compressed body, said to have `body` bytes, with a right checksum and without a
+/// signature.
+pub(crate) fn unsigned(compressed: &[u8], body: usize, parts: u8) -> Vec<u8> {
+    let mut file = b"\x89HSDB\r\n\x1a\x01".to_vec();
+    file.extend([parts, 0, 0]);
+    file.extend(1u64.to_be_bytes());
+    file.extend(u32::try_from(body).unwrap().to_be_bytes());
+    file.extend(u32::try_from(compressed.len()).unwrap().to_be_bytes());
+    file.extend(Sha256::new().chain_update(&file).chain_update(compressed).finalize());
+    file.resize(HEADER_BYTES, 0);
+    file.extend(compressed);
+    file
 }
 
 /// Any database: of what contradicts itself, the redirects are left out.

@@ -38,13 +38,10 @@ pub(crate) fn page_behind(redirects: usize, requests: &[Asked]) -> Page {
     for (place, asked) in requests.iter().enumerate() {
         let url = url::Url::parse(&asked.url).unwrap();
         let server = Server {
-            host: url.host_str().unwrap().into(),
             port: url.port_or_known_default().unwrap(),
             tls: url.scheme() == "https",
             anonymous: asked.anonymous,
-            protocol: asked.protocol,
-            pipelining: false,
-            address: None,
+            ..Server::https(url.host_str().unwrap(), asked.protocol)
         };
         let number = servers.iter().position(|other| *other == server).unwrap_or_else(|| {
             servers.push(server);

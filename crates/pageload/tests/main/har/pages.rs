@@ -1,5 +1,6 @@
 //! Pages from HAR files, as different programs write them.
 
+use std::io::Read;
 use std::time::Duration;
 
 use headstart_pageload::har::{self, Har, HarError, Kind, Priority, Recording};
@@ -10,6 +11,8 @@ use headstart_pageload::sim::blast::{Plan, Settings, Simulator};
 use headstart_pageload::tree::{CriticalPath, Tree};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::support::{Repeated, with};
 
 const DOCUMENT: &str = "https://a.test/";
 
@@ -74,13 +77,6 @@ fn script(frames: &[&str]) -> Value {
     let frames: Vec<Value> =
         frames.iter().map(|url| json!({ "functionName": "f", "url": url })).collect();
     json!({ "type": "script", "stack": { "callFrames": frames } })
-}
-
-/// Returns the entry with this value at this place.
-fn with(mut entry: Value, pointer: &str, value: Value) -> Value {
-    let (parent, key) = pointer.rsplit_once('/').unwrap();
-    entry.pointer_mut(parent).unwrap()[key] = value;
-    entry
 }
 
 fn read(file: &Value) -> Result<Har, HarError> {
@@ -695,24 +691,6 @@ fn one_resource_and_five_thousand() {
     assert!(recording.page.resources()[1..].iter().all(|one| one.parent().is_some()));
 }
 
-/// Entries without an end, which are made while they are read.
-struct Endless {
-    entry: Vec<u8>,
-    given: usize,
-    left: usize,
-}
-
-impl std::io::Read for Endless {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        if self.given == self.entry.len() && self.left > 0 {
-            (self.given, self.left) = (0, self.left - 1);
-        }
-        let count = (&self.entry[self.given..]).read(buffer)?;
-        self.given += count;
-        Ok(count)
-    }
-}
-
 #[test]
 fn more_entries_than_a_page_may_have_are_counted() {
     let count = har::limits::ENTRIES + 10;
@@ -721,10 +699,9 @@ fn more_entries_than_a_page_may_have_are_counted() {
         "timings": { "wait": 0, "receive": 0 },
     });
     let entry = format!(",{small}").into_bytes();
-    let head = format!("{{\"log\": {{\"entries\": [{small}").into_bytes();
-    let input =
-        std::io::Read::chain(&head[..], Endless { given: entry.len(), entry, left: count - 1 });
-    let input = std::io::Read::chain(input, &b"]}}"[..]);
+    let head = format!("{{\"log\": {{\"entries\": [{small}");
+    let head = head.as_bytes();
+    let input = head.chain(Repeated::new(&entry, count - 1)).chain(&b"]}}"[..]);
     let har = har::read(input).unwrap();
     assert_eq!(har.entries, count);
     assert_eq!(ignored(&har.recordings[0]), [(Reason::TooMany, 10)]);

@@ -1,20 +1,13 @@
 //! Hostile database files.
 
-use headstart_pageload::db::{FileError, HEADER_BYTES, limits, read_unverified};
-use sha2::{Digest, Sha256};
+use headstart_pageload::db::{FileError, limits, read_unverified};
 
 use super::{is_alone, peak};
+use crate::databases::made::unsigned;
 
 /// A file that says its body has so many bytes.
 fn file(compressed: &[u8], body: usize) -> Vec<u8> {
-    let mut file = b"\x89HSDB\r\n\x1a\x01\x0b\0\0".to_vec();
-    file.extend(1u64.to_be_bytes());
-    file.extend(u32::try_from(body).unwrap().to_be_bytes());
-    file.extend(u32::try_from(compressed.len()).unwrap().to_be_bytes());
-    file.extend(Sha256::new().chain_update(&file).chain_update(compressed).finalize());
-    file.resize(HEADER_BYTES, 0);
-    file.extend(compressed);
-    file
+    unsigned(compressed, body, 0x0b)
 }
 
 fn number(bytes: &mut Vec<u8>, mut number: usize) {

@@ -4,6 +4,8 @@ use headstart_pageload::sharing::{Audit, ReadError, RecordingKind, Report};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::support::with;
+
 fn audited(har: &Value) -> Report {
     let mut audit = Audit::new();
     let text = har.to_string();
@@ -45,13 +47,6 @@ fn opened(url: &str, address: &str, connection: &str, second: u64) -> Value {
             "receive": 5, "_blocked_queueing": 0.4
         },
     })
-}
-
-/// Returns the entry with this value at this place.
-fn with(mut entry: Value, pointer: &str, value: Value) -> Value {
-    let (parent, key) = pointer.rsplit_once('/').unwrap();
-    entry.pointer_mut(parent).unwrap()[key] = value;
-    entry
 }
 
 fn full(report: &Report) -> [u64; 3] {

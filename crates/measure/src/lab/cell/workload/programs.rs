@@ -134,9 +134,7 @@ impl Setting {
             fs::create_dir_all(&folder)?;
             SCRIPTS.iter().try_for_each(|(name, text)| fs::write(folder.join(name), text))
         };
-        write().map_err(|error: std::io::Error| {
-            Broken::Program(format!("cannot write {}: {error}", folder.display()))
-        })
+        write().map_err(|error| Broken::unwritten(&folder, &error))
     }
 
     /// Bytes that a program has fetched, or why it has none.
@@ -153,7 +151,7 @@ impl Setting {
         match (File::create(&out), File::create(&errors)) {
             (Ok(out), Ok(errors)) => command.stdin(Stdio::null()).stdout(out).stderr(errors),
             (Err(error), _) | (_, Err(error)) => {
-                return Err(Broken::Program(format!("cannot write {}: {error}", out.display())));
+                return Err(Broken::unwritten(&out, &error));
             }
         };
         // Its own process group: its children end with it, and Ctrl-C reaches the runner alone.

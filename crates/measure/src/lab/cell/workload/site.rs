@@ -135,9 +135,7 @@ impl Setting {
                 nginx(listen, &host, self.work(), &self.roots())
             }
         };
-        fs::write(&config, text).map_err(|error| {
-            Broken::Program(format!("cannot write {}: {error}", config.display()))
-        })?;
+        fs::write(&config, text).map_err(|error| Broken::unwritten(&config, &error))?;
         self.schedule(&mut command);
         let mut proxy = Program::start(node, self.title(name), command)?;
         await_port(node, listen, &mut proxy, interrupt)?;
@@ -149,7 +147,7 @@ fn write_roots(file: &Path, identities: &[Identity]) -> Result<(), Broken> {
     let read = identities.iter().map(|identity| fs::read(identity.root_file()));
     let written =
         read.collect::<Result<Vec<_>, _>>().and_then(|roots| fs::write(file, roots.concat()));
-    written.map_err(|error| Broken::Program(format!("cannot write {}: {error}", file.display())))
+    written.map_err(|error| Broken::unwritten(file, &error))
 }
 
 /// As its documentation has it for a server that speaks TLS; its version in Debian 12 does not

@@ -1,5 +1,6 @@
 //! Committed captures, decided again.
 
+use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
