@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// clientConfig is what one connection of a client starts with.
+// clientConfig configures one opening.
 type clientConfig struct {
 	key       joinKey
-	slots     int // with that of the acknowledgement; without any, nothing goes over UDP
+	slots     int // including one for the acknowledgement; 0: nothing goes over UDP
 	earlyData bool
-	hold      bool
-	synAt     time.Time
+	hold      bool // deliver server bytes from TCP alone
 }
 
 type clientState int
@@ -44,56 +43,57 @@ const (
 type client struct {
 	config clientConfig
 	state  clientState
-	joined bool   // how an open one came about
-	why    string // a plain one
-	reset  ResetReason
+	joined bool        // in stateOpen: by a join; false if plain
+	why    string      // reason, if plain
+	reset  ResetReason // in stateReset
 
-	stream      []byte // of the client, from offset 0, until TCP has taken over
+	stream      []byte // client stream from offset 0, until TCP has taken over
 	hello       *clientHello
 	notTLS      bool
 	finished    bool
 	sent        int // bytes of the stream that went over UDP
-	seqs        int
+	seqs        int // sequence numbers used
 	answered    [sequences]bool
 	answers     int
 	firstWrite  time.Time
 	flightAt    time.Time
 	unreachable bool
 
-	server    prefix
+	server    prefix // server stream, from UDP
 	tag       uint32
 	ack       int
-	delivered int // bytes of the server stream
-	dropUDP   bool
+	delivered int  // bytes of the server stream that the application has
+	dropUDP   bool // an edge may begin another stream
 
 	connectedAt time.Time
 	timing      timing
-	firstTaken  time.Time // zero if there was none
+	firstTaken  time.Time // arrival of the first response taken; zero if none was
 	lastTaken   time.Time
-	lateAt      time.Time
+	lateAt      time.Time // arrival of the first response, if the client was plain by then
 
 	joinedAt time.Time
-	asked    int // server offset of the join
-	skip     int // bytes that TCP repeats
-	answer   []byte
+	asked    int    // server offset in the join
+	skip     int    // bytes that TCP repeats
+	answer   []byte // to the join, so far
 
 	datagrams [][]byte
 	toTCP     []byte
 	toApp     []byte
 }
 
-// timing is what the path's memory says to one opening, once TCP is connected.
+// timing is how long an opening waits for datagrams, from the memory of its path; known once TCP is
+// connected.
 type timing struct {
-	rtt   time.Duration
-	grace time.Duration
-	due   time.Time // of the first answer
-	end   time.Time // of the grace, where no answer has come
-	worth bool      // a wait
+	rtt        time.Duration
+	grace      time.Duration
+	due        time.Time // when the first answer should be there
+	end        time.Time // of the wait for that
+	worthwhile bool      // to wait at all
 }
 
 func (c *client) sentEarly() bool { return c.hello != nil && c.sent > c.hello.end }
 
-// write takes bytes of the application.
+// write takes bytes from the application.
 func (c *client) write(now time.Time, b []byte) {
 	if c.firstWrite.IsZero() && len(b) > 0 {
 		c.firstWrite = now
@@ -111,13 +111,13 @@ func (c *client) write(now time.Time, b []byte) {
 	}
 }
 
-// finish is the end of the application's stream.
+// finish takes the end of the application's stream.
 func (c *client) finish(now time.Time) {
 	c.finished = true
 	c.decide(now)
 }
 
-// send sends the flight and its slots once the ClientHello is there, and later early data.
+// send sends the flight and its slots once the ClientHello is whole, and early data as it comes.
 func (c *client) send(now time.Time) {
 	// W-SEND-1, W-SEND-2, W-SEND-5
 	if c.config.slots <= 0 || c.notTLS || !c.connectedAt.IsZero() {
@@ -142,7 +142,7 @@ func (c *client) send(now time.Time) {
 	}
 }
 
-// sendUpTo sends the stream up to an offset, while sequence numbers last.
+// sendUpTo sends the stream up to an offset, or until sequence numbers run out.
 func (c *client) sendUpTo(end int) {
 	if end > clientStreamMax {
 		end = clientStreamMax
@@ -157,7 +157,7 @@ func (c *client) sendUpTo(end int) {
 	}
 }
 
-// sendSlots repeats the ClientHello from its end, a piece in each slot (W-SEND-4).
+// sendSlots sends a piece of the ClientHello again in each slot, backwards from its end (W-SEND-4).
 func (c *client) sendSlots() {
 	end := c.hello.end
 	for n := 0; n < c.config.slots && c.seqs < sequences; n++ {
@@ -186,7 +186,7 @@ func (c *client) handleDatagram(now time.Time, b []byte) {
 	if err != nil || r.id != c.config.key.id() || int(r.seq) >= c.seqs {
 		return
 	}
-	// W-STATE-16: also where the timer is late, as the edge forgets none the later.
+	// W-STATE-16: also if the timer is late, since the edge forgets the session all the same.
 	if !now.Before(c.firstWrite.Add(sessionGiveUp)) {
 		c.decide(now)
 	}
@@ -220,7 +220,7 @@ func (c *client) handleDatagram(now time.Time, b []byte) {
 	c.decide(now)
 }
 
-// deliver gives the application what UDP brought in order, once TCP is connected.
+// deliver gives the application the server bytes that UDP brought in order, once TCP is connected.
 func (c *client) deliver() {
 	// W-STATE-1, W-STATE-11
 	if c.state == stateConnecting || c.config.hold || c.dropUDP {
@@ -230,7 +230,7 @@ func (c *client) deliver() {
 	c.delivered = c.server.next
 }
 
-// handleUnreachable takes an ICMP message for the datagrams.
+// handleUnreachable takes an ICMP error for the datagrams.
 func (c *client) handleUnreachable(now time.Time) {
 	// W-STATE-15
 	if c.seqs > 0 && c.answers == 0 {
@@ -239,7 +239,8 @@ func (c *client) handleUnreachable(now time.Time) {
 	}
 }
 
-// handleConnected says that TCP is connected, to the address of the datagrams or another one.
+// handleConnected takes the news that TCP is connected: to the address that the datagrams went to,
+// if same is true.
 func (c *client) handleConnected(now time.Time, same bool, timing timing) {
 	if c.state != stateConnecting {
 		return
@@ -276,14 +277,14 @@ func (c *client) decide(now time.Time) {
 	switch {
 	case c.unreachable:
 		c.giveUp(now, "unreachable")
-	case !c.timing.worth:
+	case !c.timing.worthwhile:
 		c.giveUp(now, "no wait")
 	case !now.Before(c.waitEnd()):
 		c.giveUp(now, "silence")
 	}
 }
 
-// waitEnd returns until when a client waits for datagrams (W-STATE-16).
+// waitEnd returns the time at which the wait for datagrams ends (W-STATE-16).
 func (c *client) waitEnd() time.Time {
 	end := c.timing.end
 	if c.answers > 0 {
@@ -295,7 +296,7 @@ func (c *client) waitEnd() time.Time {
 	return end
 }
 
-// answeredEnd returns until when a client whose edge has answered waits for more.
+// answeredEnd returns the time at which the wait for more ends, after a first answer.
 func (c *client) answeredEnd() time.Time {
 	due, grace := c.timing.due, c.timing.grace
 	end := due.Add(2 * grace)
@@ -305,13 +306,14 @@ func (c *client) answeredEnd() time.Time {
 			end = c.lastTaken.Add(grace)
 		}
 	}
+	// The first server bytes may take a round trip.
 	if trip := c.connectedAt.Add(c.timing.rtt); len(c.server.bytes) == 0 && trip.After(end) {
 		return trip
 	}
 	return end
 }
 
-// timeout returns when handleTimeout is to be called.
+// timeout returns the time at which to call handleTimeout, if there is one.
 func (c *client) timeout() (time.Time, bool) {
 	switch {
 	case c.state == stateWaiting:
@@ -330,14 +332,16 @@ func (c *client) handleTimeout(now time.Time) {
 	c.decide(now)
 }
 
-// joinEnd returns until when the answer to a join counts. A join that left late, because a timer
-// did, has what is left: bytes of the session hold only while the edge knows that it had it.
+// joinEnd returns the time at which the wait for the answer to the join ends.
+//
+// A client that has delivered server bytes must be answered while the edge still remembers the
+// session, even as one that ended. So if a late timer delayed the join, the wait is not extended.
 func (c *client) joinEnd() time.Time {
-	last := c.firstWrite.Add(sessionGiveUp)
-	if c.asked > 0 && last.Before(c.joinedAt) {
-		return last.Add(joinTimeout)
+	begin := c.joinedAt
+	if latest := c.firstWrite.Add(sessionGiveUp); c.asked > 0 && latest.Before(begin) {
+		begin = latest
 	}
-	return c.joinedAt.Add(joinTimeout)
+	return begin.Add(joinTimeout)
 }
 
 // giveUp goes plain, unless the origin may have acted on early data (W-STATE-4, W-STATE-5).
@@ -390,12 +394,12 @@ func (c *client) fail(reason ResetReason) {
 
 // handleTCP takes bytes from TCP.
 func (c *client) handleTCP(now time.Time, b []byte) {
-	// W-STATE-14: also where the timer is late.
+	// W-STATE-14: also if the timer is late.
 	if c.state == stateJoining {
 		c.handleTimeout(now)
 	}
 	switch c.state {
-	case stateWaiting: // an edge says nothing before the client does
+	case stateWaiting:
 		if c.noEdge(); c.state == stateOpen {
 			c.toApp = append(c.toApp, b...)
 		}
@@ -421,7 +425,7 @@ func (c *client) handleTCP(now time.Time, b []byte) {
 	}
 }
 
-// handleServerStream takes the server stream from TCP, without what was delivered before.
+// handleServerStream takes server bytes from TCP, and delivers those that UDP did not bring before.
 func (c *client) handleServerStream(b []byte) {
 	// W-STREAM-1
 	skipped := c.skip
@@ -432,6 +436,8 @@ func (c *client) handleServerStream(b []byte) {
 	c.toApp = append(c.toApp, b[skipped:]...)
 }
 
+// noEdge handles a peer that sends or ends before the client does, as no edge would: the client
+// goes plain, or resets if it is too late for that.
 func (c *client) noEdge() {
 	if c.delivered > 0 || c.sentEarly() {
 		// W-STATE-8

@@ -216,7 +216,7 @@ func (c *Conn) handleConnected() {
 		c.dialer.mu.Unlock()
 	}
 	if least := c.dialer.MinGrace; t.grace < least {
-		t.grace, t.worth = least, true
+		t.grace, t.worthwhile = least, true
 	}
 	if end := t.due.Add(c.dialer.MinGrace); t.end.Before(end) {
 		t.end = end

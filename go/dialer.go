@@ -223,9 +223,7 @@ func (d *Dialer) open(name string, race *race, advert Advertisement) (net.Conn, 
 	}
 	conn := &Conn{dialer: d, name: name, race: race}
 	conn.changed, conn.remote = make(chan struct{}), net.TCPAddrFromAddrPort(race.addresses[0])
-	conn.machine = &client{config: clientConfig{
-		earlyData: advert.EarlyData, hold: d.Hold, synAt: race.began,
-	}}
+	conn.machine = &client{config: clientConfig{earlyData: advert.EarlyData, hold: d.Hold}}
 	// W-ID-1
 	if _, err := rand.Read(conn.machine.config.key[:]); err != nil {
 		race.stop()
@@ -320,7 +318,6 @@ type race struct {
 	network   string
 	name      string
 	addresses []netip.AddrPort
-	began     time.Time
 	second    time.Duration // 0: no second SYN
 	stop      context.CancelFunc
 
@@ -352,7 +349,7 @@ func (d *Dialer) startRace(
 	running, stop := context.WithDeadline(context.Background(), deadline)
 	r := &race{
 		dialer: d, network: network, name: name, addresses: addresses,
-		began: time.Now(), stop: stop, connected: make(chan struct{}),
+		stop: stop, connected: make(chan struct{}),
 	}
 	d.mu.Lock()
 	p := d.pathLocked(pathKey{edge: addresses[0]})

@@ -148,8 +148,8 @@ func newNetwork(seed int64, loss float64) *network {
 	}
 	var key joinKey
 	rng.Read(key[:])
-	n.client = &clientEnd{now: n.now, client: &client{config: clientConfig{
-		key: key, slots: 1 + rng.Intn(15), synAt: n.now, hold: rng.Intn(8) == 0,
+	n.client = &clientEnd{synAt: n.now, now: n.now, client: &client{config: clientConfig{
+		key: key, slots: 1 + rng.Intn(15), hold: rng.Intn(8) == 0,
 	}}}
 	n.edge = &edgeEnd{now: n.now, answers: true, edge: newEdge(edgeConfig{
 		tag: 7, sameAddress: rng.Intn(2) == 0, streams: 64, work: time.Second,

@@ -72,7 +72,7 @@ func (p *path) timing(syn, flight, connected time.Time) timing {
 	if trip := connected.Add(rtt); p.proven && p.inFlight > sequences/2 && t.end.Before(trip) {
 		t.end = trip // one of many: answers queue behind each other
 	}
-	t.worth = rtt-delay >= rtt/8 && t.end.Sub(t.due) >= graceMin
+	t.worthwhile = rtt-delay >= rtt/8 && t.end.Sub(t.due) >= graceMin
 	return t
 }
 

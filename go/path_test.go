@@ -15,7 +15,7 @@ func TestGrace(t *testing.T) {
 		path            path
 		flight, connect time.Duration
 		grace, end      time.Duration
-		worth           bool
+		worthwhile      bool
 	}{
 		"new, fast":            {path{}, 0, ms, 2 * ms, 3 * ms, true},
 		"new":                  {path{}, 0, 40 * ms, 10 * ms, 50 * ms, true},
@@ -33,8 +33,8 @@ func TestGrace(t *testing.T) {
 		},
 	} {
 		got := test.path.timing(epoch, at(test.flight), at(test.connect))
-		if got.grace != test.grace || !got.end.Equal(at(test.end)) || got.worth != test.worth {
-			t.Errorf("%s: %v, ends at %v, %v", name, got.grace, got.end.Sub(epoch), got.worth)
+		if got.grace != test.grace || !got.end.Equal(at(test.end)) || got.worthwhile != test.worthwhile {
+			t.Errorf("%s: %v, ends at %v, %v", name, got.grace, got.end.Sub(epoch), got.worthwhile)
 		}
 	}
 }

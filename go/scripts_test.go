@@ -23,6 +23,7 @@ func scripts(t *testing.T, name string) (scripts [][]block) {
 type clientEnd struct {
 	client *client
 	path   path
+	synAt  time.Time
 	now    time.Time
 	sent   [][]byte
 	toTCP  []byte
@@ -32,9 +33,9 @@ type clientEnd struct {
 func newClientEnd(t *testing.T, b block) *clientEnd {
 	now := time.Unix(1000, 0)
 	slots := b.number(t, "slots")
-	return &clientEnd{now: now, client: &client{config: clientConfig{
+	return &clientEnd{synAt: now, now: now, client: &client{config: clientConfig{
 		key: b.key(t), slots: slots, earlyData: b.keys["early_data"] == "yes",
-		hold: b.keys["hold"] == "yes", synAt: now,
+		hold: b.keys["hold"] == "yes",
 	}}}
 }
 
@@ -47,9 +48,9 @@ func (e *clientEnd) collect() {
 func (e *clientEnd) connect(same bool) {
 	flight := e.client.flightAt
 	if flight.IsZero() {
-		flight = e.client.config.synAt
+		flight = e.synAt
 	}
-	e.client.handleConnected(e.now, same, e.path.timing(e.client.config.synAt, flight, e.now))
+	e.client.handleConnected(e.now, same, e.path.timing(e.synAt, flight, e.now))
 }
 
 func (e *clientEnd) wait(until time.Time) {
@@ -482,7 +483,8 @@ func TestLateTimer(t *testing.T) {
 		c := &client{config: clientConfig{slots: 1}}
 		c.write(begun, vectors(t, "hellos")[0].bytes(t, "bytes"))
 		end := begun.Add(75 * time.Millisecond)
-		c.handleConnected(begun.Add(50*time.Millisecond), true, timing{due: end, end: end, worth: true})
+		wait := timing{due: end, end: end, worthwhile: true}
+		c.handleConnected(begun.Add(50*time.Millisecond), true, wait)
 		answer := response{id: c.config.key.id(), tag: 1, payload: []byte("flight")}
 		c.handleDatagram(begun.Add(late), answer.marshal())
 		if (c.state == stateJoining) != joins || (len(c.toApp) > 0) != joins {
