@@ -93,7 +93,7 @@ impl Shares {
         Some(Permit { shares: Arc::clone(self), owner })
     }
 
-    /// Counting cannot be left half done.
+    /// Locks the counts, poisoned or not: a panic under the lock leaves nothing half done.
     fn lock(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }

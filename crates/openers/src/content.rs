@@ -246,7 +246,7 @@ impl Incoming {
     /// Takes bytes of it; whether that was all.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Head or content differ from what was asked for, or are too long.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
         self.received += u64::try_from(bytes.len()).unwrap_or(0);
         let Some(head) = &mut self.head else { return self.check(bytes) };
@@ -273,7 +273,7 @@ impl Incoming {
 /// Counts content behind the `received` bytes of it, of which there are to be `expected`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The content differs, or is too long.
 fn check(content: &[u8], received: &mut u64, expected: u64) -> Result<(), String> {
     let right = content.iter().zip(*received..).take_while(|(byte, at)| **byte == byte_at(*at));
     let right = right.count();
@@ -301,7 +301,7 @@ impl Response {
     /// Takes bytes of it and notes the moment; whether that was all.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Head or content differ from what was asked for, or are too long.
     pub(crate) fn take(&mut self, bytes: &[u8], marks: &mut Marks) -> Result<bool, String> {
         marks.response();
         match &mut self.head {

@@ -1,4 +1,5 @@
-//! Properties of every frame and of every corruption of one.
+//! Properties of all frames: each parses back to what was emitted, and no corruption makes a parser
+//! panic.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +18,7 @@ use headstart_proto::{JoinKey, RouteTag, SessionId, WireError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Generates a payload and an offset at which it fits into `limit` bytes.
+/// Generates a payload and an offset at which it ends within a stream of `limit` bytes.
 fn piece(lengths: RangeInclusive<usize>, limit: usize) -> impl Strategy<Value = (Vec<u8>, u32)> {
     vec(any::<u8>(), lengths).prop_flat_map(move |payload| {
         let last = u32::try_from(limit - payload.len()).unwrap();
@@ -43,8 +44,8 @@ fn joins() -> impl Strategy<Value = Join> {
     )
 }
 
-/// Generates what of a ClientHello a join shows.
-fn shown() -> impl Strategy<Value = ClientHello> {
+/// Generates the names of a ClientHello, which its join repeats.
+fn hellos() -> impl Strategy<Value = ClientHello> {
     let name = "([a-z0-9_-]{1,63}\\.){0,3}[a-z]{1,60}";
     (prop::option::of(name), vec(vec(any::<u8>(), 1..=255), 0..4))
         .prop_map(|(server_name, alpn)| ClientHello { server_name, alpn, ..ClientHello::default() })
@@ -52,7 +53,7 @@ fn shown() -> impl Strategy<Value = ClientHello> {
 
 proptest! {
     #[test]
-    fn requests_survive((id, seq, offset, payload) in requests()) {
+    fn requests_round_trip((id, seq, offset, payload) in requests()) {
         let request = Request { id, seq, offset, payload: &payload };
         let bytes = request.emit();
         prop_assert!((REQUEST_MIN..=DATAGRAM_MAX).contains(&bytes.len()));
@@ -60,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn responses_survive(
+    fn responses_round_trip(
         id: [u8; 12],
         seq in 0..SEQUENCES,
         tag in any::<[u8; 4]>().prop_filter("not zero", |tag| *tag != [0; 4]),
@@ -75,32 +76,33 @@ proptest! {
     }
 
     #[test]
-    fn joins_survive(join in joins(), shown in shown()) {
-        let bytes = join.emit(&shown);
+    fn joins_round_trip(join in joins(), own in hellos()) {
+        let bytes = join.emit(&own);
         prop_assert!(bytes.len() <= JOIN_MAX);
         let hello = hello::read(&bytes).unwrap().complete().unwrap();
-        prop_assert_eq!((hello.end, &hello.server_name), (bytes.len(), &shown.server_name));
-        prop_assert!(hello.alpn == shown.alpn || hello.alpn.is_empty());
+        prop_assert_eq!((hello.end, &hello.server_name), (bytes.len(), &own.server_name));
+        // A join leaves out protocols for which it has no room.
+        prop_assert!(hello.alpn == own.alpn || hello.alpn.is_empty());
         prop_assert_eq!(Join::read(&hello), Some(join));
     }
 
     #[test]
     fn a_corrupted_join_is_an_error_or_the_same_join(
         join in joins(),
-        shown in shown(),
+        own in hellos(),
         at: prop::sample::Index,
-        wrong in 1..=255_u8,
+        flipped in 1..=255_u8,
     ) {
-        let mut bytes = join.emit(&shown);
+        let mut bytes = join.emit(&own);
         let at = at.index(bytes.len());
-        bytes[at] ^= wrong;
+        bytes[at] ^= flipped;
         let read = hello::read(&bytes).ok().and_then(hello::Progress::complete);
         let read = read.as_ref().and_then(Join::read);
         prop_assert!(read.is_none_or(|read| read == join));
     }
 
     #[test]
-    fn forwarded_addresses_survive(v4: bool, address: [u8; 16], port: u16) {
+    fn forwarded_addresses_round_trip(v4: bool, address: [u8; 16], port: u16) {
         let [a, b, c, d, ..] = address;
         let address: std::net::IpAddr =
             if v4 { [a, b, c, d].into() } else { std::net::IpAddr::from(address).to_canonical() };
@@ -111,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn answers_survive(key: [u8; 16], server_offset in 0..1_u32 << 24) {
+    fn answers_round_trip(key: [u8; 16], server_offset in 0..1_u32 << 24) {
         let key = JoinKey::new(key);
         let answer = acceptance(&key, server_offset);
         prop_assert_eq!(Answer::read(&key, &answer), Answer::Accepted(server_offset));
@@ -119,17 +121,17 @@ proptest! {
     }
 
     #[test]
-    fn a_corrupted_request_is_an_error_or_another_request(
+    fn only_corrupted_padding_leaves_a_request_the_same(
         (id, seq, offset, payload) in requests(),
         at: prop::sample::Index,
-        wrong in 1..=255_u8,
+        flipped in 1..=255_u8,
     ) {
         let request = Request { id, seq, offset, payload: &payload };
         let mut bytes = request.emit();
         let at = at.index(bytes.len());
-        bytes[at] ^= wrong;
-        let ignored = at >= REQUEST_HEADER + payload.len();
-        prop_assert_eq!(Request::parse(&bytes) == Ok(request), ignored);
+        bytes[at] ^= flipped;
+        let is_padding = at >= REQUEST_HEADER + payload.len();
+        prop_assert_eq!(Request::parse(&bytes) == Ok(request), is_padding);
     }
 }
 
@@ -167,11 +169,11 @@ fn a_truncated_request_is_invalid() {
 }
 
 #[test]
-fn a_response_without_a_whole_header_is_invalid() {
+fn a_truncated_response_has_less_payload_or_is_invalid() {
     let bytes = response();
     for length in 0..bytes.len() {
         match Response::parse(&bytes[..length]) {
-            Ok(cut) => assert_eq!(cut.payload.len(), length - RESPONSE_HEADER),
+            Ok(shorter) => assert_eq!(shorter.payload.len(), length - RESPONSE_HEADER),
             Err(WireError::NotOurs) => assert_eq!(length, 0),
             Err(error) => {
                 assert!(length < RESPONSE_HEADER);
@@ -183,6 +185,7 @@ fn a_response_without_a_whole_header_is_invalid() {
 
 #[test]
 fn wrong_bytes_never_make_a_parser_panic() {
+    // All headers, and some of the payload.
     for at in 0..60 {
         for wrong in 0..=255 {
             let mut bytes = request();
@@ -196,7 +199,7 @@ fn wrong_bytes_never_make_a_parser_panic() {
     }
 }
 
-fn ours<T>(result: Result<T, WireError>) -> bool {
+fn is_ours<T>(result: Result<T, WireError>) -> bool {
     !matches!(result, Err(WireError::NotOurs))
 }
 
@@ -206,11 +209,11 @@ fn each_frame_has_one_valid_first_byte() {
     for first in 0..=255_u8 {
         let mut bytes = request();
         bytes[0] = first;
-        assert_eq!(ours(Request::parse(&bytes)), first == 8);
-        assert_eq!(ours(Response::parse(&bytes)), first == 9);
+        assert_eq!(is_ours(Request::parse(&bytes)), first == 8);
+        assert_eq!(is_ours(Response::parse(&bytes)), first == 9);
         let mut bytes = forward();
         bytes[0] = first;
-        assert_eq!(ours(Forward::parse(bytes.first_chunk().unwrap())), first == 10);
+        assert_eq!(is_ours(Forward::parse(bytes.first_chunk().unwrap())), first == 10);
     }
 }
 

@@ -206,7 +206,7 @@ impl SessionStore {
         kept.end = kept.end.min(kept.ticket.verified + policy.lifetime);
         let is_good = is_alive(kept.end, now)
             && policy.sharing.allows(key.server())
-            && !self.forgotten.is_since(&key.context, at);
+            && !self.forgotten.was_forgotten_since(&key.context, at);
         // A reusable session was never removed.
         if is_good && !kept.ticket.reusable && self.keep(key, kept, now).is_ok() {
             self.counts.given_back += 1;
@@ -273,7 +273,7 @@ impl SessionStore {
     /// sessions, which that connection must not bring back.
     #[must_use]
     pub fn was_forgotten(&self, context: &Context, opened: Stamp) -> bool {
-        self.forgotten.is_since(context, opened)
+        self.forgotten.was_forgotten_since(context, opened)
     }
 
     /// Forgets a context that ends, with its policy, and returns the number of tickets. Its open
@@ -353,7 +353,7 @@ impl SessionStore {
             Err(NotKept::Size)
         } else if ticket.alpn.as_ref().is_some_and(|alpn| !origin.alpn.contains(alpn)) {
             Err(NotKept::Alpn)
-        } else if self.forgotten.is_since(origin.context, ticket.opened) {
+        } else if self.forgotten.was_forgotten_since(origin.context, ticket.opened) {
             Err(NotKept::Forgotten)
         } else {
             Ok(())

@@ -13,13 +13,13 @@ const END: u8 = 0;
 const NOP: u8 = 1;
 const FAST_OPEN: u8 = 34;
 
-/// Experimental option with the magic number of Fast Open (RFC 6994, RFC 7413 appendix A.1); Linux
-/// asks by it second.
+/// Experimental option, which is Fast Open's if it begins with its magic number (RFC 6994, RFC 7413
+/// appendix A.1). Linux asks for a cookie with it where kind 34 has brought none.
 const EXPERIMENT: u8 = 254;
 const MAGIC: [u8; 2] = [0xf9, 0x89];
 
-/// Takes Fast Open options out of TCP segments, kind 34 and its experimental form 254 alike;
-/// no-operations stand instead.
+/// Overwrites Fast Open options in TCP segments, of kind 34 and of the experimental kind 254, with
+/// no-operations.
 #[derive(Debug)]
 pub struct StripFastOpen;
 
@@ -32,20 +32,20 @@ impl Element for StripFastOpen {
 
 fn strip(bytes: &mut [u8]) -> Option<()> {
     let headers = Headers::read(bytes)?;
-    let place = headers.segment(bytes)?.options;
-    let old = bytes.get(place.clone())?;
+    let range = headers.segment(bytes)?.options;
+    let old = bytes.get(range.clone())?;
     let mut new = old.to_vec();
     for option in fast_open_options(old) {
         new.get_mut(option)?.fill(NOP);
     }
     if new != old {
-        headers.patch(bytes, place.start, &new);
+        headers.patch(bytes, range.start, &new);
     }
     Some(())
 }
 
-/// Positions of the Fast Open options in a list of TCP options, in both forms; read as the kernel
-/// reads it, to the first that is broken.
+/// Returns the positions of the Fast Open options, of both kinds, in a list of TCP options. Like
+/// the kernel, it stops at the first malformed one.
 pub(crate) fn fast_open_options(options: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -67,17 +67,16 @@ pub(crate) fn fast_open_options(options: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// Drops segments that carry data beside a SYN.
+/// Drops SYNs and SYN-ACKs that carry data.
 #[derive(Debug)]
 pub struct DropSynData;
 
 impl Element for DropSynData {
     fn handle(&mut self, _now: Duration, packet: Packet, out: &mut Outputs) {
-        let segment =
-            Headers::read(&packet.bytes).and_then(|headers| headers.segment(&packet.bytes));
-        let is_syn_data =
-            |segment: &crate::ip::Segment| segment.flags & SYN != 0 && !segment.payload.is_empty();
-        if !segment.as_ref().is_some_and(is_syn_data) {
+        let is_syn_data = Headers::read(&packet.bytes)
+            .and_then(|headers| headers.segment(&packet.bytes))
+            .is_some_and(|segment| segment.flags & SYN != 0 && !segment.payload.is_empty());
+        if !is_syn_data {
             out.pass(packet);
         }
     }
@@ -112,7 +111,7 @@ mod tests {
         link.poll(Duration::ZERO)
     }
 
-    /// The options of `given` after stripping; nothing else changes.
+    /// Returns the options `given` after stripping; checks that nothing else of the packet changed.
     fn stripped(given: &[u8]) -> Vec<u8> {
         let packet = passed(StripFastOpen, segment(SYN, given, b"data")).unwrap();
         assert!(has_right_checksums(&packet));
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_open_in_both_forms_goes_and_other_options_stay() {
+    fn both_kinds_of_fast_open_options_are_stripped_and_no_others() {
         let cookie = [&[2, 4, 5, 180, NOP, FAST_OPEN, 10][..], &[9; 8], &[4, 2, 3, 3, 7]].concat();
         let kept = [&[2, 4, 5, 180, NOP][..], &[NOP; 10], &[4, 2, 3, 3, 7]].concat();
         assert_eq!(stripped(&cookie), kept);
@@ -132,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn broken_options_are_left_alone() {
-        for broken in [
+    fn malformed_options_are_left_alone() {
+        for malformed in [
             [FAST_OPEN, 1, 0, 0],
             [FAST_OPEN, 0, 0, 0],
             [NOP, NOP, NOP, FAST_OPEN],
             [3, 9, FAST_OPEN, 2],
         ] {
-            assert_eq!(stripped(&broken), broken);
+            assert_eq!(stripped(&malformed), malformed);
         }
     }
 

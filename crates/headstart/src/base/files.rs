@@ -1,5 +1,5 @@
 //! Files and directories that other users must have no say in: checked once they are open, so that
-//! nothing can be exchanged between a check and its use.
+//! nothing can be replaced between a check and its use.
 
 use std::env;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};

@@ -105,7 +105,7 @@ impl SiteKeys {
         *place = keys;
     }
 
-    /// Nothing is half done when one of its steps panics.
+    /// Locks the keys, poisoned or not: a panic under the lock leaves nothing half done.
     fn lock(&self) -> MutexGuard<'_, Keys> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }

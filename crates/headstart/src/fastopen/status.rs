@@ -1,16 +1,16 @@
-//! Attached programs, in words and as JSON.
+//! The status of attached programs, as text and as JSON.
 
 use headstart_net::fastopen::{AttachedInterface, ClientStatus, ServerStatus, Unavailable};
 use serde_json::{Value, json};
 
-/// Client programs that are attached, and whether this process can use them.
+/// The attached client programs, and whether this process can use them.
 pub(super) struct Client {
     pub(super) status: ClientStatus,
     pub(super) usable: Result<(), Unavailable>,
 }
 
 impl Client {
-    /// Attached to a cgroup that exists, and usable here.
+    /// Returns true if they are attached to a cgroup that exists, and usable here.
     pub(super) fn is_well(&self) -> bool {
         self.status.cgroup != 0 && self.usable.is_ok()
     }
@@ -22,12 +22,12 @@ impl Client {
             (Ok(()), 1) => "attached, for all processes".to_owned(),
             (Ok(()), id) => format!("attached to cgroup {id}"),
             (Err(why), _) => {
-                format!("attached, but of no use here: {why}\n         hint: {}", why.hint())
+                format!("attached, but unusable here: {why}\n         hint: {}", why.hint())
             }
         };
         format!(
-            "client   {state}\n         SYNs with a cookie: {sent}; without, for lack of room: \
-             {no_room}, of data: {no_data}\n"
+            "client   {state}\n         SYNs with a cookie: {sent}; without one: {no_room} for \
+             lack of room, {no_data} for lack of data\n"
         )
     }
 
@@ -45,15 +45,15 @@ impl Client {
 }
 
 fn interface_text(interface: &AttachedInterface) -> String {
-    let end = if interface.is_live { "" } else { ", gone" };
-    format!("{} ({}{end})", interface.name, interface.method.name())
+    let gone = if interface.is_live { "" } else { ", gone" };
+    format!("{} ({}{gone})", interface.name, interface.method.name())
 }
 
-/// A server program that is attached.
+/// The attached server program.
 pub(super) struct Server(pub(super) ServerStatus);
 
 impl Server {
-    /// Attached to interfaces, all of which are still there.
+    /// Returns true if it is attached to interfaces, all of which still exist.
     pub(super) fn is_well(&self) -> bool {
         let interfaces = &self.0.interfaces;
         !interfaces.is_empty() && interfaces.iter().all(|interface| interface.is_live)
@@ -67,8 +67,8 @@ impl Server {
         let counts = status.stats.iter().map(|(name, count)| format!("{name} {count}"));
         let counts: Vec<_> = counts.collect();
         format!(
-            "server   port {} on {interfaces}\n         {}\n         cookies remembered as spent: \
-             {}; those minted before {} (unix time) are refused\n         {}\n",
+            "server   port {} on {interfaces}\n         {}\n         spent cookies remembered: {}; \
+             cookies minted before {} (unix time) are refused\n         {}\n",
             status.port,
             self.edge(),
             status.spent,
@@ -78,13 +78,13 @@ impl Server {
     }
 
     fn edge(&self) -> String {
-        let [four, six] = self.0.hidden;
-        let listeners: Vec<_> = [("127.0.0.1", four), ("[::1]", six)]
+        let [ipv4, ipv6] = self.0.hidden;
+        let listeners: Vec<_> = [("127.0.0.1", ipv4), ("[::1]", ipv6)]
             .into_iter()
             .filter_map(|(address, port)| Some(format!("{address}:{}", port?)))
             .collect();
         if listeners.is_empty() || self.0.keys == 0 {
-            return "no edge is there: cookies are refused, connections are ordinary ones".into();
+            return "no edge is running: cookies are refused; connections open without them".into();
         }
         format!(
             "an edge with {} keys takes connections at {}",
@@ -102,13 +102,13 @@ impl Server {
             .collect();
         let counts: serde_json::Map<_, _> =
             status.stats.iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
-        let [hidden4, hidden6] = status.hidden;
+        let [ipv4, ipv6] = status.hidden;
         json!({
             "port": status.port,
             "interfaces": interfaces,
             "created": status.created.0,
-            "hidden_ipv4_port": hidden4,
-            "hidden_ipv6_port": hidden6,
+            "hidden_ipv4_port": ipv4,
+            "hidden_ipv6_port": ipv6,
             "keys": status.keys,
             "spent": status.spent,
             "counts": counts,
@@ -144,13 +144,13 @@ mod tests {
         assert_eq!(
             text,
             "server   port 443 on eth0 (tcx), wg0 (tcx, gone)\n         an edge with 2 keys takes \
-             connections at 127.0.0.1:40001\n         cookies remembered as spent: 2; those minted \
+             connections at 127.0.0.1:40001\n         spent cookies remembered: 2; cookies minted \
              before 1790000000 (unix time) are refused\n         syns 3, steered 2, replayed 0, \
              full 0, expired 0, forged 0, early 0, no_listener 0, stripped 0, faults 0\n"
         );
         let text = server(vec![], 0).text();
         assert!(text.contains("port 443 on no interface\n"), "{text}");
-        assert!(text.contains("no edge is there"), "{text}");
+        assert!(text.contains("no edge is running"), "{text}");
     }
 
     #[test]
@@ -177,8 +177,8 @@ mod tests {
         let client = Client { status, usable: Ok(()) };
         assert_eq!(
             client.text(),
-            "client   attached, for all processes\n         SYNs with a cookie: 5; without, for \
-             lack of room: 1, of data: 2\n"
+            "client   attached, for all processes\n         SYNs with a cookie: 5; without one: 1 \
+             for lack of room, 2 for lack of data\n"
         );
         assert!(client.is_well());
         let client = Client { status, usable: Err(Unavailable::NotAttached) };

@@ -1,4 +1,5 @@
-//! Policies hold at once, and what was forgotten is gone. `crossing.rs` has what contexts share.
+//! Policies apply at once, and forgotten sessions do not come back. `crossing.rs` tests that
+//! contexts share no tickets.
 
 use serde_json::json;
 
@@ -23,16 +24,16 @@ fn a_connection_can_be_stricter_than_its_context() {
         assert_eq!(tickets(&agent), 0, "{policy}");
     }
     assert!(!server.visit(&agent, &[]));
-    let before = tickets(&agent);
+    let kept = tickets(&agent);
     for policy in ["off", "isolate"] {
         assert!(!server.visit(&agent, &[("Headstart-Policy", policy)]));
-        assert_eq!(tickets(&agent), before, "none is taken, none is kept: {policy}");
+        assert_eq!(tickets(&agent), kept, "it takes none and adds none: {policy}");
     }
     assert!(server.visit(&agent, &[("Headstart-Policy", "share")]));
 }
 
 #[test]
-fn the_off_switch_of_a_context_wipes_and_keeps_off() {
+fn a_context_with_sharing_off_loses_its_sessions_and_gets_no_others() {
     let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[WORK]);
     server.visit(&agent, &[HOME]);
@@ -40,9 +41,9 @@ fn the_off_switch_of_a_context_wipes_and_keeps_off() {
     assert_eq!((status, &report["sharing"]), (200, &json!("off")));
     for _ in 0..2 {
         assert!(!server.visit(&agent, &[WORK]));
-        assert!(!server.visit(&agent, &[WORK, ("Headstart-Policy", "share")]), "never laxer");
+        assert!(!server.visit(&agent, &[WORK, ("Headstart-Policy", "share")]), "no connection may");
     }
-    assert!(server.visit(&agent, &[HOME]), "others go on");
+    assert!(server.visit(&agent, &[HOME]), "other contexts still share");
     let (_, report) = call(&agent, "GET", "/policies", "");
     assert_eq!(report["policies"].as_array().unwrap().len(), 1);
     assert_eq!(call(&agent, "DELETE", "/policies/work", "").0, 200);
@@ -51,9 +52,9 @@ fn the_off_switch_of_a_context_wipes_and_keeps_off() {
     agent.until_audited(&["sessions changed", "\"work\"", "off"], 1);
 }
 
-/// A connection that is open when its context ends brings nothing back.
+/// A connection that is still open when its context ends stores no sessions.
 #[test]
-fn a_context_that_ended_leaves_nothing() {
+fn a_context_that_ended_leaves_no_sessions() {
     let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[WORK]);
     let open = server.connect(&agent, &[WORK]);
@@ -65,8 +66,8 @@ fn a_context_that_ended_leaves_nothing() {
     assert!(!server.visit(&agent, &[WORK]));
 }
 
-/// Has the agent forget sessions; how many there were.
-fn forgotten(agent: &Agent, query: &str) -> serde_json::Value {
+/// Makes the agent forget sessions, and returns their number.
+fn forget(agent: &Agent, query: &str) -> serde_json::Value {
     call(agent, "DELETE", &format!("/sessions{query}"), "").1["forgotten"].clone()
 }
 
@@ -75,17 +76,17 @@ fn forgotten_sessions_are_gone() {
     let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[WORK]);
     server.visit(&agent, &[]);
-    assert_eq!(forgotten(&agent, "?server=other.example"), 0);
-    let without_label = forgotten(&agent, "?server=WWW.example.com&context=");
-    assert_ne!(without_label, 0);
+    assert_eq!(forget(&agent, "?server=other.example"), 0);
+    // An empty context is the one without a label.
+    assert_ne!(forget(&agent, "?server=WWW.example.com&context="), 0);
     assert!(!server.visit(&agent, &[]));
     assert!(server.visit(&agent, &[WORK]));
-    assert_ne!(forgotten(&agent, ""), 0);
+    assert_ne!(forget(&agent, ""), 0);
     assert_eq!(tickets(&agent), 0);
 }
 
 #[test]
-fn nothing_is_on_disk() {
+fn no_session_is_on_disk() {
     let (_files, server, agent) = served(PAGE);
     server.visit(&agent, &[]);
     server.visit(&agent, &[]);
@@ -94,7 +95,7 @@ fn nothing_is_on_disk() {
     let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
     names.sort();
     assert_eq!(names, ["socket", "socket.lock"]);
-    // The lock is empty, the socket is no file, and the agent starts without state.
+    // Neither can hold sessions, and an agent started in the same directory has none.
     let agent = Agent::start_in(agent.kill(), &[]);
     assert!(!server.visit(&agent, &[]));
 }

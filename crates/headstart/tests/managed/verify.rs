@@ -1,7 +1,11 @@
-//! Certificates are checked, by the trust store of the program.
+//! The agent verifies certificates, with the roots that the program names.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::{fs, thread};
 
 use crate::agent::Agent;
-use crate::client::{Answer, connect};
+use crate::client::{Answer, call, connect};
 use crate::edge::{closed, until};
 use crate::server::{NAME, PAGE, Server, files, served};
 
@@ -11,14 +15,14 @@ fn ask(agent: &Agent, server: &Server, fields: &[(&str, &str)]) -> Answer {
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_refused_and_explained() {
+fn a_certificate_of_an_unknown_issuer_is_refused_with_a_hint() {
     let (_files, server, agent) = served(PAGE);
     let answer = ask(&agent, &server, &[("Headstart-Server-Name", NAME)]);
     assert_eq!(answer.refused(), (502, "certificate_untrusted"));
     let text = answer.rest();
     assert!(text.contains("\nhint: if you know its issuer"), "{text}");
     agent.until_audited(&["connection refused", "certificate_untrusted"], 1);
-    until("the cause is said", || agent.logged("no TLS with the server: ") == 1);
+    until("the cause is logged", || agent.logged("no TLS with the server: ") == 1);
     assert_eq!(agent.count("headstart_tls_handshakes_total", &["certificate_untrusted"]), 1);
 }
 
@@ -30,8 +34,8 @@ fn a_certificate_for_another_name_is_refused() {
         let fields = [("Headstart-Server-Name", name), ("Headstart-Verify", roots.as_str())];
         assert_eq!(ask(&agent, &server, &fields).refused(), (502, "certificate_name"), "{name}");
     }
-    let by_host = [("Headstart-Verify", roots.as_str())];
-    assert_eq!(ask(&agent, &server, &by_host).refused(), (502, "certificate_name"));
+    let without_name = [("Headstart-Verify", roots.as_str())];
+    assert_eq!(ask(&agent, &server, &without_name).refused(), (502, "certificate_name"));
 }
 
 #[test]
@@ -43,7 +47,7 @@ fn an_expired_certificate_is_refused() {
 }
 
 #[test]
-fn roots_that_cannot_be_used_are_named() {
+fn unusable_roots_are_refused() {
     let (files, server, agent) = served(PAGE);
     let no_pem = files.write("no.pem", b"nothing", 0o644);
     for path in ["/nonexistent/roots.pem", "/dev/zero", no_pem.as_str()] {
@@ -52,30 +56,30 @@ fn roots_that_cannot_be_used_are_named() {
     }
 }
 
-/// A file of roots that has changed is another one: nobody takes the old one's word any more.
+/// The file's content tells roots apart, so that no session verified with the old ones is used.
 #[test]
-fn sessions_go_with_the_roots_that_they_were_made_under() {
+fn sessions_are_not_resumed_once_their_roots_have_changed() {
     let (files, server, agent) = served(PAGE);
     assert!(!server.visit(&agent, &[]));
     assert!(server.visit(&agent, &[]));
-    // The same path now vouches for another certificate.
+    // The file of roots now has another certificate than the server.
     files.issue(NAME);
     let (status, error) = server.connect(&agent, &[]).owned_refusal();
     assert!(status == 502 && error.starts_with("certificate"), "{status} {error}");
 }
 
 #[test]
-fn a_server_that_is_not_there_or_speaks_no_tls_is_told_apart() {
+fn an_absent_server_and_one_without_tls_have_errors_of_their_own() {
     let agent = Agent::start(&[]);
     let to = closed().to_string();
     let answer = connect(&agent, &to, &[("Headstart-TLS", "managed")]);
     assert_eq!(answer.refused(), (502, "refused"));
-    let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = plain.local_addr().unwrap().to_string();
-    let greeting = std::thread::spawn(move || {
+    let greeting = thread::spawn(move || {
         let (mut tcp, _) = plain.accept().unwrap();
-        std::io::Write::write_all(&mut tcp, b"220 mail.example ESMTP\r\n").unwrap();
-        let _ = std::io::Read::read_to_end(&mut tcp, &mut Vec::new());
+        tcp.write_all(b"220 mail.example ESMTP\r\n").unwrap();
+        let _ = tcp.read_to_end(&mut Vec::new());
     });
     let answer = connect(&agent, &to, &[("Headstart-TLS", "managed")]);
     assert_eq!(answer.refused(), (502, "tls"));
@@ -83,11 +87,11 @@ fn a_server_that_is_not_there_or_speaks_no_tls_is_told_apart() {
 }
 
 #[test]
-fn a_client_certificate_is_shown_and_its_sessions_are_nobodys() {
+fn a_client_certificate_is_shown_and_its_sessions_are_not_kept() {
     let files = files();
     files.issue("client.example");
     let parts = ["pem", "key"]
-        .map(|ending| std::fs::read(files.path(&format!("client.example.{ending}"))).unwrap());
+        .map(|ending| fs::read(files.path(&format!("client.example.{ending}"))).unwrap());
     let both = files.write("both.pem", &parts.concat(), 0o600);
     let agent = Agent::start(&["--client-certificate", &format!("work={both}")]);
     let trusted = files.path("client.example.pem");
@@ -95,13 +99,13 @@ fn a_client_certificate_is_shown_and_its_sessions_are_nobodys() {
         &files,
         &["-www", "-Verify", "1", "-verify_return_error", "-CAfile", &trusted],
     );
-    let with = [("Headstart-Client-Certificate", "work")];
+    let certificate = [("Headstart-Client-Certificate", "work")];
     for _ in 0..2 {
-        let answer = server.connect(&agent, &with);
-        assert!(!answer.resumed(), "never resumed");
+        let answer = server.connect(&agent, &certificate);
+        assert!(!answer.resumed());
         assert!(answer.get("/").contains("HTTP/1.0 200 ok"));
     }
-    let (_, report) = crate::client::call(&agent, "GET", "/sessions", "");
+    let (_, report) = call(&agent, "GET", "/sessions", "");
     assert_eq!(report["sessions"].as_array().map(Vec::len), Some(0), "{report}");
     agent.until_audited(&["certificate=\"work\""], 2);
     let unknown = server.connect(&agent, &[("Headstart-Client-Certificate", "home")]);

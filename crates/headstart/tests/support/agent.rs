@@ -101,7 +101,7 @@ pub(crate) fn fails(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) 
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// What comes of `headstart sessions`.
+/// Runs `headstart sessions`.
 pub(crate) fn sessions(agent: &Agent, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     command.arg("sessions").args(arguments).arg("--socket").arg(agent.socket()).env_clear();

@@ -1,4 +1,5 @@
-//! A SOCKS5 proxy that connects to any target and records its requests, and a client.
+//! A SOCKS5 proxy that records requests and connects to this machine for all, and a client (RFC
+//! 1928, RFC 1929).
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,10 +8,10 @@ use std::thread;
 
 use crate::daemon::PATIENCE;
 
-/// Requests and answers that its clients say and hear.
+/// A client's request to the proxy.
 #[derive(Clone, Default)]
 pub(crate) struct Request {
-    /// Host, as it was written, and port.
+    /// Host as the client wrote it, and port.
     pub(crate) target: String,
     /// User name, if one was offered.
     pub(crate) user: Option<String>,
@@ -22,17 +23,16 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy that replies with this code, and passes bytes if that is 0. It resolves every
-    /// name to this machine.
+    /// Starts a proxy that replies with this code, and passes bytes if that is 0, which is success.
     pub(crate) fn start(code: u8) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = listener.local_addr().unwrap();
         let requests = Arc::<Mutex<Vec<Request>>>::default();
-        let seen = Arc::clone(&requests);
+        let recorded = Arc::clone(&requests);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let seen = Arc::clone(&seen);
-                thread::spawn(move || serve(client, code, &seen));
+                let recorded = Arc::clone(&recorded);
+                thread::spawn(move || serve(client, code, &recorded));
             }
         });
         Self { at, requests }
@@ -43,54 +43,54 @@ impl Proxy {
     }
 }
 
-fn bytes<const N: usize>(client: &mut TcpStream) -> io::Result<[u8; N]> {
+fn read_bytes<const N: usize>(client: &mut TcpStream) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     client.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
-fn text(client: &mut TcpStream) -> io::Result<String> {
-    let [length] = bytes(client)?;
+fn read_text(client: &mut TcpStream) -> io::Result<String> {
+    let [length] = read_bytes(client)?;
     let mut text = vec![0; length.into()];
     client.read_exact(&mut text)?;
     Ok(String::from_utf8(text).unwrap())
 }
 
-fn serve(mut client: TcpStream, code: u8, seen: &Mutex<Vec<Request>>) -> io::Result<()> {
+fn serve(mut client: TcpStream, code: u8, recorded: &Mutex<Vec<Request>>) -> io::Result<()> {
     client.set_nodelay(true)?;
-    let [5, 1, method] = bytes(&mut client)? else { return Ok(()) };
+    let [5, 1, method] = read_bytes(&mut client)? else { return Ok(()) };
     client.write_all(&[5, method])?;
     let mut request = Request::default();
     if method == 2 {
-        bytes::<1>(&mut client)?;
-        request.user = Some(text(&mut client)?);
-        text(&mut client)?;
+        read_bytes::<1>(&mut client)?;
+        request.user = Some(read_text(&mut client)?);
+        let _password = read_text(&mut client)?;
         client.write_all(&[1, 0])?;
     }
-    let [5, 1, 0, kind] = bytes(&mut client)? else { return Ok(()) };
+    let [5, 1, 0, kind] = read_bytes(&mut client)? else { return Ok(()) };
     let host = match kind {
-        1 => Ipv4Addr::from(bytes::<4>(&mut client)?).to_string(),
-        _ => text(&mut client)?,
+        1 => Ipv4Addr::from(read_bytes::<4>(&mut client)?).to_string(),
+        _ => read_text(&mut client)?,
     };
-    let port = u16::from_be_bytes(bytes(&mut client)?);
+    let port = u16::from_be_bytes(read_bytes(&mut client)?);
     request.target = format!("{host}:{port}");
-    seen.lock().unwrap().push(request);
+    recorded.lock().unwrap().push(request);
     client.write_all(&[5, code, 0, 1, 0, 0, 0, 0, 0, 0])?;
     if code == 0 {
         let target = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         let (from, to) = (client.try_clone()?, target.try_clone()?);
-        thread::spawn(move || pass(from, to));
-        pass(target, client);
+        thread::spawn(move || copy(from, to));
+        copy(target, client);
     }
     Ok(())
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream) {
+fn copy(mut from: TcpStream, mut to: TcpStream) {
     let _ = io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Asks by SOCKS5; the stream, or the reply's code.
+/// Connects to a host through `agent`. Returns the stream, or the code of a reply that refuses.
 pub(crate) fn socks(
     agent: SocketAddr,
     user: Option<&str>,
@@ -101,12 +101,12 @@ pub(crate) fn socks(
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let method = if user.is_some() { 2 } else { 0 };
     stream.write_all(&[5, 1, method]).unwrap();
-    let mut two = [0; 2];
-    stream.read_exact(&mut two).unwrap();
+    let mut answer = [0; 2];
+    stream.read_exact(&mut answer).unwrap();
     if let Some(user) = user {
         let length = u8::try_from(user.len()).unwrap();
         stream.write_all(&[&[1, length], user.as_bytes(), &[1, b'x']].concat()).unwrap();
-        stream.read_exact(&mut two).unwrap();
+        stream.read_exact(&mut answer).unwrap();
     }
     let length = u8::try_from(host.len()).unwrap();
     let request = [&[5, 1, 0, 3, length], host.as_bytes(), &port.to_be_bytes()].concat();
@@ -116,17 +116,13 @@ pub(crate) fn socks(
     if reply[1] == 0 { Ok(stream) } else { Err(reply[1]) }
 }
 
-/// An echo on this machine.
+/// Starts an echo server, and returns its port.
 pub(crate) fn echo() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let (mut from, mut to) = (client.try_clone().unwrap(), client);
-                let _ = io::copy(&mut from, &mut to);
-                let _ = to.shutdown(Shutdown::Write);
-            });
+            thread::spawn(move || copy(client.try_clone().unwrap(), client));
         }
     });
     port

@@ -12,13 +12,15 @@ use headstart_proto::wire::{Request, Response};
 use headstart_proto::{RouteTag, SessionId};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// The client's ports, few so that each gets forged datagrams while a connection opens.
+/// Ports that the client may use: few, so that every one gets forged datagrams while a connection
+/// opens.
 pub(super) const PORTS: std::ops::RangeInclusive<u16> = 40_000..=40_063;
 
-/// Requests in the client's name: fewer than the sessions that an address may have.
+/// Requests forged in the client's name: fewer than the edge's limit of sessions per address, so
+/// that it still takes the client's own.
 const REQUESTS: u16 = 4;
 
-/// Time between rounds of one datagram for each port.
+/// Pause between rounds, in each of which every port gets a response.
 const APART: Duration = Duration::from_millis(5);
 
 /// IPPROTO_RAW: the sender writes the IP header (raw(7)).
@@ -29,7 +31,8 @@ const RAW: i32 = 255;
 pub(super) struct Forger(Arc<AtomicBool>);
 
 impl Forger {
-    /// Sends the client responses, in the server's name, and the server requests, in the client's.
+    /// Sends responses to the client in the server's name, and requests to the server in the
+    /// client's.
     pub(super) fn start(node: &Node, client: Ipv4Addr, server: SocketAddr) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -43,10 +46,10 @@ impl Forger {
                         return;
                     }
                     let client = SocketAddr::from((client, port));
+                    // Another session each time.
                     let mut id = [0xee; 12];
-                    id[..6].copy_from_slice(
-                        &[round.to_be_bytes().as_slice(), &port.to_be_bytes()].concat(),
-                    );
+                    id[..4].copy_from_slice(&round.to_be_bytes());
+                    id[4..6].copy_from_slice(&port.to_be_bytes());
                     let (id, seq) = (SessionId(id), 0);
                     let response = Response {
                         id,
@@ -75,7 +78,7 @@ impl Drop for Forger {
     }
 }
 
-/// Sends a datagram in the name of `source`. What the system does not take is lost.
+/// Sends a datagram in the name of `source`. One that the kernel rejects is lost.
 fn send(socket: &Socket, source: SocketAddr, destination: SocketAddr, payload: &[u8]) {
     if let Some(packet) = (UdpDatagram { source, destination, payload }).to_ip() {
         let _ = socket.send_to(&packet, &destination.into());

@@ -165,7 +165,7 @@ impl Cell {
         if !self.goes_on(context.stage) {
             return Ok(rows);
         }
-        let (from, acts) = (Instant::now(), context.topology.acts());
+        let (from, effects) = (Instant::now(), context.topology.effects());
         self.turns += 1;
         self.trial = self.trials + 1;
         let done = match context.stage.mode {
@@ -206,7 +206,7 @@ impl Cell {
             row.opening.clear();
             rows.push(Timed { row, from, to: Instant::now() });
         }
-        self.links.add_since(acts, context.topology.acts());
+        self.links.add_since(effects, context.topology.effects());
         Ok(rows)
     }
 
@@ -432,9 +432,9 @@ mod tests {
     fn a_box_shows_itself_by_what_it_does() {
         let none = LinkEffects::default();
         let dropped = LinkEffects { dropped: 1, ..none };
-        let shown = |acts: LinkEffects| {
+        let shown = |effects: LinkEffects| {
             [LinkEffect::Drops, LinkEffect::Replies, LinkEffect::Adds, LinkEffect::Changes]
-                .map(|what| acts.show(what))
+                .map(|effect| effects.shows(effect))
         };
         assert_eq!(shown(none), [false, false, false, true]);
         assert_eq!(shown(dropped), [true, false, false, true]);

@@ -313,8 +313,8 @@ fn decision((cell, finding): (&Cell, &Option<Finding>)) -> Value {
 /// Returns the reason why the stage shows nothing of its box, if it does not: what the link must do
 /// did not happen.
 fn idle(stage: &Stage, topology: &Topology) -> Option<String> {
-    let acts = stage.link.acts.filter(|acts| !topology.acts().show(*acts))?;
-    let did = match acts {
+    let missing = stage.link.acts.filter(|effect| !topology.effects().shows(*effect))?;
+    let did = match missing {
         LinkEffect::Drops => "dropped",
         LinkEffect::Replies => "answered",
         LinkEffect::Adds => "added",

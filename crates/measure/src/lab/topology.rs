@@ -11,31 +11,33 @@ use crate::network;
 use headstart::base::failure::Failure;
 use serde::{Deserialize, Serialize};
 
-/// Port of every server that clients connect to: some boxes look at nothing else.
+/// Port of every server that clients connect to: some boxes act on no other.
 pub(crate) const HTTPS: u16 = 443;
 
-/// Servers' addresses are 10.`SERVER_NET + number`.0.`cell`, so that each cell has one of its own:
-/// port 443 for all of them, as some boxes look at nothing else, and nothing learnt of one address
-/// helps another. A cell that has more has them with 1, 2 and so on in the third place, and then
-/// with the next number in the second, which a single server has for itself.
+/// A server's address for a cell is 10.`SERVER_NET + server`.0.`cell + 1`: all use [`HTTPS`], and
+/// what is learnt about an address in one cell must not help another.
+///
+/// Further addresses of the same server and cell count up in the third octet, and after 255 in the
+/// second. A stage with that many has one server, which needs no other second octet.
 const SERVER_NET: u8 = 100;
 
-/// Addresses of a cell that differ in the third place.
-const THIRD_PLACES: usize = 256;
+/// Number of values of the third octet.
+const THIRD_OCTETS: usize = 256;
 
-/// Addresses that several servers share are 10.99.0.`cell`.
+/// The address that several servers share for a cell is 10.`SHARED_NET`.0.`cell + 1`.
 const SHARED_NET: u8 = 99;
 
-/// HAProxy's node, and its own address, from which it connects to edges.
+/// Name of HAProxy's node.
 const HAPROXY: &str = "haproxy";
+
+/// HAProxy's own address, from which it connects to edges.
 pub(super) const HAPROXY_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
 
-/// Fast Open for clients and servers (ip-sysctl: 1 | 2); both must have it for the arm that uses
-/// it.
+/// Switches Fast Open on for clients and servers (ip-sysctl: 1 | 2): its arm needs both.
 pub(super) const FAST_OPEN: (&str, &str) = ("/proc/sys/net/ipv4/tcp_fastopen", "3");
 
-/// TCP finds out a small MTU that no ICMP tells of, after some retransmissions (ip-sysctl: 1);
-/// otherwise no arm over TCP gets through there.
+/// Makes TCP detect an MTU black hole, after some retransmissions (ip-sysctl: 1): otherwise no arm
+/// over TCP gets through one.
 pub(super) const MTU_PROBING: (&str, &str) = ("/proc/sys/net/ipv4/tcp_mtu_probing", "1");
 
 /// The network of one stage.
@@ -46,11 +48,11 @@ pub(crate) struct Topology {
     servers: u8,
     /// Addresses of each server, for each cell.
     addresses: usize,
-    /// Cells whose servers have nodes of their own.
-    apart: Vec<bool>,
+    /// For each cell, true if its servers have nodes of their own.
+    separate: Vec<bool>,
 }
 
-/// A server's node, and the address that is its own for one cell.
+/// A server's node, and the server's own address for one cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Site<'t> {
     pub(crate) node: &'t Node,
@@ -59,26 +61,25 @@ pub(crate) struct Site<'t> {
     pub(crate) number: u8,
 }
 
-/// The virtual hosts of a plan in the form of hosts(5), for programs that ask for addresses by
-/// themselves; none if there are no such programs.
+/// Returns the virtual hosts of a plan in the format of hosts(5), for programs that resolve names
+/// themselves; `None` if the plan has no such programs.
 pub(crate) fn hosts_file(plan: &Plan) -> Option<String> {
-    let stages = plan.stages.iter().filter(|stage| stage.mode == Mode::Workload);
-    let rows = stages.flat_map(|stage| {
-        let cells = 0..stage.cells.len();
-        let hosts = cells.flat_map(|cell| (0..stage.hosts()).map(move |host| (cell, host)));
-        hosts.map(|(cell, host)| {
+    let mut rows = String::new();
+    for stage in plan.stages.iter().filter(|stage| stage.mode == Mode::Workload) {
+        for cell in 0..stage.cells.len() {
             let address = match stage.servers() {
                 0 | 1 => server_address(0, 0, cell),
                 _ => shared_address(cell),
             };
-            format!("{address} {}\n", stage.host_name(cell, host))
-        })
-    });
-    let rows: String = rows.collect();
+            for host in 0..stage.hosts() {
+                rows += &format!("{address} {}\n", stage.host_name(cell, host));
+            }
+        }
+    }
     (!rows.is_empty()).then(|| format!("127.0.0.1 localhost\n::1 localhost\n{rows}"))
 }
 
-/// Finds mistakes in the text of links before anything is built.
+/// Checks the links of a plan before anything is built.
 pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     for stage in &plan.stages {
         let name = &stage.link.name;
@@ -95,22 +96,23 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tolerance between a link's `rtt`, by which times become round trips, and the round trip of its
-/// elements.
+/// Tolerance between a link's stated `rtt`, by which results are divided, and the round trip that
+/// its elements make; a fraction of the latter.
 const RTT_TOLERANCE: f64 = 0.01;
 
 /// Packets sent through a path in virtual time to learn its delay.
 const PROBES: u32 = 2_000;
 
-/// Time between them: more than any queue or jitter here lasts, so that none waits for another.
-const APART: Duration = Duration::from_secs(10);
+/// Time between probes: longer than any queue or jitter here lasts, so that none waits for another.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Error from drawing few packets out of a jitter, for the mean of their middle half, in parts of
-/// that half's width: four deviations (0.6 of the width each, by the square root of [`PROBES`]),
-/// both ways.
+/// Sampling error of a mean delay under jitter, as a fraction of the interquartile range.
+///
+/// Four standard errors for both directions together; one is 0.6 of the range, over the square root
+/// of [`PROBES`].
 const PROBE_ERROR: f64 = 0.08;
 
-/// The round-trip time that a path makes of itself, between a client and the network.
+/// Returns the round-trip time of a client's path alone, up to the network.
 pub(crate) fn round_trip(text: &str) -> Result<Duration, Failure> {
     let path = path("link", text)?;
     let delays = [path.outbound, path.inbound].map(delay).into_iter().collect::<Option<Vec<_>>>();
@@ -122,15 +124,15 @@ pub(crate) fn round_trip(text: &str) -> Result<Duration, Failure> {
     })
 }
 
-/// Refuses a round-trip time that is not that of the elements.
+/// Rejects a link whose stated round-trip time is not that of its elements.
 fn check_rtt(link: &LinkSpec, client: Path, server: Path) -> Result<(), Failure> {
-    let ways = [client.outbound, server.inbound, server.outbound, client.inbound];
-    let Some(delays) = ways.map(delay).into_iter().collect::<Option<Vec<_>>>() else {
-        // The box passes whole connections only, so its delay cannot be measured.
+    let links = [client.outbound, server.inbound, server.outbound, client.inbound];
+    let Some(delays) = links.map(delay).into_iter().collect::<Option<Vec<_>>>() else {
+        // A box that passes no single packet, only whole connections: its delay is unknown.
         return Ok(());
     };
     let real: f64 = delays.iter().map(|delay| delay.mean).sum();
-    let error: f64 = delays.iter().map(|delay| delay.width * PROBE_ERROR).sum();
+    let error: f64 = delays.iter().map(|delay| delay.spread * PROBE_ERROR).sum();
     let stated = link.rtt.as_secs_f64();
     if (stated - real).abs() <= RTT_TOLERANCE * real + error {
         return Ok(());
@@ -140,31 +142,32 @@ fn check_rtt(link: &LinkSpec, client: Path, server: Path) -> Result<(), Failure>
         "link '{name}': rtt is {:?}, its elements make {ms:.3} ms",
         link.rtt
     ))
-    .hint("times are divided by rtt to count round trips: write what the elements make"))
+    .hint("times are divided by rtt to count round trips: set it to what the elements make"))
 }
 
-/// Time that packets are under way, in seconds.
+/// Time that packets take through a link, in seconds.
 struct Delay {
     mean: f64,
-    /// Between the quartiles.
-    width: f64,
+    /// Interquartile range.
+    spread: f64,
 }
 
-/// Measures the middle half of small TCP packets, so that one that is lost, repeated or held up
-/// does not count.
+/// Measures a link with small TCP packets; `None` if none gets through. The mean is that of the
+/// middle half, so that a packet that is lost or held up does not count.
 fn delay(mut link: Link) -> Option<Delay> {
     let mut delays: Vec<f64> =
-        (0..PROBES).filter_map(|number| once(&mut link, APART * number)).collect();
+        (0..PROBES).filter_map(|number| probe(&mut link, PROBE_INTERVAL * number)).collect();
     delays.sort_by(f64::total_cmp);
     let middle = delays.get(delays.len() / 4..delays.len() - delays.len() / 4)?;
     let (first, last) = (middle.first()?, middle.last()?);
-    Some(Delay { mean: middle.iter().sum::<f64>() / middle.len() as f64, width: last - first })
+    Some(Delay { mean: middle.iter().sum::<f64>() / middle.len() as f64, spread: last - first })
 }
 
-fn once(link: &mut Link, sent: Duration) -> Option<f64> {
+/// Returns the delay of a packet, or of its first copy.
+fn probe(link: &mut Link, sent: Duration) -> Option<f64> {
     link.send(sent, Packet::tcp([]));
     let mut delay = None;
-    while let Some(due) = link.next_due().filter(|due| *due < sent + APART) {
+    while let Some(due) = link.next_due().filter(|due| *due < sent + PROBE_INTERVAL) {
         if link.poll(due).is_some() {
             delay.get_or_insert((due - sent).as_secs_f64());
         }
@@ -177,7 +180,7 @@ impl Topology {
         let (clients, servers) = (stage.clients(), stage.servers());
         let client_path = stage.link.client_path();
         let server_path = stage.link.server_path.as_deref().unwrap_or_default();
-        let apart = apart(stage);
+        let separate = separate_cells(stage);
         let mut hosts = Vec::new();
         for number in 0..clients {
             let mut host = Host::new(client_name(number)).path(path("link", &client_path)?);
@@ -186,24 +189,27 @@ impl Topology {
             }
             hosts.push(host);
         }
-        for (name, number, cells) in server_nodes(stage, &apart) {
+        for (name, number, cells) in server_nodes(stage, &separate) {
             let host = Host::new(name).path(path("link", server_path)?);
-            hosts
-                .push(cells.into_iter().fold(host, |host, cell| served(host, stage, number, cell)));
+            hosts.push(
+                cells
+                    .into_iter()
+                    .fold(host, |host, cell| with_server_addresses(host, stage, number, cell)),
+            );
         }
         if stage.has_haproxy() {
-            // There is one cell.
+            // Such a stage has one cell.
             hosts.push(Host::new(HAPROXY).address(HAPROXY_ADDRESS).tcp_of(shared_address(0)));
         }
         let options =
-            LabOptions { late: stage.late, pinned: true, split_tcp: proxies(stage, &apart) };
+            LabOptions { late: stage.late, pinned: true, split_tcp: proxies(stage, &separate) };
         let lab = Lab::build_with(hosts, options).map_err(|error| network::not_built(&error))?;
-        let topology = Self { lab, clients, servers, addresses: stage.addresses(), apart };
+        let topology = Self { lab, clients, servers, addresses: stage.addresses(), separate };
         topology.set_up()?;
         Ok(topology)
     }
 
-    /// Puts a client behind another path, or back behind its own; packets under way are lost.
+    /// Puts a client behind another path, or back behind its own; packets in flight are lost.
     pub(crate) fn change_path(&self, client: &Node, text: &str) -> Result<(), String> {
         let path: Path = text.parse().map_err(|error| format!("'{text}': {error}"))?;
         match self.lab.set_path(client.name(), path) {
@@ -213,13 +219,13 @@ impl Topology {
     }
 
     /// Returns the effects of all links so far.
-    pub(crate) fn acts(&self) -> LinkEffects {
+    pub(crate) fn effects(&self) -> LinkEffects {
         let counters = self.lab.counters();
         let links = counters.ports.iter().flat_map(|port| [port.outbound, port.inbound]);
-        links.fold(LinkEffects::default(), |acts, link| LinkEffects {
-            dropped: acts.dropped + link.dropped,
-            replied: acts.replied + link.replied,
-            added: acts.added + link.added,
+        links.fold(LinkEffects::default(), |sum, link| LinkEffects {
+            dropped: sum.dropped + link.dropped,
+            replied: sum.replied + link.replied,
+            added: sum.added + link.added,
         })
     }
 
@@ -239,9 +245,9 @@ impl Topology {
     }
 
     pub(crate) fn servers(&self, cell: usize) -> impl Iterator<Item = Site<'_>> {
-        let apart = self.apart.get(cell).is_some_and(|apart| *apart);
+        let is_separate = self.separate.get(cell).is_some_and(|separate| *separate);
         (0..self.servers).filter_map(move |number| {
-            let node = self.lab.node(&server_name(number, apart.then_some(cell)))?;
+            let node = self.lab.node(&server_name(number, is_separate.then_some(cell)))?;
             Some(Site { node, own: server_address(number, 0, cell), number })
         })
     }
@@ -250,7 +256,7 @@ impl Topology {
         self.lab.node(HAPROXY)
     }
 
-    /// The addresses that clients of this cell connect to.
+    /// Returns the addresses that clients of this cell connect to.
     pub(crate) fn targets(&self, cell: usize) -> Vec<Ipv4Addr> {
         match self.servers {
             0 | 1 => (0..self.addresses).map(|number| server_address(0, number, cell)).collect(),
@@ -259,17 +265,18 @@ impl Topology {
     }
 }
 
-/// Cells whose servers need nodes of their own: the kernel's program of Fast Open Privacy acts on a
-/// port of a whole interface, for one server, and takes the options of plain Fast Open out of all
-/// SYNs to it.
-fn apart(stage: &Stage) -> Vec<bool> {
+/// Returns, for each cell, true if its servers need nodes of their own.
+///
+/// The BPF program of Fast Open Privacy acts on a port of a whole interface, for one server, and
+/// takes the options of plain Fast Open out of all SYNs to that port.
+fn separate_cells(stage: &Stage) -> Vec<bool> {
     stage.cells.iter().map(|cell| cell.arm.has_private_cookies()).collect()
 }
 
-/// The nodes of servers: name, number of the server, and the cells that it serves.
-fn server_nodes(stage: &Stage, apart: &[bool]) -> Vec<(String, u8, Vec<usize>)> {
+/// Returns the nodes of servers: name, number of the server, and the cells that it serves there.
+fn server_nodes(stage: &Stage, separate: &[bool]) -> Vec<(String, u8, Vec<usize>)> {
     let (alone, together): (Vec<usize>, Vec<usize>) =
-        (0..apart.len()).partition(|cell| apart.get(*cell).is_some_and(|apart| *apart));
+        (0..separate.len()).partition(|cell| separate.get(*cell).is_some_and(|alone| *alone));
     let mut nodes = Vec::new();
     for number in 0..stage.servers() {
         if !together.is_empty() {
@@ -283,7 +290,7 @@ fn server_nodes(stage: &Stage, apart: &[bool]) -> Vec<(String, u8, Vec<usize>)> 
 }
 
 /// Gives a server's node its addresses for one cell.
-fn served(mut host: Host, stage: &Stage, server: u8, cell: usize) -> Host {
+fn with_server_addresses(mut host: Host, stage: &Stage, server: u8, cell: usize) -> Host {
     for number in 0..stage.addresses() {
         host = host.address(server_address(server, number, cell));
     }
@@ -293,7 +300,7 @@ fn served(mut host: Host, stage: &Stage, server: u8, cell: usize) -> Host {
     }
 }
 
-/// `what` is what messages call it.
+/// Parses a path, which error messages call `what`.
 fn path(what: &str, text: &str) -> Result<Path, Failure> {
     text.parse().map_err(|error| {
         let forms: Vec<_> = path_forms().collect();
@@ -302,12 +309,15 @@ fn path(what: &str, text: &str) -> Result<Path, Failure> {
     })
 }
 
-/// The proxies of a stage: one between each client and each server.
-fn proxies(stage: &Stage, apart: &[bool]) -> Vec<SplitTcp> {
-    let servers = server_nodes(stage, apart);
+/// Returns the proxies of a link that splits TCP, one between each client and each server; no
+/// others have any.
+fn proxies(stage: &Stage, separate: &[bool]) -> Vec<SplitTcp> {
+    if !stage.link.split_tcp {
+        return Vec::new();
+    }
+    let servers = server_nodes(stage, separate);
     let pairs = (0..stage.clients())
         .flat_map(|client| servers.iter().map(move |(server, ..)| (client, server)));
-    let pairs = pairs.filter(|_| stage.link.split_tcp);
     pairs
         .map(|(client, server)| SplitTcp {
             client: client_name(client),
@@ -321,21 +331,23 @@ fn client_name(number: u8) -> String {
     format!("client-{}", number + 1)
 }
 
-/// Name of a server that serves a cell alone, or of all others.
-fn server_name(number: u8, alone: Option<usize>) -> String {
-    let alone = alone.map_or(String::new(), |cell| format!("-of-{}", cell + 1));
-    format!("server-{}{alone}", number + 1)
+/// Returns the name of a server's node: its node for `cell` alone, or the one that all other cells
+/// share.
+fn server_name(number: u8, cell: Option<usize>) -> String {
+    let suffix = cell.map_or(String::new(), |cell| format!("-of-{}", cell + 1));
+    format!("server-{}{suffix}", number + 1)
 }
 
-/// Returns an address of a client that has several; others have the lab's.
+/// Returns an address of a client that has several; the lab assigns the others' addresses.
 fn client_address(client: u8, number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, client + 1, number)
 }
 
-/// Cells are counted from 0, at most [`CELLS_MAX`](super::experiment::CELLS_MAX).
+/// Returns an address of a server for a cell. All count from 0; a cell's number is below
+/// [`CELLS_MAX`](super::experiment::CELLS_MAX).
 pub(crate) fn server_address(server: u8, number: usize, cell: usize) -> Ipv4Addr {
-    let more = u8::try_from(number / THIRD_PLACES).unwrap_or(u8::MAX);
-    address(SERVER_NET.saturating_add(server).saturating_add(more), number % THIRD_PLACES, cell)
+    let more = u8::try_from(number / THIRD_OCTETS).unwrap_or(u8::MAX);
+    address(SERVER_NET.saturating_add(server).saturating_add(more), number % THIRD_OCTETS, cell)
 }
 
 fn shared_address(cell: usize) -> Ipv4Addr {
@@ -347,11 +359,12 @@ fn address(net: u8, number: usize, cell: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, net, number, cell)
 }
 
-/// Effects of links on packets. A late packet of one cell may count for the next.
+/// Numbers of packets that links dropped, answered or added. A late packet of one cell may count
+/// for the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LinkEffects {
     pub(crate) dropped: u64,
-    /// Answered by a box.
+    /// Answered by a box itself.
     pub(crate) replied: u64,
     pub(crate) added: u64,
 }
@@ -363,9 +376,9 @@ impl LinkEffects {
         self.added += now.added.saturating_sub(before.added);
     }
 
-    /// Returns true if there is any sign of a box that does this.
-    pub(crate) const fn show(self, acts: LinkEffect) -> bool {
-        match acts {
+    /// Returns true if the counts show this effect; always for one that nothing counts.
+    pub(crate) const fn shows(self, effect: LinkEffect) -> bool {
+        match effect {
             LinkEffect::Drops => self.dropped > 0,
             LinkEffect::Replies => self.replied > 0,
             LinkEffect::Adds => self.added > 0,
@@ -434,12 +447,12 @@ mod tests {
     }
 
     fn names(stage: &Stage) -> Vec<(String, Vec<usize>)> {
-        let nodes = server_nodes(stage, &apart(stage)).into_iter();
+        let nodes = server_nodes(stage, &separate_cells(stage)).into_iter();
         nodes.map(|(name, _, cells)| (name, cells)).collect()
     }
 
     #[test]
-    fn virtual_hosts_are_where_their_cells_are() {
+    fn virtual_hosts_have_the_addresses_of_their_cells() {
         let [one, three] = ["", "servers = 3\nbalance = \"five-tuple\""].map(|more| {
             let programs = "work.programs = { shares = { curl = 1 }, hosts = [2, 1] }";
             let variant = format!("[[variant]]\n{programs}\n{more}");
@@ -463,12 +476,12 @@ mod tests {
     }
 
     #[test]
-    fn blocked_paths_report_nothing() {
+    fn the_round_trip_of_a_blocked_path_is_not_checked() {
         checked(5, "delay 20ms, drop tcp", "").unwrap();
     }
 
     #[test]
-    fn the_experiments_say_the_round_trips_of_their_links() {
+    fn built_in_experiments_state_the_round_trips_of_their_links() {
         for (experiment, _) in builtin::all().unwrap() {
             check(&Plan::new(experiment, RunSize::Usual, None).unwrap()).unwrap();
         }

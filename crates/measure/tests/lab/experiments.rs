@@ -448,7 +448,7 @@ fn a_box_that_does_nothing_breaks_its_cells() {
     let _machine = beside_others();
     let dir = tempfile::tempdir().unwrap();
     let (file, place) = (dir.path().join("idle.toml"), dir.path().join("results"));
-    // Nothing of these connections is so long.
+    // No packet of these connections is long enough for the link to drop it.
     let idle = "rtt = \"100ms\"\npath = \"delay 50ms, mtu 1500 silent\"\nacts = \"drops\"\n";
     let text = EXPERIMENT.replace("rtt = \"100ms\"\n", idle);
     std::fs::write(&file, text.replace("trials = 3", "trials = 1")).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The value below or at which so many per cent of the values lie (nearest rank).
+/// Returns a percentile of `values` (nearest rank).
 pub(crate) fn percentile(values: &[Duration], percent: usize) -> Duration {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -10,7 +10,7 @@ pub(crate) fn percentile(values: &[Duration], percent: usize) -> Duration {
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-/// The middle value.
+/// Returns the median.
 pub(crate) fn median(values: &[Duration]) -> Duration {
     percentile(values, 50)
 }

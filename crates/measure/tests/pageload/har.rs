@@ -16,7 +16,8 @@ pub(crate) fn file(title: &str, started: &str, on_load: u32, entries: &[Value]) 
         .into_bytes()
 }
 
-/// A response of so many bytes, three times as many once unpacked, to a request at this second.
+/// Returns the entry of a request at `second`, whose response has `bytes` bytes and three times as
+/// many once unpacked.
 pub(crate) fn entry(
     url: &str,
     second: &str,

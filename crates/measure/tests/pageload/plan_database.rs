@@ -207,7 +207,7 @@ fn only_signed_databases_are_used() {
             let text = place.fails_as(&with, code);
             assert!(text.contains(expected), "{text}");
         }
-        // Without a key nobody vouches for it; and it knows what it knows, not a share.
+        // A database needs the key that signed it; and a hit rate is for simulated ones.
         place.fails(&[command, "4.har", "--database", "pages.hsdb"]);
         place.fails(&[command, "4.har", "--key", "maker.key.pub"]);
         place.fails(&with_database(&[command, "4.har", "--hit-rate", "60"]));

@@ -151,7 +151,7 @@ impl Generations {
         receiver
     }
 
-    /// Nothing is half done when one of its steps panics.
+    /// Locks the state, poisoned or not: a panic under the lock leaves nothing half done.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

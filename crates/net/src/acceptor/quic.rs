@@ -58,7 +58,7 @@ pub struct QuicServer {
 }
 
 impl QuicServer {
-    /// Returns the part of one of so many ports.
+    /// Returns the share of each of `ports` ports.
     pub(super) fn shared_by(self, ports: usize) -> Self {
         Self { flows: self.flows.div_ceil(ports.max(1)), ..self }
     }
@@ -158,8 +158,8 @@ struct State {
 /// Proof of a client's address.
 #[derive(Debug)]
 enum Proof {
-    /// It may be forged; so many bytes may be sent there, and the client shows this id if it has
-    /// heard the server.
+    /// It may be forged: only `credit` more bytes may go there. The client proves it by using `id`,
+    /// which the server has chosen.
     Open { credit: usize, id: Option<Vec<u8>> },
     /// It is the client's.
     Given,

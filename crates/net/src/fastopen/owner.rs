@@ -1,5 +1,5 @@
-//! Finds users who could replace the pins in a directory, and so obtain the keys: its owner,
-//! and anyone who may write to it.
+//! Checks that no other user could replace the pins, and so obtain the keys: neither the owner of
+//! their directory nor anyone who may write to it.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -8,22 +8,25 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-/// Mode bits that let others write; even so, entries belong to the user who made them.
+/// Mode bits that let users other than the owner write.
 const OTHERS_WRITE: u32 = 0o022;
+
+/// Mode bit that keeps such users from replacing entries that are not theirs.
 const STICKY: u32 = 0o1000;
 
-/// Returns the directory that another user could change, of all pins or of one side's; `None` if
-/// both are safe. Root does not count as another user.
-pub(super) fn foreign(dir: &Path, side: &str) -> io::Result<Option<PathBuf>> {
-    let above = fs::symlink_metadata(dir)?;
-    let closed = above.mode() & OTHERS_WRITE == 0 || above.mode() & STICKY != 0;
-    if !(is_ours(&above) && closed) {
+/// Returns a directory in which another user could replace pins: `dir`, which has those of both
+/// sides, or its subdirectory for `side`. `None` if both are safe. Root does not count as
+/// another user.
+pub(super) fn foreign_directory(dir: &Path, side: &str) -> io::Result<Option<PathBuf>> {
+    let metadata = fs::symlink_metadata(dir)?;
+    let is_closed = metadata.mode() & OTHERS_WRITE == 0 || metadata.mode() & STICKY != 0;
+    if !(is_ours(&metadata) && is_closed) {
         return Ok(Some(dir.to_owned()));
     }
     let pins = dir.join(side);
-    let own = fs::symlink_metadata(&pins)?;
-    let closed = own.mode() & OTHERS_WRITE == 0;
-    Ok((!(is_ours(&own) && closed)).then_some(pins))
+    let metadata = fs::symlink_metadata(&pins)?;
+    let is_closed = metadata.mode() & OTHERS_WRITE == 0;
+    Ok((!(is_ours(&metadata) && is_closed)).then_some(pins))
 }
 
 /// Returns true for a directory of root or of this user that is not a symbolic link.
@@ -38,7 +41,7 @@ mod tests {
 
     use super::*;
 
-    fn set(dir: &Path, mode: u32) {
+    fn set_mode(dir: &Path, mode: u32) {
         fs::set_permissions(dir, Permissions::from_mode(mode)).unwrap();
     }
 
@@ -48,7 +51,7 @@ mod tests {
         let dir = place.path();
         let pins = dir.join("server");
         fs::create_dir(&pins).unwrap();
-        for (above, own, expected) in [
+        for (dir_mode, pins_mode, expected) in [
             (0o711, 0o711, None),
             (0o700, 0o755, None),
             // The default mode of a BPF file system.
@@ -58,10 +61,10 @@ mod tests {
             (0o711, 0o731, Some(&pins)),
             (0o711, 0o1777, Some(&pins)),
         ] {
-            set(dir, above);
-            set(&pins, own);
-            let found = foreign(dir, "server").unwrap();
-            assert_eq!(found.as_deref(), expected, "{above:o} {own:o}");
+            set_mode(dir, dir_mode);
+            set_mode(&pins, pins_mode);
+            let found = foreign_directory(dir, "server").unwrap();
+            assert_eq!(found.as_deref(), expected, "{dir_mode:o} {pins_mode:o}");
         }
     }
 
@@ -72,10 +75,10 @@ mod tests {
         fs::create_dir_all(real.join("server")).unwrap();
         symlink(&real, &link).unwrap();
         symlink(real.join("server"), real.join("client")).unwrap();
-        assert_eq!(foreign(&real, "server").unwrap(), None);
-        assert_eq!(foreign(&link, "server").unwrap(), Some(link));
-        assert_eq!(foreign(&real, "client").unwrap(), Some(real.join("client")));
-        assert_eq!(foreign(&real, "none").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(foreign_directory(&real, "server").unwrap(), None);
+        assert_eq!(foreign_directory(&link, "server").unwrap(), Some(link));
+        assert_eq!(foreign_directory(&real, "client").unwrap(), Some(real.join("client")));
+        assert_eq!(foreign_directory(&real, "none").unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     /// Only root can give a directory away.
@@ -88,8 +91,9 @@ mod tests {
         let pins = place.path().join("server");
         fs::create_dir(&pins).unwrap();
         std::os::unix::fs::chown(&pins, Some(65534), None).unwrap();
-        assert_eq!(foreign(place.path(), "server").unwrap(), Some(pins));
+        assert_eq!(foreign_directory(place.path(), "server").unwrap(), Some(pins));
         std::os::unix::fs::chown(place.path(), Some(65534), None).unwrap();
-        assert_eq!(foreign(place.path(), "server").unwrap().as_deref(), Some(place.path()));
+        let found = foreign_directory(place.path(), "server").unwrap();
+        assert_eq!(found.as_deref(), Some(place.path()));
     }
 }

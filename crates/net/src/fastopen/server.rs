@@ -319,7 +319,7 @@ pub(super) fn open(path: PathBuf, access: Access) -> Result<Map, Unavailable> {
 
 /// Checks that only root and this user could have made the pins.
 pub(super) fn check_owner(dir: &Path, side: &str) -> Result<(), Unavailable> {
-    match owner::foreign(dir, side).map_err(no_pin(dir.join(side)))? {
+    match owner::foreign_directory(dir, side).map_err(no_pin(dir.join(side)))? {
         None => Ok(()),
         Some(directory) => Err(Unavailable::Foreign(directory)),
     }

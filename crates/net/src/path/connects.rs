@@ -9,7 +9,7 @@ use super::bounded::Bounded;
 /// Addresses remembered; about 100 bytes each, 100 kB.
 const ADDRESSES: usize = 1024;
 
-/// One second SYN in so many connections may be in vain.
+/// One second SYN in this many connections may be in vain.
 const IN_VAIN_ONE_IN: u32 = 100;
 
 /// Connections after which older ones count half.
@@ -123,7 +123,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(20);
 
-    /// Returns the advice after so many connections each, whose second SYN was in vain or was none.
+    /// Returns the advice after connections: for each entry their number, and true if each had a
+    /// second SYN in vain.
     fn after(connections: &[(usize, bool)]) -> SecondAdvice {
         let memory = PathMemory::default();
         for (count, in_vain) in connections {

@@ -14,8 +14,8 @@ pub const SILENCES_TO_BLOCK: u8 = 4;
 /// Openings that gained nothing, less those that gained, which block a path.
 ///
 /// Each costs datagrams and a socket, and hardly any time. A busy machine delays one answer or
-/// another; so many more are the path's doing. In a row they would be rare on a path on which one
-/// of four gains.
+/// another, but not this many more than it lets through. In a row they would be rare on a path on
+/// which one of four gains.
 pub(super) const GAINLESS_TO_BLOCK: u8 = 16;
 
 /// First back-off: short enough for a network that was just joined (a captive portal), long enough

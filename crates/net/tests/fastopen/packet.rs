@@ -1,4 +1,4 @@
-//! TCP segments as they crossed the client's interface.
+//! TCP segments, captured at the client's interface.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,20 +16,21 @@ pub(crate) enum Direction {
     In,
 }
 
-/// One segment.
+/// A captured segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) direction: Direction,
     pub(crate) flags: u8,
     pub(crate) seq: u32,
     pub(crate) ack: u32,
-    /// Kinds and contents, without end of list and no-operation.
+    /// Kinds and contents; the padding, which is end of list and no-operations, is left out.
     pub(crate) options: Vec<(u8, Vec<u8>)>,
     pub(crate) data: Vec<u8>,
 }
 
 impl Segment {
-    /// Parses a whole segment in an unfragmented packet without extension headers.
+    /// Parses a whole segment; `None` for a fragment, a packet with extension headers, and any
+    /// other protocol.
     fn read(direction: Direction, packet: &[u8]) -> Option<Self> {
         let (start, end) = match packet.first()? >> 4 {
             4 if packet[9] == 6 && packet[6] & 0x3f == 0 && packet[7] == 0 => (
@@ -42,14 +43,14 @@ impl Segment {
             _ => return None,
         };
         let tcp = &packet[start..end];
-        let data = usize::from(tcp[12] >> 4) * 4;
+        let header_len = usize::from(tcp[12] >> 4) * 4;
         Some(Self {
             direction,
             flags: tcp[13],
             seq: u32::from_be_bytes(*tcp[4..].first_chunk().unwrap()),
             ack: u32::from_be_bytes(*tcp[8..].first_chunk().unwrap()),
-            options: options(&tcp[20..data]),
-            data: tcp[data..].to_vec(),
+            options: options(&tcp[20..header_len]),
+            data: tcp[header_len..].to_vec(),
         })
     }
 
@@ -61,14 +62,17 @@ impl Segment {
         self.flags & (SYN | ACK) == SYN | ACK
     }
 
-    /// Returns the contents of its Fast Open options, of either form.
+    /// Returns the contents of its Fast Open options: of kind 34, and of the experimental kind 254
+    /// with Fast Open's magic number (RFC 7413 appendix A.1), which is in the content.
     pub(crate) fn fast_open(&self) -> Vec<&[u8]> {
-        let options = self.options.iter().map(|(kind, content)| (*kind, &content[..]));
-        options
-            .filter(|(kind, content)| {
-                *kind == 34 || *kind == 254 && content.starts_with(&[0xf9, 0x89])
+        self.options
+            .iter()
+            .filter(|(kind, content)| match kind {
+                34 => true,
+                254 => content.starts_with(&[0xf9, 0x89]),
+                _ => false,
             })
-            .map(|(_, content)| content)
+            .map(|(_, content)| &content[..])
             .collect()
     }
 }
@@ -87,7 +91,7 @@ fn options(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     found
 }
 
-/// All segments so far, in order.
+/// The segments captured so far, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Capture(Arc<Mutex<Vec<Segment>>>);
 
@@ -108,10 +112,10 @@ impl Capture {
         self.all().into_iter().filter(|s| s.direction == Direction::In && s.is_syn_ack()).collect()
     }
 
-    /// Returns all cookies sent in either direction, with repetitions.
+    /// Returns the contents of all Fast Open options sent in either direction, with repetitions; a
+    /// request for a cookie is an empty one.
     pub(crate) fn cookies(&self) -> Vec<Vec<u8>> {
-        let all = self.all();
-        all.iter().flat_map(Segment::fast_open).map(<[u8]>::to_vec).collect()
+        self.all().iter().flat_map(Segment::fast_open).map(<[u8]>::to_vec).collect()
     }
 
     /// Returns an element that records packets before anything else happens to them.

@@ -47,8 +47,8 @@ pub struct InUse {
 }
 
 impl InUse {
-    /// Reads the file's own facts. None if none of `keys` signed its header: nobody vouches for its
-    /// date then, and it keeps nothing out.
+    /// Reads a file in use. `None` if none of `keys` signed its header: its date then proves
+    /// nothing, and no update is rejected as older.
     #[must_use]
     pub fn from_file(file: &[u8], keys: &[PublicKey]) -> Option<Self> {
         let header = Header::read(file).ok()?;

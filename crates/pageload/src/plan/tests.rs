@@ -16,7 +16,7 @@ fn page() -> Page {
     Page::new("page".into(), servers.into(), vec![document, script]).unwrap()
 }
 
-/// With a session and a cookie of each server.
+/// A client that comes back with a session and a cookie of each server.
 fn model() -> Model {
     Model { draws: 3, ..Model::of_round_trips(tcp::Revisit::again()) }
 }

@@ -108,7 +108,7 @@ fn walk(
 
 /// Result of reading the next block.
 enum Step {
-    /// It was shown, and has so many bytes.
+    /// It was shown; its length in bytes.
     Block(usize),
     End,
     More,

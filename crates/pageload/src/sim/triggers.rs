@@ -14,7 +14,7 @@ pub(super) struct Triggers {
     waits: Vec<u32>,
 }
 
-/// A resource that is requested when so many bytes of another are there.
+/// A resource that is requested when `bytes` bytes of another have arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trigger {
     pub(super) bytes: u64,

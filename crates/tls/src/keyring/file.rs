@@ -152,7 +152,7 @@ fn content(file: &File, max: usize) -> Result<Zeroizing<Vec<u8>>, FileFault> {
     if bytes.len() > max { Err(FileFault::TooLarge) } else { Ok(bytes) }
 }
 
-/// Checks the open file, so that it cannot be exchanged in between (F-KEYS-2).
+/// Checks the open file, so that it cannot be replaced between check and use (F-KEYS-2).
 fn check(file: &Metadata) -> Result<(), FileFault> {
     if !file.is_file() {
         return Err(FileFault::NotFile);

@@ -1,10 +1,12 @@
 //! The edge's capacity for requests: permits to ask origins, and memory for buffered responses.
 //!
-//! All clients share both, and one that reads nothing must not take them from the others. A request
-//! holds a permit from when the origin is asked until its whole response is here, however slowly
-//! the client reads that. Connections and addresses have a share of the permits; where those are
-//! short, a request waits a moment for one, and connections take turns. Where memory is short, the
-//! edge evicts connections of the address that has held most for longest.
+//! All clients share both, and one that reads nothing must not take them from the others.
+//!
+//! A request holds a permit from when the edge asks the origin until the edge has the whole
+//! response, however slowly the client reads it. Each connection and each address has a share of
+//! the permits. Where permits are short, a request waits a moment for one, and connections take
+//! turns. Where memory is short, the edge evicts connections of the address that has held most for
+//! longest.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,39 +19,43 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics;
 
-/// Time that a request waits for a permit before the response is 503.
+/// Time that a request waits for a permit before the edge answers 503.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection may hold a quarter of the permits: with the default of 16,384 that is more than
-/// HTTP/2 allows it, while a small edge still serves four.
+/// Share of the permits that one connection may hold: one in this many.
+///
+/// A quarter of the default of 16,384 is more than HTTP/2 allows a connection; a small edge still
+/// serves four connections.
 const CONNECTION_SHARE: usize = 4;
 
-/// A site of IPv6 may hold as many permits as this number of addresses: it has networks by the
-/// thousand.
+/// Permits that an IPv6 site may hold, in shares of one address: it has thousands of networks, each
+/// of which counts as an address.
 const SITE_SHARE: usize = 2;
 
-/// Bits that the networks of a site of IPv6 have in common: what most registries give to one.
+/// Prefix length of an IPv6 site: what most registries assign to one.
 const SITE: u32 = 48;
 
-/// Bits that the addresses of a client of IPv6 have in common.
+/// Prefix length of an IPv6 network, whose addresses one client may have.
 const NETWORK: u32 = 64;
 
-/// Where permits are short, the edge cancels responses of which the client has read next to nothing
-/// for this long: longer than the retransmissions of a lossy network usually take.
+/// Time in which a client reads next to nothing of a response before it counts as stalled: the edge
+/// cancels it if permits are short.
+///
+/// Longer than the retransmissions of a lossy network usually take.
 const STALLED: Duration = Duration::from_secs(5);
 
-/// Pause between two searches for something to shed, for each shortage: a search looks at all
-/// connections.
+/// Minimum time between two searches for something to shed, for each shortage: a search looks at
+/// all connections.
 const SHED_EVERY: Duration = Duration::from_millis(20);
 
 /// Limits on requests, for the whole edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::edge) struct CapacityLimits {
-    /// Requests at origins at one time.
+    /// Maximum number of concurrent requests to origins.
     pub(in crate::edge) requests: usize,
-    /// Requests at origins at one time for clients at one address.
+    /// Maximum number of concurrent requests to origins for clients at one address.
     pub(in crate::edge) requests_per_address: usize,
-    /// Bytes of responses that wait for clients.
+    /// Maximum number of bytes of responses that clients have still to read.
     pub(in crate::edge) memory: usize,
 }
 
@@ -58,26 +64,25 @@ pub(super) trait Evictable: Send + Sync + std::fmt::Debug {
     /// Returns the client's address, if it is proven and the client has sent a request.
     fn address(&self) -> Option<IpAddr>;
 
-    /// Returns the memory that waits for the client.
+    /// Returns the memory of responses that the client has still to read.
     fn buffered(&self) -> Buffered;
 
-    /// Cancels responses that hold a permit of `address`, or any permit, and of which the client
-    /// has read next to nothing for `limit`.
+    /// Cancels responses of which the client has read next to nothing for `limit`: those that hold
+    /// a permit of `address`, or any permit if that is `None`.
     fn shed_stalled(&self, limit: Duration, address: Option<&Arc<Semaphore>>);
 
     /// Makes the connection end, to free its memory for others.
     fn evict(&self);
 
-    /// Returns true once it has been evicted.
+    /// Returns true once [`evict`](Self::evict) was called.
     fn is_evicted(&self) -> bool;
 }
 
-/// Memory that waits for a client.
+/// Memory of responses that a client has still to read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Buffered {
     pub(super) bytes: usize,
-    /// Sum over responses: bytes times milliseconds without progress, of which each has a second
-    /// more.
+    /// Sum over responses: bytes x (milliseconds without progress + 1,000).
     pub(super) weight: u64,
 }
 
@@ -85,7 +90,7 @@ pub(super) struct Buffered {
 #[derive(Debug)]
 pub(super) struct Share {
     permits: Arc<Semaphore>,
-    /// Held by the one request of the connection that waits for a permit of the edge.
+    /// Held by the only request of the connection that may wait for one of the edge's permits.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -100,10 +105,10 @@ pub(in crate::edge) struct Capacity {
     connections: Mutex<Connections>,
 }
 
-/// Prefix of addresses, and its length in bits.
+/// Address prefix, and its length in bits.
 type Network = (IpAddr, u32);
 
-/// Permits of each address that holds any, and of each site.
+/// Shares of the addresses and sites that hold a permit.
 #[derive(Debug, Default)]
 struct Addresses {
     shares: HashMap<Option<Network>, Weak<Semaphore>>,
@@ -129,17 +134,17 @@ enum Shortage {
     Memory,
 }
 
-/// Permit for one request to be at an origin.
+/// Permit to send one request to an origin.
 #[derive(Debug)]
 pub(super) struct Permit {
     _connection: OwnedSemaphorePermit,
-    /// Permits of the address, and of its site if it has one.
+    /// From the share of the address, and of its site if that is IPv6.
     address: Vec<OwnedSemaphorePermit>,
     _edge: OwnedSemaphorePermit,
 }
 
 impl Permit {
-    /// Returns true if it counts against `address`, or against that site.
+    /// Returns true if it is from this share, which is that of an address or a site.
     pub(super) fn is_for(&self, address: &Arc<Semaphore>) -> bool {
         self.address.iter().any(|permit| Arc::ptr_eq(permit.semaphore(), address))
     }
@@ -176,7 +181,8 @@ impl Capacity {
     /// Acquires a permit for a request of the connection that has `share`, and whose client is at
     /// `address` if that is proven; `None` after [`QUEUE_TIMEOUT`].
     ///
-    /// Only one request of a connection waits for a permit of the edge: so connections take turns.
+    /// At most one request of a connection waits for one of the edge's permits: so connections take
+    /// turns.
     pub(super) async fn acquire(&self, share: &Share, address: Option<IpAddr>) -> Option<Permit> {
         let address_shares = self.address_shares(address);
         let permit = async {
@@ -204,9 +210,11 @@ impl Capacity {
         tokio::time::timeout(QUEUE_TIMEOUT, permit).await.ok().flatten()
     }
 
-    /// Returns the permits of `address`, and those of its site. All IPv6 addresses of a network of
-    /// 64 bits count as one, since one client has them. All unproven addresses count as one, which
-    /// has half of the permits: a request in early data keeps that share until its response ends.
+    /// Returns the shares of `address` and of its site.
+    ///
+    /// All addresses of an IPv6 /64 count as one, since one client may have them all. So do all
+    /// unproven addresses, which share half of the permits: a request in early data keeps a permit
+    /// of that share until its response ends, even if its address is proven meanwhile.
     fn address_shares(&self, address: Option<IpAddr>) -> Vec<Arc<Semaphore>> {
         let per_address = self.limits.requests_per_address;
         let own = address.map(|ip| network(ip, NETWORK));
@@ -233,7 +241,7 @@ impl Capacity {
         share
     }
 
-    /// Adds to the memory that waits for clients.
+    /// Adds to the memory of responses that clients have still to read.
     pub(super) fn hold(&self, bytes: usize) {
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.gauge().increment(bytes as f64);
@@ -242,18 +250,20 @@ impl Capacity {
         }
     }
 
-    /// Subtracts from the memory that waits for clients.
+    /// Subtracts from the memory of responses that clients have still to read.
     pub(super) fn release(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
         self.gauge().decrement(bytes as f64);
     }
 
-    /// Returns the gauge of memory held. Metrics start only once the edge's settings exist.
+    /// Returns the gauge of memory held; made when first used, since metrics start after the edge's
+    /// settings are read.
     fn gauge(&self) -> &Gauge {
         self.gauge.get_or_init(metrics::answer_memory)
     }
 
-    /// Returns all connections, unless the last search for the same shortage is too recent.
+    /// Returns all connections for a search; `None` if the last one for the same shortage is too
+    /// recent, or the list is in use.
     fn connections(&self, shortage: Shortage) -> Option<Vec<Arc<dyn Evictable>>> {
         let now = Instant::now();
         let mut connections = self.connections.try_lock().ok()?;
@@ -265,7 +275,7 @@ impl Capacity {
         Some(connections.all.iter().filter_map(Weak::upgrade).collect())
     }
 
-    /// Cancels stalled responses that hold a permit: one of `address`, or any.
+    /// Cancels stalled responses that hold a permit of `address`, or any permit if that is `None`.
     fn shed_stalled(&self, address: Option<&Arc<Semaphore>>) {
         let shortage = match address {
             Some(_) => Shortage::AddressPermits,
@@ -276,8 +286,8 @@ impl Capacity {
         }
     }
 
-    /// Evicts connections until an eighth of the memory is free: those of the client with the
-    /// highest weight first, and of these the ones with the highest weight.
+    /// Evicts connections until an eighth of the memory is free: clients in descending order of
+    /// weight, and each client's connections in the same way.
     fn shed_memory(&self) {
         let Some(connections) = self.connections(Shortage::Memory) else { return };
         let (evicted, staying): (Vec<_>, Vec<_>) = connections
@@ -289,7 +299,7 @@ impl Capacity {
         if held <= self.limits.memory {
             return;
         }
-        // An address may be proven meanwhile: it is read once.
+        // Reads each address once, since it may be proven in between.
         let mut candidates: Vec<_> = staying
             .into_iter()
             .filter(|(buffered, _)| buffered.bytes > 0)
@@ -326,7 +336,7 @@ fn network(address: IpAddr, bits: u32) -> Network {
     }
 }
 
-/// Client whose weights are added up: all connections of a proven address, or one connection.
+/// Client for which weights add up: all connections of a proven address, or one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Client {
     Proven(Network),
@@ -338,7 +348,7 @@ fn client(connection: &Arc<dyn Evictable>) -> Client {
     connection.address().map_or(unproven, |ip| Client::Proven(network(ip, NETWORK)))
 }
 
-/// Nothing is half done when one of the steps with the lock held panics.
+/// Locks a mutex, poisoned or not: a panic under the lock leaves nothing half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -408,7 +418,7 @@ mod tests {
         assert_eq!((a, c.0.to_string()), (b, "192.0.2.1".into()));
     }
 
-    /// A host with both versions of IP, and the 65,536 networks of a site.
+    /// A site has 65,536 networks. Its limit is for IPv6 alone: a host may have IPv4 as well.
     #[tokio::test(start_paused = true)]
     async fn a_site_of_ipv6_has_the_permits_of_two_addresses() {
         let capacity = capacity(64, 2);
@@ -428,7 +438,7 @@ mod tests {
         assert!(capacity.acquire(&share, Some(first.into())).await.is_some());
     }
 
-    /// A connection for which so many bytes wait for a second.
+    /// A connection whose bytes have waited for a second.
     #[derive(Debug)]
     struct Holder(Option<IpAddr>, usize, std::sync::atomic::AtomicBool);
 

@@ -402,7 +402,7 @@ impl TlsServer {
         Ok(())
     }
 
-    /// Nothing is half done when one of its steps panics.
+    /// Locks the state, poisoned or not: a panic under the lock leaves nothing half done.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -69,7 +69,7 @@ impl Times {
 }
 
 impl Honest {
-    /// Starts them: so many exchanges in a second.
+    /// Starts honest clients, with `rate` exchanges a second.
     pub(super) fn start(place: Place<'_>, way: &Way, rate: NonZeroU16) -> io::Result<Self> {
         let (log, way) = (Log::default(), way.clone());
         let all = log.clone();

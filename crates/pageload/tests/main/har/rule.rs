@@ -1,6 +1,6 @@
 //! The rule for parents, asked of published trees: each is loaded in simulated time and written as
-//! a HAR file. One with initiators gives the tree again; without them the rule finds so many of the
-//! parents.
+//! a HAR file. One with initiators gives the tree again; without them the rule has to find a share
+//! of the parents.
 
 use headstart_pageload::har::{self, Agreement};
 use headstart_pageload::page::{Page, Resource};

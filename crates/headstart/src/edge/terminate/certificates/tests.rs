@@ -34,7 +34,7 @@ impl Files {
         path
     }
 
-    /// A certificate for `names` that is valid from and until so many seconds from now.
+    /// Makes a certificate for `names`, valid from `from` to `until`, in seconds from now.
     fn pair(&self, name: &str, names: &[&str], from: i64, until: i64) -> CertificateFiles {
         let issued = self_signed(names, from..until);
         CertificateFiles {
