@@ -81,9 +81,10 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// TCP clients during an attack.
 const TCP_CLIENTS: u16 = 32;
 
-/// Room for the connections of a run: those in TIME-WAIT would fill the ports of one address.
+/// Room for the connections of a run: those in TIME-WAIT would fill the ports of one address. None
+/// has a port of the programs, which could not listen there meanwhile.
 const SYSCTLS: [(&str, &str); 3] = [
-    ("/proc/sys/net/ipv4/ip_local_port_range", "2048 65000"),
+    ("/proc/sys/net/ipv4/ip_local_port_range", "10000 65000"),
     ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "1024"),
     ("/proc/sys/net/core/somaxconn", "4096"),
 ];
