@@ -222,7 +222,7 @@ fn nohup_outlives_the_terminal() {
     let (place, server) = (Place::new(), server::start());
     let recorder = half_loaded_by(&place, &server, "--ignore-signal=HUP");
     kill_process(Pid::from_child(&recorder), Signal::HUP).unwrap();
-    place.outcome(recorder.wait_with_output().unwrap()).failed(1, "not loaded within 10s");
+    place.outcome(recorder.wait_with_output().unwrap()).failed(1, "not loaded within 20s");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_browser_that_dies_or_hangs_while_a_page_loads_is_noticed() {
     for (is_victim, signal, words) in [
         (is_of_page as fn(&str) -> bool, Signal::KILL, "the page's process crashed"),
         (is_of_browser, Signal::KILL, "Chromium ended"),
-        (is_of_browser, Signal::STOP, "not loaded within 10s"),
+        (is_of_browser, Signal::STOP, "not loaded within 20s"),
     ] {
         let (place, server) = (Place::new(), server::start());
         let recorder = half_loaded(&place, &server);
@@ -254,7 +254,8 @@ fn is_of_browser(line: &str) -> bool {
     !line.contains("--type=") && line.contains("--user-data-dir=")
 }
 
-/// A recorder whose page waits for an answer that never comes.
+/// A recorder whose page waits for an answer that never comes. It gives up late enough for a slow
+/// machine to have got there.
 fn half_loaded(place: &Place, server: &Server) -> Child {
     half_loaded_by(place, server, "--default-signal=HUP")
 }
@@ -264,7 +265,7 @@ fn half_loaded(place: &Place, server: &Server) -> Child {
 fn half_loaded_by(place: &Place, server: &Server, how: &str) -> Child {
     let mut env = Command::new("env");
     env.args([how, crate::programs::LAB]);
-    let mut command = place.arm(env, &[&format!("http://{server}/hardly"), "--timeout", "10s"]);
+    let mut command = place.arm(env, &[&format!("http://{server}/hardly"), "--timeout", "20s"]);
     let recorder = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until("the last requests of the page", || server.requests("/x/never") > 0);
     recorder
