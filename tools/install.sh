@@ -52,7 +52,7 @@ fi
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 # Clients of the experiment `sharing`.
 /usr/bin/python3 -c 'import requests' 2>/dev/null || missing+=(python3-requests)
-php -m 2>/dev/null | grep -qx curl || missing+=(php-curl)
+php -r 'exit(extension_loaded("curl") ? 0 : 1);' 2>/dev/null || missing+=(php-curl)
 perl -MIO::Socket::SSL -e 1 2>/dev/null || missing+=(libio-socket-ssl-perl)
 if [ ${#missing[@]} -gt 0 ]; then
     echo "installing ${missing[*]}"

@@ -25,10 +25,13 @@ function managed(string $url, string $agent): string
     if ($stream === false) {
         throw new RuntimeException("$agent: $why");
     }
+    $request = "GET $path HTTP/1.1\r\nHost: $host\r\nConnection: close\r\n\r\n";
+    $early = getenv("HEADSTART_EARLY") ? "Headstart-Early-Data: " . base64_encode($request) . "\r\n" : "";
     fwrite($stream, "CONNECT $host:443 HTTP/1.1\r\nHost: $host:443\r\nHeadstart-TLS: managed\r\n"
-        . "Headstart-ALPN: http/1.1\r\nHeadstart-Context: " . getenv("HEADSTART_CONTEXT") . "\r\n\r\n");
-    head($stream);
-    fwrite($stream, "GET $path HTTP/1.1\r\nHost: $host\r\nConnection: close\r\n\r\n");
+        . "Headstart-ALPN: http/1.1\r\nHeadstart-Context: " . getenv("HEADSTART_CONTEXT") . "\r\n$early\r\n");
+    if (!preg_match('/^headstart-early-data: accepted\r$/mi', head($stream))) {
+        fwrite($stream, $request);
+    }
     if (!preg_match('/^content-length:\s*(\d+)/mi', head($stream), $length)) {
         throw new RuntimeException("no length");
     }

@@ -2,6 +2,7 @@
 # agent speaks TLS.
 use strict;
 use warnings;
+use MIME::Base64 qw(encode_base64);
 
 my $url = shift;
 my $agent = $ENV{HEADSTART_SOCKET};
@@ -19,11 +20,13 @@ sub managed {
     require IO::Socket::UNIX;
     my ($host, $path) = $url =~ m{^https://([^/]+)(/.*)$} or die "no URL: $url";
     my $stream = IO::Socket::UNIX->new(Peer => $agent) or die "$agent: $!";
+    my $request = "GET $path HTTP/1.1\r\nHost: $host\r\nConnection: close\r\n\r\n";
+    my $early = $ENV{HEADSTART_EARLY} ? 'Headstart-Early-Data: ' . encode_base64($request, '') . "\r\n" : '';
     print $stream "CONNECT $host:443 HTTP/1.1\r\nHost: $host:443\r\nHeadstart-TLS: managed\r\n",
-        "Headstart-ALPN: http/1.1\r\nHeadstart-Context: $ENV{HEADSTART_CONTEXT}\r\n\r\n";
+        "Headstart-ALPN: http/1.1\r\nHeadstart-Context: $ENV{HEADSTART_CONTEXT}\r\n$early\r\n";
     my $head = head($stream);
     die $head unless $head =~ m{^HTTP/1\.1 200};
-    print $stream "GET $path HTTP/1.1\r\nHost: $host\r\nConnection: close\r\n\r\n";
+    print $stream $request unless $head =~ /^headstart-early-data: accepted\r$/mi;
     $head = head($stream);
     die $head unless $head =~ m{^HTTP/1\.[01] 200};
     my ($length) = $head =~ /^content-length:\s*(\d+)/mi or die "no length: $head";

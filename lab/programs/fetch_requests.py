@@ -58,12 +58,13 @@ class Managed(HTTPAdapter):
 
 
 def adapter():
-    """That of the package, where it is installed."""
+    """That of the package, where it is installed: it alone sends early data."""
     try:
         from headstart.requests import HeadstartAdapter
     except ImportError:
         return Managed()
-    return HeadstartAdapter(context=os.environ["HEADSTART_CONTEXT"])
+    early = "HEADSTART_EARLY" in os.environ
+    return HeadstartAdapter(context=os.environ["HEADSTART_CONTEXT"], early_data=early)
 
 
 session = requests.Session()

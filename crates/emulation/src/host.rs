@@ -13,6 +13,7 @@ pub struct Host {
     pub(crate) tcp_of: Vec<IpAddr>,
     pub(crate) server_names: Vec<String>,
     pub(crate) public: Vec<IpAddr>,
+    pub(crate) initial_window: Option<u8>,
     pub(crate) links: Port,
 }
 
@@ -29,6 +30,7 @@ impl Host {
             tcp_of: Vec::new(),
             server_names: Vec::new(),
             public: Vec::new(),
+            initial_window: None,
             links: Port::default(),
         }
     }
@@ -71,6 +73,14 @@ impl Host {
     #[must_use]
     pub fn public(mut self, address: impl Into<IpAddr>) -> Host {
         self.public.push(address.into());
+        self
+    }
+
+    /// Sets the initial congestion window of the node's TCP connections, in segments; without it,
+    /// they have the kernel's (10 since Linux 2.6.39, 3 before).
+    #[must_use]
+    pub fn initial_window(mut self, segments: u8) -> Host {
+        self.initial_window = Some(segments);
         self
     }
 

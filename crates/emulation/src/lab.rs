@@ -13,7 +13,7 @@ use crate::record::Disturbance;
 use crate::schedule::Exactness;
 use crate::split::{SplitProxy, SplitTcp};
 use crate::switch::{Diversion, Port, Switch};
-use crate::wiring;
+use crate::wiring::{self, Routing};
 use crate::{Link, Protocol};
 
 /// Nodes a lab has at most: default addresses and hardware addresses count them in one byte.
@@ -82,7 +82,8 @@ impl Lab {
             let shared = host.shared.iter().map(|(address, _)| *address);
             let addresses = host.addresses.iter().copied().chain(shared);
             let addresses: Vec<_> = addresses.chain(host.tcp_of.iter().copied()).collect();
-            wires.push(wiring::wire(number, &addresses, &namespace, &network)?);
+            let routing = Routing { addresses: &addresses, initial_window: host.initial_window };
+            wires.push(wiring::wire(number, routing, &namespace, &network)?);
             let port = switch.add_port(host.addresses.into_iter().chain(host.public), host.links);
             for (address, balance) in host.shared {
                 switch.share(address, balance, port, &host.server_names);

@@ -33,17 +33,23 @@ pub(crate) fn has_ipv6() -> bool {
     Path::new("/proc/sys/net/ipv6").exists()
 }
 
+/// Addresses of a node, and settings of its routes to all others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Routing<'a> {
+    pub(crate) addresses: &'a [IpAddr],
+    /// Initial congestion window in segments, if it is not the kernel's.
+    pub(crate) initial_window: Option<u8>,
+}
+
 /// Joins a node's namespace to the forwarder's and returns the forwarder's end.
 pub(crate) fn wire(
     number: u8,
-    addresses: &[IpAddr],
+    routing: Routing<'_>,
     node: &Namespace,
     network: &Namespace,
 ) -> Result<Wire, LabError> {
     let far_end = format!("p{number}");
-    run_ip("setting up a node", node, network, |other: &str| {
-        node_script(number, addresses, other)
-    })?;
+    run_ip("setting up a node", node, network, |other: &str| node_script(number, routing, other))?;
     run_ip("setting up the forwarder", network, node, |_| {
         format!("link set {far_end} {NO_OWN_ADDRESS} up\n")
     })?;
@@ -79,7 +85,8 @@ fn mac_text(mac: [u8; 6]) -> String {
 
 /// Without ARP and neighbour discovery there is nothing to lose or delay but the packets under
 /// test.
-fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
+fn node_script(number: u8, routing: Routing<'_>, network: &str) -> String {
+    let Routing { addresses, initial_window } = routing;
     let (near, far) = (mac_text(node_mac(number)), mac_text(far_mac(number)));
     let own_address = if has_ipv6() { NO_OWN_ADDRESS } else { "" };
     let mut script = format!(
@@ -94,7 +101,10 @@ fn node_script(number: u8, addresses: &[IpAddr], network: &str) -> String {
         ("::/0", addresses.iter().any(IpAddr::is_ipv6)),
     ];
     for (prefix, _) in defaults.into_iter().filter(|(_, used)| *used) {
-        let _ = writeln!(script, "route add {prefix} dev {INTERFACE} {}", congestion_control());
+        let control = congestion_control();
+        let window =
+            initial_window.map_or(String::new(), |segments| format!("initcwnd {segments}"));
+        let _ = writeln!(script, "route add {prefix} dev {INTERFACE} {control} {window}");
     }
     script
 }

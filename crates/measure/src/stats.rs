@@ -183,6 +183,22 @@ pub(crate) fn mean_of_few(samples: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, ci95: [value - half, value + half] })
 }
 
+/// Returns the slope of the line by least squares (Draper & Smith 1998, section 1.4). Its interval
+/// takes deviations from it as independent. None of fewer than three points, or of one moment.
+pub(crate) fn slope(points: &[(f64, f64)]) -> Option<Estimate> {
+    let freedom = points.len().checked_sub(2)?;
+    let quantile = student(freedom)?;
+    let [mean_x, mean_y] = [|point: &(f64, f64)| point.0, |point: &(f64, f64)| point.1]
+        .map(|of| points.iter().map(of).sum::<f64>() / points.len() as f64);
+    let squares: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    let products: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    let value = finite(products / squares)?;
+    let deviation = |(x, y): &(f64, f64)| y - mean_y - value * (x - mean_x);
+    let left: f64 = points.iter().map(|point| deviation(point).powi(2)).sum();
+    let half = quantile * (left / freedom as f64 / squares).sqrt();
+    Some(Estimate { value, ci95: [value - half, value + half] })
+}
+
 /// The 97.5 % quantile of Student's t (NIST/SEMATECH e-Handbook, 1.3.6.7.2); beyond 30 degrees of
 /// freedom that of 30, 4 % too wide at most.
 fn student(freedom: usize) -> Option<f64> {
@@ -311,6 +327,20 @@ mod tests {
             });
             assert!((0.935..0.965).contains(&held), "{count}: {held}");
         }
+    }
+
+    #[test]
+    fn the_interval_of_a_slope_holds_it_as_often_as_it_says() {
+        let straight: Vec<_> = (0..9).map(|x| (f64::from(x), 3.0 - 2.0 * f64::from(x))).collect();
+        let Estimate { value, ci95 } = slope(&straight).unwrap();
+        assert!((value + 2.0).abs() < 1e-12 && ci95[1] - ci95[0] < 1e-9, "{ci95:?}");
+        assert!(slope(&straight[..2]).is_none() && slope(&[(1.0, 1.0); 5]).is_none());
+        let held = coverage(0.5, 1_000, |seed| {
+            let noise = drawn(rand_distr::StandardNormal, 20, seed);
+            let line = ordinals(20).into_iter().zip(noise).map(|(x, noise)| (x, 0.5 * x + noise));
+            slope(&line.collect::<Vec<_>>()).unwrap().ci95
+        });
+        assert!((0.93..0.97).contains(&held), "{held}");
     }
 
     #[test]

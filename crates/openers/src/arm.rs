@@ -43,12 +43,12 @@ const fn direct(carrier: Carrier, session: Session) -> Arm {
     arm(carrier, session, Via::Program, false)
 }
 
-const fn unmodified(sharing: Sharing) -> Arm {
-    arm(Carrier::Tcp, Session::Fresh, Via::Unmodified(sharing), false)
+const fn unmodified(carrier: Carrier, session: Session, sharing: Sharing) -> Arm {
+    arm(carrier, session, Via::Unmodified(sharing), false)
 }
 
 /// The names that experiments and results use.
-const NAMES: [(&str, Arm); 25] = [
+const NAMES: [(&str, Arm); 27] = [
     ("http", Arm::HTTP),
     ("http-tfo", Arm::HTTP_FAST_OPEN),
     ("tls13", Arm::TLS13),
@@ -74,6 +74,8 @@ const NAMES: [(&str, Arm); 25] = [
     ("today", Arm::TODAY),
     ("client", Arm::SHARED),
     ("client-server", Arm::SHARED_BY_SERVERS),
+    ("client-server-turbo", Arm::SHARED_TURBO),
+    ("client-server-turbo-0rtt", Arm::SHARED_TURBO_EARLY_DATA),
 ];
 
 impl Arm {
@@ -124,11 +126,19 @@ impl Arm {
     /// QUIC with a session of an earlier connection, and the request is early data.
     pub const QUIC_EARLY_DATA: Self = direct(Carrier::Quic, Session::EarlyData);
     /// Programs of others as they come, and terminating edges each with keys of its own.
-    pub const TODAY: Self = unmodified(Sharing::None);
+    pub const TODAY: Self = unmodified(Carrier::Tcp, Session::Fresh, Sharing::None);
     /// The same programs with an agent that keeps their sessions.
-    pub const SHARED: Self = unmodified(Sharing::Client);
+    pub const SHARED: Self = unmodified(Carrier::Tcp, Session::Fresh, Sharing::Client);
     /// The same, and edges that share one ring of keys.
-    pub const SHARED_BY_SERVERS: Self = unmodified(Sharing::ClientAndServers);
+    pub const SHARED_BY_SERVERS: Self =
+        unmodified(Carrier::Tcp, Session::Fresh, Sharing::ClientAndServers);
+    /// The same, and the agent opens connections by TurboTLS.
+    pub const SHARED_TURBO: Self =
+        unmodified(Carrier::TurboTls, Session::Fresh, Sharing::ClientAndServers);
+    /// The same, and programs that have the agent speak TLS hand it their requests to be sent
+    /// early.
+    pub const SHARED_TURBO_EARLY_DATA: Self =
+        unmodified(Carrier::TurboTls, Session::EarlyData, Sharing::ClientAndServers);
 
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -224,6 +234,11 @@ impl Arm {
     /// Returns true if such programs share sessions by an agent.
     pub const fn shares_sessions(self) -> bool {
         matches!(self.via, Via::Unmodified(Sharing::Client | Sharing::ClientAndServers))
+    }
+
+    /// Returns true if the edges before which they are share one ring of keys.
+    pub const fn shares_keys(self) -> bool {
+        matches!(self.via, Via::Unmodified(Sharing::ClientAndServers))
     }
 
     /// Returns true if its ClientHello is encrypted, and only an outer one can be read.
@@ -384,6 +399,9 @@ mod tests {
             let suites = Suite::ALL.into_iter().filter(|suite| arm.supports(*suite));
             assert_eq!(suites.collect::<Vec<_>>(), [Suite::P256], "{arm}");
             assert_eq!(arm.shares_sessions(), arm != Arm::TODAY, "{arm}");
+            assert_eq!(arm.shares_keys(), arm.name().starts_with("client-server"), "{arm}");
+            let turbo = arm.opening().carrier == Carrier::TurboTls;
+            assert_eq!(turbo, arm.name().contains("-turbo"), "{arm}");
         }
     }
 

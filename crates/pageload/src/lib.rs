@@ -7,6 +7,7 @@
 //! * [`plan`]: what each technique would save on a page, and what the page waits for.
 //! * [`devtools`]: HAR files of what Chromium's DevTools protocol says of a load.
 //! * [`db`]: what many recordings of pages tell a browser before it asks.
+//! * [`hits`]: how much of loads the others of their page tell, load by load.
 //! * [`statistics`]: how values hang together, and how far simulated times are from measured ones.
 //! * [`sharing`]: how many full TLS handshakes of a recording a shared session store would have
 //!   saved.
@@ -19,6 +20,7 @@ pub mod cs244;
 pub mod db;
 pub mod devtools;
 pub mod har;
+pub mod hits;
 mod input;
 pub mod page;
 pub mod plan;

@@ -25,6 +25,9 @@ struct Gate {
     open: Condvar,
 }
 
+/// Length of an answer from which on it must hold bytes of the server.
+const WITH_BYTES: usize = 200;
+
 /// As long as the standard library's.
 const QUEUE: i32 = 128;
 
@@ -46,7 +49,7 @@ impl Front {
         front
     }
 
-    /// Lets nobody connect until a client that is not known yet has been answered over UDP.
+    /// Lets nobody connect until a client that is not known yet has bytes of the server over UDP.
     ///
     /// Its SYN is dropped, and repeated after a second.
     pub(crate) fn hold(&self) {
@@ -87,13 +90,14 @@ fn balance(clients: &Arc<UdpSocket>, edge: SocketAddr, gate: &Arc<Gate>) {
                 (Arc::clone(&socket), Arc::clone(clients), Arc::clone(gate));
             thread::spawn(move || {
                 let mut buffer = [0; 2048];
-                let mut answers = 0;
+                let mut is_answered = false;
                 while let Ok(length) = back.recv(&mut buffer) {
                     let _ = clients.send_to(&buffer[..length], from);
-                    if answers == 0 {
+                    // An edge may say first that it is there; and a late SYN is not dropped.
+                    if length >= WITH_BYTES && !is_answered {
                         gate.release();
+                        is_answered = true;
                     }
-                    answers += 1;
                 }
             });
             socket

@@ -72,6 +72,15 @@ impl Tally {
     pub(crate) fn figures(self) -> String {
         self.figures.to_string()
     }
+
+    /// Returns how many of the bars on completion are met.
+    pub(crate) fn completion(self) -> String {
+        self.completion.to_string()
+    }
+
+    pub(crate) fn all_met(self) -> bool {
+        [self.figures, self.completion].iter().all(|count| count.met == count.all)
+    }
 }
 
 impl fmt::Display for Count {
@@ -198,7 +207,11 @@ fn found(
             Some(kept(group)? / other.map_or(Some(1.0), kept)?)
         }
         "grown_max_mb" => Some(group.facts.kept?.grown_mb),
+        "held_max_kib" => group.facts.kept?.held_kib,
         "recovery_max_s" => Some(group.facts.kept?.recovery_s),
+        "failed_outside_max" => Some(group.facts.blame?.outside as f64),
+        "wrong_bytes_max" => Some(group.facts.blame?.wrong as f64),
+        "growth_max" => Some(group.facts.growth?.certain()),
         "linkable_min" | "linkable_max" => {
             let linkable = group.facts.privacy.as_ref()?.linkable?;
             Some(linkable.level().into())
@@ -445,7 +458,13 @@ mod tests {
     fn service_under_attack_is_judged_alone_and_beside_others() {
         let mut groups = groups();
         for (arm, rate) in [("tls13", 0.5), ("turbo", 0.9)] {
-            let kept = Some(Kept { rate, p99: rate / 2.0, grown_mb: 30.0, recovery_s: 1.5 });
+            let kept = Some(Kept {
+                rate,
+                p99: rate / 2.0,
+                grown_mb: 30.0,
+                held_kib: Some(12.5),
+                recovery_s: 1.5,
+            });
             groups.tell(|key| key.arm == arm, &CellFacts { kept, ..CellFacts::default() });
         }
         for (bar, found, met) in [
@@ -454,6 +473,7 @@ mod tests {
             ("against = \"tls13\"\nrate_kept_min = 1.9", 1.8, false),
             ("against = \"tls13\"\np99_kept_min = 1.0", 1.8, true),
             ("grown_max_mb = 29.0", 30.0, false),
+            ("held_max_kib = 12.0", 12.5, false),
             ("recovery_max_s = 2.0", 1.5, true),
         ] {
             assert_eq!(verdict(&groups, bar), (Some(found), met), "{bar}");

@@ -446,6 +446,8 @@ impl Bench {
         let before = Reading::take(&honest.work, on, cpu);
         thread::sleep(time / 2);
         let half = attack::resident_now(pid).map_err(cannot)?;
+        let held = attackers.done().held;
+        let held_kib = half.saturating_sub(resident) as f64 / 1024.0 / held as f64;
         thread::sleep(time / 2);
         let after = Reading::take(&honest.work, on, cpu);
         let late = attack::resident_now(pid).map_err(cannot)?.saturating_sub(half);
@@ -470,6 +472,7 @@ impl Bench {
             p50_ms: p50,
             p99_ms: p99,
             grown_mb: most.saturating_sub(resident) as f64 / 1e6,
+            held_kib: (held > 0).then_some(held_kib),
             late_mb: late as f64 / 1e6,
             recovery_s: recovery.as_secs_f64(),
             attackers: Done { sent: done.sent + account.sent, ..done },

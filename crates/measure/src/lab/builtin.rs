@@ -5,6 +5,7 @@ use std::path::Path;
 use super::bench;
 use super::browser;
 use super::experiment::Experiment;
+use super::soak;
 use super::tor;
 use headstart::base::failure::Failure;
 
@@ -42,10 +43,14 @@ pub(crate) fn find(name: &str) -> Result<(Experiment, String), Failure> {
     if path.exists() || name.contains(['/', '.']) {
         return Experiment::read(path);
     }
-    let usual = known.iter().map(|(known, _)| known.name.as_str());
-    let benches = bench::all()?;
-    let others = benches.iter().map(|(bench, _)| bench.name.as_str());
-    let names: Vec<_> = usual.chain([tor::NAME, browser::NAME]).chain(others).collect();
     Err(Failure::usage(format!("there is no experiment '{name}'"))
-        .hint(format!("there are {}; or name a file", names.join(", "))))
+        .hint(format!("there are {}; or name a file", names()?.join(", "))))
+}
+
+/// Names of everything that `headstart lab run` runs without a file.
+pub(crate) fn names() -> Result<Vec<String>, Failure> {
+    let usual = all()?.into_iter().map(|(known, _)| known.name);
+    let others = bench::all()?.into_iter().map(|(bench, _)| bench.name);
+    let apart = [tor::NAME, browser::NAME, soak::NAME].map(str::to_owned);
+    Ok(usual.chain(apart).chain(others).collect())
 }

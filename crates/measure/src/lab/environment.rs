@@ -13,6 +13,9 @@ use serde_json::{Map, Value, json};
 
 use super::plan::Stage;
 
+/// Kind of this build, in environment.json.
+pub(crate) const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+
 /// environment.json.
 #[derive(Debug, Serialize)]
 pub(crate) struct Environment {
@@ -74,7 +77,7 @@ impl Environment {
             command: command(),
             commit: commit(),
             version: env!("CARGO_PKG_VERSION"),
-            build: if cfg!(debug_assertions) { "debug" } else { "release" },
+            build: BUILD,
             date: humantime::format_rfc3339_seconds(begun).to_string(),
             seconds: 0.0,
             kernel: first_line("/proc/sys/kernel/osrelease"),
@@ -171,7 +174,7 @@ fn of_lab(
 /// have changed since; `unknown` without git or away from the checkout.
 ///
 /// Read at run time: as a part of the program it would rebuild the program at each commit.
-fn commit() -> String {
+pub(crate) fn commit() -> String {
     let arguments = ["describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"];
     let mut git = Command::new("git");
     git.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::null());

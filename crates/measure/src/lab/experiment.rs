@@ -166,6 +166,8 @@ pub(crate) struct Variant {
     pub(crate) threads: Option<u16>,
     /// Threads for datagrams of TurboTLS servers.
     pub(crate) udp_workers: Option<u16>,
+    /// Initial congestion window of the servers' TCP, in segments.
+    pub(crate) initial_window: Option<u8>,
     #[serde(default)]
     pub(crate) origin: OriginKind,
     /// Servers, for each arm and suite.
@@ -384,6 +386,7 @@ impl Variant {
         within("variant.clients", self.clients.unwrap_or(1), 1..=NODES_MAX)?;
         within("variant.threads", self.threads.unwrap_or(1), 1..=256)?;
         within("variant.udp_workers", self.udp_workers.unwrap_or(1), 1..=256)?;
+        within("variant.initial_window", self.initial_window.unwrap_or(1), 1..=100)?;
         let life = self.cookie_life.unwrap_or(COOKIE_LIFE);
         within("variant.cookie_life", life, COOKIE_LIFE_MIN..=COOKIE_LIFE_MAX)?;
         within("variant.response", self.response.unwrap_or(0), 0..=RESPONSE_MAX)?;

@@ -11,6 +11,7 @@ use super::browser::{self, BrowserExperiment};
 use super::builtin;
 use super::experiment::Experiment;
 use super::plan::{Plan, RunSize};
+use super::soak;
 use super::tor;
 use crate::lab::options::LabListOptions;
 use crate::progress::in_words;
@@ -46,7 +47,9 @@ struct Entry {
 fn entries() -> Result<Vec<Entry>, Failure> {
     let all = builtin::all()?.into_iter().map(|(experiment, text)| Entry::new(&experiment, text));
     let benches = bench::all()?.into_iter().map(|(bench, text)| Ok(Entry::with_bench(bench, text)));
-    all.chain([Entry::with_tor(), Entry::with_browser()]).chain(benches).collect()
+    all.chain([Entry::with_tor(), Entry::with_browser(), Entry::with_soak()])
+        .chain(benches)
+        .collect()
 }
 
 impl Entry {
@@ -103,6 +106,24 @@ impl Entry {
             about: experiment.about,
             reference: None,
             text,
+        })
+    }
+
+    fn with_soak() -> Result<Self, Failure> {
+        let experiment = soak::Experiment::parse("built in", soak::TEXT)?;
+        let (full, quick) = (experiment.estimate(false), experiment.estimate(true));
+        Ok(Self {
+            links: Vec::new(),
+            stages: 1,
+            cells: soak::cells(),
+            turns: 1,
+            full,
+            quick,
+            name: experiment.name,
+            title: experiment.title,
+            about: experiment.about,
+            reference: None,
+            text: soak::TEXT,
         })
     }
 

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use headstart_emulation::Node;
@@ -11,6 +13,9 @@ use crate::interrupt::Interrupt;
 
 /// Time that a program may take until it is ready: making keys on a busy machine takes the most.
 pub(super) const READY: Duration = Duration::from_secs(30);
+
+/// Time from an edge's start, in which it takes no early data: 20 s (docs/edge.md), and some more.
+pub(crate) const NO_EARLY_DATA: Duration = Duration::from_secs(21);
 
 /// Interval at which a daemon is asked whether it listens.
 const ASK: Duration = Duration::from_millis(5);
@@ -22,17 +27,39 @@ pub(crate) fn await_port(
     program: &mut Program,
     interrupt: &Interrupt,
 ) -> Result<(), Broken> {
-    let until = Instant::now() + READY;
     // Looked up instead of connecting, because an agent counts each connection.
     let has_listener =
-        || fs::read_to_string(LISTENERS).is_ok_and(|text| is_listener(&text, address));
-    while !node.run(has_listener).unwrap_or(false) {
+        move || fs::read_to_string(LISTENERS).is_ok_and(|text| is_listener(&text, address));
+    await_ready(program, interrupt, &address.to_string(), || {
+        node.run(has_listener).unwrap_or(false)
+    })
+}
+
+/// Waits until something listens on a Unix socket.
+pub(crate) fn await_socket(
+    socket: &Path,
+    program: &mut Program,
+    interrupt: &Interrupt,
+) -> Result<(), Broken> {
+    let shown = socket.display().to_string();
+    await_ready(program, interrupt, &shown, || UnixStream::connect(socket).is_ok())
+}
+
+/// Waits until a program is ready at a `place`.
+fn await_ready(
+    program: &mut Program,
+    interrupt: &Interrupt,
+    place: &str,
+    mut is_ready: impl FnMut() -> bool,
+) -> Result<(), Broken> {
+    let until = Instant::now() + READY;
+    while !is_ready() {
         program.check()?;
         if interrupt.is_set() {
             return Err(Broken::Interrupted);
         }
         if Instant::now() > until {
-            return Err(program.nonsense(&format!("nothing at {address} for {READY:?}")));
+            return Err(program.nonsense(&format!("nothing at {place} for {READY:?}")));
         }
         std::thread::sleep(ASK);
     }

@@ -279,7 +279,7 @@ fn tell(
         in_groups: matches!(stage.mode, Mode::Group(_)),
         privacy,
         handshakes,
-        kept: None,
+        ..CellFacts::default()
     };
     run.groups.tell(
         |key: &Key| key.link == *link && columns.contains(&key.variant) && cell.is(key),

@@ -18,6 +18,8 @@ Examples:
   The table of the TurboTLS paper, in short and in full:
       headstart lab run turbotls-table --quick
       headstart lab run turbotls-table --out results/turbotls-table
+  Everything, for one report on one build; the same command goes on after an interrupt:
+      headstart lab run all --out results/one-build
   An experiment of one's own:
       headstart lab run my.toml --pcap
 
@@ -68,8 +70,9 @@ pub(crate) struct LabListOptions {
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct LabRunOptions {
-    /// An experiment that is built in, or a file
-    #[arg(value_name = "NAME|FILE")]
+    /// An experiment that is built in, or a file; `all` for each that is built in, in a folder of
+    /// its own
+    #[arg(value_name = "NAME|FILE|all")]
     pub experiment: String,
 
     /// Few trials: checks the shape of the results, in minutes
@@ -88,6 +91,10 @@ pub(crate) struct LabRunOptions {
     /// Where to write the results; must not exist [default: lab-results/NAME-DATE]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+
+    /// In `all`, measure although others use the machine, which must be idle otherwise
+    #[arg(long)]
+    pub busy: bool,
 
     /// In a benchmark other than `attack`, measure this build of headstart, too, as the arm `other`
     #[arg(long, value_name = "PROGRAM")]

@@ -14,6 +14,7 @@ use headstart_openers::{
     run_client, run_page_client, run_server,
 };
 
+use crate::lab::soak;
 use crate::network::failed;
 use headstart::base::failure::Failure;
 use headstart::metrics::Outcome;
@@ -41,6 +42,8 @@ enum Side {
     Client(ClientArgs),
     /// Takes the orders load and forget
     Page(PageArgs),
+    /// Serves a soak by plain HTTP, until it is killed
+    Origin(OriginArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -169,6 +172,13 @@ struct PageArgs {
     seed: u64,
 }
 
+#[derive(Debug, Clone, Args)]
+struct OriginArgs {
+    /// Address to listen on
+    #[arg(long, value_name = "IP:PORT")]
+    listen: SocketAddr,
+}
+
 impl PageArgs {
     fn options(self) -> Result<PageClientOptions, PeerError> {
         let Self { arm, suite, identity, plan, timeout, seed } = self;
@@ -184,6 +194,9 @@ pub(crate) fn run(options: &PeerOptions) -> Result<ExitCode, Failure> {
     let result = match options.side.clone() {
         Side::Server(server) => run_server(server.into(), stdin(), stdout()),
         Side::Client(client) => return run_logged(client),
+        Side::Origin(origin) => {
+            return soak::origin::serve(origin.listen).map(|()| ExitCode::SUCCESS);
+        }
         Side::Page(page) => {
             page.options().and_then(|options| run_page_client(options, stdin(), stdout()))
         }

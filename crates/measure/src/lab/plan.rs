@@ -12,6 +12,7 @@ use rand::seq::SliceRandom;
 use super::experiment::{
     Balance, CELLS_MAX, Experiment, LinkSpec, OriginKind, PageWork, Variant, Work,
 };
+use super::listening::NO_EARLY_DATA;
 use super::page::StagePage;
 use super::privacy::Boundary;
 use super::workload::{self, Visit};
@@ -318,7 +319,9 @@ impl Stage {
             mode if mode.is_load() => one - self.link.extra,
             _ => one,
         };
-        set_up + (warm * self.warmup + turn * self.rounds) * cells
+        let early = |cell: &&CellSpec| cell.arm.is_of_programs() && cell.arm.sends_early_data();
+        let early = u32::try_from(self.cells.iter().filter(early).count()).unwrap_or(u32::MAX);
+        set_up + NO_EARLY_DATA * early + (warm * self.warmup + turn * self.rounds) * cells
     }
 
     pub(crate) fn clients(&self) -> u8 {

@@ -235,6 +235,12 @@ fn next_line(reader: &mut impl BufRead) -> Option<String> {
     (read > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
+/// Reads a number in the text of a status file, such as `VmRSS:` in kB (proc_pid_status(5)).
+pub(crate) fn status_field(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// User and system time of a process: fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)), in
 /// clock ticks.
 pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {

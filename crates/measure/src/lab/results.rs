@@ -81,6 +81,18 @@ impl Folder {
         write_json(&self.partial.join(name), value).map_err(|error| self.failed(&error))
     }
 
+    /// Writes a further table, compressed.
+    pub(crate) fn add_table(&self, name: &str, rows: &[impl Serialize]) -> Result<(), Failure> {
+        self.write_table(&self.partial.join(name), rows).map_err(|error| self.failed(&error))
+    }
+
+    fn write_table(&self, file: &Path, rows: &[impl Serialize]) -> io::Result<()> {
+        let mut table = csv::Writer::from_path(file).map_err(io::Error::other)?;
+        rows.iter().try_for_each(|row| table.serialize(row)).map_err(io::Error::other)?;
+        table.flush()?;
+        raw::compress(file)
+    }
+
     /// Writes what belongs to the captures of a stage beside them.
     pub(crate) fn add_to_captures(
         &self,

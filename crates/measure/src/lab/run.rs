@@ -1,5 +1,7 @@
 //! `headstart lab run`.
 
+mod all;
+
 use std::process::ExitCode;
 
 use super::bench::{self, Bench};
@@ -8,6 +10,7 @@ use super::builtin;
 use super::openings::Openings;
 use super::plan::RunSize;
 use super::runner::{Finished, carry_out, keep_named};
+use super::soak::{self, Soak};
 use super::summary;
 use super::tor;
 use crate::json::json;
@@ -15,10 +18,16 @@ use crate::lab::options::LabRunOptions;
 use headstart::base::failure::Failure;
 use headstart::base::output;
 
-const WITH_BESIDE: &str = "they are relay, handshakes, managed and attack-http";
+const WITH_BESIDE: &str = "they are relay, handshakes, managed, attack-http and idle";
 
 /// Runs an experiment and writes its results. Call it while the process has one thread.
 pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
+    if options.experiment == all::NAME {
+        return all::run(options);
+    }
+    if options.busy {
+        return Err(Failure::usage("only `all` waits for an idle machine").hint("omit --busy"));
+    }
     if let Some((benchmark, text)) = bench::find(&options.experiment)? {
         without_qlog(options)?;
         let scenario = Bench::new(options, benchmark, text)?;
@@ -34,6 +43,15 @@ pub(crate) fn run(options: &LabRunOptions) -> Result<ExitCode, Failure> {
         let (finished, outcome) = carry_out(scenario, options.out.clone())?;
         let table = if options.json { String::new() } else { browser::text::text(&outcome) };
         return print(options, &finished, &outcome, table);
+    }
+    if let Some((experiment, text)) = soak::Experiment::find(&options.experiment)? {
+        without_qlog(options)?;
+        if options.full || options.pcap || !options.links.is_empty() {
+            return Err(Failure::usage("a soak has no --full, --pcap or --link"));
+        }
+        let soak = Soak::new(experiment, text, options.quick, options.seed)?;
+        let (finished, ()) = carry_out(soak, options.out.clone())?;
+        return print(options, &finished, &finished.cells, summary::table(&finished.cells));
     }
     let finished = match options.experiment.as_str() {
         tor::NAME => {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::LoadTotals;
 use super::experiment::Moment;
+use super::growth::Growth;
 use super::privacy::{Finding, Linkable};
 use super::topology::LinkEffects;
 use super::trial::{Key, Row, rounded};
@@ -70,6 +71,10 @@ pub(crate) struct CellFacts {
     pub(crate) handshakes: Option<Handshakes>,
     /// Service that honest clients kept, where others attacked.
     pub(crate) kept: Option<Kept>,
+    /// Failures that nothing excuses, where processes are killed meanwhile.
+    pub(crate) blame: Option<Blame>,
+    /// Growth of a process, whose cell has no samples.
+    pub(crate) growth: Option<Growth>,
 }
 
 /// Service of honest clients under attack, by medians over rounds.
@@ -81,8 +86,23 @@ pub(crate) struct Kept {
     pub(crate) p99: f64,
     /// Growth of the server's resident memory, in MB.
     pub(crate) grown_mb: f64,
+    /// Resident memory for each connection that the attackers hold, in KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_kib: Option<f64>,
     /// Time from the attack's end until exchanges took as long as before.
     pub(crate) recovery_s: f64,
+}
+
+/// Failures that nothing excuses, and bytes that were wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Blame {
+    /// Exchanges so far.
+    #[serde(skip)]
+    pub(crate) exchanges: u32,
+    /// Failures without a process that was killed under them.
+    pub(crate) outside: u64,
+    /// Exchanges with wrong content.
+    pub(crate) wrong: u64,
 }
 
 /// One entry of summary.json. The names are a contract.
@@ -128,9 +148,18 @@ pub(crate) struct CellSummary {
     pub(crate) privacy: Option<Finding>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) handshakes: Option<Handshakes>,
+    /// Mean energy of a connection, by the model of the paper on session sharing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) energy_uah: Option<f64>,
     /// Service that honest clients kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kept: Option<Kept>,
+    /// Failures that nothing excuses, and wrong bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) blame: Option<Blame>,
+    /// Growth of a process over time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) growth: Option<Growth>,
     /// The median of the ratios of whole connections, round by round, to those of [`TODAY`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) to_today: Option<f64>,
@@ -330,8 +359,16 @@ impl Group {
             errors: self.errors.clone(),
             zero_rtt: self.zero_rtt,
             privacy: self.facts.privacy.clone(),
+            energy_uah: self
+                .facts
+                .handshakes
+                .as_ref()
+                .and_then(Handshakes::energy_uah)
+                .map(rounded),
             handshakes: self.facts.handshakes.clone(),
             kept: self.facts.kept,
+            blame: self.facts.blame,
+            growth: self.facts.growth,
             to_today: None,
             exchanges_per_s: (!load.time.is_zero()).then(|| rounded(per_s)),
             client_cpu_ms: each(load.client_cpu),
@@ -380,7 +417,10 @@ fn line(cell: &CellSummary) -> String {
             let (p50, last) = (ms(times.p50), ms(last));
             let _ = write!(text, "  {p50:>8} {p90:>8} {name} {last:>8} ms");
         }
-        None => text.push_str("  no times"),
+        None => match &cell.growth {
+            Some(growth) => text.push_str(&grown(growth)),
+            None => text.push_str("  no times"),
+        },
     }
     if let Some(rtts) = cell.rtts {
         let p99 = cell.first_request_byte.filter(|times| times.n >= P99_LEAST);
@@ -415,6 +455,9 @@ fn line(cell: &CellSummary) -> String {
         if let (Some(client), Some(server)) = (cell.client_cpu_ms, cell.server_cpu_ms) {
             let _ = write!(text, "  CPU {client:.2} + {server:.2} ms");
         }
+        if let Some(energy) = cell.energy_uah {
+            let _ = write!(text, "  {energy:.1} uAh by the paper's model");
+        }
         if let Some(ratio) = cell.to_today {
             let _ = write!(text, "  takes {ratio:.3} of today");
         }
@@ -429,6 +472,13 @@ fn line(cell: &CellSummary) -> String {
         let _ = write!(text, "  BROKEN: {why}");
     }
     text
+}
+
+/// The growth of a process.
+fn grown(growth: &Growth) -> String {
+    let [value, low, high] = growth.percent_per_hour();
+    let minutes = growth.seconds / 60.0;
+    format!("  {value:+.1} % an hour [{low:+.1} .. {high:+.1}] over {minutes:.1} min")
 }
 
 #[cfg(test)]

@@ -191,6 +191,10 @@ impl Topology {
         }
         for (name, number, cells) in server_nodes(stage, &separate) {
             let host = Host::new(name).path(path("link", server_path)?);
+            let host = match stage.variant.initial_window {
+                Some(segments) => host.initial_window(segments),
+                None => host,
+            };
             hosts.push(
                 cells
                     .into_iter()
@@ -389,6 +393,8 @@ impl LinkEffects {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
     use crate::lab::builtin;
     use crate::lab::plan::RunSize;
@@ -462,6 +468,35 @@ mod tests {
         assert!(one.contains("\n10.100.0.2 v2.c2.s1.lab.test\n"), "{one}");
         assert!(three.contains("\n10.99.0.2 v1.c2.s1.lab.test\n"), "{three}");
         assert_eq!(hosts_file(&plan("\"tls13\"", "")), None);
+    }
+
+    /// Asks the kernel before anything is sent, so that no timer can have changed the window.
+    #[test]
+    fn servers_begin_with_the_window_of_their_variant() {
+        if !headstart_testkit::has_net() {
+            return;
+        }
+        let usual = first_window("");
+        for segments in [1, 3, 30] {
+            assert_ne!(usual, segments);
+            assert_eq!(first_window(&format!("initial_window = {segments}")), segments);
+        }
+    }
+
+    /// Returns the congestion window with which a server takes a client's connection.
+    fn first_window(setting: &str) -> u32 {
+        let stage = stage("\"tls13\"", &format!("[[variant]]\n{setting}"));
+        let topology = Topology::build(&stage).unwrap();
+        let (client, site) = (topology.clients().next().unwrap(), topology.servers(0).next());
+        let Site { node, own, .. } = site.unwrap();
+        let listener = node.run(|| TcpListener::bind((own, HTTPS))).unwrap().unwrap();
+        let connected = client.run(|| TcpStream::connect((own, HTTPS))).unwrap().unwrap();
+        let accepted = listener.accept().unwrap();
+        let output = node.command("ss").args(["-tinH", "state", "established"]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        drop((connected, accepted));
+        let window = text.split_whitespace().find_map(|word| word.strip_prefix("cwnd:"));
+        window.unwrap_or_else(|| panic!("no window: {text}")).parse().unwrap()
     }
 
     #[test]

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use std::iter::repeat_n;
 use std::net::IpAddr;
 
-use headstart_emulation::{CapturedPacket, TcpSegment};
+use headstart_emulation::{CapturedPacket, TcpSegment, UdpDatagram};
+use headstart_pageload::sharing::CostModel;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
+use super::cell::Counted;
 use super::privacy::connections;
 
 pub(crate) use application::{Application, Way};
@@ -84,6 +86,9 @@ pub(crate) struct Handshakes {
     /// Counts of the servers.
     pub(crate) full: u64,
     pub(crate) resumed: u64,
+    /// Connections whose early data was accepted, among those resumed.
+    #[serde(default)]
+    pub(crate) early: u64,
     /// Counts from the client's packets; none if the capture lacks some.
     #[serde(default)]
     pub(crate) seen: Option<Seen>,
@@ -107,6 +112,8 @@ pub(crate) struct OfProgram {
     pub(crate) way: String,
     pub(crate) full: u64,
     pub(crate) resumed: u64,
+    #[serde(default)]
+    pub(crate) early: u64,
 }
 
 impl Seen {
@@ -118,8 +125,11 @@ impl Seen {
         let bytes = packets
             .iter()
             .filter(|packet: &&CapturedPacket| {
-                let segment = TcpSegment::read(&packet.bytes);
-                let ends = segment.map(|segment| [segment.source, segment.destination]);
+                let tcp = TcpSegment::read(&packet.bytes);
+                let ends = tcp.map(|segment| [segment.source, segment.destination]);
+                let udp = UdpDatagram::read(&packet.bytes);
+                let ends =
+                    ends.or_else(|| udp.map(|datagram| [datagram.source, datagram.destination]));
                 ends.into_iter().flatten().any(|end| servers.contains(&end.ip()))
             })
             .map(|packet| packet.bytes.len() as u64)
@@ -131,13 +141,23 @@ impl Seen {
 
 impl Handshakes {
     /// Counts handshakes of a program.
-    pub(crate) fn add(&mut self, program: Application, full: u64, resumed: u64) {
+    pub(crate) fn add(&mut self, program: Application, counted: Counted) {
+        let Counted { full, resumed, early, .. } = counted;
         self.full += full;
         self.resumed += resumed;
+        self.early += early;
         let of = self.programs.entry(program.name().to_owned()).or_default();
         program.way().name().clone_into(&mut of.way);
         of.full += full;
         of.resumed += resumed;
+        of.early += early;
+    }
+
+    /// Mean energy of a connection's handshake, in microampere-hours, by the model of the paper on
+    /// session sharing: on its phones and networks of 2019.
+    pub(crate) fn energy_uah(&self) -> Option<f64> {
+        let energy = CostModel::PAPER.energy_uah(self.full, self.resumed);
+        energy.filter(|_| self.full + self.resumed > 0)
     }
 
     /// Full handshakes as a share of all.
@@ -208,15 +228,17 @@ mod tests {
     fn servers_and_packets_must_say_the_same() {
         let mut handshakes = Handshakes::default();
         assert_eq!(handshakes.full_share(), None);
-        handshakes.add(Application::Curl, 1, 0);
-        handshakes.add(Application::Curl, 0, 3);
+        assert_eq!(handshakes.energy_uah(), None);
+        handshakes.add(Application::Curl, Counted { full: 1, ..Counted::default() });
+        handshakes.add(Application::Curl, Counted { resumed: 3, early: 2, ..Counted::default() });
         assert_eq!(handshakes.full_share(), Some(0.25));
+        assert_eq!(handshakes.energy_uah(), Some((55.4 + 3.0 * 34.3) / 4.0));
         assert_eq!(handshakes.contradiction(), None, "no packets, no contradiction");
         handshakes.seen = Some(Seen { full: 1, resumed: 3, bytes: 9 });
         assert_eq!(handshakes.contradiction(), None);
         handshakes.seen = Some(Seen { full: 2, resumed: 2, bytes: 9 });
         assert!(handshakes.contradiction().unwrap().contains("packets show 2 and 2"));
-        let expected = OfProgram { way: "library".into(), full: 1, resumed: 3 };
+        let expected = OfProgram { way: "library".into(), full: 1, resumed: 3, early: 2 };
         assert_eq!(handshakes.programs["curl"], expected);
     }
 }

@@ -65,11 +65,13 @@ fn the_list_has_every_experiment_and_its_time() {
         "pages",
         "tor",
         "browser",
+        "soak",
         "relay",
         "handshakes",
         "managed",
         "attack",
         "attack-http",
+        "idle",
     ]
     .map(Some);
     assert_eq!(names, expected);
@@ -167,6 +169,44 @@ fn a_benchmark_is_reported_as_other_experiments_are() {
     assert!(report.status.success(), "{}", stderr(&report));
     let report = String::from_utf8_lossy(&report.stdout).into_owned();
     assert!(report.contains("well-formed hellos"), "{report}");
+}
+
+/// The built-in one in short, without its bars on growth: seconds show none.
+#[test]
+fn a_soak_has_its_events_and_is_reported_over_time() {
+    if !has_net() {
+        return;
+    }
+    let _machine = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("small.toml"), dir.path().join("results"));
+    let text = include_str!("../../../../lab/experiments/soak.toml");
+    let text = text.replace("quick_duration = \"240s\"", "quick_duration = \"40s\"");
+    let (text, _) = text.split_once("# Over forty minutes").unwrap();
+    std::fs::write(&file, text).unwrap();
+    let arguments = [file.to_str().unwrap(), "--quick", "--json", "--out", place.to_str().unwrap()];
+    let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cells = cells.as_array().unwrap();
+    let count =
+        |of: &dyn Fn(&serde_json::Value) -> bool| cells.iter().filter(|one| of(one)).count();
+    assert_eq!(count(&|cell| cell["growth"].is_object()), 4 * 3, "{cells:?}");
+    let good =
+        |cell: &serde_json::Value| cell["variant"] == "small" && cell["blame"]["outside"] == 0;
+    assert_eq!(count(&good), 6 + 3 * 4, "{cells:?}");
+    assert!(count(&|cell| cell["openings"]["turbo"].is_u64()) >= 2, "{cells:?}");
+    let events = zstd::decode_all(&*std::fs::read(place.join("events.csv.zst")).unwrap()).unwrap();
+    let events = String::from_utf8(events).unwrap();
+    for event in ["edge-3 killed", "agent killed", "redis killed", "key ring rotated", "UDP back"] {
+        assert!(events.contains(event), "{events}");
+    }
+    let report = headstart(&["lab", "report", place.to_str().unwrap()]);
+    assert!(report.status.success(), "{}", stderr(&report));
+    let report = std::fs::read_to_string(place.join("report.html")).unwrap();
+    for part in ["exchanges a second", "resident memory, MB", "threads", "edge-1 killed</title>"] {
+        assert!(report.contains(part), "{part}");
+    }
 }
 
 /// Two attacks, one of them on connections and one on handshakes.
@@ -486,7 +526,7 @@ trials = 24
 quick_trials = 24
 warmup = 0
 timeout = "60s"
-arms = ["today", "client", "client-server"]
+arms = ["today", "client", "client-server", "client-server-turbo"]
 suites = ["p256"]
 
 [[link]]
@@ -520,6 +560,48 @@ fewer_full_min = 0.01
 [[bar]]
 arm = "client-server"
 full_max = 0.21
+
+[[bar]]
+arm = "client-server-turbo"
+full_max = 0.21
+
+# One of six is of nginx, and others may find no answer in time on a busy machine.
+[[bar]]
+arm = "client-server-turbo"
+plain_max = 0.6
+"#;
+
+/// All but the first connection have a session, by whichever program.
+const EARLY: &str = r#"
+name = "early"
+title = "Early data of programs that have the agent speak TLS"
+about = "A test: counts, not times"
+trials = 12
+quick_trials = 12
+warmup = 0
+timeout = "60s"
+arms = ["client-server-turbo-0rtt"]
+suites = ["p256"]
+
+[[link]]
+name = "4 ms"
+rtt = "4ms"
+
+[[variant]]
+work.programs.hosts = [1]
+[variant.work.programs.shares]
+node = 1
+perl = 1
+php = 1
+ruby = 1
+
+[[bar]]
+arm = "*"
+complete_min = 1.0
+
+[[bar]]
+arm = "*"
+zero_rtt_min = 0.3
 "#;
 
 #[test]
@@ -528,20 +610,9 @@ fn programs_share_sessions_by_an_agent_and_more_by_servers() {
         return;
     }
     let _machine = beside_others();
-    // Beside the program, where it is looked for.
-    library();
     let dir = tempfile::tempdir().unwrap();
-    let (file, place) = (dir.path().join("programs.toml"), dir.path().join("results"));
-    std::fs::write(&file, PROGRAMS).unwrap();
-    let temporary = dir.path().join("temporary");
-    std::fs::create_dir(&temporary).unwrap();
-    let mut command = Command::new(crate::programs::LAB);
-    command.args(["lab", "run", "--json"]).arg(&file).arg("--out").arg(&place);
-    let output = command.env("TMPDIR", &temporary).output().unwrap();
-    let cells = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{}\n{cells}", stderr(&output));
-    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "sockets are left over");
-    let cells: serde_json::Value = serde_json::from_str(&cells).unwrap();
+    let place = dir.path().join("results");
+    let cells = run_programs(dir.path(), PROGRAMS);
     for cell in cells.as_array().unwrap() {
         let handshakes = &cell["handshakes"];
         assert_eq!(count(handshakes, "full") + count(handshakes, "resumed"), 24, "{cells}");
@@ -554,7 +625,9 @@ fn programs_share_sessions_by_an_agent_and_more_by_servers() {
             let resumed = count(&handshakes["programs"][program], "resumed");
             match cell["arm"].as_str().unwrap() {
                 "today" => assert_eq!(resumed, 0, "{program}: {cells}"),
-                "client-server" => assert_eq!(resumed, most, "{program}: {cells}"),
+                "client-server" | "client-server-turbo" => {
+                    assert_eq!(resumed, most, "{program}: {cells}");
+                }
                 _ => assert!(resumed <= most, "{program}: {cells}"),
             }
         }
@@ -564,11 +637,40 @@ fn programs_share_sessions_by_an_agent_and_more_by_servers() {
     let connections = place.join("captures/01-4-ms-connections.json");
     let connections = std::fs::read_to_string(connections).unwrap();
     let connections: serde_json::Value = serde_json::from_str(&connections).unwrap();
-    let [first, last] = [0, 2].map(|cell: usize| {
+    let [first, last] = [0, 3].map(|cell: usize| {
         let all = connections[cell]["connections"].as_array().unwrap().iter();
         all.map(|one| (&one["program"], &one["host"])).collect::<Vec<_>>()
     });
     assert_eq!((first.len(), &first), (24, &last), "the same for all arms");
+}
+
+#[test]
+fn programs_send_early_data_by_an_agent_or_the_request_behind_it() {
+    if !has_net() {
+        return;
+    }
+    let _machine = beside_others();
+    let dir = tempfile::tempdir().unwrap();
+    let cells = run_programs(dir.path(), EARLY);
+    let handshakes = &cells[0]["handshakes"];
+    assert_eq!((count(handshakes, "full"), count(handshakes, "early")), (1, 11), "{cells}");
+    assert_eq!(count(&handshakes["seen"], "resumed"), 11, "{cells}");
+}
+
+/// The cells of an experiment that runs programs and meets its bars; its results are in `dir`.
+fn run_programs(dir: &Path, experiment: &str) -> serde_json::Value {
+    // Beside the program, where it is looked for.
+    library();
+    let (file, temporary) = (dir.join("programs.toml"), dir.join("temporary"));
+    std::fs::write(&file, experiment).unwrap();
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = Command::new(crate::programs::LAB);
+    command.args(["lab", "run", "--json"]).arg(&file).arg("--out").arg(dir.join("results"));
+    let output = command.env("TMPDIR", &temporary).output().unwrap();
+    let cells = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}\n{cells}", stderr(&output));
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "sockets are left over");
+    serde_json::from_str(&cells).unwrap()
 }
 
 fn count(of: &serde_json::Value, which: &str) -> u64 {

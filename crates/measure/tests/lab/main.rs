@@ -21,6 +21,7 @@ mod replay;
 mod report;
 mod results;
 mod samples;
+mod together;
 
 use std::process::{Command, Output};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -126,6 +126,13 @@ fn reports_omissions_and_quality() {
     assert_eq!(day["prefetch"]["used"], 3);
     assert_eq!(day["prefetch"]["wrong"], 1);
     assert_eq!(day["redirect"]["hits"], 1.0);
+    assert_eq!((&made["by_load"]["loads"], &made["by_load"]["known"]), (&json!(4), &json!(4)));
+    let mean = made["by_load"]["mean_of_loads"]["hits"].as_f64().unwrap();
+    assert!((0.1..1.0).contains(&mean), "{mean}");
+    let (_, text, _) =
+        place.call(&[&["build", "--figures", "--recordings", "1"][..], &files].concat());
+    let percent = format!("mean of loads  {:.1} % / ", 100.0 * mean);
+    assert!(text.contains(&percent), "{text}");
 }
 
 #[test]

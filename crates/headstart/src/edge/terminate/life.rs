@@ -184,8 +184,12 @@ impl Life {
         self.in_tunnel = true;
     }
 
-    /// Adds the bytes since the last report to the metrics.
+    /// Adds the bytes since the last report to the metrics, and a handshake that is done: a client
+    /// whose request was early data may close before anybody has waited for that.
     pub(super) fn report(&mut self) {
+        if self.tls.is_done() {
+            self.done();
+        }
         let moved = self.tls.byte_counts();
         metrics::relayed(Direction::ToServer, moved.read - self.reported.read);
         metrics::relayed(Direction::ToClient, moved.written - self.reported.written);

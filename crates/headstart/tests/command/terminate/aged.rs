@@ -13,6 +13,7 @@ type Check = fn(&Aged);
 /// Each by its name. They use the same edges, one after the other.
 const CHECKS: &[(&str, Check)] = &[
     ("safe requests are passed on at once, others wait", early::safe_at_once_and_others_wait),
+    ("early data alone is counted", early::a_connection_of_early_data_alone_is_counted),
     ("an upgrade waits though its method is safe", early::an_upgrade_waits),
     ("the origin's 425 passes", early::an_origin_may_refuse),
     ("with `on` all are passed on at once", early::all_at_once),

@@ -104,9 +104,21 @@ pub(crate) fn safe_at_once_and_others_wait(aged: &Aged) {
     let (text, _) = try_send(edge, files, &post, &rest);
     assert!(text.contains("Early data was accepted") && text.contains("\n20000 "), "{text}");
     assert_eq!(count(edge, "held"), 2);
-    until("the handshakes are counted", || {
-        edge.count("headstart_tls_handshakes_total", &["early_data=\"accepted\""]) >= 3
-    });
+    until("the handshakes are counted", || accepted(edge) >= 3);
+}
+
+/// Returns the number of handshakes with early data.
+fn accepted(edge: &Edge) -> u64 {
+    edge.count("headstart_tls_handshakes_total", &["early_data=\"accepted\""])
+}
+
+/// The response ends the connection, mostly before the client's Finished is here.
+pub(crate) fn a_connection_of_early_data_alone_is_counted(aged: &Aged) {
+    let before = accepted(&aged.safe);
+    let only = request("GET", "/head/only", NAME);
+    let (text, _) = try_send(&aged.safe, &aged.files, &only, "");
+    assert!(text.contains("Early data was accepted") && text.contains("GET /head/only"), "{text}");
+    until("the handshake is counted", || accepted(&aged.safe) > before);
 }
 
 /// An upgrade waits for the end of the handshake: the bytes behind it may do anything, though GET

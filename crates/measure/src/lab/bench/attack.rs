@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::flood::{self, Account, Flood, Kind, Source};
 use super::turbo;
 use super::work::Place;
+use crate::lab::process::status_field;
 
 /// Memory of a session beside its bytes: the task that serves it has two buffers of 8 kB for what
 /// the origin and the client send, its state, channel and socket.
@@ -142,8 +143,7 @@ pub(super) fn resident_now(pid: u32) -> io::Result<usize> {
 
 fn memory(pid: u32, name: &str) -> io::Result<usize> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+    let kilobytes = status_field(&status, name).and_then(|field| usize::try_from(field).ok());
     Ok(kilobytes.ok_or_else(|| io::Error::other(format!("no {name} in status")))? * 1024)
 }
 

@@ -73,6 +73,9 @@ pub(super) struct Besieged {
     pub(super) p99_ms: f64,
     /// The most resident memory less that before the first attack, in MB of 10^6 bytes.
     pub(super) grown_mb: f64,
+    /// Resident memory in the middle of the attack less that before the first, for each connection
+    /// that the attackers then held, in KiB.
+    pub(super) held_kib: Option<f64>,
     /// Growth of resident memory in the second half of the attack, which held what it could before.
     pub(super) late_mb: f64,
     /// Time from the attack's end until honest exchanges were as quick as before.
@@ -102,7 +105,7 @@ const fn kept(ratio: f64) -> f64 {
 type Figure = fn(&Turn) -> Option<f64>;
 
 /// The figures that arms are compared by.
-const FIGURES: [(&str, Figure); 11] = [
+const FIGURES: [(&str, Figure); 12] = [
     ("per s", |turn| Some(turn.per_s)),
     ("per busy s", |turn| turn.per_busy_s),
     ("program ms", |turn| Some(turn.program_ms)),
@@ -113,6 +116,7 @@ const FIGURES: [(&str, Figure); 11] = [
     ("rate kept", |turn| Some(turn.siege.as_ref()?.rate_kept())),
     ("p99 kept", |turn| Some(turn.siege.as_ref()?.p99_kept())),
     ("grown MB", |turn| Some(turn.siege.as_ref()?.grown_mb)),
+    ("held KiB", |turn| turn.siege.as_ref()?.held_kib),
     ("late MB", |turn| Some(turn.siege.as_ref()?.late_mb)),
     ("recovery s", |turn| Some(turn.siege.as_ref()?.recovery_s)),
 ];
@@ -274,12 +278,13 @@ impl Outcome {
 
     /// Returns what an arm kept under attack, if it was under one.
     pub(super) fn kept(&self, variant: &str, arm: &str) -> Option<Kept> {
-        let [rate, p99, grown_mb, recovery_s] = ["rate kept", "p99 kept", "grown MB", "recovery s"]
-            .map(|wanted| {
-                let (_, figure) = FIGURES.into_iter().find(|(name, _)| *name == wanted)?;
-                self.median(variant, arm, figure)
-            });
-        Some(Kept { rate: rate?, p99: p99?, grown_mb: grown_mb?, recovery_s: recovery_s? })
+        let names = ["rate kept", "p99 kept", "grown MB", "held KiB", "recovery s"];
+        let [rate, p99, grown_mb, held_kib, recovery_s] = names.map(|wanted| {
+            let (_, figure) = FIGURES.into_iter().find(|(name, _)| *name == wanted)?;
+            self.median(variant, arm, figure)
+        });
+        let (rate, p99, grown_mb, recovery_s) = (rate?, p99?, grown_mb?, recovery_s?);
+        Some(Kept { rate, p99, grown_mb, held_kib, recovery_s })
     }
 
     fn median(&self, variant: &str, arm: &str, figure: Figure) -> Option<f64> {
@@ -421,6 +426,7 @@ mod tests {
             p50_ms: 3.0,
             p99_ms: 8.0,
             grown_mb: 5.0,
+            held_kib: Some(7.0),
             late_mb: 0.0,
             recovery_s: 0.1,
             attackers: Done::default(),
@@ -440,7 +446,8 @@ mod tests {
         outcome.turns.push(idle);
         outcome.compare();
         let kept = outcome.kept("all", "edge").unwrap();
-        assert_eq!(kept, Kept { rate: 0.5, p99: 0.25, grown_mb: 5.0, recovery_s: 0.1 });
+        let (held_kib, recovery_s) = (Some(7.0), 0.1);
+        assert_eq!(kept, Kept { rate: 0.5, p99: 0.25, grown_mb: 5.0, held_kib, recovery_s });
         let kept = outcome.kept("all", "nginx").unwrap();
         assert_eq!((kept.rate, kept.p99, kept.grown_mb), (0.0, 0.0, 5.0));
         assert_eq!(outcome.kept("all", "haproxy"), None);

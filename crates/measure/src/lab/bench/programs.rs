@@ -3,10 +3,8 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use headstart_openers::{Identity, NAME};
 
@@ -14,7 +12,7 @@ use super::spec::{Benchmark, OTHER, Subject, Variant};
 use super::web::{Direct, Way};
 use super::work::Place;
 use crate::interrupt::Interrupt;
-use crate::lab::listening::{READY, await_port};
+use crate::lab::listening::{await_port, await_socket};
 use crate::lab::process::{Program, find_program};
 use headstart::base::failure::Failure;
 
@@ -163,14 +161,8 @@ impl Starter<'_> {
         command.args(["agent", "--listen", &at.to_string(), "--socket"]).arg(&socket);
         command.env("SSL_CERT_FILE", self.identity.root_file()).env_remove("SSL_CERT_DIR");
         command.env("TOKIO_WORKER_THREADS", "1");
-        let program = self.run(arm, command, at)?;
-        let until = Instant::now() + READY;
-        while UnixStream::connect(&socket).is_err() {
-            if Instant::now() > until {
-                return Err(program.nonsense("nothing on its socket").into());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let mut program = self.run(arm, command, at)?;
+        await_socket(&socket, &mut program, self.interrupt)?;
         Ok(program)
     }
 

@@ -70,13 +70,17 @@ pub(super) enum Kind {
     Settings,
     /// Connect, and send nothing.
     Silent,
+    /// Ask once, over HTTP/1.1 or HTTP/2, take the answer, and stay: no attack, but clients that
+    /// wait for their next request.
+    Idle,
+    IdleHttp2,
     /// Send ClientHellos by TurboTLS, each from another address.
     SpoofedHellos,
 }
 
 impl Kind {
     fn speaks_http2(self) -> bool {
-        !matches!(self, Self::SlowHeads | Self::SlowBodies)
+        !matches!(self, Self::SlowHeads | Self::SlowBodies | Self::Idle)
     }
 
     /// Returns true if each connection has an address of its own, so that limits of one address do
@@ -290,6 +294,7 @@ impl Script {
             Kind::SlowHeads => {
                 return format!("GET / HTTP/1.1\r\nHost: {NAME}\r\nX: ").into_bytes();
             }
+            Kind::Idle => return format!("GET / HTTP/1.1\r\nHost: {NAME}\r\n\r\n").into_bytes(),
             Kind::SlowBodies => {
                 let length = u32::MAX;
                 let head = "POST / HTTP/1.1\r\nHost: ";
@@ -308,8 +313,10 @@ impl Script {
         for _ in 0..self.streams {
             self.ask(&mut bytes, "/long", END_HEADERS);
         }
-        if self.kind == Kind::Continuation {
-            self.ask(&mut bytes, "/", 0);
+        match self.kind {
+            Kind::Continuation => self.ask(&mut bytes, "/", 0),
+            Kind::IdleHttp2 => self.ask(&mut bytes, "/", END_HEADERS),
+            _ => {}
         }
         bytes
     }

@@ -24,12 +24,13 @@ const START_SIEGE: Duration = Duration::from_secs(1);
 pub(super) const OTHER: &str = "other";
 
 /// Each by its text.
-const TEXTS: [&str; 5] = [
+const TEXTS: [&str; 6] = [
     include_str!("../../../../../lab/experiments/relay.toml"),
     include_str!("../../../../../lab/experiments/handshakes.toml"),
     include_str!("../../../../../lab/experiments/managed.toml"),
     include_str!("../../../../../lab/experiments/attack.toml"),
     include_str!("../../../../../lab/experiments/attack-http.toml"),
+    include_str!("../../../../../lab/experiments/idle.toml"),
 ];
 
 /// A benchmark, as its file says it.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use headstart_emulation::{Privilege, privilege};
 use headstart_openers::site::Site;
@@ -26,15 +26,13 @@ use crate::chromium::tls::Classical;
 use crate::interrupt::Interrupt;
 use crate::lab::cell::{ClientSide, Counted};
 use crate::lab::environment::About;
+use crate::lab::listening::NO_EARLY_DATA;
 use crate::lab::options::LabRunOptions;
 use crate::lab::process::{Broken, product};
 use crate::lab::results::Folder;
 use crate::lab::runner::{Outline, Run, Scenario, keep_named, no_links};
 use crate::lab::trial::{Row, rounded};
 use headstart::base::failure::Failure;
-
-/// An edge takes no early data in its first 20 s (docs/edge.md).
-const FILTER: Duration = Duration::from_secs(21);
 
 /// Attempts at a recording: a database must have all.
 const TRIES: usize = 3;
@@ -223,7 +221,7 @@ impl PagesInBrowser {
         let served = (0..lanes).map(|lane| databases.serve(stage.client(lane)?));
         let served = served.collect::<Result<Vec<_>, Failure>>()?;
         if arms.contains(&Arm::ZeroRtt) {
-            thread::sleep(FILTER.saturating_sub(built.elapsed()));
+            thread::sleep(NO_EARLY_DATA.saturating_sub(built.elapsed()));
         }
         for cell in self.plan.cells.iter().filter(|cell| cell.is_on(link)) {
             run.groups.expect(self.plan.key(link, cell), link.rtt);

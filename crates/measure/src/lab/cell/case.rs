@@ -9,6 +9,7 @@ use headstart_emulation::{INTERFACE, Node};
 use headstart_openers::OTHER_NAME;
 
 use super::{Cell, Context, Timed, no_client, start};
+use crate::interrupt::Interrupt;
 use crate::lab::plan::{VISIT_PAUSE, VISITS_A_SIDE};
 use crate::lab::privacy::{Boundary, Case, Visit};
 use crate::lab::process::Broken;
@@ -90,7 +91,7 @@ impl Cell {
                 context.topology.change_path(node, path).map_err(Broken::Program)?;
                 return Ok(Crossed::Path);
             }
-            Boundary::Period => wait(context, context.stage.case_pause(boundary))?,
+            Boundary::Period => wait(context.interrupt, context.stage.case_pause(boundary))?,
         }
         Ok(Crossed::Nothing)
     }
@@ -160,10 +161,10 @@ fn let_last_packets_pass(context: Context<'_>) {
 }
 
 /// Waits, unless the user interrupts.
-fn wait(context: Context<'_>, time: Duration) -> Result<(), Broken> {
+pub(super) fn wait(interrupt: &Interrupt, time: Duration) -> Result<(), Broken> {
     let until = Instant::now() + time;
     while Instant::now() < until {
-        if context.interrupt.is_set() {
+        if interrupt.is_set() {
             return Err(Broken::Interrupted);
         }
         thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use headstart_emulation::Node;
+use headstart_openers::Carrier;
 
 use super::setting::Setting;
 use super::{Cell, Context};
@@ -46,8 +47,10 @@ impl Cell {
 impl Setting {
     /// Adds what an edge has to know of the others of its fleet, and of the edge before.
     pub(super) fn know_others(&self, command: &mut Command, site: Site<'_>) -> Result<(), Broken> {
-        if self.stage.variant.fleet {
+        if self.stage.variant.fleet || self.spec.arm.shares_keys() {
             command.arg("--keys").arg(self.shared_keys(site.node)?);
+        }
+        if self.forwards_joins() {
             command.arg("--fleet").arg(self.fleet(site.node)?);
             command.args(["--fleet-edge", &(site.number + 1).to_string()]);
         }
@@ -63,6 +66,16 @@ impl Setting {
         Ok(())
     }
 
+    /// Returns true if edges forward joins that reach the wrong one of them.
+    ///
+    /// Programs' edges need it as soon as their agent opens by TurboTLS; but early data over UDP
+    /// rules it out, and needs a balancer that keeps each client at one edge.
+    fn forwards_joins(&self) -> bool {
+        let arm = self.spec.arm;
+        let by_programs = arm.is_of_programs() && arm.opening().carrier == Carrier::TurboTls;
+        self.stage.variant.fleet || (by_programs && !arm.sends_early_data())
+    }
+
     /// Returns the readiness address of this turn's edge, if edges take over from each other.
     pub(super) fn successor_metrics(&self, turn: u32) -> Option<SocketAddr> {
         let cells = u32::try_from(self.stage.cells.len()).unwrap_or(u32::MAX);
@@ -73,7 +86,7 @@ impl Setting {
     }
 
     /// One ring of keys for all edges of the cell.
-    pub(super) fn shared_keys(&self, node: &Node) -> Result<PathBuf, Broken> {
+    fn shared_keys(&self, node: &Node) -> Result<PathBuf, Broken> {
         let file = self.file("keys");
         if !file.exists() {
             self.new_keys(node, &[], &file)?;

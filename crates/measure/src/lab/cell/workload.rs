@@ -17,16 +17,19 @@ use headstart_emulation::{Namespace, Node};
 use headstart_openers::{Carrier, Trial};
 use serde::Serialize;
 
-use super::agent::Agent;
+use super::agent::{Agent, Counts};
+use super::case::wait;
 use super::counted::Counted;
 use super::setting::Setting;
 use super::{Cell, Context, PATIENCE, Timed, no_client};
 use crate::interrupt::Interrupt;
+use crate::lab::listening::NO_EARLY_DATA;
 use crate::lab::process::{Broken, Program, cpu_of_children};
 use crate::lab::topology::Topology;
 use crate::lab::trial::{failed, rounded};
 use crate::lab::workload::{Application, Handshakes, Seen, Visit, Way};
 
+use programs::Received;
 pub(crate) use programs::{check, versions};
 
 /// Time that an edge may take to count a handshake whose program has ended.
@@ -97,6 +100,10 @@ impl Cell {
             handshakes: Handshakes::default(),
             done: Vec::new(),
         };
+        if self.spec.arm.sends_early_data() {
+            // The edges are ready, and so began before.
+            wait(interrupt, NO_EARLY_DATA)?;
+        }
         workload.counted = workload.count()?;
         self.workload = Some(workload);
         Ok(())
@@ -121,6 +128,7 @@ impl Cell {
         let number = usize::try_from(round.saturating_sub(1)).unwrap_or(usize::MAX);
         let Some(visit) = workload.visits.get(number).copied() else { return Err(no_client()) };
         let node = context.topology.clients().next().ok_or_else(no_client)?;
+        let opened = workload.counts_of_agent(visit.program)?;
         let before = workload.used(servers);
         let from = Instant::now();
         let mut trial = setting.visit(node, visit, workload, context)?;
@@ -131,7 +139,7 @@ impl Cell {
         load.connections += 1;
         load.client_cpu += after.clients.saturating_sub(before.clients);
         load.server_cpu += after.servers.saturating_sub(before.servers);
-        workload.take_counts(visit, &mut trial)?;
+        workload.take_counts(visit, opened, &mut trial)?;
         rows.push(Timed { row: self.row(context, self.trials, round, trial), from, to });
         Ok(())
     }
@@ -162,16 +170,22 @@ impl Setting {
             Way::OwnSessions => self.fetch_through_proxy(node, visit.program),
             _ => self.run(node, visit, &workload.socket, context.interrupt)?,
         };
-        let took = rounded(begun.elapsed().as_secs_f64() * 1e3);
+        let ms =
+            |moment: Instant| rounded(moment.saturating_duration_since(begun).as_secs_f64() * 1e3);
+        let took = ms(Instant::now());
         Ok(match received {
-            Ok(bytes) if bytes == self.stage.response => Trial {
+            Ok(Received { bytes, first }) if bytes == self.stage.response => Trial {
                 ok: true,
+                // Unless an agent says otherwise.
                 opening: Carrier::Tcp,
+                ms_to_first_response_byte: first.map(ms),
                 ms_to_last_response_byte: Some(took),
                 bytes,
                 ..Trial::default()
             },
-            Ok(bytes) => failed(format!("{}: {bytes} bytes", visit.program.name())),
+            Ok(Received { bytes, .. }) => {
+                failed(format!("{}: {bytes} bytes", visit.program.name()))
+            }
             Err(why) => failed(format!("{}: {why}", visit.program.name())),
         })
     }
@@ -195,18 +209,35 @@ impl Workload {
         Used { clients, servers: servers.iter().filter_map(Program::run_time).sum() }
     }
 
-    /// Adds to `trial` the edges' counts since the last one.
-    fn take_counts(&mut self, visit: Visit, trial: &mut Trial) -> Result<(), Broken> {
+    /// The agent's counts of connections, if it opens those of this program.
+    fn counts_of_agent(&mut self, program: Application) -> Result<Option<Counts>, Broken> {
+        let agent = self.agent.as_mut().filter(|_| program.way() != Way::OwnSessions);
+        agent.map(Agent::counts).transpose()
+    }
+
+    /// Adds to `trial` the edges' counts since the last one, and its opening by the agent, whose
+    /// counts were `opened`.
+    fn take_counts(
+        &mut self,
+        visit: Visit,
+        opened: Option<Counts>,
+        trial: &mut Trial,
+    ) -> Result<(), Broken> {
+        if let (Some(agent), Some(before), true) = (&mut self.agent, opened, trial.ok) {
+            agent.tell_opening(&before, trial)?;
+        }
         let until = Instant::now() + COUNTED;
         let mut now = self.count()?;
         while trial.ok && now == self.counted && Instant::now() < until {
             thread::sleep(ASK);
             now = self.count()?;
         }
-        let Counted { full, resumed, .. } = now.since(self.counted);
+        let new = now.since(self.counted);
+        let Counted { full, resumed, early, .. } = new;
         self.counted = now;
-        self.handshakes.add(visit.program, full, resumed);
+        self.handshakes.add(visit.program, new);
         trial.resumed = resumed > 0 && full == 0;
+        trial.early_data = early > 0;
         if trial.ok && full + resumed != 1 {
             trial.reason = format!("{} handshakes", full + resumed);
         }

@@ -90,8 +90,20 @@ pub(crate) struct Bar {
     /// Largest growth of memory under attack, and longest time until service is as before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) grown_max_mb: Option<f64>,
+    /// Most memory for each connection that is held, in KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) held_max_kib: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) recovery_max_s: Option<f64>,
+    /// Most failures that no killed process excuses, and most exchanges with wrong bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failed_outside_max: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wrong_bytes_max: Option<f64>,
+    /// Largest growth of a process while it was looked at, as a share of the mean; none is certain
+    /// if the interval of the slope has zero in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) growth_max: Option<f64>,
     /// Cells that it does not hold for, by name and with the reason.
     #[serde(default, skip_serializing)]
     pub(crate) except: Vec<Exception>,
@@ -174,7 +186,11 @@ impl Bar {
             ("rate_kept_min", self.rate_kept_min),
             ("p99_kept_min", self.p99_kept_min),
             ("grown_max_mb", self.grown_max_mb),
+            ("held_max_kib", self.held_max_kib),
             ("recovery_max_s", self.recovery_max_s),
+            ("failed_outside_max", self.failed_outside_max),
+            ("wrong_bytes_max", self.wrong_bytes_max),
+            ("growth_max", self.growth_max),
         ];
         all.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)))
     }

@@ -111,6 +111,14 @@ fn mistakes_are_named_with_file_key_and_hint() {
             ),
             "variant.work.programs: all shares are 0",
         ),
+        (
+            with(
+                "[[variant]]\narms = [\"client-server-turbo-0rtt\"]\nservers = 2\n\
+                 balance = \"five-tuple\"\n\
+                 work.programs = { shares = { php = 1 }, hosts = [1] }",
+            ),
+            "variant.balance: client-server-turbo-0rtt needs a balancer that keeps each client",
+        ),
         (with("[[variant]]\nwork.privacy = \"shoe-size\""), "unknown variant `shoe-size`"),
         (
             with("[[variant]]\nwork.privacy = \"restart\""),
@@ -133,6 +141,8 @@ fn mistakes_are_named_with_file_key_and_hint() {
             "variant.cookie_life: 30000s is out of range",
         ),
         (with("[[variant]]\ncookie_life = \"2s\""), "variant.cookie_life: 2s is out of range"),
+        (with("[[variant]]\ninitial_window = 0"), "variant.initial_window: 0 is out of range"),
+        (with("[[variant]]\ninitial_window = 101"), "variant.initial_window: 101 is out of range"),
         (
             with(
                 "[[bar]]\narm = \"*\"\ncomplete_min = 1.0\nexcept = [{ link = \"far\", why = \

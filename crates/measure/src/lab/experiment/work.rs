@@ -6,8 +6,8 @@ use headstart_openers::Arm;
 use serde::Deserialize;
 
 use super::{
-    ADDRESSES_MAX, Experiment, LinkSpec, OriginKind, TRIALS_MAX, Variant, Wrong, text, within,
-    wrong,
+    ADDRESSES_MAX, Balance, Experiment, LinkSpec, OriginKind, TRIALS_MAX, Variant, Wrong, text,
+    within, wrong,
 };
 use crate::lab::privacy::Boundary;
 use crate::lab::workload::{HOSTS_MAX, SHARES_MAX, Shares};
@@ -151,8 +151,8 @@ impl Work {
         }
         let has_programs = self.programs().is_some();
         if let Some(arm) = arms.iter().find(|arm| arm.is_of_programs() != has_programs) {
-            let hint = "arms of programs are today, client and client-server; list them or the \
-                        others in `arms`";
+            let hint = "arms of programs are today, client, client-server and what begins so; \
+                        list them or the others in `arms`";
             let what = match has_programs {
                 true => format!("{arm} is no arm of programs"),
                 false => format!("{arm} has none"),
@@ -167,7 +167,7 @@ impl Work {
             Self::Visits(visits) => visits.check(variant, arms),
             Self::Privacy(boundary) => check_case(*boundary, variant, arms, experiment),
             Self::Page(page) => page.check(variant, arms),
-            Self::Programs(programs) => programs.check(variant),
+            Self::Programs(programs) => programs.check(variant, arms),
         }
     }
 }
@@ -217,7 +217,7 @@ impl PageWork {
 }
 
 impl ProgramWork {
-    fn check(&self, variant: &Variant) -> Result<(), Wrong> {
+    fn check(&self, variant: &Variant, arms: &[Arm]) -> Result<(), Wrong> {
         within("variant.work.programs.hosts", self.hosts.len(), 1..=HOSTS_MAX)?;
         for share in self.shares.values().chain(&self.hosts) {
             within("variant.work.programs", *share, 0..=SHARES_MAX)?;
@@ -230,6 +230,12 @@ impl ProgramWork {
         if variant.clients.unwrap_or(1) > 1 {
             let what = "programs are those of one machine";
             return wrong("variant.clients", what, "leave out clients");
+        }
+        let keeps_clients = matches!(variant.balance, None | Some(Balance::Source));
+        if let Some(arm) = arms.iter().find(|arm| arm.sends_early_data() && !keeps_clients) {
+            let what = format!("{arm} needs a balancer that keeps each client at one edge");
+            let hint = "give balance = \"source\", or leave it out of the variant's `arms`";
+            return wrong("variant.balance", what, hint);
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ const APART: [(&str, Duration, Duration); 5] = [
     ("pages", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),
     ("cs244", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),
     ("scale", Duration::from_secs(20 * 60), Duration::from_secs(60)),
-    ("sharing", Duration::from_secs(30 * 60), Duration::from_secs(3 * 60)),
+    ("sharing", Duration::from_secs(30 * 60), Duration::from_secs(5 * 60)),
 ];
 
 const TEXT: &str = r#"
@@ -156,7 +156,7 @@ fn two_stages_share_a_workload_and_no_two_cells_share_a_host_name() {
     let (experiment, _) = builtin::find("sharing").unwrap();
     let plan = Plan::new(experiment, Usual, None).unwrap();
     let [stage, by_address, with_wget] = &plan.stages[..] else { panic!("three stages") };
-    assert_eq!((stage.mode, stage.cells.len(), stage.hosts()), (Mode::Workload, 3, 5));
+    assert_eq!((stage.mode, stage.cells.len(), stage.hosts()), (Mode::Workload, 4, 5));
     let visits = stage.workload(plan.seed);
     assert_eq!((visits.len(), &visits), (200, &by_address.workload(plan.seed)));
     let programs = &stage.variant.work.programs().unwrap().shares;
@@ -170,10 +170,11 @@ fn two_stages_share_a_workload_and_no_two_cells_share_a_host_name() {
         .stages
         .iter()
         .flat_map(|stage| {
-            (0..3).flat_map(move |cell| (0..5).map(move |host| stage.host_name(cell, host)))
+            let cells = 0..stage.cells.len();
+            cells.flat_map(move |cell| (0..5).map(move |host| stage.host_name(cell, host)))
         })
         .collect();
-    assert_eq!(names.len(), 3 * 3 * 5);
+    assert_eq!(names.len(), (4 + 5 + 3) * 5);
 }
 
 #[test]

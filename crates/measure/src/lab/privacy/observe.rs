@@ -1,7 +1,7 @@
 //! Observation of connections: cookies in SYNs and SYN-ACKs, tickets in ClientHellos, also over
 //! UDP; and all other bytes, in which any of these may stand, too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use headstart_emulation::{CapturedPacket, TcpSegment, UdpDatagram};
 use headstart_pageload::sharing;
 use headstart_proto::SessionId;
-use headstart_proto::hello::{self, Progress};
+use headstart_proto::hello::{self, ClientHello, Progress};
 use headstart_proto::join::Join;
 use headstart_proto::wire::{Request, Response};
 
@@ -28,7 +28,8 @@ pub(crate) struct Connection {
     pub(crate) handed_out: Vec<Identifier>,
     /// True if its whole ClientHello was seen: else there may be more identifiers than are known.
     pub(crate) whole_hello: bool,
-    /// True if the server resumed a session of TLS 1.3; `None` if what was seen does not tell.
+    /// True if the server resumed a session of TLS 1.3; `None` if what was seen does not tell, or
+    /// another connection here does: the flight tells for a join, TCP for a flight never joined.
     pub(crate) resumed: Option<bool>,
     /// The beginnings of both streams, each in pieces without holes, the options of SYNs, and
     /// datagrams.
@@ -109,7 +110,8 @@ pub(crate) fn connections(packets: &[CapturedPacket]) -> Vec<Connection> {
             seen.on_datagram(packet, &datagram);
         }
     }
-    seen.all.into_iter().map(Following::end).collect()
+    let joined: HashSet<_> = seen.all.iter().filter_map(Following::joins).collect();
+    seen.all.into_iter().map(|following| following.end(&joined)).collect()
 }
 
 /// Observer that sees all packets of a client, in their order.
@@ -136,7 +138,7 @@ impl Observer {
             Some(at) => at,
             None if is_new => {
                 self.segments.insert((client, server), self.all.len());
-                self.begin(packet.at, server, segment.seq)
+                self.begin(packet.at, server, segment.seq, None)
             }
             // It began before the capture.
             None => return,
@@ -159,7 +161,7 @@ impl Observer {
         let Ok(request) = Request::parse(datagram.payload) else { return };
         let server = datagram.destination;
         let known = self.datagrams.get(&(server, request.id)).copied();
-        let at = known.unwrap_or_else(|| self.begin(packet.at, server, 0));
+        let at = known.unwrap_or_else(|| self.begin(packet.at, server, 0, Some(request.id)));
         self.datagrams.insert((server, request.id), at);
         if let Some(following) = self.all.get_mut(at) {
             following.client.keep(request.offset, request.payload);
@@ -171,14 +173,22 @@ impl Observer {
         let Ok(response) = Response::parse(datagram.payload) else { return };
         let known = self.datagrams.get(&(datagram.source, response.id)).copied();
         if let Some(following) = known.and_then(|at| self.all.get_mut(at)) {
+            following.answer.keep(response.offset, response.payload);
             following.apart.push(datagram.payload.to_vec());
         }
     }
 
-    fn begin(&mut self, at: Duration, server: SocketAddr, isn: u32) -> usize {
+    fn begin(
+        &mut self,
+        at: Duration,
+        server: SocketAddr,
+        isn: u32,
+        flight: Option<SessionId>,
+    ) -> usize {
         self.all.push(Following {
             at,
             server,
+            flight,
             isn,
             answer_isn: None,
             shown: Vec::new(),
@@ -195,6 +205,8 @@ impl Observer {
 struct Following {
     at: Duration,
     server: SocketAddr,
+    /// Session of a flight over UDP; none over TCP.
+    flight: Option<SessionId>,
     /// Sequence number of the SYN, where there is one, and of the SYN-ACK once it was seen.
     isn: u32,
     answer_isn: Option<u32>,
@@ -234,16 +246,26 @@ impl Following {
         }
     }
 
-    fn end(self) -> Connection {
-        let Self { at, server, mut shown, handed_out, client, answer, apart, .. } = self;
-        let hello = hello::read(&client.beginning()).ok().and_then(Progress::complete);
+    fn hello(&self) -> Option<ClientHello> {
+        hello::read(&self.client.beginning()).ok().and_then(Progress::complete)
+    }
+
+    /// The session over UDP that it takes over.
+    fn joins(&self) -> Option<SessionId> {
+        Some(Join::read(&self.hello()?)?.key.session_id())
+    }
+
+    /// `joined` has the sessions over UDP that went on over TCP.
+    fn end(self, joined: &HashSet<SessionId>) -> Connection {
         // A join looks like a resumption, and is the TCP part of a flight, which is here as well.
-        let is_join = hello.as_ref().is_some_and(|hello| Join::read(hello).is_some());
-        let hello = hello.filter(|_| !is_join);
+        let is_join = self.joins().is_some();
+        let hello = self.hello().filter(|_| !is_join);
+        let Self { at, server, flight, mut shown, handed_out, client, answer, apart, .. } = self;
+        let went_on = flight.is_none_or(|id| joined.contains(&id));
         let whole_hello = hello.is_some();
         let tickets = hello.into_iter().flat_map(|hello| hello.psk_identities);
         shown.extend(tickets.map(|bytes| Identifier { kind: Kind::Ticket, bytes }));
-        let resumed = sharing::resumes(&answer.beginning()).filter(|_| !is_join);
+        let resumed = sharing::resumes(&answer.beginning()).filter(|_| !is_join && went_on);
         let streams = [client, answer].into_iter().flat_map(|stream| stream.runs());
         let bytes = streams.map(|(_, run)| run).chain(apart).collect();
         Connection { at, server, shown, handed_out, whole_hello, resumed, bytes }

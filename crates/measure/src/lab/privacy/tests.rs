@@ -1,8 +1,9 @@
 use std::net::SocketAddr;
 
 use headstart_emulation::{CapturedPacket, TcpSegment, UdpDatagram};
-use headstart_proto::SessionId;
-use headstart_proto::wire::Request;
+use headstart_proto::join::{Join, acceptance};
+use headstart_proto::wire::{Request, Response};
+use headstart_proto::{JoinKey, RouteTag, SessionId, hello};
 use headstart_testkit::hello::CraftedHello;
 
 use super::observe::Kind;
@@ -113,6 +114,13 @@ impl Tape {
             let bytes = segment(server, client, ACK, seq, &[], payload);
             self.packets.insert(after + 1, CapturedPacket { at, from_node: false, bytes });
         }
+    }
+
+    fn datagram(&mut self, from_node: bool, at: Duration, payload: &[u8]) {
+        let (client, server) = ((CLIENT, 50_000).into(), (SERVER, 443).into());
+        let (source, destination) = if from_node { (client, server) } else { (server, client) };
+        let bytes = UdpDatagram { source, destination, payload }.to_ip().unwrap();
+        self.packets.push(CapturedPacket { at, from_node, bytes });
     }
 
     fn connections(&self) -> Vec<Connection> {
@@ -410,16 +418,38 @@ fn tickets_in_flights_over_udp_are_seen() {
     let last = tape.packets[8].at;
     for (seq, offset, payload) in [(1, 80, second), (0, 0, first)] {
         let id = SessionId([7; 12]);
-        let payload = Request { id, seq, offset, payload }.emit();
-        let (source, destination) = ((CLIENT, 50_000).into(), (SERVER, 443).into());
-        let datagram = UdpDatagram { source, destination, payload: &payload };
-        let bytes = datagram.to_ip().unwrap();
-        tape.packets.push(CapturedPacket { at: last, from_node: true, bytes });
+        tape.datagram(true, last, &Request { id, seq, offset, payload }.emit());
     }
     assert_eq!(tape.connections().len(), 5, "the flight beside four connections");
     let found = tape.decide(Boundary::Restart);
     assert_eq!(found.linkable, Some(Linkable::Bounded));
     assert!(found.evidence[0].contains("ticket 02020202…"), "{found:?}");
+}
+
+/// The ServerHello of a flight counts if TCP went on with it, and nowhere else: a connection that
+/// went plain has another one.
+#[test]
+fn a_flight_over_udp_tells_of_a_resumption_once_it_is_joined() {
+    let (key, hello) = (JoinKey::new([5; 16]), client_hello(Some(&[9; 100])));
+    let mut tape = Tape::default();
+    let id = key.session_id();
+    tape.datagram(true, tape.at(), &Request { id, seq: 0, offset: 0, payload: &hello }.emit());
+    // An answer to a join is shaped as a ServerHello that resumes.
+    let (tag, payload) = (RouteTag([1; 4]), &acceptance(&key, 0)[..]);
+    let answer = Response { id, seq: 0, tag, ack: 0, offset: 0, payload }.emit();
+    tape.datagram(false, tape.at(), &answer);
+    let resumed = |tape: &Tape| -> Vec<_> {
+        tape.connections().into_iter().map(|connection| connection.resumed).collect()
+    };
+    assert_eq!(resumed(&tape), [None]);
+    let own = hello::read(&hello).unwrap().complete().unwrap();
+    let join = Join { key: key.clone(), tag, client_offset: 0, server_offset: 0 }.emit(&own);
+    let ends = ((CLIENT, 40_001).into(), (SERVER, 443).into());
+    tape.packet(true, ends, SYN, 1000, &[], &[]);
+    tape.packet(false, ends, SYN | ACK, 7, &[], &[]);
+    tape.packet(true, ends, ACK, 1001, &[], &join);
+    tape.packet(false, ends, ACK, 8, &[], payload);
+    assert_eq!(resumed(&tape), [Some(true), None]);
 }
 
 #[test]

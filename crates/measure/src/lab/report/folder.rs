@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::lab::bars::Verdict;
 use crate::lab::browser::outcome::{self, Outcome};
 use crate::lab::raw;
+use crate::lab::soak::{self, Event, Point};
 use crate::lab::summary::CellSummary;
 use crate::lab::trial::Row;
 use headstart::base::failure::Failure;
@@ -33,6 +34,8 @@ pub(super) struct Folder {
     pub(super) experiment: Experiment,
     /// Results of loads in a browser.
     pub(super) browser: Option<Outcome>,
+    /// Values and events of a soak.
+    pub(super) soak: Option<OverTime>,
 }
 
 impl Folder {
@@ -53,9 +56,13 @@ impl Folder {
             environment: json(path, "environment.json")?,
             experiment: experiment(path)?,
             browser: browser(path)?,
+            soak: soak(path)?,
         })
     }
 }
+
+/// Values of processes, and events.
+pub(super) type OverTime = (Vec<Point>, Vec<Event>);
 
 /// The parts of experiment.toml that the report needs.
 #[derive(Debug, Default, Deserialize)]
@@ -154,12 +161,13 @@ fn unreadable(path: &Path, name: &str, error: &io::Error) -> Failure {
     Failure::usage(format!("cannot read {}: {error}", in_folder(path, name))).hint(WRITTEN_BY)
 }
 
-fn json<T: DeserializeOwned>(path: &Path, name: &str) -> Result<T, Failure> {
+/// Reads a file of a run.
+pub(crate) fn json<T: DeserializeOwned>(path: &Path, name: &str) -> Result<T, Failure> {
     serde_json::from_str(&text(path, name)?).map_err(|error| not_understood(path, name, &error))
 }
 
 /// An experiment without demands, or an older version, leaves no such file.
-fn verdicts(path: &Path) -> Result<Vec<Verdict>, Failure> {
+pub(crate) fn verdicts(path: &Path) -> Result<Vec<Verdict>, Failure> {
     let name = "bars.json";
     if path.join(name).exists() { json(path, name) } else { Ok(Vec::new()) }
 }
@@ -167,6 +175,21 @@ fn verdicts(path: &Path) -> Result<Vec<Verdict>, Failure> {
 /// Other experiments leave no such file.
 fn browser(path: &Path) -> Result<Option<Outcome>, Failure> {
     path.join(outcome::FILE).exists().then(|| json(path, outcome::FILE)).transpose()
+}
+
+/// Other experiments leave no such files.
+fn soak(path: &Path) -> Result<Option<OverTime>, Failure> {
+    if !raw::compressed(&path.join(soak::SERIES)).exists() {
+        return Ok(None);
+    }
+    Ok(Some((table(path, soak::SERIES)?, table(path, soak::EVENTS)?)))
+}
+
+/// Reads a table of a few thousand lines at most.
+fn table<T: DeserializeOwned>(path: &Path, name: &str) -> Result<Vec<T>, Failure> {
+    let file = raw::open(&path.join(name)).map_err(|error| unreadable(path, name, &error))?;
+    let rows = csv::Reader::from_reader(file).into_deserialize().take(TRIALS_MAX);
+    rows.collect::<Result<_, _>>().map_err(|error| not_understood(path, name, &error))
 }
 
 fn experiment(path: &Path) -> Result<Experiment, Failure> {

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::group::Group;
 use super::model::Run;
-use super::{answer, browser, distribution, privacy, table, waterfall};
+use super::{answer, browser, distribution, privacy, soak, table, waterfall};
 use crate::chart::{self, figure, tile};
 use crate::lab::bars::Tally;
 use crate::stats::FEW;
@@ -83,6 +83,7 @@ fn whole(run: &Run, at: usize) -> Markup {
                 (table)
             }
             (browser::section(run))
+            (soak::section(run.soak.as_ref()))
             @if !run.verdicts.is_empty() {
                 h2 { "What the experiment demands" }
                 p { (Tally::new(&run.verdicts)) "." }

@@ -7,6 +7,7 @@ use super::environment::{self, List};
 use super::folder::Folder;
 use super::group::{Group, groups};
 use super::paper::{Comparison, Paper};
+use super::soak::Soak;
 use crate::lab::bars::Verdict;
 use crate::lab::browser::outcome::Outcome;
 use crate::lab::experiment::Moment;
@@ -37,6 +38,7 @@ pub(super) struct Run {
     pub(super) loads_pages: bool,
     /// Results of loads in a browser.
     pub(super) browser: Option<Outcome>,
+    pub(super) soak: Option<Soak>,
     /// Trials that failed, by cell and reason.
     pub(super) failures: Vec<Reason>,
     /// Trials that completed and say why not better.
@@ -77,12 +79,13 @@ impl Run {
     /// # Errors
     /// summary.json and samples.csv contradict each other, or the experiment's reference is
     /// unknown.
-    pub(super) fn new(folder: Folder) -> Result<Self, Failure> {
+    pub(super) fn new(mut folder: Folder) -> Result<Self, Failure> {
+        let soak = Soak::take(&mut folder);
         let groups = groups(&folder)?;
         let paper = folder.experiment.reference.as_deref().map(Paper::named).transpose()?;
         let named = folder.cells.first().map(|cell| cell.experiment.clone()).unwrap_or_default();
         let loads_pages = folder.experiment.loads_pages();
-        let Folder { trials, experiment, environment, path, cells, verdicts, browser } = folder;
+        let Folder { trials, experiment, environment, path, cells, verdicts, browser, .. } = folder;
         Ok(Self {
             title: if experiment.title.is_empty() { named.clone() } else { experiment.title },
             name: named,
@@ -99,6 +102,7 @@ impl Run {
             groups,
             loads_pages: loads_pages || browser.is_some(),
             browser,
+            soak,
             failures: reasons(&cells, &trials, |trial| {
                 (!trial.ok).then(|| words([&trial.error, &trial.reason]))
             }),

@@ -48,7 +48,7 @@ struct Extra {
     cell: fn(&Cell) -> Option<String>,
 }
 
-const EXTRAS: [Extra; 9] = [
+const EXTRAS: [Extra; 10] = [
     Extra { title: "p50 unflagged, ms", cell: unflagged },
     Extra {
         title: "exchanges per s",
@@ -59,6 +59,10 @@ const EXTRAS: [Extra; 9] = [
     Extra { title: "0-RTT", cell: zero_rtt },
     Extra { title: "full handshakes", cell: full_handshakes },
     Extra { title: "bytes each", cell: bytes_each },
+    Extra {
+        title: "energy by model, uAh",
+        cell: |cell| cell.summary.energy_uah.map(|energy| format!("{energy:.1}")),
+    },
     Extra { title: "to today, pairs", cell: |cell| cell.summary.to_today.map(figure::ratio) },
     Extra { title: "flight, bytes", cell: |cell| Some(cell.summary.flight_bytes?.to_string()) },
 ];

@@ -175,6 +175,9 @@ fn committed_service_under_attack_is_that_of_the_turns() {
                 }),
                 p99: median(&|turn| Some(figure(turn, "quiet_p99_ms")? / figure(turn, "p99_ms")?)),
                 grown_mb: median(&|turn| figure(turn, "grown_mb")),
+                held_kib: own[0]["held_kib"]
+                    .is_number()
+                    .then(|| median(&|turn| figure(turn, "held_kib"))),
                 recovery_s: median(&|turn| figure(turn, "recovery_s")),
             };
             let place = format!("{}: {}", folder.display(), cell.name());

@@ -10,6 +10,7 @@ use headstart_pageload::db::{
     Built, Facts, Figures, HORIZONS, Horizon, LeftOut, Methods, Parts, Recordings, Rules, Tally,
     write,
 };
+use headstart_pageload::hits::{LoadShares, RequestLog, Shares};
 use headstart_pageload::page::Page;
 use headstart_proto::UnixSeconds;
 use serde_json::{Value, json};
@@ -48,10 +49,11 @@ pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
         file::replace(path, &bytes)?;
     }
     let figures = if options.figures { figures(&all.recordings, &rules) } else { vec![] };
+    let by_load = options.figures.then(|| all.requests.leave_one_out(&rules));
     for (name, failure) in &all.failed {
         eprintln!("warning: {name} is left out: {}", failure.message());
     }
-    let made = Made { all: &all, built: &built, bytes: bytes.len(), figures: &figures };
+    let made = Made { all: &all, built: &built, bytes: bytes.len(), figures: &figures, by_load };
     let text = if options.json { format!("{:#}\n", made.json()) } else { made.text() };
     output::print(text.as_bytes())?;
     Ok(if all.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
@@ -78,6 +80,8 @@ fn is_of_use(built: &Built, rules: &Rules, path: &Path) -> Result<(), Failure> {
 #[derive(Default)]
 struct Learned {
     recordings: Recordings,
+    /// Requests of the recordings, by document.
+    requests: RequestLog,
     /// Recordings whose pages are not for a database, by reason.
     refused: BTreeMap<String, u64>,
     /// Files, and what is wrong with them.
@@ -120,8 +124,13 @@ impl Learned {
 
     fn add(&mut self, page: &Page, facts: &Facts) {
         let at = page.recorded().at.and_then(unix_seconds);
+        let count = self.recordings.count();
         if let Err(error) = self.recordings.add(page, at, facts) {
             *self.refused.entry(error.to_string()).or_default() += 1;
+        }
+        // One that was there already would be compared with itself.
+        if self.recordings.count() > count {
+            self.requests.add(&page.document().url, page);
         }
     }
 
@@ -194,6 +203,7 @@ struct Made<'a> {
     built: &'a Built,
     bytes: usize,
     figures: &'a [(&'static str, Figures)],
+    by_load: Option<LoadShares>,
 }
 
 impl Made<'_> {
@@ -215,7 +225,8 @@ impl Made<'_> {
         ];
         text += &table(&rows.map(|(name, count)| vec![name.into(), grouped(count as u64)]), &[0]);
         text += &self.left_out();
-        text + &by_database(self.figures)
+        text += &by_database(self.figures);
+        text + &self.by_load.as_ref().map_or(String::new(), by_load)
     }
 
     fn left_out(&self) -> String {
@@ -251,6 +262,7 @@ impl Made<'_> {
             "refused": self.all.refused,
             "unreadable": failed.collect::<Vec<_>>(),
             "figures": figures.collect::<Vec<_>>(),
+            "by_load": self.by_load,
         })
     }
 }
@@ -277,8 +289,25 @@ fn by_database(figures: &[(&'static str, Figures)]) -> String {
         rows.push(row);
     }
     format!(
-        "\nHits / false positives, by age of the recordings: of what was needed, what was there; \
-            of what was there, what was not needed\n{}",
+        "\nHits / false positives, pooled over all loads, by age of the recordings: of what was \
+            needed, what was there; of what was there, what was not needed\n{}",
+        table(&rows, &[0])
+    )
+}
+
+/// The statistic of BLAST, and the same requests pooled.
+fn by_load(LoadShares { loads, known, mean_of_loads, pooled }: &LoadShares) -> String {
+    let both = [("mean of loads", mean_of_loads), ("pooled", pooled)];
+    let rows = both.map(|(name, shares)| {
+        let shares = shares.map(|Shares { hits, false_positives }| [hits, false_positives]);
+        let shares = shares.map(|shares| shares.map(percent).join(" / "));
+        vec![name.to_owned(), shares.unwrap_or_else(|| "-".into())]
+    });
+    format!(
+        "\nHits / false positives of all requests, even those that a database leaves out, by the \
+            other loads of a page: {} of {}\n{}",
+        grouped((*known).into()),
+        counted((*loads).into(), "load", "loads"),
         table(&rows, &[0])
     )
 }

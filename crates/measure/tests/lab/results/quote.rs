@@ -230,6 +230,7 @@ impl<'a> Quote<'a> {
             "grown" => {
                 or_none(cell["kept"]["grown_mb"].as_f64().map(|grown| format!("{grown:.0}")))
             }
+            "held" => or_none(cell["kept"]["held_kib"].as_f64().map(|held| format!("{held:.1}"))),
             other => panic!("{}: show={other}", self.folder),
         }
     }

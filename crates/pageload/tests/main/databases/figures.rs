@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use headstart_pageload::db::{Facts, Figures, Horizon, Recordings, Rules, Tally};
+use headstart_pageload::hits::{LoadShares, RequestLog, Shares};
 use headstart_pageload::page::{Page, Protocol};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -59,6 +60,36 @@ fn figures_without_order() {
     let figures = recordings.figures(&rules(4), Horizon::LeaveOneOut);
     assert_eq!((figures.loads, figures.known), (4, 0));
     assert_eq!(figures.prefetch, Tally::default());
+}
+
+#[test]
+fn means_of_loads_and_sums_of_all() {
+    let mut log = RequestLog::default();
+    for page in four_days() {
+        log.add(DOCUMENT, &page);
+    }
+    // Document and a are expected each time, b on day 3: then b is in vain, and c missed.
+    let shares = log.leave_one_out(&rules(1));
+    let mean = Shares { hits: 2.0 / 3.0, false_positives: 1.0 / 12.0 };
+    let pooled = Shares { hits: 8.0 / 12.0, false_positives: 1.0 / 9.0 };
+    assert_eq!((shares.loads, shares.known), (4, 4));
+    for (ours, expected) in [(shares.mean_of_loads, mean), (shares.pooled, pooled)] {
+        let ours = ours.unwrap();
+        assert!((ours.hits - expected.hits).abs() < 1e-9, "{ours:?}");
+        assert!((ours.false_positives - expected.false_positives).abs() < 1e-9, "{ours:?}");
+    }
+    // A load of eight requests that nobody expects, alone in its group and then not.
+    let mut large = vec![asked(DOCUMENT)];
+    let urls: Vec<String> = (0..7).map(|number| format!("https://a.test/{number}")).collect();
+    large.extend(urls.iter().map(|url| asked(url)));
+    log.add("other", &page(&large));
+    assert_eq!(log.leave_one_out(&rules(1)), LoadShares { loads: 5, ..shares });
+    log.add(DOCUMENT, &page(&large));
+    let shares = log.leave_one_out(&Rules { share: 600, ..rules(1) });
+    // The large load has one request that is expected, of eight; the others two of three.
+    let mean = (4.0 * 2.0 / 3.0 + 1.0 / 8.0) / 5.0;
+    assert!((shares.mean_of_loads.unwrap().hits - mean).abs() < 1e-9, "{shares:?}");
+    assert!((shares.pooled.unwrap().hits - 9.0 / 20.0).abs() < 1e-9, "{shares:?}");
 }
 
 #[test]

@@ -118,6 +118,29 @@ fn library() -> Option<PathBuf> {
     places.into_iter().find(|place| place.is_file())
 }
 
+/// A program's output, or a reverse proxy's answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Received {
+    pub(super) bytes: u64,
+    /// Moment of the first byte; none if it went to a file.
+    pub(super) first: Option<Instant>,
+}
+
+impl Received {
+    fn from_pipe(mut pipe: impl Read) -> Self {
+        let (mut received, mut buffer) = (Self::default(), [0; 4096]);
+        while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+            received.first.get_or_insert_with(Instant::now);
+            received.bytes += count as u64;
+        }
+        received
+    }
+
+    fn in_file(file: &Path) -> Self {
+        Self { bytes: fs::metadata(file).map_or(0, |file| file.len()), first: None }
+    }
+}
+
 impl Setting {
     pub(super) fn programs(&self) -> impl Iterator<Item = Application> + '_ {
         let programs = self.stage.variant.work.programs().into_iter();
@@ -137,35 +160,39 @@ impl Setting {
         write().map_err(|error| Broken::unwritten(&folder, &error))
     }
 
-    /// Bytes that a program has fetched, or why it has none.
+    /// Returns what a program has fetched, or why it has nothing.
     pub(super) fn run(
         &self,
         node: &Node,
         visit: Visit,
         socket: &Path,
         interrupt: &Interrupt,
-    ) -> Result<Result<u64, String>, Broken> {
+    ) -> Result<Result<Received, String>, Broken> {
         let out = self.work().join(format!("out-{}", self.number + 1));
         let errors = self.work().join(format!("said-{}", self.number + 1));
         let mut command = self.command(node, visit, socket, &out);
-        match (File::create(&out), File::create(&errors)) {
-            (Ok(out), Ok(errors)) => command.stdin(Stdio::null()).stdout(out).stderr(errors),
-            (Err(error), _) | (_, Err(error)) => {
-                return Err(Broken::unwritten(&out, &error));
-            }
+        let said = match (fs::write(&out, ""), File::create(&errors)) {
+            (Ok(()), Ok(said)) => said,
+            (Err(error), _) | (_, Err(error)) => return Err(Broken::unwritten(&out, &error)),
         };
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said);
         // Its own process group: its children end with it, and Ctrl-C reaches the runner alone.
         command.process_group(0);
         self.schedule(&mut command);
-        let child = match node.spawn(command) {
+        let mut child = match node.spawn(command) {
             Ok(child) => child,
             Err(error) => return Ok(Err(format!("cannot be started: {error}"))),
         };
+        let pipe = child.stdout.take();
+        let output = pipe.map(|pipe| thread::spawn(move || Received::from_pipe(pipe)));
         let Some(status) = ended(child, self.patience(), interrupt)? else {
             return Ok(Err(format!("hung for {:?}", self.patience())));
         };
-        let bytes = fs::metadata(&out).map_or(0, |file| file.len());
-        Ok(if status.success() { Ok(bytes) } else { Err(last_words(status, &errors)) })
+        let received = match visit.program {
+            Application::Cmake => Received::in_file(&out),
+            _ => output.and_then(|reader| reader.join().ok()).unwrap_or_default(),
+        };
+        Ok(if status.success() { Ok(received) } else { Err(last_words(status, &errors)) })
     }
 
     fn command(&self, node: &Node, visit: Visit, socket: &Path, out: &Path) -> Command {
@@ -192,6 +219,9 @@ impl Setting {
         match visit.program.way() {
             Way::Socket if shares => {
                 command.env("HEADSTART_SOCKET", socket).env("HEADSTART_CONTEXT", CONTEXT);
+                if self.spec.arm.sends_early_data() {
+                    command.env("HEADSTART_EARLY", "1");
+                }
             }
             // These two ignore SSL_CERT_FILE.
             Way::Socket => {
@@ -238,24 +268,26 @@ impl Setting {
         &self,
         node: &Node,
         program: Application,
-    ) -> Result<u64, String> {
+    ) -> Result<Received, String> {
         let (address, bytes) = (self.proxy_address(program), self.stage.response);
         let patience = self.patience();
-        let answer = node
-            .run(move || -> std::io::Result<Vec<u8>> {
+        let (first, answer) = node
+            .run(move || -> std::io::Result<(Instant, Vec<u8>)> {
                 let mut tcp = TcpStream::connect(address)?;
                 tcp.set_read_timeout(Some(patience))?;
                 let request = format!(
                     "GET /bytes/{bytes} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n"
                 );
                 tcp.write_all(request.as_bytes())?;
-                let mut answer = Vec::new();
+                let mut answer = vec![0];
+                tcp.read_exact(&mut answer)?;
+                let first = Instant::now();
                 tcp.read_to_end(&mut answer)?;
-                Ok(answer)
+                Ok((first, answer))
             })
             .flatten()
             .map_err(|error| error.to_string())?;
-        content_length(&answer)
+        Ok(Received { bytes: content_length(&answer)?, first: Some(first) })
     }
 }
 
@@ -337,15 +369,26 @@ mod tests {
     }
 
     #[test]
+    fn output_is_counted_from_its_first_byte_on() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "printf 12; printf 345"]).stdout(Stdio::piped());
+        let begun = Instant::now();
+        let mut child = command.spawn().unwrap();
+        let received = Received::from_pipe(child.stdout.take().unwrap());
+        assert!(received.bytes == 5 && received.first.is_some_and(|first| first > begun));
+        child.wait().unwrap();
+    }
+
+    #[test]
     fn a_program_that_hangs_is_ended_with_what_it_has_started() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 & wait"]).stdout(Stdio::piped()).process_group(0);
         let mut child = command.spawn().unwrap();
-        let mut stdout = child.stdout.take().unwrap();
+        let stdout = child.stdout.take().unwrap();
         let interrupt = Interrupt::default();
         assert_eq!(ended(child, Duration::from_millis(50), &interrupt).unwrap(), None);
         // The pipe ends with its last holder.
-        assert_eq!(stdout.read(&mut [0]).unwrap(), 0);
+        assert_eq!(Received::from_pipe(stdout), Received::default());
         let child = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
         let status = ended(child, Duration::from_secs(60), &interrupt).unwrap().unwrap();
         assert_eq!(status.code(), Some(3));

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use headstart_emulation::Node;
-use headstart_openers::{Arm, Identity, Suite};
+use headstart_openers::{Carrier, Identity, OpeningPolicy, Suite};
 
 use crate::interrupt::Interrupt;
 use crate::lab::cell::agent::Agent;
@@ -76,8 +76,9 @@ impl Setting {
             command.arg("--cert").arg(identity.chain_file()).arg("--key").arg(identity.key_file());
         }
         write_roots(&self.roots(), &identities)?;
-        if self.spec.arm == Arm::SHARED_BY_SERVERS {
-            command.arg("--keys").arg(self.shared_keys(node)?);
+        self.know_others(&mut command, site)?;
+        if self.spec.arm.sends_early_data() {
+            command.args(["--early-data-requests", "safe", "--early-data"]);
         }
         self.schedule(&mut command);
         let mut edge = Program::start(node, self.title("edge"), command)?;
@@ -93,7 +94,8 @@ impl Setting {
         std::env::temp_dir().join(format!("headstart-emulation-{run}-{stage}-{cell}.sock"))
     }
 
-    /// An agent that keeps sessions, and opens connections as the programs themselves would.
+    /// An agent that keeps sessions; it opens connections as the programs themselves would, unless
+    /// the arm has another opening.
     pub(super) fn sharing_agent(
         &self,
         node: &Node,
@@ -101,9 +103,16 @@ impl Setting {
         interrupt: &Interrupt,
     ) -> Result<Agent, Broken> {
         let mut command = node.command(self.program());
-        command.args(["agent", "--log", "error", "--opening", "plain", "--socket"]).arg(socket);
+        let arm = self.spec.arm;
+        let policy = match arm.opening().carrier {
+            Carrier::TurboTls => OpeningPolicy::Auto,
+            _ => OpeningPolicy::Plain,
+        };
+        command.args(["agent", "--log", "error", "--opening", policy.name(), "--socket"]);
+        command.arg(socket);
+        let offer = if arm.sends_early_data() { ",ed=1" } else { "" };
         for name in self.host_names() {
-            command.arg("--edge").arg(format!("{name}={}", self.target()));
+            command.arg("--edge").arg(format!("{name}={}{offer}", self.target()));
         }
         command.env("SSL_CERT_FILE", self.roots()).env_remove("SSL_CERT_DIR");
         self.schedule(&mut command);
