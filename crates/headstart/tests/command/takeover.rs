@@ -282,6 +282,8 @@ fn a_process_that_hangs_when_it_is_to_stop_does_not_keep_the_path() {
     let before = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
     before.bind(&SockAddr::unix(site.path()).unwrap()).unwrap();
     before.listen(1).unwrap();
+    // An edge that does not start fails the test instead of holding it up.
+    before.set_read_timeout(Some(PATIENCE)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     site.listen = listener.local_addr().unwrap().to_string();
     let (edge, asking) = thread::scope(|scope| {
