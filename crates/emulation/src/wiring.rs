@@ -22,8 +22,9 @@ pub const INTERFACE: &str = "w0";
 /// allows as much.
 const SOCKET_BUFFER: usize = 4 << 20;
 
-/// Time that an interface may take to come up; it takes the kernel a few milliseconds.
-const UP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that an interface may take to come up: a few milliseconds, or many seconds where others
+/// make and remove namespaces on a busy machine, since the kernel does it one at a time.
+const UP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Directories of `ip` beside the path: ordinary users often lack the sbin directories.
 pub const IP_COMMANDS: [&str; 3] = ["ip", "/usr/sbin/ip", "/sbin/ip"];
