@@ -192,8 +192,8 @@ impl Trial {
 const NOW: UnixSeconds = UnixSeconds(1_790_000_000);
 
 /// Bytes of a session of a.test before those of OpenSSL, and where the name stands in it.
-const SESSION_HEAD: usize = 48;
-const SESSION_NAME: std::ops::Range<usize> = 42..48;
+const SESSION_HEAD: usize = 49;
+const SESSION_NAME: std::ops::Range<usize> = 43..49;
 
 struct Site {
     server: ServerContext,

@@ -25,10 +25,8 @@ pub enum Server<'a> {
     /// This host, by name or address, in any case, with or without a final dot.
     Name(&'a str),
     /// Any host that a certificate with these names is for. Requires the policy
-    /// [`ShareCertificate`](crate::Sharing::ShareCertificate), and never allows early data.
-    ///
-    /// A server that resumes a session shows no certificate. So the caller has to verify the
-    /// session's certificate again, for the new host, before offering a session taken this way.
+    /// [`ShareCertificate`](crate::Sharing::ShareCertificate), and never allows early data. Tickets
+    /// come here by [`put_across_names`](crate::SessionStore::put_across_names).
     Certificate(&'a CertificateNames),
 }
 

@@ -5,9 +5,8 @@ use crate::limits::{
     RECENT_TICKETS, SERVERS, SESSION_LIFE_MAX, SESSION_LIFE_UNKNOWN, STORE_BYTES, SWEEP,
     TICKET_BYTES_MAX, TICKETS, TICKETS_PER_SERVER, TICKETS_WANTED,
 };
-use crate::names::CertificateNames;
 use crate::not_kept::NotKept;
-use crate::origin::{Filter, Key, Origin, Server, Whose};
+use crate::origin::{Filter, Key, Origin, Whose};
 use crate::policy::{NotSet, Policies, Policy};
 use crate::table::{Owned, Table};
 use crate::ticket::{Kept, Stamp, Taken, Ticket, TicketsWanted};
@@ -15,6 +14,7 @@ use forgotten::Forgotten;
 use pool::{Pool, is_alive};
 use recent::Recent;
 
+mod across_names;
 mod forgotten;
 mod listed;
 mod pool;
@@ -29,11 +29,13 @@ pub use listed::{Counts, Listed};
 ///
 /// One connection:
 ///
-/// 1. [`stamp`](Self::stamp), [`take`](Self::take) and [`wanted`](Self::wanted), before its
+/// 1. [`stamp`](Self::stamp), [`take`](Self::take) or
+///    [`take_across_names`](Self::take_across_names), and [`wanted`](Self::wanted), before its
 ///    ClientHello.
 /// 2. If the handshake never began, [`give_back`](Self::give_back). If the server did a full
 ///    handshake instead of resuming, [`refused`](Self::refused).
-/// 3. [`put`](Self::put) for each ticket that arrives.
+/// 3. [`put`](Self::put), or [`put_across_names`](Self::put_across_names), for each ticket that
+///    arrives.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -223,23 +225,6 @@ impl SessionStore {
         dropped
     }
 
-    /// Returns the names of a certificate that is for the host of `origin` and has tickets of the
-    /// same context, protocols and settings. [`take`](Self::take) one by [`Server::Certificate`],
-    /// if the policy is [`ShareCertificate`](crate::Sharing::ShareCertificate).
-    #[must_use]
-    pub fn certificate(&self, origin: &Origin<'_>, now: Instant) -> Option<CertificateNames> {
-        let Server::Name(host) = origin.server else { return None };
-        let key = Key::from_origin(origin).ok()?;
-        // If several match, pick the same one every time, not the first of a hash table.
-        self.pools
-            .iter()
-            .filter_map(|(other, pool)| Some((Key::names_beside(other, &key)?, pool)))
-            .filter(|(names, pool)| names.covers(host) && pool.alive(now).next().is_some())
-            .map(|(names, _)| names)
-            .min()
-            .cloned()
-    }
-
     /// Returns the number of tickets that a connection of this origin should ask its server for
     /// (RFC 9149), after `take`.
     #[must_use]
@@ -248,7 +233,7 @@ impl SessionStore {
         let Some(key) = Key::from_origin(origin).ok().filter(|_| keeps) else {
             return TicketsWanted { new_session: 0, resumption: 0 };
         };
-        let held = self.pools.get(&key).map_or(0, |pool| pool.alive(now).count());
+        let held = self.alive(&key, now) + self.alive_across_names(origin, now);
         let missing = TICKETS_WANTED.saturating_sub(u8::try_from(held).unwrap_or(u8::MAX));
         TicketsWanted { new_session: TICKETS_WANTED, resumption: missing.max(1) }
     }
@@ -358,6 +343,11 @@ impl SessionStore {
         } else {
             Ok(())
         }
+    }
+
+    /// Returns the number of tickets that have not expired.
+    fn alive(&self, key: &Key, now: Instant) -> usize {
+        self.pools.get(key).map_or(0, |pool| pool.alive(now).count())
     }
 
     fn find(&mut self, origin: &Origin<'_>, now: Instant) -> Option<Taken> {

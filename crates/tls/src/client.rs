@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use headstart_proto::hello::address_literal;
 use openssl::error::ErrorStack;
 use openssl::sha::{Sha256, sha256};
-use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslMethod, SslSessionRef, SslVerifyMode};
+use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslMethod, SslVerifyMode};
 use openssl::x509::X509;
 use openssl::x509::verify::X509CheckFlags;
 
 use crate::conn::Conn;
 use crate::error::{ConfigError, TlsError, forget_errors, words};
 use crate::ffi;
-use crate::session::{Session, wall_clock};
+use crate::session::{Session, Usable, wall_clock};
 use crate::settings::{Settings, alpn_wire, roots};
 use crate::wire::normal_name;
 
@@ -83,9 +83,9 @@ impl ClientContext {
     /// Opens a connection to `server_name`, a host name or an address, and verifies the certificate
     /// for it.
     ///
-    /// Offers `session` if it is for that name, from a client with the same trust, and young
-    /// enough; otherwise there is a full handshake. `request_fop` asks the server for Fast Open
-    /// cookies, which reveals headstart: only for servers that advertise them.
+    /// Offers `session` if it may be used for that name ([`Session`]), is from a client with the
+    /// same trust, and young enough; otherwise there is a full handshake. `request_fop` asks the
+    /// server for Fast Open cookies, which reveals headstart: only for servers that advertise them.
     ///
     /// # Errors
     /// [`TlsError::Misuse`]: not a host name; [`TlsError::Internal`]: out of memory.
@@ -125,18 +125,19 @@ impl ClientContext {
         let server_name = target.text();
         let now = wall_clock();
         let usable = session.and_then(|session| session.usable(&self.trust, &server_name, now));
-        let (session, offered_since) = usable.unzip();
-        if let Some(session) = &session {
-            ffi::set_session(&mut ssl, session)?;
+        if let Some(usable) = &usable {
+            ffi::set_session(&mut ssl, &usable.session)?;
         }
         let connecting = Arc::new(Connecting {
             server_name,
             sends_name: matches!(target, Target::Name(_)),
             request_fop,
             ticket_request: OnceLock::new(),
-            early_data_max: session.map_or(0, |session| early_data_max(&session, alpn)),
+            early_data_max: usable.as_ref().map_or(0, |usable| early_data_max(usable, alpn)),
             trust: self.trust,
-            offered_since,
+            checks: self.checks,
+            renames: usable.as_ref().is_some_and(|usable| !usable.same_name),
+            offered_since: usable.map(|usable| usable.since),
             client_certificate: self.client_certificate,
             received: Mutex::default(),
         });
@@ -152,16 +153,12 @@ impl fmt::Debug for ClientContext {
     }
 }
 
-/// Returns the session's early data limit. Early data uses the session's application protocol (RFC
-/// 8446 section 4.2.10), so that has to be among those offered.
-fn early_data_max(session: &SslSessionRef, alpn: &[Vec<u8>]) -> u32 {
-    if ffi::session_alpn(session)
-        .is_none_or(|protocol: &[u8]| alpn.iter().any(|offered| offered == protocol))
-    {
-        session.max_early_data()
-    } else {
-        0
-    }
+/// Returns the session's early data limit. Early data uses the session's name and application
+/// protocol (RFC 8446 section 4.2.10), so that has to be among those offered.
+fn early_data_max(usable: &Usable, alpn: &[Vec<u8>]) -> u32 {
+    let protocol = ffi::session_alpn(&usable.session);
+    let offers = protocol.is_none_or(|protocol| alpn.iter().any(|offered| offered == protocol));
+    if usable.same_name && offers { usable.session.max_early_data() } else { 0 }
 }
 
 /// Host to connect to.

@@ -193,8 +193,9 @@ pub enum ConfigError {
     EarlyData,
     /// Early data and client certificates cannot be combined.
     EarlyDataAndClientAuth,
-    /// Tickets of other programs do not record which client certificates were requested.
-    ForeignTicketsAndClientAuth,
+    /// Tickets of other programs do not record which client certificates were requested, and those
+    /// for all names of a certificate would show a client's to each.
+    SharedTicketsAndClientAuth,
     /// A cookie's lifetime is below a second or above
     /// [`COOKIE_LIFE_MAX`](headstart_proto::limits::COOKIE_LIFE_MAX).
     CookieLife,
@@ -222,8 +223,8 @@ impl ConfigError {
             Self::Tickets => "two tickets are enough for most clients",
             Self::EarlyData => "16384 bytes are enough for most requests",
             Self::EarlyDataAndClientAuth => "turn early data or client certificates off",
-            Self::ForeignTicketsAndClientAuth => {
-                "share tickets with other programs, or ask for client certificates, not both"
+            Self::SharedTicketsAndClientAuth => {
+                "share tickets, or ask for client certificates, not both"
             }
             Self::CookieLife => "an hour is enough for most clients",
             Self::Openssl(_) => "check that memory and randomness are available",
@@ -258,8 +259,8 @@ impl fmt::Display for ConfigError {
             Self::EarlyDataAndClientAuth => {
                 f.write_str("early data is not accepted with client certificates")
             }
-            Self::ForeignTicketsAndClientAuth => f.write_str(
-                "tickets are not shared with other programs when clients show certificates",
+            Self::SharedTicketsAndClientAuth => f.write_str(
+                "tickets are shared with no other program or name when clients show certificates",
             ),
             Self::CookieLife => f.write_str("cookies live between a second and eight hours"),
             Self::Openssl(words) => write!(f, "OpenSSL failed: {words}"),

@@ -17,10 +17,12 @@ use openssl::error::ErrorStack;
 use openssl::pkey::{PKeyRef, Private};
 use openssl::ssl::{SslContextBuilder, SslRef, SslSessionRef};
 use openssl::stack::StackRef;
+use openssl::x509::verify::X509CheckFlags;
 use openssl::x509::{X509, X509Ref};
 use openssl_sys::{
     EVP_CIPHER_CTX, EVP_MAC_CTX, EVP_MAC_init, EVP_PKEY, OSSL_PARAM, OSSL_PARAM_construct_end, SSL,
-    SSL_CTX, SSL_SESSION, SSL_client_hello_get0_ext, SSL_ctrl, X509 as RawX509, stack_st_X509,
+    SSL_CTX, SSL_SESSION, SSL_client_hello_get0_ext, SSL_ctrl, X509 as RawX509, X509_check_host,
+    stack_st_X509,
 };
 use zeroize::Zeroizing;
 
@@ -95,6 +97,8 @@ unsafe extern "C" {
         protocol: *mut *const c_uchar,
         length: *mut usize,
     );
+    fn SSL_SESSION_get0_peer(session: *mut SSL_SESSION) -> *mut RawX509;
+    fn SSL_SESSION_set1_hostname(session: *mut SSL_SESSION, name: *const c_char) -> c_int;
     fn SSL_SESSION_get_ticket_lifetime_hint(session: *const SSL_SESSION) -> c_ulong;
     fn SSL_get_early_data_status(ssl: *const SSL) -> c_int;
     fn SSL_group_to_name(ssl: *mut SSL, id: c_int) -> *const c_char;
@@ -374,6 +378,34 @@ pub(crate) fn session_alpn(session: &SslSessionRef) -> Option<&[u8]> {
     unsafe { SSL_SESSION_get0_alpn_selected(session.as_ptr(), &raw mut protocol, &raw mut length) };
     // SAFETY: OpenSSL's own bytes, which live and do not change while the session is borrowed.
     (!protocol.is_null()).then(|| unsafe { slice::from_raw_parts(protocol, length) })
+}
+
+/// Returns the certificate that the server showed in the full handshake behind a session.
+pub(crate) fn certificate_of(session: &SslSessionRef) -> Option<&X509Ref> {
+    // SAFETY: the certificate belongs to the session, which outlives the reference.
+    unsafe {
+        let certificate = SSL_SESSION_get0_peer(session.as_ptr());
+        (!certificate.is_null()).then(|| X509Ref::from_ptr(certificate))
+    }
+}
+
+/// Sets the name that early data of a session is for. Returns false if memory is short.
+///
+/// OpenSSL keeps that of the full handshake when the session is renewed under another name.
+pub(crate) fn set_session_name(session: &SslSessionRef, name: &CStr) -> bool {
+    // SAFETY: OpenSSL copies the name; the session is that of a connection in its callback, and no
+    // other thread has it.
+    unsafe { SSL_SESSION_set1_hostname(session.as_ptr(), name.as_ptr()) == 1 }
+}
+
+/// Returns true if a certificate is for a host, by the rules for verifying it in a handshake.
+pub(crate) fn is_for_host(certificate: &X509Ref, host: &str) -> bool {
+    let flags = X509CheckFlags::NO_PARTIAL_WILDCARDS.bits();
+    // SAFETY: the pointer and the length are those of `host`; nothing keeps them.
+    unsafe {
+        let (name, length) = (host.as_ptr().cast(), host.len());
+        X509_check_host(certificate.as_ptr(), name, length, flags, ptr::null_mut()) == 1
+    }
 }
 
 /// Returns the server's lifetime for a session's ticket; zero if it gave none (TLS 1.2).

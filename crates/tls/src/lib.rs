@@ -22,6 +22,7 @@ mod conn;
 mod error;
 mod facts;
 mod ffi;
+mod flags;
 mod link;
 mod pipe;
 mod server;

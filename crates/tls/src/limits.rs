@@ -72,6 +72,12 @@ pub const REPLAY_ENTRIES: usize = 65_536;
 /// Maximum length of a host name in bytes (RFC 1035 section 2.3.4, without the root's dot).
 pub const NAME_MAX: usize = 253;
 
+/// Maximum length in bytes of all names of a certificate whose sessions are shared between them; a
+/// server chooses the names, and they come with each of its tickets.
+///
+/// A hundred names of 40 bytes, as in certificates of content networks.
+pub const CERTIFICATE_NAMES_MAX: usize = 4096;
+
 /// Maximum size of an exported session in bytes: OpenSSL writes the length of a ticket with 16
 /// bits, and adds a certificate. Larger sessions are not kept.
 pub const SESSION_MAX: usize = 128 * 1024;

@@ -3,6 +3,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use headstart_proto::UnixSeconds;
 use headstart_proto::cookie::OfferedCookie;
+use headstart_proto::hello::address_literal;
+use openssl::asn1::Asn1Time;
 use openssl::ssl::{SslSession, SslSessionRef};
 use zeroize::Zeroizing;
 
@@ -17,17 +19,20 @@ use crate::limits::{NAME_MAX, RESUMPTION_LIFE, SESSION_MAX};
 ///
 /// | at | length | field |
 /// |---|---|---|
-/// | 0 | 1 | 2, the version of this format |
+/// | 0 | 1 | 3, the version of this format |
 /// | 1 | 32 | hash of the trust anchors of the client that made it |
 /// | 33 | 8 | Unix time of the full handshake behind it; big-endian |
-/// | 41 | 1 | length of the host name |
-/// | 42 | n | host name |
-/// | 42+n | rest | SSL_SESSION in DER |
+/// | 41 | 1 | 1 if servers for other names of the certificate take it, too; else 0 |
+/// | 42 | 1 | length of the host name |
+/// | 43 | n | host name |
+/// | 43+n | rest | SSL_SESSION in DER |
 ///
 /// Another client context, also in another process, can offer the session if it has the same trust
-/// anchors. A session for another name or with other trust anchors is not offered: resuming a
-/// session verifies no certificate. For the same reason none is offered later than
-/// [`RESUMPTION_LIFE`] after the full handshake, however often it was renewed.
+/// anchors. A session with other trust anchors is not offered: resuming a session verifies no
+/// certificate. For the same reason none is offered later than [`RESUMPTION_LIFE`] after the full
+/// handshake, however often it was renewed; and none for another name, unless the server said that
+/// all names of its certificate take it (draft-ietf-tls-cross-sni-resumption), that certificate is
+/// for the name, and it has not expired since.
 #[derive(Clone)]
 pub struct Session {
     bytes: Zeroizing<Vec<u8>>,
@@ -48,10 +53,10 @@ impl fmt::Display for SessionError {
 
 impl std::error::Error for SessionError {}
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Length of everything before the host name.
-const HEAD: usize = 42;
+const HEAD: usize = 43;
 
 impl Session {
     /// Reads bytes from [`as_bytes`](Self::as_bytes).
@@ -83,27 +88,25 @@ impl Session {
     pub(crate) fn new(
         trust: &[u8; 32],
         since: UnixSeconds,
+        across_names: bool,
         name: &str,
         session: &SslSessionRef,
     ) -> Option<Self> {
         let der = Zeroizing::new(session.to_der().ok()?);
-        Parts { trust, since, name, der: &der }.emit()
+        Parts { trust, since, across_names, name, der: &der }.emit()
     }
 
-    /// Returns OpenSSL's form and the time of the full handshake, if a client with trust hash
-    /// `trust` may offer it to `name` and it has not expired.
-    pub(crate) fn usable(
-        &self,
-        trust: &[u8; 32],
-        name: &str,
-        now: UnixSeconds,
-    ) -> Option<(SslSession, UnixSeconds)> {
+    /// Returns the session, if a client with trust hash `trust` may offer it to `name` and it has
+    /// not expired.
+    pub(crate) fn usable(&self, trust: &[u8; 32], name: &str, now: UnixSeconds) -> Option<Usable> {
         let parts = Parts::read(&self.bytes)?;
-        let fits = parts.trust == trust && parts.name == name;
+        let same_name = parts.name == name;
+        let fits = parts.trust == trust && (same_name || parts.across_names);
         let is_young = now.since(parts.since) <= RESUMPTION_LIFE;
         let session =
             (fits && is_young).then(|| self.decoded.clone().or_else(|| parts.openssl()))??;
-        lives(&session, now).then_some((session, parts.since))
+        let usable = lives(&session, now) && (same_name || certificate_is_for(&session, name));
+        usable.then_some(Usable { session, since: parts.since, same_name })
     }
 }
 
@@ -114,9 +117,20 @@ impl fmt::Debug for Session {
     }
 }
 
+/// A session that may be offered.
+pub(crate) struct Usable {
+    pub(crate) session: SslSession,
+    /// Time of the full handshake behind it.
+    pub(crate) since: UnixSeconds,
+    /// False if it was made for another name of the certificate. Early data then has no place: it
+    /// was granted for that name.
+    pub(crate) same_name: bool,
+}
+
 struct Parts<'a> {
     trust: &'a [u8; 32],
     since: UnixSeconds,
+    across_names: bool,
     name: &'a str,
     der: &'a [u8],
 }
@@ -127,10 +141,13 @@ impl<'a> Parts<'a> {
         let (trust, rest) = rest.split_first_chunk()?;
         let (since, rest) = rest.split_first_chunk()?;
         let since = UnixSeconds(u64::from_be_bytes(*since));
+        let (across_names, rest) = rest.split_first()?;
+        let across_names = [false, true].get(usize::from(*across_names)).copied()?;
         let (&length, rest) = rest.split_first()?;
         let (name, der) = rest.split_at_checked(length.into())?;
         let name = std::str::from_utf8(name).ok()?;
-        ((1..=NAME_MAX).contains(&name.len())).then_some(Self { trust, since, name, der })
+        let parts = Self { trust, since, across_names, name, der };
+        (1..=NAME_MAX).contains(&name.len()).then_some(parts)
     }
 
     fn emit(&self) -> Option<Session> {
@@ -144,6 +161,7 @@ impl<'a> Parts<'a> {
         bytes.push(VERSION);
         bytes.extend_from_slice(self.trust);
         bytes.extend_from_slice(&self.since.0.to_be_bytes());
+        bytes.push(u8::from(self.across_names));
         bytes.push(length);
         bytes.extend_from_slice(self.name.as_bytes());
         bytes.extend_from_slice(self.der);
@@ -161,6 +179,15 @@ fn lives(session: &SslSessionRef, now: UnixSeconds) -> bool {
     let life = ffi::ticket_lifetime(session);
     let made = UnixSeconds(u64::try_from(session.time()).unwrap_or(0));
     life.is_zero() || now < made + life
+}
+
+/// Returns true if the certificate of the full handshake is for the host `name`, which is no
+/// address, and has not expired since. Its chain was verified then, with the same trust anchors.
+fn certificate_is_for(session: &SslSessionRef, name: &str) -> bool {
+    let Some(certificate) = ffi::certificate_of(session) else { return false };
+    let now = Asn1Time::days_from_now(0).ok();
+    let is_valid = now.is_some_and(|now| certificate.not_after() >= now);
+    is_valid && address_literal(name).is_none() && ffi::is_for_host(certificate, name)
 }
 
 /// Returns the time by OpenSSL's clock, which dates sessions.
@@ -186,6 +213,9 @@ pub struct NewSession {
     pub cookies: Vec<OfferedCookie>,
     /// True if the client could have shown a certificate: then no other client may use the session.
     pub client_certificate: bool,
+    /// Names of the server's certificate, if servers for all of them take the session
+    /// (draft-ietf-tls-cross-sni-resumption); else empty.
+    pub across_names: Vec<String>,
 }
 
 #[cfg(test)]
@@ -194,9 +224,11 @@ mod tests {
 
     #[test]
     fn invalid_sessions_are_refused() {
-        let header = [&[VERSION][..], &[7; 32], &[0; 8], &[6], b"a.test"].concat();
+        let header = [&[VERSION][..], &[7; 32], &[0; 8], &[0, 6], b"a.test"].concat();
         let with_other_der = [&header[..], b"\x30\x03\x02\x01\x01"].concat();
-        let malformed: [&[u8]; 3] = [b"", &header, &with_other_der];
+        let mut with_other_flag = [&header[..], b"\x30"].concat();
+        with_other_flag[41] = 2;
+        let malformed: [&[u8]; 4] = [b"", &header, &with_other_der, &with_other_flag];
         for bytes in malformed {
             assert_eq!(Session::from_bytes(bytes).unwrap_err(), SessionError);
         }
@@ -206,11 +238,11 @@ mod tests {
     #[test]
     fn parts_match_the_table() {
         let since = [0, 0, 0, 0, 0, 0, 1, 2];
-        let bytes = [&[VERSION][..], &[7; 32], &since, &[6], b"a.test", b"der"].concat();
+        let bytes = [&[VERSION][..], &[7; 32], &since, &[1, 6], b"a.test", b"der"].concat();
         let session = Session { bytes: Zeroizing::new(bytes), decoded: None };
         let parts = Parts::read(session.as_bytes()).unwrap();
         assert_eq!((parts.trust, parts.name, parts.der), (&[7; 32], "a.test", &b"der"[..]));
-        assert_eq!(parts.since, UnixSeconds(0x0102));
+        assert_eq!((parts.since, parts.across_names), (UnixSeconds(0x0102), true));
         assert_eq!(parts.emit().unwrap().as_bytes(), session.as_bytes());
         assert_eq!(session.server_name(), "a.test");
         assert_eq!(format!("{session:?}"), "Session(..)");
@@ -221,7 +253,8 @@ mod tests {
         let most = SESSION_MAX - HEAD - 6;
         for (length, emitted) in [(most, Some(SESSION_MAX)), (most + 1, None)] {
             let (trust, der) = ([7; 32], vec![0; length]);
-            let parts = Parts { trust: &trust, since: UnixSeconds(0), name: "a.test", der: &der };
+            let (since, across_names) = (UnixSeconds(0), false);
+            let parts = Parts { trust: &trust, since, across_names, name: "a.test", der: &der };
             assert_eq!(parts.emit().map(|session| session.as_bytes().len()), emitted);
         }
     }

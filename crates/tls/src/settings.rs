@@ -163,7 +163,7 @@ impl fmt::Debug for CertifiedKey {
 }
 
 /// Returns the names of subjectAltName (RFC 9525 section 4.1); the subject is ignored.
-fn names(certificate: &X509Ref) -> Vec<String> {
+pub(crate) fn names(certificate: &X509Ref) -> Vec<String> {
     let mut names: Vec<_> = certificate
         .subject_alt_names()
         .iter()

@@ -176,6 +176,14 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "SERVER", value_enum, default_value_t, help_heading = FLEET)]
     pub ticket_peers: TicketPeers,
 
+    /// Let clients resume a session for every name of the certificate, and tell them so
+    ///
+    /// Only where all servers for these names have the same --keys: a ticket that another server
+    /// cannot read is lost, and the handshake is a full one. Early data stays with the name. Not
+    /// with --client-ca or --ticket-peers.
+    #[arg(long, help_heading = FLEET)]
+    pub resume_across_names: bool,
+
     /// File of the fleet, made by `headstart keys new --fleet`: its key, and where its edges are
     ///
     /// Needed for keys in Redis, and to forward TurboTLS clients whose TCP came to another edge
@@ -520,6 +528,10 @@ impl EdgeOptions {
             return Err(Failure::usage("--client-ca and --ticket-peers exclude each other")
                 .hint("tickets of other servers do not tell whom those have asked for what"));
         }
+        if self.resume_across_names {
+            return Err(Failure::usage("--client-ca and --resume-across-names exclude each other")
+                .hint("a resumed session would show the client's certificate to every name"));
+        }
         Ok(())
     }
 
@@ -540,6 +552,7 @@ impl EdgeOptions {
             ("--early-data-requests", self.early_data_requests != EarlyDataRequests::Off),
             ("--early-data-filter", self.early_data_filter != FilterStorage::Memory),
             ("--ticket-peers", self.ticket_peers != TicketPeers::None),
+            ("--resume-across-names", self.resume_across_names),
             ("--client-ca", self.client_ca.is_some()),
             ("--client-auth", self.client_auth.is_some()),
             ("--drop-header", !self.drop_header.is_empty()),
@@ -561,8 +574,8 @@ impl EdgeOptions {
     /// Checks the options of a fleet, which belong together.
     ///
     /// # Errors
-    /// Keys in Redis without the fleet's file; cookies beside servers that would not understand
-    /// their tickets.
+    /// Keys in Redis without the fleet's file; cookies, or tickets for all names, beside servers
+    /// that would not understand them.
     pub fn check_fleet(&self) -> Result<(), Failure> {
         if matches!(self.keys, Some(KeySource::Redis(_))) && self.fleet.is_none() {
             return Err(Failure::usage("keys in Redis are sealed, and --fleet is missing")
@@ -571,6 +584,12 @@ impl EdgeOptions {
         if self.fast_open && self.ticket_peers != TicketPeers::None {
             return Err(Failure::usage("--fast-open and --ticket-peers exclude each other")
                 .hint("tickets that begin with a cookie are worth nothing to other servers"));
+        }
+        if self.resume_across_names && self.ticket_peers != TicketPeers::None {
+            return Err(Failure::usage(
+                "--resume-across-names and --ticket-peers exclude each other",
+            )
+            .hint("those servers say nothing about other names; leave one of them out"));
         }
         Ok(())
     }

@@ -3,8 +3,12 @@
 use openssl::base64::decode_block;
 use openssl::x509::X509;
 
-use crate::client::call;
-use crate::server::{NAME, PAGE, served};
+use crate::agent::Agent;
+use crate::client::{call, connect};
+use crate::edge::Edge;
+use crate::files::Files;
+use crate::origin::Origin;
+use crate::server::{NAME, PAGE, fields, served};
 
 #[test]
 fn the_second_program_resumes_what_the_first_began() {
@@ -50,7 +54,7 @@ fn who_differs_in_settings_shares_nothing() {
     let (_files, server, agent) = served(PAGE);
     assert!(!server.visit(&agent, &[]));
     assert!(!server.visit(&agent, &[("Headstart-ALPN", "http/1.1")]));
-    let anyone = crate::client::connect(
+    let anyone = connect(
         &agent,
         &server.address.to_string(),
         &[
@@ -89,4 +93,35 @@ fn sessions_are_listed_without_secrets() {
         "early_data",
     ];
     assert!(row.keys().all(|name| known.contains(&name.as_str())), "{report}");
+}
+
+/// Returns true if a connection to the second name of an edge's certificate resumes the session of
+/// one to the first.
+fn resumes_under_another_name(arguments: &[&str], policy: &str) -> bool {
+    let (files, origin, agent) = (Files::new(), Origin::start(), Agent::start(&[]));
+    files.issue_for(&[NAME, "api.example.com"]);
+    let origin = format!("--origin={}", origin.http());
+    let edge = Edge::start(&files, &[NAME], &[&[&origin[..]], arguments].concat());
+    assert_eq!(call(&agent, "PUT", "/policies/", policy).0, 200);
+    let roots = files.path(&format!("{NAME}.pem"));
+    let [first, elsewhere, again, third] = [NAME, "api.example.com", NAME, "api.example.com"]
+        .map(|name| visit_at(&agent, &edge, &fields(name, &roots)));
+    assert!(!first && again && third, "each has its own by now");
+    elsewhere
+}
+
+/// Reads a page over a new connection; returns true if its TLS session was resumed.
+fn visit_at(agent: &Agent, edge: &Edge, fields: &[(&str, &str)]) -> bool {
+    let answer = connect(agent, &edge.address.to_string(), fields);
+    let resumed = answer.resumed();
+    assert!(answer.get("/bytes/10").contains("200"));
+    resumed
+}
+
+#[test]
+fn names_of_a_certificate_share_sessions_where_server_and_policy_say_so() {
+    let (edge, policy) = (&["--resume-across-names"][..], r#"{"sharing": "certificate"}"#);
+    assert!(resumes_under_another_name(edge, policy));
+    assert!(!resumes_under_another_name(edge, r#"{"sharing": "share"}"#));
+    assert!(!resumes_under_another_name(&[], policy));
 }

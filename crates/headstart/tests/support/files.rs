@@ -33,12 +33,20 @@ impl Files {
 
     /// Makes `name`.pem, a certificate for the host `name` alone, and `name`.key.
     pub(crate) fn issue(&self, name: &str) {
-        self.issue_until(name, 3600);
+        self.issue_for(&[name]);
     }
 
     /// Makes the same, valid until this many seconds from now.
     pub(crate) fn issue_until(&self, name: &str, until: i64) {
-        let issued = headstart_testkit::self_signed(&[name], until.min(0) - 3600..until);
+        self.put(name, &headstart_testkit::self_signed(&[name], until.min(0) - 3600..until));
+    }
+
+    /// Makes a certificate for all `names`, with the first in the names of its files.
+    pub(crate) fn issue_for(&self, names: &[&str]) {
+        self.put(names[0], &headstart_testkit::self_signed(names, -3600..3600));
+    }
+
+    fn put(&self, name: &str, issued: &headstart_testkit::Issued) {
         // The key first, so that a certificate in place has its key.
         self.write(&format!("{name}.key"), &issued.key, 0o600);
         self.write(&format!("{name}.pem"), &issued.chain, 0o644);

@@ -5,6 +5,8 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::limits::{ALPN_MAX, HOST_MAX, LAST_MOMENT};
+use crate::names::CertificateNames;
+use crate::origin::Server;
 use crate::policy::Sharing;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -375,6 +377,36 @@ fn a_certificate_for_a_host_is_found_in_its_context() {
     bench.settings = SETTINGS;
     bench.now += HOUR;
     assert_eq!(find(&mut bench, "a.example"), None, "it has expired");
+}
+
+/// Takes a ticket for a host; returns true if it allows early data.
+fn take_across(bench: &mut Bench, host: &str) -> Option<bool> {
+    let taken = bench.at(Server::Name(host), SessionStore::take_across_names)?;
+    Some(taken.early_data_max() > 0)
+}
+
+#[test]
+fn the_first_ticket_stays_with_its_name_and_others_serve_all_names() {
+    let mut bench = Bench::new();
+    let names = names(&["a.example", "*.example.org"]);
+    for (sharing, elsewhere) in [(Sharing::Share, false), (Sharing::ShareCertificate, true)] {
+        bench.policy(sharing);
+        for number in 1..=2 {
+            let ticket = bench.ticket(format!("{sharing:?} {number}"));
+            bench
+                .at(Server::Name("a.example"), |store, origin, now| {
+                    store.put_across_names(origin, &names, ticket, now)
+                })
+                .unwrap();
+        }
+        assert_eq!(bench.wanted("a.example"), (TICKETS_WANTED, TICKETS_WANTED - 2));
+        assert_eq!(take_across(&mut bench, "b.example"), None, "another certificate's");
+        let other = take_across(&mut bench, "www.example.org");
+        assert_eq!(other, elsewhere.then_some(false));
+        assert_eq!(take_across(&mut bench, "a.example"), Some(true), "its own, with early data");
+        assert_eq!(take_across(&mut bench, "a.example"), (!elsewhere).then_some(true));
+        assert_eq!(bench.tickets(), 0);
+    }
 }
 
 #[test]

@@ -1,4 +1,6 @@
 use std::collections::VecDeque;
+use std::ffi::CString;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use headstart_proto::UnixSeconds;
@@ -10,8 +12,9 @@ use openssl::ssl::{Ssl, SslRef, SslSessionRef};
 use crate::conn::{Role, Side};
 use crate::facts::{Facts, Version};
 use crate::ffi;
-use crate::limits::SESSIONS_MAX;
+use crate::limits::{CERTIFICATE_NAMES_MAX, SESSIONS_MAX};
 use crate::session::{NewSession, Session, wall_clock};
+use crate::settings::names;
 use crate::ticket_request::TicketRequest;
 
 /// Our state of one connection at a client, which OpenSSL's callbacks look up.
@@ -23,6 +26,10 @@ pub(crate) struct Connecting {
     pub(super) ticket_request: OnceLock<TicketRequest>,
     pub(super) early_data_max: u32,
     pub(super) trust: [u8; 32],
+    /// True if the server's certificate is verified.
+    pub(super) checks: bool,
+    /// True if the offered session was made for another name.
+    pub(super) renames: bool,
     /// Time of the full handshake behind the offered session.
     pub(super) offered_since: Option<UnixSeconds>,
     pub(super) client_certificate: bool,
@@ -34,6 +41,8 @@ pub(crate) struct Connecting {
 pub(super) struct Received {
     /// The cookie in the message being read.
     offer: Option<OfferedCookie>,
+    /// The flag resumption_across_names in the message being read.
+    across_names: bool,
     sessions: VecDeque<NewSession>,
 }
 
@@ -53,12 +62,21 @@ impl Connecting {
         self.lock().offer = Some(offer);
     }
 
+    pub(super) fn on_across_names(&self) {
+        self.lock().across_names = true;
+    }
+
     pub(super) fn on_session(&self, ssl: &SslRef, session: &SslSessionRef) {
         let mut received = self.lock();
         let cookies = received.offer.take().into_iter().collect();
+        let across_names =
+            mem::take(&mut received.across_names) && self.checks && !self.client_certificate;
+        if self.renames && !self.rename(session) {
+            return;
+        }
         let resumed = self.offered_since.filter(|_| ssl.session_reused());
         let since = resumed.unwrap_or_else(wall_clock);
-        let kept = Session::new(&self.trust, since, &self.server_name, session);
+        let kept = Session::new(&self.trust, since, across_names, &self.server_name, session);
         let Some(kept) = kept else { return };
         if received.sessions.len() == SESSIONS_MAX {
             received.sessions.pop_front();
@@ -71,13 +89,27 @@ impl Connecting {
             alpn: ssl.selected_alpn_protocol().map(<[u8]>::to_vec),
             cookies,
             client_certificate: self.client_certificate,
+            across_names: if across_names { names_of(session) } else { Vec::new() },
         });
+    }
+
+    /// Makes a renewed session one for this connection's name; returns false if it cannot be.
+    fn rename(&self, session: &SslSessionRef) -> bool {
+        let name = CString::new(self.server_name.as_str());
+        name.is_ok_and(|name| ffi::set_session_name(session, &name))
     }
 
     /// Locks the received data. No call can leave it half changed.
     fn lock(&self) -> MutexGuard<'_, Received> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the names of the server's certificate, unless they are too many.
+fn names_of(session: &SslSessionRef) -> Vec<String> {
+    let names = ffi::certificate_of(session).map(names).unwrap_or_default();
+    let bytes: usize = names.iter().map(String::len).sum();
+    if bytes <= CERTIFICATE_NAMES_MAX { names } else { Vec::new() }
 }
 
 static INDEX: OnceLock<Index<Ssl, Arc<Connecting>>> = OnceLock::new();

@@ -6,6 +6,7 @@ use openssl::ssl::{ExtensionContext, SslAlert, SslContextBuilder, SslRef, SslSes
 
 use crate::client::connecting::Connecting;
 use crate::ffi::guard;
+use crate::flags;
 use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 
 /// Installs all of them in a context.
@@ -26,6 +27,15 @@ pub(super) fn install(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
         |ssl, _, _| Ok(guard(None, || request(ssl))),
         |ssl, _, content, _| {
             guard((), || on_offer(ssl, content));
+            Ok(())
+        },
+    )?;
+    tls.add_custom_ext(
+        flags::EXTENSION_TYPE,
+        ExtensionContext::TLS1_3_NEW_SESSION_TICKET | ExtensionContext::TLS1_3_ONLY,
+        |_, _, _| Ok(None::<[u8; 0]>),
+        |ssl, _, content, _| {
+            guard((), || on_flags(ssl, content));
             Ok(())
         },
     )?;
@@ -56,5 +66,12 @@ fn on_offer(ssl: &SslRef, content: &[u8]) {
     let requested = Connecting::from_ssl(ssl).filter(|connecting| connecting.request_fop);
     if let Some((connecting, offer)) = requested.zip(OfferedCookie::parse(content)) {
         connecting.on_offer(offer);
+    }
+}
+
+/// Takes the flags of a ticket, which may come without a request.
+fn on_flags(ssl: &SslRef, content: &[u8]) {
+    if let Some(connecting) = Connecting::from_ssl(ssl).filter(|_| flags::across_names(content)) {
+        connecting.on_across_names();
     }
 }

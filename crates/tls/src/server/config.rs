@@ -126,8 +126,9 @@ pub enum TicketBinding {
     /// Connections to the same host name.
     #[default]
     ServerName,
-    /// Connections to any name of the certificate, for clients that know to ask (Hiller et al.
-    /// 2019).
+    /// Connections to any name of the certificate (Hiller et al. 2019). Tells clients so
+    /// (draft-ietf-tls-cross-sni-resumption): every server for one of these names has to have the
+    /// same keys. Not with client certificates.
     Certificate,
     /// The connections for which nginx resumes an HTTP session, so that servers with the same
     /// ticket keys accept each other's: those with the same certificates. Early data still needs

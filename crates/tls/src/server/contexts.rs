@@ -14,7 +14,7 @@ use openssl::x509::X509;
 use crate::error::{ConfigError, forget_errors, words};
 use crate::ffi;
 use crate::limits::{EARLY_DATA_MAX, TICKET_LIFE_MAX, TICKETS_MAX};
-use crate::server::config::{ClientAuth, ServerConfig};
+use crate::server::config::{ClientAuth, ServerConfig, TicketBinding};
 use crate::server::hooks;
 use crate::server::hosts::{Host, Hosts};
 use crate::server::serving::Serving;
@@ -68,8 +68,9 @@ fn check(config: &ServerConfig) -> Result<(), ConfigError> {
     if config.early_data_max > 0 && config.client_auth != ClientAuth::None {
         return Err(ConfigError::EarlyDataAndClientAuth);
     }
-    if config.ticket_binding.is_foreign() && config.client_auth != ClientAuth::None {
-        return Err(ConfigError::ForeignTicketsAndClientAuth);
+    let shares_tickets = config.ticket_binding != TicketBinding::ServerName;
+    if shares_tickets && config.client_auth != ClientAuth::None {
+        return Err(ConfigError::SharedTicketsAndClientAuth);
     }
     if config.cookies.is_some_and(|policy| !cookie_lives.contains(&policy.life)) {
         return Err(ConfigError::CookieLife);
@@ -99,7 +100,7 @@ fn by_names(certificates: &[CertifiedKey]) -> Result<Vec<Group<'_>>, ConfigError
 fn host(config: &ServerConfig, group: &Group<'_>) -> Result<Host, ConfigError> {
     let names = group.first().map(|(_, certificate)| certificate.names().to_vec());
     let (names, nginx) = (names.unwrap_or_default(), nginx_context(group)?);
-    Ok(Host { names, nginx, context: context(config, group)? })
+    Ok(Host { names, owns_names: true, nginx, context: context(config, group)? })
 }
 
 /// Creates the context of one host. All contexts of a server differ only in their certificates:

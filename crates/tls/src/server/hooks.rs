@@ -7,13 +7,15 @@ use openssl::error::ErrorStack;
 use openssl::rand::rand_bytes;
 use openssl::ssl::{
     AlpnError, ClientHelloResponse, ExtensionContext, SslAlert, SslContextBuilder, SslRef,
-    SslSessionRef,
+    SslSessionRef, SslVersion,
 };
 
 use crate::ffi::{self, IV, KEY_NAME, Seal, TicketHooks, TicketKeys, guard};
+use crate::flags;
 use crate::keyring::{Epoch, Purpose};
 use crate::limits::RESUMPTION_LIFE;
 use crate::server::accepted::Accepted;
+use crate::server::config::TicketBinding;
 use crate::server::replay::FirstSeen;
 use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 use crate::wire::{PRE_SHARED_KEY, SERVER_NAME, TicketData, binder_hash, server_name};
@@ -39,6 +41,12 @@ pub(super) fn install(tls: &mut SslContextBuilder, alpn: &[Vec<u8>]) -> Result<(
             | ExtensionContext::TLS1_3_ONLY,
         |ssl, _, _| Ok(guard(None, || cookie_offer(ssl))),
         |ssl, _, content, _| guard(Err(SslAlert::INTERNAL_ERROR), || on_fop_request(ssl, content)),
+    )?;
+    tls.add_custom_ext(
+        flags::EXTENSION_TYPE,
+        ExtensionContext::TLS1_3_NEW_SESSION_TICKET | ExtensionContext::TLS1_3_ONLY,
+        |ssl, _, _| Ok(guard(None, || ticket_flags(ssl))),
+        |_, _, _, _| Ok(()),
     )?;
     tls.add_custom_ext(
         ticket_request::EXTENSION_TYPE,
@@ -83,6 +91,15 @@ fn protocols(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Returns the content of the extension in a NewSessionTicket, with a new cookie for each.
 fn cookie_offer(ssl: &SslRef) -> Option<[u8; OFFER_LEN]> {
     Accepted::from_ssl(ssl)?.offer(ssl).map(|offer| offer.emit())
+}
+
+/// Returns the content of tls_flags in a NewSessionTicket.
+fn ticket_flags(ssl: &SslRef) -> Option<[u8; 3]> {
+    let accepted = Accepted::from_ssl(ssl)?;
+    let serving = &accepted.serving;
+    let host = serving.hosts.find(accepted.hello().server_name.as_deref());
+    let shares = serving.ticket_binding == TicketBinding::Certificate && host.owns_names;
+    shares.then_some(flags::ONLY_ACROSS_NAMES)
 }
 
 /// Handles the request for cookies: an empty extension of the ClientHello.
@@ -153,7 +170,12 @@ impl TicketHooks for Tickets {
     fn takes(ssl: &SslRef, session: &SslSessionRef) -> bool {
         let Some(accepted) = Accepted::from_ssl(ssl) else { return false };
         match data_of(session) {
-            Some(data) => accepted.now.since(data.since) <= RESUMPTION_LIFE,
+            Some(data) => {
+                // Of TLS 1.2 a session belongs to its name (RFC 6066 section 3).
+                let fits = session.protocol_version() == SslVersion::TLS1_3
+                    || data.name == TicketData::name_hash(accepted.hello().server_name.as_deref());
+                fits && accepted.now.since(data.since) <= RESUMPTION_LIFE
+            }
             // Where others make tickets, those from their full handshakes carry no time: count them
             // as made now. Tickets that they renew from ours still carry it, since OpenSSL copies
             // unknown data.

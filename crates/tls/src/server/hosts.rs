@@ -13,6 +13,8 @@ pub(super) struct Hosts {
 /// One certificate, or several for the same names.
 pub(super) struct Host {
     pub(super) names: Vec<String>,
+    /// True if no name leads to another host.
+    pub(super) owns_names: bool,
     /// The session id context that nginx uses for HTTP with the same certificates.
     pub(super) nginx: [u8; 20],
     pub(super) context: SslContext,
@@ -25,6 +27,7 @@ impl Hosts {
         let mut hosts = Self { list: Vec::new(), exact: HashMap::new(), wildcard: HashMap::new() };
         hosts.add(first);
         others.into_iter().for_each(|host| hosts.add(host));
+        hosts.mark_owners();
         hosts
     }
 
@@ -38,6 +41,26 @@ impl Hosts {
             names.entry(name.to_owned()).or_insert(at);
         }
         self.list.push(host);
+    }
+
+    /// Marks hosts that share a name with another one, or have a wildcard for a name of another.
+    fn mark_owners(&mut self) {
+        let mut owns: Vec<_> = (0..self.list.len()).map(|at| self.is_found_by_all(at)).collect();
+        for (name, owner) in &self.exact {
+            if let Some(wide) = self.by_wildcard(name).filter(|wide| *wide != owner) {
+                owns[*wide] = false;
+            }
+        }
+        for (host, owns) in self.list.iter_mut().zip(owns) {
+            host.owns_names = owns;
+        }
+    }
+
+    fn is_found_by_all(&self, at: usize) -> bool {
+        self.list[at].names.iter().all(|name| match name.strip_prefix('*') {
+            Some(parent) => self.wildcard.get(parent) == Some(&at),
+            None => self.exact.get(name) == Some(&at),
+        })
     }
 
     /// Returns the host for `name`: exact, by a wildcard for the first label, or the first.
@@ -67,6 +90,7 @@ mod tests {
         let context = SslContextBuilder::new(SslMethod::tls_server()).unwrap().build();
         Host {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
+            owns_names: true,
             nginx: [0; 20],
             context,
         }
@@ -87,5 +111,19 @@ mod tests {
         ] {
             assert_eq!(hosts.find(name).names[0], found, "{name:?}");
         }
+    }
+
+    fn owns(names: [&[&str]; 2]) -> [bool; 2] {
+        let [first, second] = names.map(host);
+        let hosts = Hosts::new(first, [second]);
+        [hosts.list[0].owns_names, hosts.list[1].owns_names]
+    }
+
+    #[test]
+    fn hosts_own_names_that_lead_to_no_other() {
+        assert_eq!(owns([&["a.test", "*.b.test"], &["b.test", "x.y.b.test"]]), [true, true]);
+        assert_eq!(owns([&["a.test"], &["c.test", "a.test"]]), [true, false]);
+        assert_eq!(owns([&["*.b.test"], &["x.b.test"]]), [false, true]);
+        assert_eq!(owns([&["*.b.test"], &["*.b.test", "c.test"]]), [true, false]);
     }
 }

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod across_names;
 mod certificates;
 mod hello;
 mod site;

@@ -2,7 +2,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use headstart_net::Context;
-use headstart_sessions::{Origin, Server, Sharing, Stamp, Taken, Ticket, TicketsWanted};
+use headstart_sessions::{
+    CertificateNames, Origin, Server, Sharing, Stamp, Taken, Ticket, TicketsWanted,
+};
 use headstart_tls::{ClientContext, NewSession, Version};
 use openssl::sha::Sha256;
 use zeroize::Zeroizing;
@@ -22,6 +24,8 @@ pub(super) struct Visit {
     settings: [u8; 32],
     /// Context of its sessions: nobody's, if it shares none.
     context: Context,
+    /// True if other names of the server's certificate may have them.
+    across_names: bool,
     opened: Stamp,
 }
 
@@ -56,7 +60,8 @@ impl Visit {
     ) -> Begun {
         let now = known.now();
         let mut store = known.store();
-        let (sessions, cookies) = shared(store.policy(caller).sharing, ask, caller);
+        let sharing = strictest(store.policy(caller).sharing, ask);
+        let (sessions, cookies) = shared(sharing, ask, caller);
         let visit = Self {
             known: Arc::clone(known),
             _client: Arc::clone(client),
@@ -64,9 +69,13 @@ impl Visit {
             server: ask.server.to_string(),
             alpn: ask.alpn.clone(),
             context: sessions,
+            across_names: sharing == Sharing::ShareCertificate,
             opened: store.stamp(),
         };
-        let taken = store.take(&visit.origin(), now);
+        let taken = match visit.across_names {
+            true => store.take_across_names(&visit.origin(), now),
+            false => store.take(&visit.origin(), now),
+        };
         let wanted = store.wanted(&visit.origin(), now);
         Begun { taken, wanted, cookies, visit }
     }
@@ -103,7 +112,13 @@ impl Visit {
             client_certificate: new.client_certificate,
             reusable: new.version == Some(Version::Tls12),
         };
-        if let Err(reason) = self.known.store().put(&self.origin(), ticket, now) {
+        let (mut store, origin) = (self.known.store(), self.origin());
+        let names = self.across_names.then(|| CertificateNames::new(&new.across_names)).flatten();
+        let put = match names {
+            Some(names) => store.put_across_names(&origin, &names, ticket, now),
+            None => store.put(&origin, ticket, now),
+        };
+        if let Err(reason) = put {
             tracing::debug!(server = self.server, %reason, "session not kept");
         }
     }
@@ -136,18 +151,22 @@ fn settings(fingerprint: &[u8; 32], port: u16) -> [u8; 32] {
     hash.finish()
 }
 
-/// The contexts of sessions and of cookies: the stricter of the policy and what is asked for
-/// counts. A certificate that is shown is the owner's alone, and so is whatever comes of it. And
-/// whoever is asked by a program that checks nothing may be anybody: cookies of an interceptor are
-/// not to be shown by programs that would notice it.
-fn shared(policy: Sharing, ask: &TlsAsk, caller: &Context) -> (Context, Context) {
-    let strictest = match (policy, ask.sharing) {
+/// The stricter of the policy and what is asked for. A certificate that is shown is the owner's
+/// alone, and so is whatever comes of it.
+fn strictest(policy: Sharing, ask: &TlsAsk) -> Sharing {
+    match (policy, ask.sharing) {
         _ if ask.certificate.is_some() => Sharing::Isolate,
         (Sharing::Isolate, _) | (_, Some(Sharing::Isolate)) => Sharing::Isolate,
         (Sharing::Off, _) | (_, Some(Sharing::Off)) => Sharing::Off,
+        (Sharing::ShareCertificate, Some(asked)) => asked,
         (policy, _) => policy,
-    };
-    let (sessions, cookies) = contexts(strictest, caller);
+    }
+}
+
+/// The contexts of sessions and of cookies. Whoever is asked by a program that checks nothing may
+/// be anybody: cookies of an interceptor are not to be shown by programs that would notice it.
+fn shared(sharing: Sharing, ask: &TlsAsk, caller: &Context) -> (Context, Context) {
+    let (sessions, cookies) = contexts(sharing, caller);
     (sessions, if ask.verify == Verify::Nobody { Context::UNKNOWN } else { cookies })
 }
 
@@ -189,9 +208,13 @@ mod tests {
             (Sharing::Isolate, Some(Sharing::Off), none),
             (Sharing::ShareCertificate, Some(Sharing::Share), both),
         ] {
-            let (sessions, cookies) = shared(policy, &ask(asked, None), &me);
+            let ask = ask(asked, None);
+            let (sessions, cookies) = shared(strictest(policy, &ask), &ask, &me);
             assert_eq!((sessions == me, cookies == me), expected, "{policy:?} {asked:?}");
         }
+        let asks = [None, Some(Sharing::Share)].map(|asked| ask(asked, None));
+        let across = asks.map(|ask| strictest(Sharing::ShareCertificate, &ask));
+        assert_eq!(across, [Sharing::ShareCertificate, Sharing::Share], "one name, if so asked");
     }
 
     #[test]
@@ -204,7 +227,9 @@ mod tests {
     #[test]
     fn a_certificate_shares_nothing() {
         let nobody = (Context::UNKNOWN, Context::UNKNOWN);
-        assert_eq!(shared(Sharing::Share, &ask(None, Some("work")), &Context::user(1)), nobody);
+        let ask = ask(None, Some("work"));
+        let sharing = strictest(Sharing::ShareCertificate, &ask);
+        assert_eq!(shared(sharing, &ask, &Context::user(1)), nobody);
     }
 
     #[test]

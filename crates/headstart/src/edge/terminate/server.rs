@@ -153,6 +153,7 @@ impl Policy {
                 TlsVersion::V1_3 => Version::Tls13,
             },
             binding: match options.ticket_peers {
+                TicketPeers::None if options.resume_across_names => TicketBinding::Certificate,
                 TicketPeers::None => TicketBinding::ServerName,
                 TicketPeers::Nginx => TicketBinding::Nginx,
                 TicketPeers::Haproxy => TicketBinding::Haproxy,

@@ -184,10 +184,11 @@ fn what_excludes_client_certificates_is_refused_at_the_start() {
         assert_eq!(code, Some(2), "{text}");
         text
     };
-    let text = refused(authority, &["--early-data-requests=safe"]);
-    assert!(text.contains("--client-ca and --early-data-requests exclude"), "{text}");
-    let text = refused(authority, &["--ticket-peers=nginx"]);
-    assert!(text.contains("--client-ca and --ticket-peers exclude"), "{text}");
+    for other in ["--early-data-requests=safe", "--ticket-peers=nginx", "--resume-across-names"] {
+        let text = refused(authority, &[other]);
+        let (name, _) = other.split_once('=').unwrap_or((other, ""));
+        assert!(text.contains(&format!("--client-ca and {name} exclude")), "{text}");
+    }
     let text = refused(key, &[]);
     assert!(text.contains("no certificate in") && text.contains("of authorities"), "{text}");
     let text =
