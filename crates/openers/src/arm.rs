@@ -48,7 +48,7 @@ const fn unmodified(carrier: Carrier, session: Session, sharing: Sharing) -> Arm
 }
 
 /// The names that experiments and results use.
-const NAMES: [(&str, Arm); 27] = [
+const NAMES: [(&str, Arm); 29] = [
     ("http", Arm::HTTP),
     ("http-tfo", Arm::HTTP_FAST_OPEN),
     ("tls13", Arm::TLS13),
@@ -69,6 +69,8 @@ const NAMES: [(&str, Arm); 27] = [
     ("turbo-agent", Arm::TURBO_AGENT),
     ("tls13-ech", Arm::TLS13_ECH),
     ("turbo-ech", Arm::TURBO_ECH),
+    ("tls13-ech-0rtt", Arm::TLS13_ECH_EARLY_DATA),
+    ("turbo-ech-0rtt", Arm::TURBO_ECH_EARLY_DATA),
     ("quic", Arm::QUIC),
     ("quic-0rtt", Arm::QUIC_EARLY_DATA),
     ("today", Arm::TODAY),
@@ -121,6 +123,13 @@ impl Arm {
     pub const TLS13_ECH: Self = arm(Carrier::Tcp, Session::Fresh, Via::Program, true);
     /// The same over TurboTLS, through an edge that sees the outer name only.
     pub const TURBO_ECH: Self = arm(Carrier::TurboTls, Session::Fresh, Via::Program, true);
+    /// TLS 1.3 with Encrypted ClientHello, a session of an earlier connection, and the request as
+    /// early data.
+    pub const TLS13_ECH_EARLY_DATA: Self =
+        arm(Carrier::Tcp, Session::EarlyData, Via::Program, true);
+    /// The same over UDP, through an edge that sees the outer name only.
+    pub const TURBO_ECH_EARLY_DATA: Self =
+        arm(Carrier::TurboTls, Session::EarlyData, Via::Program, true);
     /// QUIC.
     pub const QUIC: Self = direct(Carrier::Quic, Session::Fresh);
     /// QUIC with a session of an earlier connection, and the request is early data.
@@ -386,6 +395,7 @@ mod tests {
             assert_eq!(arm.has_private_cookies(), name.starts_with("fop"), "{arm}");
             assert_eq!(arm.has_agent(), name.ends_with("-agent"), "{arm}");
             assert_eq!(arm.sends_early_data(), name.ends_with("-0rtt"), "{arm}");
+            assert_eq!(arm.encrypts_hello(), name.contains("-ech"), "{arm}");
             let resumes = ["-0rtt", "-resumed"].iter().any(|end| name.ends_with(end));
             assert_eq!(arm.resumes(), resumes || arm == Arm::FOP_AGENT, "{arm}");
         }
@@ -407,7 +417,7 @@ mod tests {
 
     #[test]
     fn quic_and_encrypted_hellos_have_the_suites_of_rustls() {
-        for arm in [Arm::QUIC, Arm::TLS13_ECH, Arm::TURBO_ECH] {
+        for arm in Arm::all().filter(|arm| *arm == Arm::QUIC || arm.encrypts_hello()) {
             let missing: Vec<_> =
                 Suite::ALL.into_iter().filter(|suite| !arm.supports(*suite)).collect();
             assert_eq!(missing, [Suite::MlKem512MlDsa44, Suite::RsaChain], "{arm}");

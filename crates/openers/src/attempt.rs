@@ -57,6 +57,18 @@ impl Exchange {
         written.map_err(|error| format!("{}: {error}", self.marks.stage()))
     }
 
+    /// Marks when early data left, as far as that is known now: TLS has it before there is a
+    /// transport.
+    pub(crate) fn note_early(&mut self, sent: SentEarly, transport: &impl Transport) {
+        let SentEarly { from, written, end } = sent;
+        let moment = match transport.left(end) {
+            Left::AsWritten => written,
+            Left::After(after) => from.max(self.requested + after),
+            Left::NotYet => return,
+        };
+        self.marks.request_at(moment);
+    }
+
     /// Takes the response, to its last byte.
     pub(crate) async fn read(
         &mut self,
@@ -101,10 +113,10 @@ pub(crate) struct Attempt<S> {
 /// When TLS was given early data, when it had written it with the ClientHello, and where it ends in
 /// the stream below.
 #[derive(Clone, Copy)]
-struct SentEarly {
-    from: Instant,
-    written: Instant,
-    end: u64,
+pub(crate) struct SentEarly {
+    pub(crate) from: Instant,
+    pub(crate) written: Instant,
+    pub(crate) end: u64,
 }
 
 impl<S: Transport> Attempt<S> {
@@ -156,16 +168,10 @@ impl<S: Transport> Attempt<S> {
         Ok(())
     }
 
-    /// Marks when early data left, as far as that is known now: TLS has it before there is a
-    /// transport.
     fn note_early(&mut self) {
-        let Some(SentEarly { from, written, end }) = self.sent_early else { return };
-        let moment = match self.stream.get_ref().left(end) {
-            Left::AsWritten => written,
-            Left::After(after) => from.max(self.exchange.requested + after),
-            Left::NotYet => return,
-        };
-        self.exchange.marks.request_at(moment);
+        if let Some(sent) = self.sent_early {
+            self.exchange.note_early(sent, self.stream.get_ref());
+        }
     }
 
     /// See [`end`].

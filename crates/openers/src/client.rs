@@ -48,7 +48,10 @@ impl Secure {
     fn new(options: &ClientOptions, roots: Vec<X509>) -> Result<Self, PeerError> {
         let ClientOptions { arm, suite, name, ech, .. } = options;
         Ok(match ech {
-            Some(list) => Self::Ech(EchTls::client(*suite, &roots, name, list)?),
+            Some(list) => {
+                let early = arm.sends_early_data();
+                Self::Ech(EchTls::client(*suite, &roots, name, list, early)?)
+            }
             None => Self::OpenSsl(Tls::client(*suite, roots, name, arm.resumes())?),
         })
     }
@@ -67,7 +70,7 @@ impl Secure {
     fn forget(&self) {
         match self {
             Self::OpenSsl(tls) => tls.forget(),
-            Self::Ech(_) => {}
+            Self::Ech(tls) => tls.forget(),
         }
     }
 }

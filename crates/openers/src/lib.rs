@@ -39,6 +39,7 @@ mod server;
 mod serving;
 pub mod site;
 mod sys;
+mod tickets;
 mod tls;
 mod transport;
 mod trial;

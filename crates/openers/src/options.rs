@@ -91,7 +91,7 @@ impl ClientOptions {
             return Err(PeerError::new(
                 "an ECHConfigList belongs to arms with ECH, and they need one",
             )
-            .with_hint("give --ech with tls13-ech and turbo-ech, and with no other"));
+            .with_hint("give --ech with arms that have ech in their name, and with no other"));
         }
         match (proxy, arm.carrier()) {
             (None, _) if arm.has_agent() => {

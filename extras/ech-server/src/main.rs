@@ -55,6 +55,10 @@ struct Options {
     /// Key and configuration of Encrypted ClientHello, in PEM form; made if it is missing
     #[arg(long, value_name = "FILE")]
     ech: PathBuf,
+
+    /// Take requests as early data
+    #[arg(long)]
+    early_data: bool,
 }
 
 type Failure = Box<dyn std::error::Error>;
@@ -74,6 +78,9 @@ fn run(options: &Options) -> Result<(), Failure> {
     let list = key::config_list(&pem).ok_or("the ECH file has no ECHCONFIG")?;
     let mut context = sys::Context::new(&options.certificate, &options.key, &options.group)?;
     context.set_ech(&pem)?;
+    if options.early_data {
+        context.take_early_data()?;
+    }
     let listener = TcpListener::bind(options.listen)
         .map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
     let ready = serde_json::json!({

@@ -45,11 +45,13 @@ impl Server {
         tcp.set_read_timeout(Some(SILENCE))?;
         tcp.set_write_timeout(Some(SILENCE))?;
         let mut stream = Connection::accept(&self.context, tcp)?;
+        let asked = read_request(&mut stream)?;
+        // Known once anything was read: the ClientHello has come by then.
         let names = stream.ech_names()?;
         if names != self.names {
             return Err(io::Error::other(format!("opened with {names:?}")));
         }
-        let (first, bytes) = content::head(read_request(&mut stream)?);
+        let (first, bytes) = content::head(asked);
         respond(&mut stream, first, bytes)?;
         stream.shutdown()
     }

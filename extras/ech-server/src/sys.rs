@@ -35,6 +35,11 @@ const CTRL_SET_MIN_PROTO_VERSION: c_int = 123;
 const TLS1_3: c_long = 0x0304;
 const ERROR_SYSCALL: c_int = 5;
 const ERROR_ZERO_RETURN: c_int = 6;
+const READ_EARLY_DATA_SUCCESS: c_int = 1;
+const READ_EARLY_DATA_FINISH: c_int = 2;
+
+/// Early data of one connection that tickets allow, in bytes, as with the other servers of the lab.
+const EARLY_DATA_MAX: u32 = 16 * 1024;
 
 /// `BIO_CTRL_INFO` of openssl/bio.h, which `BIO_get_mem_data` is.
 const BIO_CTRL_INFO: c_int = 3;
@@ -85,6 +90,7 @@ unsafe extern "C" {
         number: c_long,
         pointer: *mut c_void,
     ) -> c_long;
+    fn SSL_CTX_set_max_early_data(context: *mut c_void, bytes: u32) -> c_int;
     fn SSL_CTX_set_ciphersuites(context: *mut c_void, list: *const c_char) -> c_int;
     fn SSL_CTX_use_certificate_chain_file(context: *mut c_void, file: *const c_char) -> c_int;
     fn SSL_CTX_use_PrivateKey_file(context: *mut c_void, file: *const c_char, kind: c_int)
@@ -96,6 +102,18 @@ unsafe extern "C" {
     fn SSL_accept(ssl: *mut c_void) -> c_int;
     fn SSL_read_ex(ssl: *mut c_void, room: *mut c_void, length: usize, read: *mut usize) -> c_int;
     fn SSL_write_ex(
+        ssl: *mut c_void,
+        bytes: *const c_void,
+        length: usize,
+        written: *mut usize,
+    ) -> c_int;
+    fn SSL_read_early_data(
+        ssl: *mut c_void,
+        room: *mut c_void,
+        length: usize,
+        read: *mut usize,
+    ) -> c_int;
+    fn SSL_write_early_data(
         ssl: *mut c_void,
         bytes: *const c_void,
         length: usize,
@@ -113,7 +131,10 @@ pub(crate) fn version() -> String {
 
 /// The settings of all connections.
 #[derive(Debug)]
-pub(crate) struct Context(NonNull<c_void>);
+pub(crate) struct Context {
+    raw: NonNull<c_void>,
+    takes_early_data: bool,
+}
 
 // SAFETY: a context counts its references atomically, and here it is only changed by exclusive
 // reference, before connections are made of it from several threads (openssl-threads(7)).
@@ -125,8 +146,9 @@ impl Context {
     /// TLS 1.3 with these files, one group and one cipher.
     pub(crate) fn new(certificate: &Path, key: &Path, group: &str) -> io::Result<Self> {
         // SAFETY: the method is static.
-        let context = Self(made(unsafe { SSL_CTX_new(TLS_server_method()) })?);
-        let raw = context.0.as_ptr();
+        let raw = made(unsafe { SSL_CTX_new(TLS_server_method()) })?;
+        let context = Self { raw, takes_early_data: false };
+        let raw = context.raw.as_ptr();
         let (certificate, key) = (file_name(certificate)?, file_name(key)?);
         let group = CString::new(group)?;
         // SAFETY: the context is valid, and OpenSSL copies the texts, each of which ends in a null
@@ -158,15 +180,24 @@ impl Context {
                 OSSL_ECHSTORE_read_pem(store.0.as_ptr(), text.0.as_ptr(), FOR_RETRY) > 0,
                 "ECH file",
             )?;
-            worked(SSL_CTX_set1_echstore(self.0.as_ptr(), store.0.as_ptr()) > 0, "ECH")
+            worked(SSL_CTX_set1_echstore(self.raw.as_ptr(), store.0.as_ptr()) > 0, "ECH")
         }
+    }
+
+    /// Takes early data with the tickets that it hands out. OpenSSL then keeps the sessions, and
+    /// takes each ticket once.
+    pub(crate) fn take_early_data(&mut self) -> io::Result<()> {
+        // SAFETY: the context is valid.
+        let set = unsafe { SSL_CTX_set_max_early_data(self.raw.as_ptr(), EARLY_DATA_MAX) };
+        self.takes_early_data = true;
+        worked(set > 0, "early data")
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: it is valid, and this reference is not used again.
-        unsafe { SSL_CTX_free(self.0.as_ptr()) }
+        unsafe { SSL_CTX_free(self.raw.as_ptr()) }
     }
 }
 
@@ -195,31 +226,56 @@ pub(crate) struct Names {
     pub(crate) outer: String,
 }
 
-/// TLS over a socket that blocks.
+/// TLS over a socket that blocks. Reading brings early data first, where it is taken, and what is
+/// written before its end leaves before the client's Finished.
 pub(crate) struct Connection {
     ssl: NonNull<c_void>,
     /// Open as long as `ssl`, which has its descriptor.
     tcp: TcpStream,
+    /// True until early data has ended and the handshake with it.
+    is_early: bool,
 }
 
 impl Connection {
-    /// After the handshake.
+    /// After the handshake, or before it where early data is taken.
     pub(crate) fn accept(context: &Context, tcp: TcpStream) -> io::Result<Self> {
         // SAFETY: the context is valid, and the connection takes a reference of its own.
-        let ssl = made(unsafe { SSL_new(context.0.as_ptr()) })?;
-        let connection = Self { ssl, tcp };
+        let ssl = made(unsafe { SSL_new(context.raw.as_ptr()) })?;
+        let mut connection = Self { ssl, tcp, is_early: context.takes_early_data };
         let raw = connection.ssl.as_ptr();
         // SAFETY: the connection is valid, and the descriptor is open as long as it is there:
         // dropping frees the connection, which does not close it, before the socket.
-        unsafe {
-            worked(SSL_set_fd(raw, connection.tcp.as_raw_fd()) > 0, "socket")?;
-            ERR_clear_error();
-            let returned = SSL_accept(raw);
-            if returned <= 0 {
-                return Err(connection.error(returned));
-            }
+        unsafe { worked(SSL_set_fd(raw, connection.tcp.as_raw_fd()) > 0, "socket")? };
+        if !connection.is_early {
+            connection.end_handshake()?;
         }
         Ok(connection)
+    }
+
+    fn end_handshake(&mut self) -> io::Result<()> {
+        // SAFETY: the connection is valid.
+        let returned = unsafe {
+            ERR_clear_error();
+            SSL_accept(self.ssl.as_ptr())
+        };
+        self.is_early = false;
+        if returned <= 0 { Err(self.error(returned)) } else { Ok(()) }
+    }
+
+    /// Returns early data; none once it has ended, and then the handshake has, too.
+    fn read_early(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut count = 0;
+        // SAFETY: the connection is valid, and at most the length of `room` is written there.
+        let returned = unsafe {
+            ERR_clear_error();
+            let (room, length) = (room.as_mut_ptr().cast(), room.len());
+            SSL_read_early_data(self.ssl.as_ptr(), room, length, &raw mut count)
+        };
+        match returned {
+            READ_EARLY_DATA_SUCCESS => Ok(Some(count)),
+            READ_EARLY_DATA_FINISH => self.end_handshake().map(|()| None),
+            _ => Err(self.error(returned)),
+        }
     }
 
     /// The names, if the ClientHello was encrypted and could be read.
@@ -235,8 +291,12 @@ impl Connection {
         }
     }
 
-    /// Says that nothing follows, and does not wait for the client to say so.
+    /// Says that nothing follows, and does not wait for the client to say so, but for its Finished.
     pub(crate) fn shutdown(&mut self) -> io::Result<()> {
+        let mut room = [0; 1024];
+        while self.is_early {
+            self.read_early(&mut room)?;
+        }
         // SAFETY: the connection is valid, and its handshake is over.
         let returned = unsafe { SSL_shutdown(self.ssl.as_ptr()) };
         if returned < 0 { Err(self.error(returned)) } else { Ok(()) }
@@ -256,6 +316,11 @@ impl Connection {
 
 impl Read for Connection {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if self.is_early
+            && let Some(count) = self.read_early(room)?
+        {
+            return Ok(count);
+        }
         let mut count = 0;
         // SAFETY: the connection is valid, and at most the length of `room` is written there.
         let returned = unsafe {
@@ -274,7 +339,8 @@ impl Write for Connection {
         let returned = unsafe {
             ERR_clear_error();
             let (bytes, length) = (bytes.as_ptr().cast(), bytes.len());
-            SSL_write_ex(self.ssl.as_ptr(), bytes, length, &raw mut count)
+            let write = if self.is_early { SSL_write_early_data } else { SSL_write_ex };
+            write(self.ssl.as_ptr(), bytes, length, &raw mut count)
         };
         if returned > 0 { Ok(count) } else { Err(self.error(returned)) }
     }

@@ -5,12 +5,9 @@ use std::time::Duration;
 use openssl::x509::X509;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connecting, Connection, Endpoint, ZeroRttAccepted};
-use rustls::client::{
-    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
-};
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{NamedGroup, RootCertStore};
-use tokio::sync::Notify;
+use rustls::RootCertStore;
+use rustls::client::{ClientSessionStore, Resumption, Tls13ClientSessionValue};
+use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
 use super::{PROTOCOL, provider};
@@ -18,6 +15,7 @@ use crate::arm::Suite;
 use crate::content::{self, Response};
 use crate::error::PeerError;
 use crate::kept::Kept;
+use crate::tickets::Arrived;
 use crate::trial::{Marks, Trial, out_of_time};
 use headstart_proto::Carrier;
 
@@ -103,7 +101,7 @@ impl QuicClient {
             Config::Shared(config) => (config.clone(), None),
             Config::Each(tls) => {
                 let tickets = Arc::clone(&self.tickets);
-                let arrived = Arc::new(Arrived { tickets, notify: Notify::new() });
+                let arrived = Arc::new(Arrived::new(tickets));
                 let mut tls = rustls::ClientConfig::clone(tls);
                 tls.resumption =
                     Resumption::store(Arc::clone(&arrived) as Arc<dyn ClientSessionStore>);
@@ -131,7 +129,7 @@ impl QuicClient {
         let outcome = timeout(limit, self.run(&ready, to, bytes, &mut visit)).await;
         let outcome = outcome.unwrap_or_else(|_| Err(out_of_time(visit.marks.stage())));
         if let (Some(arrived), Ok(())) = (&ready.arrived, &outcome) {
-            let _ = timeout(TICKET, arrived.notify.notified()).await;
+            let _ = timeout(TICKET, arrived.some()).await;
         }
         if let Some(connection) = visit.connection {
             connection.close(0u32.into(), b"");
@@ -232,39 +230,6 @@ async fn exchange(
         if response.take(buffer.get(..count).unwrap_or_default(), marks)? {
             return Ok(());
         }
-    }
-}
-
-/// The tickets as one connection sees them, which is notified when some have come.
-#[derive(Debug)]
-struct Arrived {
-    tickets: Arc<Kept<Tls13ClientSessionValue>>,
-    notify: Notify,
-}
-
-impl ClientSessionStore for Arrived {
-    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
-
-    /// There is only one group.
-    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
-        None
-    }
-
-    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
-
-    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        None
-    }
-
-    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
-
-    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
-        self.tickets.put(value);
-        self.notify.notify_one();
-    }
-
-    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.tickets.take()
     }
 }
 

@@ -55,6 +55,9 @@ pub(super) fn start(setting: &Setting, node: &Node, listen: SocketAddr) -> Resul
     command.args(["--group", setting.suite().group()]);
     command.args(["--inner-name", NAME, "--outer-name", OUTER_NAME]);
     command.arg("--ech").arg(setting.work().join("ech.pem"));
+    if setting.spec.arm.sends_early_data() {
+        command.arg("--early-data");
+    }
     setting.schedule(&mut command);
     Program::start(node, setting.title("server"), command)
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use headstart_emulation::Node;
-use headstart_openers::{Arm, Identity, NAME, Suite};
+use headstart_openers::{Arm, Carrier, Identity, NAME, Suite};
 
 use super::fast_open::ClientSide;
 use crate::lab::experiment::OriginKind;
@@ -125,7 +125,8 @@ impl Setting {
     /// Returns true if there is an edge before the origin, or what stands in its place.
     pub(super) fn has_edge(&self) -> bool {
         let arm = self.spec.arm;
-        arm.has_agent() || arm.has_haproxy() || arm == Arm::TURBO_ECH || arm.is_of_programs()
+        let hides_name = arm.encrypts_hello() && arm.opening().carrier == Carrier::TurboTls;
+        arm.has_agent() || arm.has_haproxy() || hides_name || arm.is_of_programs()
     }
 
     /// The arm that a program itself has: beside an agent clients speak plain TLS, and servers too

@@ -254,6 +254,9 @@ impl Setting {
         // origin.
         let name = self.spec.arm.encrypts_hello().then_some(ech::OUTER_NAME);
         command.arg("--origin").arg(name.map_or(origin.clone(), |name| format!("{name}={origin}")));
+        if self.spec.arm.sends_early_data() {
+            command.arg("--early-data");
+        }
         option(&mut command, "--udp-workers", self.stage.variant.udp_workers);
         option(&mut command, "--workers", self.stage.variant.threads);
         self.know_others(&mut command, site)?;

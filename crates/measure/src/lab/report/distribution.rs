@@ -162,6 +162,7 @@ pub(super) fn class(arm: &str) -> String {
         _ => "other",
     };
     let dashes = match arm {
+        arm if arm.ends_with("-ech-0rtt") => " ech early",
         arm if arm.contains("0rtt") => " early",
         arm if arm.contains("resumed") => " resumed",
         arm if arm.ends_with("-ech") => " ech",
@@ -264,6 +265,8 @@ mod tests {
             "turbo-agent",
             "tls13-ech",
             "turbo-ech",
+            "tls13-ech-0rtt",
+            "turbo-ech-0rtt",
             "quic",
             "quic-0rtt",
             "tfo-resumed",
