@@ -14,14 +14,14 @@ mod tests;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
 use cookies::Cookies;
 use headstart_proto::cookie::Cookie;
 use headstart_proto::hello::address_literal;
-use headstart_sessions::{Context, Visit, Whose};
+use headstart_sessions::{Context, OfferMemory, Visit, Whose};
 use kernel::{Kernel, Linux};
 use offer::Offer;
 use opening::Opening;
@@ -184,6 +184,7 @@ struct Inner {
     config: ConnectorConfig,
     paths: Arc<PathMemory>,
     cookies: Arc<Cookies>,
+    offers: Arc<Mutex<OfferMemory<Advert>>>,
     standings: Arc<Standings>,
     spares: Arc<Spares>,
 }
@@ -217,6 +218,11 @@ impl Inner {
         Offer::requested(async move { resolver.advert_for(&name, literal).await.into() })
     }
 
+    /// Locks what servers have advertised. No call can leave it half changed.
+    fn offers(&self) -> MutexGuard<'_, OfferMemory<Advert>> {
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns what a configured edge offers, or is assumed to offer.
     fn advert_of(&self, edge: &Edge) -> Advert {
         let fop = edge.advert.fop || self.config.opening == OpeningPolicy::Fop;
@@ -233,8 +239,9 @@ impl Connector {
 
     fn with_kernel(config: ConnectorConfig, kernel: Box<dyn Kernel>) -> Self {
         let (paths, cookies) = (Arc::default(), Arc::new(Cookies::new(kernel)));
-        let (standings, spares) = (Arc::default(), Arc::new(Spares::new(config.spares)));
-        Self { inner: Arc::new(Inner { config, paths, cookies, standings, spares }) }
+        let (offers, standings) = (Arc::default(), Arc::default());
+        let spares = Arc::new(Spares::new(config.spares));
+        Self { inner: Arc::new(Inner { config, paths, cookies, offers, standings, spares }) }
     }
 
     /// Returns a connector that shares this one's memory under another configuration, for future
@@ -242,10 +249,11 @@ impl Connector {
     #[must_use]
     pub fn reconfigured(&self, config: ConnectorConfig) -> Self {
         let (paths, cookies) = (Arc::clone(&self.inner.paths), Arc::clone(&self.inner.cookies));
+        let offers = Arc::clone(&self.inner.offers);
         let standings = Arc::clone(&self.inner.standings);
         let spares = Arc::clone(&self.inner.spares);
         spares.reset(config.spares);
-        Self { inner: Arc::new(Inner { config, paths, cookies, standings, spares }) }
+        Self { inner: Arc::new(Inner { config, paths, cookies, offers, standings, spares }) }
     }
 
     /// Returns true if contexts matter: only then does [`Target::context`] have to be determined.
@@ -300,15 +308,35 @@ impl Connector {
         }
     }
 
+    /// Keeps what the server of `target` advertises in a ticket, over a connection that `report`
+    /// describes and on which it has proven who it is; forgets what it does not advertise any more.
+    ///
+    /// Later connections of the same context to that address open by it, where DNS advertises
+    /// nothing and no edge is configured. What does not hold is forgotten.
+    pub fn keep_advert(&self, target: &Target, report: &Report, value: Option<&[u8]>) {
+        let Some(address) = report.address else { return };
+        if self.has_upstream() || self.edge_for(target).is_some() {
+            return;
+        }
+        let advert = value.and_then(|value| Advert::from_value(value).ok());
+        // W-TLS-3
+        let advert = advert.filter(|_| !report.was_unanswered());
+        let (mut offers, now) = (self.inner.offers(), self.inner.cookies.now());
+        match advert {
+            Some(advert) => offers.put(&target.service(), address, advert, now),
+            None => offers.remove(&target.service()),
+        }
+    }
+
     /// Drops the state kept for `context`, for example when it ends.
     pub fn forget_context(&self, context: &Context) {
-        self.inner.cookies.jar().forget_context(context);
-        self.inner.spares.forget(Whose::Context(context));
+        self.forget(Whose::Context(context));
     }
 
     /// Drops the state kept for any of these contexts.
     pub fn forget(&self, whose: Whose<'_>) {
         self.inner.cookies.jar().forget(whose);
+        self.inner.offers().forget(whose);
         self.inner.spares.forget(whose);
     }
 
@@ -337,6 +365,8 @@ impl Connector {
 
     fn leave(&self, change: Change) {
         self.inner.cookies.leave(change);
+        // What was learnt on one network shows nothing on the next.
+        self.inner.offers().forget(Whose::Everybody);
         self.inner.spares.leave(change);
         if let Change::Address(local) = change {
             self.inner.paths.forget_network(local);
@@ -410,6 +440,10 @@ impl Connector {
 
     /// Starts discovery by DNS where no edge is configured.
     fn discovery(&self, target: &Target) -> Offer {
+        let learnt = self.inner.offers().get(&target.service(), self.inner.cookies.now());
+        if let Some((advert, addresses)) = learnt {
+            return Offer::Learnt(advert, addresses);
+        }
         let literal = address_literal(&target.host);
         let literal = literal.map(|address| SocketAddr::new(address, target.port));
         match (literal, &target.server_name) {

@@ -292,6 +292,12 @@ impl Default for Report {
 }
 
 impl Report {
+    /// Returns true if datagrams went out and nothing came back, or what is behind was wrong.
+    pub(crate) fn was_unanswered(&self) -> bool {
+        let silent = [PlainReason::Silence, PlainReason::Unreachable].map(NotUsed::Fallback);
+        self.reset.is_some() || self.not_used.is_some_and(|reason| silent.contains(&reason))
+    }
+
     pub(crate) fn note(&mut self, at: Duration, event: OpeningEvent) {
         if self.timeline.len() < TIMELINE_MAX {
             self.timeline.push(TimelineEntry { at, event });

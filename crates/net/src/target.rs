@@ -1,6 +1,6 @@
 //! Destinations of connections.
 
-use headstart_sessions::Context;
+use headstart_sessions::{Context, Service};
 
 /// Destination of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,5 +28,9 @@ impl Target {
     /// Returns the name of the server, or its address if no name is known.
     pub(crate) fn name(&self) -> &str {
         self.server_name.as_deref().unwrap_or(&self.host)
+    }
+
+    pub(crate) fn service(&self) -> Service<'_> {
+        Service { host: self.name(), port: self.port, context: &self.context }
     }
 }

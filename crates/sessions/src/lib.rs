@@ -8,6 +8,7 @@
 //! * [`CookieJar`] keeps cookies and gives each out once, on the network where it was received.
 //! * [`SessionStore`] keeps TLS sessions and gives each ticket out once; docs/sessions.md defines
 //!   to which connections.
+//! * [`OfferMemory`] keeps what servers offer inside TLS, for connections of the same context.
 //! * [`SparePool`] learns for which hosts to hold idle TCP connections.
 //!
 //! ```
@@ -33,6 +34,7 @@ pub mod limits;
 mod names;
 mod network;
 mod not_kept;
+mod offers;
 mod origin;
 mod policy;
 mod seen;
@@ -46,6 +48,7 @@ pub use jar::{CookieJar, Limits, Visit, Visited};
 pub use names::CertificateNames;
 pub use network::Network;
 pub use not_kept::NotKept;
+pub use offers::{OfferMemory, Service};
 pub use origin::{Filter, Origin, Server, Whose};
 pub use policy::{NotSet, Policy, Sharing};
 pub use seen::Unspendable;

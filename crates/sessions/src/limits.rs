@@ -3,6 +3,8 @@
 //! Worst case of one jar: [`HOSTS`] x about 1 kB = 1 MB for the entries (names and labels of
 //! maximum length), and 9 MB for spent cookies.
 //!
+//! Worst case of all offers: [`OFFERS`] x 0.8 kB = 0.4 MB.
+//!
 //! Worst case of one store, 30 MB: [`STORE_BYTES`] of tickets, 3 MB for their origins (names,
 //! labels and protocols of maximum length), 8 MB more if all of these are certificates with the
 //! maximum number of names, 1.5 MB of policies, and 1 MB to recognize recent tickets.
@@ -29,6 +31,20 @@ pub const COOKIES_PER_HOST: usize = 8;
 /// share it). Once full, no cookie is spent until the generation ends: connections open without
 /// cookies.
 pub const SPENT_COOKIES: usize = 1 << 17;
+
+/// Offers kept, over all services and contexts; with names, labels and addresses of maximum length
+/// 0.4 MB.
+///
+/// Who runs many servers can evict offers of the same user's other services: these then open as
+/// without, once.
+pub const OFFERS: usize = 512;
+
+/// Addresses of a service whose offer is kept. The latest displaces the first.
+pub const OFFER_ADDRESSES: usize = 8;
+
+/// Time for which an offer is believed, and no longer than a server that makes it no more has to
+/// bear with clients that came before.
+pub const OFFER_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// Length of a context's label in bytes: the maximum of a SOCKS5 user name (RFC 1929).
 pub const LABEL_MAX: usize = 255;

@@ -39,6 +39,6 @@ pub use server::{
     ClientAuth, CookiePolicy, FirstSeen, MemoryFilter, NoEarlyData, ReplayFilter, ServerConfig,
     ServerContext, SharedRing, TicketBinding,
 };
-pub use session::{NewSession, Session, SessionError};
+pub use session::{ADVERT_EXTENSION, NewSession, Session, SessionError};
 pub use settings::{CertifiedKey, KeyLog};
 pub use ticket_request::TicketRequest;

@@ -69,6 +69,9 @@ pub const CLOCK_SLACK: Duration = Duration::from_secs(5);
 /// 3,276 a second. There are two such generations of at most about 5 MB.
 pub const REPLAY_ENTRIES: usize = 65_536;
 
+/// Length of an advertisement in a ticket, in bytes: that of one in DNS.
+pub const ADVERT_MAX: usize = 255;
+
 /// Maximum length of a host name in bytes (RFC 1035 section 2.3.4, without the root's dot).
 pub const NAME_MAX: usize = 253;
 

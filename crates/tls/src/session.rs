@@ -195,6 +195,11 @@ pub(crate) fn wall_clock() -> UnixSeconds {
     UnixSeconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
+/// Number of the extension of a NewSessionTicket in which a server advertises other ways to connect
+/// (docs/draft-headstart-turbotls.md#advertisement-in-tls), from the private-use range (RFC 8446
+/// section 11).
+pub const ADVERT_EXTENSION: u16 = 65481;
+
 /// A session from a server, with its public properties.
 #[derive(Debug)]
 pub struct NewSession {
@@ -211,6 +216,8 @@ pub struct NewSession {
     pub alpn: Option<Vec<u8>>,
     /// Fast Open cookies sent with it; empty unless requested.
     pub cookies: Vec<OfferedCookie>,
+    /// Advertisement of other ways to connect that came with it, as the server wrote it.
+    pub advert: Option<Box<[u8]>>,
     /// True if the client could have shown a certificate: then no other client may use the session.
     pub client_certificate: bool,
     /// Names of the server's certificate, if servers for all of them take the session

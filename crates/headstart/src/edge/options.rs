@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use headstart_net::advert::Advert;
 use headstart_net::fastopen::PIN_DIR;
 use hyper::header::HeaderName;
 use ipnet::IpNet;
@@ -146,6 +147,15 @@ pub struct EdgeOptions {
     /// Redis are sealed with the key of --fleet; where Redis does not answer, those at hand go on.
     #[arg(long, value_name = "FILE|URL", value_parser = KeySource::parser(), help_heading = TLS)]
     pub keys: Option<KeySource>,
+
+    /// Tell clients inside TLS that they may open connections by TurboTLS, as the DNS record would
+    ///
+    /// VALUE is what `headstart dns-record` puts in it, such as v=2,slots=6. It goes in every
+    /// ticket of TLS 1.3, and `headstart agent` believes it in managed mode for a day, for the
+    /// address that it came from: the next connection then needs no record. Only where all of one
+    /// client's packets reach this edge, or edges of one --fleet.
+    #[arg(long, value_name = "VALUE", help_heading = TLS)]
+    pub advertise: Option<Advert>,
 
     /// Requests that may come as TLS early data (0-RTT), before the handshake is done
     ///
@@ -549,6 +559,7 @@ impl EdgeOptions {
             ("--key", !self.key.is_empty()),
             // Tags for the other edges are made with them, too.
             ("--keys", self.keys.is_some() && self.fleet_edge.is_none()),
+            ("--advertise", self.advertise.is_some()),
             ("--early-data-requests", self.early_data_requests != EarlyDataRequests::Off),
             ("--early-data-filter", self.early_data_filter != FilterStorage::Memory),
             ("--ticket-peers", self.ticket_peers != TicketPeers::None),

@@ -27,6 +27,7 @@ mod files;
 #[path = "../support/front.rs"]
 mod front;
 mod hostile;
+mod learnt;
 #[path = "../support/origin.rs"]
 #[allow(dead_code)] // as above
 mod origin;

@@ -23,6 +23,8 @@ pub(super) enum Offer {
     Requested(Pin<Box<dyn Future<Output = Self> + Send>>),
     /// Advertised, for some addresses.
     Advertised(EdgeAdvert),
+    /// Advertised inside TLS by the server at these addresses, on an earlier connection.
+    Learnt(Advert, Vec<SocketAddr>),
 }
 
 impl Offer {
@@ -30,10 +32,13 @@ impl Offer {
         Self::Requested(Box::pin(lookup))
     }
 
-    /// Takes the result of the host's lookup, if that was awaited.
+    /// Takes the result of the host's lookup, if that was awaited. Where there is no advertisement,
+    /// what the server itself has said stands.
     pub(super) fn learn(&mut self, edge: Option<EdgeAdvert>) {
-        if matches!(self, Self::Awaited | Self::Advertised(_)) {
-            *self = edge.into();
+        match self {
+            Self::Awaited | Self::Advertised(_) => *self = edge.into(),
+            Self::Learnt(..) if edge.is_some() => *self = edge.into(),
+            _ => {}
         }
     }
 
@@ -52,6 +57,8 @@ impl Offer {
             Self::Known(advert) => Some(*advert),
             // W-DNS-1
             Self::Advertised(edge) => edge.addresses.contains(&address).then_some(edge.advert),
+            // W-TLS-2
+            Self::Learnt(advert, made) => made.contains(&address).then_some(*advert),
             Self::Never(_) | Self::Awaited | Self::Unnamed(_) | Self::Requested(_) => None,
         }
     }
@@ -66,7 +73,7 @@ impl Offer {
             _ if address.is_some_and(|address| self.at(address).is_some()) => {
                 NotUsed::Fallback(PlainReason::TcpFirst)
             }
-            Self::Known(_) | Self::Advertised(_) => NotUsed::OtherAddress,
+            Self::Known(_) | Self::Advertised(_) | Self::Learnt(..) => NotUsed::OtherAddress,
         }
     }
 }
@@ -89,5 +96,24 @@ mod tests {
         let mut offer = Offer::requested(std::future::ready(None.into()));
         offer.poll(&mut Context::from_waker(std::task::Waker::noop()));
         assert_eq!(offer.not_used_reason(None), NotUsed::NotAdvertised);
+    }
+
+    #[test]
+    fn what_dns_advertises_goes_before_what_a_server_has_said() {
+        let [here, there] = [1, 2].map(|last| SocketAddr::from(([192, 0, 2, last], 443)));
+        let mut offer = Offer::Learnt(Advert::default(), vec![here]);
+        // W-TLS-2
+        assert_eq!((offer.at(here), offer.at(there)), (Some(Advert::default()), None));
+        assert_eq!(offer.not_used_reason(Some(there)), NotUsed::OtherAddress);
+        offer.learn(None);
+        assert_eq!(offer.at(here), Some(Advert::default()));
+        let advert = Advert { slots: 9, ..Advert::default() };
+        offer.learn(Some(EdgeAdvert {
+            advert,
+            addresses: vec![there],
+            target: "edge.test".into(),
+            valid_until: std::time::Instant::now(),
+        }));
+        assert_eq!((offer.at(here), offer.at(there)), (None, Some(advert)));
     }
 }

@@ -17,6 +17,7 @@ use headstart_proto::wire::RESPONSE_PAYLOAD_MAX;
 use headstart_proto::{
     Client, ClientConfig, ClientEvent, GraceEstimator, JoinKey, PlainReason, ResetReason, Wait,
 };
+use headstart_sessions::{Context as Owner, Service};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -54,6 +55,8 @@ pub(super) struct Opening {
     port: u16,
     lookup: Option<PendingLookup>,
     offer: Offer,
+    /// Owner of what the server has advertised inside TLS, if that is the offer.
+    learnt_by: Option<Owner>,
     race: Option<Race>,
     syn: SynData,
     spare: SpareUse,
@@ -101,6 +104,7 @@ impl Opening {
         race.expect_more(true);
         let syn = SynData::new(shared.config.opening, target);
         let spare = SpareUse::new(shared.spares.is_on(), target);
+        let learnt_by = matches!(offer, Offer::Learnt(..)).then(|| target.context.clone());
         Self {
             shared,
             clock: Clock::start(),
@@ -108,6 +112,7 @@ impl Opening {
             port,
             lookup: Some(next_event(lookup)),
             offer,
+            learnt_by,
             race: Some(race),
             syn,
             spare,
@@ -605,7 +610,17 @@ impl Opening {
         Ok(())
     }
 
+    /// Forgets what the server has advertised inside TLS: it does not hold, or not here.
+    fn forget_advert(&mut self) {
+        if let Some(context) = self.learnt_by.take() {
+            // W-TLS-3
+            let service = Service { host: &self.name, port: self.port, context: &context };
+            self.shared.offers().remove(&service);
+        }
+    }
+
     fn learn_reset(&mut self, reason: ResetReason) -> io::Error {
+        self.forget_advert();
         self.report.reset = Some(reason);
         metrics::counter!("headstart_fallbacks_total", "reason" => reason.name()).increment(1);
         match reason {
@@ -641,7 +656,10 @@ impl Opening {
         }
     }
 
-    fn record_failure(&self, reason: PlainReason) {
+    fn record_failure(&mut self, reason: PlainReason) {
+        if matches!(reason, PlainReason::Silence | PlainReason::Unreachable) {
+            self.forget_advert();
+        }
         match reason {
             // The path carries datagrams.
             PlainReason::NoServerBytes | PlainReason::Held => self.record_opened(),

@@ -2,11 +2,10 @@
 //! attached.
 
 use std::net::{IpAddr, SocketAddr, TcpStream as StdStream};
-use std::sync::Mutex;
 
 use headstart_proto::limits::COOKIE_LIFE;
 use headstart_proto::wire::Response;
-use headstart_proto::{Client, ClientConfig, JoinKey, RouteTag, SessionId};
+use headstart_proto::{Client, ClientConfig, JoinKey, PlainReason, RouteTag, SessionId};
 use headstart_sessions::{Network, Unspendable, Visited};
 use headstart_testkit::hello::CraftedHello;
 use headstart_testkit::{BlackHole, black_hole, closed};
@@ -304,6 +303,61 @@ async fn cookies_from_before_a_move_are_not_shown() {
     exchange(&connector, &target(), &resuming(3)).await;
     let sent: Vec<_> = kernel.sent().into_iter().map(|(cookie, _)| cookie).collect();
     assert_eq!(sent, [cookie(1), cookie(3)]);
+}
+
+/// Returns a connector that knows no edge.
+fn unconfigured() -> Connector {
+    let dns = DnsConfig { name_servers: vec![([127, 0, 0, 1], 53).into()], ..DnsConfig::default() };
+    Connector::new(ConnectorConfig::new(Resolver::new(&dns).unwrap()))
+}
+
+/// Returns the slots that are offered to `target` at the address of [`MADE`].
+fn known(connector: &Connector, target: &Target) -> Option<u8> {
+    connector.discovery(target).at(MADE).map(|known| known.slots)
+}
+
+/// Address of the server that advertised.
+const MADE: SocketAddr =
+    SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), HTTPS_PORT);
+
+// W-TLS-3
+#[tokio::test]
+async fn what_a_server_advertises_is_kept_until_it_does_not_hold() {
+    let (connector, mine) = (unconfigured(), target());
+    let opened = Report { address: Some(MADE), ..Report::default() };
+    let good = Some(&b"v=2,slots=6"[..]);
+    connector.keep_advert(&mine, &opened, good);
+    assert_eq!(known(&connector, &mine), Some(6));
+    assert_eq!(known(&connector, &Target { context: Context::user(1), ..mine.clone() }), None);
+    assert_eq!(known(&connector, &Target { context: Context::UNKNOWN, ..mine.clone() }), None);
+    assert_eq!(known(&connector, &Target { host: "other.example".into(), ..mine.clone() }), None);
+    assert_eq!(known(&connector, &Target { port: 853, ..mine.clone() }), None);
+    for void in [None, Some(&b"v=3"[..]), Some(b"")] {
+        connector.keep_advert(&mine, &opened, void);
+        assert_eq!(known(&connector, &mine), None, "{void:?}");
+        connector.keep_advert(&mine, &opened, good);
+    }
+    for reason in [PlainReason::Silence, PlainReason::Unreachable] {
+        let not_used = Some(NotUsed::Fallback(reason));
+        connector.keep_advert(&mine, &Report { not_used, ..opened.clone() }, good);
+        assert_eq!(known(&connector, &mine), None, "{reason:?}");
+        connector.keep_advert(&mine, &opened, good);
+    }
+    connector.leave(Change::Address([192, 0, 2, 7].into()));
+    assert_eq!(known(&connector, &mine), None, "another network");
+    connector.keep_advert(&mine, &opened, good);
+    connector.forget_context(&mine.context);
+    assert_eq!(known(&connector, &mine), None);
+}
+
+#[tokio::test]
+async fn what_is_configured_goes_before_what_a_server_advertises() {
+    let server = echo().await;
+    let (connector, mine) = (usual(server, &Fake::new(Mode::Absent)), target());
+    let report = Report { address: Some(server), ..Report::default() };
+    connector.keep_advert(&mine, &report, Some(b"v=2,slots=6"));
+    let kept = connector.inner.offers().get(&mine.service(), connector.inner.cookies.now());
+    assert_eq!(kept, None);
 }
 
 #[tokio::test]

@@ -43,6 +43,8 @@ pub(super) struct Received {
     offer: Option<OfferedCookie>,
     /// The flag resumption_across_names in the message being read.
     across_names: bool,
+    /// The advertisement in that message.
+    advert: Option<Box<[u8]>>,
     sessions: VecDeque<NewSession>,
 }
 
@@ -66,6 +68,10 @@ impl Connecting {
         self.lock().across_names = true;
     }
 
+    pub(super) fn on_advert(&self, advert: &[u8]) {
+        self.lock().advert = Some(advert.into());
+    }
+
     pub(super) fn on_session(&self, ssl: &SslRef, session: &SslSessionRef) {
         let mut received = self.lock();
         let cookies = received.offer.take().into_iter().collect();
@@ -74,6 +80,7 @@ impl Connecting {
         if self.renames && !self.rename(session) {
             return;
         }
+        let advert = received.advert.take();
         let resumed = self.offered_since.filter(|_| ssl.session_reused());
         let since = resumed.unwrap_or_else(wall_clock);
         let kept = Session::new(&self.trust, since, across_names, &self.server_name, session);
@@ -88,6 +95,7 @@ impl Connecting {
             max_early_data: session.max_early_data(),
             alpn: ssl.selected_alpn_protocol().map(<[u8]>::to_vec),
             cookies,
+            advert,
             client_certificate: self.client_certificate,
             across_names: if across_names { names_of(session) } else { Vec::new() },
         });

@@ -7,6 +7,8 @@ use openssl::ssl::{ExtensionContext, SslAlert, SslContextBuilder, SslRef, SslSes
 use crate::client::connecting::Connecting;
 use crate::ffi::guard;
 use crate::flags;
+use crate::limits::ADVERT_MAX;
+use crate::session::ADVERT_EXTENSION;
 use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 
 /// Installs all of them in a context.
@@ -40,6 +42,15 @@ pub(super) fn install(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
         },
     )?;
     tls.add_custom_ext(
+        ADVERT_EXTENSION,
+        ExtensionContext::TLS1_3_NEW_SESSION_TICKET | ExtensionContext::TLS1_3_ONLY,
+        |_, _, _| Ok(None::<[u8; 0]>),
+        |ssl, _, content, _| {
+            guard((), || on_advert(ssl, content));
+            Ok(())
+        },
+    )?;
+    tls.add_custom_ext(
         ticket_request::EXTENSION_TYPE,
         ExtensionContext::CLIENT_HELLO
             | ExtensionContext::TLS1_3_ENCRYPTED_EXTENSIONS
@@ -57,6 +68,13 @@ fn request(ssl: &SslRef) -> Option<[u8; 0]> {
 
 fn ticket_request(ssl: &SslRef) -> Option<[u8; TicketRequest::LEN]> {
     Connecting::from_ssl(ssl)?.ticket_request.get().map(|request| request.emit())
+}
+
+/// Takes an advertisement, unless it is too long: the ticket works without.
+fn on_advert(ssl: &SslRef, content: &[u8]) {
+    if let Some(connecting) = Connecting::from_ssl(ssl).filter(|_| content.len() <= ADVERT_MAX) {
+        connecting.on_advert(content);
+    }
 }
 
 /// Takes an offered cookie. Ignores one that was not requested, like every unknown extension of a

@@ -48,6 +48,10 @@ pub struct ServerConfig {
     pub replay: Arc<dyn ReplayFilter>,
     /// Policy for Fast Open cookies; `None` hands out none.
     pub cookies: Option<CookiePolicy>,
+    /// Advertisement of other ways to connect, in each ticket of TLS 1.3
+    /// ([`ADVERT_EXTENSION`](crate::ADVERT_EXTENSION)); at most
+    /// [`ADVERT_MAX`](crate::limits::ADVERT_MAX) bytes, longer ones are not sent.
+    pub advert: Option<Arc<[u8]>>,
     /// Receives the secrets of connections; `None` logs nothing.
     pub key_log: Option<KeyLog>,
 }
@@ -56,7 +60,8 @@ pub struct ServerConfig {
 const TICKETS: usize = 2;
 
 impl ServerConfig {
-    /// TLS 1.2 and 1.3 with two tickets, no early data, no client certificates, no cookies.
+    /// TLS 1.2 and 1.3 with two tickets, no early data, no client certificates, no cookies
+    /// and no advertisement.
     #[must_use]
     pub fn new(certificates: Vec<CertifiedKey>, keyring: Arc<SharedRing>) -> Self {
         Self {
@@ -73,6 +78,7 @@ impl ServerConfig {
             early_data_max: 0,
             replay: Arc::new(NoEarlyData),
             cookies: None,
+            advert: None,
             key_log: None,
         }
     }

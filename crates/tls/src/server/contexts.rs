@@ -13,7 +13,7 @@ use openssl::x509::X509;
 
 use crate::error::{ConfigError, forget_errors, words};
 use crate::ffi;
-use crate::limits::{EARLY_DATA_MAX, TICKET_LIFE_MAX, TICKETS_MAX};
+use crate::limits::{ADVERT_MAX, EARLY_DATA_MAX, TICKET_LIFE_MAX, TICKETS_MAX};
 use crate::server::config::{ClientAuth, ServerConfig, TicketBinding};
 use crate::server::hooks;
 use crate::server::hosts::{Host, Hosts};
@@ -39,6 +39,7 @@ pub(super) fn serving(config: &ServerConfig) -> Result<Serving, ConfigError> {
         early_data_max: config.early_data_max,
         replay: Arc::clone(&config.replay),
         cookies: config.cookies,
+        advert: config.advert.clone().filter(|advert| advert.len() <= ADVERT_MAX),
         hands_out_tickets: config.tickets > 0,
         ticket_binding: config.ticket_binding,
         client_auth: client_auth_hash(&config.client_auth),

@@ -17,6 +17,7 @@ use crate::limits::RESUMPTION_LIFE;
 use crate::server::accepted::Accepted;
 use crate::server::config::TicketBinding;
 use crate::server::replay::FirstSeen;
+use crate::session::ADVERT_EXTENSION;
 use crate::ticket_request::{self, HINT_LEN, TicketRequest};
 use crate::wire::{PRE_SHARED_KEY, SERVER_NAME, TicketData, binder_hash, server_name};
 
@@ -57,6 +58,14 @@ pub(super) fn install(tls: &mut SslContextBuilder, alpn: &[Vec<u8>]) -> Result<(
         |ssl, _, content, _| {
             guard(Err(SslAlert::INTERNAL_ERROR), || on_ticket_request(ssl, content))
         },
+    )?;
+    // Clients ignore what they do not know in a ticket (RFC 8446 section 4.6.1), and it answers
+    // nothing in the ClientHello: so it needs no request, which would show headstart.
+    tls.add_custom_ext(
+        ADVERT_EXTENSION,
+        ExtensionContext::TLS1_3_NEW_SESSION_TICKET | ExtensionContext::TLS1_3_ONLY,
+        |ssl, _, _| Ok(guard(None, || Accepted::from_ssl(ssl)?.serving.advert.clone())),
+        |_, _, _, _| Ok(()),
     )?;
     ffi::set_ticket_hooks::<Tickets>(tls)
 }

@@ -13,6 +13,7 @@ pub(crate) struct Serving {
     pub(super) early_data_max: u32,
     pub(super) replay: Arc<dyn ReplayFilter>,
     pub(super) cookies: Option<CookiePolicy>,
+    pub(super) advert: Option<Arc<[u8]>>,
     pub(super) hands_out_tickets: bool,
     pub(super) ticket_binding: TicketBinding,
     /// Hash of the client-certificate settings in the ticket binding.

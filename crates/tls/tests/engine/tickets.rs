@@ -1,9 +1,11 @@
-//! Tickets that a client asks for (RFC 9149).
+//! Tickets that a client asks for (RFC 9149), and what servers say in theirs.
 
 use std::collections::HashSet;
 
-use headstart_tls::limits::TICKETS_MAX;
-use headstart_tls::{EarlyData, Progress, Session, TicketRequest, TlsError, Version};
+use headstart_tls::limits::{ADVERT_MAX, TICKETS_MAX};
+use headstart_tls::{
+    ADVERT_EXTENSION, EarlyData, Progress, Session, TicketRequest, TlsError, Version,
+};
 
 use crate::hello;
 use crate::site::{Site, Visit, takes_early_data};
@@ -126,4 +128,26 @@ fn a_request_of_another_length_ends_the_handshake() {
     assert!(server.handshake().is_err());
     client.handle_bytes(&server.poll_bytes().unwrap());
     assert_eq!(client.handshake(), Err(TlsError::Alert(50)), "decode_error");
+}
+
+/// The client has not asked: its ClientHello is that of others.
+#[test]
+fn every_ticket_of_tls_1_3_has_the_server_s_advertisement() {
+    let advert = b"v=2,slots=6";
+    let mut site = Site::with(|config| config.advert = Some(advert.as_slice().into()));
+    let full = site.visit(None);
+    assert_eq!(hello::extension(&full.hello, ADVERT_EXTENSION), None);
+    assert_eq!(full.sessions.len(), 2);
+    assert!(full.sessions.iter().all(|new| new.advert.as_deref() == Some(advert)));
+    let resumed = site.visit(Some(full.take()));
+    assert!(resumed.resumed());
+    assert!(resumed.sessions.iter().all(|new| new.advert.as_deref() == Some(advert)));
+    for (length, is_sent) in [(ADVERT_MAX, true), (ADVERT_MAX + 1, false)] {
+        site.reconfigure(|config| config.advert = Some(vec![b'x'; length].into()));
+        let visit = site.visit(None);
+        assert!(visit.sessions.iter().all(|new| new.advert.is_some() == is_sent), "{length}");
+    }
+    site.reconfigure(|config| config.advert = Some(advert.as_slice().into()));
+    site.reconfigure_client(|config| config.max_version = Version::Tls12);
+    assert!(site.visit(None).sessions.iter().all(|new| new.advert.is_none()));
 }

@@ -3,7 +3,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use headstart_net::{ClientStream, Connector, Handoff, Target, TlsHandle, TlsStream};
+use headstart_net::{ClientStream, Connector, Handoff, Report, Target, TlsHandle, TlsStream};
 use headstart_tls::NewSession;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -50,16 +50,31 @@ impl Kept {
     fn collect(&self) {
         while let Some(new) = self.handle.take_session() {
             self.keep_cookies(&new);
+            self.keep_advert(&new);
             self.visit.put(&new, self.verified);
         }
+    }
+
+    /// Keeps what the server advertises in its ticket: it has proven by then who it is. Where
+    /// nobody has checked that, the context is one that keeps nothing.
+    fn keep_advert(&self, new: &NewSession) {
+        if let Some(report) = self.report() {
+            // W-TLS-1
+            self.visit.unless_forgotten(&self.target.context, || {
+                self.connector.keep_advert(&self.target, &report, new.advert.as_deref());
+            });
+        }
+    }
+
+    fn report(&self) -> Option<Report> {
+        self.handle.with_transport(|stream| stream.report().cloned()).flatten()
     }
 
     fn keep_cookies(&self, new: &NewSession) {
         if new.cookies.is_empty() {
             return;
         }
-        let report = self.handle.with_transport(|stream| stream.report().cloned()).flatten();
-        if let Some(report) = report {
+        if let Some(report) = self.report() {
             let cookies = new.cookies.iter().map(|offer| (offer.cookie, offer.lifetime));
             self.visit.unless_forgotten(&self.target.context, || {
                 self.connector.keep_cookies(&self.target, &report, cookies)

@@ -139,6 +139,8 @@ struct Policy {
     binding: TicketBinding,
     /// Fast Open cookies, if they are handed out.
     cookies: Option<CookiePolicy>,
+    /// Advertisement in tickets.
+    advert: Option<Arc<[u8]>>,
 }
 
 impl Policy {
@@ -159,6 +161,7 @@ impl Policy {
                 TicketPeers::Haproxy => TicketBinding::Haproxy,
             },
             cookies: None,
+            advert: options.advertise.map(|advert| advert.to_string().into_bytes().into()),
         })
     }
 
@@ -201,6 +204,7 @@ impl Policy {
             replay: replay.filter(),
             ticket_binding: self.binding,
             cookies: self.cookies,
+            advert: self.advert.clone(),
             ..ServerConfig::new(certificates.keys.clone(), Arc::clone(ring))
         };
         let raw = ServerConfig { alpn: Vec::new(), early_data_max: raw, ..http.clone() };

@@ -117,7 +117,7 @@ impl Opening {
         match (&self.report.not_used, &self.offer) {
             (Some(reason), _) | (None, Offer::Never(reason)) => Some(bears_spares(*reason)),
             (None, Offer::Awaited | Offer::Requested(_) | Offer::Unnamed(_)) => None,
-            (None, Offer::Known(_) | Offer::Advertised(_)) => Some(false),
+            (None, Offer::Known(_) | Offer::Advertised(_) | Offer::Learnt(..)) => Some(false),
         }
     }
 

@@ -225,7 +225,11 @@ impl Opening {
                     self.syn.core.expect(self.clock.now());
                 }
             }
-            Offer::Never(_) | Offer::Unnamed(_) | Offer::Known(_) | Offer::Advertised(_) => {
+            Offer::Never(_)
+            | Offer::Unnamed(_)
+            | Offer::Known(_)
+            | Offer::Advertised(_)
+            | Offer::Learnt(..) => {
                 self.refuse_syn(FastOpenNotUsed::NotOffered);
             }
         }
