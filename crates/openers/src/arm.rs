@@ -230,9 +230,9 @@ impl Arm {
     }
 
     /// Returns true if its clients can make the visits of a case whose later connections may be
-    /// linked to earlier ones; of two names or contexts, if `names`.
-    pub fn can_cross(self, names: bool) -> bool {
-        self.opens_fast() && !self.is_clear() && !(names && self.has_agent())
+    /// linked to earlier ones.
+    pub fn can_cross(self) -> bool {
+        self.opens_fast() && !self.is_clear()
     }
 
     /// Returns true if its clients are programs of others, before edges that speak TLS.

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -6,10 +8,11 @@ use headstart_net::advert::Advert;
 use headstart_net::dns::{DnsConfig, HTTPS_PORT, Resolver};
 use headstart_net::{Connector, ConnectorConfig, Edge, EdgeLookup, Report, Target};
 use headstart_proto::Carrier;
+use openssl::error::ErrorStack;
 use openssl::x509::X509;
 use tokio::time::timeout_at;
 
-use crate::arm::Arm;
+use crate::arm::{Arm, Suite};
 use crate::attempt::{Attempt, Exchange};
 use crate::ech::EchTls;
 use crate::error::PeerError;
@@ -40,8 +43,36 @@ enum Engine {
 /// TLS over a stream.
 #[derive(Debug)]
 enum Secure {
-    OpenSsl(Tls),
+    OpenSsl(Separate),
     Ech(EchTls),
+}
+
+/// OpenSSL for each name and context, which share no sessions, as in browsers.
+#[derive(Debug)]
+struct Separate {
+    suite: Suite,
+    roots: Vec<X509>,
+    resumes: bool,
+    clients: Mutex<HashMap<(String, Option<String>), Tls>>,
+}
+
+impl Separate {
+    /// The state of one connection to `name` in `context`.
+    fn connection(&self, name: &str, context: Option<&str>) -> Result<Connection, ErrorStack> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        match clients.entry((name.to_owned(), context.map(str::to_owned))) {
+            Entry::Occupied(known) => known.get().connection(),
+            Entry::Vacant(new) => {
+                let tls = Tls::client(self.suite, self.roots.clone(), name, self.resumes)?;
+                new.insert(tls).connection()
+            }
+        }
+    }
+
+    fn forget(&self) {
+        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.values().for_each(Tls::forget);
+    }
 }
 
 impl Secure {
@@ -52,15 +83,21 @@ impl Secure {
                 let early = arm.sends_early_data();
                 Self::Ech(EchTls::client(*suite, &roots, name, list, early)?)
             }
-            None => Self::OpenSsl(Tls::client(*suite, roots, name, arm.resumes())?),
+            None => {
+                let (suite, resumes, clients) = (*suite, arm.resumes(), Mutex::default());
+                let separate = Separate { suite, roots, resumes, clients };
+                // Mistakes show at once, and the usual client is there.
+                separate.connection(name, None)?;
+                Self::OpenSsl(separate)
+            }
         })
     }
 
-    /// The state of one connection. rustls has none before its ClientHello.
-    fn prepare(&self) -> Result<Prepared, PeerError> {
+    /// The state of one connection to `name` in `context`. rustls has none before its ClientHello.
+    fn prepare(&self, name: &str, context: Option<&str>) -> Result<Prepared, PeerError> {
         Ok(match self {
             Self::OpenSsl(tls) => Prepared::OpenSsl(
-                tls.connection()
+                tls.connection(name, context)
                     .map_err(|error| PeerError::new(format!("cannot use OpenSSL: {error}")))?,
             ),
             Self::Ech(tls) => Prepared::Ech(tls.clone()),
@@ -146,7 +183,8 @@ impl Client {
         }
         match &self.engine {
             Engine::Tcp(tls) | Engine::Turbo(tls, _) => {
-                tls.prepare().map_or_else(Ready::Failed, Ready::Tls)
+                let prepared = tls.prepare(self.name(visit), visit.context.as_deref());
+                prepared.map_or_else(Ready::Failed, Ready::Tls)
             }
             Engine::FastOpen(client) => {
                 let ready = client.ready(visit, to).map(Box::new);
@@ -164,13 +202,19 @@ impl Client {
         [to].into_iter().chain(more).nth(number).copied()
     }
 
-    /// Returns what of a visit the arm cannot do; a proxy takes a context as user name.
+    fn name<'v>(&'v self, visit: &'v Visit) -> &'v str {
+        visit.name.as_ref().unwrap_or(&self.options.name)
+    }
+
+    /// Returns what of a visit the arm cannot do; a proxy takes any name, and a context as user
+    /// name.
     fn cannot(&self, visit: &Visit) -> Option<&'static str> {
         let Visit { name, context, .. } = visit;
-        let any = matches!(self.engine, Engine::FastOpen(_));
+        let any = matches!(self.engine, Engine::FastOpen(_)) || self.options.proxy.is_some();
         match () {
-            () if name.is_some() && !any => Some("name"),
-            () if context.is_some() && !any && self.options.proxy.is_none() => Some("context"),
+            () if any => None,
+            () if name.is_some() => Some("name"),
+            () if context.is_some() => Some("context"),
             () => None,
         }
     }
@@ -208,7 +252,7 @@ impl Client {
     async fn attempt(&self, ready: Ready, visit: &Visit, marks: Marks) -> Trial {
         let ClientOptions { to, timeout, .. } = &self.options;
         let deadline = Instant::now() + *timeout;
-        let name = visit.name.as_ref().unwrap_or(&self.options.name);
+        let name = self.name(visit);
         let exchange = Exchange::new(name, visit.bytes, marks);
         match (&self.engine, ready) {
             (_, Ready::Failed(error)) => marks.trial(Err(error.to_string())),
@@ -221,7 +265,7 @@ impl Client {
             (Engine::Turbo(_, connector), Ready::Tls(tls)) => {
                 let connector = connector.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // The port is that of names with edges; where it goes is up to the edge.
-                match connector.connect(&Target::new(name.as_str(), HTTPS_PORT)) {
+                match connector.connect(&Target::new(name, HTTPS_PORT)) {
                     Ok(stream) => self.over_tls(tls, stream, exchange, deadline).await,
                     Err(error) => marks.trial(Err(error.to_string())),
                 }
@@ -240,9 +284,10 @@ impl Client {
     }
 
     async fn connect(&self, visit: &Visit) -> std::io::Result<tokio::net::TcpStream> {
-        let ClientOptions { to, name, proxy, .. } = &self.options;
+        let ClientOptions { to, proxy, .. } = &self.options;
+        let context = visit.context.as_deref();
         match proxy {
-            Some(proxy) => connect_by(*proxy, name, to.port(), visit.context.as_deref()).await,
+            Some(proxy) => connect_by(*proxy, self.name(visit), to.port(), context).await,
             None => connect(self.address(visit.at).unwrap_or(*to)).await,
         }
     }

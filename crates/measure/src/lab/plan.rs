@@ -368,7 +368,7 @@ impl Stage {
 
     /// Returns true if its clients have a second address.
     pub(crate) fn changes_address(&self) -> bool {
-        self.mode == Mode::Case(Boundary::AddressChange)
+        matches!(self.mode, Mode::Case(Boundary::AddressChange | Boundary::Devices))
     }
 
     pub(crate) fn servers(&self) -> u8 {

@@ -19,6 +19,10 @@
 //! nothing of cookies. The same holds of an observer where fewer than two visits show anything, and
 //! of a visit whose ClientHello the capture lacks.
 //!
+//! Two devices behind one address are the other way round: their visits are linked by the address,
+//! and what each shows again, and the other does not, tells them apart. Where both show the same,
+//! nothing does; where nothing is shown twice, only who issued it knows to whom.
+//!
 //! What a later visit behind the boundary shows may have been given in front of it, too. Captures
 //! cannot tell, since private cookies are handed out under encryption; that contexts share none is
 //! what the tests of `headstart-sessions` are for.
@@ -30,8 +34,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use observe::Identifier;
 pub(crate) use observe::{Connection, connections};
+use observe::{Identifier, Kind};
 
 /// Boundary between the visits that are compared: a row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize)]
@@ -52,6 +56,8 @@ pub(crate) enum Boundary {
     AddressChange,
     /// Another public address, of a NAT before the client.
     Nat,
+    /// Another device behind the same NAT: here visits are told apart, not linked.
+    Devices,
     /// More time than a cookie lives.
     Period,
 }
@@ -127,12 +133,7 @@ pub(crate) fn decide(
 impl Boundary {
     /// Returns true if the observer of the network is meant, and not the server.
     pub(crate) const fn is_of_network(self) -> bool {
-        matches!(self, Self::Network)
-    }
-
-    /// Returns true if programs must be able to go under two names, or ask for two.
-    pub(crate) const fn is_of_names(self) -> bool {
-        matches!(self, Self::ThirdParties | Self::VirtualHosts | Self::PrivateMode)
+        matches!(self, Self::Network | Self::Devices)
     }
 
     pub(crate) const fn title(self) -> &'static str {
@@ -145,6 +146,7 @@ impl Boundary {
             Self::Applications => "applications",
             Self::AddressChange => "change of address",
             Self::Nat => "NAT that changes its address",
+            Self::Devices => "devices behind one address",
             Self::Period => "tracking period",
         }
     }
@@ -253,9 +255,10 @@ impl<'c> Seen<'c> {
         if let Some(number) = cut {
             return (None, format!("the capture lacks the ClientHello of visit {}", number + 1));
         }
-        match boundary.is_of_network() {
-            true => self.by_observer(),
-            false => self.by_server(boundary),
+        match boundary {
+            Boundary::Network => self.by_observer(),
+            Boundary::Devices => self.apart(),
+            _ => self.by_server(boundary),
         }
     }
 
@@ -269,6 +272,26 @@ impl<'c> Seen<'c> {
             0 => (None, "no visit shows anything: Fast Open did not work".into()),
             1 => (None, "one visit shows something, and there is none to compare it with".into()),
             count => (Some(Linkable::Blocked), format!("no two of {count} visits show the same")),
+        }
+    }
+
+    /// The visits of two devices: what one shows again, and the other never shows, tells them
+    /// apart.
+    fn apart(&self) -> (Option<Linkable>, String) {
+        if ![false, true].iter().all(|side| self.side(*side).any(|one| self.shows(one).is_some())) {
+            return (None, "a device shows nothing: Fast Open did not work there".into());
+        }
+        let mut across = self.side(false).flat_map(|a| self.side(true).map(move |b| (a, b)));
+        if let Some(why) = across.find_map(|(a, b)| self.repeated(a, b)) {
+            return (Some(Linkable::Blocked), format!("{why}, of two devices"));
+        }
+        let mut pairs = self.numbers().flat_map(|b| (0..b).map(move |a| (a, b)));
+        match pairs.find_map(|(a, b)| self.repeated(a, b)) {
+            Some(why) => (Some(Linkable::Viable), format!("{why}, of one device")),
+            None => {
+                let why = "no two visits show the same: who issued it knows, once".into();
+                (Some(Linkable::Bounded), why)
+            }
         }
     }
 
@@ -287,6 +310,10 @@ impl<'c> Seen<'c> {
         if let Some(identifier) = self.shows(first) {
             let visit = format!("visit {}", first + 1);
             return match boundary {
+                Boundary::Period if identifier.kind == Kind::Ticket => {
+                    let why = format!("{visit} shows {identifier}, which lives longer");
+                    (Some(Linkable::Bounded), why)
+                }
                 Boundary::Period => {
                     (Some(Linkable::Viable), format!("{visit} shows {identifier} beyond its time"))
                 }

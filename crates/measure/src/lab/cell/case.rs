@@ -78,11 +78,11 @@ impl Cell {
                 let client = self.clients.first_mut().ok_or_else(no_client)?;
                 client.program = self.setting.client(node, None)?;
             }
-            Boundary::Applications => {
-                let new = self.setting.client(node, None)?;
-                let client = self.clients.first_mut().ok_or_else(no_client)?;
-                let old = std::mem::replace(&mut client.program, new);
-                return Ok(Crossed::Program(Box::new(super::Client { program: old, agent: None })));
+            Boundary::Applications => return self.change_program(node),
+            // The program of another device, at its own address behind the NAT.
+            Boundary::Devices => {
+                change_address(node, self.setting.target())?;
+                return self.change_program(node);
             }
             Boundary::AddressChange => change_address(node, self.setting.target())?,
             Boundary::Nat => {
@@ -94,6 +94,14 @@ impl Cell {
             Boundary::Period => wait(context.interrupt, context.stage.case_pause(boundary))?,
         }
         Ok(Crossed::Nothing)
+    }
+
+    /// Starts another program beside the first.
+    fn change_program(&mut self, node: &Node) -> Result<Crossed, Broken> {
+        let new = self.setting.client(node, None)?;
+        let client = self.clients.first_mut().ok_or_else(no_client)?;
+        let old = std::mem::replace(&mut client.program, new);
+        Ok(Crossed::Program(Box::new(super::Client { program: old, agent: None })))
     }
 
     /// The next case begins in front of the boundary again, where it would not do so anyway.
@@ -124,8 +132,12 @@ fn how(boundary: Boundary, behind: bool, by_agent: bool) -> String {
         (Boundary::VirtualHosts, true) => format!("name {OTHER_NAME}"),
         (Boundary::PrivateMode, true) => "context private".into(),
         // Both programs are clients of one agent, which tells them apart by their labels.
-        (Boundary::Applications, false) if by_agent => "context first-program".into(),
-        (Boundary::Applications, true) if by_agent => "context second-program".into(),
+        (Boundary::Applications | Boundary::Devices, false) if by_agent => {
+            "context first-program".into()
+        }
+        (Boundary::Applications | Boundary::Devices, true) if by_agent => {
+            "context second-program".into()
+        }
         _ => String::new(),
     }
 }
@@ -186,9 +198,11 @@ mod tests {
         );
         assert_eq!(sides(Boundary::VirtualHosts, false), ["", "name other.peer.test"]);
         assert_eq!(sides(Boundary::PrivateMode, false), ["", "context private"]);
-        assert_eq!(sides(Boundary::Applications, false), ["", ""]);
-        let by_agent = sides(Boundary::Applications, true);
-        assert_ne!(by_agent[0], by_agent[1]);
+        for boundary in [Boundary::Applications, Boundary::Devices] {
+            assert_eq!(sides(boundary, false), ["", ""]);
+            let by_agent = sides(boundary, true);
+            assert_ne!(by_agent[0], by_agent[1]);
+        }
         for boundary in [Boundary::Network, Boundary::Restart, Boundary::Nat, Boundary::Period] {
             assert_eq!(sides(boundary, true), ["", ""], "{boundary:?}");
         }

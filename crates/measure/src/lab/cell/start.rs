@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use headstart_emulation::{IP_COMMANDS, Node};
-use headstart_openers::{Arm, NAME, OpeningPolicy};
+use headstart_openers::{Arm, NAME, OTHER_NAME, OpeningPolicy};
 use serde::Deserialize;
 
 use super::agent::Agent;
@@ -296,7 +296,9 @@ impl Setting {
         let mut command = node.command(&self.place.program);
         command.args(["agent", "--log", "error"]);
         self.log(&mut command);
-        command.args(["--edge", &format!("{NAME}={}", self.target())]);
+        for name in [NAME, OTHER_NAME] {
+            command.args(["--edge", &format!("{name}={}", self.target())]);
+        }
         let usual = match self.spec.arm {
             Arm::FOP_AGENT => OpeningPolicy::Fop,
             Arm::TLS13_AGENT => OpeningPolicy::Plain,

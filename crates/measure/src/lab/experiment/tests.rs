@@ -133,8 +133,8 @@ fn mistakes_are_named_with_file_key_and_hint() {
             "variant.work.privacy: nobody waits",
         ),
         (
-            with("[[variant]]\nwork.privacy = \"virtual-hosts\"\narms = [\"fop-agent\"]"),
-            "variant.work.privacy: fop-agent cannot do that",
+            with("[[variant]]\nwork.privacy = \"virtual-hosts\"\narms = [\"turbo-agent\"]"),
+            "variant.work.privacy: turbo-agent cannot do that",
         ),
         (
             with("[[variant]]\ncookie_life = \"30000s\""),

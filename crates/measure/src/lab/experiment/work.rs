@@ -247,9 +247,8 @@ fn check_case(
     arms: &[Arm],
     experiment: &Experiment,
 ) -> Result<(), Wrong> {
-    if let Some(arm) = arms.iter().find(|arm| !arm.can_cross(boundary.is_of_names())) {
-        let hint = "list tfo, fop and their kin in the variant's `arms`; fop-agent's own client \
-                    knows one name";
+    if let Some(arm) = arms.iter().find(|arm| !arm.can_cross()) {
+        let hint = "list tfo, fop and their kin in the variant's `arms`";
         return wrong("variant.work.privacy", format!("{arm} cannot do that"), hint);
     }
     if variant.clients.unwrap_or(1) > 1 {

@@ -6,7 +6,6 @@ use headstart_proto::wire::{Request, Response};
 use headstart_proto::{JoinKey, RouteTag, SessionId, hello};
 use headstart_testkit::hello::CraftedHello;
 
-use super::observe::Kind;
 use super::*;
 
 mod committed;
@@ -381,6 +380,32 @@ fn nothing_links_separate_cases() {
     let [front, behind] = [[asks(A), cookie(A)], [asks(B), cookie(B)]];
     let tape = Tape::default().case(&front, &behind).case(&front, &behind);
     assert_eq!(tape.decide(Boundary::AddressChange).linkable, Some(Linkable::Blocked));
+}
+
+#[test]
+fn devices_are_told_apart_by_what_each_shows_again() {
+    let [one, two, ..] = PRIVATE;
+    for (front, behind, linkable) in [
+        // Each device has a cookie of its own, or both have that of their address.
+        ([asks(A), cookie(A)], [asks(B), cookie(B)], Some(Linkable::Viable)),
+        ([asks(A), cookie(A)], [asks(A), cookie(A)], Some(Linkable::Blocked)),
+        ([NOTHING, cookie(one)], [NOTHING, cookie(two)], Some(Linkable::Bounded)),
+        ([NOTHING, cookie(one)], [NOTHING, NOTHING], None),
+    ] {
+        let found = Tape::default().case(&front, &behind).decide(Boundary::Devices);
+        assert_eq!(found.linkable, linkable, "{found:?}");
+    }
+}
+
+#[test]
+fn a_ticket_outlives_its_cookie() {
+    let [one, two, ..] = PRIVATE;
+    let ticket = Shows { ticket: Some(&[9; 100]), ..NOTHING };
+    let late = [(ticket, Linkable::Bounded), (cookie(&[5; 16]), Linkable::Viable)];
+    for (first, linkable) in late {
+        let tape = Tape::default().case(&[NOTHING, cookie(one)], &[first, cookie(two)]);
+        assert_eq!(tape.decide(Boundary::Period).linkable, Some(linkable));
+    }
 }
 
 #[test]
