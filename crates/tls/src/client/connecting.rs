@@ -77,10 +77,10 @@ impl Connecting {
         let cookies = received.offer.take().into_iter().collect();
         let across_names =
             mem::take(&mut received.across_names) && self.checks && !self.client_certificate;
+        let advert = received.advert.take();
         if self.renames && !self.rename(session) {
             return;
         }
-        let advert = received.advert.take();
         let resumed = self.offered_since.filter(|_| ssl.session_reused());
         let since = resumed.unwrap_or_else(wall_clock);
         let kept = Session::new(&self.trust, since, across_names, &self.server_name, session);
