@@ -23,7 +23,7 @@ use headstart_proto::cookie::Cookie;
 use headstart_proto::hello::address_literal;
 use headstart_sessions::{Context, OfferMemory, Visit, Whose};
 use kernel::{Kernel, Linux};
-use offer::Offer;
+use offer::{Learnt, Offer};
 use opening::Opening;
 use spares::Spares;
 pub use stream::ClientStream;
@@ -194,7 +194,7 @@ impl Inner {
     fn offer_for(&self, name: &str, literal: SocketAddr) -> Offer {
         match (self.config.edges)(&normalized(name)) {
             Some(edge) => self.configured(&edge, literal),
-            None => self.advertised(name, literal),
+            None => self.advertised(name, literal, None),
         }
     }
 
@@ -212,10 +212,13 @@ impl Inner {
         )
     }
 
-    /// Starts a search in DNS for what `name` advertises for `literal`.
-    fn advertised(&self, name: &str, literal: SocketAddr) -> Offer {
+    /// Starts a search in DNS for what `name` advertises for `literal`; what the server itself has
+    /// said stands where that finds nothing.
+    fn advertised(&self, name: &str, literal: SocketAddr, learnt: Option<Learnt>) -> Offer {
         let (resolver, name) = (self.config.resolver.clone(), name.to_owned());
-        Offer::requested(async move { resolver.advert_for(&name, literal).await.into() })
+        Offer::requested(
+            async move { Offer::new(resolver.advert_for(&name, literal).await, learnt) },
+        )
     }
 
     /// Locks what servers have advertised. No call can leave it half changed.
@@ -312,7 +315,9 @@ impl Connector {
     /// describes and on which it has proven who it is; forgets what it does not advertise any more.
     ///
     /// Later connections of the same context to that address open by it, where DNS advertises
-    /// nothing and no edge is configured. What does not hold is forgotten.
+    /// nothing and no edge is configured. What does not hold is forgotten. Nothing is believed but
+    /// the number of slots: another port would be a mark by which the network knows the client
+    /// again, and early data or cookies are for DNS to offer, where operators withdraw them.
     pub fn keep_advert(&self, target: &Target, report: &Report, value: Option<&[u8]>) {
         let Some(address) = report.address else { return };
         if self.has_upstream() || self.edge_for(target).is_some() {
@@ -320,7 +325,9 @@ impl Connector {
         }
         let advert = value.and_then(|value| Advert::from_value(value).ok());
         // W-TLS-3
-        let advert = advert.filter(|_| !report.was_unanswered());
+        let advert = advert.filter(|advert| advert.udp.is_none() && !report.was_unanswered());
+        // W-TLS-4
+        let advert = advert.map(|Advert { slots, .. }| Advert { slots, ..Advert::default() });
         let (mut offers, now) = (self.inner.offers(), self.inner.cookies.now());
         match advert {
             Some(advert) => offers.put(&target.service(), address, advert, now),
@@ -441,16 +448,16 @@ impl Connector {
     /// Starts discovery by DNS where no edge is configured.
     fn discovery(&self, target: &Target) -> Offer {
         let learnt = self.inner.offers().get(&target.service(), self.inner.cookies.now());
-        if let Some((advert, addresses)) = learnt {
-            return Offer::Learnt(advert, addresses);
-        }
+        let learnt = learnt.map(|(advert, addresses)| Learnt { advert, addresses });
         let literal = address_literal(&target.host);
         let literal = literal.map(|address| SocketAddr::new(address, target.port));
         match (literal, &target.server_name) {
-            _ if target.port != HTTPS_PORT => Offer::Never(NotUsed::Port),
-            (None, _) => Offer::Awaited,
+            _ if target.port != HTTPS_PORT => {
+                learnt.map_or(Offer::Never(NotUsed::Port), Offer::Learnt)
+            }
+            (None, _) => Offer::Awaited(learnt),
             (Some(literal), None) => Offer::Unnamed(literal),
-            (Some(literal), Some(name)) => self.inner.advertised(name, literal),
+            (Some(literal), Some(name)) => self.inner.advertised(name, literal, learnt),
         }
     }
 }

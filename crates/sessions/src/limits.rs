@@ -42,8 +42,8 @@ pub const OFFERS: usize = 512;
 /// Addresses of a service whose offer is kept. The latest displaces the first.
 pub const OFFER_ADDRESSES: usize = 8;
 
-/// Time for which an offer is believed, and no longer than a server that makes it no more has to
-/// bear with clients that came before.
+/// Time for which an offer is believed: a server that has withdrawn it meets clients that still
+/// believe it for as long.
 pub const OFFER_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// Length of a context's label in bytes: the maximum of a SOCKS5 user name (RFC 1929).

@@ -150,10 +150,11 @@ pub struct EdgeOptions {
 
     /// Tell clients inside TLS that they may open connections by TurboTLS, as the DNS record would
     ///
-    /// VALUE is what `headstart dns-record` puts in it, such as v=2,slots=6. It goes in every
-    /// ticket of TLS 1.3, and `headstart agent` believes it in managed mode for a day, for the
-    /// address that it came from: the next connection then needs no record. Only where all of one
-    /// client's packets reach this edge, or edges of one --fleet.
+    /// VALUE is what `headstart dns-record` puts in it, such as v=2,slots=6; clients believe no
+    /// more than the slots. It goes in every ticket of TLS 1.3, and `headstart agent` keeps it in
+    /// managed mode for a day, for the address that it came from: the next connection then needs no
+    /// record. Only where datagrams to TCP's address and port reach this edge, or edges of one
+    /// --fleet: elsewhere connections wait for their grace.
     #[arg(long, value_name = "VALUE", help_heading = TLS)]
     pub advertise: Option<Advert>,
 

@@ -15,16 +15,24 @@ pub(super) enum Offer {
     Never(NotUsed),
     /// It accepts them at every address, by configuration.
     Known(Advert),
-    /// Not known until the host's lookup reports.
-    Awaited,
+    /// Not known until the host's lookup reports. Where that finds no advertisement, what the
+    /// server itself has said stands.
+    Awaited(Option<Learnt>),
     /// Not known before the ClientHello names the server at this address.
     Unnamed(SocketAddr),
     /// Not known until a separate lookup reports.
     Requested(Pin<Box<dyn Future<Output = Self> + Send>>),
     /// Advertised, for some addresses.
     Advertised(EdgeAdvert),
-    /// Advertised inside TLS by the server at these addresses, on an earlier connection.
-    Learnt(Advert, Vec<SocketAddr>),
+    /// Advertised inside TLS, on an earlier connection.
+    Learnt(Learnt),
+}
+
+/// What the server at some addresses has said inside TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Learnt {
+    pub(super) advert: Advert,
+    pub(super) addresses: Vec<SocketAddr>,
 }
 
 impl Offer {
@@ -32,12 +40,20 @@ impl Offer {
         Self::Requested(Box::pin(lookup))
     }
 
-    /// Takes the result of the host's lookup, if that was awaited. Where there is no advertisement,
-    /// what the server itself has said stands.
+    /// Returns the offer by the result of a lookup, and by what the server itself has said.
+    pub(super) fn new(edge: Option<EdgeAdvert>, learnt: Option<Learnt>) -> Self {
+        match (edge, learnt) {
+            (Some(edge), _) => Self::Advertised(edge),
+            (None, Some(learnt)) => Self::Learnt(learnt),
+            (None, None) => Self::Never(NotUsed::NotAdvertised),
+        }
+    }
+
+    /// Takes the result of the host's lookup, if that was awaited.
     pub(super) fn learn(&mut self, edge: Option<EdgeAdvert>) {
         match self {
-            Self::Awaited | Self::Advertised(_) => *self = edge.into(),
-            Self::Learnt(..) if edge.is_some() => *self = edge.into(),
+            Self::Awaited(learnt) => *self = Self::new(edge, learnt.take()),
+            Self::Advertised(_) => *self = Self::new(edge, None),
             _ => {}
         }
     }
@@ -58,8 +74,8 @@ impl Offer {
             // W-DNS-1
             Self::Advertised(edge) => edge.addresses.contains(&address).then_some(edge.advert),
             // W-TLS-2
-            Self::Learnt(advert, made) => made.contains(&address).then_some(*advert),
-            Self::Never(_) | Self::Awaited | Self::Unnamed(_) | Self::Requested(_) => None,
+            Self::Learnt(learnt) => learnt.addresses.contains(&address).then_some(learnt.advert),
+            Self::Never(_) | Self::Awaited(_) | Self::Unnamed(_) | Self::Requested(_) => None,
         }
     }
 
@@ -68,19 +84,13 @@ impl Offer {
         match self {
             Self::Never(reason) => *reason,
             Self::Unnamed(_) => NotUsed::Literal,
-            Self::Awaited | Self::Requested(_) => NotUsed::AdvertLate,
+            Self::Awaited(_) | Self::Requested(_) => NotUsed::AdvertLate,
             // TCP connected immediately, as on one machine.
             _ if address.is_some_and(|address| self.at(address).is_some()) => {
                 NotUsed::Fallback(PlainReason::TcpFirst)
             }
-            Self::Known(_) | Self::Advertised(_) | Self::Learnt(..) => NotUsed::OtherAddress,
+            Self::Known(_) | Self::Advertised(_) | Self::Learnt(_) => NotUsed::OtherAddress,
         }
-    }
-}
-
-impl From<Option<EdgeAdvert>> for Offer {
-    fn from(edge: Option<EdgeAdvert>) -> Self {
-        edge.map_or(Self::Never(NotUsed::NotAdvertised), Self::Advertised)
     }
 }
 
@@ -93,7 +103,7 @@ mod tests {
         let mut offer = Offer::requested(std::future::pending());
         offer.learn(None);
         assert_eq!(offer.not_used_reason(None), NotUsed::AdvertLate);
-        let mut offer = Offer::requested(std::future::ready(None.into()));
+        let mut offer = Offer::requested(std::future::ready(Offer::new(None, None)));
         offer.poll(&mut Context::from_waker(std::task::Waker::noop()));
         assert_eq!(offer.not_used_reason(None), NotUsed::NotAdvertised);
     }
@@ -101,12 +111,14 @@ mod tests {
     #[test]
     fn what_dns_advertises_goes_before_what_a_server_has_said() {
         let [here, there] = [1, 2].map(|last| SocketAddr::from(([192, 0, 2, last], 443)));
-        let mut offer = Offer::Learnt(Advert::default(), vec![here]);
+        let learnt = Learnt { advert: Advert::default(), addresses: vec![here] };
+        let mut offer = Offer::Awaited(Some(learnt.clone()));
+        assert_eq!(offer.at(here), None, "DNS may still say something else");
+        offer.learn(None);
         // W-TLS-2
         assert_eq!((offer.at(here), offer.at(there)), (Some(Advert::default()), None));
         assert_eq!(offer.not_used_reason(Some(there)), NotUsed::OtherAddress);
-        offer.learn(None);
-        assert_eq!(offer.at(here), Some(Advert::default()));
+        let mut offer = Offer::Awaited(Some(learnt));
         let advert = Advert { slots: 9, ..Advert::default() };
         offer.learn(Some(EdgeAdvert {
             advert,

@@ -104,7 +104,8 @@ impl Opening {
         race.expect_more(true);
         let syn = SynData::new(shared.config.opening, target);
         let spare = SpareUse::new(shared.spares.is_on(), target);
-        let learnt_by = matches!(offer, Offer::Learnt(..)).then(|| target.context.clone());
+        let learnt_by = matches!(offer, Offer::Awaited(Some(_)) | Offer::Learnt(_));
+        let learnt_by = learnt_by.then(|| target.context.clone());
         Self {
             shared,
             clock: Clock::start(),
@@ -612,7 +613,8 @@ impl Opening {
 
     /// Forgets what the server has advertised inside TLS: it does not hold, or not here.
     fn forget_advert(&mut self) {
-        if let Some(context) = self.learnt_by.take() {
+        let is_used = matches!(self.offer, Offer::Learnt(_));
+        if let Some(context) = self.learnt_by.take_if(|_| is_used) {
             // W-TLS-3
             let service = Service { host: &self.name, port: self.port, context: &context };
             self.shared.offers().remove(&service);

@@ -313,7 +313,13 @@ fn unconfigured() -> Connector {
 
 /// Returns the slots that are offered to `target` at the address of [`MADE`].
 fn known(connector: &Connector, target: &Target) -> Option<u8> {
-    connector.discovery(target).at(MADE).map(|known| known.slots)
+    let mut offer = connector.discovery(target);
+    assert_eq!(offer.at(MADE), None, "before DNS has said that it knows none");
+    offer.learn(None);
+    let known = offer.at(MADE)?;
+    // W-TLS-4
+    assert_eq!(known, Advert { slots: known.slots, ..Advert::default() });
+    Some(known.slots)
 }
 
 /// Address of the server that advertised.
@@ -332,7 +338,9 @@ async fn what_a_server_advertises_is_kept_until_it_does_not_hold() {
     assert_eq!(known(&connector, &Target { context: Context::UNKNOWN, ..mine.clone() }), None);
     assert_eq!(known(&connector, &Target { host: "other.example".into(), ..mine.clone() }), None);
     assert_eq!(known(&connector, &Target { port: 853, ..mine.clone() }), None);
-    for void in [None, Some(&b"v=3"[..]), Some(b"")] {
+    connector.keep_advert(&mine, &opened, Some(b"v=2,slots=9,fop=1,ed=1"));
+    assert_eq!(known(&connector, &mine), Some(9));
+    for void in [None, Some(&b"v=3"[..]), Some(b""), Some(b"v=2,udp=4443")] {
         connector.keep_advert(&mine, &opened, void);
         assert_eq!(known(&connector, &mine), None, "{void:?}");
         connector.keep_advert(&mine, &opened, good);

@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use headstart_net::{ClientStream, Connector, Handoff, Report, Target, TlsHandle, TlsStream};
-use headstart_tls::NewSession;
+use headstart_tls::{NewSession, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -58,6 +58,10 @@ impl Kept {
     /// Keeps what the server advertises in its ticket: it has proven by then who it is. Where
     /// nobody has checked that, the context is one that keeps nothing.
     fn keep_advert(&self, new: &NewSession) {
+        // TLS 1.2 has no place for it.
+        if new.version != Some(Version::Tls13) {
+            return;
+        }
         if let Some(report) = self.report() {
             // W-TLS-1
             self.visit.unless_forgotten(&self.target.context, || {

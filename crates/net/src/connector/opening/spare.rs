@@ -116,8 +116,8 @@ impl Opening {
     fn is_plain(&self) -> Option<bool> {
         match (&self.report.not_used, &self.offer) {
             (Some(reason), _) | (None, Offer::Never(reason)) => Some(bears_spares(*reason)),
-            (None, Offer::Awaited | Offer::Requested(_) | Offer::Unnamed(_)) => None,
-            (None, Offer::Known(_) | Offer::Advertised(_) | Offer::Learnt(..)) => Some(false),
+            (None, Offer::Awaited(_) | Offer::Requested(_) | Offer::Unnamed(_)) => None,
+            (None, Offer::Known(_) | Offer::Advertised(_) | Offer::Learnt(_)) => Some(false),
         }
     }
 

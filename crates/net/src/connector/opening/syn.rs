@@ -217,7 +217,7 @@ impl Opening {
     /// Delays the SYN briefly if the first address has no offer yet but had one before.
     fn await_advert(&mut self) {
         match self.offer {
-            Offer::Awaited | Offer::Requested(_) => {
+            Offer::Awaited(_) | Offer::Requested(_) => {
                 let expected = self.shared.paths.expects_syn_offer(&self.name);
                 // Without support on this machine, waiting would be pointless.
                 let cookies = &self.shared.cookies;
@@ -229,7 +229,7 @@ impl Opening {
             | Offer::Unnamed(_)
             | Offer::Known(_)
             | Offer::Advertised(_)
-            | Offer::Learnt(..) => {
+            | Offer::Learnt(_) => {
                 self.refuse_syn(FastOpenNotUsed::NotOffered);
             }
         }
