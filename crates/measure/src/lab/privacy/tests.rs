@@ -400,7 +400,7 @@ fn devices_are_told_apart_by_what_each_shows_again() {
 #[test]
 fn a_ticket_outlives_its_cookie() {
     let [one, two, ..] = PRIVATE;
-    let ticket = Shows { ticket: Some(&[9; 100]), ..NOTHING };
+    let ticket = Shows { ticket: Some(&[0x5a; 100]), ..NOTHING };
     let late = [(ticket, Linkable::Bounded), (cookie(&[5; 16]), Linkable::Viable)];
     for (first, linkable) in late {
         let tape = Tape::default().case(&[NOTHING, cookie(one)], &[first, cookie(two)]);
