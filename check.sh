@@ -278,7 +278,7 @@ if [ "${1:-}" = full ] || [ "${1:-}" = resume ]; then
     commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || { echo "full: commit your changes first" >&2; exit 2; }
     for tool in cargo-deny kramdown-rfc mdbook valgrind testssl go mmdebstrap systemd-nspawn \
-        prometheus; do
+        prometheus podman; do
         type -P "$tool" >/dev/null ||
             { echo "full: no $tool: tools/install.sh full installs it" >&2; exit 2; }
     done

@@ -46,6 +46,7 @@ if [ "${1:-}" = full ]; then
     command -v testssl >/dev/null || missing+=(testssl.sh)
     command -v prometheus >/dev/null || missing+=(prometheus)
     command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
+    command -v podman >/dev/null || missing+=(podman)
     command -v systemd-nspawn >/dev/null || missing+=(systemd-container)
 fi
 [ -e /usr/include/bpf/bpf_helpers.h ] || missing+=(libbpf-dev)

@@ -461,7 +461,7 @@ fn captures_show_who_can_link_connections() {
     for entry in captures {
         kinds[usize::from(entry.path().extension().is_some_and(|kind| kind == "json"))] += 1;
     }
-    assert_eq!(kinds, [9, 9], "a capture and its cases for each row");
+    assert_eq!(kinds, [10, 10], "a capture and its cases for each row");
     let report = dir.path().join("report.html");
     let arguments = ["lab", "report", place.to_str().unwrap(), "--html", report.to_str().unwrap()];
     let output = headstart(&arguments);
