@@ -41,13 +41,13 @@ build() {
 
 case "${1:-}" in
 "")
-    for name in client server; do build "$name" .; done
+    for name in careful client server; do build "$name" .; done
     sha256sum -- *.bpf.o
     ;;
 --check)
     built=$(mktemp -d)
     trap 'rm -r "$built"' EXIT
-    for name in client server; do
+    for name in careful client server; do
         build "$name" "$built"
         if ! cmp -s "$name.bpf.o" "$built/$name.bpf.o"; then
             echo "error: crates/net/bpf/$name.bpf.o is not what its source gives" >&2

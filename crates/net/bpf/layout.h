@@ -3,8 +3,8 @@
  * What the BPF programs and crates/net/src/fastopen/layout.rs share: numbers, and the bytes of map
  * values. All integers are little-endian; build.sh builds for little-endian processors only.
  *
- * Whoever changes anything here counts LAYOUT up, in both files: a program refuses maps of another
- * one.
+ * Whoever changes anything of Fast Open here counts LAYOUT up, in both files: a program refuses
+ * maps of another one. CAREFUL_LAYOUT is the same for Careful Resume.
  */
 #ifndef HEADSTART_LAYOUT_H
 #define HEADSTART_LAYOUT_H
@@ -89,6 +89,27 @@ enum server_count {
 	SERVER_STRIPPED,    /* Fast Open options of any other form, or several cookies */
 	SERVER_FAULT,       /* dropped half-changed, as a helper failed */
 	SERVER_COUNTS,
+};
+
+/* The interface of Careful Resume: setsockopt(fd, SOL_CAREFUL, NAME, u32). The level spells "CRE".
+ * SO_JUMP: segments with which an unused connection begins. SO_CLAMP: the most that its window and
+ * its slow start may reach. SO_PROBE: says whether this process may use the others. */
+#define CAREFUL_LAYOUT 1
+#define SOL_CAREFUL 0x435245
+#define SO_JUMP 1
+#define SO_CLAMP 2
+#define SO_PROBE 3
+
+/* Twice the largest jump, at 1,448 bytes a segment: JUMP_MAX of crates/net/src/careful. */
+#define JUMP_SEGMENTS_MAX 2048
+
+/* RFC 6928. */
+#define INITIAL_WINDOW 10
+
+/* Written once, by the loader. */
+struct careful_setup {
+	__u32 layout;
+	__u32 owner; /* the user whose processes may ask, beside root */
 };
 
 _Static_assert(sizeof(struct key) == 40, "as in layout.rs");

@@ -27,6 +27,7 @@ use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::careful::CarefulResume;
 use crate::fastopen::HiddenListener;
 
 pub use arrival::Arrival;
@@ -82,6 +83,8 @@ pub struct AcceptorConfig {
     pub fleet: Option<Arc<Fleet>>,
     /// The processes of this edge before and after this one.
     pub generations: Option<Arc<Generations>>,
+    /// Careful Resume, if connections are to begin with windows of earlier ones.
+    pub careful: Option<Arc<CarefulResume>>,
     /// True if each connection keeps a timeline of at most 96 events ([`Arrival::timeline`]).
     pub timelines: bool,
 }
@@ -102,6 +105,7 @@ impl Default for AcceptorConfig {
             hidden: None,
             fleet: None,
             generations: None,
+            careful: None,
             timelines: false,
         }
     }

@@ -32,6 +32,9 @@ pub use attach::{
     ServerOptions, ServerStatus, attach_client, attach_server, client_status, detach_client,
     detach_server, server_status,
 };
+#[cfg(feature = "attach")]
+#[doc(hidden)] // these are in `careful`
+pub use attach::{CarefulOptions, CarefulStatus, attach_careful, careful_status, detach_careful};
 pub use client::{
     CookieState, SYN_DATA_MAX, connect, cookie_state, probe, set_cookie, was_accepted,
 };

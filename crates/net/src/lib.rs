@@ -7,6 +7,7 @@
 //! * [`bridge`] joins either to a TCP connection; once open, bytes are spliced.
 //! * [`dns`] finds out which names advertise TurboTLS.
 //! * [`upstream`] connects through a SOCKS5 proxy without waiting for its replies.
+//! * [`careful`] lets connections begin with a window that their path has borne before.
 //! * [`fastopen`] puts the first flight into the SYN, for clients that hold a cookie.
 //!
 //! A client that looks for the server's advertisement in DNS, and connects plainly without one:
@@ -107,6 +108,7 @@ pub use target::Target;
 pub use tls_stream::{ByteCounts, TlsHandle, TlsStream};
 pub use udp::{Datagram, LISTEN_BUFFER, Received, RecvBuffers, RecvError, UdpPort};
 pub mod advert;
+pub mod careful;
 pub mod dns;
 #[cfg_attr(not(feature = "attach"), allow(dead_code))]
 pub mod fastopen;

@@ -16,7 +16,7 @@ pub(crate) use connects::SecondAdvice;
 pub use standing::{PathReason, SILENCES_TO_BLOCK};
 pub(crate) use syn::SynAdvice;
 
-use bounded::Bounded;
+pub(crate) use bounded::Bounded;
 use connects::Connects;
 use standing::{GAINLESS_TO_BLOCK, Standing};
 use std::{

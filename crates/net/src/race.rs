@@ -17,6 +17,7 @@ mod second;
 mod tests;
 
 pub(crate) use connecting::Connecting;
+use connecting::FAR;
 use second::SecondSyn;
 
 use crate::tcp_info::TcpInfo;
@@ -53,6 +54,8 @@ pub(crate) struct Race {
     running: Vec<Running>,
     attempts: Vec<Attempt>,
     second: SecondSyn,
+    /// True if the first address is known to be far.
+    far: bool,
     next_start: Option<Instant>,
     deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -136,6 +139,7 @@ impl Race {
             running: Vec::new(),
             attempts: Vec::new(),
             second: SecondSyn::Off,
+            far: false,
             next_start: None,
             deadline: None,
             timer: None,
@@ -165,6 +169,7 @@ impl Race {
     /// Sends a second SYN, once, if the first is not answered within two round trips; `rtt` is
     /// `None` if none is known.
     pub(crate) fn second_syn(&mut self, rtt: Option<Duration>) {
+        self.far = rtt.is_some_and(|rtt| rtt >= FAR);
         if self.second == SecondSyn::Off {
             self.second = SecondSyn::for_path(rtt);
         }
@@ -309,7 +314,7 @@ impl Race {
         let Some(addr) = self.queue.pop() else {
             return false;
         };
-        self.run(addr, Connecting::to(addr), false, now);
+        self.run(addr, Connecting::to(addr, self.far), false, now);
         true
     }
 
@@ -324,7 +329,7 @@ impl Race {
         let Some((addr, _)) = self.second_due() else { return };
         // Other addresses come when they would have come.
         let next_start = self.next_start;
-        let number = self.run(addr, Connecting::to(addr), false, now);
+        let number = self.run(addr, Connecting::to(addr, self.far), false, now);
         self.next_start = next_start;
         self.second = SecondSyn::Sent(number);
     }

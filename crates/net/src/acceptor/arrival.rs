@@ -23,6 +23,7 @@ use super::shared::Shared;
 use super::stream::ServerStream;
 use super::timeline::{EdgeEvent, EdgeTimeline};
 use super::transport::ClientTransport;
+use crate::careful::Watch;
 use crate::closing::close_after_drain;
 use crate::proven_addr::ProvenBy;
 
@@ -416,7 +417,8 @@ impl Unclassified {
         }
         let (transport, to_read, by) = (self.transport, self.read, ProvenBy::Start);
         let (skip, finish, entries) = (0, false, Vec::new());
-        let tcp = Tcp { transport, to_write, to_read, skip, finish, by, entries };
+        let watch = transport.own_tcp().and_then(|tcp| self.shared.careful.as_ref()?.observe(tcp));
+        let tcp = Tcp { transport, to_write, to_read, skip, finish, by, entries, watch };
         let stream = ServerStream::tcp(tcp, self.opened_by, hello, self.timeline);
         Ok(Established::Stream(Box::new(stream)))
     }
@@ -430,6 +432,7 @@ impl Unclassified {
         sender: Option<SessionSender>,
         by: ProvenBy,
     ) -> io::Result<()> {
+        let watch = self.watch(&handover, by);
         to_write.extend_from_slice(&handover.server_bytes);
         self.transport.write_at_once(&mut to_write).await?;
         let known = handover.skip.min(self.read.len());
@@ -438,7 +441,7 @@ impl Unclassified {
         let finish = handover.end == OriginEnd::Finished;
         let skip = handover.skip - known;
         let (transport, entries) = (self.transport, self.timeline.take());
-        let tcp = Tcp { transport, to_write, to_read, skip, finish, by, entries };
+        let tcp = Tcp { transport, to_write, to_read, skip, finish, by, entries, watch };
         let orphan = match sender {
             Some(sender) => match sender.send(SessionEvent::Joined(Box::new(tcp))) {
                 Ok(()) => return Ok(()),
@@ -448,6 +451,22 @@ impl Unclassified {
             None => tcp,
         };
         end_orphan(orphan, handover.end).await
+    }
+
+    /// Watches the connection, with Careful Resume. Nothing may have been written to it yet, so
+    /// that it can begin with a jump.
+    ///
+    /// A join acknowledges initial data that went out over UDP. If some of it is missing, it may
+    /// have been lost.
+    fn watch(&self, handover: &Handover, by: ProvenBy) -> Option<Watch> {
+        let (careful, tcp) = (self.shared.careful.as_ref()?, self.transport.own_tcp()?);
+        match by {
+            ProvenBy::Join => {
+                let is_whole = handover.server_bytes.is_empty();
+                careful.resume(tcp, is_whole.then_some(handover.server_offset))
+            }
+            ProvenBy::Start => careful.observe(tcp),
+        }
     }
 
     /// Reads on; returns false at the end.

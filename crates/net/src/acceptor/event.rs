@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::timeline::{EdgeTimeline, Entries};
 use super::transport::ClientTransport;
+use crate::careful::Watch;
 use crate::proven_addr::ProvenBy;
 
 /// Sender to the task that serves a session.
@@ -43,6 +44,8 @@ pub(super) struct Tcp {
     pub(super) by: ProvenBy,
     /// Its timeline so far, for that of the session.
     pub(super) entries: Entries,
+    /// Its watch, with Careful Resume.
+    pub(super) watch: Option<Watch>,
 }
 
 /// A session whose ClientHello came over UDP, before a task serves it.

@@ -18,6 +18,7 @@ use super::event::{NewSession, SessionEvent, SessionSender};
 use super::fleet::Fleet;
 use super::generations::{Generations, SessionHolder, Stray};
 use super::timeline::{EdgeTimeline, Timelines};
+use crate::careful::CarefulResume;
 use crate::clock::Clock;
 use crate::udp::{Datagram, Received, UdpPort};
 
@@ -38,6 +39,7 @@ pub(super) struct Shared {
     waiting: Semaphore,
     pub(super) fleet: Option<Arc<Fleet>>,
     pub(super) generations: Option<Arc<Generations>>,
+    pub(super) careful: Option<Arc<CarefulResume>>,
     has_timelines: bool,
     state: Mutex<State>,
 }
@@ -82,6 +84,7 @@ impl Shared {
             waiting: Semaphore::new(config.establishing),
             fleet: config.fleet,
             generations: config.generations,
+            careful: config.careful,
             has_timelines: config.timelines,
             state: Mutex::new(state),
         }

@@ -15,6 +15,7 @@ use super::event::Tcp;
 use super::session::Session;
 use super::timeline::{EdgeEvent, EdgeTimeline};
 use crate::bridge::Handoff;
+use crate::careful::CarefulWatch;
 use crate::proven_addr::ProvenAddr;
 use crate::wakers::Wakers;
 
@@ -29,6 +30,7 @@ pub struct ServerStream {
     hello: Option<ClientHello>,
     medium: Medium,
     proven: ProvenAddr,
+    watch: CarefulWatch,
     permit: Option<OwnedSemaphorePermit>,
     wakers: Wakers,
     timeline: EdgeTimeline,
@@ -55,6 +57,7 @@ impl ServerStream {
             hello: Some(hello),
             medium: Medium::Session(session),
             proven: ProvenAddr::default(),
+            watch: CarefulWatch::default(),
             permit: None,
             wakers: Wakers::default(),
             timeline,
@@ -63,19 +66,22 @@ impl ServerStream {
     }
 
     pub(super) fn tcp(
-        tcp: Tcp,
+        mut tcp: Tcp,
         opened_by: Carrier,
         hello: Option<ClientHello>,
         timeline: EdgeTimeline,
     ) -> Self {
         let (peer, proven) = (tcp.transport.client(), ProvenAddr::default());
         proven.set(peer, tcp.by);
+        let watch = CarefulWatch::default();
+        watch.set(tcp.watch.take());
         Self {
             peer,
             opened_by,
             hello,
             medium: Medium::Tcp(tcp),
             proven,
+            watch,
             permit: None,
             wakers: Wakers::default(),
             timeline,
@@ -115,6 +121,13 @@ impl ServerStream {
     #[must_use]
     pub fn proven_addr(&self) -> ProvenAddr {
         self.proven.clone()
+    }
+
+    /// Returns the watch over the connection, to be held until it ends, wherever it is given. Its
+    /// TCP connection is not closed before.
+    #[must_use]
+    pub fn careful_watch(&self) -> CarefulWatch {
+        self.watch.clone()
     }
 
     /// Returns how the connection was opened.
@@ -171,6 +184,7 @@ impl ServerStream {
             let mut tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
             self.timeline.add(std::mem::take(&mut tcp.entries));
             self.proven.set(tcp.transport.client(), tcp.by);
+            self.watch.set(tcp.watch.take());
             self.medium = Medium::Tcp(tcp);
         }
         match &mut self.medium {

@@ -74,6 +74,14 @@ impl ClientTransport {
         }
     }
 
+    /// Returns the connection if it is the client's own, or a balancer's, and no link of this edge.
+    pub(super) const fn own_tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(tcp, _) => Some(tcp),
+            Self::Relayed(..) | Self::Link(..) => None,
+        }
+    }
+
     pub(super) fn into_tcp(self) -> Option<TcpStream> {
         match self {
             Self::Tcp(tcp, _) | Self::Relayed(tcp, _) => Some(tcp),

@@ -1,6 +1,8 @@
 //! Attaching by a privileged helper: everything here needs CAP_BPF and CAP_NET_ADMIN, and nothing
 //! else does.
 
+mod careful;
+mod cgroup;
 mod client;
 mod error;
 mod interface;
@@ -12,6 +14,7 @@ mod server;
 use std::io;
 use std::path::Path;
 
+pub use careful::{CarefulOptions, CarefulStatus, attach_careful, careful_status, detach_careful};
 pub use client::{ClientOptions, ClientStatus, attach_client, client_status, detach_client};
 pub use error::AttachError;
 pub use interface::{AttachMethod, AttachedInterface};

@@ -24,6 +24,10 @@ pub(super) const SPENT: [&str; 2] = ["spent_even", "spent_odd"];
 pub(super) const SERVER_STATS: &str = "server_stats";
 pub(super) const CLIENT_STATS: &str = "client_stats";
 
+/// Version and map of the program of Careful Resume, whose value is a version and a user.
+pub(super) const CAREFUL_LAYOUT: u32 = 1;
+pub(super) const CAREFUL_SETUP: &str = "careful_setup";
+
 /// The single key of an array with one element.
 pub(super) const FIRST: [u8; 4] = [0; 4];
 

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, hash::Hash};
 
 /// A user of this machine; users that the kernel does not identify count as one.
-pub(super) type User = Option<u32>;
+pub(crate) type User = Option<u32>;
 
 /// At most `capacity` entries; inserting one more evicts the least recently used entry of the user
 /// with the most entries.
@@ -11,7 +11,7 @@ pub(super) type User = Option<u32>;
 /// Eviction takes two passes over all entries: some ten microseconds for a thousand entries, and
 /// only for a new key.
 #[derive(Debug)]
-pub(super) struct Bounded<K, V> {
+pub(crate) struct Bounded<K, V> {
     entries: HashMap<K, Entry<V>>,
     capacity: usize,
     clock: u64,
@@ -26,7 +26,7 @@ struct Entry<V> {
 
 impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
     /// Creates a map whose entries belong to no user.
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         Self::shared(capacity, |_| None)
     }
 
@@ -35,14 +35,14 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         Self { entries: HashMap::new(), capacity, clock: 0, owner }
     }
 
-    pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
+    pub(crate) fn get(&mut self, key: &K) -> Option<&mut V> {
         self.clock += 1;
         let entry = self.entries.get_mut(key)?;
         entry.used = self.clock;
         Some(&mut entry.value)
     }
 
-    pub(super) fn insert(&mut self, key: K, value: V) {
+    pub(crate) fn insert(&mut self, key: K, value: V) {
         self.make_room(&key);
         self.clock += 1;
         self.entries.insert(key, Entry { value, used: self.clock });
@@ -58,6 +58,14 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         let entry = self.entries.entry(key).or_insert_with(|| Entry { value: V::default(), used });
         entry.used = used;
         &mut entry.value
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) {
+        self.entries.remove(key);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     pub(super) fn retain(&mut self, keep: impl Fn(&K, &V) -> bool) {

@@ -1,14 +1,27 @@
 //! A TCP connection that the kernel is opening.
 
+use std::ffi::c_int;
 use std::net::{SocketAddr, TcpStream as StdStream};
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use std::{io, mem};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+
+use crate::sys;
+
+/// Round trip from which a connection offers [`FAR_WINDOW`] from its start. With the kernel's first
+/// window of 64 kB a server sends no more than 5 Mbit/s over it, whatever it knows of the path.
+pub(super) const FAR: Duration = Duration::from_millis(100);
+
+/// Receive window in bytes of connections that go far, as far as `net.ipv4.tcp_rmem` allows: the
+/// largest jump of an edge (docs/careful-resume.md). The kernel holds as much for the application,
+/// if that reads nothing.
+const FAR_WINDOW: c_int = 1 << 20;
 
 /// A TCP connection that the kernel is opening. Dropping it closes it.
 pub(crate) struct Connecting {
@@ -18,14 +31,18 @@ pub(crate) struct Connecting {
 }
 
 impl Connecting {
-    /// Begins to connect to `addr`; TCP_NODELAY is set.
+    /// Begins to connect to `addr`, which may be `far`; TCP_NODELAY is set.
     ///
     /// # Errors
     /// Errors of socket(2), and those of connect(2) that are known at once.
-    pub(super) fn to(addr: SocketAddr) -> io::Result<Self> {
+    pub(super) fn to(addr: SocketAddr, far: bool) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
+        if far {
+            // Without it the connection is slower, and no more.
+            let _ = offer_window(&socket);
+        }
         match socket.connect(&addr.into()) {
             Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
             done => done?,
@@ -80,6 +97,16 @@ impl Connecting {
         let mut asked = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::OUT)];
         poll(&mut asked, Some(&Timespec::default())).is_ok_and(|over| over > 0)
     }
+}
+
+/// Raises the first receive window of a socket that is not connected, whose buffer goes on growing
+/// and shrinking by itself: SO_RCVBUF would fix its size. The kernel makes room for as many bytes
+/// as the application says it waits for, and keeps it when that waits for one again.
+fn offer_window(socket: &Socket) -> io::Result<()> {
+    for bytes in [FAR_WINDOW, 1] {
+        sys::set_number(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ async fn reset() -> Connecting {
 
 /// Returns an attempt whose SYN, or whose answer, was lost.
 fn lost(hole: &BlackHole) -> Connecting {
-    Connecting::to(hole.address).unwrap()
+    Connecting::to(hole.address, false).unwrap()
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn an_attempt_started_elsewhere_takes_its_addresss_turn() {
     let hole = black_hole();
     let mut race = Race::new([good, hole.address], NEVER);
     race.hold(true);
-    assert_eq!(race.start(good, Connecting::to(good).unwrap()), 0);
+    assert_eq!(race.start(good, Connecting::to(good, false).unwrap()), 0);
     race.hold(false);
     let won = race.winner().await.unwrap();
     assert_eq!((won.addr, won.number, race.attempts().len()), (good, 0, 1));

@@ -1,19 +1,16 @@
 //! The client's programs, attached to a cgroup.
 
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::cgroup::Cgroup;
 use super::error::AttachError;
 use super::load::Loaded;
-use super::mounts;
 use super::pin_dir::PinDir;
-use super::{PIN_DIR, SHARED, at_path};
+use super::{PIN_DIR, SHARED};
 use crate::fastopen::layout::{CLIENT_COUNTS, CLIENT_STATS};
 use crate::fastopen::server::{open, read_counts};
 use crate::fastopen::unavailable::{CLIENT_BIT, Unavailable, check_sysctl};
-use crate::sys::{self, Access, Hook, Target};
+use crate::sys::{Access, Hook};
 
 const SIDE: &str = "client";
 
@@ -118,11 +115,7 @@ fn attached_to(pins: &PinDir) -> Result<Option<u64>, AttachError> {
     if !LINKS.iter().all(|link| pins.has(link)) {
         return Ok(None);
     }
-    let path = pins.path(SET);
-    match sys::link_target(&path).map_err(at_path("opening", &path))? {
-        Target::Cgroup(id) => Ok(Some(id)),
-        Target::Interface(_) | Target::Other => Ok(None),
-    }
+    Cgroup::of_link(pins, SET)
 }
 
 fn status(pins: &PinDir, cgroup: u64) -> Result<ClientStatus, AttachError> {
@@ -131,35 +124,4 @@ fn status(pins: &PinDir, cgroup: u64) -> Result<ClientStatus, AttachError> {
         read_counts(&stats, CLIENT_COUNTS).map_err(Unavailable::system("reading counters"))?;
     let [sent, no_room, no_data] = counts[..] else { return Err(Unavailable::Layout.into()) };
     Ok(ClientStatus { cgroup, sent, no_room, no_data })
-}
-
-/// A cgroup of version 2.
-struct Cgroup {
-    directory: File,
-    id: u64,
-}
-
-impl Cgroup {
-    fn open(path: Option<PathBuf>) -> Result<Self, AttachError> {
-        let path = path.or_else(mounts::cgroup2).ok_or(AttachError::NoCgroup2)?;
-        if !mounts::is_in(&path, "cgroup2") {
-            return Err(AttachError::NotCgroup2(path));
-        }
-        let directory = File::open(&path).map_err(at_path("opening", &path))?;
-        let id = directory.metadata().map_err(at_path("looking at", &path))?.ino();
-        Ok(Self { directory, id })
-    }
-
-    fn link(
-        &self,
-        program: &OwnedFd,
-        hook: Hook,
-        name: &str,
-        pins: &PinDir,
-    ) -> Result<(), AttachError> {
-        let directory: BorrowedFd<'_> = self.directory.as_fd();
-        let link = sys::link_to_cgroup(program.as_fd(), directory, hook)
-            .map_err(AttachError::system("attaching to the cgroup"))?;
-        pins.pin(link.as_fd(), name)
-    }
 }

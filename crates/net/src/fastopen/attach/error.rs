@@ -37,6 +37,8 @@ pub enum AttachError {
     OtherPort(u16),
     /// The programs are attached to another cgroup.
     OtherCgroup,
+    /// The kernel has no BBR, by which the program of Careful Resume sets the pace.
+    NoBbr,
     /// The command `tc`, which kernels before 6.6 need, failed.
     Tc(String),
     /// The system refused something else.
@@ -92,6 +94,7 @@ impl AttachError {
                 "run `headstart fastopen detach` first, or attach in another directory with --dir"
                     .into()
             }
+            Self::NoBbr => "as root: modprobe tcp_bbr; connections keep their own algorithm".into(),
             Self::Tc(_) => {
                 "this kernel is older than 6.6 and needs tc from the package iproute2".into()
             }
@@ -125,6 +128,7 @@ impl fmt::Display for AttachError {
             }
             Self::OtherPort(port) => write!(f, "the program is attached for port {port}"),
             Self::OtherCgroup => f.write_str("the programs are attached to another cgroup"),
+            Self::NoBbr => f.write_str("the kernel has no congestion control bbr"),
             Self::Tc(message) => write!(f, "tc: {message}"),
             Self::System { what, source } => write!(f, "{what}: {source}"),
         }

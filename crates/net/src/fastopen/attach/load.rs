@@ -15,6 +15,8 @@ use crate::fastopen::layout::SPENT;
 /// Client object, built by `bpf/build.sh` and compared by CI.
 static CLIENT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/client.bpf.o"));
+static CAREFUL: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/careful.bpf.o"));
 static SERVER: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/server.bpf.o"));
 
@@ -22,6 +24,9 @@ static SERVER: &[u8] =
 const CLIENT_NEEDS: &str = "Linux 5.10";
 /// Oldest kernel for the server: bpf_ktime_get_boot_ns.
 const SERVER_NEEDS: &str = "Linux 5.8";
+
+/// Oldest kernel for Careful Resume: bpf_setsockopt from programs of setsockopt.
+const CAREFUL_NEEDS: &str = "Linux 5.15";
 
 /// Bytes kept of a verifier's log: the error is at its end.
 const SAID_MAX: usize = 800;
@@ -37,6 +42,12 @@ impl Loaded {
         privileged()?;
         let ebpf = EbpfLoader::new().load(CLIENT).map_err(refused(CLIENT_NEEDS))?;
         Ok(Self { ebpf, needs: CLIENT_NEEDS })
+    }
+
+    pub(super) fn careful() -> Result<Self, AttachError> {
+        privileged()?;
+        let ebpf = EbpfLoader::new().load(CAREFUL).map_err(refused(CAREFUL_NEEDS))?;
+        Ok(Self { ebpf, needs: CAREFUL_NEEDS })
     }
 
     /// Loads the server's object with room for `spent` used cookies in each generation.
