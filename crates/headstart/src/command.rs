@@ -13,6 +13,7 @@ use crate::base::settings::Invocation;
 use crate::base::settings::Stop;
 use crate::base::shell::{self, CompletionsOptions, ManOptions};
 use crate::base::{logging, runtime};
+use crate::careful::options::CarefulOptions;
 use crate::dns_record::options::DnsRecordOptions;
 use crate::doctor::options::DoctorOptions;
 use crate::edge::options::EdgeOptions;
@@ -24,8 +25,8 @@ use crate::sessions::options::SessionsOptions;
 use crate::takeover::options::TakeoverOptions;
 use crate::up::options::{DownOptions, UpOptions};
 use crate::{
-    agent, companion, dns_record, doctor, edge, fastopen, get, keys, master, run as run_program,
-    sessions, up,
+    agent, careful, companion, dns_record, doctor, edge, fastopen, get, keys, master,
+    run as run_program, sessions, up,
 };
 
 const AFTER_HELP: &str = "\
@@ -57,6 +58,7 @@ enum Name {
     Get(GetOptions),
     Doctor(DoctorOptions),
     Fastopen(FastopenOptions),
+    CarefulResume(CarefulOptions),
     Keys(KeysOptions),
     Run(RunOptions),
     Sessions(SessionsOptions),
@@ -119,6 +121,7 @@ fn run(invocation: &Invocation) -> Result<ExitCode, Stop> {
         Name::Run(options) => run_program::run(&options),
         Name::Sessions(options) => runtime::run_here(sessions::run(&options)),
         Name::Fastopen(options) => fastopen::run(&options),
+        Name::CarefulResume(options) => careful::run(&options),
         Name::DnsRecord(options) => dns_record::run(&options),
         Name::Demo(words) => Err(companion::become_lab("demo", &words.arguments)),
         Name::Lab(words) => Err(companion::become_lab("lab", &words.arguments)),

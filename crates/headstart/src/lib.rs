@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod base;
+pub mod careful;
 pub mod check;
 mod command;
 pub mod companion;

@@ -52,6 +52,9 @@ const QUIC_EVENTS: &str = "headstart_quic_flows_total";
 const UNPROVEN: &str = "headstart_sessions_unproven";
 const JOINS: &str = "headstart_joins_total";
 const FAST_OPEN: &str = "headstart_fastopen_syns_total";
+const CAREFUL_JUMPS: &str = "headstart_careful_jumps_total";
+const CAREFUL_ENDS: &str = "headstart_careful_ends_total";
+const CAREFUL_PATHS: &str = "headstart_careful_paths";
 const SYN_DATA: &str = "headstart_syn_data_total";
 const SECOND_SYNS: &str = "headstart_second_syns_total";
 const SPARES: &str = "headstart_spares_total";
@@ -565,6 +568,8 @@ fn describe(role: Role) {
         (LIMITS, "Times a limit was reached, by limit"),
         (RELAYED, "Bytes relayed, by direction"),
         (JOINS, "TCP connections that asked to join a session, by outcome"),
+        (CAREFUL_JUMPS, "Joins that could begin with a saved window, by whether they did"),
+        (CAREFUL_ENDS, "Connections that began with a saved window, by how that ended"),
         (FAST_OPEN, "SYNs that the Fast Open program acted on, by what became of their cookie"),
         (SYN_DATA, "SYNs that left with data and a cookie, by what became of them"),
         (
@@ -606,6 +611,7 @@ fn describe(role: Role) {
         ),
         (LIMIT, "Limits of this process, by name"),
         (QUIC_FLOWS, "QUIC clients that have a flow now"),
+        (CAREFUL_PATHS, "Paths whose window is remembered, for Careful Resume"),
         (UNPROVEN, "Sessions seen over UDP whose address is not proven yet"),
         (ANSWER_MEMORY, "Memory of requests, and of responses that wait for their clients"),
         (EXPIRY, "When certificates expire, by their first name, in seconds since 1970"),

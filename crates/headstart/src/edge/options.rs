@@ -228,6 +228,20 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "DIR", default_value = PIN_DIR, help_heading = TLS)]
     pub fast_open_maps: PathBuf,
 
+    /// Begin TurboTLS connections with a window that their path has borne before (RFC 9959)
+    ///
+    /// For large answers over long or fast paths: a client that comes again need not wait for slow
+    /// start. The edge remembers, by the network of clients, how much an earlier connection got
+    /// through in a round trip; docs/careful-resume.md says what it does with that. Needs
+    /// `headstart careful-resume attach` on this machine before, which is root's business; the edge
+    /// itself needs no privilege, and without the program it serves as usual.
+    #[arg(
+        long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", default_value = "false",
+        action = ArgAction::Set
+    )]
+    pub careful_resume: bool,
+
     /// Header of clients that origins http:// are not to get, beside those that docs/edge.md lists;
     /// may be given several times
     ///

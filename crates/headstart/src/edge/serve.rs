@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use headstart_net::careful::{CarefulResume, PREFIXES};
 use headstart_net::{
     Acceptor, AcceptorConfig, Arrival, Carrier, Generations, Handoff, ListenAddress, ListenSockets,
     ProvenBy, QuicServer, RelayLimits, ServerConfig, ServerStream,
@@ -69,6 +70,7 @@ const AT_START: &[&str] = &[
     "max-address-requests",
     "answer-memory",
     "proxy-protocol-from",
+    "careful-resume",
     "fast-open",
     "fast-open-maps",
     "hello-timeout",
@@ -119,6 +121,7 @@ pub async fn run(mut options: EdgeOptions, invocation: &Invocation) -> Result<Ex
     daemon.running().settings().show_origins();
     show_limits(&options);
     let quic = quic_server(&options).await?;
+    let careful = options.careful_resume.then(careful_resume).flatten();
     let ports = listen(&options, &mut sockets)?;
     let generations = Arc::new(Generations::default());
     let mut acceptors = Vec::new();
@@ -127,8 +130,8 @@ pub async fn run(mut options: EdgeOptions, invocation: &Invocation) -> Result<Ex
         let hidden = tls.as_ref().and_then(|tls| tls.hidden_listener(*address));
         let config = acceptor_config(&options, server, running.permits.connections());
         let fleet = fleet_links.as_ref().map(|fleet_links| fleet_links.fleet());
-        let generations = Some(Arc::clone(&generations));
-        let config = AcceptorConfig { hidden, fleet, quic, generations, ..config };
+        let (generations, careful) = (Some(Arc::clone(&generations)), careful.clone());
+        let config = AcceptorConfig { hidden, fleet, quic, generations, careful, ..config };
         let acceptor =
             Acceptor::prepared(port, config).map_err(|error| Failure::bind(*address, &error))?;
         acceptors.push((acceptor, running));
@@ -423,6 +426,18 @@ pub(super) async fn quic_server(options: &EdgeOptions) -> Result<Option<QuicServ
     Ok(Some(QuicServer { address, flows: options.quic_flows.get() }))
 }
 
+/// Careful Resume, where the kernel allows it: without it connections are slower, and no more.
+fn careful_resume() -> Option<Arc<CarefulResume>> {
+    match CarefulResume::new(PREFIXES) {
+        Ok(careful) => Some(Arc::new(careful)),
+        Err(error) => {
+            let hint = "as root: headstart careful-resume attach --owner UID, with the edge's user";
+            tracing::warn!(%error, hint, "no window can be set: --careful-resume does nothing");
+            None
+        }
+    }
+}
+
 fn acceptor_config(
     options: &EdgeOptions,
     server: ServerConfig,
@@ -440,6 +455,7 @@ fn acceptor_config(
         hidden: None,
         fleet: None,
         generations: None,
+        careful: None,
         timelines: options.qlog.qlog.is_some(),
     }
 }
@@ -520,6 +536,7 @@ async fn serve(
                 return counted.finish(Carrier::Tcp.name(), Outcome::Refused);
             };
             let (opened_by, proven) = (stream.opened_by(), stream.proven_addr());
+            let _watch = stream.careful_watch();
             counted.note_established(peer);
             let hello = stream.client_hello();
             let name = hello.and_then(|hello| hello.server_name.as_deref()).unwrap_or("no name");

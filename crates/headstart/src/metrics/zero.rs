@@ -6,10 +6,11 @@ use metrics::{Label, counter, gauge, histogram};
 
 use super::Role::{Agent, Edge};
 use super::{
-    ANSWER_MEMORY, DATAGRAMS, EARLY, FALLBACKS, FAST_OPEN, FILTER, FORWARDS_FAILED, HANDSHAKE_TIME,
-    HANDSHAKES, JOINS, LIMITS, OPENING_TIME, ORIGIN_FAILURES, ORIGIN_TIME, ORIGINS, QUIC_DATAGRAMS,
-    QUIC_EVENTS, QUIC_FLOWS, RELOADS, REQUESTS, Role, SAVED, SAVED_RATIO, SECOND_SYNS, SESSIONS,
-    SESSIONS_HELD, SPARES, SPARES_HELD, SYN_DATA, UNPROVEN, UPSTREAM,
+    ANSWER_MEMORY, CAREFUL_ENDS, CAREFUL_JUMPS, CAREFUL_PATHS, DATAGRAMS, EARLY, FALLBACKS,
+    FAST_OPEN, FILTER, FORWARDS_FAILED, HANDSHAKE_TIME, HANDSHAKES, JOINS, LIMITS, OPENING_TIME,
+    ORIGIN_FAILURES, ORIGIN_TIME, ORIGINS, QUIC_DATAGRAMS, QUIC_EVENTS, QUIC_FLOWS, RELOADS,
+    REQUESTS, Role, SAVED, SAVED_RATIO, SECOND_SYNS, SESSIONS, SESSIONS_HELD, SPARES, SPARES_HELD,
+    SYN_DATA, UNPROVEN, UPSTREAM,
 };
 
 /// Labels with their values, separated by spaces: a series has one value of each.
@@ -34,6 +35,15 @@ const COUNTERS: &[(Role, &str, Labels)] = &[
         FAST_OPEN,
         &[("outcome", "steered replayed expired forged early full no_listener stripped faults")],
     ),
+    (
+        Edge,
+        CAREFUL_JUMPS,
+        &[(
+            "outcome",
+            "jumped unknown expired in_use rtt_small rtt_large unconfirmed small kernel",
+        )],
+    ),
+    (Edge, CAREFUL_ENDS, &[("result", "validated unused retreated closed")]),
     (Edge, QUIC_EVENTS, &[("event", "begun ended displaced refused failed")]),
     (
         Edge,
@@ -146,6 +156,7 @@ const GAUGES: &[(Role, &str, Labels)] = &[
     (Edge, ANSWER_MEMORY, &[]),
     (Edge, ORIGINS, &[("state", "up down")]),
     (Edge, QUIC_FLOWS, &[]),
+    (Edge, CAREFUL_PATHS, &[]),
     (Edge, UNPROVEN, &[]),
     (Agent, SESSIONS_HELD, &[("what", "servers tickets bytes")]),
     (Agent, SPARES_HELD, &[]),

@@ -245,6 +245,17 @@ fn fast_open_where_nothing_is_attached() {
 }
 
 #[test]
+fn careful_resume_where_nothing_is_attached() {
+    let nowhere = ["--dir", "/nowhere/headstart"];
+    for (action, code, words) in
+        [("status", 1, "not attached\n"), ("detach", 0, "nothing was attached\n")]
+    {
+        let answer = call(&[&["careful-resume", action][..], &nowhere].concat());
+        assert_eq!(answer, (Some(code), words.to_owned(), String::new()));
+    }
+}
+
+#[test]
 fn fast_open_options_are_checked() {
     for (arguments, words) in [
         (&["fastopen"][..], "Let connections open with data in the SYN"),
