@@ -18,6 +18,8 @@ pub enum Via {
     Program,
     /// An agent (SOCKS5) for a plain client, towards an edge before a plain server.
     Agent,
+    /// The same, and the edge begins with windows of earlier connections (RFC 9959).
+    CarefulAgent,
     /// Two HAProxy, which pass bytes: where an agent and an edge would be.
     Haproxy,
     /// Programs of others, started for each connection, towards edges that speak TLS.
@@ -48,7 +50,7 @@ const fn unmodified(carrier: Carrier, session: Session, sharing: Sharing) -> Arm
 }
 
 /// The names that experiments and results use.
-const NAMES: [(&str, Arm); 29] = [
+const NAMES: [(&str, Arm); 30] = [
     ("http", Arm::HTTP),
     ("http-tfo", Arm::HTTP_FAST_OPEN),
     ("tls13", Arm::TLS13),
@@ -67,6 +69,7 @@ const NAMES: [(&str, Arm); 29] = [
     ("turbo-resumed", Arm::TURBO_RESUMED),
     ("turbo-0rtt", Arm::TURBO_EARLY_DATA),
     ("turbo-agent", Arm::TURBO_AGENT),
+    ("turbo-careful-agent", Arm::TURBO_CAREFUL_AGENT),
     ("tls13-ech", Arm::TLS13_ECH),
     ("turbo-ech", Arm::TURBO_ECH),
     ("tls13-ech-0rtt", Arm::TLS13_ECH_EARLY_DATA),
@@ -119,6 +122,9 @@ impl Arm {
     pub const TURBO_EARLY_DATA: Self = direct(Carrier::TurboTls, Session::EarlyData);
     /// A plain client of an agent, and a plain server behind an edge.
     pub const TURBO_AGENT: Self = arm(Carrier::TurboTls, Session::Fresh, Via::Agent, false);
+    /// The same with Careful Resume at the edge (docs/careful-resume.md).
+    pub const TURBO_CAREFUL_AGENT: Self =
+        arm(Carrier::TurboTls, Session::Fresh, Via::CarefulAgent, false);
     /// TCP, then TLS 1.3 with Encrypted ClientHello (RFC 9849). Its server is a program of its own.
     pub const TLS13_ECH: Self = arm(Carrier::Tcp, Session::Fresh, Via::Program, true);
     /// The same over TurboTLS, through an edge that sees the outer name only.
@@ -213,7 +219,13 @@ impl Arm {
 
     /// Returns true if an agent opens its connections.
     pub fn has_agent(self) -> bool {
-        self.via == Via::Agent
+        matches!(self.via, Via::Agent | Via::CarefulAgent)
+    }
+
+    /// Returns true if its edge uses Careful Resume, for which a program must be attached to the
+    /// kernel.
+    pub fn resumes_carefully(self) -> bool {
+        self.via == Via::CarefulAgent
     }
 
     /// Returns true if HAProxy is before its clients and its servers.

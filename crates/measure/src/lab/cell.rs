@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use headstart_openers::{PageLoad, Trial};
 
+use super::experiment::BeforeTrial;
 use super::plan::{CellSpec, Mode, Stage};
 use super::privacy::Case;
 use super::process::{Broken, Program};
@@ -144,7 +145,7 @@ impl Cell {
                 self.turn = turn;
                 let opened = match context.stage.mode {
                     Mode::Page => self.load_page(context).map(drop),
-                    _ => self.open(context, "").map(drop),
+                    _ => self.open(context, context.stage.response, "").map(drop),
                 };
                 if self.note(opened)?.is_none() {
                     // Waiting for a program that hangs would cost this timeout in each turn.
@@ -224,7 +225,10 @@ impl Cell {
         rows: &mut Vec<Timed>,
     ) -> Result<(), Broken> {
         self.trial = number;
-        let (trial, from, to) = self.open(context, how)?;
+        if let Some(before) = &context.stage.link.before {
+            self.open_before(context, before)?;
+        }
+        let (trial, from, to) = self.open(context, context.stage.response, how)?;
         rows.push(Timed { row: self.row(context, number, round, trial), from, to });
         Ok(())
     }
@@ -243,18 +247,33 @@ impl Cell {
             .try_for_each(|(number, how)| self.connect(context, (round, number), &how, rows))
     }
 
-    /// Makes one connection, by the client whose turn it is; `how` has the further words of the
-    /// order.
+    /// Makes the connection before a trial, over the path that it has.
+    fn open_before(&mut self, context: Context<'_>, before: &BeforeTrial) -> Result<(), Broken> {
+        let Some(node) = context.topology.clients().nth(self.turn) else { return Err(no_client()) };
+        if let Some(path) = &before.path {
+            case::let_last_packets_pass(context);
+            context.topology.change_path(node, path).map_err(Broken::Program)?;
+        }
+        let opened = self.open(context, before.response, "").map(drop);
+        case::let_last_packets_pass(context);
+        let path = context.stage.link.client_path();
+        context.topology.change_path(node, &path).map_err(Broken::Program)?;
+        opened
+    }
+
+    /// Makes one connection, by the client whose turn it is, with `response` bytes of a response;
+    /// `how` has the further words of the order.
     fn open(
         &mut self,
         context: Context<'_>,
+        response: u64,
         how: &str,
     ) -> Result<(Trial, Instant, Instant), Broken> {
         let patience = context.stage.timeout + PATIENCE;
         let Some(client) = self.clients.get_mut(self.turn) else { return Err(no_client()) };
         let before = client.agent.as_mut().map(Agent::counts).transpose()?;
         let from = Instant::now();
-        client.program.tell(&format!("open {} {how}", context.stage.response))?;
+        client.program.tell(&format!("open {response} {how}"))?;
         let line = client.program.line(patience, context.interrupt)?;
         let Ok(PeerLine::Trial(mut trial)) = serde_json::from_str(&line.text) else {
             return Err(client.program.nonsense(&line.text));

@@ -114,6 +114,8 @@ pub(crate) struct LinkSpec {
     pub(crate) server_path: Option<String>,
     /// Elements between each client and the network behind the boundary of a case.
     pub(crate) changed_path: Option<String>,
+    /// A connection before each trial, which is not counted.
+    pub(crate) before: Option<BeforeTrial>,
     /// A proxy in the middle ends TCP connections and opens its own, as satellite modems do.
     #[serde(default)]
     pub(crate) split_tcp: bool,
@@ -134,6 +136,16 @@ pub(crate) struct LinkSpec {
     /// run's time.
     #[serde(default, deserialize_with = "text::time")]
     pub(crate) extra: Duration,
+}
+
+/// A connection before each trial, from which both sides may learn of the path.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BeforeTrial {
+    /// Bytes of its response.
+    pub(crate) response: u64,
+    /// Elements between the client and the network, if they change behind it.
+    pub(crate) path: Option<String>,
 }
 
 /// Settings of the programs and of what stands between; those not given are the programs' own.
@@ -342,6 +354,8 @@ impl LinkSpec {
         within("link.trials", self.trials.unwrap_or(1), 1..=TRIALS_MAX)?;
         within("link.slices", self.slices.unwrap_or(1), 1..=1000)?;
         within("link.response", self.response.unwrap_or(0), 0..=RESPONSE_MAX)?;
+        let before = self.before.as_ref().map_or(0, |before| before.response);
+        within("link.before.response", before, 0..=RESPONSE_MAX)?;
         let slice = self.slice.unwrap_or(Duration::from_secs(1));
         within("link.slice", slice, Duration::from_micros(1)..=Duration::from_secs(600))
     }

@@ -301,7 +301,7 @@ impl Stage {
         let one = self.link.rtt * ROUND_TRIPS + OVERHEAD + self.link.extra;
         let page = self.link.rtt * PAGE_ROUND_TRIPS + PAGE_OVERHEAD + self.link.extra;
         let turn = match self.mode {
-            Mode::One => one,
+            Mode::One => one * if self.link.before.is_some() { 2 } else { 1 },
             Mode::Page => page,
             // Afterwards, the last packets are awaited.
             Mode::Workload => one + PROGRAM + self.link.rtt,

@@ -56,6 +56,7 @@ fn the_list_has_every_experiment_and_its_time() {
         "scale",
         "size",
         "links",
+        "careful-resume",
         "ech",
         "fop-table",
         "fop-addresses",

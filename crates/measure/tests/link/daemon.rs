@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use headstart_emulation::Node;
@@ -29,35 +29,38 @@ impl<'n> Daemon<'n> {
 
     /// Starts an edge on a node in the same way.
     pub(crate) fn edge_on(net: &'n Net, node: &'n Node, number: u16, arguments: &[&str]) -> Self {
-        let listen = node.addresses().iter();
-        let listen = listen.flat_map(|ip| ["--listen".to_owned(), crate::net::at(*ip, 443)]);
-        let arguments = listen.chain(arguments.iter().map(|&text| text.to_owned()));
-        Self::start(net, node, "edge", 9200 + number, arguments.collect())
+        let command = node.command(crate::programs::headstart());
+        Self::start(net, node, command, "edge", 9200 + number, edge_arguments(node, arguments))
+    }
+
+    /// Starts an edge on the server, which is in a control group from its start.
+    pub(crate) fn edge_within(net: &'n Net, number: u16, arguments: &[&str], group: &Path) -> Self {
+        let node = net.server();
+        let mut command = node.command("sh");
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.join("cgroup.procs"));
+        command.arg(crate::programs::headstart());
+        Self::start(net, node, command, "edge", 9200 + number, edge_arguments(node, arguments))
     }
 
     /// Starts an agent on the client, at `port` of its loopback addresses.
     pub(crate) fn agent(net: &'n Net, port: u16, arguments: &[&str]) -> Self {
         let listen = [format!("--listen=127.0.0.1:{port}"), format!("--listen=[::1]:{port}")];
         let arguments = arguments.iter().map(|&text| text.to_owned());
-        Self::start(
-            net,
-            net.client(),
-            "agent",
-            port + 8000,
-            listen.into_iter().chain(arguments).collect(),
-        )
+        let command = net.client().command(crate::programs::headstart());
+        let arguments = listen.into_iter().chain(arguments).collect();
+        Self::start(net, net.client(), command, "agent", port + 8000, arguments)
     }
 
     fn start(
         net: &'n Net,
         node: &'n Node,
+        mut command: Command,
         role: &str,
         metrics: u16,
         arguments: Vec<String>,
     ) -> Self {
         let log = net.file(&format!("{role}-{metrics}.log"));
         let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, metrics));
-        let mut command = node.command(crate::programs::headstart());
         command.arg(role).args(arguments).args(["--metrics", &metrics.to_string()]);
         command.args(["--log", "debug"]).stdin(Stdio::null()).stdout(Stdio::null());
         let daemon = Self::spawn(node, command, log, metrics);
@@ -146,4 +149,11 @@ impl Drop for Daemon<'_> {
             eprintln!("--- {}\n{}", self.log.display(), tail.join("\n"));
         }
     }
+}
+
+/// Lets an edge listen at port 443 of all addresses of its node.
+fn edge_arguments(node: &Node, more: &[&str]) -> Vec<String> {
+    let listen = node.addresses().iter();
+    let listen = listen.flat_map(|ip| ["--listen".to_owned(), crate::net::at(*ip, 443)]);
+    listen.chain(more.iter().map(|&text| text.to_owned())).collect()
 }

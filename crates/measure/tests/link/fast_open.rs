@@ -407,7 +407,7 @@ impl Drop for World<'_> {
 }
 
 /// A new control group, with nothing in it.
-fn group(name: &str) -> PathBuf {
+pub(crate) fn group(name: &str) -> PathBuf {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let cgroup2 = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
     let root = cgroup2.and_then(|line| line.split(' ').nth(1)).expect("cgroup2 is mounted");

@@ -13,6 +13,7 @@
 mod analysers;
 mod arms;
 mod banner;
+mod careful;
 mod client;
 mod context;
 mod curl;
@@ -116,6 +117,9 @@ const CHECKS_OF_ROOT: &[(&str, fn())] = &[
     ("fast_open_post_quantum", fast_open_faults::post_quantum_goes_over_udp),
     ("fast_open_edge_that_stops", fast_open::edge_that_stops),
     ("fast_open_edge_that_hands_over", fast_open::edge_that_hands_over),
+    ("careful_resume_jumps", careful::begins_with_the_window_of_before),
+    ("careful_resume_retreats", careful::retreats_where_the_path_bears_less),
+    ("careful_resume_without_program", careful::serves_without_the_program),
 ];
 
 fn main() -> ExitCode {

@@ -168,7 +168,7 @@ fn change_address(node: &Node, target: SocketAddr) -> Result<(), Broken> {
 }
 
 /// A new path knows nothing of connections that are still being closed on the old one.
-fn let_last_packets_pass(context: Context<'_>) {
+pub(super) fn let_last_packets_pass(context: Context<'_>) {
     thread::sleep(context.stage.link.rtt);
 }
 

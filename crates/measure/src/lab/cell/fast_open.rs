@@ -1,9 +1,10 @@
 //! The kernel's programs of Fast Open Privacy: at a control group of the clients, and at the
 //! interfaces of servers.
 //!
-//! Both are attached by `headstart fastopen`, as on any machine. What they pin is in a file system
-//! that only this run sees, and the clients are in a control group of their own, so that nothing
-//! outside of the run has anything to do with them; they are gone with it, however it ends.
+//! Both are attached by `headstart fastopen`, as on any machine, and the program of Careful Resume
+//! for edges by `headstart careful-resume`. What they pin is in a file system that only this run
+//! sees, and the clients are in a control group of their own, so that nothing outside of the run
+//! has anything to do with them; they are gone with it, however it ends.
 
 use std::fs;
 use std::io;
@@ -28,7 +29,7 @@ const MEMBERS: &str = "cgroup.procs";
 
 const ATTACH: [&str; 2] = ["fastopen", "attach"];
 
-/// Programs attached for the clients of a run.
+/// Programs attached for the clients of a run, and for edges.
 #[derive(Debug)]
 pub(crate) struct ClientSide {
     group: PathBuf,
@@ -41,9 +42,35 @@ impl ClientSide {
     /// The user is not root, the kernel lacks something, or programs are refused.
     pub(crate) fn attach(plan: &Plan, program: &Path) -> Result<Option<Self>, Failure> {
         let cells = plan.stages.iter().flat_map(|stage| &stage.cells);
-        let needed = cells.map(|cell| cell.arm).any(|arm| arm.has_private_cookies());
-        let name = &plan.experiment.name;
-        needed.then(|| Self::attach_for(name, program)).transpose()
+        let arms: Vec<_> = cells.map(|cell| cell.arm).collect();
+        let (name, careful) =
+            (&plan.experiment.name, arms.iter().any(|arm| arm.resumes_carefully()));
+        if !careful && !arms.iter().any(|arm| arm.has_private_cookies()) {
+            return Ok(None);
+        }
+        let side = Self::attach_for(name, program)?;
+        if careful {
+            side.attach_careful(program)?;
+        }
+        Ok(Some(side))
+    }
+
+    /// Lets edges in the group set windows.
+    fn attach_careful(&self, program: &Path) -> Result<(), Failure> {
+        let mut command = Command::new(program);
+        command.args(["careful-resume", "attach", "--cgroup"]).arg(&self.group);
+        outcome(command.args(["--dir", BPF_MOUNT]).output()).map_err(|why| {
+            Failure::usage(format!("headstart careful-resume attach: {why}"))
+                .hint("`headstart doctor` tells what this machine supports")
+        })
+    }
+
+    /// Returns a command that runs a program on a node, in the group from its start.
+    pub(crate) fn command(&self, node: &Node, program: &Path) -> Command {
+        let mut command = node.command("sh");
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.group.join(MEMBERS));
+        command.arg(program);
+        command
     }
 
     /// Attaches it for an experiment of this name. Call it while the process has one thread.

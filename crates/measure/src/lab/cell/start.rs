@@ -243,8 +243,14 @@ impl Setting {
         if self.spec.arm.has_haproxy() {
             return self.proxy(node, listen, self.origin_address(site), interrupt);
         }
-        let mut command = node.command(&self.place.program);
+        let side = self.place.fast_open.as_ref().filter(|_| self.spec.arm.resumes_carefully());
+        let program = &self.place.program;
+        let mut command =
+            side.map_or_else(|| node.command(program), |side| side.command(node, program));
         command.args(["edge", "--log", "error", "--listen", &listen.to_string()]);
+        if side.is_some() {
+            command.arg("--careful-resume");
+        }
         self.log(&mut command);
         if self.spec.arm == Arm::FOP_AGENT {
             return self.terminating_edge(site, command, maps, interrupt);
