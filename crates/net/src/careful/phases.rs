@@ -12,7 +12,7 @@ pub(super) const INITIAL_WINDOW: u32 = 10;
 /// Enough for 14 Mbit/s over 600 ms. A jump that turns out to be wrong harms others by no more.
 pub(super) const JUMP_MAX: u64 = 1 << 20;
 
-/// Least window after a retreat, in segments (RFC 5681 section 4.1, the restart of a lossy start).
+/// Least window after a retreat, in segments: that of any loss (RFC 5681 section 3.1).
 const RETREAT_MIN: u32 = 2;
 
 /// Upper bound of a window that bounds nothing: `TCP_INFINITE_SSTHRESH` of the kernel.
