@@ -166,10 +166,14 @@ impl Race {
         self.held = held;
     }
 
+    /// Offers a larger receive window where a round trip to the first address is known to be long.
+    pub(crate) fn expect_rtt(&mut self, rtt: Option<Duration>) {
+        self.far = rtt.is_some_and(|rtt| rtt >= FAR);
+    }
+
     /// Sends a second SYN, once, if the first is not answered within two round trips; `rtt` is
     /// `None` if none is known.
     pub(crate) fn second_syn(&mut self, rtt: Option<Duration>) {
-        self.far = rtt.is_some_and(|rtt| rtt >= FAR);
         if self.second == SecondSyn::Off {
             self.second = SecondSyn::for_path(rtt);
         }

@@ -304,11 +304,13 @@ impl Opening {
         }
         let Some(race) = &mut self.race else { return Ok(false) };
         let before = race.attempts().len();
-        if let (0, Some(first)) = (before, race.first())
-            && self.shared.config.second_syn
-            && let SecondAdvice::Send(rtt) = self.shared.paths.advise_second(first)
-        {
-            race.second_syn(rtt);
+        if let (0, Some(first)) = (before, race.first()) {
+            race.expect_rtt(self.shared.paths.connect_rtt(first));
+            if self.shared.config.second_syn
+                && let SecondAdvice::Send(rtt) = self.shared.paths.advise_second(first)
+            {
+                race.second_syn(rtt);
+            }
         }
         let outcome = race.poll_winner(cx);
         let second = race.second_attempt();

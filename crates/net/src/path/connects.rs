@@ -94,6 +94,11 @@ impl PathMemory {
         self.lock().connects.advise(address)
     }
 
+    /// Returns the round trip of handshakes with `address`, if one is known.
+    pub(crate) fn connect_rtt(&self, address: SocketAddr) -> Option<Duration> {
+        self.lock().connects.0.get(&address).and_then(|seen| seen.rtt)
+    }
+
     /// Learns from a handshake with `address` that took `rtt`, from `local`. Returns the round
     /// trip: another one that is known, where `rtt` may be that of a SYN sent again.
     pub(crate) fn record_connect(
@@ -148,6 +153,17 @@ mod tests {
         assert_eq!(after(&[(190, false), (2, true)]), SecondAdvice::Never);
         // Later ones count: they are sent again.
         assert_eq!(after(&[(2, true), (198, false)]), send);
+    }
+
+    #[test]
+    fn the_round_trip_is_known_without_second_syns() {
+        let memory = PathMemory::default();
+        assert_eq!(memory.connect_rtt(address()), None);
+        memory.record_connect(address(), LOCAL, RTT);
+        memory.record_in_vain(address(), LOCAL);
+        memory.record_in_vain(address(), LOCAL);
+        assert_eq!(memory.advise_second(address()), SecondAdvice::Never);
+        assert_eq!(memory.connect_rtt(address()), Some(RTT));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) const FAR: Duration = Duration::from_millis(100);
 
 /// Receive window in bytes of connections that go far, as far as `net.ipv4.tcp_rmem` allows: the
 /// largest jump of an edge (docs/careful-resume.md). The kernel holds as much for the application,
-/// if that reads nothing.
+/// if that reads nothing. Before Linux 6.10 the first window has 64 kB all the same.
 const FAR_WINDOW: c_int = 1 << 20;
 
 /// A TCP connection that the kernel is opening. Dropping it closes it.
@@ -102,11 +102,15 @@ impl Connecting {
 /// Raises the first receive window of a socket that is not connected, whose buffer goes on growing
 /// and shrinking by itself: SO_RCVBUF would fix its size. The kernel makes room for as many bytes
 /// as the application says it waits for, and keeps it when that waits for one again.
+///
+/// Before a repair of 2025 it bounds the window to as many bytes too, and chooses the window scale
+/// by that: the window would never exceed 2 MiB. So the bound is removed, which is possible until
+/// the socket connects.
 fn offer_window(socket: &Socket) -> io::Result<()> {
-    for bytes in [FAR_WINDOW, 1] {
-        sys::set_number(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)?;
-    }
-    Ok(())
+    let offered = [FAR_WINDOW, 1]
+        .into_iter()
+        .try_for_each(|bytes| sys::set_number(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes));
+    sys::set_number(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, 0).and(offered)
 }
 
 #[cfg(test)]
@@ -115,8 +119,42 @@ mod tests {
 
     use headstart_testkit::pair;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
     use super::*;
+
+    /// Connects, and returns the first window that the server sees, and its scale.
+    async fn offered(prepare: impl FnOnce(&Socket)) -> (u32, u8) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        prepare(&client);
+        client.connect(&listener.local_addr().unwrap().into()).unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        // `tcpi_snd_wscale` is the lower half of a byte; `tcpi_snd_wnd` is as of Linux 5.4.
+        let mut info = [0; 232];
+        let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+        assert_eq!(sys::option(server.as_fd(), level, name, &mut info).unwrap(), info.len());
+        (u32::from_ne_bytes(info[228..].try_into().unwrap()), info[6] & 0xf)
+    }
+
+    #[tokio::test]
+    async fn a_larger_first_window_has_the_scale_of_any() {
+        let (usual, scale) = offered(|_| ()).await;
+        let bound = |socket: &Socket| {
+            let (level, name) = (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP);
+            sys::set_number(socket, level, name, FAR_WINDOW).unwrap();
+        };
+        let (_, bound_scale) = offered(bound).await;
+        assert!(bound_scale < scale, "{bound_scale} is not less than {scale}");
+        // As kernels leave it before the repair.
+        let far = offered(|socket| {
+            bound(socket);
+            offer_window(socket).unwrap();
+        });
+        let (window, far_scale) = far.await;
+        assert_eq!(far_scale, scale);
+        assert!(window >= usual, "{window} is less than {usual}");
+    }
 
     // F-CLIENT-5
     #[tokio::test]

@@ -175,6 +175,20 @@ async fn reset() -> Connecting {
     Connecting::with_data(client).unwrap()
 }
 
+#[tokio::test]
+async fn a_far_address_is_offered_a_larger_window() {
+    let (_listener, addr) = listener();
+    let mut buffers = Vec::new();
+    for rtt in [None, Some(FAR - Duration::from_millis(1)), Some(FAR)] {
+        let mut race = Race::new([addr], NEVER);
+        race.expect_rtt(rtt);
+        let won = race.winner().await.unwrap();
+        buffers.push(SockRef::from(&won.stream).recv_buffer_size().unwrap());
+    }
+    assert_eq!(buffers[0], buffers[1]);
+    assert!(buffers[2] > buffers[0], "{buffers:?}");
+}
+
 /// Returns an attempt whose SYN, or whose answer, was lost.
 fn lost(hole: &BlackHole) -> Connecting {
     Connecting::to(hole.address, false).unwrap()
