@@ -62,5 +62,7 @@ fn show(place: &PlaceOptions, json: &Value, text: &str) -> Result<ExitCode, Fail
 }
 
 fn explain(error: AttachError) -> Failure {
-    Failure::usage(error.to_string()).hint(error.hint())
+    // Both commands attach programs, and fail alike.
+    let hint = error.hint().replace("headstart fastopen", "headstart careful-resume");
+    Failure::usage(error.to_string()).hint(hint)
 }

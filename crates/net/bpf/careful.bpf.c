@@ -21,8 +21,15 @@
 /* A length that says: the kernel's own handler is not to be asked. */
 #define HANDLED -1
 
-/* TCP_CA_NAME_MAX of the kernel. */
-#define NAME_LEN 16
+/* The name of a congestion control, as long as TCP_CA_NAME_MAX of the kernel. */
+union name {
+	char text[16];
+	__u64 words[2];
+};
+
+#define CUBIC {.text = "cubic"}
+#define RENO {.text = "reno"}
+#define BBR {.text = "bbr"}
 
 /* bpf_setsockopt and others are for GPL-compatible programs; see bpf/README.md. */
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -47,37 +54,63 @@ static __always_inline int set(struct bpf_sock *sk, int name, __u32 value)
 	return bpf_setsockopt(sk, IPPROTO_TCP, name, &value, sizeof(value));
 }
 
+static __always_inline int is_same(const union name *one, const union name *other)
+{
+	return one->words[0] == other->words[0] && one->words[1] == other->words[1];
+}
+
+static __always_inline int choose(struct bpf_sock *sk, union name *control)
+{
+	return bpf_setsockopt(sk, IPPROTO_TCP, TCP_CONGESTION, control, sizeof(*control));
+}
+
 /*
  * Has the kernel derive the pacing rate from the window that was just set, of which there is no
  * other way: cubic and reno do so with each acknowledgement, and none has come. BBR does when it
  * starts, so it starts here, and the socket's own algorithm takes over at once.
  */
-static __always_inline int renew_pacing(struct bpf_sock *sk)
+static __always_inline int renew_pacing(struct bpf_sock *sk, union name *own)
 {
-	char own[NAME_LEN] = {}, bbr[NAME_LEN] = "bbr", reno[NAME_LEN] = "reno";
+	union name bbr = BBR, reno = RENO;
 
-	if (bpf_getsockopt(sk, IPPROTO_TCP, TCP_CONGESTION, own, sizeof(own)))
+	/* Or the kernel sees no change. */
+	if (is_same(own, &bbr) && choose(sk, &reno))
 		return -1;
-	if (own[0] == 'b' && own[1] == 'b' && own[2] == 'r' && !own[3]) {
-		/* Or the kernel sees no change. */
-		if (bpf_setsockopt(sk, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno)))
-			return -1;
-		return bpf_setsockopt(sk, IPPROTO_TCP, TCP_CONGESTION, bbr, sizeof(bbr));
-	}
-	if (bpf_setsockopt(sk, IPPROTO_TCP, TCP_CONGESTION, bbr, sizeof(bbr)))
-		return -1;
-	return bpf_setsockopt(sk, IPPROTO_TCP, TCP_CONGESTION, own, sizeof(own));
+	return choose(sk, &bbr) || choose(sk, own);
 }
 
-/* Sets the window with which a connection begins to send; the kernel refuses it once it has. */
+/*
+ * Tells whether the socket's congestion control, which is read here, bears to be left and chosen
+ * again: others may have state, or be gone by then.
+ */
+static __always_inline int may_change(struct bpf_sock *sk, union name *own)
+{
+	union name cubic = CUBIC, reno = RENO, bbr = BBR;
+
+	if (bpf_getsockopt(sk, IPPROTO_TCP, TCP_CONGESTION, own, sizeof(*own)))
+		return 0;
+	return is_same(own, &cubic) || is_same(own, &reno) || is_same(own, &bbr);
+}
+
+/*
+ * Sets the window with which a connection begins to send, which is larger than the one it has; the
+ * kernel refuses it once the connection has sent.
+ */
 static __always_inline int jump(struct bpf_sock *sk, __u32 segments)
 {
-	if (segments > JUMP_SEGMENTS_MAX || set(sk, TCP_BPF_IW, segments))
+	struct bpf_tcp_sock *tcp = bpf_tcp_sock(sk);
+	union name own = {};
+	__u32 before;
+
+	if (!tcp || !may_change(sk, &own))
 		return 0;
-	if (!renew_pacing(sk))
+	before = tcp->snd_cwnd;
+	if (segments <= before || segments > JUMP_SEGMENTS_MAX || set(sk, TCP_BPF_IW, segments))
+		return 0;
+	if (!renew_pacing(sk, &own))
 		return 1;
 	/* A window that is not paced would leave in one burst. */
-	set(sk, TCP_BPF_IW, INITIAL_WINDOW);
+	set(sk, TCP_BPF_IW, before);
 	return 0;
 }
 

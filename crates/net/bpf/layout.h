@@ -103,15 +103,13 @@ enum server_count {
 /* Twice the largest jump, at 1,448 bytes a segment: JUMP_MAX of crates/net/src/careful. */
 #define JUMP_SEGMENTS_MAX 2048
 
-/* RFC 6928. */
-#define INITIAL_WINDOW 10
-
 /* Written once, by the loader. */
 struct careful_setup {
 	__u32 layout;
 	__u32 owner; /* the user whose processes may ask, beside root */
 };
 
+_Static_assert(sizeof(struct careful_setup) == 8, "as in layout.rs");
 _Static_assert(sizeof(struct key) == 40, "as in layout.rs");
 _Static_assert(sizeof(struct setup) == 16, "as in layout.rs");
 _Static_assert(sizeof(struct config) == 144, "as in layout.rs");

@@ -25,7 +25,7 @@ pub(super) const SERVER_STATS: &str = "server_stats";
 pub(super) const CLIENT_STATS: &str = "client_stats";
 
 /// Version and map of the program of Careful Resume, whose value is a version and a user.
-pub(super) const CAREFUL_LAYOUT: u32 = 1;
+const CAREFUL_LAYOUT: u32 = 1;
 pub(super) const CAREFUL_SETUP: &str = "careful_setup";
 
 /// The single key of an array with one element.
@@ -41,6 +41,7 @@ pub(super) const KEYS: usize = 3;
 const KEY_LEN: usize = 40;
 const SETUP_LEN: usize = 16;
 const CONFIG_LEN: usize = 24 + KEYS * KEY_LEN;
+const CAREFUL_SETUP_LEN: usize = 8;
 
 /// `struct setup`, written by the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,20 @@ pub(super) struct Config {
     pub(super) hidden4: u16,
     /// Port of the hidden listener on ::1.
     pub(super) hidden6: u16,
+}
+
+/// Encodes `struct careful_setup`: the user whose processes may set windows.
+pub(super) fn careful_setup(owner: u32) -> [u8; CAREFUL_SETUP_LEN] {
+    let mut bytes = [0; CAREFUL_SETUP_LEN];
+    fill(&mut bytes, CAREFUL_LAYOUT.to_le_bytes().into_iter().chain(owner.to_le_bytes()));
+    bytes
+}
+
+/// Returns that user; `None` for another layout.
+pub(super) fn careful_owner(bytes: &[u8]) -> Option<u32> {
+    let (layout, rest) = bytes.split_first_chunk()?;
+    let owner = <[u8; 4]>::try_from(rest).ok()?;
+    (u32::from_le_bytes(*layout) == CAREFUL_LAYOUT).then(|| u32::from_le_bytes(owner))
 }
 
 /// The secrets of one epoch: of the tag and of the mask.
@@ -180,6 +195,7 @@ mod tests {
     #[test]
     fn numbers_match_the_header() {
         assert_eq!(defined("LAYOUT"), LAYOUT.into());
+        assert_eq!(defined("CAREFUL_LAYOUT"), CAREFUL_LAYOUT.into());
         assert_eq!(defined("COOKIE_LEN"), COOKIE_LEN as u64);
         assert_eq!(defined("KEYS"), KEYS as u64);
         let life = headstart_proto::limits::COOKIE_LIFE_MAX;
@@ -190,9 +206,12 @@ mod tests {
             assert_eq!(defined(name), u64::try_from(value).unwrap(), "{name}");
         }
         let header = include_str!("../../bpf/layout.h");
-        for (name, size) in
-            [("struct key", KEY_LEN), ("struct setup", SETUP_LEN), ("struct config", CONFIG_LEN)]
-        {
+        for (name, size) in [
+            ("struct key", KEY_LEN),
+            ("struct setup", SETUP_LEN),
+            ("struct config", CONFIG_LEN),
+            ("struct careful_setup", CAREFUL_SETUP_LEN),
+        ] {
             assert!(header.contains(&format!("sizeof({name}) == {size},")), "{name}");
         }
         for (name, mark) in [("LISTENER_HIDDEN", HIDDEN), ("LISTENER_PUBLIC", PUBLIC)] {
@@ -242,6 +261,12 @@ mod tests {
         assert_eq!(Config::parse(&bytes), Some((config, 1)));
         assert_eq!(bytes[64..64 + 33], [&[1; 16][..], &[2; 16], &[1]].concat());
         assert_eq!(Config::parse(&bytes[1..]), None);
+        let bytes = careful_setup(1000);
+        assert_eq!(careful_owner(&bytes), Some(1000));
+        assert_eq!(careful_owner(&bytes[..7]), None);
+        let mut other = bytes;
+        other[0] += 1;
+        assert_eq!(careful_owner(&other), None, "another version's");
     }
 
     #[test]

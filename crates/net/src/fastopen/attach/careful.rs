@@ -12,7 +12,7 @@ use super::error::AttachError;
 use super::load::Loaded;
 use super::pin_dir::PinDir;
 use super::{PIN_DIR, SHARED};
-use crate::fastopen::layout::{CAREFUL_LAYOUT, CAREFUL_SETUP, FIRST};
+use crate::fastopen::layout::{CAREFUL_SETUP, FIRST, careful_owner, careful_setup};
 use crate::fastopen::server::open;
 use crate::fastopen::unavailable::Unavailable;
 use crate::sys::{self, Access, Hook};
@@ -54,7 +54,8 @@ pub struct CarefulStatus {
 /// Attaches the program of Careful Resume; does nothing if it is attached for the same user.
 ///
 /// # Errors
-/// The reason why it failed; nothing is left behind then.
+/// The reason why it failed; nothing is left behind then. Another version's program stays until it
+/// is detached.
 pub fn attach_careful(options: &CarefulOptions) -> Result<CarefulStatus, AttachError> {
     let wanted = CarefulStatus {
         cgroup: Cgroup::open(options.cgroup.clone())?.id,
@@ -94,6 +95,7 @@ pub fn detach_careful(dir: &Path) -> Result<bool, AttachError> {
 ///
 /// # Errors
 /// Errors of the system: reading the status needs the rights of the user who attached.
+/// [`Unavailable::Layout`] if another version did.
 pub fn careful_status(dir: &Path) -> Result<Option<CarefulStatus>, AttachError> {
     PinDir::find(dir, SIDE)?.map_or(Ok(None), |pins| status(&pins))
 }
@@ -103,9 +105,8 @@ fn install(pins: &PinDir, options: &CarefulOptions, owner: u32) -> Result<(), At
     load_bbr()?;
     let cgroup = Cgroup::open(options.cgroup.clone())?;
     loaded.pin_map(CAREFUL_SETUP, pins)?;
-    let setup = [CAREFUL_LAYOUT.to_le_bytes(), owner.to_le_bytes()].concat();
     let map = open(pins.path(CAREFUL_SETUP), Access::ReadWrite)?;
-    map.set(&FIRST, &setup).map_err(AttachError::system("writing the set-up"))?;
+    map.set(&FIRST, &careful_setup(owner)).map_err(AttachError::system("writing the set-up"))?;
     pins.give(CAREFUL_SETUP, None, SHARED)?;
     let set = loaded.sock_opt("careful_setsockopt")?;
     cgroup.link(&set, Hook::SetSockOpt, SET, pins)
@@ -131,7 +132,6 @@ fn status(pins: &PinDir) -> Result<Option<CarefulStatus>, AttachError> {
     let Some(cgroup) = Cgroup::of_link(pins, SET)? else { return Ok(None) };
     let setup = open(pins.path(CAREFUL_SETUP), Access::Read)?;
     let setup = setup.get(&FIRST).map_err(Unavailable::system("reading the set-up"))?;
-    let owner = setup.as_deref().and_then(|bytes| bytes.get(4..)?.first_chunk().copied());
-    let owner = owner.ok_or(Unavailable::Layout)?;
-    Ok(Some(CarefulStatus { cgroup, owner: u32::from_le_bytes(owner) }))
+    let owner = setup.as_deref().and_then(careful_owner).ok_or(Unavailable::Layout)?;
+    Ok(Some(CarefulStatus { cgroup, owner }))
 }
