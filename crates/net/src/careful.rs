@@ -10,8 +10,8 @@
 //! Connections that begin over TCP are observed and never jump: their initial data are
 //! acknowledged when it is too late for the kernel.
 //!
-//! docs/careful-resume.md has the requirements of the RFC, and what of them the kernel does not
-//! allow.
+//! docs/careful-resume.md has the requirements of the RFC, and those that the kernel does not let
+//! an edge meet.
 
 mod kernel;
 mod paths;
@@ -19,6 +19,7 @@ mod phases;
 mod watch;
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
@@ -36,6 +37,14 @@ pub(crate) use watch::Watch;
 /// one site, or to the neighbours behind one exchange.
 pub const PREFIXES: (u8, u8) = (24, 48);
 
+/// Checks that this process may set the windows of connections to listeners that it opens.
+///
+/// # Errors
+/// As [`CarefulResume::new`].
+pub fn probe() -> io::Result<()> {
+    kernel::probe(kernel::own_socket()?)
+}
+
 /// Careful Resume for the connections of an edge.
 #[derive(Debug)]
 pub struct CarefulResume {
@@ -44,12 +53,15 @@ pub struct CarefulResume {
 
 impl CarefulResume {
     /// An edge that knows no path yet; addresses with a prefix of these lengths have one path.
+    /// Accepts connections from these listeners.
     ///
     /// # Errors
-    /// The reason why this process may not set windows: `ENOPROTOOPT` where no program is attached
-    /// to its cgroup, `EPERM` where it serves another user.
-    pub fn new(prefixes: (u8, u8)) -> io::Result<Self> {
-        kernel::probe()?;
+    /// The reason why this process may not set their windows: `ENOPROTOOPT` where no program is
+    /// attached to the cgroup of a listener, `EPERM` where it serves another user.
+    pub fn new(prefixes: (u8, u8), listeners: impl IntoIterator<Item: AsFd>) -> io::Result<Self> {
+        // Accepted sockets belong to the cgroup in which their listener was made: that of this
+        // process, or of another that has handed it over.
+        listeners.into_iter().try_for_each(kernel::probe)?;
         Ok(Self { paths: Arc::new(Paths::new(prefixes)) })
     }
 

@@ -121,8 +121,8 @@ pub async fn run(mut options: EdgeOptions, invocation: &Invocation) -> Result<Ex
     daemon.running().settings().show_origins();
     show_limits(&options);
     let quic = quic_server(&options).await?;
-    let careful = options.careful_resume.then(careful_resume).flatten();
     let ports = listen(&options, &mut sockets)?;
+    let careful = options.careful_resume.then(|| careful_resume(&ports)).flatten();
     let generations = Arc::new(Generations::default());
     let mut acceptors = Vec::new();
     for (address, port) in options.listen.iter().zip(ports) {
@@ -426,13 +426,16 @@ pub(super) async fn quic_server(options: &EdgeOptions) -> Result<Option<QuicServ
     Ok(Some(QuicServer { address, flows: options.quic_flows.get() }))
 }
 
+/// Advice where Careful Resume is refused.
+pub(super) const ATTACH_CAREFUL: &str = "as root: headstart careful-resume attach --owner UID, \
+    with the edge's user, for the cgroup in which its listeners are made";
+
 /// Careful Resume, where the kernel allows it: without it connections are slower, and no more.
-fn careful_resume() -> Option<Arc<CarefulResume>> {
-    match CarefulResume::new(PREFIXES) {
+fn careful_resume(ports: &[ListenSockets]) -> Option<Arc<CarefulResume>> {
+    match CarefulResume::new(PREFIXES, ports) {
         Ok(careful) => Some(Arc::new(careful)),
         Err(error) => {
-            let hint = "as root: headstart careful-resume attach --owner UID, with the edge's user";
-            tracing::warn!(%error, hint, "no window can be set: --careful-resume does nothing");
+            tracing::warn!(%error, hint = ATTACH_CAREFUL, "no window can be set: --careful-resume does nothing");
             None
         }
     }

@@ -43,7 +43,7 @@ const COUNTERS: &[(Role, &str, Labels)] = &[
             "jumped unknown expired in_use rtt_small rtt_large unconfirmed small kernel",
         )],
     ),
-    (Edge, CAREFUL_ENDS, &[("result", "validated unused retreated closed")]),
+    (Edge, CAREFUL_ENDS, &[("result", "validated unused retreated closed failed")]),
     (Edge, QUIC_EVENTS, &[("event", "begun ended displaced refused failed")]),
     (
         Edge,

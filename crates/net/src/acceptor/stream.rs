@@ -55,9 +55,9 @@ impl ServerStream {
             peer,
             opened_by: Carrier::TurboTls,
             hello: Some(hello),
+            watch: CarefulWatch::expecting(session.shared.careful.is_some()),
             medium: Medium::Session(session),
             proven: ProvenAddr::default(),
-            watch: CarefulWatch::default(),
             permit: None,
             wakers: Wakers::default(),
             timeline,
@@ -73,7 +73,7 @@ impl ServerStream {
     ) -> Self {
         let (peer, proven) = (tcp.transport.client(), ProvenAddr::default());
         proven.set(peer, tcp.by);
-        let watch = CarefulWatch::default();
+        let watch = CarefulWatch::expecting(tcp.watch.is_some());
         watch.set(tcp.watch.take());
         Self {
             peer,

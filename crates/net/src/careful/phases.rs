@@ -4,9 +4,6 @@
 
 use std::time::Duration;
 
-/// Initial window (RFC 6928), in segments.
-pub(super) const INITIAL_WINDOW: u32 = 10;
-
 /// Largest jump, in bytes: the configured maximum of RFC 9959 section 3.3.
 ///
 /// Enough for 14 Mbit/s over 600 ms. A jump that turns out to be wrong harms others by no more.
@@ -17,6 +14,15 @@ const RETREAT_MIN: u32 = 2;
 
 /// Upper bound of a window that bounds nothing: `TCP_INFINITE_SSTHRESH` of the kernel.
 pub(super) const UNBOUNDED: u32 = 0x7fff_ffff;
+
+/// Shortest and longest time between two looks at a connection that has retreated, of whose time
+/// since then one is a sixteenth.
+const RETREATED_MIN: Duration = Duration::from_millis(100);
+const RETREATED_MAX: Duration = Duration::from_secs(5);
+
+/// Looks at an idle connection that has retreated, each [`RETREATED_MAX`] after the one before: a
+/// minute of them. From then on, those at its path will do.
+const IDLE_LOOKS: u32 = 12;
 
 /// Round trips for which a window waits for data, while other connections of its path have none.
 /// By then the kernel has taken it back: it halves an unused window each retransmission timeout.
@@ -74,6 +80,8 @@ pub(super) struct Reconnaissance {
     pub(super) rtt: Duration,
     /// Payload of a segment.
     pub(super) segment: u32,
+    /// Congestion window, in segments: the initial one, as nothing was sent.
+    pub(super) window: u32,
     /// Bytes of initial data that the peer has acknowledged; `None` if some are missing.
     pub(super) acknowledged: Option<u32>,
 }
@@ -173,7 +181,7 @@ pub(super) fn decide(saved: &Observed, now: &Reconnaissance) -> Result<Jump, NoJ
     // Section 3.3: the jump "MUST be no more than half of the saved_cwnd".
     let bytes = (saved.window / 2).min(JUMP_MAX);
     let window = u32::try_from(bytes / u64::from(now.segment)).unwrap_or(u32::MAX);
-    if window <= INITIAL_WINDOW {
+    if window <= now.window {
         return Err(NoJump::Small);
     }
     // Sections 3.3 and 4.3.2: "MUST use pacing based on the current rtt".
@@ -189,6 +197,8 @@ pub(super) struct Resume {
     jump: Jump,
     rtt: Duration,
     segment: u32,
+    /// Initial window in segments, which needs no validation.
+    free: u32,
     /// Validated capacity in segments (PipeSize), without those delivered since the jump.
     initial: u32,
     /// When the first bytes beyond the initial window were seen to be on their way.
@@ -199,8 +209,11 @@ pub(super) struct Resume {
     last: u64,
     /// Segments in flight when the Unvalidated Phase ended, if it did not use its window up.
     unused_from: Option<(u32, u32)>,
-    /// When the bound last rose after a retreat.
+    /// When a retreat ended, and when the bound was last looked at since.
+    retreated: Duration,
     raised: Duration,
+    /// Looks in a row at which nothing was in flight, after a retreat.
+    idle: u32,
 }
 
 impl Resume {
@@ -213,12 +226,15 @@ impl Resume {
             jump,
             rtt: now.rtt,
             segment: now.segment.max(1),
+            free: now.window,
             initial,
             since: None,
             settled: 0,
             last: 0,
             unused_from: None,
+            retreated: Duration::ZERO,
             raised: Duration::ZERO,
+            idle: 0,
         }
     }
 
@@ -231,9 +247,21 @@ impl Resume {
         let eighth = (self.rtt / 8).clamp(Duration::from_millis(2), Duration::from_millis(50));
         match self.phase {
             Phase::Unvalidated | Phase::Validating | Phase::SafeRetreat => Some(eighth),
-            Phase::Retreated => Some(self.rtt),
+            Phase::Retreated if self.idle == 0 => Some(self.raise_after()),
+            Phase::Retreated => (self.idle < IDLE_LOOKS).then_some(RETREATED_MAX),
             Phase::Normal => None,
         }
+    }
+
+    /// Returns the time between two looks after a retreat: long ones matter less as it goes on.
+    fn raise_after(&self) -> Duration {
+        let passed = self.raised.saturating_sub(self.retreated);
+        (passed / 16).clamp(RETREATED_MIN, RETREATED_MAX).max(self.rtt)
+    }
+
+    /// Leaves the rest to the kernel's congestion control, where a change was refused.
+    pub(super) fn give_up(&mut self) -> Vec<Action> {
+        self.end()
     }
 
     /// Handles what the kernel says at `now`, a time since the jump; does at most one step.
@@ -254,7 +282,7 @@ impl Resume {
     fn handle_unvalidated(&mut self, now: Duration, sample: &Sample) -> Vec<Action> {
         // Section 3.2: the transition "MAY be deferred to the time at which more data is sent".
         let pipe = self.pipe(sample);
-        let free = self.settled.saturating_add(u64::from(INITIAL_WINDOW * self.segment));
+        let free = self.settled.saturating_add(u64::from(self.free) * u64::from(self.segment));
         if sample.sent <= free {
             // An idle connection's window is taken back by the kernel, when it sends again.
             let is_over = sample.window < self.jump.window || now >= self.rtt * UNUSED_RTTS;
@@ -268,7 +296,7 @@ impl Resume {
         }
         // "sender checks if (flight_size is less than IW) or (flight_size is less than or equal to
         // the PipeSize)": limited by the data there is. It waits for more, as section 4.2 allows.
-        if sample.in_flight < INITIAL_WINDOW || sample.in_flight <= pipe {
+        if sample.in_flight < self.free || sample.in_flight <= pipe {
             (self.settled, self.since) = (sample.sent, None);
             return if pipe >= self.jump.window { self.end() } else { Vec::new() };
         }
@@ -286,12 +314,9 @@ impl Resume {
     fn handle_validating(&mut self, sample: &Sample) -> Vec<Action> {
         if sample.acknowledged >= self.last {
             let was_bound = self.unused_from.is_some();
-            let actions = self.end();
-            return was_bound
-                .then_some(Action::Clamp(UNBOUNDED))
-                .into_iter()
-                .chain(actions)
-                .collect();
+            let mut actions = self.end();
+            actions.extend(was_bound.then_some(Action::Clamp(UNBOUNDED)));
+            return actions;
         }
         // "CWND is updated using the normal rules": slow start, for each acknowledgement.
         let grown = self.unused_from.map(|(flight, delivered)| {
@@ -322,21 +347,27 @@ impl Resume {
             return Vec::new();
         }
         self.phase = Phase::Retreated;
-        self.raised = now;
+        (self.retreated, self.raised) = (now, now);
         // Beta of 0.5.
         vec![Action::Clamp((self.pipe(sample) / 2).max(RETREAT_MIN)), Action::Unpace]
     }
 
     /// Lets a window that is at its bound grow by one segment each round trip: congestion
     /// avoidance (RFC 5681 section 3.1), as the kernel cannot raise the bound without raising the
-    /// threshold.
+    /// threshold. The kernel fills the bound at once, so that it rises by no more than an eighth.
     fn handle_retreated(&mut self, now: Duration, sample: &Sample) -> Vec<Action> {
-        let is_due = now.saturating_sub(self.raised) >= self.rtt;
-        if !is_due || sample.is_recovering || sample.window < sample.threshold {
+        self.idle = if sample.in_flight == 0 { self.idle + 1 } else { 0 };
+        let passed = now.saturating_sub(self.raised);
+        if passed < self.raise_after() {
             return Vec::new();
         }
         self.raised = now;
-        vec![Action::Clamp(sample.window.saturating_add(1))]
+        if sample.is_recovering || sample.window < sample.threshold {
+            return Vec::new();
+        }
+        let rtts = passed.as_micros() / self.rtt.as_micros().max(1);
+        let rise = u32::try_from(rtts).unwrap_or(u32::MAX).min(sample.window / 8).max(1);
+        vec![Action::Clamp(sample.window.saturating_add(rise).min(UNBOUNDED))]
     }
 
     fn end(&mut self) -> Vec<Action> {

@@ -8,7 +8,7 @@ const SEGMENT: u32 = 1448;
 const SAVED: Observed = Observed { window: 300 * SEGMENT as u64, rtt: RTT };
 
 fn confirmed() -> Reconnaissance {
-    Reconnaissance { rtt: RTT, segment: SEGMENT, acknowledged: Some(3 * SEGMENT) }
+    Reconnaissance { rtt: RTT, segment: SEGMENT, window: 10, acknowledged: Some(3 * SEGMENT) }
 }
 
 /// The window of a jump with this round trip.
@@ -84,6 +84,11 @@ fn a_jump_no_larger_than_the_initial_window_is_none() {
     assert_eq!(decide(&small, &confirmed()), Err(NoJump::Small));
     let enough = Observed { window: bytes(22), ..SAVED };
     assert_eq!(decide(&enough, &confirmed()).unwrap().window, 11);
+    // A route that sets it: `ip route ... initcwnd 30`.
+    let route = Reconnaissance { window: 30, ..confirmed() };
+    assert_eq!(decide(&enough, &route), Err(NoJump::Small));
+    let enough = Observed { window: bytes(62), ..SAVED };
+    assert_eq!(decide(&enough, &route).unwrap().window, 31);
 }
 
 /// RFC 9959 appendix A.1.
@@ -99,7 +104,7 @@ fn without_loss_the_window_is_validated_and_the_path_released() {
     let validated = resume.handle(1200 * MS, &sample(290, 150));
     assert_eq!(validated, [Action::Unpace, Action::Release]);
     assert_eq!((resume.phase(), resume.wait()), (Phase::Normal, None));
-    assert_eq!(resume.handle(1300 * MS, &lossy(300, 200, 160, 90)), [], "no business of this");
+    assert_eq!(resume.handle(1300 * MS, &lossy(300, 200, 160, 90)), [], "the kernel's alone");
 }
 
 /// RFC 9959 appendix A.2: the window is set to what is in flight, and grows from there.
@@ -113,7 +118,7 @@ fn a_window_that_is_used_in_part_is_bound_to_that_until_it_is_validated() {
     assert_eq!(bound, [Action::Clamp(50), Action::Unpace], "a round trip has passed");
     assert_eq!(resume.handle(640 * MS, &sample(60, 12)), [Action::Clamp(60)]);
     let validated = resume.handle(900 * MS, &sample(100, 52));
-    assert_eq!(validated, [Action::Clamp(UNBOUNDED), Action::Unpace, Action::Release]);
+    assert_eq!(validated, [Action::Unpace, Action::Release, Action::Clamp(UNBOUNDED)]);
 }
 
 #[test]
@@ -189,17 +194,80 @@ fn after_a_timeout_normal_control_goes_on_at_once() {
 }
 
 #[test]
-fn after_a_retreat_the_bound_rises_by_a_segment_each_round_trip() {
+fn a_larger_initial_window_needs_no_validation() {
+    let route = Reconnaissance { window: 30, ..confirmed() };
+    let mut resume = Resume::new(decide(&SAVED, &route).unwrap(), &route);
+    resume.handle(10 * MS, &sample(100, 0));
+    assert_eq!(resume.handle(20 * MS, &sample(100, 30)), []);
+    assert_eq!(resume.handle(30 * MS, &sample(100, 31)), [Action::Clamp(69), Action::Unpace]);
+}
+
+#[test]
+fn a_connection_is_left_to_the_kernel_where_a_change_is_refused() {
     let mut resume = resumed();
     resume.handle(590 * MS, &sample(150, 0));
+    resume.handle(900 * MS, &lossy(154, 37, 34, 116));
+    assert_eq!(resume.give_up(), [Action::Unpace, Action::Release]);
+    assert_eq!((resume.phase(), resume.wait()), (Phase::Normal, None));
+}
+
+/// A retreat that ended at 1200 ms, on a path with this round trip.
+fn retreated(rtt: Duration) -> Resume {
+    let now = Reconnaissance { rtt, ..confirmed() };
+    let saved = Observed { rtt, ..SAVED };
+    let mut resume = Resume::new(decide(&saved, &now).unwrap(), &now);
+    resume.handle(MS, &sample(150, 0));
     resume.handle(900 * MS, &lossy(154, 100, 34, 50));
     resume.handle(1200 * MS, &lossy(154, 149, 154, 0));
+    assert_eq!(resume.phase(), Phase::Retreated);
+    resume
+}
+
+#[test]
+fn after_a_retreat_the_bound_rises_by_a_segment_each_round_trip() {
+    let mut resume = retreated(RTT);
     assert_eq!(resume.wait(), Some(RTT));
     assert_eq!(resume.handle(1700 * MS, &later(76, 76)), [], "a round trip has not passed");
-    assert_eq!(resume.handle(1800 * MS, &later(40, 76)), [], "slow start below the threshold");
-    assert_eq!(resume.handle(1801 * MS, &later(76, 76)), [Action::Clamp(77)]);
-    assert_eq!(resume.handle(2400 * MS, &later(77, 77)), [], "not before the next");
+    assert_eq!(resume.handle(1800 * MS, &later(76, 76)), [Action::Clamp(77)]);
+    assert_eq!(resume.handle(2399 * MS, &later(77, 77)), [], "not before the next");
+    assert_eq!(resume.handle(2400 * MS, &later(40, 77)), [], "slow start below the threshold");
     let repairing = Sample { is_recovering: true, ..later(77, 53) };
-    assert_eq!(resume.handle(2401 * MS, &repairing), []);
-    assert_eq!(resume.handle(2402 * MS, &later(53, 53)), [Action::Clamp(54)], "below a new loss");
+    assert_eq!(resume.handle(3000 * MS, &repairing), []);
+    assert_eq!(resume.handle(3600 * MS, &later(53, 53)), [Action::Clamp(54)], "below a new loss");
+}
+
+#[test]
+fn looks_after_a_retreat_become_rare_and_the_bound_keeps_up_with_them() {
+    let mut resume = retreated(20 * MS);
+    assert_eq!(resume.wait(), Some(RETREATED_MIN));
+    assert_eq!(resume.handle(1300 * MS, &later(76, 76)), [Action::Clamp(81)], "five round trips");
+    let mut now = 1300 * MS;
+    let mut looks = 0;
+    while now < Duration::from_secs(60) {
+        now += resume.wait().unwrap();
+        let actions = resume.handle(now, &later(80, 80));
+        let [Action::Clamp(bound)] = actions[..] else { panic!("{actions:?} at {now:?}") };
+        assert!((81..=90).contains(&bound), "{bound}: an eighth more at most");
+        looks += 1;
+    }
+    assert!(looks < 100, "{looks} looks, of 3,000 round trips");
+    now += Duration::from_secs(3600);
+    resume.handle(now, &later(80, 80));
+    assert_eq!(resume.wait(), Some(RETREATED_MAX));
+}
+
+#[test]
+fn an_idle_connection_that_has_retreated_is_looked_at_no_more() {
+    let mut resume = retreated(RTT);
+    let idle = Sample { in_flight: 0, ..later(76, 76) };
+    let mut looks = 0;
+    let mut now = 1200 * MS;
+    while let Some(wait) = resume.wait() {
+        now += wait;
+        resume.handle(now, &idle);
+        looks += 1;
+    }
+    assert_eq!(looks, IDLE_LOOKS);
+    resume.handle(now + RTT, &later(76, 76));
+    assert!(resume.wait().is_some(), "it sends again");
 }

@@ -1,16 +1,15 @@
 //! One connection of the edge, from its opening to its end.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::kernel;
-use super::paths::{Paths, Ticket};
+use super::paths::{Ends, Paths, Ticket};
 use super::phases::{Action, NoJump, Observed, Phase, Reconnaissance, Resume, Sample, decide};
 use crate::tcp_info::TcpInfo;
 
@@ -24,12 +23,17 @@ const OBSERVED_EVERY: Duration = Duration::from_secs(64);
 /// Shared with the stream, for callers that give the stream away: whoever serves a connection holds
 /// this for as long, and drops it at the end.
 #[derive(Clone, Debug, Default)]
-pub struct CarefulWatch(Arc<OnceLock<Watch>>);
+pub struct CarefulWatch(Option<Arc<OnceLock<Watch>>>);
 
 impl CarefulWatch {
+    /// A place for a watch, if one may come.
+    pub(crate) fn expecting(may_come: bool) -> Self {
+        Self(may_come.then(Arc::default))
+    }
+
     pub(crate) fn set(&self, watch: Option<Watch>) {
         // At most one TCP connection carries a stream.
-        let _ = watch.map(|watch| self.0.set(watch));
+        let _ = self.0.as_ref().zip(watch).map(|(place, watch)| place.set(watch));
     }
 }
 
@@ -44,7 +48,7 @@ pub(crate) struct Watch {
 struct Watched {
     /// Another descriptor of the connection, which may be within any stream by now.
     socket: OwnedFd,
-    peer: SocketAddr,
+    ends: Ends,
     paths: Arc<Paths>,
     jumped: Option<Mutex<Jumped>>,
 }
@@ -53,7 +57,8 @@ struct Watched {
 #[derive(Debug)]
 struct Jumped {
     resume: Resume,
-    ticket: Ticket,
+    /// Until others may use the path's state.
+    ticket: Option<Ticket>,
     at: Instant,
     /// Segments delivered and bytes acknowledged before.
     delivered: u32,
@@ -71,12 +76,14 @@ impl Watch {
         tcp: &TcpStream,
         initial: Option<Option<u32>>,
     ) -> io::Result<Self> {
-        let peer = tcp.peer_addr()?;
-        let jumped = initial.and_then(|acknowledged| begin(paths, tcp, peer, acknowledged));
+        let ends = Ends { local: tcp.local_addr()?.ip(), peer: tcp.peer_addr()?.ip() };
+        // Whatever can fail comes before the jump, which nobody would follow.
         let socket = tcp.as_fd().try_clone_to_owned()?;
+        let jumped = initial.and_then(|acknowledged| begin(paths, &socket, ends, acknowledged));
         let jumped = jumped.map(Mutex::new);
-        let watched = Arc::new(Watched { socket, peer, paths: Arc::clone(paths), jumped });
-        let task = tokio::spawn(Arc::clone(&watched).run());
+        let watched = Arc::new(Watched { socket, ends, paths: Arc::clone(paths), jumped });
+        // The connection closes with this, and waits for no task.
+        let task = tokio::spawn(run(Arc::downgrade(&watched)));
         Ok(Self { watched, task })
     }
 }
@@ -91,66 +98,62 @@ impl Drop for Watch {
 
 /// Lets a connection that has sent nothing begin with a jump.
 fn begin(
-    paths: &Paths,
-    tcp: &TcpStream,
-    peer: SocketAddr,
+    paths: &Arc<Paths>,
+    socket: &OwnedFd,
+    ends: Ends,
     acknowledged: Option<u32>,
 ) -> Option<Jumped> {
-    let begun = try_begin(paths, tcp, peer, acknowledged);
+    let begun = try_begin(paths, socket, ends, acknowledged);
     let outcome = begun.as_ref().err().map_or("jumped", |reason| reason.name());
     metrics::counter!("headstart_careful_jumps_total", "outcome" => outcome).increment(1);
     begun.ok()
 }
 
 fn try_begin(
-    paths: &Paths,
-    tcp: &TcpStream,
-    peer: SocketAddr,
+    paths: &Arc<Paths>,
+    socket: &OwnedFd,
+    ends: Ends,
     acknowledged: Option<u32>,
 ) -> Result<Jumped, NoJump> {
-    let (saved, ticket) = paths.take(peer, Instant::now())?;
-    let decided = TcpInfo::read(tcp).map_err(|_| NoJump::Kernel).and_then(|info| {
-        let (rtt, segment) = (info.min_rtt(), info.segment());
+    let (saved, ticket) = paths.take(ends, Instant::now())?;
+    let info = TcpInfo::read(socket).map_err(|_| NoJump::Kernel)?;
+    let now = Reconnaissance {
+        rtt: info.min_rtt(),
+        segment: info.segment(),
+        window: info.window(),
         // A SYN-ACK that was lost is congestion.
-        let acknowledged = acknowledged.filter(|_| !info.has_retransmitted());
-        let now = Reconnaissance { rtt, segment, acknowledged };
-        let jump = decide(&saved, &now)?;
-        kernel::jump(tcp, &jump).map_err(|_| NoJump::Kernel)?;
-        Ok((Resume::new(jump, &now), info))
-    });
-    match decided {
-        Ok((resume, info)) => Ok(Jumped {
-            resume,
-            ticket,
-            at: Instant::now(),
-            delivered: info.delivered(),
-            acknowledged: info.bytes_acked(),
-        }),
-        Err(reason) => {
-            paths.release(&ticket);
-            Err(reason)
+        acknowledged: acknowledged.filter(|_| !info.has_retransmitted()),
+    };
+    let jump = decide(&saved, &now)?;
+    kernel::jump(socket, &jump).map_err(|_| NoJump::Kernel)?;
+    Ok(Jumped {
+        resume: Resume::new(jump, &now),
+        ticket: Some(ticket),
+        at: Instant::now(),
+        delivered: info.delivered(),
+        acknowledged: info.bytes_acked(),
+    })
+}
+
+/// Watches a connection until it is gone, which this does not hold meanwhile.
+async fn run(watched: Weak<Watched>) {
+    let mut observe_after = OBSERVED_AFTER;
+    let mut observe_at = tokio::time::Instant::now() + observe_after;
+    loop {
+        let Some(wait) = watched.upgrade().map(|watched| watched.wait()) else { return };
+        let step_at = wait.map(|wait| tokio::time::Instant::now() + wait);
+        tokio::time::sleep_until(step_at.map_or(observe_at, |at| at.min(observe_at))).await;
+        let Some(watched) = watched.upgrade() else { return };
+        watched.step();
+        if tokio::time::Instant::now() >= observe_at {
+            watched.observe();
+            observe_after = (observe_after * 2).min(OBSERVED_EVERY);
+            observe_at += observe_after;
         }
     }
 }
 
 impl Watched {
-    async fn run(self: Arc<Self>) {
-        let mut observe_after = OBSERVED_AFTER;
-        let mut observe_at = tokio::time::Instant::now() + observe_after;
-        loop {
-            let step_at = self.wait().map(|wait| tokio::time::Instant::now() + wait);
-            tokio::time::sleep_until(step_at.map_or(observe_at, |at| at.min(observe_at))).await;
-            if self.step().is_err() {
-                return;
-            }
-            if tokio::time::Instant::now() >= observe_at {
-                self.observe();
-                observe_after = (observe_after * 2).min(OBSERVED_EVERY);
-                observe_at += observe_after;
-            }
-        }
-    }
-
     fn wait(&self) -> Option<Duration> {
         self.with_jumped(|jumped| jumped.resume.wait()).flatten()
     }
@@ -167,48 +170,63 @@ impl Watched {
             .with_jumped(|jumped| matches!(jumped.resume.phase(), Phase::Normal | Phase::Retreated))
             .unwrap_or(true);
         if is_normal {
-            self.paths.observe(self.peer, info.bytes_acked(), seen, Instant::now());
+            self.paths.observe(self.ends, info.bytes_acked(), seen, Instant::now());
             metrics::gauge!("headstart_careful_paths").set(self.paths.len() as f64);
         }
     }
 
     /// Takes the connection through its phases.
-    ///
-    /// # Errors
-    /// Errors of the system: the connection, or the program, is gone.
-    fn step(&self) -> io::Result<()> {
-        let stepped = self.with_jumped(|jumped| {
-            let info = TcpInfo::read(&self.socket)?;
+    fn step(&self) {
+        self.with_jumped(|jumped| {
+            let Ok(info) = TcpInfo::read(&self.socket) else { return };
             let before = jumped.resume.phase();
             let actions = jumped.resume.handle(jumped.at.elapsed(), &jumped.sample(&info));
             let after = jumped.resume.phase();
             if before != after {
-                let (peer, from, to) = (self.peer, before.name(), after.name());
+                let (peer, from, to) = (self.ends.peer, before.name(), after.name());
                 tracing::debug!(%peer, from, to, "careful resume");
                 count_end(before, after);
             }
-            actions.into_iter().try_for_each(|action| self.perform(action, &jumped.ticket))
+            if let Err(error) = self.perform(actions, &mut jumped.ticket) {
+                // The program is gone, and with it the bound that a later step would change.
+                tracing::debug!(peer = %self.ends.peer, %error, "careful resume ends");
+                count_early_end(after, "failed");
+                let _ = self.perform(jumped.resume.give_up(), &mut jumped.ticket);
+            }
         });
-        stepped.unwrap_or(Ok(()))
     }
 
-    fn perform(&self, action: Action, ticket: &Ticket) -> io::Result<()> {
-        match action {
-            Action::Clamp(segments) => kernel::clamp(&self.socket, segments)?,
-            Action::Unpace => kernel::unpace(&self.socket)?,
-            Action::Forget => self.paths.forget(ticket),
-            Action::Release => self.paths.release(ticket),
+    /// Performs all actions, those behind one that fails as well.
+    ///
+    /// # Errors
+    /// The kernel refuses one: no program any more.
+    fn perform(&self, actions: Vec<Action>, ticket: &mut Option<Ticket>) -> io::Result<()> {
+        let mut done = Ok(());
+        for action in actions {
+            let performed = match action {
+                Action::Clamp(segments) => kernel::clamp(&self.socket, segments),
+                Action::Unpace => kernel::unpace(&self.socket),
+                Action::Forget => {
+                    if let Some(ticket) = ticket.take() {
+                        ticket.forget();
+                    }
+                    Ok(())
+                }
+                Action::Release => {
+                    *ticket = None;
+                    Ok(())
+                }
+            };
+            done = done.and(performed);
         }
-        Ok(())
+        done
     }
 
     /// Lets others use the path's state, if the connection ends before its phases do.
     fn end(&self) {
         self.with_jumped(|jumped| {
-            if matches!(jumped.resume.phase(), Phase::Unvalidated | Phase::Validating) {
-                count("closed");
-            }
-            self.paths.release(&jumped.ticket);
+            count_early_end(jumped.resume.phase(), "closed");
+            jumped.ticket = None;
         });
     }
 
@@ -245,6 +263,71 @@ fn count_end(before: Phase, after: Phase) {
     }
 }
 
+/// Counts a jump that ends in this phase, unless its end was counted before.
+fn count_early_end(phase: Phase, result: &'static str) {
+    if matches!(phase, Phase::Unvalidated | Phase::Validating) {
+        count(result);
+    }
+}
+
 fn count(result: &'static str) {
     metrics::counter!("headstart_careful_ends_total", "result" => result).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use headstart_testkit::pair;
+
+    use super::*;
+    use crate::sys;
+
+    const SEEN: Observed = Observed { window: 1_000_000, rtt: Duration::from_millis(600) };
+
+    /// More segments than the kernel takes.
+    const REFUSED: Action = Action::Clamp(u32::MAX);
+
+    /// Returns the bound of a socket's pace.
+    fn pace(socket: &OwnedFd) -> u64 {
+        let mut value = [0; 8];
+        sys::option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &mut value)
+            .unwrap();
+        u64::from_ne_bytes(value)
+    }
+
+    #[tokio::test]
+    async fn what_is_behind_a_refused_action_is_done() {
+        let (tcp, _peer) = pair().await;
+        let (paths, now) = (Arc::new(Paths::new((24, 48))), Instant::now());
+        let [local, peer] = [tcp.local_addr(), tcp.peer_addr()].map(|end| end.unwrap().ip());
+        let ends = Ends { local, peer };
+        paths.observe(ends, 0, SEEN, now);
+        let mut ticket = Some(paths.take(ends, now).unwrap().1);
+        let socket = tcp.as_fd().try_clone_to_owned().unwrap();
+        kernel::set_pace(&socket, 1_000_000).unwrap();
+        let watched = Watched { socket, ends, paths: Arc::clone(&paths), jumped: None };
+        assert_eq!(pace(&watched.socket), 1_000_000);
+        let actions = vec![REFUSED, Action::Unpace, Action::Release];
+        assert!(watched.perform(actions, &mut ticket).is_err());
+        assert_eq!(pace(&watched.socket), u64::MAX);
+        let mut ticket = Some(paths.take(ends, now).unwrap().1);
+        assert!(watched.perform(vec![REFUSED, Action::Forget], &mut ticket).is_err());
+        assert_eq!(paths.take(ends, now).unwrap_err(), NoJump::Unknown);
+    }
+
+    #[tokio::test]
+    async fn a_connection_closes_with_its_watch_and_waits_for_no_task() {
+        let (tcp, peer) = pair().await;
+        let paths = Arc::new(Paths::new((24, 48)));
+        let watch = Watch::start(&paths, &tcp, None).unwrap();
+        tokio::task::yield_now().await;
+        drop(tcp);
+        drop(watch);
+        let mut peer = peer.into_std().unwrap();
+        peer.set_nonblocking(false).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // No task runs while this one reads.
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+    }
 }
