@@ -42,7 +42,12 @@ pub(crate) fn begins_with_the_window_of_before() {
     let first = world.visit();
     assert!(first < MORE_THAN_INITIAL, "{first} bytes in the first flight");
     assert_eq!(world.jumps("jumped"), 0);
+    let near = world.flight.offered();
     let jumped = world.until_jumped();
+    // The agent knows by now how far it is. Linux before 6.10 keeps the window at 64 kB.
+    let far = world.flight.offered();
+    assert_eq!(far.scale, near.scale, "the window of either can become as large");
+    assert!(far.window > near.window.max(1 << 19), "{far:?} after {near:?}");
     assert!(jumped > MORE_THAN_INITIAL, "{jumped} bytes in the first flight after a jump");
     world.edge.reaches("the end of a jump", 1, |edge| {
         edge.count("headstart_careful_ends_total", &["result=\"validated\""])
@@ -182,11 +187,21 @@ struct Seen {
     client: Option<SocketAddr>,
     bytes: u64,
     packets: u64,
+    /// Receive window of the client, from its SYN on.
+    offered: Offered,
     /// Sequence number of the server's first data.
     first: Option<u32>,
     is_over: bool,
     /// True if one packet in three is lost, of those behind the initial window.
     loses: bool,
+}
+
+/// What a client says of its receive window when it opens a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Offered {
+    scale: u8,
+    /// Bytes, by the acknowledgement of the SYN-ACK: a SYN's own have 16 bits. 0 before.
+    window: u64,
 }
 
 /// One direction of the client's link: its delay, and what passes the end at the server.
@@ -218,9 +233,14 @@ impl Seen {
     fn handle_up(&mut self, segment: &TcpSegment<'_>, packet: &[u8]) {
         if segment.syn {
             (self.client, self.first) = (Some(segment.source), None);
+            self.offered = Offered { scale: scale(segment.options), window: 0 };
         }
-        let header = usize::from(packet[0] & 0xf) * 4;
-        let acknowledged = u32::from_be_bytes(packet[header + 8..header + 12].try_into().unwrap());
+        let tcp = &packet[usize::from(packet[0] & 0xf) * 4..];
+        let acknowledged = u32::from_be_bytes(tcp[8..12].try_into().unwrap());
+        if !segment.syn && self.client == Some(segment.source) && self.offered.window == 0 {
+            let window = u16::from_be_bytes(tcp[14..16].try_into().unwrap());
+            self.offered.window = u64::from(window) << self.offered.scale;
+        }
         let first = self.first.filter(|_| self.client == Some(segment.source));
         self.is_over |=
             first.is_some_and(|first| acknowledged.wrapping_sub(first).cast_signed() > 0);
@@ -254,7 +274,26 @@ impl Flight {
         self.0.lock().unwrap().loses = true;
     }
 
+    fn offered(&self) -> Offered {
+        self.0.lock().unwrap().offered
+    }
+
     fn bytes(&self) -> u64 {
         self.0.lock().unwrap().bytes
     }
+}
+
+/// Reads the window scale of a SYN's options (RFC 7323); 0 if there is none.
+fn scale(mut options: &[u8]) -> u8 {
+    while let [kind, rest @ ..] = options {
+        options = match (kind, rest) {
+            (1, _) => rest,
+            (3, [3, scale, ..]) => return *scale,
+            (_, [length, ..]) if *length > 1 => {
+                options.get(usize::from(*length)..).unwrap_or_default()
+            }
+            _ => return 0,
+        };
+    }
+    0
 }
