@@ -570,7 +570,8 @@ pub(crate) fn within_files(wanted: NonZeroUsize, allowed: usize) -> NonZeroUsize
     running
 }
 
-/// Raises the soft limit of open files to the hard one: a connection takes two, and pipes.
+/// Raises the soft limit of open files to the hard one: a connection takes two
+/// or three, and pipes.
 pub(crate) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -217,7 +217,10 @@ fn files() -> Finding {
         ),
         Some(files) => Finding::ok(
             "open_files",
-            format!("up to {files}; an edge takes two or more for a connection, an agent eight"),
+            format!(
+                "up to {files}; an edge takes two or more for a connection (three with \
+                 --careful-resume), an agent eight"
+            ),
         ),
         None => Finding::ok("open_files", "no limit"),
     }

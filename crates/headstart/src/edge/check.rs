@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use headstart_net::careful;
 use socket2::Type;
 use std::net::SocketAddr;
 
@@ -11,7 +12,7 @@ use super::dial::Dial;
 use super::fleet_links::FleetLinks;
 use super::keys;
 use super::options::EdgeOptions;
-use super::serve::{check_udp_port, files_allow, quic_server};
+use super::serve::{ATTACH_CAREFUL, check_udp_port, files_allow, quic_server};
 use super::terminate::{Examined, authorities, examine};
 use crate::base::failure::Failure;
 use crate::base::own_address::leave_out_ipv6;
@@ -40,11 +41,23 @@ pub async fn check(options: &EdgeOptions, invocation: &Invocation) -> Result<Exi
         ));
     }
     all.extend(ports(options));
-    all.push(check::connections(options.max_connections, files_allow()));
+    all.push(check::connections(options.max_connections, files_allow(options)));
+    all.extend(options.careful_resume.then(careful_resume));
     let path = options.takeover.takeover.as_deref();
     all.extend(path.map(|path| check::new_file("takeover", path)));
     all.extend(check::qlog(&options.qlog));
     doctor::print(&[("this edge".to_owned(), all)], options.check.json)
+}
+
+/// Careful Resume on listeners of this process: those of another are not at hand.
+fn careful_resume() -> Finding {
+    match careful::probe() {
+        Ok(()) => Finding::ok("careful_resume", "the window of a connection can be set"),
+        Err(error) => {
+            let what = format!("no window can be set: {error}");
+            Finding::note("careful_resume", what, ATTACH_CAREFUL)
+        }
+    }
 }
 
 /// Each certificate, and each name that has none.

@@ -214,7 +214,7 @@ pub struct EdgeOptions {
     ///
     /// For clients that run headstart, whose next visit then saves a round trip; cookies are
     /// private, each is spent once (docs/fop.md). Needs `headstart fastopen attach server` on this
-    /// machine before, which is root's business; the edge itself needs no privilege. Not behind a
+    /// machine before, as root; the edge itself needs no privilege. Not behind a
     /// balancer or NAT that hides the addresses of clients. Clients use it if the DNS record says
     /// so: see headstart dns-record --fast-open.
     #[arg(
@@ -233,8 +233,8 @@ pub struct EdgeOptions {
     /// For large answers over long or fast paths: a client that comes again need not wait for slow
     /// start. The edge remembers, by the network of clients, how much an earlier connection got
     /// through in a round trip; docs/careful-resume.md says what it does with that. Needs
-    /// `headstart careful-resume attach` on this machine before, which is root's business; the edge
-    /// itself needs no privilege, and without the program it serves as usual.
+    /// `headstart careful-resume attach` on this machine before, as root; the edge itself needs no
+    /// privilege, and without the program it serves as usual. A connection takes a third file.
     #[arg(
         long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", default_value = "false",

@@ -88,11 +88,16 @@ const AT_START: &[&str] = &[
     "health-check",
 ];
 
-/// Returns the number of connections for which there are files, one in eight of which is for all
-/// else: each takes two. The pipes of bursts are few, and a connection without copies its bytes.
-pub(super) fn files_allow() -> usize {
-    let files = daemon::files();
-    files.saturating_sub(files / 8) / 2
+/// Returns the number of connections for which there are files.
+pub(super) fn files_allow(options: &EdgeOptions) -> usize {
+    connections_of(daemon::files(), options.careful_resume)
+}
+
+/// One file in eight is for all else. A connection takes two, and Careful Resume watches it by a
+/// third. The pipes of bursts are few, and a connection without copies its bytes.
+const fn connections_of(files: usize, careful_resume: bool) -> usize {
+    let each = if careful_resume { 3 } else { 2 };
+    files.saturating_sub(files / 8) / each
 }
 
 /// Runs the edge until it is told to stop.
@@ -105,7 +110,7 @@ pub async fn run(mut options: EdgeOptions, invocation: &Invocation) -> Result<Ex
     let at_start = AtStart::new(invocation, AT_START)?;
     check_udp_port(&options)?;
     let _writer = qlog::start(&options.qlog, Vantage::Edge)?;
-    let connections = daemon::within_files(options.max_connections, files_allow());
+    let connections = daemon::within_files(options.max_connections, files_allow(&options));
     let options = EdgeOptions { max_connections: connections, ..options };
     let streams = streams(&options);
     // First, since a predecessor may wait for no more than this.
@@ -665,6 +670,13 @@ mod tests {
         assert_eq!(turbo, ["unjoined", "turbo", "attached"]);
         assert_eq!(opening(Carrier::Tcp, start), "plain");
         assert_eq!(opening(Carrier::Fop, start), "fop");
+    }
+
+    #[test]
+    fn a_watched_connection_takes_a_file_more() {
+        assert_eq!([false, true].map(|careful| connections_of(2400, careful)), [1050, 700]);
+        let [without, with] = [&[][..], &["--careful-resume"]].map(|it| files_allow(&options(it)));
+        assert_eq!(without * 2 / 3, with);
     }
 
     #[test]
