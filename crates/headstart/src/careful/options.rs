@@ -55,6 +55,8 @@ pub enum CarefulCommand {
 pub struct AttachOptions {
     /// Directory of the cgroup that the edge is in [default: where cgroup2 is mounted, that is all
     /// processes]
+    ///
+    /// Name it where containers run without a user namespace: their root is root here as well.
     #[arg(long, value_name = "DIR")]
     pub cgroup: Option<PathBuf>,
 

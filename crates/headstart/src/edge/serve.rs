@@ -440,7 +440,8 @@ fn careful_resume(ports: &[ListenSockets]) -> Option<Arc<CarefulResume>> {
     match CarefulResume::new(PREFIXES, ports) {
         Ok(careful) => Some(Arc::new(careful)),
         Err(error) => {
-            tracing::warn!(%error, hint = ATTACH_CAREFUL, "no window can be set: --careful-resume does nothing");
+            let hint = ATTACH_CAREFUL;
+            tracing::warn!(%error, hint, "no window can be set: --careful-resume does nothing");
             None
         }
     }
