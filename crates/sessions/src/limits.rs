@@ -35,8 +35,8 @@ pub const SPENT_COOKIES: usize = 1 << 17;
 /// Offers kept, over all services and contexts; with names, labels and addresses of maximum length
 /// 0.4 MB.
 ///
-/// Who runs many servers can evict offers of the same user's other services: these then open as
-/// without, once.
+/// Somebody with many servers can evict offers of the same user's other services: these then open
+/// once as without.
 pub const OFFERS: usize = 512;
 
 /// Addresses of a service whose offer is kept. The latest displaces the first.

@@ -196,7 +196,7 @@ struct Seen {
     loses: bool,
 }
 
-/// What a client says of its receive window when it opens a connection.
+/// Receive window that a client offers when it opens a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Offered {
     scale: u8,

@@ -58,7 +58,7 @@ pub(super) fn jump(socket: impl AsFd, jump: &Jump) -> io::Result<()> {
 /// Bounds the window, and slow start, to so many segments.
 ///
 /// # Errors
-/// Those of [`probe`].
+/// The same as for [`probe`].
 pub(super) fn clamp(socket: impl AsFd, segments: u32) -> io::Result<()> {
     set_segments(socket, SO_CLAMP, segments)
 }

@@ -25,7 +25,7 @@ const RETREATED_MAX: Duration = Duration::from_secs(5);
 const IDLE_LOOKS: u32 = 12;
 
 /// Round trips for which a window waits for data, while other connections of its path have none.
-/// By then the kernel has taken it back: it halves an unused window each retransmission timeout.
+/// The kernel has taken it back until then: it halves an unused window each retransmission timeout.
 const UNUSED_RTTS: u32 = 16;
 
 /// Observation of a path by one connection.

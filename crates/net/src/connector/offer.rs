@@ -28,7 +28,7 @@ pub(super) enum Offer {
     Learnt(Learnt),
 }
 
-/// What the server at some addresses has said inside TLS.
+/// Advertisement inside TLS by the server at some addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Learnt {
     pub(super) advert: Advert,
