@@ -7,13 +7,16 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-use foreign_types::ForeignTypeRef;
+use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::error::ErrorStack;
-use openssl::ssl::{SslRef, SslSessionRef};
+use openssl::ssl::{SslRef, SslSession, SslSessionRef};
 
 unsafe extern "C" {
     /// From openssl/ssl.h; in no Rust binding.
     fn SSL_get_early_data_status(ssl: *const c_void) -> c_int;
+
+    /// From openssl/ssl.h; in no Rust binding.
+    fn SSL_SESSION_dup(session: *const c_void) -> *mut c_void;
 
     /// From openssl/ssl.h; not in the safe binding.
     fn SSL_get_wbio(ssl: *const c_void) -> *mut c_void;
@@ -33,6 +36,17 @@ pub fn set_session(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(), Erro
     // SAFETY: OpenSSL itself takes any session here; that the context be the same is about what it
     // means, and `Tls` keeps sessions of its one context only.
     unsafe { ssl.set_session(session) }
+}
+
+/// Returns a copy of a session: OpenSSL marks that of a connection that ends without a close_notify
+/// as not resumable, and a ClientHello with early data of such a session fails. `None` if memory is
+/// short.
+pub(crate) fn copy_session(session: &SslSessionRef) -> Option<SslSession> {
+    // SAFETY: the call only reads the session, and its result is the caller's.
+    unsafe {
+        let copy = SSL_SESSION_dup(session.as_ptr().cast_const().cast());
+        (!copy.is_null()).then(|| SslSession::from_ptr(copy.cast()))
+    }
 }
 
 /// Returns true if the server took the early data of a finished handshake.

@@ -87,7 +87,11 @@ impl Tls {
             tls.set_session_cache_mode(
                 SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL,
             );
-            tls.set_new_session_callback(move |_, session| kept.put(session));
+            tls.set_new_session_callback(move |_, session| {
+                if let Some(copy) = sys::copy_session(&session) {
+                    kept.put(copy);
+                }
+            });
             sessions
         });
         Ok(Self { context: tls.build(), name: name.to_owned(), sessions })

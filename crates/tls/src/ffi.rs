@@ -10,12 +10,12 @@ use std::ptr;
 use std::slice;
 use std::time::Duration;
 
-use foreign_types::ForeignTypeRef;
+use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::cipher::Cipher;
 use openssl::cipher_ctx::CipherCtxRef;
 use openssl::error::ErrorStack;
 use openssl::pkey::{PKeyRef, Private};
-use openssl::ssl::{SslContextBuilder, SslRef, SslSessionRef};
+use openssl::ssl::{SslContextBuilder, SslRef, SslSession, SslSessionRef};
 use openssl::stack::StackRef;
 use openssl::x509::verify::X509CheckFlags;
 use openssl::x509::{X509, X509Ref};
@@ -97,6 +97,7 @@ unsafe extern "C" {
         protocol: *mut *const c_uchar,
         length: *mut usize,
     );
+    fn SSL_SESSION_dup(session: *const SSL_SESSION) -> *mut SSL_SESSION;
     fn SSL_SESSION_get0_peer(session: *mut SSL_SESSION) -> *mut RawX509;
     fn SSL_SESSION_set1_hostname(session: *mut SSL_SESSION, name: *const c_char) -> c_int;
     fn SSL_SESSION_get_ticket_lifetime_hint(session: *const SSL_SESSION) -> c_ulong;
@@ -369,6 +370,15 @@ pub(crate) fn set_session(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(
     // SAFETY: the wrapper requires a session of the same context, for semantic reasons; OpenSSL
     // itself accepts any. `ClientContext` offers only sessions from a context with the same trust.
     unsafe { ssl.set_session(session) }
+}
+
+/// Returns a copy of a session, or `None` if memory is short.
+pub(crate) fn copy_session(session: &SslSessionRef) -> Option<SslSession> {
+    // SAFETY: the call only reads the session, and its result is the caller's.
+    unsafe {
+        let copy = SSL_SESSION_dup(session.as_ptr());
+        (!copy.is_null()).then(|| SslSession::from_ptr(copy))
+    }
 }
 
 /// Returns the application protocol of a session.

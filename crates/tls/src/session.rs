@@ -38,6 +38,9 @@ pub struct Session {
     bytes: Zeroizing<Vec<u8>>,
     /// OpenSSL's form, if already decoded: decoding costs as much as the rest of a resumption,
     /// since it includes a certificate. OpenSSL wipes its keys.
+    ///
+    /// Each connection has a copy: OpenSSL marks the session of one that ends without a
+    /// close_notify as not resumable, and a ClientHello with early data of such a session fails.
     decoded: Option<SslSession>,
 }
 
@@ -103,10 +106,14 @@ impl Session {
         let same_name = parts.name == name;
         let fits = parts.trust == trust && (same_name || parts.across_names);
         let is_young = now.since(parts.since) <= RESUMPTION_LIFE;
-        let session =
-            (fits && is_young).then(|| self.decoded.clone().or_else(|| parts.openssl()))??;
+        let session = (fits && is_young).then(|| self.openssl(&parts))??;
         let usable = lives(&session, now) && (same_name || certificate_is_for(&session, name));
         usable.then_some(Usable { session, since: parts.since, same_name })
+    }
+
+    /// Returns a session of OpenSSL's that nobody else has.
+    fn openssl(&self, parts: &Parts<'_>) -> Option<SslSession> {
+        self.decoded.as_deref().map_or_else(|| parts.openssl(), ffi::copy_session)
     }
 }
 

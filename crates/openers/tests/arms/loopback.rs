@@ -386,6 +386,40 @@ async fn connections_that_last_beyond_the_slice_are_not_completed_in_it() {
     assert!(tally.ms >= tally.slice_ms, "{tally:?}");
 }
 
+/// Forwards connections to `to`, and breaks off the first after so many bytes to the client.
+async fn breaking(to: SocketAddr, bytes: u64) -> SocketAddr {
+    use tokio::io::{AsyncReadExt, copy};
+    let listener = tokio::net::TcpListener::bind(any_port()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for limit in [bytes, u64::MAX] {
+            let (near, _) = listener.accept().await.unwrap();
+            let far = tokio::net::TcpStream::connect(to).await.unwrap();
+            let ((mut from_near, mut to_near), (from_far, mut to_far)) =
+                (near.into_split(), far.into_split());
+            tokio::spawn(async move {
+                let mut from_far = from_far.take(limit);
+                tokio::select! {
+                    _ = copy(&mut from_far, &mut to_near) => {}
+                    _ = copy(&mut from_near, &mut to_far) => {}
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_session_of_a_connection_that_broke_sends_early_data() {
+    let directory = tempfile::tempdir().unwrap();
+    let arm = Arm::TLS13_EARLY_DATA;
+    let (server, options) = pair(arm, Suite::P256, directory.path());
+    let to = breaking(server.local_addr(), BYTES / 2).await;
+    let client = Client::new(ClientOptions { to, ..options }).unwrap();
+    assert!(!client.open(BYTES).await.ok, "it broke");
+    assert_as_claimed(arm, Suite::P256, &client.open(BYTES).await);
+}
+
 #[tokio::test]
 async fn every_carrier_takes_ipv6() {
     let directory = tempfile::tempdir().unwrap();

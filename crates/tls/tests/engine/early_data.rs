@@ -155,6 +155,21 @@ fn a_copy_is_resumed_and_its_early_data_refused() {
     assert_eq!(ask(&site, session), EarlyData::Accepted);
 }
 
+/// OpenSSL gives up the session of a connection that ends without a close_notify, and a ClientHello
+/// with early data of such a session fails.
+#[test]
+fn a_session_is_offered_again_after_a_connection_that_broke() {
+    let site = Site::with(takes_early_data);
+    let session = Session::from_bytes(site.session().as_bytes()).unwrap();
+    let (mut pair, flight) = asks(&site, session.clone());
+    pair.server.handle_bytes(&flight);
+    assert_eq!(pair.server.handshake(), Ok(Progress::EarlyData));
+    pass(&mut pair.server, &mut pair.client);
+    assert_eq!(pair.client.handshake(), Ok(Progress::Done));
+    drop(pair);
+    assert_eq!(ask(&site, session), EarlyData::Accepted);
+}
+
 #[test]
 fn a_copy_sent_to_the_client_of_the_original_ends_well() {
     let site = Site::with(takes_early_data);
