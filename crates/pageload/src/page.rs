@@ -35,6 +35,7 @@ pub struct Page {
     recorded: Recorded,
     ignored: Ignored,
     known: Option<Known>,
+    urgencies: BTreeMap<String, Urgency>,
 }
 
 /// A recording's facts about the whole load.
@@ -229,6 +230,20 @@ impl Resource {
     }
 }
 
+/// Urgency of a request to the browser, which holds back those that are not urgent while many of
+/// them are in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Urgency {
+    /// Styles, fonts, data, scripts that the parser waits for, and all that nothing was recorded
+    /// of.
+    #[default]
+    Urgent,
+    /// Scripts that nothing waits for: urgent only as a preload.
+    UrgentAsPreload,
+    /// Pictures and media.
+    Delayable,
+}
+
 /// Source of a resource's parent (BLAST, appendix C.2: three passes over the candidates).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confidence {
@@ -361,8 +376,8 @@ impl Page {
                 return Err(PageError::Order { resource: id });
             }
         }
-        let (recorded, ignored, known) = Default::default();
-        Ok(Self { name, servers, resources, redirects: 0, recorded, ignored, known })
+        let (recorded, ignored, known, urgencies) = Default::default();
+        Ok(Self { name, servers, resources, redirects: 0, recorded, ignored, known, urgencies })
     }
 
     /// Returns the page with its first `count` resources marked as redirects to the document.
@@ -381,6 +396,26 @@ impl Page {
     #[must_use]
     pub fn with_ignored(self, ignored: Ignored) -> Self {
         Self { ignored, ..self }
+    }
+
+    /// Returns the page with urgencies of its requests, by URL.
+    #[must_use]
+    pub(crate) fn with_urgencies(self, urgencies: BTreeMap<String, Urgency>) -> Self {
+        Self { urgencies, ..self }
+    }
+
+    /// Returns the page with the urgencies that another form of it has.
+    #[must_use]
+    pub fn with_urgencies_of(self, other: &Self) -> Self {
+        self.with_urgencies(other.urgencies.clone())
+    }
+
+    /// Returns the page with its resources changed, and still each after all that it depends on.
+    #[must_use]
+    pub(crate) fn map_resources(&self, mut change: impl FnMut(usize, &mut Resource)) -> Self {
+        let mut page = self.clone();
+        page.resources.iter_mut().enumerate().for_each(|(id, resource)| change(id, resource));
+        page
     }
 
     /// Returns the page with requests of one connection taking turns, as recorded: each connection
@@ -433,6 +468,11 @@ impl Page {
         &self.resources[self.redirects]
     }
 
+    /// Returns the urgency of the request for a resource; urgent if nothing is known.
+    pub(crate) fn urgency(&self, resource: &Resource) -> Urgency {
+        self.urgencies.get(&resource.url).copied().unwrap_or_default()
+    }
+
     /// Returns counts of the recording's entries that are not in it.
     pub fn ignored(&self) -> &Ignored {
         &self.ignored
@@ -470,6 +510,7 @@ impl Page {
             recorded: self.recorded.clone(),
             ignored: self.ignored.clone(),
             known: self.known.clone(),
+            urgencies: self.urgencies.clone(),
         }
     }
 }

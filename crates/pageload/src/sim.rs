@@ -2,9 +2,11 @@
 //!
 //! [`blast`] has the rules of the simulator that was published with BLAST (Wang 2020), to the
 //! letter: what it says can be compared with what that one said ([`published`]). [`tcp`] has the
-//! network as it is. [`profile`] asks either of them in one way.
+//! network as it is; [`browser`] tells it what recordings know of the browser. [`profile`] asks
+//! either of them in one way.
 
 pub mod blast;
+pub mod browser;
 mod events;
 pub mod profile;
 pub mod published;

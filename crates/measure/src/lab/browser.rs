@@ -13,6 +13,7 @@ mod run;
 mod servers;
 mod stage;
 pub(crate) mod text;
+pub(crate) mod validate;
 mod whole;
 
 pub(super) use experiment::{BrowserExperiment, NAME, Plan, find};

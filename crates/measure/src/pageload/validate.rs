@@ -1,4 +1,5 @@
-//! `headstart pageload validate`: the simulator against others, and against real sockets.
+//! `headstart pageload validate`: the simulator against others, against real sockets, and against a
+//! browser.
 
 mod replays;
 
@@ -16,6 +17,7 @@ use serde::Serialize;
 use self::replays::Replays;
 use super::text::counted;
 use crate::json::json;
+use crate::lab::browser;
 use crate::pageload::plan::options::ValidateOptions;
 use crate::progress::Progress;
 use crate::recordings;
@@ -37,6 +39,10 @@ const DATA: &str = "HEADSTART_DATA";
 
 /// Compares, and prints how far the simulator is from what it is held against.
 pub(super) fn run(options: &ValidateOptions) -> Result<ExitCode, Failure> {
+    if let Some(folder) = &options.browser {
+        let loads = browser::validate::Validation::read(folder)?;
+        return print(options, &loads, loads.holds, || loads.text());
+    }
     match &options.replays {
         Some(folder) => {
             let replays = Replays::read(folder)?;

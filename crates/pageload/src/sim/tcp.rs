@@ -6,21 +6,27 @@
 //! (HyStart) or a segment is lost, then CUBIC's beta (RFC 9438); back to ten after a pause.
 //! Segments that overtake a lost one wait for it.
 //!
-//! Not here: contention for the client's processor, delayed acknowledgements, the spread of
-//! round-trip times between servers, slow start of what the client sends. HTTP/3 is an opening
-//! only: what follows it is as over TCP.
+//! The client's processor is not here but in recordings: [`in_browser`](super::browser::in_browser)
+//! tells it.
+//!
+//! Not here: contention for it between requests that did not meet when recorded, delayed
+//! acknowledgements, the spread of round-trip times between servers, slow start of what the client
+//! sends. HTTP/3 is an opening only: what follows it is as over TCP.
 
 mod ahead;
 mod client;
 mod connect;
 mod link;
 mod others;
+mod overhead;
+mod scheduler;
 mod sender;
 mod techniques;
 mod transfer;
 
 use std::time::Duration;
 
+pub use overhead::Overhead;
 pub use techniques::{Technique, Techniques};
 
 use super::Load;
@@ -47,6 +53,8 @@ pub struct Settings {
     pub tls: Handshake,
     /// Timeouts of both ends.
     pub timers: Timers,
+    /// Time that the means themselves take.
+    pub overhead: Overhead,
 }
 
 impl Default for Settings {
@@ -63,6 +71,7 @@ impl Default for Settings {
             dns: Duration::ZERO,
             tls: Handshake::default(),
             timers: Timers::default(),
+            overhead: Overhead::default(),
         }
     }
 }

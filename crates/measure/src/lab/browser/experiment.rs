@@ -137,7 +137,7 @@ impl BrowserExperiment {
         Ok((Self::parse("built in", TEXT)?, TEXT))
     }
 
-    fn parse(source: &str, text: &str) -> Result<Self, Failure> {
+    pub(super) fn parse(source: &str, text: &str) -> Result<Self, Failure> {
         let parsed: Self = toml::from_str(text).map_err(|error| {
             Failure::usage(format!("{source}: {}", error.to_string().trim_end()))
                 .hint("lab/README.md has the form of experiments with a browser")

@@ -473,14 +473,16 @@ impl PagesInBrowser {
             .map(|(spec, loads): (_, _)| {
                 let spec: &CellSpec = spec;
                 let url = self.sites.get(spec.site).map(Site::url).unwrap_or_default();
-                let pages: Vec<_> = recorded
+                let recordings: Vec<_> = recorded
                     .iter()
-                    .map(|one| &one.recording.page)
-                    .filter(|page| page.resources().first().is_some_and(|first| first.url == url))
+                    .map(|one| &one.recording)
+                    .filter(|load| {
+                        load.page.resources().first().is_some_and(|first| first.url == url)
+                    })
                     .collect();
                 let predicted = Predicted {
-                    page_load_ms: predictor.page_load_ms(&pages, spec),
-                    at_start_ms: predictor.at_start_ms(&pages, spec),
+                    page_load_ms: predictor.page_load_ms(&recordings, spec),
+                    at_start_ms: predictor.at_start_ms(&recordings, spec),
                 };
                 Known { link: &link.name, spec, loads, predicted }
             })
@@ -498,12 +500,16 @@ fn keep_load(
     loaded: &Loaded,
 ) -> Result<(), Failure> {
     let folder = results.subfolder(folder)?;
-    let name = format!("{} {} {}", link.name, spec.variant, spec.arm)
-        .replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
+    let name = file_name(&format!("{} {} {}", link.name, spec.variant, spec.arm));
     let mut files = (1_usize..).map(|number| folder.join(format!("{name}-{number:04}.har.gz")));
     let free = files.find(|file| !file.exists());
     let kept = free.map_or(Ok(()), |file| keep(&loaded.seen.har, &file));
     kept.map_err(|error| Failure::usage(format!("cannot write {}: {error}", folder.display())))
+}
+
+/// Returns what begins the names of files about something.
+pub(super) fn file_name(of: &str) -> String {
+    of.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-")
 }
 
 fn unrecorded(spec: &CellSpec, why: &str) -> Failure {

@@ -100,6 +100,10 @@ pub(super) struct Run<'a> {
     pub(super) connections: Vec<Connection>,
     pub(super) resources: Vec<Resource>,
     pub(super) load: Load,
+    /// Requests that the browser holds back, in the order in which the page named them.
+    pub(super) held: VecDeque<u32>,
+    /// Delayable requests in flight.
+    pub(super) delayable: Vec<u32>,
     losses: Xoshiro256PlusPlus,
 }
 
@@ -121,6 +125,8 @@ pub(super) struct Server {
     pub(super) resolution: Instant,
     /// True if there is a connection from the start.
     pub(super) warm: bool,
+    /// True once a request went to it.
+    pub(super) is_asked: bool,
     pub(super) queue: VecDeque<u32>,
     pub(super) connections: Vec<u32>,
     pub(super) opening: usize,
@@ -194,6 +200,7 @@ fn servers(
                 host: *hosts.entry(name).or_insert(known),
                 resolution: if address < addresses { 0 } else { nanos(settings.dns) },
                 warm: connection < connections,
+                is_asked: false,
                 queue: VecDeque::new(),
                 connections: Vec::new(),
                 opening: 0,
@@ -237,6 +244,8 @@ impl<'a> Run<'a> {
             connections: Vec::new(),
             resources,
             load: Load { resources: times, ..Load::default() },
+            held: VecDeque::new(),
+            delayable: Vec::new(),
             losses: Xoshiro256PlusPlus::seed_from_u64(seed),
         }
     }
@@ -300,9 +309,12 @@ impl<'a> Run<'a> {
             return;
         }
         self.load.resources[id as usize].created = Duration::from_nanos(self.now);
-        let server = self.server_of(&self.page.resources()[id as usize]);
-        self.servers[server].queue.push_back(id);
-        self.dispatch(server);
+        self.schedule(id);
+    }
+
+    /// Returns true if the page has come to a resource.
+    pub(super) fn is_needed(&self, id: u32) -> bool {
+        self.resources[id as usize].needed
     }
 
     /// Returns the server of a resource; in a frame of another site, the one with connections of
@@ -372,6 +384,7 @@ impl<'a> Run<'a> {
             place.and_then(|place| connection.requests.remove(place));
             let server = connection.server;
             self.dispatch(server);
+            self.finish(id);
         }
     }
 

@@ -52,7 +52,7 @@ impl Run<'_> {
         self.load.resumptions += u32::from(flight > 0 && session != Session::Fresh);
         self.load.round_trips += self.connecting(carrier) + session.round_trips();
 
-        let begin = self.resolve(server);
+        let begin = self.resolve(server) + self.agent();
         let hello = begin + self.before_hello(carrier);
         if early {
             self.events.at(hello + nanos(crypto), Event::Ready(id));

@@ -12,9 +12,11 @@ const REQUEST: u64 = 400;
 impl Run<'_> {
     pub(super) fn ask(&mut self, id: u32, connection: u32) {
         let request = Request { id, made: false, answered: false };
-        self.connections[connection as usize].requests.push_back(request);
+        let carrier = &mut self.connections[connection as usize];
+        carrier.requests.push_back(request);
+        self.servers[carrier.server].is_asked = true;
         self.load.resources[id as usize].sent = Duration::from_nanos(self.now);
-        let left = self.up.wait(self.now, self.request(id));
+        let left = self.up.wait(self.now, self.request(id)) + self.extension();
         let again = if self.is_lost() { self.probe() } else { 0 };
         self.events.at(left + again + self.rtt / 2, Event::Asked(id, connection));
     }
