@@ -7,6 +7,7 @@
 //! * [`plan`]: what each technique would save on a page, and what the page waits for.
 //! * [`devtools`]: HAR files of what Chromium's DevTools protocol says of a load.
 //! * [`db`]: what many recordings of pages tell a browser before it asks.
+//! * [`policy`]: what databases should say of a page, as it wins on loads that were held out.
 //! * [`hits`]: how much of loads the others of their page tell, load by load.
 //! * [`statistics`]: how values hang together, and how far simulated times are from measured ones.
 //! * [`sharing`]: how many full TLS handshakes of a recording a shared session store would have
@@ -24,6 +25,7 @@ pub mod hits;
 mod input;
 pub mod page;
 pub mod plan;
+pub mod policy;
 mod printable;
 pub mod sharing;
 pub mod sim;

@@ -6,6 +6,7 @@ mod fetch;
 mod file;
 mod keys;
 pub(crate) mod options;
+mod proven;
 mod show;
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! `headstart pageload validate --replays`: the simulator against loads over real sockets, as
-//! results of the lab have them.
+//! `headstart pageload validate` with `--replays` and `--browser`: the simulator against loads over
+//! real sockets and in a browser, as results of the lab have them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -120,7 +120,7 @@ fn the_page_of_results_has_the_table() {
         eprintln!("skipped: HEADSTART_DATA names no folder of data sets");
         return;
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root();
     let page = std::fs::read_to_string(root.join("docs/results.md")).unwrap();
     let (_, command) = page.split_once("\n$ headstart pageload validate --replays ").unwrap();
     let (folder, text) = command.split_once('\n').unwrap();
@@ -129,4 +129,85 @@ fn the_page_of_results_has_the_table() {
     command.args(["pageload", "validate", "--replays", folder]).current_dir(root);
     let (code, out, _) = outcome(command.output().unwrap());
     assert_eq!((code, out.as_str()), (Some(0), text));
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Calls a command about pages on the committed run in a browser.
+fn on_committed(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = std::process::Command::new(crate::programs::LAB);
+    outcome(command.arg("pageload").args(args).current_dir(root()).output().unwrap())
+}
+
+/// The mean of a figure of cells, in percent.
+fn mean(cells: &[&Value], of: impl Fn(&Value, &str) -> f64, name: &str) -> f64 {
+    cells.iter().map(|cell| of(cell, name)).sum::<f64>() / cells.len() as f64 * 100.0
+}
+
+fn figure(cell: &Value, name: &str) -> f64 {
+    cell[name].as_f64().unwrap()
+}
+
+/// Figures of docs/pageload.md, from the committed recordings and loads.
+#[test]
+fn loads_in_a_browser_are_as_promised() {
+    let call = ["validate", "--browser", "lab/results/2026-11-22-browser", "--json"];
+    let (code, text, err) = on_committed(&call[..3]);
+    println!("{text}");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{text}");
+    assert!(text.ends_with("both bars are kept over all links.\n"), "{text}");
+    let report: Value = serde_json::from_str(&on_committed(&call).1).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/pageload.md")).unwrap();
+    for link in ["50 ms", "0.8 s"] {
+        let cells = report["cells"].as_array().unwrap().iter();
+        let cells: Vec<&Value> = cells.filter(|cell| cell["link"] == link).collect();
+        let [found, then, now] = ["found", "promised_then", "promised"]
+            .map(|name| format!("{:.1} %", mean(&cells, figure, name)));
+        let apart = mean(
+            &cells,
+            |cell, name| (figure(cell, name) - figure(cell, "found")).abs(),
+            "promised",
+        );
+        let off = mean(
+            &cells,
+            |cell, name| (figure(cell, name) / figure(cell, "measured_ms") - 1.0).abs(),
+            "predicted_ms",
+        );
+        let n = cells.len();
+        let row =
+            format!("| {link} | all | {n} | {found} | {then} | {now} | {apart:.1} | {off:.1} % |");
+        assert!(page.contains(&row), "{row}");
+    }
+}
+
+/// Of each page only what wins on loads that were held out; docs/databases.md has the command.
+#[test]
+fn databases_have_what_wins_on_held_out_loads() {
+    let folder = "lab/results/2026-11-22-browser/recordings";
+    let files = std::fs::read_dir(root().join(folder)).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let near = names.filter(|name| name.starts_with("50-ms-"));
+    let near: Vec<String> = near.map(|name| format!("{folder}/{name}")).collect();
+    let mut call = vec!["db", "build", "--proven", "50ms", "--rate", "50Mbit", "--json"];
+    call.extend(near.iter().map(String::as_str));
+    let (code, out, err) = on_committed(&call);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let proven = report["proven"].as_array().unwrap();
+    assert_eq!((proven.len(), &report["pages"]), (3, &json!(3)));
+    for page in proven {
+        assert_eq!(page["loads"], 5);
+        let tried = page["tried"].as_array().unwrap();
+        // What wins is first, and kept; the others are told, too.
+        assert!(tried.len() >= 5, "{page}");
+        assert_eq!(page["kept"] != "nothing", tried[0]["wins"] == true, "{page}");
+        assert!(tried.iter().all(|one| one["saved"].as_array().unwrap().len() == 5), "{page}");
+    }
+    assert!(proven.iter().any(|page| page["kept"] != "nothing"), "{out}");
+    call.retain(|arg| *arg != "--json");
+    let (_, text, _) = on_committed(&call);
+    println!("{text}");
+    assert!(text.contains("Tried on loads that were held out") && text.contains("rejected"));
 }

@@ -6,6 +6,7 @@ mod fop_balancing;
 mod fuzz_replay;
 mod har;
 mod memory;
+mod policy;
 mod published;
 mod sharing;
 mod simulator;

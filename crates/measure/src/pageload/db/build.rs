@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::super::files::Files;
 use super::super::text::{counted, grouped};
+use super::proven::{self, LoadFacts, Loads, Proof};
 use super::show::Totals;
 use super::{file, keys};
 use crate::chart::figure::percent;
@@ -36,13 +37,14 @@ use headstart::base::output;
 pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
     // Read first, so that a wrong key is reported before thousands of recordings are read.
     let key = options.sign.as_deref().map(keys::secret).transpose()?;
-    let all = Learned::read(Files::from_names(&options.files), options.assume_get);
+    let all = Learned::read(Files::from_names(&options.files), options);
     if all.recordings.count() == 0 {
         return Err(nothing(&all));
     }
     let rules = rules(options);
-    let built =
+    let mut built =
         all.recordings.build(&rules, parts(&options.only), wall_clock()).map_err(too_large)?;
+    let proofs = proven::keep(options, &all.loads, &rules, &mut built).map_err(too_large)?;
     let bytes = write(&built.database, key.as_ref()).map_err(too_large)?;
     if let Some(path) = &options.out {
         is_of_use(&built, &rules, path)?;
@@ -53,7 +55,8 @@ pub(super) fn run(options: &DbBuildOptions) -> Result<ExitCode, Failure> {
     for (name, failure) in &all.failed {
         eprintln!("warning: {name} is left out: {}", failure.message());
     }
-    let made = Made { all: &all, built: &built, bytes: bytes.len(), figures: &figures, by_load };
+    let (bytes, proofs) = (bytes.len(), proofs.as_slice());
+    let made = Made { all: &all, built: &built, bytes, figures: &figures, by_load, proofs };
     let text = if options.json { format!("{:#}\n", made.json()) } else { made.text() };
     output::print(text.as_bytes())?;
     Ok(if all.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
@@ -86,10 +89,12 @@ struct Learned {
     refused: BTreeMap<String, u64>,
     /// Files, and what is wrong with them.
     failed: Vec<(String, Failure)>,
+    /// Loads to try policies on, by document.
+    loads: Loads,
 }
 
 impl Learned {
-    fn read(Files { files, failures }: Files, assume_get: bool) -> Self {
+    fn read(Files { files, failures }: Files, options: &DbBuildOptions) -> Self {
         let (published, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
             files.iter().partition(|path: &&PathBuf| {
                 let name = path.to_string_lossy();
@@ -104,13 +109,19 @@ impl Learned {
         let others: Vec<PathBuf> = others.into_iter().cloned().collect();
         let all = Mutex::new(all);
         let read = read_all(&others, |_, contents: Contents| -> Result<(), Failure> {
-            let facts: Vec<(Page, Facts)> = contents
+            let loads: Vec<LoadFacts> = contents
                 .recordings
                 .into_iter()
-                .map(|of| facts_of(of, assume_get))
+                .map(|of| facts_of(of, options.assume_get))
                 .collect::<Result<_, Failure>>()?;
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            facts.iter().for_each(|(page, facts)| all.add(page, facts));
+            for load in loads {
+                all.add(&load.page, &load.facts);
+                if options.proven.is_some() {
+                    let document = load.page.document().url.clone();
+                    all.loads.entry(document).or_default().push(load);
+                }
+            }
             Ok(())
         });
         let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +156,7 @@ impl Learned {
     }
 }
 
-fn facts_of(recording: Recording, assume_get: bool) -> Result<(Page, Facts), Failure> {
+fn facts_of(recording: Recording, assume_get: bool) -> Result<LoadFacts, Failure> {
     let facts = match &recording.har {
         Some(har) => {
             let name = &recording.file;
@@ -156,7 +167,8 @@ fn facts_of(recording: Recording, assume_get: bool) -> Result<(Page, Facts), Fai
         None if assume_get => Facts::all_get(),
         None => Facts::new(),
     };
-    Ok((recording.page, facts))
+    let resources = recording.har.map(|har| har.facts).unwrap_or_default();
+    Ok(LoadFacts { page: recording.page, resources, facts })
 }
 
 fn unix_seconds(at: SystemTime) -> Option<UnixSeconds> {
@@ -204,6 +216,7 @@ struct Made<'a> {
     bytes: usize,
     figures: &'a [(&'static str, Figures)],
     by_load: Option<LoadShares>,
+    proofs: &'a [Proof],
 }
 
 impl Made<'_> {
@@ -225,6 +238,7 @@ impl Made<'_> {
         ];
         text += &table(&rows.map(|(name, count)| vec![name.into(), grouped(count as u64)]), &[0]);
         text += &self.left_out();
+        text += &proven::text(self.proofs);
         text += &by_database(self.figures);
         text + &self.by_load.as_ref().map_or(String::new(), by_load)
     }
@@ -263,6 +277,7 @@ impl Made<'_> {
             "unreadable": failed.collect::<Vec<_>>(),
             "figures": figures.collect::<Vec<_>>(),
             "by_load": self.by_load,
+            "proven": self.proofs,
         })
     }
 }

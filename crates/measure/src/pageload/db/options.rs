@@ -16,6 +16,9 @@ Examples:
       headstart pageload db build recordings/*.har --out pages.hsdb --sign maker.key --figures
       headstart pageload db show pages.hsdb --url https://www.example.com/
 
+  Only what wins on loads that it was not learned from, recorded over 50 ms and 50 Mbit/s:
+      headstart pageload db build recordings/*.har --out pages.hsdb --proven 50ms --rate 50Mbit
+
   For a web server, and for an extension of a browser:
       headstart pageload db export pages.hsdb --format links --url https://www.example.com/
       headstart pageload db export pages.hsdb --format extension --sign maker.key --out pages.hsdx
@@ -107,6 +110,15 @@ pub(crate) struct DbBuildOptions {
     /// with all others
     #[arg(long)]
     pub figures: bool,
+
+    /// Keep of each page only what makes it faster in simulated loads that it was not learned from,
+    /// over the link of this round-trip time over which it was recorded; at least four recordings
+    #[arg(long, value_name = "RTT", value_parser = crate::pageload::plan::options::round_trip)]
+    pub proven: Option<Duration>,
+
+    /// Bandwidth of that link each way; no limit if not given
+    #[arg(long, value_name = "RATE", value_parser = crate::value::rate, requires = "proven")]
+    pub rate: Option<u64>,
 
     /// Print what was made as JSON
     #[arg(long)]
