@@ -61,6 +61,11 @@ pub struct Gain {
     pub page_load_ms: f64,
     /// Share by which the mean is lower.
     pub saved: f64,
+    /// Mean time of a resource, from when it was known to be needed, and the share by which it is
+    /// lower (BLAST, figures 6 c and d).
+    pub resource_ms: f64,
+    #[allow(missing_docs)] // as above
+    pub resource_saved: f64,
     /// Mean of the pages' shares: each page counts the same, however long it takes.
     pub mean_saved: f64,
     /// Share of the pages that gain a quarter or more.
@@ -99,6 +104,8 @@ pub struct Correlations {
     pub simulated: Correlated,
     /// Correlations of recorded times, where there are some.
     pub recorded: Correlated,
+    /// Correlations of the share that all techniques of the order save.
+    pub gain: Correlated,
     /// Correlation of simulated and recorded times, page by page.
     pub simulated_on_recorded: Option<Correlation>,
 }
@@ -112,6 +119,8 @@ pub struct Correlated {
     pub resources: Option<Correlation>,
     /// Bytes of all responses.
     pub bytes: Option<Correlation>,
+    /// Resources on the longest path from the document.
+    pub height: Option<Correlation>,
 }
 
 /// A host of several pages.
@@ -190,10 +199,14 @@ fn gain(plans: &[&PagePlan], savings: fn(&PagePlan) -> &[Saving], at: usize) -> 
     let all: Vec<&Saving> = plans.iter().filter_map(|plan| savings(plan).get(at)).collect();
     let page_load_ms = mean(all.iter().map(|saving| saving.expected.page_load_ms))?;
     let none_ms = mean(plans.iter().map(|plan| plan.none.page_load_ms))?;
+    let resource_ms = mean(all.iter().map(|saving| saving.expected.resource_ms))?;
+    let none_resource_ms = mean(plans.iter().map(|plan| plan.none.resource_ms))?;
     Some(Gain {
         technique: all.first()?.technique,
         page_load_ms,
         saved: super::saved(none_ms, page_load_ms),
+        resource_ms,
+        resource_saved: super::saved(none_resource_ms, resource_ms),
         mean_saved: mean(all.iter().map(|saving| saving.saved))?,
         pages_25: share(all.iter().map(|saving| saving.saved >= 0.25)),
         pages_50: share(all.iter().map(|saving| saving.saved >= 0.5)),
@@ -229,6 +242,7 @@ fn correlations(plans: &[&PagePlan]) -> Correlations {
     Correlations {
         simulated: correlated(plans, |plan| Some(plan.none.page_load_ms)),
         recorded: correlated(plans, |plan| plan.recorded_ms),
+        gain: correlated(plans, |plan| Some(plan.saved())),
         simulated_on_recorded: correlation(
             plans,
             |plan| plan.recorded_ms,
@@ -242,6 +256,7 @@ fn correlated(plans: &[&PagePlan], time: fn(&PagePlan) -> Option<f64>) -> Correl
         min_rtt: correlation(plans, time, |plan| f64::from(plan.shape.min_rtt)),
         resources: correlation(plans, time, |plan| plan.shape.resources as f64),
         bytes: correlation(plans, time, |plan| plan.shape.response_bytes as f64),
+        height: correlation(plans, time, |plan| f64::from(plan.shape.height)),
     }
 }
 

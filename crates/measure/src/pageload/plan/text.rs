@@ -296,7 +296,7 @@ pub(super) fn correlations(all: &Overall) -> Vec<Vec<String>> {
     let of = &all.correlations;
     let mut rows = vec![header(&["", "minRTT", "resources", "bytes"])];
     for (name, of) in [("simulated", &of.simulated), ("recorded", &of.recorded)] {
-        let Correlated { min_rtt, resources, bytes } = *of;
+        let Correlated { min_rtt, resources, bytes, .. } = *of;
         let mut row = vec![name.to_owned()];
         row.extend([min_rtt, resources, bytes].map(correlation));
         rows.push(row);
