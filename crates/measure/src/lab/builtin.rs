@@ -10,7 +10,7 @@ use super::tor;
 use headstart::base::failure::Failure;
 
 /// Each by its text, from lab/experiments.
-const TEXTS: [&str; 16] = [
+const TEXTS: [&str; 17] = [
     include_str!("../../../../lab/experiments/turbotls-table.toml"),
     include_str!("../../../../lab/experiments/loss.toml"),
     include_str!("../../../../lab/experiments/middleboxes.toml"),
@@ -20,6 +20,7 @@ const TEXTS: [&str; 16] = [
     include_str!("../../../../lab/experiments/size.toml"),
     include_str!("../../../../lab/experiments/links.toml"),
     include_str!("../../../../lab/experiments/careful-resume.toml"),
+    include_str!("../../../../lab/experiments/careful-beside.toml"),
     include_str!("../../../../lab/experiments/ech.toml"),
     include_str!("../../../../lab/experiments/fop-table.toml"),
     include_str!("../../../../lab/experiments/fop-addresses.toml"),

@@ -2,6 +2,7 @@
 
 mod agent;
 mod balancer;
+mod beside;
 mod case;
 mod counted;
 mod ech;
@@ -175,6 +176,7 @@ impl Cell {
                 self.connect(context, (round, self.trials), "", &mut rows)
             }
             Mode::Page => self.page(context, round, &mut rows),
+            Mode::Beside => self.beside(context, round, &mut rows),
             Mode::Group(count) => {
                 let all = (0..count).map(|_| String::new());
                 self.connect_anew(context, round, all, &mut rows)

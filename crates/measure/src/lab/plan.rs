@@ -93,6 +93,8 @@ pub(crate) enum Mode {
     Page,
     /// One connection of a program of others, to one of some virtual hosts.
     Workload,
+    /// One connection beside a download.
+    Beside,
 }
 
 impl Plan {
@@ -300,8 +302,10 @@ impl Stage {
         let set_up = SET_UP + PROGRAM * PROGRAMS * cells * nodes;
         let one = self.link.rtt * ROUND_TRIPS + OVERHEAD + self.link.extra;
         let page = self.link.rtt * PAGE_ROUND_TRIPS + PAGE_OVERHEAD + self.link.extra;
+        let connections = if self.link.before.is_some() { 2 } else { 1 };
         let turn = match self.mode {
-            Mode::One => one * if self.link.before.is_some() { 2 } else { 1 },
+            Mode::One => one * connections,
+            Mode::Beside => one * connections + self.beside_download(),
             Mode::Page => page,
             // Afterwards, the last packets are awaited.
             Mode::Workload => one + PROGRAM + self.link.rtt,
@@ -359,6 +363,11 @@ impl Stage {
         format!("v{}.c{}.s{}.lab.test", host + 1, cell + 1, self.number + 1)
     }
 
+    /// Returns how long a download goes on beside a connection, and before it.
+    fn beside_download(&self) -> Duration {
+        self.variant.work.beside().map_or(Duration::ZERO, |beside| beside.ahead + beside.last())
+    }
+
     /// Returns the pause between the visits in front of a boundary and those behind it, beside the
     /// pause between any two.
     pub(crate) fn case_pause(&self, boundary: Boundary) -> Duration {
@@ -397,6 +406,7 @@ impl Mode {
             Work::Privacy(boundary) => Self::Case(*boundary),
             Work::Page(_) => Self::Page,
             Work::Programs(_) => Self::Workload,
+            Work::Beside(_) => Self::Beside,
         }
     }
 

@@ -57,6 +57,7 @@ fn the_list_has_every_experiment_and_its_time() {
         "size",
         "links",
         "careful-resume",
+        "careful-beside",
         "ech",
         "fop-table",
         "fop-addresses",
@@ -115,6 +116,56 @@ fn a_small_run_counts_round_trips() {
     }
     assert_eq!(samples::text(&place).lines().count(), 1 + 9);
     assert!(place.join("environment.json").exists() && place.join("experiment.toml").exists());
+}
+
+const BESIDE: &str = r#"
+name = "beside"
+title = "A download and a connection"
+about = "A test: counts, not rates"
+trials = 2
+quick_trials = 2
+arms = ["tls13"]
+suites = ["p256"]
+
+[[link]]
+name = "narrow"
+rtt = "20ms"
+path = "delay 10ms, rate 8Mbit queue 100kB"
+
+[[variant]]
+work.beside = { ahead = "300ms", times = ["1s", "2s"] }
+
+[[bar]]
+arm = "*"
+complete_min = 1.0
+"#;
+
+#[test]
+fn a_download_beside_a_connection_counts_apart() {
+    if !has_net() {
+        return;
+    }
+    let _machine = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, place) = (dir.path().join("beside.toml"), dir.path().join("results"));
+    std::fs::write(&file, BESIDE).unwrap();
+    let arguments = [file.to_str().unwrap(), "--out", place.to_str().unwrap()];
+    let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let column = |variant: &str| -> Vec<[f64; 3]> {
+        let columns = ["bytes", "ms_to_last_response_byte", "round"];
+        let rows = samples(&place, &[("variant", variant)], columns);
+        rows.into_iter().map(|row| row.map(|cell| cell.parse().unwrap())).collect()
+    };
+    let [answers, first, both] =
+        ["answer", "1s of the download", "2s of the download"].map(column);
+    assert_eq!((answers.len(), first.len(), both.len()), (2, 2, 2));
+    assert!(answers.iter().all(|[bytes, ..]| *bytes == 1000.0), "{answers:?}");
+    for ([first, ms, round], [both, _, of_both]) in first.into_iter().zip(both) {
+        assert!(0.0 < first && first <= both && round == of_both, "{first} {both}");
+        // The time of a megabyte, where that many bytes came in a second.
+        assert!((ms * first / 1e9 - 1.0).abs() < 0.01, "{first} bytes: {ms} ms");
+    }
 }
 
 /// A turn of each arm, which needs no program of others.

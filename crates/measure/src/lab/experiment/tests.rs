@@ -85,6 +85,14 @@ fn mistakes_are_named_with_file_key_and_hint() {
         ),
         (with("[[variant]]\nwork.visits.each = 3"), "missing field `hosts`"),
         (
+            with("[[variant]]\nwork.beside = { ahead = \"1s\", times = [\"20\"] }"),
+            "'20' is no time",
+        ),
+        (
+            with("[[variant]]\nwork.beside = { ahead = \"1s\", times = [] }"),
+            "variant.work.beside.times: 0 is out of range",
+        ),
+        (
             with("[[variant]]\nwork.programs = { shares = { curl = 1 }, hosts = [1] }"),
             "variant.work.programs: tls13 is no arm of programs",
         ),

@@ -8,10 +8,7 @@ use serde::{Deserialize, Deserializer, de::Error};
 
 /// A time such as `133.021ms`, `200us` or `1.5s`, as in the text of a link.
 pub(in crate::lab) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(from)?;
-    parse_time(&text).ok_or_else(|| {
-        D::Error::custom(format!("'{text}' is no time; write for example 50ms, 200us or 1.5s"))
-    })
+    read_time(&String::deserialize(from)?)
 }
 
 /// The same where it may be left out.
@@ -19,6 +16,12 @@ pub(in crate::lab) fn some_time<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Duration>, D::Error> {
     time(from).map(Some)
+}
+
+/// A list of times.
+pub(super) fn times<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    texts.iter().map(|text| read_time(text)).collect()
 }
 
 /// A list of values that have names.
@@ -47,6 +50,12 @@ where
     T: FromStr<Err: Display>,
 {
     String::deserialize(from)?.parse().map(Some).map_err(D::Error::custom)
+}
+
+fn read_time<E: Error>(text: &str) -> Result<Duration, E> {
+    parse_time(text).ok_or_else(|| {
+        E::custom(format!("'{text}' is no time; write for example 50ms, 200us or 1.5s"))
+    })
 }
 
 pub(super) fn parse_time(text: &str) -> Option<Duration> {

@@ -16,6 +16,11 @@ use crate::value::Connections;
 /// Visits of a host: as many as the published table has, a first one and three more.
 const VISITS: u32 = 4;
 
+/// Times of a download that are counted, and how many there may be.
+const BESIDE_MIN: Duration = Duration::from_millis(100);
+const BESIDE_MAX: Duration = Duration::from_secs(600);
+const BESIDE_TIMES: usize = 8;
+
 /// Work of a cell in its turn: under `work` in a variant, such as `work.rate = 100.0`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -38,6 +43,9 @@ pub(crate) enum Work {
     Page(PageWork),
     /// One connection of one of several unmodified programs, started for it, to a virtual host.
     Programs(ProgramWork),
+    /// One connection beside a download by plain TCP; the download counts apart, by times from the
+    /// connection's start.
+    Beside(BesideWork),
 }
 
 /// Hosts, each of which has its turn.
@@ -81,6 +89,18 @@ pub(crate) struct ProgramWork {
     pub(crate) hosts: Vec<u32>,
 }
 
+/// A download that shares the path of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BesideWork {
+    /// Time that it has before the connection begins.
+    #[serde(deserialize_with = "text::time")]
+    pub(crate) ahead: Duration,
+    /// Times from the connection's start in which its bytes are counted.
+    #[serde(deserialize_with = "text::times")]
+    pub(crate) times: Vec<Duration>,
+}
+
 const fn usual_visits() -> u32 {
     VISITS
 }
@@ -115,12 +135,20 @@ impl Work {
         }
     }
 
+    pub(crate) const fn beside(&self) -> Option<&BesideWork> {
+        match self {
+            Self::Beside(beside) => Some(beside),
+            _ => None,
+        }
+    }
+
     /// Returns the number of trials that count apart: each has a value of its own in the column
     /// `variant`.
     pub(super) fn kinds(&self) -> u32 {
         match self {
             Self::FirstAndLater(_) => 2,
             Self::Visits(visits) => visits.each,
+            Self::Beside(beside) => 1 + u32::try_from(beside.times.len()).unwrap_or(u32::MAX),
             _ => 1,
         }
     }
@@ -132,6 +160,7 @@ impl Work {
             (Self::FirstAndLater(_), _) => Some("later".to_owned()),
             (Self::Visits(_), 1) => Some("visit".to_owned()),
             (Self::Visits(_), later) => Some(format!("revisit {}", later - 1)),
+            (Self::Beside(beside), trial) => Some(beside.column(trial)),
             _ => None,
         }
     }
@@ -168,6 +197,7 @@ impl Work {
             Self::Privacy(boundary) => check_case(*boundary, variant, arms, experiment),
             Self::Page(page) => page.check(variant, arms),
             Self::Programs(programs) => programs.check(variant, arms),
+            Self::Beside(beside) => beside.check(),
         }
     }
 }
@@ -238,6 +268,28 @@ impl ProgramWork {
             return wrong("variant.balance", what, hint);
         }
         Ok(())
+    }
+}
+
+impl BesideWork {
+    /// Returns the time after which nothing is counted any more.
+    pub(crate) fn last(&self) -> Duration {
+        self.times.iter().max().copied().unwrap_or_default()
+    }
+
+    /// Returns the part of the column `variant` of the connection, or of one of the times.
+    fn column(&self, trial: u32) -> String {
+        let number = trial.checked_sub(2).and_then(|number| usize::try_from(number).ok());
+        let time = number.and_then(|number| self.times.get(number));
+        time.map_or("answer".to_owned(), |time| format!("{time:?} of the download"))
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        within("variant.work.beside.ahead", self.ahead, Duration::ZERO..=BESIDE_MAX)?;
+        within("variant.work.beside.times", self.times.len(), 1..=BESIDE_TIMES)?;
+        self.times.iter().try_for_each(|time: &Duration| {
+            within("variant.work.beside.times", *time, BESIDE_MIN..=BESIDE_MAX)
+        })
     }
 }
 
