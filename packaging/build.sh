@@ -64,13 +64,14 @@ files() {
     for unit in $systemd/headstart-*; do
         put "usr/lib/systemd/system/${unit##*/}" "$unit"
     done
-    for unit in headstart-edge@ headstart-agent headstart-fastopen@; do
+    for unit in headstart-edge@ headstart-agent headstart-fastopen@ headstart-careful-resume; do
         put "usr/lib/systemd/system/$unit.service.d/hardening.conf" $systemd/hardening.conf
     done
     put usr/lib/systemd/system/headstart-agent.service.d/socket-group.conf \
         $systemd/socket-group.conf
-    put usr/lib/systemd/system/headstart-fastopen@.service.d/load-bpf.conf \
-        $systemd/load-bpf.conf
+    for unit in headstart-fastopen@ headstart-careful-resume; do
+        put "usr/lib/systemd/system/$unit.service.d/load-bpf.conf" $systemd/load-bpf.conf
+    done
     put usr/lib/systemd/user/headstart-agent.service $systemd/user-agent.service
     put etc/headstart/agent.toml packaging/debian/agent.toml
     for unit in docs/*.md KNOWN-LIMITS.md README.md; do

@@ -352,13 +352,13 @@ fails systemctl --quiet is-enabled headstart-edge@www
 fails systemctl --quiet is-active headstart-agent
 
 units=(headstart-edge@www.service headstart-edge@www.socket headstart-agent.service
-    headstart-fastopen@eth0.service)
+    headstart-fastopen@eth0.service headstart-careful-resume.service)
 systemd-analyze verify --man=no "${units[@]}"
 exposure() {
     systemd-analyze --no-pager "${@:2}" security "$1" |
         sed -n 's/.*exposure level.*: \([0-9.]*\) .*/\1/p'
 }
-for unit in headstart-edge@www headstart-agent headstart-fastopen@lo; do
+for unit in headstart-edge@www headstart-agent headstart-fastopen@lo headstart-careful-resume; do
     systemd-analyze security --threshold=16 $unit >/dev/null
 done
 user_unit=/usr/lib/systemd/user/headstart-agent.service
@@ -382,6 +382,12 @@ systemctl start headstart-fastopen@lo
 attached
 systemctl stop headstart-fastopen@lo
 fails attached
+
+say "careful-resume"
+systemctl start headstart-careful-resume
+headstart careful-resume status | grep "of user $(id -u headstart)$"
+systemctl stop headstart-careful-resume
+fails headstart careful-resume status
 umount /sys/fs/bpf
 
 say "edge: no capabilities, and a read-only file system"
