@@ -10,7 +10,6 @@ mod session;
 mod shared;
 mod sockets;
 mod stream;
-mod timeline;
 mod transport;
 mod worker;
 
@@ -38,7 +37,6 @@ pub use proxied::read as read_proxy_header;
 pub use quic::QuicServer;
 pub use sockets::{Inherited, ListenAddress, ListenSockets, listen_tcp};
 pub use stream::ServerStream;
-pub use timeline::{EdgeEvent, EdgeTimeline};
 
 use arrival::Unclassified;
 use event::NewSession;

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use tokio::net::TcpStream;
 
+use crate::timeline::EdgeTimeline;
 use paths::Paths;
 
 #[cfg(feature = "attach")]
@@ -77,8 +78,15 @@ impl CarefulResume {
     }
 
     /// Watches a connection whose join came: it has sent nothing. The join acknowledges so many
-    /// bytes of the initial data; `None` if not all.
-    pub(crate) fn resume(&self, tcp: &TcpStream, acknowledged: Option<u32>) -> Option<Watch> {
-        Watch::start(&self.paths, tcp, Some(acknowledged)).ok()
+    /// bytes of the initial data; `None` if not all. Notes a jump in the timeline.
+    pub(crate) fn resume(
+        &self,
+        tcp: &TcpStream,
+        acknowledged: Option<u32>,
+        timeline: &EdgeTimeline,
+    ) -> Option<Watch> {
+        let watch = Watch::start(&self.paths, tcp, Some(acknowledged)).ok()?;
+        watch.note_jump(timeline);
+        Some(watch)
     }
 }

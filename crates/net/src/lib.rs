@@ -74,6 +74,7 @@ mod tcp_info;
 #[cfg(test)]
 #[path = "../tests/loopback/time.rs"]
 mod time;
+mod timeline;
 mod tls_stream;
 mod udp;
 mod wakers;
@@ -87,7 +88,7 @@ pub use headstart_sessions::{Context, Network};
 #[doc(hidden)]
 pub use acceptor::read_proxy_header;
 pub use acceptor::{
-    Acceptor, AcceptorConfig, Arrival, Direction, EdgeEvent, EdgeTimeline, Fleet, Generations,
+    Acceptor, AcceptorConfig, Arrival, Direction, Fleet, Generations,
     Inherited, ListenAddress, ListenSockets, QuicServer, ServerStream, StrayJoin, listen_tcp,
 };
 pub use bridge::{Handoff, bridge};
@@ -105,6 +106,7 @@ pub use relay::{LimitClock, RelayCounts, RelayEnd, RelayLimits, RelayReason, Sid
 pub use report::{FastOpenNotUsed, NotUsed, OpeningEvent, Report, TimelineEntry};
 pub use sys::{steer_connections, tun};
 pub use target::Target;
+pub use timeline::{EdgeEvent, EdgeTimeline};
 pub use tls_stream::{ByteCounts, TlsHandle, TlsStream};
 pub use udp::{Datagram, LISTEN_BUFFER, Received, RecvBuffers, RecvError, UdpPort};
 pub mod advert;

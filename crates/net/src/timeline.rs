@@ -66,12 +66,21 @@ pub enum EdgeEvent {
     PassedOn,
     /// No join came in time.
     SessionExpired,
+    /// Careful Resume entered another phase; the first is that of a jump.
+    CarefulResume {
+        /// Phase before.
+        from: &'static str,
+        /// Phase now.
+        to: &'static str,
+        /// Congestion window, in segments.
+        window: u32,
+    },
     /// TCP alone carries the stream.
     HandedOver,
 }
 
 /// Entries of an edge's timeline.
-pub(super) type Entries = Vec<(Instant, EdgeEvent)>;
+pub(crate) type Entries = Vec<(Instant, EdgeEvent)>;
 
 /// Events of one connection at an edge, shared by all that deal with it; without any unless
 /// [`AcceptorConfig::timelines`](super::AcceptorConfig::timelines) is set.
@@ -79,7 +88,7 @@ pub(super) type Entries = Vec<(Instant, EdgeEvent)>;
 pub struct EdgeTimeline(Option<Arc<Mutex<Entries>>>);
 
 impl EdgeTimeline {
-    pub(super) fn new(on: bool) -> Self {
+    pub(crate) fn new(on: bool) -> Self {
         Self(on.then(Arc::default))
     }
 
@@ -92,7 +101,7 @@ impl EdgeTimeline {
         entries
     }
 
-    pub(super) fn note(&self, event: EdgeEvent) {
+    pub(crate) fn note(&self, event: EdgeEvent) {
         let Some(mut entries) = self.lock() else { return };
         let is_drop = matches!(event, EdgeEvent::DatagramDropped(_));
         if entries.len() < if is_drop { DROPS_MAX } else { TIMELINE_MAX } {
@@ -101,11 +110,11 @@ impl EdgeTimeline {
     }
 
     /// Takes the events of a TCP connection, which go on in the session that it joined.
-    pub(super) fn take(&self) -> Entries {
+    pub(crate) fn take(&self) -> Entries {
         self.lock().map(|mut entries| std::mem::take(&mut *entries)).unwrap_or_default()
     }
 
-    pub(super) fn add(&self, more: Entries) {
+    pub(crate) fn add(&self, more: Entries) {
         if let Some(mut entries) = self.lock() {
             let room = TIMELINE_MAX.saturating_sub(entries.len());
             entries.extend(more.into_iter().take(room));
@@ -119,18 +128,18 @@ impl EdgeTimeline {
 
 /// The timelines of the sessions of one acceptor, if they are kept.
 #[derive(Debug)]
-pub(super) struct Timelines {
+pub(crate) struct Timelines {
     on: bool,
     sessions: HashMap<SessionId, EdgeTimeline>,
 }
 
 impl Timelines {
-    pub(super) fn new(on: bool) -> Self {
+    pub(crate) fn new(on: bool) -> Self {
         Self { on, sessions: HashMap::new() }
     }
 
     /// Notes a datagram of a client, and what the core made of it.
-    pub(super) fn received(&mut self, datagram: &[u8], outcome: Result<(), Discard>) {
+    pub(crate) fn received(&mut self, datagram: &[u8], outcome: Result<(), Discard>) {
         if !self.on {
             return;
         }
@@ -146,7 +155,7 @@ impl Timelines {
     }
 
     /// Notes a datagram to a client.
-    pub(super) fn sent(&self, datagram: &[u8]) {
+    pub(crate) fn sent(&self, datagram: &[u8]) {
         if !self.on {
             return;
         }
@@ -160,7 +169,7 @@ impl Timelines {
     }
 
     /// Notes that a session runs; returns its timeline for the task that serves it.
-    pub(super) fn started(&mut self, id: SessionId) -> EdgeTimeline {
+    pub(crate) fn started(&mut self, id: SessionId) -> EdgeTimeline {
         if !self.on {
             return EdgeTimeline::default();
         }
@@ -170,14 +179,14 @@ impl Timelines {
     }
 
     /// Notes that nobody joined a session.
-    pub(super) fn expired(&mut self, id: &SessionId) {
+    pub(crate) fn expired(&mut self, id: &SessionId) {
         if let Some(timeline) = self.sessions.remove(id) {
             timeline.note(EdgeEvent::SessionExpired);
         }
     }
 
     /// Forgets a session that has ended in the core; whoever serves it keeps its timeline.
-    pub(super) fn ended(&mut self, id: &SessionId) {
+    pub(crate) fn ended(&mut self, id: &SessionId) {
         self.sessions.remove(id);
     }
 

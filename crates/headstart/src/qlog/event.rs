@@ -137,6 +137,9 @@ fn edge(event: &EdgeEvent) -> Entry {
         EdgeEvent::Attached => ("turbotls:attached", json!({})),
         EdgeEvent::Forwarded => ("turbotls:forwarded", json!({})),
         EdgeEvent::PassedOn => ("turbotls:passed_on", json!({})),
+        EdgeEvent::CarefulResume { from, to, window } => {
+            ("tcp:careful_resume", json!({ "from": from, "to": to, "window": window }))
+        }
         EdgeEvent::HandedOver => ("turbotls:handed_over", json!({})),
     }
 }

@@ -73,6 +73,7 @@ fn events() -> Vec<Event> {
         EdgeEvent::Attached,
         EdgeEvent::Forwarded,
         EdgeEvent::PassedOn,
+        EdgeEvent::CarefulResume { from: "reconnaissance", to: "unvalidated", window: 340 },
         EdgeEvent::HandedOver,
     ];
     let opening = opening.into_iter().chain(fast_open.map(OpeningEvent::FastOpen));

@@ -21,11 +21,11 @@ use super::proxied;
 use super::session::Session;
 use super::shared::Shared;
 use super::stream::ServerStream;
-use super::timeline::{EdgeEvent, EdgeTimeline};
 use super::transport::ClientTransport;
 use crate::careful::Watch;
 use crate::closing::close_after_drain;
 use crate::proven_addr::ProvenBy;
+use crate::timeline::{EdgeEvent, EdgeTimeline};
 
 /// Bytes of the first read of a connection: enough for the ClientHello of today's browsers.
 const FIRST_READ: usize = 2048;
@@ -460,13 +460,11 @@ impl Unclassified {
     /// have been lost.
     fn watch(&self, handover: &Handover, by: ProvenBy) -> Option<Watch> {
         let (careful, tcp) = (self.shared.careful.as_ref()?, self.transport.own_tcp()?);
-        match by {
-            ProvenBy::Join => {
-                let is_whole = handover.server_bytes.is_empty();
-                careful.resume(tcp, is_whole.then_some(handover.server_offset))
-            }
-            ProvenBy::Start => careful.observe(tcp),
+        if by == ProvenBy::Start {
+            return careful.observe(tcp);
         }
+        let is_whole = handover.server_bytes.is_empty();
+        careful.resume(tcp, is_whole.then_some(handover.server_offset), &self.timeline)
     }
 
     /// Reads on; returns false at the end.

@@ -8,10 +8,10 @@ use headstart_proto::hello::ClientHello;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::timeline::{EdgeTimeline, Entries};
 use super::transport::ClientTransport;
 use crate::careful::Watch;
 use crate::proven_addr::ProvenBy;
+use crate::timeline::{EdgeTimeline, Entries};
 
 /// Sender to the task that serves a session.
 pub(super) type SessionSender = mpsc::UnboundedSender<SessionEvent>;

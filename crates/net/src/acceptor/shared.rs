@@ -17,9 +17,9 @@ use super::AcceptorConfig;
 use super::event::{NewSession, SessionEvent, SessionSender};
 use super::fleet::Fleet;
 use super::generations::{Generations, SessionHolder, Stray};
-use super::timeline::{EdgeTimeline, Timelines};
 use crate::careful::CarefulResume;
 use crate::clock::Clock;
+use crate::timeline::{EdgeTimeline, Timelines};
 use crate::udp::{Datagram, Received, UdpPort};
 
 /// Time that a stream waits for a permit; by then its client has given up too.

@@ -13,10 +13,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::event::Tcp;
 use super::session::Session;
-use super::timeline::{EdgeEvent, EdgeTimeline};
 use crate::bridge::Handoff;
 use crate::careful::CarefulWatch;
 use crate::proven_addr::ProvenAddr;
+use crate::timeline::{EdgeEvent, EdgeTimeline};
 use crate::wakers::Wakers;
 
 /// A client's connection: a byte stream like any other, on which TLS may be spoken.
@@ -74,7 +74,7 @@ impl ServerStream {
         let (peer, proven) = (tcp.transport.client(), ProvenAddr::default());
         proven.set(peer, tcp.by);
         let watch = CarefulWatch::expecting(tcp.watch.is_some());
-        watch.set(tcp.watch.take());
+        watch.set(tcp.watch.take(), &timeline);
         Self {
             peer,
             opened_by,
@@ -184,7 +184,7 @@ impl ServerStream {
             let mut tcp = joined.inspect_err(|error| self.failed = Some(error.kind()))?;
             self.timeline.add(std::mem::take(&mut tcp.entries));
             self.proven.set(tcp.transport.client(), tcp.by);
-            self.watch.set(tcp.watch.take());
+            self.watch.set(tcp.watch.take(), &self.timeline);
             self.medium = Medium::Tcp(tcp);
         }
         match &mut self.medium {

@@ -12,11 +12,15 @@ use super::kernel;
 use super::paths::{Ends, Paths, Ticket};
 use super::phases::{Action, NoJump, Observed, Phase, Reconnaissance, Resume, Sample, decide};
 use crate::tcp_info::TcpInfo;
+use crate::timeline::{EdgeEvent, EdgeTimeline};
 
 /// Time after which a connection is observed first, and the longest between two observations: each
 /// takes twice as long as the one before.
 const OBSERVED_AFTER: Duration = Duration::from_secs(1);
 const OBSERVED_EVERY: Duration = Duration::from_secs(64);
+
+/// Phase before a jump (RFC 9959 section 3.2), in timelines.
+const RECONNAISSANCE: &str = "reconnaissance";
 
 /// The watch over a stream's connection, once there is one.
 ///
@@ -31,7 +35,12 @@ impl CarefulWatch {
         Self(may_come.then(Arc::default))
     }
 
-    pub(crate) fn set(&self, watch: Option<Watch>) {
+    /// Sets the watch, whose further phases are noted in the stream's timeline.
+    pub(crate) fn set(&self, watch: Option<Watch>, timeline: &EdgeTimeline) {
+        if let Some(watch) = &watch {
+            // Nobody has set one before.
+            let _ = watch.watched.timeline.set(timeline.clone());
+        }
         // At most one TCP connection carries a stream.
         let _ = self.0.as_ref().zip(watch).map(|(place, watch)| place.set(watch));
     }
@@ -51,6 +60,8 @@ struct Watched {
     ends: Ends,
     paths: Arc<Paths>,
     jumped: Option<Mutex<Jumped>>,
+    /// Timeline of the stream, once it has the connection.
+    timeline: OnceLock<EdgeTimeline>,
 }
 
 /// A connection that has jumped.
@@ -60,6 +71,8 @@ struct Jumped {
     /// Until others may use the path's state.
     ticket: Option<Ticket>,
     at: Instant,
+    /// Window of the jump, in segments.
+    window: u32,
     /// Segments delivered and bytes acknowledged before.
     delivered: u32,
     acknowledged: u64,
@@ -81,10 +94,19 @@ impl Watch {
         let socket = tcp.as_fd().try_clone_to_owned()?;
         let jumped = initial.and_then(|acknowledged| begin(paths, &socket, ends, acknowledged));
         let jumped = jumped.map(Mutex::new);
-        let watched = Arc::new(Watched { socket, ends, paths: Arc::clone(paths), jumped });
+        let (paths, timeline) = (Arc::clone(paths), OnceLock::new());
+        let watched = Arc::new(Watched { socket, ends, paths, jumped, timeline });
         // The connection closes with this, and waits for no task.
         let task = tokio::spawn(run(Arc::downgrade(&watched)));
         Ok(Self { watched, task })
+    }
+
+    /// Notes the jump, if the connection has begun with one.
+    pub(super) fn note_jump(&self, timeline: &EdgeTimeline) {
+        self.watched.with_jumped(|jumped| {
+            let (to, window) = (jumped.resume.phase().name(), jumped.window);
+            timeline.note(EdgeEvent::CarefulResume { from: RECONNAISSANCE, to, window });
+        });
     }
 }
 
@@ -130,6 +152,7 @@ fn try_begin(
         resume: Resume::new(jump, &now),
         ticket: Some(ticket),
         at: Instant::now(),
+        window: jump.window,
         delivered: info.delivered(),
         acknowledged: info.bytes_acked(),
     })
@@ -185,6 +208,7 @@ impl Watched {
             if before != after {
                 let (peer, from, to) = (self.ends.peer, before.name(), after.name());
                 tracing::debug!(%peer, from, to, "careful resume");
+                self.note(EdgeEvent::CarefulResume { from, to, window: info.window() });
                 count_end(before, after);
             }
             if let Err(error) = self.perform(actions, &mut jumped.ticket) {
@@ -194,6 +218,12 @@ impl Watched {
                 let _ = self.perform(jumped.resume.give_up(), &mut jumped.ticket);
             }
         });
+    }
+
+    fn note(&self, event: EdgeEvent) {
+        if let Some(timeline) = self.timeline.get() {
+            timeline.note(event);
+        }
     }
 
     /// Performs all actions, those behind one that fails as well.
@@ -306,7 +336,8 @@ mod tests {
         let mut ticket = Some(paths.take(ends, now).unwrap().1);
         let socket = tcp.as_fd().try_clone_to_owned().unwrap();
         kernel::set_pace(&socket, 1_000_000).unwrap();
-        let watched = Watched { socket, ends, paths: Arc::clone(&paths), jumped: None };
+        let timeline = OnceLock::new();
+        let watched = Watched { socket, ends, paths: Arc::clone(&paths), jumped: None, timeline };
         assert_eq!(pace(&watched.socket), 1_000_000);
         let actions = vec![REFUSED, Action::Unpace, Action::Release];
         assert!(watched.perform(actions, &mut ticket).is_err());
