@@ -109,7 +109,7 @@ pub(crate) fn judge(bars: &[Bar], groups: &Groups, quick: bool, seed: u64) -> Ve
 pub(crate) fn line(verdict: &Verdict) -> String {
     let Verdict { arm, suite, link, variant, condition, limit, .. } = verdict;
     let found = verdict.found.map_or("nothing to judge by".to_owned(), |found| found.to_string());
-    let against = verdict.bar.against.as_ref().map_or(String::new(), |arm| format!(" to {arm}"));
+    let against = verdict.bar.compared_with().map_or(String::new(), |other| format!(" to {other}"));
     let variant = if variant.is_empty() { String::new() } else { format!(", {variant}") };
     let met = if verdict.met { "met" } else { "MISSED" };
     format!("{met}: {arm} {suite} on {link}{variant}: {condition}{against} {limit}: {found}")
@@ -142,7 +142,10 @@ fn means(name: Option<&String>, this: &str) -> bool {
 }
 
 fn verdicts(bar: &Bar, group: &Group, groups: &Groups, quick: bool, seed: u64) -> Vec<Verdict> {
-    let other = bar.against.as_ref().map(|arm| groups.sibling(group, arm));
+    let other = bar.compared_with().map(|_| {
+        let arm = bar.against.as_ref().unwrap_or(&group.key.arm);
+        groups.other(group, arm, bar.against_variant.as_ref().unwrap_or(&group.key.variant))
+    });
     // An arm that does not support this suite cannot be compared with.
     let Some(other) = other.map_or(Some(None), |other| other.map(Some)) else { return Vec::new() };
     bar.conditions()
@@ -352,6 +355,21 @@ mod tests {
         assert_eq!(one("complete_min = 0.95"), (Some(0.9), false));
         assert!(one(&format!("{against}complete_less_max = 0.11")).1);
         assert!(!one(&format!("{against}complete_less_max = 0.09")).1);
+    }
+
+    #[test]
+    fn a_variant_is_compared_with_another_of_its_arm() {
+        let mut groups = groups();
+        let mut row = row("turbo", Some(30.0));
+        row.variant = "two".into();
+        groups.add(&row, RTT);
+        let bar = "variant = \"two\"\nagainst_variant = \"one\"\nratio_max = ";
+        let (found, met) = verdict(&groups, &format!("{bar}3.0"));
+        assert!(found.is_some_and(|ratio| (2.8..2.9).contains(&ratio)) && met, "{found:?}");
+        assert!(!verdict(&groups, &format!("{bar}2.0")).1);
+        let bar: Bar = toml::from_str(&format!("arm = \"turbo\"\n{bar}3.0")).unwrap();
+        let verdicts = judge(&[bar], &groups, false, 1);
+        assert!(line(&verdicts[0]).contains("two: ratio_max to one 3: "), "{verdicts:?}");
     }
 
     /// Rounded to three decimals it would be all of them.

@@ -69,8 +69,8 @@ const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// Pause after a turn: what is left of it is then over, such as connections that are being closed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval at which is looked for the attackers to have begun.
-const LOOK: Duration = Duration::from_millis(10);
+/// Longest time in which the connections that wait during a turn are opened.
+const HOLD_MAX: Duration = Duration::from_secs(60);
 
 /// Nice value of attackers: honest clients, with whom they share a CPU, go first.
 const NICE: i32 = 19;
@@ -241,12 +241,14 @@ impl Bench {
     ) -> Result<(), Failure> {
         on.program.as_mut().map_or(Ok(()), Program::check)?;
         let time = self.bench.turn(variant, self.quick);
+        let waiting = hold(ground.place()?, variant, on).map_err(cannot)?;
         let work = load(ground.place()?, variant, on).map_err(cannot)?;
         settle(&work, variant);
         let before = Reading::take(&work, on, ground.cpus.programs);
         thread::sleep(time);
         let after = Reading::take(&work, on, ground.cpus.programs);
         let trials = work.end().map_err(cannot)?;
+        waiting.map(Attackers::stop).transpose().map_err(cannot)?;
         let turn = Turn::new(variant, &on.arm, round, before, after);
         let rows = match variant.work {
             Load::Connections(count) if count.get() == 1 => turn.trials(variant, trials, before),
@@ -438,10 +440,7 @@ impl Bench {
         let flood = is_spoofed.then(|| start_flood(target)).transpose().map_err(cannot)?;
         let attackers =
             Attackers::start(Place { nice: NICE, ..place }, siege, target).map_err(cannot)?;
-        let until = Instant::now() + SETTLE_MAX;
-        while attackers.done().had() < siege.connections.into() && Instant::now() < until {
-            thread::sleep(LOOK);
-        }
+        attackers.begun(siege.connections, SETTLE_MAX);
         thread::sleep(siege.begins());
         let before = Reading::take(&honest.work, on, cpu);
         thread::sleep(time / 2);
@@ -603,6 +602,26 @@ fn settle(work: &Work, variant: &Variant) {
     let wanted = SETTLE_EXCHANGES * u64::from(clients.get());
     while work.counts().done < wanted && Instant::now() < until {
         thread::sleep(PAUSE);
+    }
+}
+
+/// Opens the connections that wait during a turn, if there are any.
+fn hold(place: Place<'_>, variant: &Variant, on: &Contender) -> io::Result<Option<Attackers>> {
+    let count = variant.held();
+    if count == 0 {
+        return Ok(None);
+    }
+    let (kind, target) = match &on.access {
+        Access::Relay(at) => (Kind::PassedOn, *at),
+        Access::Web(Way::Direct(server)) => (Kind::Idle, server.address()),
+        Access::Web(_) => return Err(io::Error::other("no connections are held by this way")),
+    };
+    let clients = Attackers::start(place, Siege::waiting(kind, count), target)?;
+    match clients.begun(count, HOLD_MAX) {
+        Done { held, ended: 0, .. } if held >= count.into() => Ok(Some(clients)),
+        Done { held, ended, .. } => {
+            Err(io::Error::other(format!("{held} of {count} connections wait, {ended} ended")))
+        }
     }
 }
 

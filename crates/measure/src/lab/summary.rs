@@ -246,10 +246,15 @@ impl Groups {
     }
 
     /// The cell of another arm beside it.
-    pub(crate) fn sibling(&self, group: &Group, arm: &str) -> Option<&Group> {
-        let Key { link, variant, suite, .. } = &group.key;
+    fn sibling(&self, group: &Group, arm: &str) -> Option<&Group> {
+        self.other(group, arm, &group.key.variant)
+    }
+
+    /// The cell of this arm and variant, on the same link with the same suite.
+    pub(crate) fn other(&self, group: &Group, arm: &str, variant: &str) -> Option<&Group> {
+        let Key { link, suite, .. } = &group.key;
         self.groups.iter().find(|Group { key, .. }| {
-            key.arm == arm && (&key.link, &key.variant, &key.suite) == (link, variant, suite)
+            key.arm == arm && key.variant == variant && (&key.link, &key.suite) == (link, suite)
         })
     }
 }

@@ -223,6 +223,82 @@ fn a_benchmark_is_reported_as_other_experiments_are() {
     assert!(report.contains("well-formed hellos"), "{report}");
 }
 
+/// Two lists of numbers, and two ways to hold connections.
+const HELD: [&str; 2] = [
+    r#"
+name = "relayed"
+title = "Connections beside others"
+about = "A test: counts, not rates"
+bench = "relay"
+rounds = 1
+quick_rounds = 1
+turn = "300ms"
+quick_turn = "300ms"
+arms = ["edge"]
+
+[[variant]]
+name = "some"
+held = [1, 40]
+names = [1, 300]
+work.connections = 2
+
+[[bar]]
+arm = "*"
+complete_min = 1.0
+"#,
+    r#"
+name = "ended"
+title = "TLS beside others"
+about = "A test: counts, not rates"
+bench = "attack-http"
+rounds = 1
+quick_rounds = 1
+turn = "300ms"
+quick_turn = "300ms"
+arms = ["edge"]
+
+[[variant]]
+name = "some"
+held = [20]
+work.connections = 2
+
+[[bar]]
+arm = "*"
+complete_min = 1.0
+"#,
+];
+
+#[test]
+fn connections_are_made_beside_those_that_wait_and_to_one_of_many_names() {
+    if !has_net() {
+        return;
+    }
+    let _machine = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let mut names = Vec::new();
+    for (number, text) in HELD.into_iter().enumerate() {
+        let file = dir.path().join(format!("{number}.toml"));
+        let place = dir.path().join(format!("results-{number}"));
+        std::fs::write(&file, text).unwrap();
+        let arguments = [file.to_str().unwrap(), "--json", "--out", place.to_str().unwrap()];
+        let output = headstart(&[&["lab", "run"][..], &arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        for cell in cells.as_array().unwrap() {
+            assert!(cell["exchanges_per_s"].as_f64().unwrap() > 0.0, "{cells}");
+            names.push(cell["variant"].as_str().unwrap().to_owned());
+        }
+    }
+    let expected = [
+        "some, 1 held, 1 names",
+        "some, 1 held, 300 names",
+        "some, 40 held, 1 names",
+        "some, 40 held, 300 names",
+        "some, 20 held",
+    ];
+    assert_eq!(names, expected);
+}
+
 /// The built-in one in short, without its bars on growth: seconds show none.
 #[test]
 fn a_soak_has_its_events_and_is_reported_over_time() {

@@ -130,19 +130,25 @@ impl Starter<'_> {
     }
 
     fn edge(&self, arm: &str, variant: &Variant, at: SocketAddr) -> Result<Program, Failure> {
-        let Self { bench, origin, identity, .. } = self;
+        let Self { bench, identity, .. } = self;
         let mut command = self.product(arm);
         command.args(["edge", "--listen", &at.to_string()]);
-        command.args(["--workers", &bench.threads.to_string(), "--udp-workers", "1", "--origin"]);
-        if variant.passes {
-            command.arg(behind(at).to_string());
-        } else if bench.bench.terminates() {
-            let scheme = if variant.bytes { "tcp" } else { "http" };
-            command.args([&format!("{scheme}://{origin}"), "--min-tls", "1.3", "--cert"]);
-            command.arg(identity.chain_file()).arg("--key").arg(identity.key_file());
-        } else {
-            command.arg(origin.to_string());
+        command.args(["--workers", &bench.threads.to_string(), "--udp-workers", "1"]);
+        let terminates = bench.bench.terminates() && !variant.passes;
+        if terminates {
+            command.args(["--min-tls", "1.3", "--cert"]).arg(identity.chain_file());
+            command.arg("--key").arg(identity.key_file());
         }
+        let origin = match variant.bytes {
+            _ if variant.passes => behind(at).to_string(),
+            _ if !terminates => self.origin.to_string(),
+            true => format!("tcp://{}", self.origin),
+            false => format!("http://{}", self.origin),
+        };
+        match variant.names() {
+            Some(count) => command.arg("--config").arg(self.names(arm, count, &origin)?),
+            None => command.args(["--origin", &origin]),
+        };
         if matches!(bench.bench, Subject::Attack | Subject::AttackHttp) {
             // Counting is part of what an attack costs.
             command.args(["--metrics", &SocketAddr::new(at.ip(), at.port() + 1).to_string()]);
@@ -151,6 +157,15 @@ impl Starter<'_> {
             command.args(["--max-connections", &CONNECTIONS_MAX.to_string()]);
         }
         self.run(arm, command, at)
+    }
+
+    /// Writes a configuration with `count` server names, that of the clients the last of them, all
+    /// with the same origin.
+    fn names(&self, arm: &str, count: u32, origin: &str) -> Result<PathBuf, Failure> {
+        let others = (1..count).map(|number| format!("\"n{number}.names.test={origin}\",\n"));
+        let others: String = others.collect();
+        let text = format!("edge.origin = [\n{others}\"{NAME}={origin}\"]\n");
+        self.write(&format!("{arm}.toml"), &text)
     }
 
     /// The agent, with one thread. The origin's certificate is what the system trusts, as far as it

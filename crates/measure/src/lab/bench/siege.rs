@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use headstart_net::TlsStream;
@@ -17,6 +18,7 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
 use super::flood::address;
+use super::tcp::{self, Hello};
 use super::work::{Place, Running, ended};
 
 /// Shortest interval at which due messages are sent, and most of them at a time, when the attacker
@@ -74,6 +76,8 @@ pub(super) enum Kind {
     /// wait for their next request.
     Idle,
     IdleHttp2,
+    /// Send a ClientHello, take the flight of an origin without cryptography, and stay.
+    PassedOn,
     /// Send ClientHellos by TurboTLS, each from another address.
     SpoofedHellos,
 }
@@ -95,6 +99,15 @@ pub(super) struct Attackers {
     thread: Running<()>,
 }
 
+/// All that an attacker needs.
+struct Common {
+    siege: Siege,
+    target: SocketAddr,
+    context: ClientContext,
+    hello: Hello,
+    shared: Arc<Shared>,
+}
+
 #[derive(Debug, Default)]
 struct Shared {
     over: AtomicBool,
@@ -114,6 +127,11 @@ pub(super) struct Done {
 }
 
 impl Siege {
+    /// Clients that wait, each with a connection.
+    pub(super) const fn waiting(kind: Kind, connections: u16) -> Self {
+        Self { kind, connections, streams: 0, rate: 0 }
+    }
+
     /// Returns the time in which a server has taken the beginning, with all handshakes and requests
     /// at once; none where that is the attack.
     pub(super) const fn begins(&self) -> Duration {
@@ -140,27 +158,37 @@ impl Attackers {
         config.alpn = vec![if siege.kind.speaks_http2() { "h2" } else { "http/1.1" }.into()];
         let context = ClientContext::new(&config).map_err(io::Error::other)?;
         let shared = Arc::<Shared>::default();
-        let (context, all) = (Arc::new(context), Arc::clone(&shared));
+        let common = Common { siege, target, context, hello: Hello::new()?, shared };
+        let (shared, common) = (Arc::clone(&common.shared), Arc::new(common));
         let thread = place.spawn(async move {
             let mut attackers = JoinSet::new();
             for number in 0..siege.connections {
                 let from = address(if siege.kind.is_flood() { number.into() } else { 0 });
-                let (context, shared) = (Arc::clone(&context), Arc::clone(&all));
+                let common = Arc::clone(&common);
                 attackers.spawn(async move {
                     loop {
                         // Servers end connections in any way they like.
-                        let _ = attack(&siege, from, target, &context, &shared).await;
+                        let _ = attack(&common, from).await;
                         tokio::time::sleep(RETURN).await;
                     }
                 });
             }
-            while !all.over.load(Ordering::Relaxed) {
+            while !common.shared.over.load(Ordering::Relaxed) {
                 tokio::time::sleep(LOOK).await;
             }
             attackers.shutdown().await;
             Ok(())
         })?;
         Ok(Self { shared, thread })
+    }
+
+    /// Waits until they have had so many connections, or the time is over. Returns what they have.
+    pub(super) fn begun(&self, connections: u16, within: Duration) -> Done {
+        let until = Instant::now() + within;
+        while self.done().had() < connections.into() && Instant::now() < until {
+            thread::sleep(TICK);
+        }
+        self.done()
     }
 
     pub(super) fn done(&self) -> Done {
@@ -194,21 +222,21 @@ impl Drop for Held<'_> {
 }
 
 /// Holds one connection until the server ends it.
-async fn attack(
-    siege: &Siege,
-    from: IpAddr,
-    target: SocketAddr,
-    context: &ClientContext,
-    shared: &Shared,
-) -> io::Result<()> {
+async fn attack(common: &Common, from: IpAddr) -> io::Result<()> {
+    let Common { siege, target, context, hello, shared } = common;
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(from, 0))?;
-    let mut tcp = socket.connect(target).await?;
+    let mut tcp = socket.connect(*target).await?;
     if siege.kind == Kind::Silent {
         let _held = Held::new(shared);
         return discard(&mut tcp).await;
     }
     tcp.set_nodelay(true)?;
+    if siege.kind == Kind::PassedOn {
+        tcp::take_flight(&mut tcp, &mut hello.clone()).await?;
+        let _held = Held::new(shared);
+        return discard(&mut tcp).await;
+    }
     let conn = context.connect(NAME, None, false).map_err(io::Error::other)?;
     let mut stream = TlsStream::new(conn, tcp);
     let mut script = Script::new(siege);

@@ -20,6 +20,9 @@ const BESIDE_SIEGE: Duration = Duration::from_millis(300);
 const START: Duration = Duration::from_secs(2);
 const START_SIEGE: Duration = Duration::from_secs(1);
 
+/// Time in which a connection that waits is opened.
+const HOLD: Duration = Duration::from_micros(1_000);
+
 /// The arm of another build of the product.
 pub(super) const OTHER: &str = "other";
 
@@ -105,6 +108,12 @@ pub(crate) struct Variant {
     /// True if the edge passes TLS on to an nginx that speaks it.
     #[serde(default)]
     pub(super) passes: bool,
+    /// Connections that wait meanwhile, with several numbers in a variant each.
+    #[serde(default)]
+    held: Vec<u16>,
+    /// Server names that the edge knows, in the same way.
+    #[serde(default)]
+    names: Vec<u32>,
     /// Turns of this load at most, and how long they are at least.
     rounds: Option<NonZeroU32>,
     #[serde(default, deserialize_with = "text::some_time")]
@@ -125,6 +134,42 @@ pub(super) enum Work {
 }
 
 impl Variant {
+    /// Returns a variant for each number of connections that wait; itself if there is none.
+    fn each_held(self) -> Vec<Self> {
+        if self.held.is_empty() {
+            return vec![self];
+        }
+        let numbers = self.held.iter();
+        let each = numbers.map(|number: &u16| {
+            let name = format!("{}, {number} held", self.name);
+            Self { name, held: vec![*number], ..self.clone() }
+        });
+        each.collect()
+    }
+
+    /// Returns a variant for each number of server names; itself if there is none.
+    fn each_names(self) -> Vec<Self> {
+        if self.names.is_empty() {
+            return vec![self];
+        }
+        let numbers = self.names.iter();
+        let each = numbers.map(|number: &u32| {
+            let name = format!("{}, {number} names", self.name);
+            Self { name, names: vec![*number], ..self.clone() }
+        });
+        each.collect()
+    }
+
+    /// Returns the number of connections that wait during a turn.
+    pub(super) fn held(&self) -> u16 {
+        self.held.first().copied().unwrap_or_default()
+    }
+
+    /// Returns the number of server names that an edge knows, if it is not one for all.
+    pub(super) fn names(&self) -> Option<u32> {
+        self.names.first().copied()
+    }
+
     /// Returns true if its servers sign with RSA of 2,048 bits, so that the ClientHellos that wait
     /// at one time are half a second of work.
     pub(super) const fn has_slow_key(&self) -> bool {
@@ -135,10 +180,13 @@ impl Variant {
 impl Benchmark {
     /// Reads the text; `source` is what messages call it.
     fn parse(source: &str, text: &str) -> Result<Self, Failure> {
-        toml::from_str(text).map_err(|error| {
+        let bench: Self = toml::from_str(text).map_err(|error| {
             Failure::usage(format!("{source}: {}", error.to_string().trim_end()))
                 .hint("lab/README.md has the form of benchmarks")
-        })
+        })?;
+        let variants = bench.variant.into_iter();
+        let variant = variants.flat_map(Variant::each_held).flat_map(Variant::each_names).collect();
+        Ok(Self { variant, ..bench })
     }
 
     /// Returns how many turns each arm has of a variant.
@@ -189,6 +237,7 @@ impl Benchmark {
                 }
                 _ => (START, time),
             };
+            let turn = turn + HOLD * variant.held().into();
             start + (turn + BESIDE_TURN) * self.rounds(variant, quick) * arms
         });
         variants.sum()
@@ -235,7 +284,8 @@ mod tests {
             for bar in &bench.bar {
                 let mut arms = bar.against.iter().chain([&bar.arm]);
                 assert!(arms.all(|arm| arm == ANY || bench.arms.contains(arm)), "{bar:?}");
-                let mut variants = bar.variant.iter().filter(|name| *name != ANY);
+                let variants = bar.variant.iter().chain(&bar.against_variant);
+                let mut variants = variants.filter(|name| *name != ANY);
                 assert!(variants.all(|name| bench.stages().contains(name)), "{bar:?}");
             }
             for variant in &bench.variant {
@@ -246,5 +296,22 @@ mod tests {
             assert!(Benchmark::parse("x", &nothing).is_err(), "{}", bench.name);
         }
         assert!(find("relay").unwrap().is_some() && find("turbotls-table").unwrap().is_none());
+    }
+
+    #[test]
+    fn lists_of_numbers_are_variants() {
+        let text = "name = \"a\"\nheld = [1, 20]\nnames = [3, 4]\nwork.connections = 8";
+        let variant: Variant = toml::from_str(text).unwrap();
+        let all: Vec<_> =
+            variant.each_held().into_iter().flat_map(Variant::each_names).collect();
+        let all: Vec<_> =
+            all.iter().map(|one| (one.name.as_str(), one.held(), one.names())).collect();
+        let expected = [
+            ("a, 1 held, 3 names", 1, Some(3)),
+            ("a, 1 held, 4 names", 1, Some(4)),
+            ("a, 20 held, 3 names", 20, Some(3)),
+            ("a, 20 held, 4 names", 20, Some(4)),
+        ];
+        assert_eq!(all, expected);
     }
 }

@@ -150,12 +150,18 @@ pub(super) fn clients(place: Place<'_>, address: SocketAddr, count: u16) -> io::
 async fn exchange(address: SocketAddr, mut hello: Hello) -> io::Result<Served> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
+    let first = take_flight(&mut stream, &mut hello).await?;
+    Ok(Served { first, resumed: false, bytes: FLIGHT })
+}
+
+/// Sends a ClientHello and takes the flight. Returns when the first byte was there.
+pub(super) async fn take_flight(stream: &mut TcpStream, hello: &mut Hello) -> io::Result<Instant> {
     stream.write_all(hello.renew(Wanted::Flight)).await?;
     let mut answer = [0; FLIGHT];
     let count = stream.read(&mut answer).await?;
     let first = Instant::now();
     stream.read_exact(answer.get_mut(count..).unwrap_or_default()).await?;
-    Ok(Served { first, resumed: false, bytes: FLIGHT })
+    Ok(first)
 }
 
 /// Starts `count` streams without end. They are read without copying (MSG_TRUNC, tcp(7)), since the

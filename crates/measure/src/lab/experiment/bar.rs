@@ -19,6 +19,9 @@ pub(crate) struct Bar {
     /// The arm it is compared with, on the same link with the same suite and variant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) against: Option<String>,
+    /// The variant it is compared with, of the same arm where `against` names no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) against_variant: Option<String>,
     /// Time that is meant.
     #[serde(default)]
     pub(crate) of: Moment,
@@ -159,6 +162,12 @@ impl Moment {
 }
 
 impl Bar {
+    /// Returns the arm or variant that cells are compared with, in words; `None` if they are not.
+    pub(crate) fn compared_with(&self) -> Option<String> {
+        let names: Vec<_> = self.against.iter().chain(&self.against_variant).cloned().collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
     /// Returns the demands, and the conditions given.
     pub(crate) fn conditions(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let all = [
@@ -211,7 +220,7 @@ impl Bar {
         let compared = ["ratio", "difference", "saved", "complete_less", "fewer", "paired"]
             .iter()
             .any(|name| condition.starts_with(name));
-        if compared != self.against.is_some() {
+        if compared != self.compared_with().is_some() {
             let what = format!("{condition} {} `against`", if compared { "needs" } else { "has" });
             return wrong(
                 "bar.against",
@@ -241,6 +250,7 @@ impl Bar {
             ("bar.suite", self.suite.as_ref(), suites),
             ("bar.link", self.link.as_ref(), links.clone()),
             ("bar.variant", self.variant.as_ref(), variants.clone()),
+            ("bar.against_variant", self.against_variant.as_ref(), variants.clone()),
         ];
         if self.except.iter().any(|except| except.why.trim().is_empty()) {
             return wrong("bar.except.why", "an exception without a reason", "say why");

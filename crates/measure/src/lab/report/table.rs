@@ -295,8 +295,8 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
 /// A demand in words, as the experiment's file names it.
 pub(super) fn demand(verdict: &Verdict) -> String {
     let mut words = verdict.condition.clone();
-    if let Some(against) = &verdict.bar.against {
-        words.push_str(&format!(" to {against}"));
+    if let Some(other) = verdict.bar.compared_with() {
+        words.push_str(&format!(" to {other}"));
     }
     let is_of_times = ["ratio", "difference", "saved", "rtts"]
         .iter()
