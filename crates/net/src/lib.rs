@@ -88,8 +88,8 @@ pub use headstart_sessions::{Context, Network};
 #[doc(hidden)]
 pub use acceptor::read_proxy_header;
 pub use acceptor::{
-    Acceptor, AcceptorConfig, Arrival, Direction, Fleet, Generations,
-    Inherited, ListenAddress, ListenSockets, QuicServer, ServerStream, StrayJoin, listen_tcp,
+    Acceptor, AcceptorConfig, Arrival, Direction, Fleet, Generations, Inherited, ListenAddress,
+    ListenSockets, QuicServer, ServerStream, StrayJoin, listen_tcp,
 };
 pub use bridge::{Handoff, bridge};
 pub use clock::BootClock;

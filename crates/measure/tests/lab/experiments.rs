@@ -157,8 +157,7 @@ fn a_download_beside_a_connection_counts_apart() {
         let rows = samples(&place, &[("variant", variant)], columns);
         rows.into_iter().map(|row| row.map(|cell| cell.parse().unwrap())).collect()
     };
-    let [answers, first, both] =
-        ["answer", "1s of the download", "2s of the download"].map(column);
+    let [answers, first, both] = ["answer", "1s of the download", "2s of the download"].map(column);
     assert_eq!((answers.len(), first.len(), both.len()), (2, 2, 2));
     assert!(answers.iter().all(|[bytes, ..]| *bytes == 1000.0), "{answers:?}");
     for ([first, ms, round], [both, _, of_both]) in first.into_iter().zip(both) {

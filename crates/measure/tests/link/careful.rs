@@ -15,7 +15,7 @@ use headstart_emulation::{Element, Outputs, Packet, TcpSegment};
 
 use crate::daemon::Daemon;
 use crate::fast_open::{BPF_MOUNT, group};
-use crate::net::{Net, ms, run};
+use crate::net::{Net, ms, run, until};
 use crate::programs::headstart;
 use crate::{curl, nginx, origin};
 
@@ -65,6 +65,16 @@ pub(crate) fn retreats_where_the_path_bears_less() {
     world.until_jumped();
     world.edge.reaches("a retreat", 1, |edge| {
         edge.count("headstart_careful_ends_total", &["result=\"retreated\""])
+    });
+    until("a qlog file with a jump and a retreat", || {
+        world.timelines().iter().any(|timeline| {
+            ["unvalidated", "safe_retreat"].iter().all(|to| {
+                let event = format!("\"to\":\"{to}\"");
+                timeline
+                    .lines()
+                    .any(|line| line.contains("\"tcp:careful_resume\"") && line.contains(&event))
+            })
+        })
     });
 }
 
@@ -132,7 +142,9 @@ impl<'n> World<'n> {
         let files = ["cert.pem", "key.pem"].map(|name| net.file(name));
         let [cert, key] = files.each_ref().map(|file| file.to_str().unwrap());
         let tls = ["--origin", "http://127.0.0.1:8080", "--cert", cert, "--key", key];
-        let careful = [&tls[..], &["--careful-resume"]].concat();
+        let timelines = net.file("qlog");
+        let careful = ["--careful-resume", "--qlog", timelines.to_str().unwrap()];
+        let careful = [&tls[..], &careful].concat();
         let edge = match program {
             Some(program) => Daemon::edge_within(net, 0, &careful, &program.group),
             None => Daemon::edge(net, 0, &careful),
@@ -153,6 +165,12 @@ impl<'n> World<'n> {
         let label = format!("outcome=\"{outcome}\"");
         let labels = if outcome.is_empty() { vec![] } else { vec![label.as_str()] };
         self.edge.count("headstart_careful_jumps_total", &labels)
+    }
+
+    /// The edge's qlog files.
+    fn timelines(&self) -> Vec<String> {
+        let files = fs::read_dir(self.net.file("qlog")).into_iter().flatten();
+        files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default()).collect()
     }
 
     fn until_jumped(&self) -> u64 {

@@ -29,7 +29,7 @@ const BURST: u64 = 1_000;
 /// Time after which an attacker whose connection was ended comes back.
 const RETURN: Duration = Duration::from_millis(100);
 
-/// Interval at which they look whether it is over.
+/// Interval at which they look whether it is over, and others whether it has begun.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Bytes read at a time, and thrown away.
@@ -77,6 +77,7 @@ pub(super) enum Kind {
     Idle,
     IdleHttp2,
     /// Send a ClientHello, take the flight of an origin without cryptography, and stay.
+    #[serde(skip)]
     PassedOn,
     /// Send ClientHellos by TurboTLS, each from another address.
     SpoofedHellos,
@@ -186,7 +187,7 @@ impl Attackers {
     pub(super) fn begun(&self, connections: u16, within: Duration) -> Done {
         let until = Instant::now() + within;
         while self.done().had() < connections.into() && Instant::now() < until {
-            thread::sleep(TICK);
+            thread::sleep(LOOK);
         }
         self.done()
     }

@@ -237,7 +237,7 @@ impl Benchmark {
                 }
                 _ => (START, time),
             };
-            let turn = turn + HOLD * variant.held().into();
+            let turn = turn + HOLD * u32::from(variant.held());
             start + (turn + BESIDE_TURN) * self.rounds(variant, quick) * arms
         });
         variants.sum()
@@ -302,8 +302,7 @@ mod tests {
     fn lists_of_numbers_are_variants() {
         let text = "name = \"a\"\nheld = [1, 20]\nnames = [3, 4]\nwork.connections = 8";
         let variant: Variant = toml::from_str(text).unwrap();
-        let all: Vec<_> =
-            variant.each_held().into_iter().flat_map(Variant::each_names).collect();
+        let all: Vec<_> = variant.each_held().into_iter().flat_map(Variant::each_names).collect();
         let all: Vec<_> =
             all.iter().map(|one| (one.name.as_str(), one.held(), one.names())).collect();
         let expected = [
