@@ -5,7 +5,7 @@
 //! there before any socket is: ClientHello and early data leave in one write, which is the SYN.
 
 mod client;
-mod engine;
+pub(crate) mod engine;
 mod memory;
 mod server;
 mod wire;

@@ -23,6 +23,7 @@ mod description;
 mod http2;
 mod origin;
 mod script;
+mod tls;
 
 pub use authority::{Authority, HostIdentity};
 pub use description::{

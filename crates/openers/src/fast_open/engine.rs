@@ -18,7 +18,7 @@ use crate::error::PeerError;
 use crate::identity::Identity;
 
 /// Early data that the server takes of one connection, in bytes, as in the other arms.
-const EARLY_DATA_MAX: u32 = 16 * 1024;
+pub(crate) const EARLY_DATA_MAX: u32 = 16 * 1024;
 
 /// A server's context, and the keys of its cookies and tickets.
 pub(super) struct Served {
@@ -60,7 +60,7 @@ pub(super) fn server(
 
 /// A filter that takes early data from the start: it has its own tickets only, and none of them is
 /// older than itself. The usual one waits for twenty seconds, in which a run would measure nothing.
-fn filter() -> Result<MemoryFilter, PeerError> {
+pub(crate) fn filter() -> Result<MemoryFilter, PeerError> {
     let start = Instant::now();
     MemoryFilter::with_clock(REPLAY_ENTRIES, move || start.elapsed() + REPLAY_LIFE)
         .map_err(unusable)
@@ -78,11 +78,11 @@ pub(super) fn client(suite: Suite, roots: &[X509]) -> Result<ClientContext, Peer
 }
 
 /// The time of day, by which cookies and tickets expire.
-pub(super) fn now() -> UnixSeconds {
+pub(crate) fn now() -> UnixSeconds {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     UnixSeconds(since.unwrap_or_default().as_secs())
 }
 
-pub(super) fn unusable(error: impl std::fmt::Display) -> PeerError {
+pub(crate) fn unusable(error: impl std::fmt::Display) -> PeerError {
     PeerError::new(format!("cannot use the engine of headstart: {error}"))
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use headstart_tls::{EarlyData, Facts, ServerContext};
 use hyper::header::{self, GetAll, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use openssl::ssl::SslContext;
 use tokio::sync::Semaphore;
 
 /// State that all connections of an origin share.
 pub(super) struct Shared {
-    pub(super) tls: SslContext,
+    pub(super) tls: ServerContext,
     pub(super) answers: HashMap<(String, String), Answer>,
     pub(super) early_hints: bool,
     pub(super) connections: Arc<Semaphore>,
@@ -22,6 +22,7 @@ pub(super) struct Shared {
     pub(super) requests: AtomicU64,
     pub(super) handshakes: AtomicU64,
     pub(super) resumed: AtomicU64,
+    pub(super) early: AtomicU64,
 }
 
 /// Answer to a request for one path.
@@ -36,6 +37,14 @@ pub(super) struct Answer {
 }
 
 impl Shared {
+    /// Counts a handshake that is done, or at its early data.
+    pub(super) fn count(&self, facts: &Facts) {
+        let is_early = facts.early_data == EarlyData::Accepted;
+        self.handshakes.fetch_add(1, Ordering::Relaxed);
+        self.resumed.fetch_add(facts.resumed.into(), Ordering::Relaxed);
+        self.early.fetch_add(is_early.into(), Ordering::Relaxed);
+    }
+
     /// Answers a request, once what it asks for has been thought about.
     pub(super) async fn respond<B>(&self, request: &Request<B>) -> Response<Bytes> {
         let Some(answer) = self.answer(request) else { return empty(StatusCode::NOT_FOUND) };

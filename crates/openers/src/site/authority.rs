@@ -45,8 +45,8 @@ pub struct Authority {
 /// A host's certificate, signed by the authority, and its key.
 #[derive(Clone, Debug)]
 pub struct HostIdentity {
-    pub(super) certificate: X509,
-    pub(super) key: PKey<Private>,
+    certificate: X509,
+    key: PKey<Private>,
 }
 
 impl Authority {
@@ -131,11 +131,6 @@ impl Authority {
             certificate::issue(&params, &PKCS_ECDSA_P256_SHA256, &self.issuer)?;
         Ok(HostIdentity { certificate, key })
     }
-
-    /// Certificates are sent with it, so that a browser which is told its key finds it.
-    pub(super) const fn certificate(&self) -> &X509 {
-        &self.certificate
-    }
 }
 
 impl HostIdentity {
@@ -151,11 +146,18 @@ impl HostIdentity {
         host: &str,
     ) -> Result<(PathBuf, PathBuf), PeerError> {
         let (chain, key) = (folder.join(format!("{host}.pem")), folder.join(format!("{host}.key")));
-        let mut pem = self.certificate.to_pem()?;
-        pem.extend(authority.pem()?);
-        write(&key, &self.key.private_key_to_pem_pkcs8()?)?;
-        write(&chain, &pem)?;
+        let [chain_pem, key_pem] = self.to_pem(authority)?;
+        write(&key, &key_pem)?;
+        write(&chain, &chain_pem)?;
         Ok((chain, key))
+    }
+
+    /// The chain and the key, in PEM form. The authority's certificate is in the chain, so that a
+    /// browser which is told its key finds it.
+    pub(super) fn to_pem(&self, authority: &Authority) -> Result<[Vec<u8>; 2], PeerError> {
+        let mut chain = self.certificate.to_pem()?;
+        chain.extend(authority.pem()?);
+        Ok([chain, self.key.private_key_to_pem_pkcs8()?])
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use headstart_net::TlsStream;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -14,28 +15,19 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use openssl::error::ErrorStack;
-use openssl::ssl::{
-    AlpnError, NameType, SniError, Ssl, SslAlert, SslContext, SslMethod, SslRef, SslVersion,
-    select_next_proto,
-};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_openssl::SslStream;
 
 use super::answers::{Answer, Shared};
-use super::authority::{Authority, HostIdentity};
+use super::authority::Authority;
 use super::body::body;
 use super::description::{Caching, LANGUAGES, Site, SiteResource};
-use super::http2;
+use super::{http2, tls};
 use crate::error::PeerError;
-
-/// Protocols in the wire form of ALPN (RFC 7301), the best first.
-const PROTOCOLS: &[u8] = b"\x02h2\x08http/1.1";
-const HTTP_1_1_ONLY: &[u8] = b"\x08http/1.1";
+use crate::fast_open::engine::now;
 
 /// Connections at a time: a browser opens six to each of twenty hosts, and ten browsers may be
 /// there. With 100 kB each, 200 MB.
@@ -94,7 +86,6 @@ impl SiteOrigin {
         options: &SiteOptions,
     ) -> Result<Self, PeerError> {
         let mut answers = HashMap::new();
-        let mut contexts = HashMap::new();
         for site in sites {
             for (at, resource) in site.resources().iter().enumerate() {
                 for (path, answer) in all_answers(site, at, resource, options)? {
@@ -105,20 +96,22 @@ impl SiteOrigin {
                     }
                 }
             }
-            for host in site.hosts() {
-                let identity = authority.issue(&host.name)?;
-                contexts.insert(host.name.clone(), context(&identity, authority, options)?);
-            }
         }
         for (url, links) in &options.links {
             add_links(&mut answers, url, links)?;
         }
-        let tls = front(contexts, authority, options)?;
-        let connections = Arc::new(Semaphore::new(CONNECTIONS));
-        let [requests, handshakes, resumed] = [const { AtomicU64::new(0) }; 3];
-        let (idle, early_hints) = (IDLE, options.early_hints);
-        let shared =
-            Shared { tls, answers, early_hints, connections, idle, requests, handshakes, resumed };
+        let [requests, handshakes, resumed, early] = [const { AtomicU64::new(0) }; 4];
+        let shared = Shared {
+            tls: tls::context(sites, authority, options.http1_only)?,
+            answers,
+            early_hints: options.early_hints,
+            connections: Arc::new(Semaphore::new(CONNECTIONS)),
+            idle: IDLE,
+            requests,
+            handshakes,
+            resumed,
+            early,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -127,10 +120,11 @@ impl SiteOrigin {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of connections over TLS so far, and how many of them resumed a session.
-    pub fn handshakes(&self) -> (u64, u64) {
-        let Shared { handshakes, resumed, .. } = &*self.shared;
-        (handshakes.load(Ordering::Relaxed), resumed.load(Ordering::Relaxed))
+    /// Returns the number of connections over TLS so far, how many of them resumed a session, and
+    /// how many of these had early data that was taken.
+    pub fn handshakes(&self) -> [u64; 3] {
+        let Shared { handshakes, resumed, early, .. } = &*self.shared;
+        [handshakes, resumed, early].map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Serves those who connect to `listener`, until this is dropped; connections go on until they
@@ -153,7 +147,7 @@ impl SiteOrigin {
         loop {
             // The client is already gone, or a resource is short for a while: no reason to end a
             // host.
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, peer)) = listener.accept().await else {
                 tokio::time::sleep(SHORTAGE).await;
                 continue;
             };
@@ -163,7 +157,7 @@ impl SiteOrigin {
             tokio::spawn(async move {
                 settle(&stream);
                 let served = match is_tls {
-                    true => connection(&shared, stream).await,
+                    true => connection(&shared, stream, peer.ip()).await,
                     false => serve_http1(&shared, stream).await,
                 };
                 if let Err(reason) = served {
@@ -269,67 +263,22 @@ fn value(text: &str) -> Result<HeaderValue, PeerError> {
     HeaderValue::from_str(text).map_err(|_| PeerError::new(format!("{text:?} cannot be sent")))
 }
 
-/// Returns the certificate for a ClientHello: that of its host; none for other names.
-fn front(
-    contexts: HashMap<String, SslContext>,
-    authority: &Authority,
-    options: &SiteOptions,
-) -> Result<SslContext, ErrorStack> {
-    let mut tls = builder(options)?;
-    tls.set_certificate(authority.certificate())?;
-    tls.set_servername_callback(move |ssl: &mut SslRef, alert: &mut SslAlert| {
-        let name = ssl.servername(NameType::HOST_NAME).map(str::to_ascii_lowercase);
-        match name.and_then(|name| contexts.get(&name)) {
-            Some(context) => ssl.set_ssl_context(context).map_err(|_| SniError::ALERT_FATAL),
-            None => {
-                *alert = SslAlert::UNRECOGNIZED_NAME;
-                Err(SniError::ALERT_FATAL)
-            }
-        }
-    });
-    Ok(tls.build())
-}
-
-fn context(
-    identity: &HostIdentity,
-    authority: &Authority,
-    options: &SiteOptions,
-) -> Result<SslContext, ErrorStack> {
-    let mut tls = builder(options)?;
-    tls.set_certificate(&identity.certificate)?;
-    tls.add_extra_chain_cert(authority.certificate().clone())?;
-    tls.set_private_key(&identity.key)?;
-    Ok(tls.build())
-}
-
-fn builder(options: &SiteOptions) -> Result<openssl::ssl::SslContextBuilder, ErrorStack> {
-    let mut tls = SslContext::builder(SslMethod::tls_server())?;
-    tls.set_min_proto_version(Some(SslVersion::TLS1_2))?;
-    tls.set_session_id_context(b"headstart sites")?;
-    let protocols = if options.http1_only { HTTP_1_1_ONLY } else { PROTOCOLS };
-    tls.set_alpn_select_callback(move |_, offered| {
-        select_next_proto(protocols, offered).ok_or(AlpnError::NOACK)
-    });
-    Ok(tls)
-}
-
 /// Serves one connection to its end; returns the reason if it broke off.
-async fn connection(shared: &Arc<Shared>, stream: TcpStream) -> Result<(), String> {
-    let failed =
-        |what: &'static str| move |error: &dyn std::error::Error| format!("{what}: {error}");
-    let ssl = Ssl::new(&shared.tls).map_err(|error| failed("no memory")(&error))?;
-    let mut stream = SslStream::new(ssl, stream).map_err(|error| failed("no memory")(&error))?;
-    match timeout(PATIENCE, Pin::new(&mut stream).accept()).await {
-        Ok(accepted) => accepted.map_err(|error| failed("no handshake")(&error))?,
+async fn connection(shared: &Arc<Shared>, stream: TcpStream, peer: IpAddr) -> Result<(), String> {
+    let tls = shared.tls.accept(peer, now()).map_err(|error| format!("no memory: {error}"))?;
+    let stream = TlsStream::new(tls, stream);
+    let handle = stream.handle();
+    match timeout(PATIENCE, handle.opened()).await {
+        Ok(opened) => opened.map_err(|error| format!("no handshake: {error}"))?,
         Err(_) => return Err("no handshake in time".into()),
     }
-    shared.handshakes.fetch_add(1, Ordering::Relaxed);
-    shared.resumed.fetch_add(stream.ssl().session_reused().into(), Ordering::Relaxed);
-    let is_h2 = stream.ssl().selected_alpn_protocol() == Some(b"h2");
-    if !is_h2 {
+    let facts = handle.facts();
+    drop(handle);
+    shared.count(&facts);
+    if facts.alpn.as_deref() != Some(tls::HTTP_2) {
         return serve_http1(shared, stream).await;
     }
-    http2::serve(shared, stream).await.map_err(|error| failed("broken off")(&error))
+    http2::serve(shared, stream).await.map_err(|error| format!("broken off: {error}"))
 }
 
 async fn serve_http1<S>(shared: &Arc<Shared>, stream: S) -> Result<(), String>
@@ -347,6 +296,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use headstart_tls::{ClientConfig, ClientContext, Session, Trust};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -432,6 +382,46 @@ mod tests {
             assert_eq!(request == whole, ended.is_ok() && !answer.is_empty());
         }
         assert_eq!(origin.requests(), 1);
+    }
+
+    /// Asks with the ClientHello where there is a session; returns the answer and a session.
+    async fn ask(
+        client: &ClientContext,
+        to: std::net::SocketAddr,
+        session: Option<Session>,
+    ) -> (Vec<u8>, Option<Session>) {
+        const HOST: &str = "assets.bazaar.test";
+        let request = format!("GET /boot.js HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        let has_session = session.is_some();
+        let tls = client.connect(HOST, session, false).unwrap();
+        let mut stream = TlsStream::new(tls, TcpStream::connect(to).await.unwrap());
+        match has_session {
+            true => {
+                let early = stream.write_early(request.as_bytes()).await.unwrap();
+                assert_eq!(early, request.len());
+            }
+            false => stream.write_all(request.as_bytes()).await.unwrap(),
+        }
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        (answer, stream.handle().take_session().map(|new| new.session))
+    }
+
+    #[tokio::test]
+    async fn early_data_is_taken_of_who_comes_back() {
+        let (_, origin) = shop();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = origin.clone();
+        tokio::spawn(async move { served.serve(listener).await });
+        let client = ClientContext::new(&ClientConfig::new(Trust::Anyone)).unwrap();
+        let (first, session) = ask(&client, address, None).await;
+        assert_eq!(origin.handshakes(), [1, 0, 0]);
+        let (again, _) = ask(&client, address, Some(session.unwrap())).await;
+        assert_eq!(origin.handshakes(), [2, 1, 1]);
+        for answer in [first, again] {
+            assert!(answer.starts_with(b"HTTP/1.1 200") && answer.len() > 22_000);
+        }
     }
 
     #[test]

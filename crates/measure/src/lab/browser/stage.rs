@@ -223,7 +223,7 @@ impl Stage {
         if arm == Arm::ZeroRtt {
             return Counted::read(self.lab.node(EDGE)?.namespace(), METRICS);
         }
-        let (all, resumed) = self.origin.as_ref().map(SiteOrigin::handshakes)?;
+        let [all, resumed, _] = self.origin.as_ref().map(SiteOrigin::handshakes)?;
         Some(Counted { full: all.saturating_sub(resumed), resumed, ..Counted::default() })
     }
 
