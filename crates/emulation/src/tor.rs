@@ -250,6 +250,15 @@ impl TorNetwork {
         self.control.streams()
     }
 
+    /// Has the client ask the exit for these addresses in place of names from now on; streams that
+    /// are open stay.
+    ///
+    /// # Errors
+    /// The client has gone, or refuses.
+    pub fn map_addresses(&self, names: &[(String, Ipv4Addr)]) -> io::Result<()> {
+        self.control.map_addresses(names)
+    }
+
     /// Returns true if all of its processes run.
     pub fn is_running(&mut self) -> bool {
         self.processes.iter_mut().all(|process| matches!(process.child.try_wait(), Ok(None)))

@@ -1,7 +1,8 @@
-//! Circuits and streams that a Tor client reports (control-spec, sections 3.9 and 4.1).
+//! Circuits and streams that a Tor client reports (control-spec, sections 3.8, 3.9 and 4.1).
 
+use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::Namespace;
@@ -63,15 +64,32 @@ impl Control {
         })
     }
 
+    /// Has the client ask exits for these addresses in place of names (control-spec, section 3.8).
+    pub(super) fn map_addresses(&self, names: &[(String, Ipv4Addr)]) -> io::Result<()> {
+        let mut command = "MAPADDRESS".to_owned();
+        for (name, address) in names {
+            // Writing to a string cannot fail.
+            let _ = write!(command, " {name}={address}");
+        }
+        let lines = self.say(&command)?;
+        match lines.iter().find(|line| !line.starts_with("250")) {
+            Some(refusal) => Err(io::Error::other(refusal.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the values in the reply to `GETINFO key`.
     fn query(&self, key: &str) -> io::Result<Vec<String>> {
+        Ok(values(key, &self.say(&format!("GETINFO {key}"))?))
+    }
+
+    /// Returns the lines of the replies to a command, and to those around it.
+    fn say(&self, command: &str) -> io::Result<Vec<String>> {
         self.namespace.run(|| {
             let mut port = TcpStream::connect_timeout(&self.at, REPLY_TIMEOUT)?;
             port.set_read_timeout(Some(REPLY_TIMEOUT))?;
-            port.write_all(format!("AUTHENTICATE\r\nGETINFO {key}\r\nQUIT\r\n").as_bytes())?;
-            let lines = BufReader::new(port).lines().take(LINES_MAX);
-            let lines = lines.collect::<io::Result<Vec<_>>>()?;
-            Ok(values(key, &lines))
+            port.write_all(format!("AUTHENTICATE\r\n{command}\r\nQUIT\r\n").as_bytes())?;
+            BufReader::new(port).lines().take(LINES_MAX).collect()
         })?
     }
 }
